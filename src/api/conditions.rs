@@ -1,0 +1,144 @@
+//! Status conditions as the API conventions and kstatus ask: `Ready`, `Reconciling`, `Stalled`.
+//!
+//! Mirrors apimachinery `pkg/api/meta/conditions.go` (`SetStatusCondition`).
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// The summary: everything that the spec asks for is there and works.
+pub const READY: &str = "Ready";
+/// The children are on their way.
+pub const RECONCILING: &str = "Reconciling";
+/// Only a person can help.
+pub const STALLED: &str = "Stalled";
+
+/// The longest message that a condition carries, in bytes; a longer one is cut.
+const MESSAGE_MAX: usize = 1024;
+
+/// Whether `conditions` hold one of this type whose status is `True`.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+/// The reason of the condition of this type, if it is there.
+#[must_use]
+pub fn reason<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
+    conditions.iter().find(|condition| condition.type_ == type_).map(|c| c.reason.as_str())
+}
+
+/// Builds the next list of conditions from the last one.
+///
+/// ```
+/// use windlass::api::conditions::{ConditionSet, READY, is_true};
+/// let mut next = ConditionSet::new(&[], Some(3), jiff::Timestamp::UNIX_EPOCH);
+/// next.set(READY, true, "Available", "2 of 2 replicas are available");
+/// assert!(is_true(&next.into_vec(), READY));
+/// ```
+#[derive(Debug)]
+pub struct ConditionSet {
+    conditions: Vec<Condition>,
+    observed_generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl ConditionSet {
+    /// Starts from the conditions that the object has; those that are not set again stay as they are.
+    #[must_use]
+    pub fn new(previous: &[Condition], observed_generation: Option<i64>, now: Timestamp) -> Self {
+        Self { conditions: previous.to_vec(), observed_generation, now }
+    }
+
+    /// Sets one condition. The transition time moves only when the status does.
+    pub fn set(&mut self, type_: &str, status: bool, reason: &str, message: &str) {
+        let status = if status { "True" } else { "False" };
+        let before = self.conditions.iter_mut().find(|condition| condition.type_ == type_);
+        let transition = match &before {
+            Some(condition) if condition.status == status => condition.last_transition_time.clone(),
+            _ => Time(whole_seconds(self.now)),
+        };
+        let next = Condition {
+            type_: type_.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: cut(message),
+            observed_generation: self.observed_generation,
+            last_transition_time: transition,
+        };
+        match before {
+            Some(condition) => *condition = next,
+            None => self.conditions.push(next),
+        }
+    }
+
+    /// The list, ready for the status.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<Condition> {
+        self.conditions
+    }
+}
+
+/// The API server stores whole seconds: a stamp with a fraction would differ from its own echo.
+fn whole_seconds(stamp: Timestamp) -> Timestamp {
+    Timestamp::from_second(stamp.as_second()).unwrap_or(stamp)
+}
+
+fn cut(message: &str) -> String {
+    if message.len() <= MESSAGE_MAX {
+        return message.to_owned();
+    }
+    let end = (0..=MESSAGE_MAX - 3).rev().find(|&i| message.is_char_boundary(i)).unwrap_or(0);
+    format!("{}...", &message[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn transition_time_moves_only_with_the_status() {
+        let mut first = ConditionSet::new(&[], Some(1), at(10));
+        first.set(READY, false, "Progressing", "0 of 1");
+        let first = first.into_vec();
+
+        let mut same = ConditionSet::new(&first, Some(2), at(20));
+        same.set(READY, false, "StillProgressing", "0 of 2");
+        let same = same.into_vec();
+        assert_eq!(same[0].last_transition_time, Time(at(10)));
+        assert_eq!(same[0].observed_generation, Some(2));
+        assert_eq!(same[0].reason, "StillProgressing");
+
+        let mut flipped = ConditionSet::new(&same, Some(2), at(30));
+        flipped.set(READY, true, "Available", "2 of 2");
+        assert_eq!(flipped.into_vec()[0].last_transition_time, Time(at(30)));
+    }
+
+    #[test]
+    fn conditions_of_others_are_kept() {
+        let mut others = ConditionSet::new(&[], None, at(1));
+        others.set("Scheduled", true, "ByThem", "");
+        let mut ours = ConditionSet::new(&others.into_vec(), Some(1), at(2));
+        ours.set(READY, true, "Available", "");
+        let types: Vec<String> = ours.into_vec().into_iter().map(|c| c.type_).collect();
+        assert_eq!(types, ["Scheduled", "Ready"]);
+    }
+
+    #[test]
+    fn a_stamp_has_whole_seconds_as_the_server_stores_it() {
+        let mut set = ConditionSet::new(&[], None, Timestamp::new(7, 900_000_000).unwrap());
+        set.set(READY, true, "Available", "");
+        assert_eq!(set.into_vec()[0].last_transition_time, Time(at(7)));
+    }
+
+    #[test]
+    fn a_long_message_is_cut_at_a_character() {
+        let text = "é".repeat(MESSAGE_MAX);
+        let kept = cut(&text);
+        assert!(kept.len() <= MESSAGE_MAX);
+        assert!(kept.ends_with("..."));
+    }
+}

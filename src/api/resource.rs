@@ -1,0 +1,97 @@
+//! Names a resource the way the API server's paths do.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// A resource's group, version, kind and plural: enough to build its paths and owner references.
+///
+/// Mirrors `schema.GroupVersionResource` together with the kind.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ApiResource {
+    /// API group; empty for the core group.
+    pub group: Cow<'static, str>,
+    /// API version, `v1alpha1` and the like.
+    pub version: Cow<'static, str>,
+    /// Kind, as it stands in manifests.
+    pub kind: Cow<'static, str>,
+    /// Plural, as it stands in paths and in `kubectl get`.
+    pub plural: Cow<'static, str>,
+}
+
+impl ApiResource {
+    /// Names a resource by constants.
+    #[must_use]
+    pub const fn new(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+    ) -> Self {
+        Self {
+            group: Cow::Borrowed(group),
+            version: Cow::Borrowed(version),
+            kind: Cow::Borrowed(kind),
+            plural: Cow::Borrowed(plural),
+        }
+    }
+
+    /// Names the resource of a type that `kube_core` knows.
+    #[must_use]
+    pub fn of<K: kube_core::Resource<DynamicType = ()>>() -> Self {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        Self {
+            group: owned(K::group(&())),
+            version: owned(K::version(&())),
+            kind: owned(K::kind(&())),
+            plural: owned(K::plural(&())),
+        }
+    }
+
+    /// `group/version`, or just `version` in the core group.
+    ///
+    /// ```
+    /// use windlass::api::ApiResource;
+    /// assert_eq!(ApiResource::new("apps", "v1", "Deployment", "deployments").api_version(), "apps/v1");
+    /// assert_eq!(ApiResource::new("", "v1", "Pod", "pods").api_version(), "v1");
+    /// ```
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_string()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// The path of the collection, in one namespace or across all.
+    ///
+    /// ```
+    /// use windlass::api::ApiResource;
+    /// let pods = ApiResource::new("", "v1", "Pod", "pods");
+    /// assert_eq!(pods.path(Some("default")), "/api/v1/namespaces/default/pods");
+    /// let deployments = ApiResource::new("apps", "v1", "Deployment", "deployments");
+    /// assert_eq!(deployments.path(None), "/apis/apps/v1/deployments");
+    /// ```
+    #[must_use]
+    pub fn path(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() { "api" } else { "apis" };
+        let version = self.api_version();
+        match namespace {
+            Some(namespace) => {
+                format!("/{root}/{version}/namespaces/{namespace}/{}", self.plural)
+            }
+            None => format!("/{root}/{version}/{}", self.plural),
+        }
+    }
+}
+
+/// `plural.group`, the form that `kubectl` and RBAC messages use.
+impl fmt::Display for ApiResource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.plural)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        Ok(())
+    }
+}

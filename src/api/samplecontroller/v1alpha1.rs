@@ -1,0 +1,93 @@
+//! `Foo`: a Deployment by name, with so many replicas.
+//!
+//! Mirrors sample-controller `pkg/apis/samplecontroller/v1alpha1/types.go`.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_derive::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What a Foo asks for: one Deployment of nginx, under a name of your choice.
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[kube(
+    group = "samplecontroller.k8s.io",
+    version = "v1alpha1",
+    kind = "Foo",
+    plural = "foos",
+    category = "windlass",
+    namespaced,
+    status = "FooStatus",
+    derive = "PartialEq",
+    doc = "A Foo asks for one Deployment of nginx and keeps it as asked.",
+    annotation("api-approved.kubernetes.io", "unapproved, the group of the Go sample-controller"),
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Deployment", type_ = "string", json_path = ".spec.deploymentName"),
+    printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason",
+        priority = 1
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("size(self.metadata.name) <= 63")
+        .message("metadata.name must have at most 63 characters: it becomes the value of a label on the Deployment and its Pods; choose a shorter name"),
+    attr = "x_kube(crates(kube_core = \"::kube_core\"))",
+    crates(kube = "::kube_derive", kube_core = "::kube_core")
+)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct FooSpec {
+    /// Name of the Deployment to create and keep, in the namespace of this Foo: a DNS label of 1 to 63
+    /// characters (lower-case letters, digits and hyphens). When it changes, a Deployment of the new
+    /// name is created first and the old one is deleted after.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub deployment_name: String,
+
+    /// How many Pods the Deployment keeps running, 1 to 10; 1 when left out. The Deployment follows it,
+    /// also after somebody has scaled the Deployment by hand.
+    #[serde(default = "default_replicas")]
+    #[schemars(range(min = 1, max = 10))]
+    pub replicas: i32,
+}
+
+/// What was observed of a Foo's Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FooStatus {
+    /// How many Pods of the Deployment are available.
+    #[serde(default)]
+    pub available_replicas: i32,
+
+    /// How many Pods the Deployment has, as its own status says.
+    #[serde(default)]
+    pub replicas: i32,
+
+    /// The selector of the Deployment's Pods, as text: what `kubectl scale` and autoscalers read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+
+    /// The generation of this Foo that the Deployment was last made to follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// `Ready` (the Deployment follows the spec and all replicas are available), `Reconciling` (it is
+    /// on its way) and `Stalled` (only a person can help; the message says how).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+}
+
+fn default_replicas() -> i32 {
+    1
+}

@@ -1,0 +1,389 @@
+//! An ordered queue of changes between watching and applying; it owns "the initial list is delivered".
+//!
+//! Mirrors client-go `tools/cache/the_real_fifo.go` (`RealFIFO`, atomic mode, batch pop), which
+//! informers use since 1.36.
+//! Flow: API server -> reflector -> **fifo** -> pump -> store, handlers
+//!
+//! # For the reader who knows `DeltaFIFO`
+//! Older diagrams show `DeltaFIFO`: a map from key to the list of its changes, and a queue of keys. A
+//! key kept its place while changes piled up behind it, a relist became one entry an object, and
+//! deletions were worked out here, against a second view of the store. The queue of today is flat:
+//! every change is delivered, in the order of arrival. A relist is one entry ([`Delta::ReplacedAll`]);
+//! who is missing in it is found where it is applied, against the store itself.
+//!
+//! # How it works
+//! One producer (the reflector) pushes and waits while [`CAPACITY`] changes are queued. One consumer
+//! (the pump) pops batches: as many changes of distinct objects as stand at the head, or one change
+//! that concerns all (a relist, a resync, a bookmark). It reports each batch back when it is applied;
+//! the report of the first relist is what *synced* means.
+//!
+//! # Guarantees
+//! - Every change is delivered, in the order of arrival. (test: `every_change_is_delivered_in_order`)
+//! - A batch holds each object once and never reaches over a relist. (test: `a_batch_ends_at_a_repeated_object_or_a_change_of_all`)
+//! - Not synced before the first relist is applied, also when it is empty. (test: `synced_only_after_the_first_relist_is_applied`)
+//! - The producer waits while the queue is full. (test: `a_full_queue_holds_the_producer`)
+//! - What is queued is delivered after a close. (test: `close_delivers_what_is_queued_then_ends`)
+//!
+//! # Differences from client-go
+//! Only atomic mode. The transform runs where objects are decoded, once an object. Back-pressure is a
+//! wait for room instead of a lock held during processing.
+//!
+//! # Locks and tasks
+//! One lock around the queue, never held across a wait. Two `Notify`: one for the consumer, one for
+//! the producer; each side looks at the state after it has registered as a waiter.
+
+use std::collections::{HashSet, VecDeque};
+use std::fmt;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::object::{Cached, Object};
+use super::synctrack::{self, Synced, SyncedSetter};
+
+/// The most changes in one batch.
+pub const BATCH_MAX: usize = 1000;
+/// How many queued changes make the producer wait.
+pub const CAPACITY: usize = 2 * BATCH_MAX;
+
+/// One change.
+#[derive(Debug)]
+pub enum Delta<K: Object> {
+    /// The watch saw it appear. Whether it is new is for the store to say.
+    Added(Cached<K>),
+    /// The watch saw it change.
+    Updated(Cached<K>),
+    /// The watch saw it go; this is its last state.
+    Deleted(Cached<K>),
+    /// A list: these are all there are.
+    ReplacedAll {
+        /// All objects.
+        objects: Vec<Cached<K>>,
+        /// Version of the list.
+        resource_version: String,
+        /// Whether the list asked for the state of the store itself, and so is believed even where
+        /// its versions are lower than ours.
+        authoritative: bool,
+    },
+    /// Tell the handlers about every stored object again.
+    SyncAll,
+    /// Nothing changed up to this version.
+    Bookmark(String),
+}
+
+/// Changes to apply together.
+#[derive(Debug)]
+pub struct Batch<K: Object> {
+    /// In the order of arrival.
+    pub deltas: Vec<Delta<K>>,
+    /// Whether they are the first relist.
+    pub is_initial_list: bool,
+}
+
+/// The queue; see the module.
+pub struct Fifo<K: Object> {
+    state: Mutex<State<K>>,
+    filled: Notify,
+    emptied: Notify,
+    synced: Synced,
+}
+
+struct State<K: Object> {
+    queue: VecDeque<Delta<K>>,
+    population: Population,
+    setter: SyncedSetter,
+    closed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Population {
+    /// Nothing came yet.
+    Empty,
+    /// The first relist is queued or being applied.
+    Initial,
+    /// It is applied.
+    Done,
+}
+
+// === impl Fifo ===
+
+impl<K: Object> Fifo<K> {
+    /// Makes an empty queue; `name` is what a waiter for the sync is told.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let (setter, synced) = synctrack::pair(name);
+        let state = State { queue: VecDeque::new(), population: Population::Empty, setter, closed: false };
+        Self { state: Mutex::new(state), filled: Notify::new(), emptied: Notify::new(), synced }
+    }
+
+    /// Queues a change, waiting while the queue is full. After a close it is dropped.
+    ///
+    /// # Cancel safety
+    /// Safe: the change is queued in the last step or not at all.
+    pub async fn push(&self, delta: Delta<K>) {
+        let mut delta = Some(delta);
+        loop {
+            let emptied = self.emptied.notified();
+            tokio::pin!(emptied);
+            emptied.as_mut().enable();
+            if self.state.lock().try_push(&mut delta) {
+                break;
+            }
+            emptied.await;
+        }
+        self.filled.notify_one();
+    }
+
+    /// The next batch; `None` when the queue is closed and empty. For one consumer, which reports the
+    /// batch with [`processed`](Self::processed) before it asks for the next.
+    ///
+    /// # Cancel safety
+    /// Safe: the batch is taken in the last step or not at all.
+    pub async fn pop_batch(&self) -> Option<Batch<K>> {
+        loop {
+            let filled = self.filled.notified();
+            tokio::pin!(filled);
+            filled.as_mut().enable();
+            let popped = self.state.lock().try_pop();
+            match popped {
+                Some(Some(batch)) => {
+                    self.emptied.notify_one();
+                    return Some(batch);
+                }
+                Some(None) => return None,
+                None => filled.await,
+            }
+        }
+    }
+
+    /// Reports that a batch has been applied.
+    pub fn processed(&self, batch_was_initial_list: bool) {
+        if batch_was_initial_list {
+            let mut state = self.state.lock();
+            state.population = Population::Done;
+            state.setter.set();
+        }
+    }
+
+    /// Takes no more changes; what is queued is still delivered.
+    pub fn close(&self) {
+        self.state.lock().closed = true;
+        self.filled.notify_one();
+        self.emptied.notify_one();
+    }
+
+    /// Whether the first relist has been applied.
+    #[must_use]
+    pub fn synced(&self) -> Synced {
+        self.synced.clone()
+    }
+
+    /// How many changes are queued.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.state.lock().queue.len()
+    }
+
+    /// Whether none is.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<K: Object> fmt::Debug for Fifo<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fifo").field("len", &self.len()).finish_non_exhaustive()
+    }
+}
+
+// === impl State ===
+
+impl<K: Object> State<K> {
+    /// Takes the change when there is room; `false` asks the producer to wait.
+    fn try_push(&mut self, delta: &mut Option<Delta<K>>) -> bool {
+        if self.closed {
+            return true;
+        }
+        if self.queue.len() >= CAPACITY {
+            return false;
+        }
+        let Some(delta) = delta.take() else { return true };
+        if self.population == Population::Empty {
+            match delta {
+                Delta::ReplacedAll { .. } => self.population = Population::Initial,
+                Delta::Added(_) | Delta::Updated(_) | Delta::Deleted(_) => {
+                    self.population = Population::Done;
+                    self.setter.set();
+                }
+                Delta::SyncAll | Delta::Bookmark(_) => {}
+            }
+        }
+        self.queue.push_back(delta);
+        true
+    }
+
+    /// `Some(None)` when closed and empty, `None` when there is nothing yet.
+    #[expect(clippy::option_option, reason = "the two absences differ, and only the caller above sees them")]
+    fn try_pop(&mut self) -> Option<Option<Batch<K>>> {
+        let Some(first) = self.queue.pop_front() else {
+            return self.closed.then_some(None);
+        };
+        let is_list = matches!(first, Delta::ReplacedAll { .. });
+        let is_initial_list = is_list && self.population == Population::Initial;
+        let mut seen = HashSet::new();
+        let mut deltas = Vec::new();
+        if let Some(name) = first.object_name() {
+            seen.insert(name);
+            deltas.push(first);
+            while deltas.len() < BATCH_MAX
+                && let Some(name) = self.queue.front().and_then(Delta::object_name)
+                && seen.insert(name)
+                && let Some(next) = self.queue.pop_front()
+            {
+                deltas.push(next);
+            }
+        } else {
+            deltas.push(first);
+        }
+        Some(Some(Batch { deltas, is_initial_list }))
+    }
+}
+
+impl<K: Object> Delta<K> {
+    /// The one object that changed; `None` for a change that concerns all.
+    fn object_name(&self) -> Option<super::ObjectName> {
+        match self {
+            Self::Added(object) | Self::Updated(object) | Self::Deleted(object) => Some(object.object_name()),
+            Self::ReplacedAll { .. } | Self::SyncAll | Self::Bookmark(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::config_map;
+    use futures_util::FutureExt;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    fn object(name: &str, version: u64) -> Cached<ConfigMap> {
+        Cached::new(Ok(config_map("ns", name, version)))
+    }
+
+    fn relist(objects: Vec<Cached<ConfigMap>>) -> Delta<ConfigMap> {
+        Delta::ReplacedAll { objects, resource_version: "9".to_owned(), authoritative: true }
+    }
+
+    /// What stands in a batch, in short: `+a@1`, `~a@2`, `-a@3`, `all`, `sync`, `bookmark`.
+    fn text(batch: &Batch<ConfigMap>) -> Vec<String> {
+        let short = |object: &Cached<ConfigMap>| {
+            format!("{}@{}", object.object_name().name(), object.resource_version())
+        };
+        let delta = |delta: &Delta<ConfigMap>| match delta {
+            Delta::Added(object) => format!("+{}", short(object)),
+            Delta::Updated(object) => format!("~{}", short(object)),
+            Delta::Deleted(object) => format!("-{}", short(object)),
+            Delta::ReplacedAll { .. } => "all".to_owned(),
+            Delta::SyncAll => "sync".to_owned(),
+            Delta::Bookmark(_) => "bookmark".to_owned(),
+        };
+        batch.deltas.iter().map(delta).collect()
+    }
+
+    async fn pop(fifo: &Fifo<ConfigMap>) -> Vec<String> {
+        let batch = fifo.pop_batch().await.unwrap();
+        fifo.processed(batch.is_initial_list);
+        text(&batch)
+    }
+
+    /// client-go: `TestRealFIFO_addUpdate`, `TestRealFIFO_replaceWithDeleteDeltaIn`
+    #[tokio::test]
+    async fn every_change_is_delivered_in_order() {
+        let fifo = Fifo::new("t");
+        fifo.push(Delta::Added(object("a", 1))).await;
+        fifo.push(Delta::Updated(object("a", 2))).await;
+        fifo.push(Delta::Deleted(object("a", 3))).await;
+        fifo.push(Delta::Added(object("a", 4))).await;
+        for expected in ["+a@1", "~a@2", "-a@3", "+a@4"] {
+            assert_eq!(pop(&fifo).await, [expected]);
+        }
+    }
+
+    /// client-go: `TestRealFIFO_PopMultipleDeltaInBatch`
+    #[tokio::test]
+    async fn a_batch_ends_at_a_repeated_object_or_a_change_of_all() {
+        let fifo = Fifo::new("t");
+        for (name, version) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {
+            fifo.push(Delta::Added(object(name, version))).await;
+        }
+        fifo.push(relist(vec![])).await;
+        fifo.push(Delta::SyncAll).await;
+        fifo.push(Delta::Bookmark("12".to_owned())).await;
+        fifo.push(Delta::Deleted(object("c", 13))).await;
+        assert_eq!(pop(&fifo).await, ["+a@1", "+b@2"]);
+        assert_eq!(pop(&fifo).await, ["+a@3", "+c@4"]);
+        assert_eq!(pop(&fifo).await, ["all"]);
+        assert_eq!(pop(&fifo).await, ["sync"]);
+        assert_eq!(pop(&fifo).await, ["bookmark"]);
+        assert_eq!(pop(&fifo).await, ["-c@13"]);
+    }
+
+    #[tokio::test]
+    async fn a_batch_has_a_limit() {
+        let fifo = Fifo::new("t");
+        for n in 0..=BATCH_MAX {
+            fifo.push(Delta::Added(object(&format!("n{n}"), 1))).await;
+        }
+        assert_eq!(pop(&fifo).await.len(), BATCH_MAX);
+        assert_eq!(pop(&fifo).await.len(), 1);
+    }
+
+    /// client-go: `TestRealFIFO_HasSynced`
+    #[tokio::test]
+    async fn synced_only_after_the_first_relist_is_applied() {
+        let fifo = Fifo::<ConfigMap>::new("t");
+        let synced = fifo.synced();
+        fifo.push(Delta::Bookmark("1".to_owned())).await;
+        pop(&fifo).await;
+        assert!(!synced.is_synced());
+        fifo.push(relist(vec![])).await;
+        let batch = fifo.pop_batch().await.unwrap();
+        assert!(batch.is_initial_list && !synced.is_synced());
+        fifo.processed(batch.is_initial_list);
+        assert!(synced.is_synced());
+        fifo.push(relist(vec![])).await;
+        assert!(!fifo.pop_batch().await.unwrap().is_initial_list);
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_holds_the_producer() {
+        let fifo = Fifo::new("t");
+        for n in 0..CAPACITY {
+            fifo.push(Delta::Added(object(&format!("n{n}"), 1))).await;
+        }
+        let mut waiting = Box::pin(fifo.push(Delta::Added(object("late", 1))));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(fifo.len(), CAPACITY);
+        fifo.pop_batch().await.unwrap();
+        waiting.await;
+        assert_eq!(fifo.len(), CAPACITY - BATCH_MAX + 1);
+    }
+
+    /// client-go: `TestRealFIFO_PopShouldUnblockWhenClosed`
+    #[tokio::test]
+    async fn close_delivers_what_is_queued_then_ends() {
+        let fifo = Fifo::new("t");
+        fifo.push(Delta::Added(object("a", 1))).await;
+        fifo.close();
+        fifo.push(Delta::Added(object("b", 1))).await;
+        assert_eq!(pop(&fifo).await, ["+a@1"]);
+        assert!(fifo.pop_batch().await.is_none());
+
+        let fifo = Fifo::<ConfigMap>::new("t");
+        let mut waiting = Box::pin(fifo.pop_batch());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        fifo.close();
+        assert!(waiting.await.is_none());
+    }
+}

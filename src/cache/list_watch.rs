@@ -1,0 +1,452 @@
+//! The only way cached reads reach the API server: one page of a list, one watch.
+//!
+//! Mirrors client-go `tools/cache/listwatch.go`.
+//! Flow: API server -> **list_watch** -> reflector -> fifo
+//!
+//! # How it works
+//! [`ListerWatcher`] is the seam: [`ListWatch`] implements it over raw requests, the tests' `FakeSource`
+//! without a server. A page is decoded item by item, a watch line once, straight into the caller's
+//! type; the transform runs there, before the object is shared.
+//!
+//! # Guarantees
+//! - One item that does not decode leaves the others whole. (test: `one_broken_item_leaves_the_others_whole`)
+//! - A line cut by the end of the stream is dropped. (test: `a_line_may_come_in_pieces_and_a_cut_one_is_dropped`)
+//! - A stream that goes silent ends after [`IDLE_TIMEOUT`]. (test: `a_silent_stream_ends`)
+//! - A line has a limit. (test: `an_endless_line_is_an_error`)
+//!
+//! # Differences from client-go
+//! Errors inside a stream end it as an `Err`, never as an object. The idle watchdog: a real server
+//! sends a bookmark a minute, so a stream without a byte for 90 s is a dead peer (TCP keepalive does
+//! not notice a stopped process).
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Request, header};
+use http_body_util::BodyExt;
+use kube_client::client::Body;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::object::{self, Decoded, Object};
+use crate::api::ApiResource;
+use crate::client::{ApiClient, Error, ServerStatus};
+
+/// How long a watch may be silent: a server sends a bookmark a minute.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+/// How long one page of a list may take.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the head of a watch's answer may take.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest line of a watch: etcd takes 1.5 MiB an object, JSON and escapes included some more.
+const LINE_MAX: usize = 16 << 20;
+
+/// Which state a list asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// The newest: version unset, a consistent read.
+    Newest,
+    /// This or anything newer.
+    NotOlderThan(String),
+}
+
+/// What to ask of one page of a list.
+#[derive(Clone, Debug)]
+pub struct ListOptions {
+    /// The state asked for; pages after the first follow the token instead.
+    pub version: Version,
+    /// Page size; `None` for all in one.
+    pub limit: Option<u32>,
+    /// Token of the page before.
+    pub continue_token: Option<String>,
+}
+
+/// One page of a list.
+#[derive(Debug)]
+pub struct Page<K> {
+    /// The objects.
+    pub items: Vec<Decoded<K>>,
+    /// Version of the list.
+    pub resource_version: String,
+    /// Token of the next page, if there is one.
+    pub continue_token: Option<String>,
+}
+
+/// What to ask of a watch.
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// Events after this version.
+    pub resource_version: String,
+    /// When the server ends it.
+    pub timeout: Duration,
+}
+
+/// What a watch tells.
+#[derive(Debug)]
+pub enum WatchEvent<K> {
+    /// It appeared.
+    Added(Decoded<K>),
+    /// It changed.
+    Modified(Decoded<K>),
+    /// It is gone; this is its last state.
+    Deleted(Decoded<K>),
+    /// Nothing changed up to this version.
+    Bookmark(String),
+}
+
+/// An open watch.
+pub trait WatchStream<K>: Send {
+    /// The next event; `None` when the server ended the stream, an error when it broke.
+    fn next(&mut self) -> impl Future<Output = Option<Result<WatchEvent<K>, Error>>> + Send;
+}
+
+/// Lists and watches one kind.
+pub trait ListerWatcher<K>: Send + Sync + 'static {
+    /// An open watch.
+    type Watch: WatchStream<K>;
+
+    /// Fetches one page.
+    fn list(&self, options: &ListOptions) -> impl Future<Output = Result<Page<K>, Error>> + Send;
+
+    /// Opens a watch.
+    fn watch(&self, options: &WatchOptions) -> impl Future<Output = Result<Self::Watch, Error>> + Send;
+}
+
+/// Lists and watches over the network.
+pub struct ListWatch<K> {
+    client: ApiClient,
+    resource: ApiResource,
+    namespace: Option<String>,
+    label_selector: Option<String>,
+    transform: Option<fn(&mut K)>,
+}
+
+// === impl ListWatch ===
+
+impl<K: Object> ListWatch<K> {
+    /// All namespaces with `None`, all labels with no selector. The transform runs once an object,
+    /// after decoding.
+    #[must_use]
+    pub fn new(
+        client: ApiClient,
+        namespace: Option<String>,
+        label_selector: Option<String>,
+        transform: Option<fn(&mut K)>,
+    ) -> Self {
+        Self { client, resource: K::resource(), namespace, label_selector, transform }
+    }
+
+    fn request(&self, verb: &str, query: &[(&str, &str)]) -> Result<(String, Request<Body>), Error> {
+        let mut pairs = form_urlencoded::Serializer::new(String::new());
+        if let Some(selector) = &self.label_selector {
+            pairs.append_pair("labelSelector", selector);
+        }
+        pairs.extend_pairs(query);
+        let name = format!("{verb} {}", self.resource);
+        let uri = format!("{}?{}", self.resource.path(self.namespace.as_deref()), pairs.finish());
+        let request = Request::get(uri)
+            .header(header::ACCEPT, HeaderValue::from_static("application/json"))
+            .body(Body::empty())
+            .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
+        Ok((name, request))
+    }
+}
+
+impl<K: Object> ListerWatcher<K> for ListWatch<K> {
+    type Watch = WatchBody<K>;
+
+    async fn list(&self, options: &ListOptions) -> Result<Page<K>, Error> {
+        let limit = options.limit.map(|limit| limit.to_string());
+        let mut query = Vec::new();
+        if let Some(limit) = &limit {
+            query.push(("limit", limit.as_str()));
+        }
+        match (&options.continue_token, &options.version) {
+            (Some(token), _) => query.push(("continue", token)),
+            (None, Version::NotOlderThan(version)) => {
+                query.push(("resourceVersion", version));
+                query.push(("resourceVersionMatch", "NotOlderThan"));
+            }
+            (None, Version::Newest) => {}
+        }
+        let (name, request) = self.request("list", &query)?;
+        let body = self.client.send(&name, request, PAGE_TIMEOUT).await?;
+        let page = decode_page(&body, self.transform);
+        page.map_err(|source| Error::Decode { request: name, source })
+    }
+
+    async fn watch(&self, options: &WatchOptions) -> Result<WatchBody<K>, Error> {
+        let timeout = options.timeout.as_secs().to_string();
+        let query = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("resourceVersion", &options.resource_version),
+            ("timeoutSeconds", &timeout),
+        ];
+        let (name, mut request) = self.request("watch", &query)?;
+        // Newer servers compress each event by itself, which a stream decompressor cuts short.
+        request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+        let response = self.client.open(&name, request, OPEN_TIMEOUT).await?;
+        Ok(WatchBody {
+            request: name,
+            body: response.into_body(),
+            lines: Lines::default(),
+            transform: self.transform,
+            _kind: PhantomData,
+        })
+    }
+}
+
+impl<K> fmt::Debug for ListWatch<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListWatch").field("resource", &self.resource).finish_non_exhaustive()
+    }
+}
+
+/// An open watch over the network.
+pub struct WatchBody<K> {
+    request: String,
+    body: Body,
+    lines: Lines,
+    transform: Option<fn(&mut K)>,
+    _kind: PhantomData<fn() -> K>,
+}
+
+// === impl WatchBody ===
+
+impl<K: Object> WatchStream<K> for WatchBody<K> {
+    async fn next(&mut self) -> Option<Result<WatchEvent<K>, Error>> {
+        loop {
+            if let Some(line) = self.lines.next() {
+                return Some(self.event(&line));
+            }
+            if self.lines.pending() > LINE_MAX {
+                return Some(Err(Error::LineTooLong { request: self.request.clone(), max: LINE_MAX }));
+            }
+            let frame = match tokio::time::timeout(IDLE_TIMEOUT, self.body.frame()).await {
+                Err(_) => {
+                    return Some(Err(Error::Timeout { request: self.request.clone(), after: IDLE_TIMEOUT }));
+                }
+                Ok(None) => return None,
+                Ok(Some(Err(e))) => {
+                    let request = self.request.clone();
+                    return Some(Err(Error::Transport { request, source: Box::new(e) }));
+                }
+                Ok(Some(Ok(frame))) => frame,
+            };
+            if let Ok(data) = frame.into_data() {
+                self.lines.push(&data);
+            }
+        }
+    }
+}
+
+impl<K: Object> WatchBody<K> {
+    fn event(&self, line: &[u8]) -> Result<WatchEvent<K>, Error> {
+        let mut event = decode_event::<K>(line).map_err(|e| match e {
+            EventError::Decode(source) => Error::Decode { request: self.request.clone(), source },
+            EventError::Status(status) => Error::Status { request: self.request.clone(), status },
+        })?;
+        if let (
+            Some(transform),
+            WatchEvent::Added(Ok(o)) | WatchEvent::Modified(Ok(o)) | WatchEvent::Deleted(Ok(o)),
+        ) = (self.transform, &mut event)
+        {
+            transform(o);
+        }
+        Ok(event)
+    }
+}
+
+impl<K> fmt::Debug for WatchBody<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchBody").field("request", &self.request).finish_non_exhaustive()
+    }
+}
+
+/// Cuts a stream of bytes into lines, looking at each byte once.
+#[derive(Debug, Default)]
+struct Lines {
+    buffer: BytesMut,
+    /// How much of the buffer is known to hold no line end.
+    searched: usize,
+}
+
+impl Lines {
+    fn push(&mut self, data: &[u8]) {
+        self.buffer.extend_from_slice(data);
+    }
+
+    /// The next whole line that is not blank.
+    fn next(&mut self) -> Option<Bytes> {
+        while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
+            let line = self.buffer.split_to(self.searched + at + 1).freeze();
+            self.searched = 0;
+            if !line.trim_ascii().is_empty() {
+                return Some(line);
+            }
+        }
+        self.searched = self.buffer.len();
+        None
+    }
+
+    /// Bytes of a line that has not ended yet.
+    fn pending(&self) -> usize {
+        self.buffer.len()
+    }
+}
+
+#[derive(Debug)]
+enum EventError {
+    Decode(serde_json::Error),
+    Status(Box<ServerStatus>),
+}
+
+impl From<serde_json::Error> for EventError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Decode(error)
+    }
+}
+
+fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, EventError> {
+    #[derive(Deserialize)]
+    struct Bookmark {
+        metadata: object::Meta,
+    }
+    let (kind, object) = split_event(line)?;
+    Ok(match kind {
+        "ADDED" => WatchEvent::Added(object::decode(object)?),
+        "MODIFIED" => WatchEvent::Modified(object::decode(object)?),
+        "DELETED" => WatchEvent::Deleted(object::decode(object)?),
+        "BOOKMARK" => {
+            WatchEvent::Bookmark(serde_json::from_slice::<Bookmark>(object)?.metadata.resource_version)
+        }
+        "ERROR" => {
+            let status = serde_json::from_slice::<kube_core::Status>(object)?;
+            return Err(EventError::Status(Box::new(ServerStatus::from_status(status, 500, None))));
+        }
+        other => {
+            return Err(serde::de::Error::custom(format!("unknown type of watch event {other:?}")))
+                .map_err(EventError::Decode);
+        }
+    })
+}
+
+/// Takes `{"type":..., "object":...}` apart without decoding the object. Servers print exactly the
+/// layout tried first, where the object's end is the line's end and need not be searched.
+fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Envelope<'a> {
+        #[serde(rename = "type", borrow)]
+        kind: &'a str,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    fn as_printed(line: &[u8]) -> Option<(&str, &[u8])> {
+        let rest = line.trim_ascii().strip_prefix(br#"{"type":""#)?;
+        let (kind, rest) = rest.split_at(memchr::memchr(b'"', rest)?);
+        let object = rest.strip_prefix(br#"","object":"#)?.strip_suffix(b"}")?;
+        Some((std::str::from_utf8(kind).ok()?, object))
+    }
+    if let Some(parts) = as_printed(line) {
+        return Ok(parts);
+    }
+    let envelope: Envelope<'_> = serde_json::from_slice(line)?;
+    Ok((envelope.kind, envelope.object.get().as_bytes()))
+}
+
+/// Decodes a page without holding more than one item of it as JSON.
+fn decode_page<K: Object>(body: &[u8], transform: Option<fn(&mut K)>) -> Result<Page<K>, serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let page = PageSeed { transform }.deserialize(&mut json)?;
+    json.end()?;
+    Ok(page)
+}
+
+struct PageSeed<K> {
+    transform: Option<fn(&mut K)>,
+}
+
+impl<'de, K: Object> DeserializeSeed<'de> for PageSeed<K> {
+    type Value = Page<K>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Page<K>, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de, K: Object> Visitor<'de> for PageSeed<K> {
+    type Value = Page<K>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of Kubernetes objects")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page<K>, A::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ListMeta {
+            #[serde(default)]
+            resource_version: String,
+            #[serde(default, rename = "continue")]
+            continue_token: Option<String>,
+        }
+        let mut meta: Option<ListMeta> = None;
+        let mut items = Vec::new();
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            match &*key {
+                "metadata" => meta = Some(map.next_value()?),
+                "items" => items = map.next_value_seed(ItemsSeed { transform: self.transform })?,
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        let meta = meta.ok_or_else(|| serde::de::Error::missing_field("metadata"))?;
+        Ok(Page {
+            items,
+            resource_version: meta.resource_version,
+            continue_token: meta.continue_token.filter(|token| !token.is_empty()),
+        })
+    }
+}
+
+struct ItemsSeed<K> {
+    transform: Option<fn(&mut K)>,
+}
+
+impl<'de, K: Object> DeserializeSeed<'de> for ItemsSeed<K> {
+    type Value = Vec<Decoded<K>>;
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de, K: Object> Visitor<'de> for ItemsSeed<K> {
+    type Value = Vec<Decoded<K>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the items of a list")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(Vec::new())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut decoded = Vec::new();
+        while let Some(item) = items.next_element::<&RawValue>()? {
+            let mut item = object::decode::<K>(item.get().as_bytes()).map_err(serde::de::Error::custom)?;
+            if let (Some(transform), Ok(object)) = (self.transform, &mut item) {
+                transform(object);
+            }
+            decoded.push(item);
+        }
+        Ok(decoded)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! A read-only typed view of a store, by namespace and selector.
+//!
+//! Mirrors client-go `tools/cache/listers.go`.
+//!
+//! # Differences from client-go
+//! A miss is `None`, not an error. What is returned is shared and cannot be changed.
+
+use kube_core::{Selector, SelectorExt};
+
+use super::index::{NAMESPACE, OWNER_UID};
+use super::object::{Cached, Object};
+use super::object_name::ObjectName;
+use super::store::Store;
+
+/// Reads what an informer has cached. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Lister<K> {
+    store: Store<K>,
+}
+
+// === impl Lister ===
+
+impl<K: Object> Lister<K> {
+    /// A view of this store.
+    #[must_use]
+    pub fn new(store: Store<K>) -> Self {
+        Self { store }
+    }
+
+    /// The object of this name.
+    #[must_use]
+    pub fn get(&self, name: &ObjectName) -> Option<Cached<K>> {
+        self.store.get(name)
+    }
+
+    /// The objects of one namespace (all, with `None`) that the selector matches, in no particular order.
+    #[must_use]
+    pub fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Cached<K>> {
+        let mut objects = match namespace {
+            Some(namespace) => self.index(NAMESPACE, namespace),
+            None => self.store.list(),
+        };
+        if !selector.selects_all() {
+            let none = std::collections::BTreeMap::new();
+            objects.retain(|object| selector.matches(object.labels().unwrap_or(&none)));
+        }
+        objects
+    }
+
+    /// The objects that the owner of this uid controls, sorted by name.
+    #[must_use]
+    pub fn controlled_by(&self, uid: &str) -> Vec<Cached<K>> {
+        self.index(OWNER_UID, uid)
+    }
+
+    /// The objects that have `value` under an index, sorted by name.
+    ///
+    /// # Panics
+    /// When the store was made without this index.
+    #[must_use]
+    pub fn index(&self, index: &str, value: &str) -> Vec<Cached<K>> {
+        self.store
+            .by_index(index, value)
+            .expect("a lister is asked for the indexes that its informer was given")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::{Indexers, store};
+    use crate::testing::config_map;
+    use kube_core::Expression;
+
+    /// client-go: `TestListAll` and the namespace lister
+    #[test]
+    fn a_lister_selects_by_namespace_and_labels() {
+        let (store, mut writer) = store::pair(Indexers::default());
+        for (namespace, name, colour) in [("x", "a", "red"), ("x", "b", "blue"), ("y", "a", "red")] {
+            let mut map = config_map(namespace, name, 1);
+            map.metadata.labels = Some([("colour".to_owned(), colour.to_owned())].into());
+            writer.upsert(Cached::new(Ok(map)));
+        }
+        let lister = Lister::new(store);
+        let red: Selector = Expression::Equal("colour".into(), "red".into()).into();
+        let names = |namespace, selector: &Selector| {
+            let mut names: Vec<String> =
+                lister.list(namespace, selector).iter().map(|o| o.object_name().to_string()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(None, &Selector::default()), ["x/a", "x/b", "y/a"]);
+        assert_eq!(names(None, &red), ["x/a", "y/a"]);
+        assert_eq!(names(Some("x"), &red), ["x/a"]);
+        assert_eq!(names(Some("z"), &red), Vec::<String>::new());
+    }
+}

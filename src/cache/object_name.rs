@@ -1,0 +1,151 @@
+//! The key used everywhere: namespace and name of an object.
+//!
+//! Mirrors client-go `tools/cache/object-names.go` (`ObjectName`) and `MetaNamespaceKeyFunc`.
+//!
+//! # Guarantees
+//! - `Display` and `FromStr` are each other's inverse. (test: `a_name_and_its_text_round_trip`)
+//! - Text of more than two parts is refused. (test: `text_of_three_parts_is_refused`)
+//!
+//! # Differences from client-go
+//! Keys are structured everywhere, never strings that are taken apart again. The text is shared, so
+//! that a copy in the queue, the store and an index costs a counter and no memory.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Namespace and name of an object; cluster-scoped ones have no namespace.
+///
+/// ```
+/// use windlass::cache::ObjectName;
+/// let key: ObjectName = "default/web".parse()?;
+/// assert_eq!((key.namespace(), key.name()), (Some("default"), "web"));
+/// assert_eq!(ObjectName::new(None, "node-1").to_string(), "node-1");
+/// # Ok::<(), windlass::cache::object_name::ParseError>(())
+/// ```
+#[derive(Clone)]
+pub struct ObjectName {
+    /// `namespace/name`, or `name`.
+    text: Arc<str>,
+    /// Length of the namespace; 0 when there is none.
+    split: usize,
+}
+
+/// Text that is no `name` or `namespace/name`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not an object's name: write `name` or `namespace/name`")]
+pub struct ParseError(String);
+
+// === impl ObjectName ===
+
+impl ObjectName {
+    /// Makes a key; an empty namespace is none.
+    #[must_use]
+    pub fn new(namespace: Option<&str>, name: &str) -> Self {
+        match namespace {
+            Some(namespace) if !namespace.is_empty() => {
+                Self { text: format!("{namespace}/{name}").into(), split: namespace.len() }
+            }
+            _ => Self { text: name.into(), split: 0 },
+        }
+    }
+
+    /// The namespace; `None` for cluster-scoped objects.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        (self.split > 0).then(|| &self.text[..self.split])
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        if self.split > 0 { &self.text[self.split + 1..] } else { &self.text }
+    }
+}
+
+impl PartialEq for ObjectName {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+impl Eq for ObjectName {}
+
+impl Hash for ObjectName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
+}
+
+/// By namespace, then name: cluster-scoped ones first.
+impl Ord for ObjectName {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.namespace(), self.name()).cmp(&(other.namespace(), other.name()))
+    }
+}
+
+impl PartialOrd for ObjectName {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl fmt::Display for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for ObjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for ObjectName {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text.split('/').collect::<Vec<_>>()[..] {
+            [name] if !name.is_empty() => Ok(Self::new(None, name)),
+            [namespace, name] if !namespace.is_empty() && !name.is_empty() => {
+                Ok(Self::new(Some(namespace), name))
+            }
+            _ => Err(ParseError(text.to_owned())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// client-go: `TestObjectNames`
+    #[test]
+    fn a_name_and_its_text_round_trip() {
+        for (namespace, name, text) in [(None, "a", "a"), (Some("ns"), "a", "ns/a"), (Some(""), "a", "a")] {
+            let key = ObjectName::new(namespace, name);
+            assert_eq!(key.to_string(), text);
+            assert_eq!(text.parse::<ObjectName>().unwrap(), key);
+            assert_eq!(key.name(), name);
+            assert_eq!(key.namespace(), namespace.filter(|n| !n.is_empty()));
+        }
+    }
+
+    #[test]
+    fn text_of_three_parts_is_refused() {
+        for text in ["a/b/c", "", "/a", "a/"] {
+            assert_eq!(text.parse::<ObjectName>(), Err(ParseError(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn names_sort_by_namespace_then_name() {
+        let mut keys: Vec<ObjectName> =
+            ["b/a", "a-x/a", "a/b", "a"].iter().map(|k| k.parse().unwrap()).collect();
+        keys.sort();
+        let text: Vec<String> = keys.iter().map(ToString::to_string).collect();
+        assert_eq!(text, ["a", "a/b", "a-x/a", "b/a"]);
+    }
+}

@@ -1,0 +1,292 @@
+//! Lists and watches one kind, for ever, and feeds every change to the FIFO.
+//!
+//! Mirrors client-go `tools/cache/reflector.go` (`Reflector`) and `tools/pager`.
+//! Flow: API server -> **reflector** -> fifo -> pump -> store, handlers
+//!
+//! # How it works
+//! Two states. **Listing** fetches all pages and hands them over as one relist; its version is where
+//! the watch starts. **Watching** passes events on and remembers the version of each after it is
+//! queued, bookmarks included. What ends a watch decides what comes next:
+//!
+//! | what happened | next |
+//! |---|---|
+//! | the server ended the stream (its timeout) | watch again at once from the last version, no list |
+//! | the stream broke, or was silent for 90 s | the same |
+//! | a stream ended within 1 s without an event | watch again after a backoff |
+//! | opening: no connection, 429, 5xx | watch again from the same version after a backoff |
+//! | 410 at the start or in the stream | list, not older than what was seen, after a backoff |
+//! | the list itself: 410, or a version from the future | list again at once with the version unset |
+//! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
+//! | anything else | list again after a backoff |
+//!
+//! # Guarantees
+//! - The first list is a consistent read; a relist is never below what was seen. (test: `first_list_is_newest_and_a_relist_not_older_than_seen`)
+//! - Resumes from the last seen version after a dropped stream, without a list. (test: `resumes_after_dropped_stream`)
+//! - 410 means relist, and deletions hidden by the gap are found. (test: `gone_means_relist`)
+//! - Half a list is never published. (test: `a_broken_page_publishes_nothing`)
+//! - 429 and lost connections back off without a relist. (test: `too_many_requests_backs_off_without_a_relist`)
+//! - A missing kind is tried again every 10 to 30 s. (test: `a_missing_kind_is_tried_every_10_to_30_s`)
+//! - A short empty stream does not spin. (test: `a_very_short_watch_backs_off`)
+//! - Bookmarks move the version. (test: `bookmarks_move_the_version`)
+//! - An expired page falls back to one whole list. (test: `an_expired_page_falls_back_to_a_whole_list`)
+//!
+//! # Differences from client-go
+//! The first list asks with the version unset where client-go takes 0 and may go back in time after a
+//! restart. 5xx at the opening of a watch says nothing about our version, so it costs no relist.
+//! A broken stream resumes as a closed one does. Retry-After is obeyed. No streamed first list yet.
+//!
+//! # Locks and tasks
+//! None: the informer runs [`Reflector::run`] and ends it by the token.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::backoff::Backoff;
+use super::fifo::{Delta, Fifo};
+use super::health::Health;
+use super::list_watch::{ListOptions, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStream};
+use super::object::{Cached, Decoded, Object};
+use crate::client::Error;
+
+/// Objects a page.
+const PAGE_SIZE: u32 = 500;
+/// A watch lasts this long to twice as long, at random, so that not all end at once.
+const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
+/// A stream that ends sooner than this without an event is a failure.
+const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
+/// How soon a missing kind or permission is tried again.
+const MISSING_MIN: Duration = Duration::from_secs(10);
+const MISSING_MAX: Duration = Duration::from_secs(30);
+
+/// Keeps a FIFO fed; see the module.
+#[derive(Debug)]
+pub struct Reflector<K: Object, L> {
+    source: L,
+    fifo: Arc<Fifo<K>>,
+    /// Version of the last change that was queued; `None` before the first list.
+    last_version: Option<String>,
+    /// The last version is of no use: expired even for a list, or from the future.
+    last_version_unusable: bool,
+    resync: Option<Resync>,
+    backoff: Backoff,
+    random: fastrand::Rng,
+    health: Health,
+}
+
+#[derive(Debug)]
+struct Resync {
+    period: Duration,
+    next: Instant,
+}
+
+/// What to do next, and how long to wait before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    List(Duration),
+    Watch(Duration),
+}
+
+// === impl Reflector ===
+
+impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
+    /// Nothing happens before [`run`](Self::run). `seed` makes delays and timeouts repeatable.
+    #[must_use]
+    pub fn new(source: L, fifo: Arc<Fifo<K>>, resync_period: Option<Duration>, seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let backoff = Backoff::new(random.fork());
+        let health = Health::new(K::resource().to_string());
+        let resync = resync_period.map(|period| Resync { period, next: Instant::now() + period });
+        Self {
+            source,
+            fifo,
+            last_version: None,
+            last_version_unusable: false,
+            resync,
+            backoff,
+            random,
+            health,
+        }
+    }
+
+    /// Lists and watches until `shutdown`; returns at the next await, leaving the server's stream.
+    pub async fn run(mut self, shutdown: CancellationToken) {
+        tokio::select! {
+            biased;
+            () = shutdown.cancelled() => {}
+            () = self.list_and_watch_forever() => {}
+        }
+    }
+
+    async fn list_and_watch_forever(&mut self) {
+        let mut next = Next::List(Duration::ZERO);
+        loop {
+            next = match next {
+                Next::List(delay) => {
+                    tokio::time::sleep(delay).await;
+                    self.list().await
+                }
+                Next::Watch(delay) => {
+                    tokio::time::sleep(delay).await;
+                    self.watch().await
+                }
+            };
+        }
+    }
+
+    async fn list(&mut self) -> Next {
+        let version = match &self.last_version {
+            Some(version) if !self.last_version_unusable => Version::NotOlderThan(version.clone()),
+            _ => Version::Newest,
+        };
+        let mut authoritative = version == Version::Newest;
+        let mut outcome = self.list_all(version).await;
+        if let Err(error) = &outcome
+            && !authoritative
+            && (error.is_expired() || error.is_too_large_resource_version())
+        {
+            tracing::debug!(kind = %K::resource(), "Listing with the version unset: the last one is of no use");
+            self.last_version_unusable = true;
+            authoritative = true;
+            outcome = self.list_all(Version::Newest).await;
+        }
+        match outcome {
+            Ok((items, resource_version)) => {
+                let objects = items.into_iter().map(Cached::new).collect::<Vec<_>>();
+                tracing::debug!(kind = %K::resource(), objects = objects.len(), resource_version, "Listed");
+                self.last_version_unusable = false;
+                let delta =
+                    Delta::ReplacedAll { objects, resource_version: resource_version.clone(), authoritative };
+                self.fifo.push(delta).await;
+                self.last_version = Some(resource_version);
+                self.health.works();
+                Next::Watch(Duration::ZERO)
+            }
+            Err(error) => Next::List(self.delay(&error)),
+        }
+    }
+
+    /// All pages. Only a list of the newest state is paged: the watch cache serves the other whole,
+    /// and a page size would send it to the store.
+    async fn list_all(&self, version: Version) -> Result<(Vec<Decoded<K>>, String), Error> {
+        let limit = (version == Version::Newest).then_some(PAGE_SIZE);
+        let mut options = ListOptions { version, limit, continue_token: None };
+        let Page { mut items, resource_version, mut continue_token } = self.source.list(&options).await?;
+        while let Some(token) = continue_token.take() {
+            options.continue_token = Some(token);
+            let page = match self.source.list(&options).await {
+                Err(error) if error.is_expired() => {
+                    options = ListOptions { limit: None, continue_token: None, ..options };
+                    let whole = self.source.list(&options).await?;
+                    return Ok((whole.items, whole.resource_version));
+                }
+                page => page?,
+            };
+            items.extend(page.items);
+            continue_token = page.continue_token;
+        }
+        Ok((items, resource_version))
+    }
+
+    async fn watch(&mut self) -> Next {
+        let Some(from) = self.last_version.clone() else { return Next::List(Duration::ZERO) };
+        let timeout = WATCH_TIMEOUT_MIN.mul_f64(1.0 + self.random.f64());
+        let started = Instant::now();
+        let mut stream = match self.source.watch(&WatchOptions { resource_version: from, timeout }).await {
+            Ok(stream) => stream,
+            Err(error) => return self.watch_not_opened(&error),
+        };
+        self.health.works();
+        let mut events = 0_u64;
+        loop {
+            let next = tokio::select! {
+                biased;
+                event = stream.next() => event,
+                () = resync_due(self.resync.as_ref()) => {
+                    self.fifo.push(Delta::SyncAll).await;
+                    if let Some(resync) = &mut self.resync {
+                        resync.next = Instant::now() + resync.period;
+                    }
+                    continue;
+                }
+            };
+            match next {
+                Some(Ok(event)) => {
+                    events += 1;
+                    self.pass_on(event).await;
+                }
+                Some(Err(error)) if !error.is_connection() => return self.watch_ended(&error),
+                ended => {
+                    if let Some(Err(error)) = &ended {
+                        tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, "Watch broke");
+                    }
+                    let very_short = events == 0 && started.elapsed() < VERY_SHORT_WATCH;
+                    return Next::Watch(if very_short { self.backoff.step() } else { Duration::ZERO });
+                }
+            }
+        }
+    }
+
+    /// Queues an event, and only then takes over its version.
+    async fn pass_on(&mut self, event: WatchEvent<K>) {
+        let (version, delta) = match event {
+            WatchEvent::Bookmark(version) => (version.clone(), Delta::Bookmark(version)),
+            WatchEvent::Added(object) => versioned(object, Delta::Added),
+            WatchEvent::Modified(object) => versioned(object, Delta::Updated),
+            WatchEvent::Deleted(object) => versioned(object, Delta::Deleted),
+        };
+        self.fifo.push(delta).await;
+        if !version.is_empty() {
+            self.last_version = Some(version);
+        }
+    }
+
+    fn watch_not_opened(&mut self, error: &Error) -> Next {
+        if error.is_too_large_resource_version() {
+            self.last_version_unusable = true;
+            return Next::List(self.delay(error));
+        }
+        let overloaded = error.status().is_some_and(|status| status.code == 429 || status.code >= 500);
+        let delay = self.delay(error);
+        if error.is_connection() || overloaded { Next::Watch(delay) } else { Next::List(delay) }
+    }
+
+    fn watch_ended(&mut self, error: &Error) -> Next {
+        let delay = self.delay(error);
+        if error.is_too_many_requests() { Next::Watch(delay) } else { Next::List(delay) }
+    }
+
+    /// How long to wait after this error; the log hears of it. An expired version is part of normal
+    /// life and stays out of the log.
+    fn delay(&mut self, error: &Error) -> Duration {
+        let missing = error.is_not_found() || error.is_forbidden();
+        let delay = if missing {
+            self.backoff.spread(MISSING_MIN, MISSING_MAX)
+        } else {
+            self.backoff.step().max(error.retry_after().unwrap_or_default())
+        };
+        if error.is_expired() {
+            tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, "Version expired");
+        } else {
+            self.health.failed(error, delay);
+        }
+        delay
+    }
+}
+
+fn versioned<K: Object>(object: Decoded<K>, delta: fn(Cached<K>) -> Delta<K>) -> (String, Delta<K>) {
+    let object = Cached::new(object);
+    (object.resource_version().to_owned(), delta(object))
+}
+
+async fn resync_due(resync: Option<&Resync>) {
+    match resync {
+        Some(resync) => tokio::time::sleep_until(resync.next).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,230 @@
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use super::*;
+use crate::testing::{FakeSource, config_map, connection_error, status_error};
+
+/// A reflector over a fake source, with what it queues in short.
+struct Rig {
+    source: FakeSource<ConfigMap>,
+    fifo: Arc<Fifo<ConfigMap>>,
+    running: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Rig {
+    fn new(source: FakeSource<ConfigMap>) -> Self {
+        Self::with_resync(source, None)
+    }
+
+    fn with_resync(source: FakeSource<ConfigMap>, resync: Option<Duration>) -> Self {
+        let fifo = Arc::new(Fifo::new("config maps"));
+        let reflector = Reflector::new(source.clone(), fifo.clone(), resync, 7);
+        Self { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) }
+    }
+
+    /// Lets the reflector work for so long and returns what it queued.
+    async fn pass(&mut self, time: Duration) -> Vec<String> {
+        tokio::select! {
+            biased;
+            () = &mut self.running => unreachable!("nobody shuts it down"),
+            () = tokio::time::sleep(time) => {}
+        }
+        let mut queued = Vec::new();
+        while !self.fifo.is_empty() {
+            let batch = self.fifo.pop_batch().await.unwrap();
+            self.fifo.processed(batch.is_initial_list);
+            queued.extend(batch.deltas.iter().map(short));
+        }
+        queued
+    }
+
+    async fn settle(&mut self) -> Vec<String> {
+        self.pass(Duration::from_millis(1)).await
+    }
+}
+
+fn short(delta: &Delta<ConfigMap>) -> String {
+    let name = |object: &Cached<ConfigMap>| object.object_name().name().to_owned();
+    match delta {
+        Delta::Added(object) => format!("+{}", name(object)),
+        Delta::Updated(object) => format!("~{}", name(object)),
+        Delta::Deleted(object) => format!("-{}", name(object)),
+        Delta::ReplacedAll { objects, authoritative, .. } => {
+            let names: Vec<String> = objects.iter().map(name).collect();
+            format!("all [{}]{}", names.join(" "), if *authoritative { "" } else { " not older" })
+        }
+        Delta::SyncAll => "sync".to_owned(),
+        Delta::Bookmark(version) => format!("bookmark {version}"),
+    }
+}
+
+fn with(names: &[&str]) -> FakeSource<ConfigMap> {
+    let source = FakeSource::new();
+    for name in names {
+        source.put(config_map("ns", name, 0));
+    }
+    source
+}
+
+/// client-go: `TestReflectorListAndWatch`, `TestReflectorResyncWithResourceVersion`
+#[tokio::test(start_paused = true)]
+async fn first_list_is_newest_and_a_relist_not_older_than_seen() {
+    let mut rig = Rig::new(with(&["a"]));
+    assert_eq!(rig.settle().await, ["all [a]"]);
+    rig.source.put(config_map("ns", "b", 0));
+    assert_eq!(rig.settle().await, ["+b"]);
+    rig.source.break_watches(|| status_error(410, "Expired"));
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a b] not older"]);
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1", "list >=2", "watch 2"]);
+}
+
+/// client-go: `TestReflectorListAndWatchWithErrors`
+#[tokio::test(start_paused = true)]
+async fn resumes_after_dropped_stream() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.settle().await;
+    rig.pass(Duration::from_secs(5)).await;
+    rig.source.close_watches();
+    rig.source.put(config_map("ns", "b", 0));
+    assert_eq!(rig.settle().await, ["+b"]);
+    rig.pass(Duration::from_secs(5)).await;
+    rig.source.break_watches(connection_error);
+    rig.source.delete(&"ns/a".parse().unwrap());
+    assert_eq!(rig.settle().await, ["-a"]);
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1", "watch 1", "watch 2"]);
+}
+
+/// client-go: `TestResetWatch`
+#[tokio::test(start_paused = true)]
+async fn gone_means_relist() {
+    let mut rig = Rig::new(with(&["a", "b"]));
+    rig.settle().await;
+    rig.pass(Duration::from_secs(5)).await;
+    rig.source.delete_unseen(&"ns/a".parse().unwrap());
+    rig.source.compact();
+    rig.source.close_watches();
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [b] not older"]);
+    assert_eq!(rig.source.requests(), ["list newest", "watch 2", "watch 2", "list >=2", "watch 3"]);
+}
+
+/// client-go: `TestReflectorExpiredExactResourceVersion`, `TestReflectorFullListIfTooLarge`
+#[tokio::test(start_paused = true)]
+async fn a_version_of_no_use_is_dropped_at_once() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.settle().await;
+    rig.source.break_watches(|| status_error(410, "Expired"));
+    rig.source.script_lists([Some(status_error(410, "Expired"))]);
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a]"]);
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1", "list >=1", "list newest", "watch 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_page_publishes_nothing() {
+    let source = with(&["a", "b", "c"]);
+    source.page_size(2);
+    source.script_lists([None, Some(connection_error())]);
+    let mut rig = Rig::new(source);
+    assert_eq!(rig.settle().await, Vec::<String>::new());
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a b c]"]);
+}
+
+/// client-go: `TestReflectorFullListIfExpired`
+#[tokio::test(start_paused = true)]
+async fn an_expired_page_falls_back_to_a_whole_list() {
+    let source = with(&["a", "b", "c"]);
+    source.page_size(2);
+    source.script_lists([None, Some(status_error(410, "Expired"))]);
+    let mut rig = Rig::new(source);
+    assert_eq!(rig.settle().await, ["all [a b c]"]);
+    assert_eq!(rig.source.requests(), ["list newest", "list next", "list newest", "watch 3"]);
+}
+
+/// client-go: `TestNoRelistOnTooManyRequests`, `TestReflectorListAndWatchInitConnBackoff`
+#[tokio::test(start_paused = true)]
+async fn too_many_requests_backs_off_without_a_relist() {
+    let source = with(&["a"]);
+    source.fail_watches([status_error(429, "TooManyRequests"), connection_error(), status_error(503, "")]);
+    let mut rig = Rig::new(source);
+    rig.pass(Duration::from_millis(799)).await;
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1"]);
+    rig.pass(Duration::from_secs(20)).await;
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1", "watch 1", "watch 1", "watch 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_obeyed() {
+    let source = with(&["a"]);
+    let mut error = status_error(429, "TooManyRequests");
+    if let Error::Status { status, .. } = &mut error {
+        status.retry_after = Some(Duration::from_secs(40));
+    }
+    source.script_lists([Some(error)]);
+    let mut rig = Rig::new(source);
+    rig.pass(Duration::from_secs(39)).await;
+    assert_eq!(rig.source.requests(), ["list newest"]);
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a]"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_kind_is_tried_every_10_to_30_s() {
+    let source = with(&["a"]);
+    let missing = [404, 403, 404].map(|code| Some(status_error(code, "")));
+    source.script_lists(missing);
+    let mut rig = Rig::new(source);
+    rig.pass(Duration::from_secs(9)).await;
+    assert_eq!(rig.source.requests().len(), 1, "not before 10 s");
+    rig.pass(Duration::from_secs(81)).await;
+    assert_eq!(rig.source.requests().len(), 5, "three failures last 90 s at most; then list and watch");
+}
+
+/// client-go: `TestReflectorHandleWatchResultChanClosedBefore`
+#[tokio::test(start_paused = true)]
+async fn a_very_short_watch_backs_off() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.settle().await;
+    for _ in 0..5 {
+        rig.source.close_watches();
+        rig.settle().await;
+    }
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1"]);
+    rig.pass(Duration::from_secs(2)).await;
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1", "watch 1"]);
+}
+
+/// client-go: `TestReflectorResourceVersionUpdate`
+#[tokio::test(start_paused = true)]
+async fn bookmarks_move_the_version() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.settle().await;
+    rig.source.send(|| WatchEvent::Bookmark("40".to_owned()));
+    assert_eq!(rig.settle().await, ["bookmark 40"]);
+    rig.source.close_watches();
+    rig.settle().await;
+    assert_eq!(rig.source.requests().last().unwrap(), "watch 40");
+}
+
+/// client-go: `TestReflectorResyncChan`
+#[tokio::test(start_paused = true)]
+async fn a_resync_comes_each_period_without_a_request() {
+    let mut rig = Rig::with_resync(with(&["a"]), Some(Duration::from_secs(10)));
+    rig.settle().await;
+    assert_eq!(rig.pass(Duration::from_secs(31)).await, ["sync", "sync", "sync"]);
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1"]);
+}
+
+/// client-go: `TestRunUntil`
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_a_wait_and_closes_the_watch() {
+    let source = with(&["a"]);
+    let fifo = Arc::new(Fifo::new("config maps"));
+    let shutdown = CancellationToken::new();
+    let mut running = Box::pin(Reflector::new(source.clone(), fifo, None, 7).run(shutdown.clone()));
+    tokio::select! {
+        biased;
+        () = &mut running => unreachable!("it is not shut down yet"),
+        () = tokio::time::sleep(Duration::from_secs(1)) => {}
+    }
+    assert_eq!(source.open_watches(), 1);
+    shutdown.cancel();
+    running.await;
+    assert_eq!(source.open_watches(), 0);
+}

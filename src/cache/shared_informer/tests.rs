@@ -1,0 +1,382 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use proptest::prelude::*;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::*;
+use crate::cache::list_watch::WatchEvent;
+use crate::cache::{Cached, Deleted, ObjectName};
+use crate::testing::{FakeSource, config_map, status_error};
+
+/// Writes down what it hears: `+a`, `+a initial`, `~a`, `-a`, `-a last known`.
+struct Recording {
+    heard: UnboundedSender<String>,
+    store: Option<Store<ConfigMap>>,
+}
+
+fn recording() -> (Recording, UnboundedReceiver<String>) {
+    let (heard, receiver) = unbounded_channel();
+    (Recording { heard, store: None }, receiver)
+}
+
+impl Recording {
+    fn hear(&self, text: String) {
+        drop(self.heard.send(text));
+    }
+}
+
+fn name(object: &Cached<ConfigMap>) -> String {
+    object.object_name().name().to_owned()
+}
+
+impl EventHandler<ConfigMap> for Recording {
+    fn on_add(&mut self, object: &Cached<ConfigMap>, is_in_initial_list: bool) {
+        if let Some(store) = &self.store {
+            assert!(store.get(&object.object_name()).is_some(), "{object:?} is not in the store");
+        }
+        self.hear(format!("+{}{}", name(object), if is_in_initial_list { " initial" } else { "" }));
+    }
+
+    fn on_update(&mut self, old: &Cached<ConfigMap>, new: &Cached<ConfigMap>) {
+        assert_eq!(old.object_name(), new.object_name());
+        self.hear(format!("~{}", name(new)));
+    }
+
+    fn on_delete(&mut self, object: &Deleted<ConfigMap>) {
+        let how = match object {
+            Deleted::Observed(_) => "",
+            Deleted::FinalStateUnknown { .. } => " last known",
+        };
+        self.hear(format!("-{}{how}", name(object.last_known())));
+    }
+}
+
+/// An informer over a fake source, running in a set of its own.
+struct Rig {
+    source: FakeSource<ConfigMap>,
+    informer: SharedInformer<ConfigMap>,
+    shutdown: CancellationToken,
+    tasks: JoinSet<Result<(), AlreadyStarted>>,
+}
+
+impl Rig {
+    fn new(names: &[&str]) -> Self {
+        Self::with_config(names, InformerConfig::default())
+    }
+
+    fn with_config(names: &[&str], config: InformerConfig<ConfigMap>) -> Self {
+        let source = FakeSource::new();
+        for name in names {
+            source.put(config_map("ns", name, 0));
+        }
+        let informer = SharedInformer::new(source.clone(), config);
+        Self { source, informer, shutdown: CancellationToken::new(), tasks: JoinSet::new() }
+    }
+
+    async fn start(&mut self) {
+        let (informer, shutdown) = (self.informer.clone(), self.shutdown.clone());
+        self.tasks.spawn(async move { informer.run(shutdown).await });
+        self.informer.synced().synced().await;
+    }
+
+    async fn stop(mut self) {
+        self.shutdown.cancel();
+        self.tasks.join_next().await.unwrap().unwrap().unwrap();
+    }
+}
+
+/// All that was heard up to now: under paused time a sleep passes once every task is idle.
+async fn heard(receiver: &mut UnboundedReceiver<String>) -> Vec<String> {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    std::iter::from_fn(|| receiver.try_recv().ok()).collect()
+}
+
+fn key(name: &str) -> ObjectName {
+    ObjectName::new(Some("ns"), name)
+}
+
+#[tokio::test(start_paused = true)]
+async fn synced_means_the_first_list_is_in_the_store() {
+    let mut rig = Rig::new(&["a", "b"]);
+    assert!(!rig.informer.synced().is_synced());
+    rig.start().await;
+    assert_eq!(rig.informer.store().len(), 2);
+    assert_eq!(&*rig.informer.store().resource_version(), "2");
+    rig.stop().await;
+
+    let mut empty = Rig::new(&[]);
+    empty.start().await;
+    empty.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_store_decides_between_add_and_update() {
+    let mut rig = Rig::new(&["a"]);
+    let (handler, mut receiver) = recording();
+    rig.informer.add_event_handler(handler);
+    rig.start().await;
+    rig.source.send(|| WatchEvent::Added(Ok(config_map("ns", "a", 5))));
+    rig.source.send(|| WatchEvent::Modified(Ok(config_map("ns", "b", 6))));
+    rig.source.send(|| WatchEvent::Deleted(Ok(config_map("ns", "unknown", 7))));
+    assert_eq!(heard(&mut receiver).await, ["+a initial", "~a", "+b"]);
+    assert_eq!(&*rig.informer.store().resource_version(), "7");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_finds_the_object_in_the_store() {
+    let mut rig = Rig::new(&["a", "b"]);
+    let (mut handler, mut receiver) = recording();
+    handler.store = Some(rig.informer.store());
+    rig.informer.add_event_handler(handler);
+    rig.start().await;
+    rig.source.put(config_map("ns", "c", 0));
+    assert_eq!(heard(&mut receiver).await, ["+a initial", "+b initial", "+c"]);
+    rig.stop().await;
+}
+
+/// client-go: `TestSharedInformerWatchDisruption`, `TestReplaceEvents`
+#[tokio::test(start_paused = true)]
+async fn a_relist_tells_the_difference() {
+    let mut rig = Rig::new(&["a", "b", "c"]);
+    let (handler, mut receiver) = recording();
+    rig.informer.add_event_handler(handler);
+    rig.start().await;
+    heard(&mut receiver).await;
+    rig.source.put_unseen(config_map("ns", "a", 0));
+    rig.source.delete_unseen(&key("b"));
+    rig.source.put_unseen(config_map("ns", "d", 0));
+    rig.source.break_watches(|| status_error(410, "Expired"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(heard(&mut receiver).await, ["-b last known", "~a", "+d"]);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_older_event_is_ignored() {
+    let mut rig = Rig::new(&["a"]);
+    let (handler, mut receiver) = recording();
+    rig.source.put(config_map("ns", "a", 0));
+    rig.informer.add_event_handler(handler);
+    rig.start().await;
+    heard(&mut receiver).await;
+    rig.source.send(|| WatchEvent::Modified(Ok(config_map("ns", "a", 1))));
+    assert_eq!(heard(&mut receiver).await, Vec::<String>::new());
+    rig.source.send(|| {
+        let mut earlier_life = config_map("ns", "a", 1);
+        earlier_life.metadata.uid = Some("earlier".to_owned());
+        WatchEvent::Deleted(Ok(earlier_life))
+    });
+    assert_eq!(heard(&mut receiver).await, Vec::<String>::new());
+    assert_eq!(rig.informer.store().get(&key("a")).unwrap().resource_version(), "2");
+    rig.stop().await;
+}
+
+/// client-go: `TestAddWhileActive`
+#[tokio::test(start_paused = true)]
+async fn a_late_handler_misses_and_doubles_nothing() {
+    let mut rig = Rig::new(&["a", "b"]);
+    rig.start().await;
+    let (handler, mut receiver) = recording();
+    let registration = rig.informer.add_event_handler(handler);
+    assert!(!registration.synced().is_synced());
+    rig.source.put(config_map("ns", "c", 0));
+    registration.synced().synced().await;
+    assert_eq!(heard(&mut receiver).await, ["+a initial", "+b initial", "+c"]);
+    rig.stop().await;
+}
+
+/// A handler that does not go on before it is told.
+struct Stuck(std::sync::mpsc::Receiver<()>);
+
+impl EventHandler<ConfigMap> for Stuck {
+    fn on_add(&mut self, _: &Cached<ConfigMap>, _: bool) {
+        let _ended = self.0.recv();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_registration_syncs_after_its_own_handler() {
+    let mut rig = Rig::new(&["a", "b"]);
+    let (go, stuck) = std::sync::mpsc::channel();
+    let registration = rig.informer.add_event_handler(Stuck(stuck));
+    rig.start().await;
+    assert!(rig.informer.synced().is_synced() && !registration.synced().is_synced());
+    assert!(registration.pending() >= 2);
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    registration.synced().synced().await;
+    rig.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_slow_handler_delays_no_other() {
+    let mut rig = Rig::new(&["a"]);
+    let (go, stuck) = std::sync::mpsc::channel();
+    rig.informer.add_event_handler(Stuck(stuck));
+    let (handler, mut receiver) = recording();
+    rig.informer.add_event_handler(handler);
+    rig.start().await;
+    for n in 0..50 {
+        rig.source.put(config_map("ns", &format!("n{n:02}"), 0));
+    }
+    assert_eq!(receiver.recv().await.unwrap(), "+a initial");
+    for n in 0..50 {
+        assert_eq!(receiver.recv().await.unwrap(), format!("+n{n:02}"));
+    }
+    drop(go);
+    rig.stop().await;
+}
+
+/// client-go: `TestRemoveWhileActive`
+#[tokio::test(start_paused = true)]
+async fn a_removed_handler_hears_nothing_more() {
+    let mut rig = Rig::new(&["a"]);
+    let (handler, mut receiver) = recording();
+    let registration = rig.informer.add_event_handler(handler);
+    rig.start().await;
+    assert_eq!(heard(&mut receiver).await, ["+a initial"]);
+    rig.source.put(config_map("ns", "b", 0));
+    rig.informer.remove_event_handler(&registration);
+    rig.source.put(config_map("ns", "c", 0));
+    assert_eq!(heard(&mut receiver).await, Vec::<String>::new());
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_returns_when_all_it_started_has_ended() {
+    let mut rig = Rig::new(&["a"]);
+    let (handler, receiver) = recording();
+    rig.informer.add_event_handler(handler);
+    rig.start().await;
+    let (source, informer) = (rig.source.clone(), rig.informer.clone());
+    rig.stop().await;
+    assert_eq!(source.open_watches(), 0);
+    assert!(receiver.is_closed() || receiver.sender_strong_count() == 0, "the handler is dropped");
+    assert_eq!(informer.store().len(), 1, "the store stays readable");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_informer_runs_once() {
+    let mut rig = Rig::new(&[]);
+    rig.start().await;
+    assert_eq!(rig.informer.run(CancellationToken::new()).await, Err(AlreadyStarted));
+    rig.stop().await;
+}
+
+struct Panicking;
+
+impl EventHandler<ConfigMap> for Panicking {
+    fn on_add(&mut self, _: &Cached<ConfigMap>, _: bool) {
+        std::panic::resume_unwind(Box::new("the handler panicked"));
+    }
+}
+
+/// client-go: `TestPanicPropagated`
+#[tokio::test(start_paused = true)]
+async fn a_panicking_handler_ends_run() {
+    let mut rig = Rig::new(&["a"]);
+    rig.informer.add_event_handler(Panicking);
+    rig.start().await;
+    let failure = rig.tasks.join_next().await.unwrap().unwrap_err();
+    assert!(failure.is_panic());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resync_tells_of_every_object() {
+    let config = InformerConfig { resync_period: Some(Duration::from_secs(10)), ..InformerConfig::default() };
+    let mut rig = Rig::with_config(&["a", "b"], config);
+    let (handler, mut receiver) = recording();
+    rig.informer.add_event_handler(handler);
+    rig.start().await;
+    heard(&mut receiver).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(heard(&mut receiver).await, ["~a", "~b"]);
+    rig.stop().await;
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8),
+    PutUnseen(u8),
+    Delete(u8),
+    DeleteUnseen(u8),
+    Close,
+    Gone,
+    Compact,
+    Wait(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..5u8).prop_map(Step::Put),
+        1 => (0..5u8).prop_map(Step::PutUnseen),
+        3 => (0..5u8).prop_map(Step::Delete),
+        1 => (0..5u8).prop_map(Step::DeleteUnseen),
+        1 => Just(Step::Close),
+        1 => Just(Step::Gone),
+        1 => Just(Step::Compact),
+        2 => (0..5u8).prop_map(Step::Wait),
+    ]
+}
+
+/// Follows what a handler is told; the end must be what the source holds.
+#[derive(Clone, Default)]
+struct Mirror(Arc<Mutex<BTreeMap<ObjectName, String>>>);
+
+impl EventHandler<ConfigMap> for Mirror {
+    fn on_add(&mut self, object: &Cached<ConfigMap>, _: bool) {
+        let before = self.0.lock().insert(object.object_name(), object.resource_version().to_owned());
+        assert_eq!(before, None, "{object:?} was added twice");
+    }
+
+    fn on_update(&mut self, _: &Cached<ConfigMap>, new: &Cached<ConfigMap>) {
+        let before = self.0.lock().insert(new.object_name(), new.resource_version().to_owned());
+        assert!(before.is_some(), "{new:?} was updated before it was added");
+    }
+
+    fn on_delete(&mut self, object: &Deleted<ConfigMap>) {
+        assert!(self.0.lock().remove(&object.object_name()).is_some(), "{object:?} was not there");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// client-go: `TestHammerController`. Whatever is lost on the way, after one relist the store and
+    /// every handler agree with the source.
+    #[test]
+    fn store_and_handlers_end_up_as_the_source(steps in prop::collection::vec(step(), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let mut rig = Rig::new(&["n0", "n1"]);
+            let mirror = Mirror::default();
+            rig.informer.add_event_handler(mirror.clone());
+            rig.start().await;
+            for step in steps {
+                match step {
+                    Step::Put(n) => rig.source.put(config_map("ns", &format!("n{n}"), 0)),
+                    Step::PutUnseen(n) => rig.source.put_unseen(config_map("ns", &format!("n{n}"), 0)),
+                    Step::Delete(n) => rig.source.delete(&key(&format!("n{n}"))),
+                    Step::DeleteUnseen(n) => rig.source.delete_unseen(&key(&format!("n{n}"))),
+                    Step::Close => rig.source.close_watches(),
+                    Step::Gone => rig.source.break_watches(|| status_error(410, "Expired")),
+                    Step::Compact => rig.source.compact(),
+                    Step::Wait(seconds) => tokio::time::sleep(Duration::from_secs(seconds.into())).await,
+                }
+            }
+            rig.source.break_watches(|| status_error(410, "Expired"));
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            rig.source.break_watches(|| status_error(410, "Expired"));
+            tokio::time::sleep(Duration::from_secs(120)).await;
+            let expected = rig.source.objects();
+            let store = rig.informer.store();
+            let stored: BTreeMap<ObjectName, String> =
+                store.list().iter().map(|o| (o.object_name(), o.resource_version().to_owned())).collect();
+            assert_eq!(stored, expected);
+            assert_eq!(*mirror.0.lock(), expected);
+            rig.stop().await;
+        });
+    }
+}

@@ -1,0 +1,352 @@
+//! The client that every request goes through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http_body_util::BodyExt;
+use kube_client::Client;
+use kube_client::client::Body;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::config::{Config, ConfigError};
+use super::error::{Error, ServerStatus};
+use super::reachability::Reachability;
+use crate::api::{ApiResource, labels};
+
+/// How long a single request may take.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Talks to one API server. Cheap to clone; all clones share the connections.
+///
+/// Writes are single and conditional by design: [`create`](Self::create) never overwrites,
+/// [`replace`](Self::replace) and [`patch_status`](Self::patch_status) want a resource version in
+/// their body, [`delete`](Self::delete) takes uid and version as preconditions. The field manager of
+/// every write is `windlass`.
+///
+/// # Cancel safety
+/// Dropping the future of a write leaves unknown whether the server applied it: read before deciding.
+#[derive(Clone)]
+pub struct ApiClient {
+    inner: Client,
+    reachability: Arc<Reachability>,
+}
+
+impl std::fmt::Debug for ApiClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApiClient").finish_non_exhaustive()
+    }
+}
+
+// === impl ApiClient ===
+
+impl ApiClient {
+    /// Builds the client; nothing is sent yet.
+    ///
+    /// # Errors
+    /// [`ConfigError::Client`] when certificates, keys or an exec plugin do not work.
+    pub async fn connect(config: Config) -> Result<Self, ConfigError> {
+        let url = config.server();
+        // An exec plugin of a kubeconfig is run here, blocking its thread.
+        let built = tokio::task::spawn_blocking(move || Client::try_from(config.inner)).await;
+        let outcome = match built {
+            Ok(outcome) => outcome.map_err(|e| chain(&e)),
+            Err(panic) => Err(panic.to_string()),
+        };
+        outcome.map(Self::new).map_err(|cause| ConfigError::Client { url, cause })
+    }
+
+    /// Wraps a client that is made elsewhere: over a `tower` service in tests, with own layers, ...
+    ///
+    /// Its built-in retry should be off, as it repeats POSTs.
+    #[must_use]
+    pub fn new(inner: Client) -> Self {
+        Self { inner, reachability: Arc::default() }
+    }
+
+    /// Reads one object from the store itself, not from a cache: a *live read*.
+    ///
+    /// # Errors
+    /// [`Error`]; an object that is not there is `Ok(None)`, a kind that is not there is an error.
+    pub async fn get<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        let path = format!("{}/{name}", resource.path(namespace));
+        match self.call(Method::GET, &path, None, "application/json").await {
+            Ok(body) => self::decode(&body, || format!("GET {path}")).map(Some),
+            // A missing object names itself; a missing kind has no details.
+            Err(e) if e.is_not_found() && names_an_object(&e, name) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Lists one namespace (all, with `None`) from the store itself, without a selector.
+    ///
+    /// # Errors
+    /// [`Error`]: an error is never an empty list.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+    ) -> Result<Vec<T>, Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(bound = "T: DeserializeOwned")]
+        struct List<T> {
+            items: Option<Vec<T>>,
+        }
+        let path = resource.path(namespace);
+        let body = self.call(Method::GET, &path, None, "application/json").await?;
+        let list: List<T> = decode(&body, || format!("GET {path}"))?;
+        Ok(list.items.unwrap_or_default())
+    }
+
+    /// Creates an object: a name that is taken is an error, never an overwrite.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_already_exists`] and [`Error::is_refused`].
+    pub async fn create<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        object: &Value,
+    ) -> Result<T, Error> {
+        let path = format!("{}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let body = self.call(Method::POST, &path, Some(object), "application/json").await?;
+        decode(&body, || format!("POST {path}"))
+    }
+
+    /// Replaces an object by one that was made from a live read: its uid and resource version make
+    /// the server refuse it when somebody wrote in between.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_conflict`] and [`Error::is_refused`].
+    pub async fn replace<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        object: &Value,
+    ) -> Result<T, Error> {
+        debug_assert!(object.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
+        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let body = self.call(Method::PUT, &path, Some(object), "application/json").await?;
+        decode(&body, || format!("PUT {path}"))
+    }
+
+    /// Merge-patches the status of the object of this version.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_conflict`].
+    pub async fn patch_status<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        resource_version: &str,
+        status: &Value,
+    ) -> Result<T, Error> {
+        let path = format!("{}/{name}/status?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let patch = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
+        let body = self.call(Method::PATCH, &path, Some(&patch), "application/merge-patch+json").await?;
+        decode(&body, || format!("PATCH {path}"))
+    }
+
+    /// Deletes the object of this uid and version, in the background.
+    ///
+    /// # Errors
+    /// [`Error`]; a changed object is a conflict, one that is gone is not found.
+    pub async fn delete(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        uid: &str,
+        resource_version: &str,
+    ) -> Result<(), Error> {
+        let path = format!("{}/{name}", resource.path(namespace));
+        let options = json!({
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "preconditions": {"uid": uid, "resourceVersion": resource_version},
+            "propagationPolicy": "Background",
+        });
+        self.call(Method::DELETE, &path, Some(&options), "application/json").await.map(drop)
+    }
+
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        content_type: &'static str,
+    ) -> Result<Bytes, Error> {
+        let name = format!("{method} {path}");
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static(content_type))
+            .header(header::ACCEPT, HeaderValue::from_static("application/json"))
+            .body(Body::from(body.into_bytes()))
+            .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
+        self.send(&name, request, REQUEST_TIMEOUT).await
+    }
+
+    /// Sends a request and collects the answer's body, all within `timeout`.
+    ///
+    /// # Errors
+    /// [`Error`]; an answer that is no success is [`Error::Status`].
+    pub(crate) async fn send(
+        &self,
+        name: &str,
+        request: Request<Body>,
+        timeout: Duration,
+    ) -> Result<Bytes, Error> {
+        let all = async {
+            let response = self.open_inner(name, request).await?;
+            let body = response.into_body().collect().await;
+            body.map(http_body_util::Collected::to_bytes).map_err(|e| self.lost(name, Box::new(e)))
+        };
+        tokio::time::timeout(timeout, all).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))
+    }
+
+    /// Sends a request and hands out the answer's body as it comes; `timeout` is for the head alone.
+    ///
+    /// # Errors
+    /// [`Error`]; an answer that is no success is [`Error::Status`].
+    pub(crate) async fn open(
+        &self,
+        name: &str,
+        request: Request<Body>,
+        timeout: Duration,
+    ) -> Result<Response<Body>, Error> {
+        let head = self.open_inner(name, request);
+        tokio::time::timeout(timeout, head).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))
+    }
+
+    async fn open_inner(&self, name: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
+        let response = self.inner.send(request).await.map_err(|e| self.lost(name, Box::new(e)))?;
+        self.reachability.answered();
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let code = response.status().as_u16();
+        let retry_after = retry_after(response.headers());
+        let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes);
+        let body = body.map_err(|e| self.lost(name, Box::new(e)))?;
+        let status = Box::new(ServerStatus::parse(code, retry_after, &body));
+        Err(Error::Status { request: name.to_owned(), status })
+    }
+
+    fn lost(&self, name: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        self.reachability.failed(&*source);
+        Error::Transport { request: name.to_owned(), source }
+    }
+
+    fn silent(&self, name: &str, after: Duration) -> Error {
+        let error = Error::Timeout { request: name.to_owned(), after };
+        self.reachability.failed(&error);
+        error
+    }
+}
+
+fn decode<T: DeserializeOwned>(body: &[u8], request: impl FnOnce() -> String) -> Result<T, Error> {
+    serde_json::from_slice(body).map_err(|source| Error::Decode { request: request(), source })
+}
+
+/// Whether a 404 is about this object. One about the whole resource (its CRD is gone) must not be
+/// read as "there is none".
+fn names_an_object(error: &Error, name: &str) -> bool {
+    error.status().is_some_and(|status| status.message.contains(&format!("\"{name}\"")))
+}
+
+/// `Retry-After` in seconds, the form that API servers send.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
+
+    fn answering(
+        answer: impl Fn(&Request<Body>) -> (u16, String) + Clone + Send + Sync + 'static,
+    ) -> ApiClient {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let (code, body) = answer(&request);
+            let response = Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        ApiClient::new(Client::new(service, "default"))
+    }
+
+    #[tokio::test]
+    async fn a_failed_post_is_not_sent_again() {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let seen = calls.clone();
+        let client = answering(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+            (503, String::new())
+        });
+        let result = client.create::<Value>(&DEPLOYMENTS, Some("default"), &json!({})).await;
+        assert_eq!(result.unwrap_err().status().unwrap().code, 503);
+        assert_eq!(calls.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_missing_object_is_none_and_a_missing_kind_is_an_error() {
+        let object = r#"{"status":"Failure","code":404,"reason":"NotFound","message":"deployments.apps \"x\" not found"}"#;
+        let client = answering(move |_| (404, object.to_owned()));
+        assert!(client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await.unwrap().is_none());
+
+        let client = answering(|_| (404, "404 page not found".to_owned()));
+        assert!(client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_delete_carries_uid_and_version() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            assert_eq!(request.method(), Method::DELETE);
+            assert_eq!(request.uri().path(), "/apis/apps/v1/namespaces/ns/deployments/x");
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let options: Value = serde_json::from_slice(&body).unwrap();
+            assert_eq!(options["preconditions"], json!({"uid": "u1", "resourceVersion": "7"}));
+            Ok::<_, Infallible>(Response::new(Body::from(b"{}".to_vec())))
+        });
+        let client = ApiClient::new(Client::new(service, "default"));
+        client.delete(&DEPLOYMENTS, Some("ns"), "x", "u1", "7").await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_times_out() {
+        let service = tower::service_fn(|_: Request<Body>| {
+            std::future::pending::<Result<Response<Body>, Infallible>>()
+        });
+        let client = ApiClient::new(Client::new(service, "default"));
+        let result = client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await;
+        assert!(matches!(result, Err(Error::Timeout { after: REQUEST_TIMEOUT, .. })), "{result:?}");
+    }
+}

@@ -1,0 +1,258 @@
+//! What can go wrong with a request, by what the caller can do about it.
+
+use std::fmt;
+use std::time::Duration;
+
+use kube_core::Status;
+
+/// A request that did not succeed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server answered, and the answer was no.
+    #[error("{request}: {status}")]
+    Status {
+        /// Verb and path.
+        request: String,
+        /// What the server said.
+        status: Box<ServerStatus>,
+    },
+    /// The server could not be reached, or the connection broke: whether a write was applied is unknown.
+    #[error("{request}: connection to the API server")]
+    Transport {
+        /// Verb and path.
+        request: String,
+        /// The cause.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Nothing came for so long: whether a write was applied is unknown.
+    #[error("{request}: no answer within {after:?}")]
+    Timeout {
+        /// Verb and path.
+        request: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The answer is not what was asked for.
+    #[error("{request}: answer does not decode")]
+    Decode {
+        /// Verb and path.
+        request: String,
+        /// Where and why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A line of a watch stream is longer than any object can be.
+    #[error("{request}: a line of the watch stream is longer than {max} bytes")]
+    LineTooLong {
+        /// Verb and path.
+        request: String,
+        /// The limit.
+        max: usize,
+    },
+}
+
+impl Error {
+    /// The server's answer, if it gave one.
+    #[must_use]
+    pub fn status(&self) -> Option<&ServerStatus> {
+        match self {
+            Self::Status { status, .. } => Some(status),
+            Self::Transport { .. }
+            | Self::Timeout { .. }
+            | Self::Decode { .. }
+            | Self::LineTooLong { .. } => None,
+        }
+    }
+
+    /// The object or the kind does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.has(404, "NotFound")
+    }
+
+    /// A create met an object of the same name.
+    #[must_use]
+    pub fn is_already_exists(&self) -> bool {
+        self.status().is_some_and(|status| status.reason == "AlreadyExists")
+    }
+
+    /// Somebody else wrote in between, or a precondition did not hold.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        self.has(409, "Conflict") && !self.is_already_exists()
+    }
+
+    /// Not allowed: permission, quota, policy.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        self.has(403, "Forbidden")
+    }
+
+    /// The version asked for is no longer kept: list again.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.has(410, "Expired") || self.has(410, "Gone")
+    }
+
+    /// The version asked for is newer than what this server has.
+    #[must_use]
+    pub fn is_too_large_resource_version(&self) -> bool {
+        self.status().is_some_and(|status| {
+            status.causes.iter().any(|cause| {
+                cause.reason == "ResourceVersionTooLarge" || cause.message == "Too large resource version"
+            })
+        })
+    }
+
+    /// The server asks for less.
+    #[must_use]
+    pub fn is_too_many_requests(&self) -> bool {
+        self.has(429, "TooManyRequests")
+    }
+
+    /// The server refuses this object as it is: the same request would be refused again.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.status().is_some_and(|status| matches!(status.code, 400 | 403 | 413 | 422))
+    }
+
+    /// No answer came, or a broken one: nothing is known of the server's state.
+    #[must_use]
+    pub fn is_connection(&self) -> bool {
+        matches!(self, Self::Transport { .. } | Self::Timeout { .. })
+    }
+
+    /// How long the server asked to wait.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.status().and_then(|status| status.retry_after)
+    }
+
+    fn has(&self, code: u16, reason: &str) -> bool {
+        self.status().is_some_and(|status| status.code == code || status.reason == reason)
+    }
+}
+
+/// What the server said: its Status object, or what can be told without one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerStatus {
+    /// HTTP code.
+    pub code: u16,
+    /// Machine-readable reason; empty when the server gave none.
+    pub reason: String,
+    /// The server's words.
+    pub message: String,
+    /// One entry for each field that was refused.
+    pub causes: Vec<Cause>,
+    /// How long the server asked to wait.
+    pub retry_after: Option<Duration>,
+}
+
+/// One field that the server refused, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// Path of the field.
+    pub field: String,
+    /// Machine-readable reason.
+    pub reason: String,
+    /// The server's words.
+    pub message: String,
+}
+
+impl ServerStatus {
+    /// Reads an answer of this code. A body that is no Status object is not repeated: it comes from
+    /// something between us and the server, and may hold anything.
+    pub(crate) fn parse(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
+        match serde_json::from_slice::<Status>(body) {
+            Ok(status) if status.is_failure() => Self::from_status(status, code, retry_after),
+            _ => Self {
+                code,
+                message: format!("the answer {code} came without a Status object"),
+                retry_after,
+                ..Self::default()
+            },
+        }
+    }
+
+    /// Takes over a Status object; `code` and `retry_after` of the answer fill what it leaves out.
+    pub(crate) fn from_status(status: Status, code: u16, retry_after: Option<Duration>) -> Self {
+        let (causes, seconds) =
+            status.details.map(|details| (details.causes, details.retry_after_seconds)).unwrap_or_default();
+        let in_body = (seconds > 0).then(|| Duration::from_secs(u64::from(seconds)));
+        Self {
+            code: if status.code == 0 { code } else { status.code },
+            reason: status.reason,
+            message: status.message,
+            causes: causes
+                .into_iter()
+                .map(|c| Cause { field: c.field, reason: c.reason, message: c.message })
+                .collect(),
+            retry_after: retry_after.or(in_body),
+        }
+    }
+}
+
+/// Code, reason and message: `403 Forbidden: pods "x" is forbidden: exceeded quota`.
+impl fmt::Display for ServerStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.code)?;
+        if !self.reason.is_empty() {
+            write!(f, " {}", self.reason)?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: u16, body: &str) -> Error {
+        Error::Status {
+            request: "create deployments.apps".to_owned(),
+            status: Box::new(ServerStatus::parse(code, None, body.as_bytes())),
+        }
+    }
+
+    #[test]
+    fn errors_keep_what_the_server_said() {
+        let e = error(
+            422,
+            r#"{"kind":"Status","status":"Failure","code":422,"reason":"Invalid","message":"it is invalid",
+               "details":{"causes":[{"reason":"FieldValueInvalid","message":"must be > 0","field":"spec.replicas"}],
+               "retryAfterSeconds":3}}"#,
+        );
+        assert!(e.is_refused());
+        let status = e.status().unwrap();
+        assert_eq!(status.causes[0].field, "spec.replicas");
+        assert_eq!(e.retry_after(), Some(Duration::from_secs(3)));
+        assert_eq!(e.to_string(), "create deployments.apps: 422 Invalid: it is invalid");
+    }
+
+    #[test]
+    fn an_answer_without_a_status_object_is_judged_by_its_code_and_not_repeated() {
+        let e = error(404, "<html>token=secret</html>");
+        assert!(e.is_not_found());
+        assert!(!e.to_string().contains("secret"));
+    }
+
+    #[test]
+    fn a_conflict_and_an_existing_name_are_told_apart() {
+        let exists = error(409, r#"{"status":"Failure","code":409,"reason":"AlreadyExists","message":"m"}"#);
+        assert!(exists.is_already_exists() && !exists.is_conflict());
+        let conflict = error(409, r#"{"status":"Failure","code":409,"reason":"Conflict","message":"m"}"#);
+        assert!(conflict.is_conflict() && !conflict.is_already_exists());
+    }
+
+    #[test]
+    fn a_version_from_the_future_is_recognised_in_both_spellings() {
+        for cause in [r#""reason":"ResourceVersionTooLarge""#, r#""message":"Too large resource version""#] {
+            let body = format!(
+                r#"{{"status":"Failure","code":504,"reason":"Timeout","message":"m","details":{{"causes":[{{{cause}}}]}}}}"#
+            );
+            assert!(error(504, &body).is_too_large_resource_version(), "{cause}");
+        }
+    }
+}

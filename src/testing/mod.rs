@@ -1,0 +1,43 @@
+//! Fakes that ship with the crate, for tests of controllers built on it.
+//!
+//! Mirrors client-go `tools/cache/testing` and `tools/record/fake.go`.
+
+mod fake_source;
+
+pub use fake_source::{FakeSource, FakeWatch};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_core::ObjectMeta;
+
+use crate::client::{Error, ServerStatus};
+
+/// A config map with a uid of its own and this version: an object to cache.
+#[must_use]
+pub fn config_map(namespace: &str, name: &str, version: u64) -> ConfigMap {
+    let metadata = ObjectMeta {
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(format!("uid-of-{namespace}-{name}")),
+        resource_version: Some(version.to_string()),
+        ..ObjectMeta::default()
+    };
+    ConfigMap { metadata, ..ConfigMap::default() }
+}
+
+/// An answer of the server that says no.
+#[must_use]
+pub fn status_error(code: u16, reason: &str) -> Error {
+    let status = ServerStatus {
+        code,
+        reason: reason.to_owned(),
+        message: "as the test wants it".to_owned(),
+        ..ServerStatus::default()
+    };
+    Error::Status { request: "test".to_owned(), status: Box::new(status) }
+}
+
+/// A connection that is not there.
+#[must_use]
+pub fn connection_error() -> Error {
+    Error::Transport { request: "test".to_owned(), source: "connection refused".into() }
+}

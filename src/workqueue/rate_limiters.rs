@@ -1,0 +1,233 @@
+//! How long a key waits before it is tried again: synchronous, without timers.
+//!
+//! Mirrors client-go `util/workqueue/default_rate_limiters.go`.
+//!
+//! # Guarantees
+//! - Each failure of a key doubles its delay, to a cap; forget starts over. (test: `an_item_backs_off_exponentially`)
+//! - A great number of failures does not overflow. (test: `many_failures_stay_at_the_cap`)
+//! - The bucket gives its burst at once and then its rate. (test: `the_bucket_gives_its_burst_then_its_rate`)
+//! - The longest of several limits counts, and all are asked. (test: `the_longest_of_all_counts`)
+//! - A key that is forgotten leaves nothing behind. (test: `a_forgotten_key_leaves_nothing`)
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::queue::Key;
+
+/// Says how long a key waits.
+pub trait RateLimiter<T>: fmt::Debug + Send + Sync + 'static {
+    /// Counts one more failure of `key` and says how long it is to wait.
+    fn when(&self, key: &T) -> Duration;
+    /// Forgets the failures of `key`. It takes nothing off a queue.
+    fn forget(&self, key: &T);
+    /// How often `key` has failed.
+    fn num_requeues(&self, key: &T) -> u32;
+}
+
+/// `base * 2^n` after n failures of a key, at most `max`.
+///
+/// Mirrors `ItemExponentialFailureRateLimiter`.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::workqueue::{ItemExponentialFailure, RateLimiter};
+/// let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(120));
+/// assert_eq!(limiter.when(&"a"), Duration::from_millis(5));
+/// assert_eq!(limiter.when(&"a"), Duration::from_millis(10));
+/// limiter.forget(&"a");
+/// assert_eq!(limiter.when(&"a"), Duration::from_millis(5));
+/// ```
+pub struct ItemExponentialFailure<T> {
+    base: Duration,
+    max: Duration,
+    failures: Mutex<HashMap<T, u32, foldhash::fast::RandomState>>,
+}
+
+impl<T: Key> ItemExponentialFailure<T> {
+    /// Starts at `base` and ends at `max`.
+    #[must_use]
+    pub fn new(base: Duration, max: Duration) -> Self {
+        Self { base, max, failures: Mutex::default() }
+    }
+}
+
+impl<T: Key> RateLimiter<T> for ItemExponentialFailure<T> {
+    fn when(&self, key: &T) -> Duration {
+        let failures = {
+            let mut failures = self.failures.lock();
+            let count = failures.entry(key.clone()).or_default();
+            let before = *count;
+            *count = count.saturating_add(1);
+            before
+        };
+        let factor = 2_u32.checked_pow(failures);
+        factor.and_then(|factor| self.base.checked_mul(factor)).unwrap_or(self.max).min(self.max)
+    }
+
+    fn forget(&self, key: &T) {
+        self.failures.lock().remove(key);
+    }
+
+    fn num_requeues(&self, key: &T) -> u32 {
+        self.failures.lock().get(key).copied().unwrap_or_default()
+    }
+}
+
+impl<T> fmt::Debug for ItemExponentialFailure<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ItemExponentialFailure")
+            .field("base", &self.base)
+            .field("max", &self.max)
+            .field("keys", &self.failures.lock().len())
+            .finish()
+    }
+}
+
+/// A token bucket over all keys: `burst` at once, then `qps` a second. What is taken beyond that is
+/// owed, and delays those who come after.
+///
+/// Mirrors `BucketRateLimiter`.
+#[derive(Debug)]
+pub struct Bucket {
+    qps: f64,
+    burst: f64,
+    state: Mutex<Tokens>,
+}
+
+#[derive(Debug)]
+struct Tokens {
+    /// Below zero: owed.
+    tokens: f64,
+    at: Instant,
+}
+
+impl Bucket {
+    /// A full bucket.
+    #[must_use]
+    pub fn new(qps: f64, burst: u32) -> Self {
+        let burst = f64::from(burst);
+        Self { qps, burst, state: Mutex::new(Tokens { tokens: burst, at: Instant::now() }) }
+    }
+
+    fn reserve(&self) -> Duration {
+        let now = Instant::now();
+        let mut state = self.state.lock();
+        let earned = (now - state.at).as_secs_f64() * self.qps;
+        state.tokens = (state.tokens + earned).min(self.burst) - 1.0;
+        state.at = now;
+        Duration::from_secs_f64((-state.tokens / self.qps).max(0.0))
+    }
+}
+
+impl<T: Key> RateLimiter<T> for Bucket {
+    fn when(&self, _key: &T) -> Duration {
+        self.reserve()
+    }
+
+    fn forget(&self, _key: &T) {}
+
+    fn num_requeues(&self, _key: &T) -> u32 {
+        0
+    }
+}
+
+/// The longest of several limits.
+///
+/// Mirrors `MaxOfRateLimiter`.
+#[derive(Debug)]
+pub struct MaxOf<T> {
+    limiters: Vec<Box<dyn RateLimiter<T>>>,
+}
+
+impl<T: Key> MaxOf<T> {
+    /// Asks all of these, each time.
+    #[must_use]
+    pub fn new(limiters: Vec<Box<dyn RateLimiter<T>>>) -> Self {
+        Self { limiters }
+    }
+}
+
+impl<T: Key> RateLimiter<T> for MaxOf<T> {
+    fn when(&self, key: &T) -> Duration {
+        self.limiters.iter().map(|limiter| limiter.when(key)).max().unwrap_or_default()
+    }
+
+    fn forget(&self, key: &T) {
+        for limiter in &self.limiters {
+            limiter.forget(key);
+        }
+    }
+
+    fn num_requeues(&self, key: &T) -> u32 {
+        self.limiters.iter().map(|limiter| limiter.num_requeues(key)).max().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    /// client-go: `TestItemExponentialFailureRateLimiter`
+    #[test]
+    fn an_item_backs_off_exponentially() {
+        let limiter = ItemExponentialFailure::new(MS, 1000 * MS);
+        for expected in [1, 2, 4, 8, 16] {
+            assert_eq!(limiter.when(&"one"), expected * MS);
+        }
+        assert_eq!(limiter.num_requeues(&"one"), 5);
+        assert_eq!(limiter.when(&"two"), MS);
+        limiter.forget(&"one");
+        assert_eq!(limiter.num_requeues(&"one"), 0);
+        assert_eq!(limiter.when(&"one"), MS);
+    }
+
+    /// client-go: `TestItemExponentialFailureRateLimiterOverFlow`
+    #[test]
+    fn many_failures_stay_at_the_cap() {
+        let limiter = ItemExponentialFailure::new(5 * MS, 120_000 * MS);
+        let delays: Vec<Duration> = (0..2000).map(|_| limiter.when(&"one")).collect();
+        assert_eq!(delays[14], 81_920 * MS);
+        assert!(delays[15..].iter().all(|delay| *delay == 120_000 * MS));
+    }
+
+    #[test]
+    fn a_forgotten_key_leaves_nothing() {
+        let limiter = ItemExponentialFailure::new(MS, MS);
+        limiter.when(&"one");
+        limiter.forget(&"one");
+        assert!(limiter.failures.lock().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_bucket_gives_its_burst_then_its_rate() {
+        let bucket = Bucket::new(50.0, 3);
+        let delays: Vec<Duration> = (0..5).map(|_| RateLimiter::when(&bucket, &"a")).collect();
+        assert_eq!(delays, [Duration::ZERO, Duration::ZERO, Duration::ZERO, 20 * MS, 40 * MS]);
+        tokio::time::advance(60 * MS).await;
+        assert_eq!(RateLimiter::when(&bucket, &"b"), Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        let full: Vec<Duration> = (0..4).map(|_| RateLimiter::when(&bucket, &"a")).collect();
+        assert_eq!(full[3], 20 * MS, "the burst is all that an idle bucket saves");
+    }
+
+    /// client-go: `TestMaxOfRateLimiter`
+    #[test]
+    fn the_longest_of_all_counts() {
+        let limiter = MaxOf::new(vec![
+            Box::new(ItemExponentialFailure::new(5 * MS, 10 * MS)) as Box<dyn RateLimiter<&str>>,
+            Box::new(ItemExponentialFailure::new(MS, 1000 * MS)),
+        ]);
+        for expected in [5, 10, 10, 10, 16, 32] {
+            assert_eq!(limiter.when(&"one"), expected * MS);
+        }
+        assert_eq!(limiter.num_requeues(&"one"), 6);
+        limiter.forget(&"one");
+        assert_eq!(limiter.when(&"one"), 5 * MS);
+    }
+}
