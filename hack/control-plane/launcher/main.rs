@@ -1,1 +1,94 @@
-fn main() {}
+//! Builds and starts a real Kubernetes control plane for tests and for people: etcd, kube-apiserver,
+//! kube-controller-manager, kube-scheduler, and KWOK as the kubelet.
+//!
+//! It is a process of its own, so that whatever happens to a test, nothing survives it: in `serve` the
+//! launcher ends its children when its standard input closes.
+//!
+//! - `build`: makes the programs, or finds them in the cache.
+//! - `up`: starts everything and stays in the foreground until Ctrl-C.
+//! - `serve`: the same for a program: prints one line of JSON, then obeys the commands that come on
+//!   standard input (see [`serve`]), one line of JSON for each.
+
+#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+
+mod assets;
+mod certificates;
+mod instance;
+mod serve;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+use assets::Assets;
+use instance::Instance;
+
+/// A real Kubernetes control plane on loopback: etcd, API server, controllers, scheduler, fake kubelet.
+#[derive(Parser)]
+#[command(name = "control-plane")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build what is not in the cache yet, and say what came from where.
+    Build,
+    /// Start it, print how to use it, and stay until Ctrl-C.
+    Up {
+        /// Where to keep its state; a temporary folder when left out.
+        #[arg(long)]
+        dir: Option<PathBuf>,
+    },
+    /// Start it for a program: JSON lines on standard output, commands on standard input.
+    Serve,
+}
+
+fn main() -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let outcome = runtime.context("start the runtime").and_then(|rt| rt.block_on(run(Cli::parse())));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("control-plane: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(cli: Cli) -> anyhow::Result<()> {
+    let assets = Assets::find_or_build()?;
+    match cli.command {
+        Command::Build => {
+            print!("{}", assets.table());
+            Ok(())
+        }
+        Command::Up { dir } => up(&assets, dir).await,
+        Command::Serve => {
+            eprint!("{}", assets.table());
+            serve::serve(&assets).await
+        }
+    }
+}
+
+async fn up(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<()> {
+    eprint!("{}", assets.table());
+    let mut instance = Instance::start(assets, dir).await?;
+    println!("A Kubernetes control plane is up. In another terminal:");
+    println!("  export KUBECONFIG={}", instance.kubeconfig().display());
+    println!("  export PATH={}:$PATH", assets.kubectl_dir().display());
+    println!("Logs and the audit log are in {}. Ctrl-C stops it.", instance.dir().display());
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let outcome = tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => Ok(()),
+        _ = terminate.recv() => Ok(()),
+        error = instance.failed() => Err(error),
+    };
+    eprintln!("Stopping ...");
+    instance.stop().await;
+    outcome
+}

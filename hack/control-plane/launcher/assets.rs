@@ -1,0 +1,164 @@
+//! The programs: from `KUBEBUILDER_ASSETS` where it has them, else built with Go into a cache.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail};
+
+/// What `KUBEBUILDER_ASSETS` provides, by convention.
+const FROM_ENVTEST: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
+
+/// Name, Go package, and what the Go build calls its binary.
+const PROGRAMS: [(&str, &str, &str); 6] = [
+    ("etcd", "go.etcd.io/etcd/server/v3", "server"),
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", "kube-controller-manager"),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", "kube-scheduler"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl", "kubectl"),
+    ("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok"),
+];
+
+/// Where each program is.
+pub(crate) struct Assets {
+    programs: Vec<(&'static str, PathBuf, &'static str)>,
+}
+
+impl Assets {
+    /// Finds all programs, building those that are neither given nor cached.
+    pub(crate) fn find_or_build() -> anyhow::Result<Self> {
+        let given = std::env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        let cache = cache_dir()?;
+        let lock = lock(&cache)?;
+        let missing: Vec<_> = PROGRAMS
+            .iter()
+            .filter(|(name, ..)| given.is_none() || !FROM_ENVTEST.contains(name))
+            .filter(|(name, ..)| !cache.join(name).exists())
+            .collect();
+        if !missing.is_empty() {
+            build(&cache, &missing)?;
+        }
+        drop(lock);
+        let mut programs = Vec::new();
+        for (name, ..) in PROGRAMS {
+            let from_given = given.as_ref().filter(|_| FROM_ENVTEST.contains(&name));
+            let path = from_given.unwrap_or(&cache).join(name);
+            if !path.exists() {
+                bail!("KUBEBUILDER_ASSETS is set, but {} is not there", path.display());
+            }
+            let source = match (from_given, missing.iter().any(|m| m.0 == name)) {
+                (Some(_), _) => "KUBEBUILDER_ASSETS",
+                (None, true) => "built now",
+                (None, false) => "cache",
+            };
+            programs.push((name, path, source));
+        }
+        Ok(Self { programs })
+    }
+
+    pub(crate) fn path(&self, program: &str) -> &Path {
+        let found = self.programs.iter().find(|(name, ..)| *name == program);
+        found.map(|(_, path, _)| path.as_path()).expect("every program of the table was found")
+    }
+
+    pub(crate) fn kubectl_dir(&self) -> &Path {
+        self.path("kubectl").parent().expect("a program is in a folder")
+    }
+
+    /// What came from where, a line each.
+    pub(crate) fn table(&self) -> String {
+        let mut table = String::new();
+        for (name, path, source) in &self.programs {
+            writeln!(table, "{name:<24} {source:<19} {}", path.display()).expect("a string takes all");
+        }
+        table
+    }
+}
+
+fn module_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/control-plane")
+}
+
+/// One folder for each set of versions and flags: `$WINDLASS_CACHE`, else `$XDG_CACHE_HOME/windlass`,
+/// else `~/.cache/windlass`.
+fn cache_dir() -> anyhow::Result<PathBuf> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let root = variable("WINDLASS_CACHE")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|dir| dir.join("windlass")))
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cache/windlass")))
+        .context("no cache folder: set WINDLASS_CACHE")?;
+    let mut recipe = Vec::new();
+    for file in ["go.mod", "go.sum"] {
+        let path = module_dir().join(file);
+        recipe.extend(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
+    }
+    recipe.extend(ldflags()?.into_bytes());
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &recipe);
+    let key: String = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    let dir = root.join("control-plane").join(key);
+    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
+    Ok(dir)
+}
+
+/// The Kubernetes version of go.mod, as `kubectl version` is to show it.
+fn kubernetes_version() -> anyhow::Result<String> {
+    let go_mod = fs::read_to_string(module_dir().join("go.mod")).context("read go.mod")?;
+    let line = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
+    Ok(line.context("go.mod does not require k8s.io/kubernetes")?.split(' ').next().unwrap_or_default().to_owned())
+}
+
+fn ldflags() -> anyhow::Result<String> {
+    let version = kubernetes_version()?;
+    let mut parts = version.trim_start_matches('v').split('.');
+    let (major, minor) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let package = "k8s.io/component-base/version";
+    Ok(format!(
+        "-s -w -X {package}.gitVersion={version} -X {package}.gitMajor={major} -X {package}.gitMinor={minor}"
+    ))
+}
+
+/// Two runs do not build at once: the second waits, and finds what the first built.
+fn lock(cache: &Path) -> anyhow::Result<File> {
+    let path = cache.join(".lock");
+    let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
+    if file.try_lock().is_err() {
+        eprintln!("Another run is building the control plane; waiting for it ...");
+        file.lock().with_context(|| format!("lock {}", path.display()))?;
+    }
+    Ok(file)
+}
+
+/// Builds into a folder beside the cache's files and moves each in when it is whole, so that an
+/// interrupted build leaves nothing half done.
+fn build(cache: &Path, missing: &[&(&str, &str, &str)]) -> anyhow::Result<()> {
+    let names: Vec<&str> = missing.iter().map(|(name, ..)| *name).collect();
+    eprintln!(
+        "Building {} with Go: about 5 minutes the first time, cached in {} afterwards ...",
+        names.join(", "),
+        cache.display()
+    );
+    let unfinished = tempfile::Builder::new().prefix(".unfinished-").tempdir_in(cache)?;
+    let status = Command::new("go")
+        .current_dir(module_dir())
+        .env("CGO_ENABLED", "0")
+        .args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", &ldflags()?, "-o"])
+        .arg(format!("{}/", unfinished.path().display()))
+        .args(missing.iter().map(|(_, package, _)| package))
+        .status();
+    let status = match status {
+        Ok(status) => status,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => bail!(
+            "Go is not installed, and it builds the control plane: install Go 1.26 or newer (package golang, \
+             or go.dev/doc/install), or let KUBEBUILDER_ASSETS and the cache provide the programs"
+        ),
+        Err(error) => return Err(error).context("run go build"),
+    };
+    if !status.success() {
+        bail!("go build of the control plane ended with {status}; its messages are above");
+    }
+    for (name, _, built_as) in missing {
+        fs::rename(unfinished.path().join(built_as), cache.join(name)).with_context(|| format!("keep {name}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,334 @@
+//! One running control plane: its folder, its processes, its end.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use tokio::process::{Child, Command};
+use tokio::time::Instant;
+
+use crate::assets::Assets;
+use crate::certificates::Authority;
+
+/// How long a process may take until it answers.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A control plane; dropping it kills what it started.
+pub(crate) struct Instance {
+    dir: PathBuf,
+    /// Removes the folder at the end, unless the caller named it.
+    _temporary: Option<tempfile::TempDir>,
+    authority: Authority,
+    ports: Ports,
+    admin: PathBuf,
+    processes: Vec<Process>,
+}
+
+struct Ports {
+    etcd: u16,
+    etcd_peer: u16,
+    apiserver: u16,
+    kwok: u16,
+}
+
+struct Process {
+    name: &'static str,
+    program: PathBuf,
+    args: Vec<String>,
+    log: PathBuf,
+    /// `None` while it is stopped on purpose.
+    child: Option<Child>,
+}
+
+impl Instance {
+    /// Starts everything and waits until the API server is ready.
+    pub(crate) async fn start(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<Self> {
+        let temporary = match dir {
+            Some(_) => None,
+            None => Some(tempfile::Builder::new().prefix("windlass-control-plane-").tempdir()?),
+        };
+        let dir = match (dir, &temporary) {
+            (Some(dir), _) => dir,
+            (None, Some(temporary)) => temporary.path().to_owned(),
+            (None, None) => unreachable!("there is a folder, given or made"),
+        };
+        fs::create_dir_all(dir.join("logs")).with_context(|| format!("create {}", dir.display()))?;
+        let authority = Authority::create(&dir.join("pki"))?;
+        let ports = Ports::free()?;
+        let server = format!("https://127.0.0.1:{}", ports.apiserver);
+        let admin = authority.kubeconfig(&server, "admin", &["system:masters".to_owned()])?;
+        let mut instance =
+            Self { dir, _temporary: temporary, authority, ports, admin, processes: Vec::new() };
+        instance.launch("etcd", assets, instance.etcd_args())?;
+        instance.launch("kube-apiserver", assets, instance.apiserver_args())?;
+        instance.apiserver_ready().await?;
+        instance.create_node().await?;
+        let manager = instance.component_args("kube-controller-manager")?;
+        instance.launch("kube-controller-manager", assets, manager)?;
+        let scheduler = instance.component_args("kube-scheduler")?;
+        instance.launch("kube-scheduler", assets, scheduler)?;
+        instance.launch("kwok", assets, instance.kwok_args())?;
+        Ok(instance)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.admin
+    }
+
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.dir.join("logs/audit.log")
+    }
+
+    pub(crate) fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.etcd)
+    }
+
+    /// A kubeconfig for one more user.
+    pub(crate) fn identity(&self, user: &str, groups: &[String]) -> anyhow::Result<PathBuf> {
+        self.authority.kubeconfig(&self.server(), user, groups)
+    }
+
+    /// Kills one process and waits until it is gone.
+    pub(crate) async fn kill(&mut self, name: &str) -> anyhow::Result<()> {
+        if let Some(mut child) = self.process(name)?.child.take() {
+            child.kill().await.with_context(|| format!("kill {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Starts a killed process again, with the flags it had; waits for the API server.
+    pub(crate) async fn restart(&mut self, name: &str) -> anyhow::Result<()> {
+        self.process(name)?.spawn()?;
+        if name == "kube-apiserver" { self.apiserver_ready().await } else { Ok(()) }
+    }
+
+    /// Stops (`SIGSTOP`) or continues a process.
+    pub(crate) fn signal(&mut self, name: &str, signal: Signal) -> anyhow::Result<()> {
+        let child = self.process(name)?.child.as_ref();
+        let id = child.and_then(Child::id).with_context(|| format!("{name} is not running"))?;
+        let pid = Pid::from_raw(id.cast_signed()).context("a process has an id")?;
+        kill_process(pid, signal).with_context(|| format!("signal {name}"))
+    }
+
+    /// Returns when a process ends that nobody stopped.
+    pub(crate) async fn failed(&mut self) -> anyhow::Error {
+        loop {
+            for process in &mut self.processes {
+                if let Some(error) = process.exited() {
+                    return error;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Ends all processes, in reverse order of their start.
+    pub(crate) async fn stop(mut self) {
+        while let Some(mut process) = self.processes.pop() {
+            if let Some(mut child) = process.child.take() {
+                // It may have ended by itself.
+                drop(child.kill().await);
+            }
+        }
+    }
+
+    fn server(&self) -> String {
+        format!("https://127.0.0.1:{}", self.ports.apiserver)
+    }
+
+    fn process(&mut self, name: &str) -> anyhow::Result<&mut Process> {
+        let found = self.processes.iter_mut().find(|process| process.name == name);
+        found.with_context(|| format!("there is no process {name:?}"))
+    }
+
+    fn launch(&mut self, name: &'static str, assets: &Assets, args: Vec<String>) -> anyhow::Result<()> {
+        let log = self.dir.join("logs").join(format!("{name}.log"));
+        let mut process = Process { name, program: assets.path(name).to_owned(), args, log, child: None };
+        process.spawn()?;
+        self.processes.push(process);
+        Ok(())
+    }
+
+    async fn apiserver_ready(&mut self) -> anyhow::Result<()> {
+        let client = client(&self.admin).await?;
+        let deadline = Instant::now() + READY_TIMEOUT;
+        loop {
+            let request = http::Request::get("/readyz").body(Vec::new())?;
+            let last = match client.request_text(request).await {
+                Ok(_) => return Ok(()),
+                Err(error) => error,
+            };
+            for process in &mut self.processes {
+                if let Some(error) = process.exited() {
+                    return Err(error);
+                }
+            }
+            if Instant::now() > deadline {
+                let log = self.dir.join("logs/kube-apiserver.log");
+                bail!("kube-apiserver is not ready after {READY_TIMEOUT:?}: {last}; its log: {}", keep(&log));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// One Node, with room for everything; the fake kubelet makes it ready.
+    async fn create_node(&self) -> anyhow::Result<()> {
+        let node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": "fake-node",
+                "annotations": {"kwok.x-k8s.io/node": "fake"},
+                "labels": {"kubernetes.io/hostname": "fake-node", "kubernetes.io/os": "linux"},
+            },
+        });
+        let request = http::Request::post("/api/v1/nodes")
+            .header("content-type", "application/json")
+            .body(node.to_string().into_bytes())?;
+        let answer = client(&self.admin).await?.request_text(request).await;
+        match answer {
+            Err(kube_client::Error::Api(status)) if status.code == 409 => Ok(()),
+            answer => answer.map(drop).context("create the fake node"),
+        }
+    }
+
+    fn etcd_args(&self) -> Vec<String> {
+        let Ports { etcd, etcd_peer, .. } = self.ports;
+        let (client, peer) =
+            (format!("http://127.0.0.1:{etcd}"), format!("http://127.0.0.1:{etcd_peer}"));
+        vec![
+            format!("--data-dir={}", self.dir.join("etcd").display()),
+            format!("--listen-client-urls={client}"),
+            format!("--advertise-client-urls={client}"),
+            format!("--listen-peer-urls={peer}"),
+            format!("--initial-advertise-peer-urls={peer}"),
+            format!("--initial-cluster=default={peer}"),
+            "--unsafe-no-fsync".to_owned(),
+            "--log-level=warn".to_owned(),
+        ]
+    }
+
+    fn apiserver_args(&self) -> Vec<String> {
+        let pki = |file| self.authority.path(file).display().to_string();
+        let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/control-plane/audit-policy.yaml");
+        vec![
+            format!("--etcd-servers={}", self.etcd_url()),
+            format!("--secure-port={}", self.ports.apiserver),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--advertise-address=127.0.0.1".to_owned(),
+            "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
+            format!("--client-ca-file={}", pki("ca.crt")),
+            format!("--tls-cert-file={}", pki("apiserver.crt")),
+            format!("--tls-private-key-file={}", pki("apiserver.key")),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-key-file={}", pki("service-accounts.pub")),
+            format!("--service-account-signing-key-file={}", pki("service-accounts.key")),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            format!("--audit-policy-file={}", policy.display()),
+            format!("--audit-log-path={}", self.audit_log().display()),
+            "--audit-log-mode=blocking".to_owned(),
+        ]
+    }
+
+    fn component_args(&self, name: &str) -> anyhow::Result<Vec<String>> {
+        let kubeconfig = self.identity(&format!("system:{name}"), &[])?;
+        let pki = |file| self.authority.path(file).display().to_string();
+        let mut args = vec![
+            format!("--kubeconfig={}", kubeconfig.display()),
+            "--secure-port=0".to_owned(),
+            "--leader-elect=false".to_owned(),
+        ];
+        if name == "kube-controller-manager" {
+            args.extend([
+                format!("--service-account-private-key-file={}", pki("service-accounts.key")),
+                format!("--root-ca-file={}", pki("ca.crt")),
+                "--use-service-account-credentials=true".to_owned(),
+                "--controllers=*,-nodeipam,-route,-cloud-node-lifecycle".to_owned(),
+                "--horizontal-pod-autoscaler-sync-period=2s".to_owned(),
+            ]);
+        }
+        Ok(args)
+    }
+
+    fn kwok_args(&self) -> Vec<String> {
+        let stages = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/control-plane/stages.yaml");
+        vec![
+            format!("--kubeconfig={}", self.admin.display()),
+            "--manage-all-nodes=true".to_owned(),
+            "--node-lease-duration-seconds=40".to_owned(),
+            format!("--server-address=127.0.0.1:{}", self.ports.kwok),
+            format!("--config={}", stages.display()),
+        ]
+    }
+}
+
+impl Ports {
+    /// Asks the system for free ports; all are held until the last is known, so that they differ.
+    fn free() -> anyhow::Result<Self> {
+        let held: Vec<TcpListener> = (0..4)
+            .map(|_| TcpListener::bind(("127.0.0.1", 0)))
+            .collect::<Result<_, _>>()
+            .context("find free ports on 127.0.0.1")?;
+        let port = |n: usize| held[n].local_addr().map(|address| address.port());
+        Ok(Self { etcd: port(0)?, etcd_peer: port(1)?, apiserver: port(2)?, kwok: port(3)? })
+    }
+}
+
+impl Process {
+    /// Starts it in a process group of its own, so that a Ctrl-C reaches the launcher alone.
+    fn spawn(&mut self) -> anyhow::Result<()> {
+        let log = File::options().create(true).append(true).open(&self.log)?;
+        let child = Command::new(&self.program)
+            .args(&self.args)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("start {} ({})", self.name, self.program.display()))?;
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// The error to report when it has ended without being asked to.
+    fn exited(&mut self) -> Option<anyhow::Error> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        let text = fs::read_to_string(&self.log).unwrap_or_default();
+        let last: Vec<&str> = text.lines().rev().take(5).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        Some(anyhow::anyhow!(
+            "{} ended with {status}; the end of its log ({}):\n{}",
+            self.name,
+            keep(&self.log),
+            last.join("\n")
+        ))
+    }
+}
+
+/// Copies a log out of the folder that is about to be removed, and names the copy.
+fn keep(log: &Path) -> String {
+    let file = log.file_name().unwrap_or_default().to_string_lossy();
+    let copy = std::env::temp_dir().join(format!("windlass-{}-{file}", std::process::id()));
+    match fs::copy(log, &copy) {
+        Ok(_) => copy.display().to_string(),
+        Err(_) => log.display().to_string(),
+    }
+}
+
+async fn client(kubeconfig: &Path) -> anyhow::Result<kube_client::Client> {
+    let kubeconfig = kube_client::config::Kubeconfig::read_from(kubeconfig)?;
+    let mut config = kube_client::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
+    config.default_retry = false;
+    Ok(kube_client::Client::try_from(config)?)
+}

@@ -1,0 +1,61 @@
+//! The launcher for programs: one line of JSON when it is up, one for each command.
+//!
+//! | command | what it does |
+//! |---|---|
+//! | `kill NAME` | kills a process |
+//! | `start NAME` | starts it again, and waits for the API server if it is that |
+//! | `freeze NAME`, `thaw NAME` | stops and continues it by signal |
+//! | `identity USER [GROUP ...]` | answers with a kubeconfig for that user |
+//!
+//! When standard input closes, by the end or the crash of whoever started it, everything ends.
+
+use anyhow::{Context, bail};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+use crate::assets::Assets;
+use crate::instance::Instance;
+
+pub(crate) async fn serve(assets: &Assets) -> anyhow::Result<()> {
+    let mut instance = Instance::start(assets, None).await?;
+    let ready = json!({
+        "kubeconfig": instance.kubeconfig(),
+        "dir": instance.dir(),
+        "auditLog": instance.audit_log(),
+        "etcd": instance.etcd_url(),
+        "kubectl": assets.path("kubectl"),
+    });
+    println!("{ready}");
+    let mut commands = BufReader::new(tokio::io::stdin()).lines();
+    loop {
+        let line = tokio::select! {
+            biased;
+            line = commands.next_line() => line.context("read a command")?,
+            error = instance.failed() => {
+                instance.stop().await;
+                return Err(error);
+            }
+        };
+        let Some(line) = line else { break };
+        let answer = obey(&mut instance, &line).await;
+        println!("{}", answer.unwrap_or_else(|error| json!({"error": format!("{error:#}")})));
+    }
+    instance.stop().await;
+    Ok(())
+}
+
+async fn obey(instance: &mut Instance, line: &str) -> anyhow::Result<Value> {
+    match line.split_whitespace().collect::<Vec<_>>()[..] {
+        ["kill", name] => instance.kill(name).await?,
+        ["start", name] => instance.restart(name).await?,
+        ["freeze", name] => instance.signal(name, Signal::STOP)?,
+        ["thaw", name] => instance.signal(name, Signal::CONT)?,
+        ["identity", user, ref groups @ ..] => {
+            let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
+            return Ok(json!({"kubeconfig": instance.identity(user, &groups)?}));
+        }
+        _ => bail!("unknown command {line:?}"),
+    }
+    Ok(json!({}))
+}
