@@ -1,6 +1,49 @@
-//! A Kubernetes controller from the raw parts.
+//! A Kubernetes controller built by hand from the parts that client-go gives to Go: a shared informer
+//! cache, a rate-limited deduplicating work queue, a pool of workers, and listers that feed a sync
+//! handler which drives child resources.
+//!
+//! ```text
+//! kube-apiserver ─list/watch─▶ Reflector ─▶ Fifo ─▶ Store (indexed) ─▶ Listers ─┐
+//!                                             └───▶ Processor ─▶ handlers ─▶ WorkQueue ─▶ workers ─▶ sync handler ─writes─▶ kube-apiserver
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`api`] | the custom resources, conditions, labels: data only |
+//! | [`client`] | the way to the API server: configuration, requests, typed errors, the wall clock |
+//! | [`cache`] | reflector, FIFO, store, informers, listers |
+//! | [`workqueue`] | the queue, delays, rate limits; knows nothing of Kubernetes |
+//! | [`record`] | events about objects |
+//! | [`controller`] | workers, children, conditions: what the operators share |
+//! | [`operators`] | one folder for each kind of custom resource |
+//! | [`testing`] | fakes for tests of controllers built on this crate |
+//! | `cli` | the program (feature `cli`) |
+//!
+//! A queue and a worker, without a cluster:
+//!
+//! ```
+//! use windlass::workqueue::Queue;
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let queue = Queue::new();
+//! queue.add("default/web");
+//! queue.add("default/web"); // the same key once more is the same work
+//! let processing = queue.get().await.expect("the queue is not shut down");
+//! assert_eq!(*processing.key(), "default/web");
+//! queue.add("default/web"); // somebody has changed it meanwhile: one more pass, after this one
+//! drop(processing);
+//! assert_eq!(queue.len(), 1);
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
 pub mod api;
 pub mod cache;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod client;
+pub mod controller;
+pub mod operators;
+pub mod record;
 pub mod testing;
 pub mod workqueue;

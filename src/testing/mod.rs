@@ -3,6 +3,8 @@
 //! Mirrors client-go `tools/cache/testing` and `tools/record/fake.go`.
 
 mod fake_source;
+#[cfg(test)]
+pub(crate) mod object_server;
 
 pub use fake_source::{FakeSource, FakeWatch};
 

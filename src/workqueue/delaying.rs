@@ -145,6 +145,12 @@ impl<T: Key> DelayingQueue<T> {
         self.waiting.changed.notify_one();
     }
 
+    /// Whether it takes no more keys.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.queue.is_shutting_down()
+    }
+
     /// Shuts down and waits; see [`Queue::shut_down_with_drain`]. Pending delays are forgotten.
     ///
     /// # Cancel safety

@@ -109,6 +109,12 @@ impl<T: Key> RateLimitingQueue<T> {
         self.queue.shut_down();
     }
 
+    /// Whether it takes no more keys.
+    #[must_use]
+    pub fn is_shutting_down(&self) -> bool {
+        self.queue.is_shutting_down()
+    }
+
     /// Shuts down and waits until nothing is queued or processed; pending delays are forgotten.
     ///
     /// # Cancel safety

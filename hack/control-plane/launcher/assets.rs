@@ -105,7 +105,12 @@ fn cache_dir() -> anyhow::Result<PathBuf> {
 fn kubernetes_version() -> anyhow::Result<String> {
     let go_mod = fs::read_to_string(module_dir().join("go.mod")).context("read go.mod")?;
     let line = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
-    Ok(line.context("go.mod does not require k8s.io/kubernetes")?.split(' ').next().unwrap_or_default().to_owned())
+    Ok(line
+        .context("go.mod does not require k8s.io/kubernetes")?
+        .split(' ')
+        .next()
+        .unwrap_or_default()
+        .to_owned())
 }
 
 fn ldflags() -> anyhow::Result<String> {
@@ -158,7 +163,8 @@ fn build(cache: &Path, missing: &[&(&str, &str, &str)]) -> anyhow::Result<()> {
         bail!("go build of the control plane ended with {status}; its messages are above");
     }
     for (name, _, built_as) in missing {
-        fs::rename(unfinished.path().join(built_as), cache.join(name)).with_context(|| format!("keep {name}"))?;
+        fs::rename(unfinished.path().join(built_as), cache.join(name))
+            .with_context(|| format!("keep {name}"))?;
     }
     Ok(())
 }

@@ -203,8 +203,7 @@ impl Instance {
 
     fn etcd_args(&self) -> Vec<String> {
         let Ports { etcd, etcd_peer, .. } = self.ports;
-        let (client, peer) =
-            (format!("http://127.0.0.1:{etcd}"), format!("http://127.0.0.1:{etcd_peer}"));
+        let (client, peer) = (format!("http://127.0.0.1:{etcd}"), format!("http://127.0.0.1:{etcd_peer}"));
         vec![
             format!("--data-dir={}", self.dir.join("etcd").display()),
             format!("--listen-client-urls={client}"),

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
     version = "v1alpha1",
     kind = "Foo",
     plural = "foos",
+    shortname = "fo",
     category = "windlass",
     namespaced,
     status = "FooStatus",

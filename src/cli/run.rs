@@ -1,0 +1,371 @@
+//! `windlass run`: wires everything, runs it, ends it in order.
+//!
+//! Stop order: informers and workers (syncs in flight end), then what events are left. A second signal
+//! exits at once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::{Failure, duration, logging};
+use crate::cache::SharedInformerFactory;
+use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
+use crate::operators::{self, Context, Limits};
+use crate::record;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    cluster: Cluster,
+    #[command(flatten)]
+    what: What,
+    #[command(flatten)]
+    queues: Queues,
+    #[command(flatten)]
+    logging: logging::LogArgs,
+
+    /// How long syncs in flight may take after a signal; then the process exits with 1. 0 waits for none
+    #[arg(long, env = "WINDLASS_SHUTDOWN_TIMEOUT", value_name = "DURATION", default_value = "20s",
+          value_parser = duration::parse, help_heading = "Logging")]
+    shutdown_timeout: Duration,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Cluster")]
+struct Cluster {
+    /// Kubeconfig file; when left out: in-cluster if there, else KUBECONFIG, else ~/.kube/config
+    #[arg(long, env = "WINDLASS_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig; its current one when left out
+    #[arg(long, env = "WINDLASS_CONTEXT", value_name = "NAME")]
+    context: Option<String>,
+
+    /// The one namespace to look at; all when left out
+    #[arg(long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
+    namespace: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "What runs")]
+struct What {
+    /// Controllers to run, separated by commas: `*` for all, `foo` for one, `-foo` to leave one out
+    #[arg(
+        long,
+        env = "WINDLASS_CONTROLLERS",
+        value_name = "LIST",
+        default_value = "*",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    controllers: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Workers and queues")]
+struct Queues {
+    /// Syncs at once, for each controller, 1 to 1000. Few: objects wait in the queue; many: more requests
+    /// at once for the API server
+    #[arg(long, env = "WINDLASS_WORKERS", value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    workers: u16,
+
+    /// How long an object waits after its first failure; it doubles with each. Short: failures cost the
+    /// API server more; long: recovery takes longer
+    #[arg(long, env = "WINDLASS_QUEUE_BASE_DELAY", value_name = "DURATION", default_value = "5ms",
+          value_parser = duration::parse)]
+    queue_base_delay: Duration,
+
+    /// The longest wait of an object that keeps failing. Not below the base delay
+    #[arg(long, env = "WINDLASS_QUEUE_MAX_DELAY", value_name = "DURATION", default_value = "120s",
+          value_parser = duration::parse)]
+    queue_max_delay: Duration,
+
+    /// Retries a second, over all objects of a controller, 1 to 100000. What exceeds it waits
+    #[arg(long, env = "WINDLASS_QUEUE_QPS", value_name = "N", default_value_t = 50,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    queue_qps: u32,
+
+    /// Retries at once before --queue-qps counts, 1 to 100000
+    #[arg(long, env = "WINDLASS_QUEUE_BURST", value_name = "N", default_value_t = 300,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    queue_burst: u32,
+
+    /// How often every object is synced again from the cache, though nothing changed; 0 for never. It does
+    /// not reach the API server unless something differs
+    #[arg(long, env = "WINDLASS_RESYNC_PERIOD", value_name = "DURATION", default_value = "0",
+          value_parser = duration::parse)]
+    resync_period: Duration,
+}
+
+/// What the flags mean, checked.
+struct Settings {
+    source: ConfigSource,
+    namespace: Option<String>,
+    controllers: Vec<&'static str>,
+    limits: Limits,
+    resync_period: Option<Duration>,
+    shutdown_timeout: Duration,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let settings = Settings::of(args)?;
+    logging::start(&args.logging)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Running(format!("start the runtime: {error}")))?;
+    let outcome = runtime.block_on(operate(settings));
+    // What is still blocked (an exec plugin, a frozen disk) must not hold the exit.
+    runtime.shutdown_background();
+    outcome
+}
+
+impl Settings {
+    fn of(args: &Args) -> Result<Self, Failure> {
+        let Queues { workers, queue_base_delay, queue_max_delay, queue_qps, queue_burst, resync_period } =
+            args.queues;
+        if queue_max_delay < queue_base_delay {
+            return Err(Failure::Usage {
+                cause: format!(
+                    "--queue-max-delay ({queue_max_delay:?}) is below --queue-base-delay ({queue_base_delay:?})"
+                ),
+                remedy: "Raise --queue-max-delay or lower --queue-base-delay.".to_owned(),
+            });
+        }
+        if !resync_period.is_zero() && resync_period < Duration::from_secs(1) {
+            return Err(Failure::Usage {
+                cause: format!("--resync-period ({resync_period:?}) is below 1s"),
+                remedy: "Give at least 1s, or 0 for never.".to_owned(),
+            });
+        }
+        Ok(Self {
+            source: ConfigSource {
+                kubeconfig: args.cluster.kubeconfig.clone(),
+                context: args.cluster.context.clone(),
+            },
+            namespace: args.cluster.namespace.clone(),
+            controllers: chosen(&args.what.controllers)?,
+            limits: Limits {
+                workers: usize::from(workers),
+                base_delay: queue_base_delay,
+                max_delay: queue_max_delay,
+                qps: f64::from(queue_qps),
+                burst: queue_burst,
+            },
+            resync_period: (!resync_period.is_zero()).then_some(resync_period),
+            shutdown_timeout: args.shutdown_timeout,
+        })
+    }
+}
+
+/// The machine from end to end.
+async fn operate(settings: Settings) -> Result<(), Failure> {
+    let config = Config::load(&settings.source).await.map_err(usage)?;
+    let server = config.server();
+    let client = ApiClient::connect(config).await.map_err(usage)?;
+    let signals = Signals::listen()?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        server,
+        namespace = settings.namespace.as_deref().unwrap_or("all"),
+        controllers = settings.controllers.join(","),
+        "Starting"
+    );
+
+    let clock = Clock::system();
+    let seed = fastrand::u64(..);
+    let informers =
+        SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
+    let (recorder, sink) = record::pair(client.clone(), clock, instance());
+    let context = Context { client, informers: &informers, recorder, clock, limits: settings.limits };
+
+    let shutdown = CancellationToken::new();
+    let mut machine = JoinSet::new();
+    for name in settings.controllers {
+        let run = operators::wire(name, &context).expect("the name was chosen from the list of all");
+        machine.spawn(run(shutdown.child_token()));
+    }
+    drop(context);
+    let stop = shutdown.child_token();
+    machine.spawn(async move { informers.run(stop).await });
+    let mut events = JoinSet::new();
+    let events_shutdown = CancellationToken::new();
+    events.spawn(sink.run(events_shutdown.clone()));
+
+    let outcome = until_stopped(&mut machine, &mut events, signals).await;
+    shutdown.cancel();
+    let drain = async {
+        let machine = drain(&mut machine).await;
+        events_shutdown.cancel();
+        machine.and(drain(&mut events).await)
+    };
+    let drained = tokio::time::timeout(settings.shutdown_timeout, drain).await;
+    let drained = drained.unwrap_or_else(|_| {
+        let limit = settings.shutdown_timeout;
+        Err(Failure::Running(format!("syncs in flight did not end within --shutdown-timeout ({limit:?})")))
+    });
+    outcome.map(drop).and(drained)?;
+    tracing::info!("Stopped");
+    Ok(())
+}
+
+/// Returns at the first signal, or when a part ends that should not. What it returns then waits for a
+/// second signal, until it is dropped.
+async fn until_stopped(
+    machine: &mut JoinSet<()>,
+    events: &mut JoinSet<()>,
+    mut signals: Signals,
+) -> Result<JoinSet<()>, Failure> {
+    let ended = tokio::select! {
+        biased;
+        name = signals.next() => {
+            tracing::info!(signal = name, "Stopping: what is in flight ends first; a second signal exits at once");
+            let mut second = JoinSet::new();
+            second.spawn(async move {
+                signals.next().await;
+                tracing::warn!("Exiting at once");
+                std::process::exit(1);
+            });
+            return Ok(second);
+        }
+        ended = machine.join_next() => ended,
+        ended = events.join_next() => ended,
+    };
+    Err(failed(ended))
+}
+
+/// Waits for all; a panic of one is the failure of the whole.
+async fn drain(tasks: &mut JoinSet<()>) -> Result<(), Failure> {
+    let mut outcome = Ok(());
+    while let Some(ended) = tasks.join_next().await {
+        if ended.is_err() {
+            outcome = Err(failed(Some(ended)));
+        }
+    }
+    outcome
+}
+
+fn failed(ended: Option<Result<(), JoinError>>) -> Failure {
+    Failure::Running(match ended {
+        Some(Err(error)) if error.is_panic() => {
+            "a part of the machinery panicked; the log says where".to_owned()
+        }
+        _ => "a part of the machinery ended by itself".to_owned(),
+    })
+}
+
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Failure> {
+        let listen =
+            |kind| signal(kind).map_err(|error| Failure::Running(format!("listen for signals: {error}")));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            biased;
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
+}
+
+/// Who writes events: the Pod's or the machine's name, and the process.
+fn instance() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "windlass".to_owned());
+    let host: String = host.chars().take(100).collect();
+    format!("{host}-{}", std::process::id())
+}
+
+/// Reads a list of controllers as kube-controller-manager does: what is left out wins.
+fn chosen(list: &[String]) -> Result<Vec<&'static str>, Failure> {
+    let known = |name: &str| operators::NAMES.iter().find(|known| **known == name);
+    for item in list {
+        let name = item.strip_prefix('-').unwrap_or(item);
+        if name != "*" && known(name).is_none() {
+            return Err(Failure::Usage {
+                cause: format!("there is no controller {name:?}, in --controllers={}", list.join(",")),
+                remedy: format!(
+                    "Controllers: {}. `*` is all of them, `-name` leaves one out.",
+                    operators::NAMES.join(", ")
+                ),
+            });
+        }
+    }
+    let has = |wanted: &str| list.iter().any(|item| item == wanted);
+    let is_chosen = |name: &&&str| !has(&format!("-{name}")) && (has(name) || has("*"));
+    let chosen: Vec<&'static str> = operators::NAMES.iter().filter(is_chosen).copied().collect();
+    if chosen.is_empty() {
+        return Err(Failure::Usage {
+            cause: format!("--controllers={} leaves nothing to run", list.join(",")),
+            remedy: format!("Name at least one of: {}.", operators::NAMES.join(", ")),
+        });
+    }
+    Ok(chosen)
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    let is_label = !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && !text.starts_with('-')
+        && !text.ends_with('-');
+    if is_label {
+        Ok(text.to_owned())
+    } else {
+        Err("a namespace is one DNS label: lower-case letters, digits and hyphens".to_owned())
+    }
+}
+
+fn usage(error: ConfigError) -> Failure {
+    let remedy = match &error {
+        ConfigError::Kubeconfig { .. } => {
+            "Name a kubeconfig that `kubectl --kubeconfig FILE get namespaces` accepts."
+        }
+        ConfigError::NotConfigured => {
+            "Name a kubeconfig with --kubeconfig or KUBECONFIG, or run in a Pod with a service account."
+        }
+        ConfigError::Client { .. } => "Check certificates, keys and plugins that the kubeconfig names.",
+    };
+    Failure::Usage { cause: error.to_string(), remedy: remedy.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(list: &str, expected: Result<Vec<&str>, &str>) {
+        let list: Vec<String> = list.split(',').map(str::to_owned).collect();
+        let found = chosen(&list).map_err(|failure| failure.to_string());
+        match expected {
+            Ok(names) => assert_eq!(found, Ok(names)),
+            Err(cause) => assert!(found.unwrap_err().contains(cause)),
+        }
+    }
+
+    #[test]
+    fn controllers_are_chosen_as_in_kube_controller_manager() {
+        check("*", Ok(vec!["foo"]));
+        check("foo", Ok(vec!["foo"]));
+        check("*,-foo", Err("leaves nothing to run"));
+        check("-foo,*", Err("leaves nothing to run"));
+        check("bar", Err("there is no controller \"bar\""));
+        check("*,-bar", Err("there is no controller \"bar\""));
+    }
+
+    #[test]
+    fn a_namespace_is_one_dns_label() {
+        assert!(namespace("team-a").is_ok());
+        for text in ["", "a,b", "A", "-a", "a-", "a.b"] {
+            assert!(namespace(text).is_err(), "{text:?}");
+        }
+    }
+}

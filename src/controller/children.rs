@@ -1,0 +1,333 @@
+//! Makes a child as it is wanted, and writes nothing when it is.
+//!
+//! Mirrors kubernetes `pkg/controller/controller_utils.go` and controller-runtime's `controllerutil`.
+//!
+//! # How it works
+//! A child is *wanted* (computed from the custom resource) and *observed* (what the cache keeps of it).
+//! No difference, no request. A child that the cache does not have is created by POST: a name that is
+//! taken is a 409 and never an overwrite. A difference leads to a live read, from which the body of a
+//! PUT is made as JSON, so that fields newer than our types survive; it carries uid and version.
+//!
+//! | live object of that name | what happens |
+//! |---|---|
+//! | none | POST |
+//! | ours by uid, as wanted | nothing |
+//! | ours by uid, different | PUT |
+//! | ours by uid, being deleted | wait for its end |
+//! | of an earlier life of the same owner | wait for its collection |
+//! | anybody else's | report, do not touch |
+//!
+//! # Guarantees
+//! - Nothing differs, nothing is sent. (test: `no_difference_sends_nothing`)
+//! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
+//! - Every update carries uid and version, every delete has them as preconditions. (test: `an_update_is_made_from_a_live_read`, `a_delete_reads_owner_and_child_live_first`)
+//! - Nothing is deleted on the word of the cache. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
+//! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
+//! - A child that is changed back each time is not fought over. (test: `a_child_changed_back_each_time_is_contended`)
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::contention::{Contention, Verdict};
+use crate::api::ApiResource;
+use crate::cache::{Cached, Meta, Object, ObjectName};
+use crate::client::{ApiClient, Error, ServerStatus};
+
+/// A child as its owner wants it.
+pub trait Wanted: Send + Sync {
+    /// What the cache keeps of such a child.
+    type Observed: Object + Clone;
+
+    /// Its name, in the owner's namespace.
+    fn name(&self) -> &str;
+    /// Whether the child's deletion has been asked for.
+    fn is_deleting(observed: &Self::Observed) -> bool;
+    /// What is ours and not as wanted, by meaning.
+    fn differences(&self, observed: &Self::Observed) -> Vec<Difference>;
+    /// Writes what is ours into a live object, or into an empty one; the rest stays.
+    fn apply(&self, live: &mut Value);
+}
+
+/// One field that is not as wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Its path.
+    pub field: String,
+    /// What it is.
+    pub live: String,
+    /// What it should be.
+    pub wanted: String,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} was {}, wanted {}", self.field, self.live, self.wanted)
+    }
+}
+
+/// Differences as one line for a person.
+#[must_use]
+pub fn describe(differences: &[Difference]) -> String {
+    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+/// The custom resource that a child belongs to, in one state of one life.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    /// Its kind.
+    pub resource: ApiResource,
+    /// Namespace and name.
+    pub name: ObjectName,
+    /// Its one life.
+    pub uid: String,
+    /// The spec that decisions are based on.
+    pub generation: i64,
+}
+
+/// What became of a child that was to be as wanted.
+#[derive(Clone, Debug)]
+pub enum Ensured<O> {
+    /// It is as wanted.
+    Unchanged(O),
+    /// It was not there.
+    Created(O),
+    /// It was different; these were the differences.
+    Updated(O, Vec<Difference>),
+    /// It is ours and being deleted, or of an earlier life of its owner: it will go by itself.
+    Leaving,
+    /// The name is somebody else's.
+    ResourceExists,
+    /// The server does not take it.
+    Refused(ServerStatus),
+    /// Somebody changes it back each time; to be tried again after this time.
+    Contended {
+        /// The child as it is.
+        observed: O,
+        /// What comes back.
+        difference: String,
+        /// When to try again.
+        again_in: Duration,
+    },
+}
+
+/// Writes children. One for each controller.
+#[derive(Debug)]
+pub struct Children {
+    client: ApiClient,
+    contention: Contention,
+}
+
+/// Whose an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ownership {
+    Ours,
+    EarlierLife,
+    Foreign,
+}
+
+// === impl Owner ===
+
+impl Owner {
+    /// The owner that this object is.
+    #[must_use]
+    pub fn of<K: kube_core::Resource<DynamicType = ()> + Object>(object: &K) -> Self {
+        Self {
+            resource: ApiResource::of::<K>(),
+            name: object.object_name(),
+            uid: Object::uid(object).to_owned(),
+            generation: object.meta().generation.unwrap_or_default(),
+        }
+    }
+
+    fn reference(&self) -> Value {
+        json!({
+            "apiVersion": self.resource.api_version(),
+            "kind": self.resource.kind,
+            "name": self.name.name(),
+            "uid": self.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        })
+    }
+
+    fn ownership<O: Object>(&self, child: &O) -> Ownership {
+        match child.controller() {
+            Some(owner) if owner.uid == self.uid => Ownership::Ours,
+            Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
+                Ownership::EarlierLife
+            }
+            _ => Ownership::Foreign,
+        }
+    }
+}
+
+// === impl Children ===
+
+impl Children {
+    /// Writes through this client.
+    #[must_use]
+    pub fn new(client: ApiClient) -> Self {
+        Self { client, contention: Contention::default() }
+    }
+
+    /// Makes the child as wanted; `cached` is what the cache has under its name.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again: lost connections, conflicts, a child that does not decode.
+    ///
+    /// # Cancel safety
+    /// A write that is cut is found again by its name: call it once more.
+    pub async fn ensure<W: Wanted>(
+        &self,
+        owner: &Owner,
+        wanted: &W,
+        cached: Option<&Cached<W::Observed>>,
+    ) -> Result<Ensured<W::Observed>, Error> {
+        match cached {
+            None => self.create(owner, wanted).await,
+            Some(Cached::Readable(observed))
+                if owner.ownership(&**observed) == Ownership::Ours
+                    && !W::is_deleting(observed)
+                    && wanted.differences(observed).is_empty() =>
+            {
+                Ok(self.as_wanted(W::Observed::clone(observed)))
+            }
+            Some(_) => match self.live(owner, wanted).await? {
+                Some(live) => self.repair(owner, wanted, live).await,
+                None => self.create(owner, wanted).await,
+            },
+        }
+    }
+
+    async fn create<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Ensured<W::Observed>, Error> {
+        let resource = W::Observed::resource();
+        let mut body = json!({
+            "apiVersion": resource.api_version(),
+            "kind": resource.kind,
+            "metadata": {
+                "name": wanted.name(),
+                "namespace": owner.name.namespace(),
+                "ownerReferences": [owner.reference()],
+            },
+        });
+        wanted.apply(&mut body);
+        match self.client.create(&resource, owner.name.namespace(), &body).await {
+            Ok(observed) => Ok(Ensured::Created(observed)),
+            Err(error) if error.is_already_exists() => match self.live(owner, wanted).await? {
+                Some(live) => self.repair(owner, wanted, live).await,
+                None => Err(error),
+            },
+            Err(error) => refused(error),
+        }
+    }
+
+    /// Decides on the live object of that name, whose it may be.
+    async fn repair<W: Wanted>(
+        &self,
+        owner: &Owner,
+        wanted: &W,
+        mut live: Value,
+    ) -> Result<Ensured<W::Observed>, Error> {
+        let observed: W::Observed = decode(&live, wanted.name())?;
+        match owner.ownership(&observed) {
+            Ownership::Foreign => return Ok(Ensured::ResourceExists),
+            Ownership::EarlierLife => return Ok(Ensured::Leaving),
+            Ownership::Ours if W::is_deleting(&observed) => return Ok(Ensured::Leaving),
+            Ownership::Ours => {}
+        }
+        let differences = wanted.differences(&observed);
+        if differences.is_empty() {
+            return Ok(self.as_wanted(observed));
+        }
+        let difference = describe(&differences);
+        if let Verdict::Contended(again_in) = self.contention.differs(observed.uid(), &difference) {
+            return Ok(Ensured::Contended { observed, difference, again_in });
+        }
+        wanted.apply(&mut live);
+        let resource = W::Observed::resource();
+        match self.client.replace(&resource, owner.name.namespace(), wanted.name(), &live).await {
+            Ok(observed) => Ok(Ensured::Updated(observed, differences)),
+            Err(error) => refused(error),
+        }
+    }
+
+    /// What is as wanted may still be contended: the last repair has not held long enough.
+    fn as_wanted<O: Object>(&self, observed: O) -> Ensured<O> {
+        match self.contention.same(observed.uid()) {
+            Some(again_in) => {
+                let difference = self.contention.difference(observed.uid()).unwrap_or_default();
+                Ensured::Contended { observed, difference, again_in }
+            }
+            None => Ensured::Unchanged(observed),
+        }
+    }
+
+    /// Deletes a child that is no longer wanted; whether it did. Every delete goes through here.
+    ///
+    /// Reads owner and child live first: nothing is deleted when the owner is gone, is being deleted,
+    /// or has another spec than the one that the decision was based on, or when the child is not ours.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again.
+    pub async fn delete<O: Object>(&self, owner: &Owner, name: &str) -> Result<bool, Error> {
+        #[derive(serde::Deserialize)]
+        struct Live {
+            metadata: Meta,
+        }
+        let namespace = owner.name.namespace();
+        let live: Option<Live> = self.client.get(&owner.resource, namespace, owner.name.name()).await?;
+        let decided_on = |meta: &Meta| {
+            meta.uid == owner.uid && meta.generation == owner.generation && meta.deletion_timestamp.is_none()
+        };
+        if !live.is_some_and(|live| decided_on(&live.metadata)) {
+            tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
+            return Ok(false);
+        }
+        let resource = O::resource();
+        let Some(child) = self.client.get::<O>(&resource, namespace, name).await? else { return Ok(false) };
+        if owner.ownership(&child) != Ownership::Ours {
+            return Ok(false);
+        }
+        let outcome =
+            self.client.delete(&resource, namespace, name, child.uid(), child.resource_version()).await;
+        match outcome {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The children of this owner as the server has them, whatever their labels say: what lost its
+    /// label is not in the cache.
+    ///
+    /// # Errors
+    /// [`Error`]: an error is never "there are none".
+    pub async fn live_children<O: Object>(&self, owner: &Owner) -> Result<Vec<O>, Error> {
+        let all: Vec<Value> = self.client.list(&O::resource(), owner.name.namespace()).await?;
+        let of_owner = |child: &O| owner.ownership(child) == Ownership::Ours;
+        // What does not decode is not ours to judge; it is left alone.
+        Ok(all.into_iter().filter_map(|child| serde_json::from_value(child).ok()).filter(of_owner).collect())
+    }
+
+    async fn live<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Option<Value>, Error> {
+        self.client.get(&W::Observed::resource(), owner.name.namespace(), wanted.name()).await
+    }
+}
+
+fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {
+    O::deserialize(live).map_err(|source| Error::Decode { request: format!("read {name}"), source })
+}
+
+/// A refusal is an answer, anything else an error.
+fn refused<O>(error: Error) -> Result<Ensured<O>, Error> {
+    match error {
+        Error::Status { ref status, .. } if error.is_refused() => Ok(Ensured::Refused((**status).clone())),
+        error => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,262 @@
+use http::Method;
+
+use super::*;
+use crate::api::labels::Labels;
+use crate::controller::deployment::{ObservedDeployment, WantedContainer, WantedDeployment};
+use crate::testing::object_server::ObjectServer;
+
+const FOO: ApiResource = ApiResource::new("samplecontroller.k8s.io", "v1alpha1", "Foo", "foos");
+const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/ns/deployments";
+const WEB: &str = "/apis/apps/v1/namespaces/ns/deployments/web";
+
+fn owner() -> Owner {
+    Owner {
+        resource: FOO,
+        name: ObjectName::new(Some("ns"), "one"),
+        uid: "owner-uid".to_owned(),
+        generation: 1,
+    }
+}
+
+fn wanted(replicas: i32) -> WantedDeployment {
+    let labels: Labels = [("app".to_owned(), "web".to_owned())].into();
+    let nginx = WantedContainer { name: "nginx".into(), image: "nginx".into(), ..WantedContainer::default() };
+    WantedDeployment {
+        name: "web".to_owned(),
+        labels: labels.clone(),
+        selector: labels.clone(),
+        pod_labels: labels,
+        replicas,
+        containers: vec![nginx],
+    }
+}
+
+/// A live Deployment as wanted with one replica, with this owner reference.
+fn live(server: &ObjectServer, kind: &str, owner: &str, uid: &str) -> Value {
+    let mut object = json!({"metadata": {"name": "web", "namespace": "ns", "ownerReferences": [
+        {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true}
+    ]}});
+    wanted(1).apply(&mut object);
+    server.store(DEPLOYMENTS, object)
+}
+
+fn cached(object: &Value) -> Cached<ObservedDeployment> {
+    Cached::new(Ok(serde_json::from_value(object.clone()).unwrap()))
+}
+
+type Answer = Result<Ensured<ObservedDeployment>, Error>;
+
+async fn ensure(server: &ObjectServer, replicas: i32, cache: Option<&Value>) -> Answer {
+    let children = Children::new(server.client());
+    children.ensure(&owner(), &wanted(replicas), cache.map(cached).as_ref()).await
+}
+
+#[tokio::test]
+async fn no_difference_sends_nothing() {
+    let server = ObjectServer::default();
+    let object = live(&server, "Foo", "one", "owner-uid");
+    let answer = ensure(&server, 1, Some(&object)).await.unwrap();
+    assert!(matches!(answer, Ensured::Unchanged(_)), "{answer:?}");
+    assert_eq!(server.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_missing_child_is_created_with_its_owner() {
+    let server = ObjectServer::default();
+    let answer = ensure(&server, 3, None).await.unwrap();
+    assert!(matches!(answer, Ensured::Created(_)), "{answer:?}");
+    assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}")]);
+    let created = server.get(WEB).unwrap();
+    assert_eq!(created["spec"]["replicas"], 3);
+    let reference = &created["metadata"]["ownerReferences"][0];
+    assert_eq!(*reference, owner().reference());
+    assert_eq!((&reference["controller"], &reference["blockOwnerDeletion"]), (&json!(true), &json!(true)));
+}
+
+#[tokio::test]
+async fn an_update_is_made_from_a_live_read() {
+    let server = ObjectServer::default();
+    let stale = live(&server, "Foo", "one", "owner-uid");
+    let mut newer = stale.clone();
+    newer["metadata"]["resourceVersion"] = json!("77");
+    newer["spec"]["fieldOfTheFuture"] = json!({"keep": "me"});
+    server.store(DEPLOYMENTS, newer);
+    let answer = ensure(&server, 2, Some(&stale)).await.unwrap();
+    let Ensured::Updated(observed, differences) = answer else { panic!("{answer:?}") };
+    assert_eq!(describe(&differences), "spec.replicas was 1, wanted 2");
+    assert_eq!(observed.spec.replicas, Some(2));
+    assert_eq!(server.requests(), [format!("GET {WEB}"), format!("PUT {WEB}")]);
+    let body = server.last_body();
+    assert_eq!(body["metadata"]["resourceVersion"], "77");
+    assert_eq!(body["metadata"]["uid"], stale["metadata"]["uid"]);
+    assert_eq!(body["spec"]["fieldOfTheFuture"], json!({"keep": "me"}));
+}
+
+#[tokio::test]
+async fn a_stale_cache_that_shows_a_difference_writes_nothing() {
+    let server = ObjectServer::default();
+    let mut stale = live(&server, "Foo", "one", "owner-uid");
+    stale["spec"]["replicas"] = json!(9);
+    let answer = ensure(&server, 1, Some(&stale)).await.unwrap();
+    assert!(matches!(answer, Ensured::Unchanged(_)), "{answer:?}");
+    assert_eq!(server.requests(), [format!("GET {WEB}")]);
+}
+
+/// W3: the name is taken, by ourselves: the cache was late, or our label was taken off.
+#[tokio::test]
+async fn w3_a_name_taken_by_ourselves_is_repaired() {
+    let server = ObjectServer::default();
+    live(&server, "Foo", "one", "owner-uid");
+    let answer = ensure(&server, 2, None).await.unwrap();
+    assert!(matches!(answer, Ensured::Updated(..)), "{answer:?}");
+    assert_eq!(
+        server.requests(),
+        [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}"), format!("PUT {WEB}")]
+    );
+}
+
+/// B4, B5: whoever else has the name, by kind, name or uid.
+#[tokio::test]
+async fn what_is_not_ours_is_not_touched() {
+    for (kind, name, uid) in [("Bar", "one", "owner-uid-of-bar"), ("Foo", "two", "another")] {
+        let server = ObjectServer::default();
+        live(&server, kind, name, uid);
+        let answer = ensure(&server, 5, None).await.unwrap();
+        assert!(matches!(answer, Ensured::ResourceExists), "{kind} {name}: {answer:?}");
+        assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")]);
+    }
+    let server = ObjectServer::default();
+    server.store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}}));
+    let answer = ensure(&server, 5, None).await.unwrap();
+    assert!(matches!(answer, Ensured::ResourceExists), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_child_of_an_earlier_life_or_being_deleted_is_waited_for() {
+    let server = ObjectServer::default();
+    let object = live(&server, "Foo", "one", "earlier life");
+    let answer = ensure(&server, 5, Some(&object)).await.unwrap();
+    assert!(matches!(answer, Ensured::Leaving), "{answer:?}");
+
+    let server = ObjectServer::default();
+    let mut object = live(&server, "Foo", "one", "owner-uid");
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    server.store(DEPLOYMENTS, object.clone());
+    let answer = ensure(&server, 5, Some(&object)).await.unwrap();
+    assert!(matches!(answer, Ensured::Leaving), "{answer:?}");
+    assert_eq!(server.requests(), [format!("GET {WEB}")], "a live read, and no write");
+}
+
+/// W1: somebody wrote between our read and our write.
+#[tokio::test]
+async fn w1_a_conflict_is_an_error_to_retry() {
+    let server = ObjectServer::default();
+    let object = live(&server, "Foo", "one", "owner-uid");
+    server.refuse(Method::PUT, 409, "Conflict");
+    let error = ensure(&server, 2, Some(&object)).await.unwrap_err();
+    assert!(error.is_conflict());
+}
+
+/// W10, W12: quota, validation.
+#[tokio::test]
+async fn a_refusal_is_an_answer() {
+    for (code, reason) in [(403, "Forbidden"), (422, "Invalid")] {
+        let server = ObjectServer::default();
+        server.refuse(Method::POST, code, reason);
+        let answer = ensure(&server, 1, None).await.unwrap();
+        let Ensured::Refused(status) = answer else { panic!("{answer:?}") };
+        assert_eq!((status.code, status.reason.as_str()), (code, reason));
+    }
+    let server = ObjectServer::default();
+    server.refuse(Method::POST, 503, "ServiceUnavailable");
+    assert!(ensure(&server, 1, None).await.is_err());
+}
+
+/// W13: an admission webhook undoes what we write.
+#[tokio::test(start_paused = true)]
+async fn a_child_changed_back_each_time_is_contended() {
+    let server = ObjectServer::default();
+    live(&server, "Foo", "one", "owner-uid");
+    server.mutate(|object| object["spec"]["replicas"] = json!(7));
+    let children = Children::new(server.client());
+    let mut writes = 0;
+    let answer = loop {
+        let now = server.get(WEB).map(|object| cached(&object));
+        match children.ensure(&owner(), &wanted(2), now.as_ref()).await.unwrap() {
+            Ensured::Updated(..) => writes += 1,
+            answer => break answer,
+        }
+    };
+    assert_eq!(writes, 6, "the first difference was another one: 1 replica, not 7");
+    let Ensured::Contended { difference, again_in, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(difference, "spec.replicas was 7, wanted 2");
+    assert_eq!(again_in, Duration::from_secs(120));
+    server.requests();
+    children.ensure(&owner(), &wanted(2), None).await.unwrap();
+    assert!(!server.requests().iter().any(|request| request.starts_with("PUT")));
+}
+
+fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
+    server.store(FOOS, json!({"metadata": {"name": "one", "uid": uid, "generation": generation}}));
+}
+
+async fn delete(server: &ObjectServer) -> bool {
+    Children::new(server.client()).delete::<ObservedDeployment>(&owner(), "web").await.unwrap()
+}
+
+#[tokio::test]
+async fn a_delete_reads_owner_and_child_live_first() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    let object = live(&server, "Foo", "one", "owner-uid");
+    assert!(delete(&server).await);
+    assert_eq!(server.requests(), [format!("GET {FOOS}/one"), format!("GET {WEB}"), format!("DELETE {WEB}")]);
+    let preconditions = &server.last_body()["preconditions"];
+    assert_eq!(preconditions["uid"], object["metadata"]["uid"]);
+    assert_eq!(preconditions["resourceVersion"], object["metadata"]["resourceVersion"]);
+}
+
+/// B1, B7: another life, another spec, a deletion under way, no owner at all.
+#[tokio::test]
+async fn a_delete_is_given_up_when_the_owner_has_moved_on() {
+    for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
+        let server = ObjectServer::default();
+        with_owner(&server, uid, generation);
+        live(&server, "Foo", "one", "owner-uid");
+        assert!(!delete(&server).await);
+        assert!(server.get(WEB).is_some());
+    }
+    let server = ObjectServer::default();
+    live(&server, "Foo", "one", "owner-uid");
+    assert!(!delete(&server).await, "the owner is gone");
+    server.store(
+        FOOS,
+        json!({"metadata": {"name": "one", "uid": "owner-uid", "generation": 1,
+        "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+    );
+    assert!(!delete(&server).await, "the owner is being deleted");
+    assert!(server.get(WEB).is_some());
+}
+
+#[tokio::test]
+async fn a_delete_of_what_is_not_ours_or_gone_does_nothing() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    live(&server, "Foo", "two", "another");
+    assert!(!delete(&server).await);
+    server.remove(WEB);
+    assert!(!delete(&server).await);
+}
+
+#[tokio::test]
+async fn live_children_are_found_without_their_labels() {
+    let server = ObjectServer::default();
+    live(&server, "Foo", "one", "owner-uid");
+    server.store(DEPLOYMENTS, json!({"metadata": {"name": "foreign", "namespace": "ns"}}));
+    let children = Children::new(server.client());
+    let found: Vec<ObservedDeployment> = children.live_children(&owner()).await.unwrap();
+    assert_eq!(found.len(), 1);
+    server.refuse(Method::GET, 500, "InternalError");
+    assert!(children.live_children::<ObservedDeployment>(&owner()).await.is_err(), "I10");
+}

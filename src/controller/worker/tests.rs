@@ -1,0 +1,214 @@
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::*;
+use crate::cache::synctrack;
+use crate::testing::status_error;
+use crate::workqueue::ItemExponentialFailure;
+
+/// What the handler does with a key, by the key's name.
+type Script = Box<dyn Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync>;
+
+struct Scripted {
+    script: Script,
+    /// How long a sync takes.
+    takes: Duration,
+    log: Arc<Mutex<Log>>,
+}
+
+#[derive(Default)]
+struct Log {
+    started: Vec<(String, Instant)>,
+    ended: usize,
+    busy: HashMap<ObjectName, u32>,
+}
+
+impl SyncHandler for Scripted {
+    async fn sync(&self, key: &ObjectName) -> Result<Outcome, SyncError> {
+        let attempt = {
+            let mut log = self.log.lock();
+            let busy = log.busy.entry(key.clone()).or_default();
+            *busy += 1;
+            assert_eq!(*busy, 1, "{key} is synced twice at once");
+            log.started.push((key.to_string(), Instant::now()));
+            log.started.iter().filter(|(name, _)| *name == key.to_string()).count()
+        };
+        tokio::time::sleep(self.takes).await;
+        {
+            let mut log = self.log.lock();
+            log.ended += 1;
+            log.busy.remove(key);
+        }
+        (self.script)(key, u32::try_from(attempt).unwrap())
+    }
+}
+
+/// A controller over a script, running in a set of its own.
+struct Rig {
+    queue: RateLimitingQueue<ObjectName>,
+    log: Arc<Mutex<Log>>,
+    caches: synctrack::SyncedSetter,
+    shutdown: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn start(
+    workers: usize,
+    takes: Duration,
+    script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
+) -> Rig {
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let log = Arc::default();
+    let (caches, synced) = synctrack::pair("foos");
+    let handler = Scripted { script: Box::new(script), takes, log: Arc::clone(&log) };
+    let controller = Controller::new("test", queue.clone(), handler, vec![synced], workers);
+    let shutdown = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller.run(shutdown.clone()));
+    Rig { queue, log, caches, shutdown, tasks }
+}
+
+impl Rig {
+    fn add(&self, name: &str) {
+        self.queue.add(ObjectName::new(Some("ns"), name), crate::workqueue::AddOptions::default());
+    }
+
+    fn started(&self) -> usize {
+        self.log.lock().started.len()
+    }
+
+    async fn stop(&mut self) {
+        self.shutdown.cancel();
+        self.tasks.join_next().await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_wait_for_the_caches() {
+    let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(rig.started(), 0);
+    rig.caches.set();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.started(), 1);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_before_the_sync_ends_run() {
+    let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_never_synced_twice_at_once() {
+    let mut rig = start(8, 20 * MS, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for _ in 0..50 {
+        rig.add("a");
+        tokio::time::sleep(3 * MS).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // 150 ms of adds, 20 ms a sync, one after the other, and one for the last add.
+    assert!((7..=9).contains(&rig.started()), "{}", rig.started());
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_share_the_keys() {
+    let mut rig = start(4, 100 * MS, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for n in 0..8 {
+        rig.add(&format!("n{n}"));
+    }
+    tokio::time::sleep(150 * MS).await;
+    assert_eq!(rig.started(), 8, "four at once, and four more after 100 ms");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_retried_with_backoff_until_it_succeeds() {
+    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
+        4 => Ok(Outcome::Done),
+        _ => Err(SyncError(status_error(500, "InternalError"))),
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let times: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
+    let gaps: Vec<u128> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+    assert_eq!(gaps.len(), 3);
+    // A timer of tokio's is exact to a millisecond.
+    for (gap, delay) in gaps.iter().zip([10, 20, 40]) {
+        assert!((delay..=delay + 2).contains(gap), "{gaps:?}");
+    }
+    assert_eq!(rig.queue.num_requeues(&ObjectName::new(Some("ns"), "a")), 0, "a success forgets");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_of_the_server_is_obeyed() {
+    let mut rig = start(1, Duration::ZERO, |_, attempt| {
+        if attempt > 1 {
+            return Ok(Outcome::Done);
+        }
+        let mut error = status_error(429, "TooManyRequests");
+        if let client::Error::Status { status, .. } = &mut error {
+            status.retry_after = Some(Duration::from_secs(30));
+        }
+        Err(SyncError(error))
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(29)).await;
+    assert_eq!(rig.started(), 1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(rig.started(), 2);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_comes_after_its_time() {
+    let mut rig = start(1, Duration::ZERO, |_, _| Ok(Outcome::RequeueAfter(Duration::from_secs(30))));
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(95)).await;
+    assert_eq!(rig.started(), 4);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_caught_and_retried() {
+    let mut rig = start(1, Duration::ZERO, |key, attempt| {
+        if key.name() == "bad" && attempt < 3 {
+            std::panic::resume_unwind(Box::new("no such thing"));
+        }
+        Ok(Outcome::Done)
+    });
+    rig.caches.set();
+    rig.add("bad");
+    rig.add("good");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let started: Vec<String> = rig.log.lock().started.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(started, ["ns/bad", "ns/good", "ns/bad", "ns/bad"]);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_what_is_in_flight_and_starts_no_more() {
+    let mut rig = start(2, Duration::from_secs(5), |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for name in ["a", "b", "c", "d"] {
+        rig.add(name);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.stop().await;
+    let log = rig.log.lock();
+    assert_eq!((log.started.len(), log.ended), (2, 2));
+    assert_eq!(rig.queue.len(), 2, "the rest is left to the next process");
+}

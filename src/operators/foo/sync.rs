@@ -1,0 +1,228 @@
+//! The sync handler of Foo.
+//!
+//! Mirrors sample-controller `controller.go` (`syncHandler`).
+//!
+//! # Guarantees
+//! - Nothing to do, nothing sent. (test: `a_converged_foo_sends_nothing`)
+//! - The old Deployment goes only after the new one is there. (test: `a_new_name_creates_first_and_deletes_after`)
+//! - While the new name is taken the old Deployment stays. (test: `while_the_new_name_is_taken_the_old_one_stays`)
+//! - A Foo that is being deleted is left to the garbage collector. (test: `a_foo_being_deleted_is_left_alone`)
+//! - A Foo that does not decode keeps its Deployment and says so. (test: `an_unreadable_foo_keeps_its_deployment`)
+//! - Events come on transitions only. (test: `events_come_on_transitions_only`)
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::Resource;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::status::{self, Subject, Summary, reason};
+use super::wanted;
+use crate::api::ApiResource;
+use crate::api::conditions::{self, READY};
+use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
+use crate::cache::{Cached, Lister, Object, ObjectName, Unreadable};
+use crate::client::{ApiClient, Clock, Error};
+use crate::controller::children::describe;
+use crate::controller::deployment::ObservedDeployment;
+use crate::controller::status::write;
+use crate::controller::{Children, Ensured, Outcome, Owner, SyncError, SyncHandler};
+use crate::record::{EventRecorder, EventType, Regarding};
+
+/// How soon a name that somebody else has is looked at again.
+const EXISTS_RETRY: Duration = Duration::from_secs(30);
+/// How soon a refused Deployment is tried again, unless the spec changes first.
+const REFUSED_RETRY: Duration = Duration::from_secs(120);
+
+/// Makes the Deployment of a Foo as the Foo wants it.
+#[derive(Debug)]
+pub struct FooSync {
+    pub(super) client: ApiClient,
+    pub(super) foos: Lister<Foo>,
+    pub(super) deployments: Lister<ObservedDeployment>,
+    pub(super) children: Children,
+    pub(super) recorder: EventRecorder,
+    pub(super) clock: Clock,
+}
+
+impl SyncHandler for FooSync {
+    async fn sync(&self, key: &ObjectName) -> Result<Outcome, SyncError> {
+        let foo = match self.foos.get(key) {
+            None => return Ok(Outcome::Done),
+            Some(Cached::Unreadable(unreadable)) => {
+                return Ok(self.sync_unreadable(key, &unreadable).await?);
+            }
+            Some(Cached::Readable(foo)) => foo,
+        };
+        if foo.meta().deletion_timestamp.is_some() {
+            return Ok(Outcome::Done);
+        }
+        let owner = Owner::of(&*foo);
+        let wanted = wanted::deployment(&foo);
+        let cached = self.deployments.get(&ObjectName::new(key.namespace(), &wanted.name));
+        let ensured = self.children.ensure(&owner, &wanted, cached.as_ref()).await?;
+        self.record_child(&foo, &wanted.name, &ensured);
+        if is_there(&ensured) {
+            self.delete_others(&foo, &owner, &wanted.name, &ensured).await?;
+        }
+        self.update_status(&foo, &ensured).await?;
+        Ok(match ensured {
+            Ensured::Unchanged(_) | Ensured::Created(_) | Ensured::Updated(..) => Outcome::Done,
+            Ensured::Leaving | Ensured::ResourceExists => Outcome::RequeueAfter(EXISTS_RETRY),
+            Ensured::Refused(_) => Outcome::RequeueAfter(REFUSED_RETRY),
+            Ensured::Contended { again_in, .. } => Outcome::RequeueAfter(again_in),
+        })
+    }
+}
+
+/// Whether the wanted Deployment exists and is ours.
+fn is_there(ensured: &Ensured<ObservedDeployment>) -> bool {
+    matches!(ensured, Ensured::Unchanged(_) | Ensured::Created(_) | Ensured::Updated(..))
+}
+
+// === impl FooSync ===
+
+impl FooSync {
+    /// Deletes the Deployments that this Foo had under other names. When the spec or the Deployment is
+    /// new, also those that lost our label, which the cache does not show.
+    async fn delete_others(
+        &self,
+        foo: &Foo,
+        owner: &Owner,
+        wanted: &str,
+        ensured: &Ensured<ObservedDeployment>,
+    ) -> Result<(), Error> {
+        let cached = self.deployments.controlled_by(&owner.uid);
+        let mut names: BTreeSet<String> =
+            cached.iter().map(|child| child.object_name().name().to_owned()).collect();
+        let renamed = owner.generation > 1
+            && (matches!(ensured, Ensured::Created(_)) || applied_generation(foo) != Some(owner.generation));
+        if renamed {
+            let live: Vec<ObservedDeployment> = self.children.live_children(owner).await?;
+            names.extend(live.into_iter().map(|child| child.metadata.name));
+        }
+        names.remove(wanted);
+        for name in names {
+            if self.children.delete::<ObservedDeployment>(owner, &name).await? {
+                let note = format!("Deleted Deployment {name:?}: spec.deploymentName is {wanted:?} now");
+                self.event(foo, EventType::Normal, "ChildDeleted", "Delete", note);
+            }
+        }
+        Ok(())
+    }
+
+    async fn update_status(&self, foo: &Foo, ensured: &Ensured<ObservedDeployment>) -> Result<(), Error> {
+        let name = foo.object_name();
+        let none = FooStatus::default();
+        let subject = Subject {
+            name: name.name(),
+            deployment_name: &foo.spec.deployment_name,
+            replicas: foo.spec.replicas,
+            generation: foo.meta().generation.unwrap_or_default(),
+            previous: foo.status.as_ref().unwrap_or(&none),
+        };
+        let summary = status::summary(&subject, ensured);
+        let next = status::status(&subject, &summary, ensured, self.clock.now());
+        let resource = ApiResource::of::<Foo>();
+        let version = Object::resource_version(foo);
+        write(&self.client, &resource, &name, version, foo.status.as_ref(), &next).await?;
+        self.record_transition(foo, &subject.previous.conditions, &summary);
+        Ok(())
+    }
+
+    /// Says in the status of a Foo that does not decode why, and touches nothing else.
+    async fn sync_unreadable(&self, key: &ObjectName, foo: &Unreadable) -> Result<Outcome, Error> {
+        #[derive(Default, Serialize, Deserialize)]
+        struct Status {
+            #[serde(default)]
+            conditions: Vec<Condition>,
+        }
+        let resource = ApiResource::of::<Foo>();
+        let live: Option<Value> = self.client.get(&resource, key.namespace(), key.name()).await?;
+        let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion")?.as_str());
+        let (Some(live), Some(version)) = (&live, version) else { return Ok(Outcome::Done) };
+        let stored = Status::deserialize(&live["status"]).unwrap_or_default();
+        let conditions =
+            status::unreadable(&stored.conditions, foo.meta.generation, &foo.error, self.clock.now());
+        write(&self.client, &resource, key, version, Some(&stored), &Status { conditions }).await?;
+        if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
+            tracing::warn!(
+                error = foo.error,
+                "The stored Foo does not decode; its Deployment is left as it is"
+            );
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// What was done to the Deployment.
+    fn record_child(&self, foo: &Foo, name: &str, ensured: &Ensured<ObservedDeployment>) {
+        match ensured {
+            Ensured::Created(_) => {
+                let note = format!("Created Deployment {name:?}");
+                self.event(foo, EventType::Normal, "ChildCreated", "Create", note);
+            }
+            Ensured::Updated(_, differences) => {
+                let repaired = applied_generation(foo) == foo.meta().generation;
+                let (reason, verb) =
+                    if repaired { ("ChildRepaired", "Repaired") } else { ("ChildUpdated", "Updated") };
+                let note = format!("{verb} Deployment {name:?}: {}", describe(differences));
+                self.event(foo, EventType::Normal, reason, "Update", note);
+            }
+            Ensured::Unchanged(_)
+            | Ensured::Leaving
+            | Ensured::ResourceExists
+            | Ensured::Refused(_)
+            | Ensured::Contended { .. } => {}
+        }
+    }
+
+    /// What changed in the Ready condition; the stored one tells, so a restart repeats nothing.
+    fn record_transition(&self, foo: &Foo, before: &[Condition], now: &Summary) {
+        if conditions::reason(before, READY) == Some(now.reason) {
+            return;
+        }
+        let note = now.message.clone();
+        match now.reason {
+            reason::AVAILABLE => {
+                self.event(foo, EventType::Normal, "Synced", "Sync", "Foo synced successfully".to_owned());
+            }
+            reason::RESOURCE_EXISTS => {
+                self.event(foo, EventType::Warning, "ErrResourceExists", "Create", note)
+            }
+            reason::CHILD_REFUSED => self.event(foo, EventType::Warning, "ChildRefused", "Sync", note),
+            reason::CONTENDED => self.event(foo, EventType::Warning, "Contended", "Update", note),
+            _ => {}
+        }
+    }
+
+    fn event(
+        &self,
+        foo: &Foo,
+        event_type: EventType,
+        reason: &'static str,
+        action: &'static str,
+        note: String,
+    ) {
+        let resource = ApiResource::of::<Foo>();
+        let name = foo.object_name();
+        let regarding = Regarding {
+            api_version: resource.api_version(),
+            kind: resource.kind.into_owned(),
+            namespace: name.namespace().map(str::to_owned),
+            name: name.name().to_owned(),
+            uid: Object::uid(foo).to_owned(),
+            resource_version: Object::resource_version(foo).to_owned(),
+        };
+        self.recorder.event(regarding, event_type, reason, action, note);
+    }
+}
+
+/// The generation that the Deployment was last made to follow.
+fn applied_generation(foo: &Foo) -> Option<i64> {
+    foo.status.as_ref().and_then(|status| status.observed_generation)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::cache::store::StoreWriter;
+use crate::cache::{Indexers, store};
+use crate::record::Event;
+use crate::testing::object_server::ObjectServer;
+
+const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
+const FOO: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos/one";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/ns/deployments";
+
+/// As sample-controller's `fixture`: seeded caches, a server that writes down what it is asked.
+struct Fixture {
+    server: ObjectServer,
+    foos: StoreWriter<Foo>,
+    deployments: StoreWriter<ObservedDeployment>,
+    sync: FooSync,
+    events: mpsc::Receiver<Event>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let server = ObjectServer::default();
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let (recorder, events) = EventRecorder::to_buffer(clock, 100);
+        let (foo_store, foos) = store::pair(Indexers::default());
+        let (deployment_store, deployments) = store::pair(Indexers::default());
+        let sync = FooSync {
+            client: server.client(),
+            foos: Lister::new(foo_store),
+            deployments: Lister::new(deployment_store),
+            children: Children::new(server.client()),
+            recorder,
+            clock,
+        };
+        Self { server, foos, deployments, sync, events }
+    }
+
+    /// Stores a Foo on the server and in the cache.
+    fn foo(&mut self, deployment_name: &str, generation: i64, status: Value) -> Value {
+        let foo = json!({
+            "metadata": {"name": "one", "namespace": "ns", "uid": "foo-uid", "generation": generation},
+            "spec": {"deploymentName": deployment_name, "replicas": 2},
+            "status": status,
+        });
+        let foo = self.server.store(FOOS, foo);
+        self.catch_up();
+        foo
+    }
+
+    /// Lets the caches see what the server has.
+    fn catch_up(&mut self) {
+        if let Some(foo) = self.server.get(FOO) {
+            let decoded = crate::cache::object::decode(foo.to_string().as_bytes()).unwrap();
+            self.foos.upsert(Cached::new(decoded));
+        }
+        let names = ["old", "new", "web"];
+        let live = names.iter().filter_map(|name| self.server.get(&format!("{DEPLOYMENTS}/{name}")));
+        let live: Vec<_> = live.map(|d| Cached::new(Ok(serde_json::from_value(d).unwrap()))).collect();
+        self.deployments.replace(&live, "1");
+    }
+
+    /// Marks the Deployment as fully rolled out.
+    fn roll_out(&mut self, name: &str) {
+        let mut deployment = self.server.get(&format!("{DEPLOYMENTS}/{name}")).unwrap();
+        deployment["status"] =
+            json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
+        self.server.store(DEPLOYMENTS, deployment);
+        self.catch_up();
+    }
+
+    async fn sync(&mut self) -> (Outcome, Vec<String>) {
+        self.server.requests();
+        let outcome = self.sync.sync(&ObjectName::new(Some("ns"), "one")).await.unwrap();
+        let short = |request: String| request.replace(FOOS, "foos").replace(DEPLOYMENTS, "deployments");
+        let requests = self.server.requests().into_iter().map(short).collect();
+        self.catch_up();
+        (outcome, requests)
+    }
+
+    fn events(&mut self) -> Vec<&'static str> {
+        std::iter::from_fn(|| self.events.try_recv().ok()).map(|event| event.reason).collect()
+    }
+
+    fn ready(&self) -> (String, String) {
+        let foo = self.server.get(FOO).unwrap();
+        let conditions: Vec<Condition> = serde_json::from_value(foo["status"]["conditions"].clone()).unwrap();
+        let ready = conditions.into_iter().find(|condition| condition.type_ == READY).unwrap();
+        (ready.status, ready.reason)
+    }
+}
+
+/// client-go: sample-controller `TestCreatesDeployment`
+#[tokio::test]
+async fn a_new_foo_gets_its_deployment() {
+    let mut f = Fixture::new();
+    f.foo("web", 1, Value::Null);
+    let (outcome, requests) = f.sync().await;
+    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(requests, ["POST deployments", "PATCH foos/one/status"]);
+    assert_eq!(f.events(), ["ChildCreated"]);
+    assert_eq!(f.ready(), ("False".to_owned(), "Progressing".to_owned()));
+    let deployment = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    assert_eq!(deployment["metadata"]["ownerReferences"][0]["uid"], "foo-uid");
+}
+
+/// client-go: sample-controller `TestDoNothing`
+#[tokio::test]
+async fn a_converged_foo_sends_nothing() {
+    let mut f = Fixture::new();
+    f.foo("web", 1, Value::Null);
+    f.sync().await;
+    f.roll_out("web");
+    let (_, requests) = f.sync().await;
+    assert_eq!(requests, ["PATCH foos/one/status"]);
+    assert_eq!(f.ready(), ("True".to_owned(), "Available".to_owned()));
+    for _ in 0..3 {
+        let (outcome, requests) = f.sync().await;
+        assert_eq!((outcome, requests), (Outcome::Done, vec![]));
+    }
+}
+
+#[tokio::test]
+async fn events_come_on_transitions_only() {
+    let mut f = Fixture::new();
+    f.foo("web", 1, Value::Null);
+    f.sync().await;
+    f.roll_out("web");
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildCreated", "Synced"]);
+    f.sync().await;
+    let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+    let (recorder, events) = EventRecorder::to_buffer(clock, 100);
+    (f.sync.recorder, f.events) = (recorder, events);
+    f.sync().await;
+    assert_eq!(f.events(), Vec::<&str>::new(), "nor after a restart");
+}
+
+/// client-go: sample-controller `TestUpdateDeployment`
+#[tokio::test]
+async fn a_hand_edit_is_repaired_and_a_new_spec_applied() {
+    let mut f = Fixture::new();
+    let mut foo = f.foo("web", 1, Value::Null);
+    f.sync().await;
+    f.events();
+    let mut edited = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
+    edited["spec"]["replicas"] = json!(9);
+    f.server.store(DEPLOYMENTS, edited);
+    f.catch_up();
+    let (_, requests) = f.sync().await;
+    assert_eq!(requests, ["GET deployments/web", "PUT deployments/web"]);
+    assert_eq!(f.events(), ["ChildRepaired"]);
+
+    foo["spec"]["replicas"] = json!(3);
+    foo["metadata"]["generation"] = json!(2);
+    foo["status"] = f.server.get(FOO).unwrap()["status"].clone();
+    f.server.store(FOOS, foo);
+    f.catch_up();
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildUpdated"]);
+    assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 3);
+}
+
+/// client-go: sample-controller `TestNotControlledByUs`
+#[tokio::test]
+async fn a_foreign_deployment_is_left_alone_and_reported_once() {
+    let mut f = Fixture::new();
+    f.server
+        .store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": {"replicas": 5}}));
+    f.foo("web", 1, Value::Null);
+    f.deployments.replace(&[], "1");
+    let (outcome, requests) = f.sync().await;
+    assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(30)));
+    assert_eq!(requests, ["POST deployments", "GET deployments/web", "PATCH foos/one/status"]);
+    let event = f.events.try_recv().unwrap();
+    assert_eq!((event.event_type, event.reason), (EventType::Warning, "ErrResourceExists"));
+    assert_eq!(event.note, "Resource \"web\" already exists and is not managed by Foo");
+    assert_eq!(f.ready(), ("False".to_owned(), "ResourceExists".to_owned()));
+    f.sync().await;
+    assert_eq!(f.events(), Vec::<&str>::new());
+    f.server.remove(&format!("{DEPLOYMENTS}/web"));
+    f.catch_up();
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildCreated"], "it heals when the obstacle goes");
+}
+
+fn renamed(f: &mut Fixture) {
+    let mut foo = f.server.get(FOO).unwrap();
+    foo["spec"]["deploymentName"] = json!("new");
+    foo["metadata"]["generation"] = json!(2);
+    f.server.store(FOOS, foo);
+    f.catch_up();
+}
+
+#[tokio::test]
+async fn a_new_name_creates_first_and_deletes_after() {
+    let mut f = Fixture::new();
+    f.foo("old", 1, Value::Null);
+    f.sync().await;
+    f.events();
+    renamed(&mut f);
+    let (_, requests) = f.sync().await;
+    assert_eq!(
+        requests,
+        [
+            "POST deployments",
+            "GET deployments",
+            "GET foos/one",
+            "GET deployments/old",
+            "DELETE deployments/old",
+            "PATCH foos/one/status",
+        ]
+    );
+    assert_eq!(f.events(), ["ChildCreated", "ChildDeleted"]);
+}
+
+#[tokio::test]
+async fn an_old_deployment_without_our_label_is_found_live() {
+    let mut f = Fixture::new();
+    f.foo("old", 1, Value::Null);
+    f.sync().await;
+    renamed(&mut f);
+    f.deployments.replace(&[], "1");
+    f.sync().await;
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
+}
+
+#[tokio::test]
+async fn while_the_new_name_is_taken_the_old_one_stays() {
+    let mut f = Fixture::new();
+    f.foo("old", 1, Value::Null);
+    f.sync().await;
+    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
+    renamed(&mut f);
+    let (outcome, _) = f.sync().await;
+    assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(30)));
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some());
+    assert_eq!(f.ready().1, "ResourceExists");
+}
+
+#[tokio::test]
+async fn a_refused_deployment_is_tried_again_every_two_minutes() {
+    let mut f = Fixture::new();
+    f.foo("web", 1, Value::Null);
+    f.server.refuse(http::Method::POST, 403, "Forbidden");
+    let (outcome, _) = f.sync().await;
+    assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(120)));
+    assert_eq!(f.events(), ["ChildRefused"]);
+    assert_eq!(f.ready().1, "ChildRefused");
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildCreated"]);
+}
+
+#[tokio::test]
+async fn a_foo_being_deleted_is_left_alone() {
+    let mut f = Fixture::new();
+    let mut foo = f.foo("web", 1, Value::Null);
+    foo["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    f.server.store(FOOS, foo);
+    f.catch_up();
+    assert_eq!(f.sync().await, (Outcome::Done, vec![]));
+}
+
+#[tokio::test]
+async fn a_foo_that_is_gone_is_done() {
+    let mut f = Fixture::new();
+    assert_eq!(f.sync().await, (Outcome::Done, vec![]));
+}
+
+/// R16
+#[tokio::test]
+async fn an_unreadable_foo_keeps_its_deployment() {
+    let mut f = Fixture::new();
+    let mut foo = f.foo("web", 1, Value::Null);
+    f.sync().await;
+    foo["spec"]["replicas"] = json!("three");
+    f.server.store(FOOS, foo);
+    f.catch_up();
+    let (outcome, requests) = f.sync().await;
+    assert_eq!(outcome, Outcome::Done);
+    assert_eq!(requests, ["GET foos/one", "PATCH foos/one/status"]);
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/web")).is_some());
+    assert_eq!(f.ready().1, "Unreadable");
+    let (_, requests) = f.sync().await;
+    assert_eq!(requests, ["GET foos/one"], "said once");
+}
+
+/// W1: the status was written by somebody else meanwhile.
+#[tokio::test]
+async fn a_conflict_on_the_status_is_retried_and_records_no_event() {
+    let mut f = Fixture::new();
+    f.foo("web", 1, Value::Null);
+    f.sync().await;
+    f.roll_out("web");
+    f.events();
+    f.server.refuse(http::Method::PATCH, 409, "Conflict");
+    let key = ObjectName::new(Some("ns"), "one");
+    let SyncError(error) = f.sync.sync(&key).await.unwrap_err();
+    assert!(error.is_conflict());
+    assert_eq!(f.events(), Vec::<&str>::new());
+    f.sync().await;
+    assert_eq!(f.events(), ["Synced"]);
+}

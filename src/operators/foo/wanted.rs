@@ -1,0 +1,65 @@
+//! The Deployment that a Foo wants: a pure function of the Foo.
+
+use kube_core::Resource;
+
+use crate::api::labels::{self, Labels};
+use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::controller::deployment::{WantedContainer, WantedDeployment};
+
+const KIND: &str = "Foo";
+
+/// The labels by which the Deployment finds its Pods: the original's two, and those of kind and name.
+pub(super) fn selector(name: &str) -> Labels {
+    let mut selector = labels::identity(KIND, name);
+    selector.insert("app".to_owned(), "nginx".to_owned());
+    selector.insert("controller".to_owned(), name.to_owned());
+    selector
+}
+
+pub(super) fn deployment(foo: &Foo) -> WantedDeployment {
+    let name = foo.meta().name.as_deref().unwrap_or_default();
+    let common = labels::common(KIND, name);
+    let selector = selector(name);
+    let mut pod_labels = selector.clone();
+    pod_labels.extend(common.clone());
+    let nginx = WantedContainer {
+        name: "nginx".to_owned(),
+        image: "nginx:latest".to_owned(),
+        ..WantedContainer::default()
+    };
+    WantedDeployment {
+        name: foo.spec.deployment_name.clone(),
+        labels: common,
+        selector,
+        pod_labels,
+        replicas: foo.spec.replicas,
+        containers: vec![nginx],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::samplecontroller::v1alpha1::FooSpec;
+
+    #[test]
+    fn the_deployment_has_the_originals_labels_and_the_common_ones() {
+        let foo = Foo::new("one", FooSpec { deployment_name: "web".to_owned(), replicas: 3 });
+        let wanted = deployment(&foo);
+        assert_eq!((wanted.name.as_str(), wanted.replicas), ("web", 3));
+        assert_eq!(
+            labels::to_selector(&wanted.selector),
+            "app=nginx,app.kubernetes.io/instance=one,app.kubernetes.io/name=foo,controller=one"
+        );
+        assert_eq!(wanted.labels[labels::MANAGED_BY], "windlass");
+        assert_eq!(wanted.pod_labels[labels::MANAGED_BY], "windlass");
+        assert!(wanted.selector.iter().all(|(key, value)| wanted.pod_labels.get(key) == Some(value)));
+    }
+
+    /// I18: selectors of two Foos never meet.
+    #[test]
+    fn selectors_of_two_foos_never_meet() {
+        let [one, two] = ["one", "two"].map(selector);
+        assert_ne!(one[labels::INSTANCE], two[labels::INSTANCE]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Objects in memory behind a client: get, list, create, replace, patch of status, delete; no watch.
+//!
+//! For this crate's own unit tests of what writes: it writes down each request, and refuses on demand.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Method, Request, Response};
+use kube_client::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::client::ApiClient;
+
+/// The objects and the log. Cheap to clone.
+#[derive(Clone, Default)]
+pub(crate) struct ObjectServer {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    version: u64,
+    objects: BTreeMap<String, Value>,
+    requests: Vec<String>,
+    bodies: Vec<Value>,
+    refusals: Vec<(Method, u16, String)>,
+    /// What an admission webhook does to each object that is written.
+    mutate: Option<fn(&mut Value)>,
+}
+
+impl ObjectServer {
+    pub(crate) fn client(&self) -> ApiClient {
+        let me = self.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let me = me.clone();
+            async move { Ok::<_, Infallible>(me.serve(request).await) }
+        });
+        ApiClient::new(kube_client::Client::new(service, "default"))
+    }
+
+    /// Stores an object under a collection's path, with a uid and a version unless it has them.
+    pub(crate) fn store(&self, collection: &str, mut object: Value) -> Value {
+        let state = &mut *self.state.lock();
+        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
+        state.stamp(&mut object, &path);
+        state.objects.insert(path, object.clone());
+        object
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.state.lock().objects.get(path).cloned()
+    }
+
+    pub(crate) fn remove(&self, path: &str) {
+        self.state.lock().objects.remove(path);
+    }
+
+    /// Refuses the next request of this method.
+    pub(crate) fn refuse(&self, method: Method, code: u16, reason: &str) {
+        self.state.lock().refusals.push((method, code, reason.to_owned()));
+    }
+
+    /// Changes each object that is written from now on.
+    pub(crate) fn mutate(&self, webhook: fn(&mut Value)) {
+        self.state.lock().mutate = Some(webhook);
+    }
+
+    /// What was asked since the last call: `GET /path`.
+    pub(crate) fn requests(&self) -> Vec<String> {
+        std::mem::take(&mut self.state.lock().requests)
+    }
+
+    /// The last body that was sent.
+    pub(crate) fn last_body(&self) -> Value {
+        self.state.lock().bodies.last().cloned().unwrap_or_default()
+    }
+
+    async fn serve(&self, request: Request<Body>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        let body = body.collect_bytes().await.unwrap();
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let (code, answer) = self.state.lock().answer(&head.method, head.uri.path(), body);
+        Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap()
+    }
+}
+
+impl State {
+    fn answer(&mut self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+        self.requests.push(format!("{method} {path}"));
+        if !body.is_null() {
+            self.bodies.push(body.clone());
+        }
+        if let Some(at) = self.refusals.iter().position(|(refused, ..)| refused == method) {
+            let (_, code, reason) = self.refusals.remove(at);
+            return failure(code, &reason, "as the test wants it");
+        }
+        match *method {
+            Method::GET => self.read(path),
+            Method::POST => self.create(path, body),
+            Method::PUT => self.write(path, body, false),
+            Method::PATCH => self.write(path.trim_end_matches("/status"), body, true),
+            Method::DELETE => self.delete(path, &body),
+            _ => failure(405, "MethodNotAllowed", path),
+        }
+    }
+
+    fn read(&self, path: &str) -> (u16, Value) {
+        if let Some(object) = self.objects.get(path) {
+            return (200, object.clone());
+        }
+        let below = format!("{path}/");
+        let items: Vec<&Value> =
+            self.objects.iter().filter(|(p, _)| p.starts_with(&below)).map(|(_, object)| object).collect();
+        let is_collection =
+            path.ends_with("s") && path.rsplit('/').next().is_some_and(|last| last == "deployments");
+        if is_collection {
+            return (200, json!({"metadata": {}, "items": items}));
+        }
+        not_found(path)
+    }
+
+    fn create(&mut self, collection: &str, mut object: Value) -> (u16, Value) {
+        let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
+        if self.objects.contains_key(&path) {
+            return failure(409, "AlreadyExists", &path);
+        }
+        self.stamp(&mut object, &path);
+        self.objects.insert(path, object.clone());
+        (201, object)
+    }
+
+    fn write(&mut self, path: &str, body: Value, is_status: bool) -> (u16, Value) {
+        let Some(stored) = self.objects.get(path) else { return not_found(path) };
+        if body["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] {
+            return failure(409, "Conflict", path);
+        }
+        let mut next = body;
+        if is_status {
+            let mut whole = stored.clone();
+            for (field, value) in next["status"].as_object().unwrap() {
+                whole["status"][field] = value.clone();
+            }
+            next = whole;
+        }
+        next["metadata"]["resourceVersion"] = Value::Null;
+        self.stamp(&mut next, path);
+        self.objects.insert(path.to_owned(), next.clone());
+        (200, next)
+    }
+
+    fn delete(&mut self, path: &str, options: &Value) -> (u16, Value) {
+        let Some(stored) = self.objects.get(path) else { return not_found(path) };
+        let wanted = &options["preconditions"];
+        if wanted["uid"] != stored["metadata"]["uid"]
+            || wanted["resourceVersion"] != stored["metadata"]["resourceVersion"]
+        {
+            return failure(409, "Conflict", path);
+        }
+        self.objects.remove(path);
+        (200, json!({"kind": "Status", "status": "Success"}))
+    }
+
+    fn stamp(&mut self, object: &mut Value, path: &str) {
+        self.version += 1;
+        if let Some(mutate) = self.mutate {
+            mutate(object);
+        }
+        let meta = &mut object["metadata"];
+        if meta["uid"].is_null() {
+            meta["uid"] = json!(format!("uid-{}-of-{path}", self.version));
+        }
+        if meta["resourceVersion"].is_null() {
+            meta["resourceVersion"] = json!(self.version.to_string());
+        }
+        if meta["generation"].is_null() {
+            meta["generation"] = json!(1);
+        }
+    }
+}
+
+fn not_found(path: &str) -> (u16, Value) {
+    failure(404, "NotFound", &format!("\"{}\" not found", path.rsplit('/').next().unwrap_or_default()))
+}
+
+fn failure(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}))
+}
