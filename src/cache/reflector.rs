@@ -17,6 +17,7 @@
 //! | 410 at the start or in the stream | list, not older than what was seen, after a backoff |
 //! | the list itself: 410, or a version from the future | list again at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
+//! | 404 or 403 soon after a lost connection: the server is starting | the same request again after a backoff |
 //! | anything else | list again after a backoff |
 //!
 //! # Guarantees
@@ -26,6 +27,7 @@
 //! - Half a list is never published. (test: `a_broken_page_publishes_nothing`)
 //! - 429 and lost connections back off without a relist. (test: `too_many_requests_backs_off_without_a_relist`)
 //! - A missing kind is tried again every 10 to 30 s. (test: `a_missing_kind_is_tried_every_10_to_30_s`)
+//! - A server that denies everything while it starts is not taken at its word. (test: `a_starting_server_is_not_taken_at_its_word`)
 //! - A short empty stream does not spin. (test: `a_very_short_watch_backs_off`)
 //! - Bookmarks move the version. (test: `bookmarks_move_the_version`)
 //! - An expired page falls back to one whole list. (test: `an_expired_page_falls_back_to_a_whole_list`)
@@ -60,6 +62,8 @@ const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
 /// How soon a missing kind or permission is tried again.
 const MISSING_MIN: Duration = Duration::from_secs(10);
 const MISSING_MAX: Duration = Duration::from_secs(30);
+/// A server that comes back denies what it has not loaded yet, roles and kinds, for this long at most.
+const STARTING: Duration = Duration::from_secs(15);
 
 /// Keeps a FIFO fed; see the module.
 #[derive(Debug)]
@@ -71,6 +75,8 @@ pub struct Reflector<K: Object, L> {
     /// The last version is of no use: expired even for a list, or from the future.
     last_version_unusable: bool,
     resync: Option<Resync>,
+    /// When a request last got no answer.
+    lost: Option<Instant>,
     backoff: Backoff,
     random: fastrand::Rng,
     health: Health,
@@ -105,6 +111,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             last_version: None,
             last_version_unusable: false,
             resync,
+            lost: None,
             backoff,
             random,
             health,
@@ -250,7 +257,8 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
         let overloaded = error.status().is_some_and(|status| status.code == 429 || status.code >= 500);
         let delay = self.delay(error);
-        if error.is_connection() || overloaded { Next::Watch(delay) } else { Next::List(delay) }
+        let same_again = error.is_connection() || overloaded || self.is_starting(error);
+        if same_again { Next::Watch(delay) } else { Next::List(delay) }
     }
 
     fn watch_ended(&mut self, error: &Error) -> Next {
@@ -261,19 +269,31 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// How long to wait after this error; the log hears of it. An expired version is part of normal
     /// life and stays out of the log.
     fn delay(&mut self, error: &Error) -> Duration {
-        let missing = error.is_not_found() || error.is_forbidden();
-        let delay = if missing {
+        if error.is_connection() {
+            self.lost = Some(Instant::now());
+        }
+        let is_starting = self.is_starting(error);
+        let delay = if is_missing(error) && !is_starting {
             self.backoff.spread(MISSING_MIN, MISSING_MAX)
         } else {
             self.backoff.step().max(error.retry_after().unwrap_or_default())
         };
-        if error.is_expired() {
-            tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, "Version expired");
+        if error.is_expired() || is_starting {
+            tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, delay = delay.as_secs_f32(), "Trying again");
         } else {
             self.health.failed(error, delay);
         }
         delay
     }
+
+    fn is_starting(&self, error: &Error) -> bool {
+        is_missing(error) && self.lost.is_some_and(|lost| lost.elapsed() < STARTING)
+    }
+}
+
+/// The kind or the permission is not there.
+fn is_missing(error: &Error) -> bool {
+    error.is_not_found() || error.is_forbidden()
 }
 
 fn versioned<K: Object>(object: Decoded<K>, delta: fn(Cached<K>) -> Delta<K>) -> (String, Delta<K>) {

@@ -162,10 +162,11 @@ impl Settings {
 
 /// The machine from end to end.
 async fn operate(settings: Settings) -> Result<(), Failure> {
+    // First of all, so that a signal during a slow start ends it in order too.
+    let signals = Signals::listen()?;
     let config = Config::load(&settings.source).await.map_err(usage)?;
     let server = config.server();
     let client = ApiClient::connect(config).await.map_err(usage)?;
-    let signals = Signals::listen()?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         server,

@@ -1,1 +1,12 @@
-fn main() {}
+//! End to end on a real Kubernetes control plane: each test is named as the promise that it shows.
+//!
+//! Tests share one control plane, a namespace each; those that break the server have one of their own.
+//! `hack/test.sh e2e` runs them; see `CONTRIBUTING.md`.
+
+mod faults;
+mod foo;
+mod kubectl;
+mod many;
+mod schema;
+mod support;
+mod usage;

@@ -246,6 +246,9 @@ impl Instance {
             format!("--kubeconfig={}", kubeconfig.display()),
             "--secure-port=0".to_owned(),
             "--leader-elect=false".to_owned(),
+            // The defaults (20 and 50 a second) are for shared servers; this one is ours alone.
+            "--kube-api-qps=1000".to_owned(),
+            "--kube-api-burst=2000".to_owned(),
         ];
         if name == "kube-controller-manager" {
             args.extend([

@@ -176,6 +176,16 @@ async fn a_missing_kind_is_tried_every_10_to_30_s() {
     assert_eq!(rig.source.requests().len(), 5, "three failures last 90 s at most; then list and watch");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_starting_server_is_not_taken_at_its_word() {
+    let source = with(&["a"]);
+    source.fail_watches([connection_error(), status_error(403, "Forbidden"), status_error(404, "")]);
+    let mut rig = Rig::new(source);
+    rig.pass(Duration::from_secs(9)).await;
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1", "watch 1", "watch 1", "watch 1"]);
+    assert_eq!(rig.source.open_watches(), 1);
+}
+
 /// client-go: `TestReflectorHandleWatchResultChanClosedBefore`
 #[tokio::test(start_paused = true)]
 async fn a_very_short_watch_backs_off() {

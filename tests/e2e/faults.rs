@@ -1,0 +1,105 @@
+//! What happens to the API server, and what must still hold. Each test breaks a control plane of its own.
+
+use std::time::Duration;
+
+use kube_client::api::DeleteParams;
+use serde_json::json;
+use windlass::cache::list_watch::IDLE_TIMEOUT;
+
+use crate::support::{Bed, Scene, pass, wait_until};
+
+async fn scene(name: &str) -> Scene {
+    let mut scene = Scene::on(Bed::own(true).await, name).await;
+    scene.start_operator();
+    scene
+}
+
+/// How often the operator listed from scratch: without the version that it had seen.
+fn first_lists(scene: &Scene) -> usize {
+    let is_first = |uri: &str| !uri.contains("watch=") && !uri.contains("resourceVersion=");
+    scene.ledger().iter().filter(|entry| entry.verb == "list" && is_first(&entry.uri)).count()
+}
+
+/// R4, R15, W8: the server is killed and comes back.
+#[tokio::test]
+async fn watches_resume_after_the_api_server_was_killed_and_restarted() {
+    let scene = scene("killed").await;
+    scene.ready_foo("web", 1).await;
+    let lists = first_lists(&scene);
+    scene.bed.kill_server();
+    scene.operator().logged("API server does not answer").await;
+    scene.bed.start_server().await;
+    scene.patch_foo("web", json!({"spec": {"replicas": 3}})).await;
+    drop(scene.deployments.delete("web", &DeleteParams::background()).await.unwrap());
+    assert_eq!(scene.ready("web").await.status.unwrap().available_replicas, 3);
+    scene.ready_foo("new", 1).await;
+    scene.operator().logged("API server answers again").await;
+    assert_eq!(first_lists(&scene), lists, "what was seen is not read again from scratch");
+    let lines = scene.operator().log().matches("API server does not answer").count();
+    assert_eq!(lines, 1, "one line for one outage");
+}
+
+/// R11: half-open connections; the kernel still takes what we send.
+#[tokio::test]
+async fn a_server_frozen_for_30_s_loses_nothing() {
+    let scene = scene("frozen").await;
+    scene.ready_foo("web", 1).await;
+    let before = scene.writes();
+    scene.bed.freeze_server();
+    pass(Duration::from_secs(30)).await;
+    scene.bed.thaw_server();
+    scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
+    assert_eq!(scene.ready("web").await.status.unwrap().available_replicas, 2);
+    let deletes = scene.writes().into_iter().skip(before.len()).filter(|w| w.verb == "delete").count();
+    assert_eq!(deletes, 0, "nothing destructive because of a silence");
+}
+
+/// R5: history is compacted while nobody watches; deletions in the gap are found by the relist.
+#[tokio::test]
+async fn compaction_while_disconnected_means_a_relist() {
+    let mut scene = Scene::on(Bed::own(true).await, "compacted").await;
+    scene.start_operator();
+    scene.ready_foo("kept", 1).await;
+    scene.ready_foo("deleted", 1).await;
+    // A stopped operator keeps its caches and its versions, and misses what follows.
+    scene.operator().signal(rustix::process::Signal::STOP);
+    drop(scene.deployments.delete("kept", &DeleteParams::background()).await.unwrap());
+    scene.deployment_gone("kept").await;
+    scene.delete_foo("deleted", DeleteParams::background()).await;
+    scene.deployment_gone("deleted").await;
+    scene.bed.kill_server();
+    scene.bed.start_server().await;
+    scene.bed.compact().await;
+    // The watch cache of a fresh server begins at its start; what is older is gone.
+    scene.operator().signal(rustix::process::Signal::CONT);
+    scene.ready_foo("new", 1).await;
+    scene.ready("kept").await;
+    wait_until("the operator was told 410", async || {
+        let ledger = scene.ledger();
+        let log = scene.operator().log();
+        let gone = ledger.iter().any(|entry| entry.code == 410) || log.contains("410 ");
+        if gone { Ok(()) } else { Err(ledger) }
+    })
+    .await;
+    assert!(scene.deployments.get_opt("deleted").await.unwrap().is_none());
+}
+
+/// R14, D9: the kind comes after the operator.
+#[tokio::test]
+async fn a_crd_applied_after_the_operator_started_is_picked_up() {
+    let bed = Bed::own(false).await;
+    let mut scene = Scene::on(bed, "late-crd").await;
+    scene.start_operator();
+    let line = scene.operator().logged("install its CRD").await;
+    assert!(line.contains("foos.samplecontroller.k8s.io"), "{line}");
+    scene.bed.install_crds().await;
+    scene.ready_foo("web", 1).await;
+    let lines = scene.operator().log().matches("install its CRD").count();
+    assert_eq!(lines, 1, "one line while it is missing");
+}
+
+/// The idle watchdog must outlast the server's bookmarks, which come each minute.
+#[test]
+fn the_idle_watchdog_outlasts_a_bookmark() {
+    assert!(IDLE_TIMEOUT > Duration::from_secs(60));
+}

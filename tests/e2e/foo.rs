@@ -1,0 +1,391 @@
+//! Foo does what its specification says.
+
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ResourceQuota;
+use kube_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::support::{LedgerEntry, Scene, condition, pass, wait_until};
+
+fn replicas(deployment: &Deployment) -> Option<i32> {
+    deployment.spec.as_ref()?.replicas
+}
+
+fn image(deployment: &Deployment) -> Option<&str> {
+    deployment.spec.as_ref()?.template.spec.as_ref()?.containers[0].image.as_deref()
+}
+
+fn label<'a>(deployment: &'a Deployment, key: &str) -> Option<&'a str> {
+    deployment.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+fn owner_uid(deployment: &Deployment) -> Option<&str> {
+    let owners = deployment.metadata.owner_references.as_ref()?;
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
+}
+
+#[tokio::test]
+async fn a_foo_gets_its_deployment() {
+    let scene = Scene::new("create").await;
+    let deployment = scene.ready_foo("web", 2).await;
+    let foo = scene.foos.get("web").await.unwrap();
+    let owner = &deployment.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Foo", foo.metadata.uid.as_deref().unwrap()));
+    assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
+    let selector = deployment.spec.as_ref().unwrap().selector.match_labels.clone().unwrap();
+    let expected = [
+        ("app", "nginx"),
+        ("app.kubernetes.io/instance", "web"),
+        ("app.kubernetes.io/name", "foo"),
+        ("controller", "web"),
+    ];
+    assert_eq!(selector, expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+    assert_eq!((replicas(&deployment), image(&deployment)), (Some(2), Some("nginx:latest")));
+    assert_eq!(label(&deployment, "app.kubernetes.io/managed-by"), Some("windlass"));
+    assert_eq!(scene.event("web", "ChildCreated").await, "Created Deployment \"web\"");
+    assert_eq!(scene.event("web", "Synced").await, "Foo synced successfully");
+}
+
+#[tokio::test]
+async fn status_says_what_is_observed() {
+    let scene = Scene::new("status").await;
+    scene.ready_foo("web", 3).await;
+    let foo = scene.ready("web").await;
+    let status = foo.status.as_ref().unwrap();
+    assert_eq!((status.available_replicas, status.replicas), (3, 3));
+    assert_eq!(status.observed_generation, foo.metadata.generation);
+    assert!(status.selector.contains("app.kubernetes.io/instance=web"), "{}", status.selector);
+    for (type_, expected) in [("Ready", "True"), ("Reconciling", "False"), ("Stalled", "False")] {
+        assert_eq!(condition(&foo, type_).unwrap().status, expected, "{type_}");
+    }
+}
+
+#[tokio::test]
+async fn a_foo_without_replicas_gets_one() {
+    let scene = Scene::new("default").await;
+    let foo = json!({"metadata": {"name": "web"}, "spec": {"deploymentName": "web"}});
+    let foo: windlass::api::samplecontroller::v1alpha1::Foo = serde_json::from_value(foo).unwrap();
+    scene.foos.create(&PostParams::default(), &foo).await.unwrap();
+    assert_eq!(scene.ready("web").await.status.unwrap().available_replicas, 1);
+}
+
+#[tokio::test]
+async fn the_deployment_follows_the_spec() {
+    let scene = Scene::new("scale").await;
+    let before = scene.ready_foo("web", 1).await;
+    scene.patch_foo("web", json!({"spec": {"replicas": 3}})).await;
+    let after = scene.deployment_until("web", "has 3 replicas", |d| replicas(d) == Some(3)).await;
+    assert_eq!(after.metadata.uid, before.metadata.uid);
+    assert_eq!(scene.ready("web").await.status.unwrap().available_replicas, 3);
+    assert!(scene.event("web", "ChildUpdated").await.contains("spec.replicas was 1, wanted 3"));
+}
+
+#[tokio::test]
+async fn a_deleted_deployment_comes_back() {
+    let scene = Scene::new("deleted").await;
+    let before = scene.ready_foo("web", 1).await;
+    drop(scene.deployments.delete("web", &DeleteParams::background()).await.unwrap());
+    scene.deployment_until("web", "is a new one", |d| d.metadata.uid != before.metadata.uid).await;
+    scene.ready("web").await;
+}
+
+#[tokio::test]
+async fn a_deployment_scaled_by_hand_comes_back() {
+    let scene = Scene::new("rescaled").await;
+    scene.ready_foo("web", 2).await;
+    scene.kubectl(&["scale", "deployment/web", "--replicas=5"]);
+    assert!(scene.event("web", "ChildRepaired").await.contains("spec.replicas was 5, wanted 2"));
+    scene.deployment_until("web", "has 2 replicas", |d| replicas(d) == Some(2)).await;
+}
+
+#[tokio::test]
+async fn a_deployment_edited_by_hand_comes_back() {
+    let scene = Scene::new("edited").await;
+    scene.ready_foo("web", 1).await;
+    let container = json!({"name": "nginx", "image": "nginx:1.0", "env": [{"name": "A", "value": "b"}],
+        "ports": [{"containerPort": 80}]});
+    scene.patch_deployment("web", json!({"spec": {"template": {"spec": {"containers": [container]}}}})).await;
+    let note = scene.event("web", "ChildRepaired").await;
+    for field in ["image", "env", "ports"] {
+        assert!(note.contains(&format!("spec.template.spec.containers[nginx].{field}")), "{note}");
+    }
+    let repaired = scene.deployment_until("web", "has its image", |d| image(d) == Some("nginx:latest")).await;
+    let container = &repaired.spec.unwrap().template.spec.unwrap().containers[0];
+    assert_eq!((&container.env, &container.ports), (&None, &None));
+}
+
+#[tokio::test]
+async fn foreign_fields_and_labels_are_kept() {
+    let scene = Scene::new("foreign-fields").await;
+    scene.ready_foo("web", 1).await;
+    let theirs = json!({
+        "metadata": {"labels": {"team": "a"}, "annotations": {"note": "theirs"}},
+        "spec": {"minReadySeconds": 1, "template": {
+            "metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z"}},
+            "spec": {"terminationGracePeriodSeconds": 5, "containers": [
+                {"name": "sidecar", "image": "proxy"},
+                {"name": "nginx", "resources": {"requests": {"cpu": "1m"}}},
+            ]},
+        }},
+    });
+    scene.patch_deployment("web", theirs).await;
+    // A change of ours on top: the write must carry theirs along.
+    scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
+    let deployment = scene.deployment_until("web", "has 2 replicas", |d| replicas(d) == Some(2)).await;
+    assert_eq!(label(&deployment, "team"), Some("a"));
+    assert_eq!(deployment.metadata.annotations.as_ref().unwrap()["note"], "theirs");
+    let spec = deployment.spec.unwrap();
+    assert_eq!(spec.min_ready_seconds, Some(1));
+    let template = spec.template;
+    assert!(
+        template.metadata.unwrap().annotations.unwrap().contains_key("kubectl.kubernetes.io/restartedAt")
+    );
+    let pod = template.spec.unwrap();
+    assert_eq!(pod.termination_grace_period_seconds, Some(5));
+    assert_eq!(pod.containers.len(), 2);
+    let nginx = pod.containers.iter().find(|container| container.name == "nginx").unwrap();
+    assert!(nginx.resources.as_ref().unwrap().requests.as_ref().unwrap().contains_key("cpu"));
+}
+
+#[tokio::test]
+async fn our_label_taken_off_comes_back_without_a_second_deployment() {
+    let scene = Scene::new("label").await;
+    let before = scene.ready_foo("web", 1).await;
+    scene.kubectl(&["label", "deployment/web", "app.kubernetes.io/managed-by-"]);
+    let key = "app.kubernetes.io/managed-by";
+    let after = scene.deployment_until("web", "has our label", |d| label(d, key) == Some("windlass")).await;
+    assert_eq!(after.metadata.uid, before.metadata.uid);
+    assert!(scene.event("web", "ChildRepaired").await.contains(key));
+    assert_eq!(scene.deployments.list(&Default::default()).await.unwrap().items.len(), 1);
+}
+
+#[tokio::test]
+async fn a_foreign_deployment_is_left_alone_and_the_foo_heals_when_it_goes() {
+    let scene = Scene::new("foreign").await;
+    let theirs = scene.foreign_deployment("web", json!({})).await;
+    scene.create_foo("web", "web", 1).await;
+    let foo = scene.reason("web", "ResourceExists").await;
+    assert_eq!(condition(&foo, "Ready").unwrap().status, "False");
+    assert_eq!(condition(&foo, "Stalled").unwrap().status, "True");
+    let words = "Resource \"web\" already exists and is not managed by Foo";
+    assert_eq!(scene.event("web", "ErrResourceExists").await, words);
+    let untouched = scene.deployments.get("web").await.unwrap();
+    assert_eq!(untouched.spec, theirs.spec);
+    assert_eq!(untouched.metadata.labels, theirs.metadata.labels);
+    assert_eq!(untouched.metadata.owner_references, None);
+    drop(scene.deployments.delete("web", &DeleteParams::background()).await.unwrap());
+    // A Deployment without our label is not watched, so its end is noticed within 30 s.
+    scene.ready("web").await;
+    let reasons = scene.event_reasons("web").await;
+    assert_eq!(reasons.iter().filter(|reason| *reason == "ErrResourceExists").count(), 1, "{reasons:?}");
+}
+
+#[tokio::test]
+async fn an_owner_reference_with_a_wrong_uid_is_not_adopted() {
+    let scene = Scene::new("forged").await;
+    let forged = json!({
+        "labels": {"app.kubernetes.io/managed-by": "windlass"},
+        "ownerReferences": [{"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "name": "web",
+            "uid": "11111111-2222-3333-4444-555555555555", "controller": true, "blockOwnerDeletion": true}],
+    });
+    let forged = scene.foreign_deployment("web", forged).await;
+    let foo = scene.create_foo("web", "web", 1).await;
+    scene.ready("web").await;
+    let ours = scene.deployments.get("web").await.unwrap();
+    assert_ne!(ours.metadata.uid, forged.metadata.uid, "the collector took the forged one, we made our own");
+    assert_eq!(owner_uid(&ours), foo.metadata.uid.as_deref());
+    let touched: Vec<_> =
+        scene.writes().into_iter().filter(|w| w.resource == "deployments" && w.verb != "create").collect();
+    assert_eq!(touched, [], "the forged one was never written");
+}
+
+#[tokio::test]
+async fn a_new_deployment_name_moves_the_deployment() {
+    let scene = Scene::new("renamed").await;
+    scene.create_foo("web", "old", 2).await;
+    scene.ready("web").await;
+    scene.patch_foo("web", json!({"spec": {"deploymentName": "new"}})).await;
+    scene.deployment_gone("old").await;
+    scene.ready("web").await;
+    assert_eq!(replicas(&scene.deployments.get("new").await.unwrap()), Some(2));
+    scene.event("web", "ChildDeleted").await;
+    let done = |write: &LedgerEntry| write.resource == "deployments" && write.code < 300;
+    let order: Vec<String> = scene.writes().into_iter().filter(done).map(|write| write.verb).collect();
+    assert_eq!(order, ["create", "create", "delete"], "the new one comes before the old one goes");
+}
+
+#[tokio::test]
+async fn while_the_new_name_is_taken_the_old_deployment_stays() {
+    let scene = Scene::new("taken").await;
+    scene.create_foo("web", "old", 1).await;
+    scene.ready("web").await;
+    scene.foreign_deployment("new", json!({})).await;
+    scene.patch_foo("web", json!({"spec": {"deploymentName": "new"}})).await;
+    scene.reason("web", "ResourceExists").await;
+    assert!(scene.deployments.get_opt("old").await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn the_second_foo_takes_over_a_name_when_the_first_goes() {
+    let scene = Scene::new("two").await;
+    scene.create_foo("first", "web", 1).await;
+    scene.ready("first").await;
+    let second = scene.create_foo("second", "web", 1).await;
+    scene.reason("second", "ResourceExists").await;
+    scene.delete_foo("first", DeleteParams::background()).await;
+    scene.ready("second").await;
+    assert_eq!(owner_uid(&scene.deployments.get("web").await.unwrap()), second.metadata.uid.as_deref());
+}
+
+#[tokio::test]
+async fn delete_in_the_background_collects_the_deployment() {
+    let scene = Scene::new("background").await;
+    scene.ready_foo("web", 1).await;
+    scene.delete_foo("web", DeleteParams::background()).await;
+    scene.foo_gone("web").await;
+    scene.deployment_gone("web").await;
+}
+
+#[tokio::test]
+async fn delete_in_the_foreground_waits_for_the_deployment() {
+    let scene = Scene::new("foreground").await;
+    scene.ready_foo("web", 1).await;
+    let hold = json!({"metadata": {"finalizers": ["windlass.dev/hold-for-the-test"]}});
+    scene.deployments.patch("web", &PatchParams::default(), &Patch::Merge(hold)).await.unwrap();
+    scene.delete_foo("web", DeleteParams::foreground()).await;
+    scene.deployment_until("web", "is being deleted", |d| d.metadata.deletion_timestamp.is_some()).await;
+    assert!(scene.foos.get_opt("web").await.unwrap().is_some(), "our blockOwnerDeletion holds the Foo");
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    scene.deployments.patch("web", &PatchParams::default(), &release).await.unwrap();
+    scene.deployment_gone("web").await;
+    scene.foo_gone("web").await;
+}
+
+#[tokio::test]
+async fn delete_with_orphan_leaves_the_deployment() {
+    let scene = Scene::new("orphan").await;
+    let before = scene.ready_foo("web", 1).await;
+    scene.delete_foo("web", DeleteParams::orphan()).await;
+    scene.foo_gone("web").await;
+    let after = scene.deployments.get("web").await.unwrap();
+    assert_eq!(after.metadata.uid, before.metadata.uid);
+    assert_eq!(owner_uid(&after), None);
+    assert!(after.metadata.deletion_timestamp.is_none());
+}
+
+#[tokio::test]
+async fn delete_and_create_at_once_under_the_same_name_ends_with_the_new_one() {
+    let scene = Scene::new("recreate").await;
+    let before = scene.ready_foo("web", 1).await;
+    scene.delete_foo("web", DeleteParams::background()).await;
+    scene.foo_gone("web").await;
+    let foo = scene.create_foo("web", "web", 2).await;
+    scene.ready("web").await;
+    let after = scene.deployments.get("web").await.unwrap();
+    assert_ne!(after.metadata.uid, before.metadata.uid);
+    assert_eq!(owner_uid(&after), foo.metadata.uid.as_deref());
+    assert_eq!(replicas(&after), Some(2));
+    let reasons = scene.event_reasons("web").await;
+    assert!(!reasons.contains(&"ErrResourceExists".to_owned()), "{reasons:?}");
+}
+
+/// R16: a Foo that was stored under an older schema.
+#[tokio::test]
+async fn a_foo_that_does_not_decode_keeps_its_deployment_and_stops_no_other() {
+    let scene = Scene::new("unreadable").await;
+    let before = scene.ready_foo("broken", 1).await;
+    let mut stored = serde_json::to_value(scene.foos.get("broken").await.unwrap()).unwrap();
+    stored["spec"]["replicas"] = json!("three");
+    stored["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    let key = format!("/registry/samplecontroller.k8s.io/foos/{}/broken", scene.namespace);
+    scene.bed.write_behind_the_server(&key, &stored).await;
+    let reason = json!(["Unreadable"]);
+    wait_until("the condition says so", async || {
+        let text = scene.kubectl(&["get", "foo", "broken", "-o", "jsonpath={.status.conditions[*].reason}"]);
+        if text.contains("Unreadable") { Ok(()) } else { Err(format!("{text}, not {reason}")) }
+    })
+    .await;
+    scene.ready_foo("other", 1).await;
+    assert_eq!(scene.deployments.get("broken").await.unwrap().metadata.uid, before.metadata.uid);
+    scene.kubectl(&["patch", "foo", "broken", "--type=merge", "-p", r#"{"spec":{"replicas":2}}"#]);
+    assert_eq!(scene.ready("broken").await.status.unwrap().available_replicas, 2, "corrected, it goes on");
+}
+
+#[tokio::test]
+async fn a_refused_deployment_is_reported_and_tried_again_when_the_spec_changes() {
+    let scene = Scene::new("quota").await;
+    let quotas: Api<ResourceQuota> = Api::namespaced(scene.bed.client().await, &scene.namespace);
+    let none = json!({"metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}});
+    quotas.create(&PostParams::default(), &serde_json::from_value(none).unwrap()).await.unwrap();
+    wait_until("the quota counts", async || {
+        let quota = quotas.get("none").await.unwrap();
+        quota.status.and_then(|status| status.hard).ok_or("no status yet")
+    })
+    .await;
+    scene.create_foo("web", "web", 1).await;
+    let foo = scene.reason("web", "ChildRefused").await;
+    let message = &condition(&foo, "Ready").unwrap().message;
+    assert!(message.contains("exceeded quota"), "{message}");
+    assert_eq!(condition(&foo, "Stalled").unwrap().status, "True");
+    scene.event("web", "ChildRefused").await;
+    drop(quotas.delete("none", &DeleteParams::default()).await.unwrap());
+    wait_until("the quota is gone", async || match quotas.get_opt("none").await.unwrap() {
+        None => Ok(()),
+        Some(quota) => Err(quota),
+    })
+    .await;
+    scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
+    scene.ready("web").await;
+}
+
+/// W13: a rival that undoes our write each time.
+#[tokio::test]
+async fn a_deployment_changed_back_each_time_is_not_fought_over() {
+    let scene = Scene::new("contended").await;
+    scene.ready_foo("web", 1).await;
+    let rival = async {
+        loop {
+            let deployment = scene.deployments.get("web").await.unwrap();
+            if replicas(&deployment) == Some(1) {
+                scene.patch_deployment("web", json!({"spec": {"replicas": 4}})).await;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let foo = tokio::select! {
+        biased;
+        () = rival => unreachable!("the rival never gives up"),
+        foo = scene.reason("web", "Contended") => foo,
+    };
+    assert_eq!(condition(&foo, "Stalled").unwrap().status, "True");
+    assert!(condition(&foo, "Ready").unwrap().message.contains("spec.replicas was 4, wanted 1"));
+    let repairs =
+        || scene.writes().iter().filter(|w| w.resource == "deployments" && w.verb == "update").count();
+    assert_eq!(repairs(), 5);
+    pass(Duration::from_secs(3)).await;
+    assert_eq!(repairs(), 5, "nothing more is written");
+}
+
+#[tokio::test]
+async fn at_rest_nothing_is_written() {
+    let scene = Scene::new("rest").await;
+    scene.ready_foo("web", 2).await;
+    scene.event("web", "Synced").await;
+    let before = scene.writes();
+    pass(Duration::from_secs(5)).await;
+    assert_eq!(scene.writes(), before);
+}
+
+#[tokio::test]
+async fn the_operator_says_who_it_is() {
+    let scene = Scene::new("agent").await;
+    scene.ready_foo("web", 1).await;
+    let agents: std::collections::BTreeSet<String> =
+        scene.ledger().into_iter().map(|e| e.user_agent).collect();
+    let expected = format!("windlass/{} (linux/", env!("CARGO_PKG_VERSION"));
+    assert!(agents.iter().all(|agent| agent.starts_with(&expected)), "{agents:?}");
+    let fields = scene.kubectl(&["get", "deployment", "web", "-o", "yaml", "--show-managed-fields"]);
+    assert!(fields.contains("manager: windlass"), "{fields}");
+}

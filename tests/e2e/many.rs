@@ -1,0 +1,88 @@
+//! Two hundred Foos: restarts and crashes over a full namespace.
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt;
+use kube_client::api::ListParams;
+
+use crate::support::{Bed, Scene, wait_until};
+
+const FOOS: usize = 200;
+
+async fn create_all(scene: &Scene) {
+    futures_util::stream::iter(0..FOOS)
+        .for_each_concurrent(20, |n| async move {
+            drop(scene.create_foo(&format!("foo-{n}"), &format!("web-{n}"), 1).await);
+        })
+        .await;
+}
+
+/// Waits until every Foo is Ready.
+async fn all_ready(scene: &Scene) {
+    wait_until("all Foos are Ready", async || {
+        let foos = scene.foos.list(&ListParams::default()).await.map_err(|e| e.to_string())?.items;
+        let is_ready = |foo: &&windlass::api::samplecontroller::v1alpha1::Foo| {
+            crate::support::condition(foo, "Ready").is_some_and(|ready| ready.status == "True")
+        };
+        let ready = foos.iter().filter(is_ready).count();
+        if ready == FOOS { Ok(()) } else { Err(format!("{ready} of {FOOS}")) }
+    })
+    .await;
+}
+
+/// Every Foo has exactly its own Deployment, and there is no other.
+async fn assert_exact(scene: &Scene) {
+    let foos = scene.foos.list(&ListParams::default()).await.unwrap().items;
+    let wanted: BTreeMap<String, String> =
+        foos.into_iter().map(|foo| (foo.spec.deployment_name, foo.metadata.uid.unwrap())).collect();
+    let deployments = scene.deployments.list(&ListParams::default()).await.unwrap().items;
+    let found: BTreeMap<String, String> = deployments
+        .into_iter()
+        .map(|d| (d.metadata.name.unwrap(), d.metadata.owner_references.unwrap()[0].uid.clone()))
+        .collect();
+    assert_eq!(found, wanted);
+}
+
+#[tokio::test]
+async fn a_restart_over_200_converged_foos_writes_nothing() {
+    let mut scene = Scene::new("restart-200").await;
+    create_all(&scene).await;
+    all_ready(&scene).await;
+    let status = scene.take_operator().terminate().await;
+    assert_eq!(status.code(), Some(0));
+    let before = scene.writes();
+    scene.start_operator();
+    // The new process has nothing to say, so its debug log tells when it has looked at every Foo.
+    // The new process has nothing to write, so its debug log tells when it has looked at every Foo.
+    wait_until("every Foo was synced once more", async || {
+        let synced = scene.operator().log().matches("Synced outcome=Done").count();
+        if synced >= FOOS { Ok(()) } else { Err(format!("{synced} syncs")) }
+    })
+    .await;
+    assert_eq!(scene.writes(), before);
+    assert_exact(&scene).await;
+}
+
+/// P1: killed in the middle, again and again.
+#[tokio::test]
+async fn killed_while_creating_200_the_end_state_is_exact() {
+    let mut scene = Scene::on(Bed::shared().await, "kill-200").await;
+    create_all(&scene).await;
+    for created in [20, 70, 120] {
+        scene.start_operator();
+        wait_until("some Deployments are created", async || {
+            let count = scene.deployments.list(&ListParams::default()).await.unwrap().items.len();
+            if count >= created { Ok(()) } else { Err(count) }
+        })
+        .await;
+        scene.take_operator().kill();
+    }
+    scene.start_operator();
+    all_ready(&scene).await;
+    assert_exact(&scene).await;
+    let deletes = scene.writes().into_iter().filter(|write| write.verb == "delete").count();
+    assert_eq!(deletes, 0);
+    // A create whose sender was killed may be audited without its code.
+    let created = scene.writes().into_iter().filter(|w| w.resource == "deployments" && w.code == 201).count();
+    assert!(created <= FOOS, "{created} Deployments were created for {FOOS} Foos");
+}

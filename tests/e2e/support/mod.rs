@@ -1,0 +1,52 @@
+//! What the cases speak to: a bed, a scene on it, and one way to wait.
+
+mod bed;
+mod launcher;
+mod operator;
+mod scene;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+pub(crate) use bed::{Bed, LedgerEntry};
+pub(crate) use operator::{Operator, run_to_end};
+pub(crate) use scene::{Scene, condition};
+
+/// How long a promise may take to come true. Generous: it bounds a failure, not a success.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often it is looked at.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Waits until `look` finds something, and returns it; at the deadline fails with what was seen last.
+#[track_caller]
+pub(crate) fn wait_until<T, S, F>(what: &str, look: F) -> impl Future<Output = T> + use<T, S, F>
+where
+    S: Debug,
+    F: AsyncFnMut() -> Result<T, S>,
+{
+    let place = std::panic::Location::caller();
+    let what = what.to_owned();
+    wait(place, what, look)
+}
+
+async fn wait<T, S: Debug>(
+    place: &'static std::panic::Location<'static>,
+    what: String,
+    mut look: impl AsyncFnMut() -> Result<T, S>,
+) -> T {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        match look().await {
+            Ok(found) => return found,
+            Err(seen) if tokio::time::Instant::now() > deadline => {
+                panic!("{place}: waited {PATIENCE:?} for: {what}\nlast seen: {seen:#?}");
+            }
+            Err(_) => tokio::time::sleep(INTERVAL).await,
+        }
+    }
+}
+
+/// Lets the bed run on for so long: the length of a fault, or the time in which nothing may happen.
+pub(crate) async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}

@@ -1,0 +1,221 @@
+//! A scene: a namespace of its own on a bed, an operator that looks at it, and words for what happens.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_client::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
+
+use super::{Bed, LedgerEntry, Operator, wait_until};
+
+/// See the module.
+pub(crate) struct Scene {
+    /// Before the bed: fields are dropped in order, and a failed operator shows its log from the bed's folder.
+    operator: Option<Operator>,
+    pub(crate) bed: Arc<Bed>,
+    pub(crate) namespace: String,
+    pub(crate) foos: Api<Foo>,
+    pub(crate) deployments: Api<Deployment>,
+    events: Api<Event>,
+}
+
+/// The condition of this type.
+pub(crate) fn condition<'a>(foo: &'a Foo, type_: &str) -> Option<&'a Condition> {
+    foo.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
+}
+
+impl Scene {
+    /// On the shared bed, with an operator.
+    pub(crate) async fn new(name: &str) -> Self {
+        let mut scene = Self::on(Bed::shared().await, name).await;
+        scene.start_operator();
+        scene
+    }
+
+    /// On this bed, without an operator yet.
+    pub(crate) async fn on(bed: Arc<Bed>, name: &str) -> Self {
+        let namespace = bed.namespace(name).await;
+        let client = bed.client().await;
+        Self {
+            operator: None,
+            foos: Api::namespaced(client.clone(), &namespace),
+            deployments: Api::namespaced(client.clone(), &namespace),
+            events: Api::namespaced(client, &namespace),
+            bed,
+            namespace,
+        }
+    }
+
+    /// The user that the scene's operators are.
+    pub(crate) fn user(&self) -> String {
+        format!("windlass-{}", self.namespace)
+    }
+
+    /// Starts an operator for this namespace.
+    pub(crate) fn start_operator(&mut self) {
+        let namespace = format!("--namespace={}", self.namespace);
+        self.operator = Some(self.bed.operator(&self.user(), &[&namespace]));
+    }
+
+    /// The operator that was started last.
+    pub(crate) fn operator(&self) -> &Operator {
+        self.operator.as_ref().expect("an operator was started")
+    }
+
+    /// The operator, to be ended.
+    pub(crate) fn take_operator(&mut self) -> Operator {
+        self.operator.take().expect("an operator was started")
+    }
+
+    /// What its operators have asked of the server so far.
+    pub(crate) fn ledger(&self) -> Vec<LedgerEntry> {
+        self.bed.ledger(&self.user())
+    }
+
+    /// What they have written so far.
+    pub(crate) fn writes(&self) -> Vec<LedgerEntry> {
+        self.ledger().into_iter().filter(LedgerEntry::is_write).collect()
+    }
+
+    pub(crate) async fn create_foo(&self, name: &str, deployment: &str, replicas: i32) -> Foo {
+        let foo = Foo::new(name, FooSpec { deployment_name: deployment.to_owned(), replicas });
+        self.foos.create(&PostParams::default(), &foo).await.expect("the Foo is valid")
+    }
+
+    /// Creates a Foo and waits until it is Ready; returns its Deployment, which has the Foo's name.
+    pub(crate) async fn ready_foo(&self, name: &str, replicas: i32) -> Deployment {
+        self.create_foo(name, name, replicas).await;
+        self.ready(name).await;
+        self.deployments.get(name).await.expect("a Ready Foo has a Deployment")
+    }
+
+    /// Waits until a Foo is Ready for its present spec.
+    #[track_caller]
+    pub(crate) fn ready(&self, name: &str) -> impl Future<Output = Foo> {
+        self.foo_until(name, "Ready", |foo| {
+            let ready = condition(foo, "Ready");
+            ready.is_some_and(|c| c.status == "True" && c.observed_generation == foo.metadata.generation)
+        })
+    }
+
+    /// Waits until the Ready condition of a Foo has this reason.
+    #[track_caller]
+    pub(crate) fn reason(&self, name: &str, reason: &'static str) -> impl Future<Output = Foo> {
+        self.foo_until(name, reason, move |foo| condition(foo, "Ready").is_some_and(|c| c.reason == reason))
+    }
+
+    #[track_caller]
+    pub(crate) fn foo_until(
+        &self,
+        name: &str,
+        what: &str,
+        test: impl Fn(&Foo) -> bool,
+    ) -> impl Future<Output = Foo> {
+        wait_until(&format!("Foo {name} is {what}"), async move || {
+            let foo = self.foos.get(name).await.map_err(|e| e.to_string())?;
+            if test(&foo) { Ok(foo) } else { Err(format!("{foo:?}")) }
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn deployment_until(
+        &self,
+        name: &str,
+        what: &str,
+        test: impl Fn(&Deployment) -> bool,
+    ) -> impl Future<Output = Deployment> {
+        wait_until(&format!("Deployment {name}: {what}"), async move || {
+            let deployment = self.deployments.get(name).await.map_err(|e| e.to_string())?;
+            if test(&deployment) { Ok(deployment) } else { Err(format!("{deployment:?}")) }
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn deployment_gone(&self, name: &str) -> impl Future<Output = ()> {
+        wait_until(&format!("Deployment {name} is gone"), async move || {
+            match self.deployments.get_opt(name).await {
+                Ok(None) => Ok(()),
+                seen => Err(format!("{seen:?}")),
+            }
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn foo_gone(&self, name: &str) -> impl Future<Output = ()> {
+        wait_until(&format!("Foo {name} is gone"), async move || match self.foos.get_opt(name).await {
+            Ok(None) => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        })
+    }
+
+    pub(crate) async fn patch_foo(&self, name: &str, patch: Value) {
+        self.foos.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a valid patch");
+    }
+
+    /// A hand edit: strategic, as `kubectl edit` and `kubectl patch` make it.
+    pub(crate) async fn patch_deployment(&self, name: &str, patch: Value) {
+        let patch = Patch::Strategic(patch);
+        self.deployments.patch(name, &PatchParams::default(), &patch).await.expect("a valid patch");
+    }
+
+    pub(crate) async fn delete_foo(&self, name: &str, how: DeleteParams) {
+        drop(self.foos.delete(name, &how).await.expect("the Foo is there"));
+    }
+
+    /// Somebody else's Deployment.
+    pub(crate) async fn foreign_deployment(&self, name: &str, metadata: Value) -> Deployment {
+        let mut deployment = json!({
+            "metadata": metadata,
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": {"app": "theirs"}},
+                "template": {
+                    "metadata": {"labels": {"app": "theirs"}},
+                    "spec": {"containers": [{"name": "theirs", "image": "theirs"}]},
+                },
+            },
+        });
+        deployment["metadata"]["name"] = json!(name);
+        let deployment = serde_json::from_value(deployment).expect("the test's own JSON fits the type");
+        self.deployments.create(&PostParams::default(), &deployment).await.expect("a valid Deployment")
+    }
+
+    /// The reasons of a Foo's events so far, oldest first.
+    pub(crate) async fn event_reasons(&self, foo: &str) -> Vec<String> {
+        self.events(foo).await.into_iter().map(|(reason, _)| reason).collect()
+    }
+
+    /// Reasons and notes of a Foo's events so far, oldest first.
+    pub(crate) async fn events(&self, foo: &str) -> Vec<(String, String)> {
+        let mut events = self.events.list(&ListParams::default()).await.expect("events can be listed").items;
+        events.sort_by(|a, b| a.event_time.cmp(&b.event_time));
+        events
+            .into_iter()
+            .filter(|event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(foo)))
+            .filter(|event| event.regarding.as_ref().is_some_and(|r| r.kind.as_deref() == Some("Foo")))
+            .map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default()))
+            .collect()
+    }
+
+    /// Waits for an event about a Foo with this reason; returns its note.
+    #[track_caller]
+    pub(crate) fn event(&self, foo: &str, reason: &str) -> impl Future<Output = String> {
+        wait_until(&format!("event {reason} about Foo {foo}"), async move || {
+            let events = self.events(foo).await;
+            let found = events.iter().find(|(found, _)| found == reason).map(|(_, note)| note.clone());
+            found.ok_or(events)
+        })
+    }
+
+    /// Runs kubectl in the scene's namespace.
+    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
+        let namespace = format!("--namespace={}", self.namespace);
+        let output = self.bed.kubectl(&[&[namespace.as_str()], args].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "kubectl {args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+}
