@@ -329,8 +329,9 @@ fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, EventError> {
             return Err(EventError::Status(Box::new(ServerStatus::from_status(status, 500, None))));
         }
         other => {
-            return Err(serde::de::Error::custom(format!("unknown type of watch event {other:?}")))
-                .map_err(EventError::Decode);
+            return Err(EventError::Decode(serde::de::Error::custom(format!(
+                "unknown type of watch event {other:?}"
+            ))));
         }
     })
 }

@@ -16,7 +16,7 @@
 //! | [`reflector`] | `reflector.go` | lists, watches, resumes, relists |
 //! | [`fifo`] | `the_real_fifo.go` | changes in order between watching and applying |
 //! | [`store`], [`index`] | `thread_safe_store.go`, `index.go` | objects by name, and inverted indexes |
-//! | [`pump`] | `controller.go` | applies changes to the store, then tells the processor |
+//! | `pump` | `controller.go` | applies changes to the store, then tells the processor |
 //! | [`processor`] | `shared_informer.go` (`sharedProcessor`) | fans out to handlers |
 //! | [`synctrack`] | `synctrack/` | the `Synced` handle |
 //! | [`shared_informer`] | `shared_informer.go` | ties these together |

@@ -164,9 +164,9 @@ impl Settings {
 async fn operate(settings: Settings) -> Result<(), Failure> {
     // First of all, so that a signal during a slow start ends it in order too.
     let signals = Signals::listen()?;
-    let config = Config::load(&settings.source).await.map_err(usage)?;
+    let config = Config::load(&settings.source).await.map_err(|error| usage(&error))?;
     let server = config.server();
-    let client = ApiClient::connect(config).await.map_err(usage)?;
+    let client = ApiClient::connect(config).await.map_err(|error| usage(&error))?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         server,
@@ -325,8 +325,8 @@ fn namespace(text: &str) -> Result<String, String> {
     }
 }
 
-fn usage(error: ConfigError) -> Failure {
-    let remedy = match &error {
+fn usage(error: &ConfigError) -> Failure {
+    let remedy = match error {
         ConfigError::Kubeconfig { .. } => {
             "Name a kubeconfig that `kubectl --kubeconfig FILE get namespaces` accepts."
         }

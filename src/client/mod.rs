@@ -5,7 +5,7 @@
 //! # How it works
 //! [`Config::load`] finds the cluster (in-cluster, kubeconfig, `KUBECONFIG`), [`ApiClient::connect`]
 //! makes one `kube_client::Client` of it, and every request of the process, reads and writes, goes
-//! through [`ApiClient::send`].
+//! through that client.
 //!
 //! # Guarantees
 //! - Nothing is sent twice: a request that failed is the caller's to repeat, after a read.

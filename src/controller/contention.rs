@@ -20,7 +20,7 @@ pub const RETRY: Duration = Duration::from_secs(120);
 /// A difference that comes back later than this is a new one.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// What was repaired, by child. Entries go with [`forget`](Contention::forget) and with time.
+/// What was repaired, by child. Entries go with time.
 #[derive(Debug, Default)]
 pub struct Contention {
     repairs: Mutex<HashMap<String, Repair>>,

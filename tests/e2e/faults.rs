@@ -14,10 +14,13 @@ async fn scene(name: &str) -> Scene {
     scene
 }
 
-/// How often the operator listed from scratch: without the version that it had seen.
-fn first_lists(scene: &Scene) -> usize {
-    let is_first = |uri: &str| !uri.contains("watch=") && !uri.contains("resourceVersion=");
-    scene.ledger().iter().filter(|entry| entry.verb == "list" && is_first(&entry.uri)).count()
+/// The paged lists, which ask for no version: the first reads of the informers.
+fn first_lists(scene: &Scene) -> Vec<String> {
+    let lists = scene.ledger().into_iter().filter(|entry| entry.verb == "list" && entry.code == 200);
+    lists
+        .map(|entry| entry.uri)
+        .filter(|uri| uri.contains("limit=") && !uri.contains("resourceVersion="))
+        .collect()
 }
 
 /// R4, R15, W8: the server is killed and comes back.

@@ -7,7 +7,8 @@ use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 use crate::support::{Bed, Scene};
 
 /// A Foo that is valid but for what the test changes.
-fn foo(name: &str, spec: Value) -> Value {
+fn foo(name: &str, spec: impl Into<Value>) -> Value {
+    let spec: Value = spec.into();
     json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "metadata": {"name": name}, "spec": spec})
 }
 

@@ -163,10 +163,7 @@ impl Instance {
         let deadline = Instant::now() + READY_TIMEOUT;
         loop {
             let request = http::Request::get("/readyz").body(Vec::new())?;
-            let last = match client.request_text(request).await {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
+            let Err(last) = client.request_text(request).await else { return Ok(()) };
             for process in &mut self.processes {
                 if let Some(error) = process.exited() {
                     return Err(error);

@@ -2,6 +2,8 @@
 //!
 //! Mirrors sample-controller `pkg/apis/samplecontroller/v1alpha1/types.go`.
 
+#![expect(unreachable_pub, reason = "the schema derive repeats the struct inside a function")]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;

@@ -118,7 +118,7 @@ fn a_reader_sees_only_objects_that_have_the_value() {
         });
         let mut version = 2;
         while !reader.is_finished() {
-            let colour = ["red", "blue"][version as usize % 2];
+            let colour = if version % 2 == 0 { "red" } else { "blue" };
             writer.upsert(object("a", version, &[colour, "kept"]));
             version += 1;
         }

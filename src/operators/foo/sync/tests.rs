@@ -39,11 +39,10 @@ impl Fixture {
     }
 
     /// Stores a Foo on the server and in the cache.
-    fn foo(&mut self, deployment_name: &str, generation: i64, status: Value) -> Value {
+    fn foo(&mut self, deployment_name: &str, generation: i64) -> Value {
         let foo = json!({
             "metadata": {"name": "one", "namespace": "ns", "uid": "foo-uid", "generation": generation},
             "spec": {"deploymentName": deployment_name, "replicas": 2},
-            "status": status,
         });
         let foo = self.server.store(FOOS, foo);
         self.catch_up();
@@ -96,7 +95,7 @@ impl Fixture {
 #[tokio::test]
 async fn a_new_foo_gets_its_deployment() {
     let mut f = Fixture::new();
-    f.foo("web", 1, Value::Null);
+    f.foo("web", 1);
     let (outcome, requests) = f.sync().await;
     assert_eq!(outcome, Outcome::Done);
     assert_eq!(requests, ["POST deployments", "PATCH foos/one/status"]);
@@ -111,7 +110,7 @@ async fn a_new_foo_gets_its_deployment() {
 #[tokio::test]
 async fn a_converged_foo_sends_nothing() {
     let mut f = Fixture::new();
-    f.foo("web", 1, Value::Null);
+    f.foo("web", 1);
     f.sync().await;
     f.roll_out("web");
     let (_, requests) = f.sync().await;
@@ -126,7 +125,7 @@ async fn a_converged_foo_sends_nothing() {
 #[tokio::test]
 async fn events_come_on_transitions_only() {
     let mut f = Fixture::new();
-    f.foo("web", 1, Value::Null);
+    f.foo("web", 1);
     f.sync().await;
     f.roll_out("web");
     f.sync().await;
@@ -143,7 +142,7 @@ async fn events_come_on_transitions_only() {
 #[tokio::test]
 async fn a_hand_edit_is_repaired_and_a_new_spec_applied() {
     let mut f = Fixture::new();
-    let mut foo = f.foo("web", 1, Value::Null);
+    let mut foo = f.foo("web", 1);
     f.sync().await;
     f.events();
     let mut edited = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
@@ -170,7 +169,7 @@ async fn a_foreign_deployment_is_left_alone_and_reported_once() {
     let mut f = Fixture::new();
     f.server
         .store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": {"replicas": 5}}));
-    f.foo("web", 1, Value::Null);
+    f.foo("web", 1);
     f.deployments.replace(&[], "1");
     let (outcome, requests) = f.sync().await;
     assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(30)));
@@ -198,7 +197,7 @@ fn renamed(f: &mut Fixture) {
 #[tokio::test]
 async fn a_new_name_creates_first_and_deletes_after() {
     let mut f = Fixture::new();
-    f.foo("old", 1, Value::Null);
+    f.foo("old", 1);
     f.sync().await;
     f.events();
     renamed(&mut f);
@@ -220,7 +219,7 @@ async fn a_new_name_creates_first_and_deletes_after() {
 #[tokio::test]
 async fn an_old_deployment_without_our_label_is_found_live() {
     let mut f = Fixture::new();
-    f.foo("old", 1, Value::Null);
+    f.foo("old", 1);
     f.sync().await;
     renamed(&mut f);
     f.deployments.replace(&[], "1");
@@ -231,7 +230,7 @@ async fn an_old_deployment_without_our_label_is_found_live() {
 #[tokio::test]
 async fn while_the_new_name_is_taken_the_old_one_stays() {
     let mut f = Fixture::new();
-    f.foo("old", 1, Value::Null);
+    f.foo("old", 1);
     f.sync().await;
     f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
     renamed(&mut f);
@@ -244,7 +243,7 @@ async fn while_the_new_name_is_taken_the_old_one_stays() {
 #[tokio::test]
 async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     let mut f = Fixture::new();
-    f.foo("web", 1, Value::Null);
+    f.foo("web", 1);
     f.server.refuse(http::Method::POST, 403, "Forbidden");
     let (outcome, _) = f.sync().await;
     assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(120)));
@@ -257,7 +256,7 @@ async fn a_refused_deployment_is_tried_again_every_two_minutes() {
 #[tokio::test]
 async fn a_foo_being_deleted_is_left_alone() {
     let mut f = Fixture::new();
-    let mut foo = f.foo("web", 1, Value::Null);
+    let mut foo = f.foo("web", 1);
     foo["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     f.server.store(FOOS, foo);
     f.catch_up();
@@ -274,7 +273,7 @@ async fn a_foo_that_is_gone_is_done() {
 #[tokio::test]
 async fn an_unreadable_foo_keeps_its_deployment() {
     let mut f = Fixture::new();
-    let mut foo = f.foo("web", 1, Value::Null);
+    let mut foo = f.foo("web", 1);
     f.sync().await;
     foo["spec"]["replicas"] = json!("three");
     f.server.store(FOOS, foo);
@@ -292,7 +291,7 @@ async fn an_unreadable_foo_keeps_its_deployment() {
 #[tokio::test]
 async fn a_conflict_on_the_status_is_retried_and_records_no_event() {
     let mut f = Fixture::new();
-    f.foo("web", 1, Value::Null);
+    f.foo("web", 1);
     f.sync().await;
     f.roll_out("web");
     f.events();

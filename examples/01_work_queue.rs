@@ -1,0 +1,51 @@
+//! A work queue and three workers, without a cluster.
+//!
+//! Run with: `cargo run --example 01_work_queue`
+//!
+//! Watch that a key is never with two workers, that adds of a waiting key collapse, and that a key which
+//! fails comes back later and later.
+
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use windlass::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
+
+#[tokio::main]
+async fn main() {
+    let limiter = ItemExponentialFailure::new(Duration::from_millis(50), Duration::from_secs(1));
+    let queue = RateLimitingQueue::new(limiter);
+    let mut tasks = JoinSet::new();
+
+    // The owner runs the queue's delays; nothing is spawned behind its back.
+    let delays = queue.clone();
+    tasks.spawn(async move {
+        delays.run().await;
+    });
+
+    for worker in 1..=3 {
+        let queue = queue.clone();
+        tasks.spawn(async move {
+            while let Some(processing) = queue.get().await {
+                let key = *processing.key();
+                println!("worker {worker}: {key}");
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                if key == "fails" && queue.num_requeues(&key) < 4 {
+                    queue.add_rate_limited(key);
+                } else {
+                    queue.forget(&key);
+                }
+                // Dropping `processing` is what client-go calls Done.
+            }
+        });
+    }
+
+    for key in ["a", "b", "a", "a", "fails", "c"] {
+        queue.add(key, AddOptions::default());
+    }
+    queue.add_after("later", Duration::from_millis(500));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    queue.shut_down_with_drain().await;
+    tasks.join_all().await;
+}

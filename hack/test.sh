@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# The test command: everything that CI runs, or the parts that are named.
+#   hack/test.sh                 all parts
+#   hack/test.sh unit e2e        these parts, in this order
+#   hack/test.sh e2e -- scale    everything behind -- goes to the part's test program
+# Parts: fmt, lint, features, docs, codegen, unit, doc, e2e. --help says what each is.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+parts=(fmt lint features docs codegen unit doc e2e)
+chosen=()
+rest=()
+while (($#)); do
+  case $1 in
+    -h | --help)
+      cat <<'HELP'
+hack/test.sh [PART ...] [-- ARGUMENTS]
+
+  fmt       the code is formatted
+  lint      clippy, warnings denied; shell scripts parse
+  features  the library compiles without the program's features
+  docs      the documentation builds, warnings denied
+  codegen   crd/ is what the types say
+  unit      unit tests and the rules of the repository
+  doc       the examples in the documentation
+  e2e       end to end on a real control plane, built with Go the first time
+
+Without a part, all of them. ARGUMENTS go to the test program of unit and e2e, such as a part of a
+test's name. Where a tool is missing, its part is skipped and counted; with CI set that is a failure.
+HELP
+      exit 0
+      ;;
+    --)
+      shift
+      rest=("$@")
+      break
+      ;;
+    *)
+      if [[ " ${parts[*]} " != *" $1 "* ]]; then
+        echo "hack/test.sh: there is no part '$1'; parts: ${parts[*]}" >&2
+        exit 2
+      fi
+      chosen+=("$1")
+      ;;
+  esac
+  shift
+done
+((${#chosen[@]})) || chosen=("${parts[@]}")
+
+passed=0 failed=0 skipped=0
+summary=()
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# Adds up what a cargo test run has printed.
+count() {
+  local p f i
+  p=$(awk '/^test result:/ { n += $4 } END { print n + 0 }' "$log")
+  f=$(awk '/^test result:/ { n += $6 } END { print n + 0 }' "$log")
+  i=$(awk '/^test result:/ { n += $8 } END { print n + 0 }' "$log")
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + i))
+  detail="$p passed, $f failed"
+  if ((i)); then detail+=", $i ignored"; fi
+}
+
+fmt() { cargo fmt --check; }
+lint() {
+  cargo clippy --all-targets --locked -- -D warnings
+  local script
+  for script in hack/*.sh hack/control-plane/*.sh .ci/run; do bash -n "$script"; done
+}
+# k8s-openapi takes its version from the library's user; here nobody has chosen one.
+features() { K8S_OPENAPI_ENABLED_VERSION=1.36 cargo check --no-default-features --lib --locked; }
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --locked; }
+codegen() { hack/verify-codegen.sh; }
+unit() { cargo test --locked --lib --bins --test tidy -- "${rest[@]}"; }
+doc() { cargo test --locked --doc; }
+# Most of a case is waiting for the control plane, so more run at once than there are cores.
+e2e() { cargo test --locked --test e2e -- --test-threads=6 "${rest[@]}"; }
+
+# Says what is missing for a part, and how to get it.
+missing() {
+  case $1 in
+    e2e)
+      if ! command -v go >/dev/null && ! hack/control-plane/control-plane.sh build >/dev/null 2>&1; then
+        echo "Go 1.26 or newer builds the control plane: install it (package golang, or go.dev/doc/install)"
+      fi
+      ;;
+  esac
+}
+
+started=$SECONDS
+for part in "${chosen[@]}"; do
+  echo "=== $part"
+  from=$SECONDS detail=""
+  why=$(missing "$part")
+  if [[ -n $why ]]; then
+    echo "$why"
+    if [[ -n ${CI:-} ]]; then
+      state=FAILED failed=$((failed + 1))
+    else
+      state=skipped skipped=$((skipped + $(grep -rhE '^\s*#\[(tokio::)?test' tests/e2e | wc -l)))
+    fi
+    detail=$why
+  elif (set -e; "$part") 2>&1 | tee "$log"; [[ ${PIPESTATUS[0]} -eq 0 ]]; then
+    state=ok
+    case $part in unit | doc | e2e) count ;; *) passed=$((passed + 1)) ;; esac
+  else
+    state=FAILED
+    case $part in unit | doc | e2e) count ;; esac
+    [[ $detail == *" 0 failed"* || -z $detail ]] && failed=$((failed + 1))
+  fi
+  summary+=("$(printf '%-9s %-8s %4d s  %s' "$part" "$state" $((SECONDS - from)) "$detail")")
+done
+
+echo
+echo "=== summary ($((SECONDS - started)) s)"
+printf '%s\n' "${summary[@]}"
+echo "$passed passed, $failed failed, $skipped skipped"
+((failed == 0))

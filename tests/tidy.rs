@@ -1,0 +1,257 @@
+//! Rules of the repository, as tests: import directions, files that nothing compiles, promises without
+//! a test, words that have no place in the tree.
+
+#![expect(clippy::unwrap_used, reason = "a rule that cannot be read has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::Visit;
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+/// What each module may import of ours, beside itself. `cli` may import everything.
+const MAY_IMPORT: [(&str, &[&str]); 9] = [
+    ("api", &[]),
+    ("workqueue", &[]),
+    ("client", &["api"]),
+    ("cache", &["api", "client"]),
+    ("record", &["api", "client"]),
+    ("controller", &["api", "workqueue", "client", "cache", "record"]),
+    ("operators", &["api", "workqueue", "client", "cache", "record", "controller"]),
+    ("testing", &["api", "client", "cache", "record"]),
+    ("cli", &["api", "workqueue", "client", "cache", "record", "controller", "operators", "testing"]),
+];
+
+/// Who may name the client of `kube_client`.
+const NAMES_THE_CLIENT: [&str; 3] = ["client", "testing", "cli"];
+
+fn rust_files(below: &str) -> Vec<PathBuf> {
+    let files = walkdir::WalkDir::new(Path::new(ROOT).join(below)).into_iter().filter_map(Result::ok);
+    let mut files: Vec<PathBuf> = files
+        .map(walkdir::DirEntry::into_path)
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "there is no Rust file below {below}");
+    files
+}
+
+fn parse(path: &Path) -> syn::File {
+    let text = fs::read_to_string(path).unwrap();
+    syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn relative(path: &Path) -> String {
+    path.strip_prefix(ROOT).unwrap().display().to_string()
+}
+
+/// `cache` for `src/cache/store.rs`; `lib` and `main` for the two roots.
+fn module_of(path: &Path) -> String {
+    let inside = path.strip_prefix(Path::new(ROOT).join("src")).unwrap();
+    let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
+    first.trim_end_matches(".rs").to_owned()
+}
+
+/// Collects the first two segments of every path, in `use` and elsewhere, outside tests.
+#[derive(Default)]
+struct Paths {
+    found: BTreeSet<(String, String)>,
+}
+
+impl Paths {
+    fn add_tree(&mut self, first: &str, tree: &syn::UseTree) {
+        match tree {
+            syn::UseTree::Path(path) => {
+                self.found.insert((first.to_owned(), path.ident.to_string()));
+            }
+            syn::UseTree::Name(name) => {
+                self.found.insert((first.to_owned(), name.ident.to_string()));
+            }
+            syn::UseTree::Rename(rename) => {
+                self.found.insert((first.to_owned(), rename.ident.to_string()));
+            }
+            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.add_tree(first, item)),
+            syn::UseTree::Glob(_) => {}
+        }
+    }
+}
+
+fn is_test(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|a| a.path().is_ident("cfg") && quote_contains(a, "test"))
+}
+
+fn quote_contains(attribute: &syn::Attribute, word: &str) -> bool {
+    attribute.parse_args::<syn::Ident>().is_ok_and(|ident| ident == word)
+}
+
+impl<'ast> Visit<'ast> for Paths {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !is_test(&item.attrs) {
+            syn::visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        if let syn::UseTree::Path(path) = &item.tree {
+            self.add_tree(&path.ident.to_string(), &path.tree);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        if let [first, second, ..] = &segments[..] {
+            self.found.insert((first.clone(), second.clone()));
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+fn paths(path: &Path) -> BTreeSet<(String, String)> {
+    let mut paths = Paths::default();
+    paths.visit_file(&parse(path));
+    paths.found
+}
+
+/// A file that only tests compile: `tests.rs`, or named by a `#[cfg(test)] mod`.
+fn is_test_file(path: &Path) -> bool {
+    path.ends_with("tests.rs") || path.ends_with("testing/object_server.rs")
+}
+
+#[test]
+fn imports_point_one_way() {
+    let rules: BTreeMap<&str, &[&str]> = MAY_IMPORT.into_iter().collect();
+    let mut wrong = Vec::new();
+    for file in rust_files("src").into_iter().filter(|file| !is_test_file(file)) {
+        let module = module_of(&file);
+        if module == "lib" || module == "main" {
+            continue;
+        }
+        let allowed = rules.get(module.as_str()).unwrap_or_else(|| panic!("no rule for module {module}"));
+        for (first, second) in paths(&file) {
+            let ours = first == "crate" && rules.contains_key(second.as_str());
+            if ours && second != module && !allowed.contains(&second.as_str()) {
+                wrong.push(format!("{} imports {second}", relative(&file)));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn only_the_client_names_the_client_of_kube() {
+    let mut wrong = Vec::new();
+    for file in rust_files("src").into_iter().filter(|file| !is_test_file(file)) {
+        let named = paths(&file).contains(&("kube_client".to_owned(), "Client".to_owned()));
+        if named && !NAMES_THE_CLIENT.contains(&module_of(&file).as_str()) {
+            wrong.push(relative(&file));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// Every delete goes through the one function that reads owner and child live first.
+#[test]
+fn deletes_go_through_one_function() {
+    let mut calls = Vec::new();
+    for file in rust_files("src").into_iter().filter(|file| !is_test_file(file)) {
+        let text = fs::read_to_string(&file).unwrap();
+        let outside_tests = text.split("#[cfg(test)]").next().unwrap_or_default();
+        if outside_tests.contains("client.delete(") {
+            calls.push(relative(&file));
+        }
+    }
+    assert_eq!(calls, ["src/controller/children.rs"]);
+}
+
+/// Follows `mod` lines from the roots; whatever Rust file they do not reach is compiled by nobody.
+#[test]
+fn every_source_file_is_compiled() {
+    let roots = [
+        "src/lib.rs",
+        "src/main.rs",
+        "build.rs",
+        "tests/tidy.rs",
+        "tests/e2e/main.rs",
+        "hack/control-plane/launcher/main.rs",
+    ];
+    let mut reached = BTreeSet::new();
+    for root in roots {
+        reach(&Path::new(ROOT).join(root), true, &mut reached);
+    }
+    for example in rust_files("examples") {
+        reach(&example, true, &mut reached);
+    }
+    let all = ["src", "tests", "hack", "examples"].into_iter().flat_map(rust_files);
+    let lost: Vec<String> = all.filter(|file| !reached.contains(file)).map(|file| relative(&file)).collect();
+    assert_eq!(lost, Vec::<String>::new());
+}
+
+fn reach(file: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
+    reached.insert(file.to_owned());
+    let dir = file.parent().unwrap();
+    let own_dir = if is_root || file.ends_with("mod.rs") { dir.to_owned() } else { file.with_extension("") };
+    for item in parse(file).items {
+        let syn::Item::Mod(module) = item else { continue };
+        if module.content.is_some() {
+            continue;
+        }
+        let name = module.ident.to_string();
+        let choices = [own_dir.join(format!("{name}.rs")), own_dir.join(&name).join("mod.rs")];
+        let found = choices.iter().find(|choice| choice.exists());
+        reach(found.unwrap_or_else(|| panic!("{}: mod {name} has no file", relative(file))), false, reached);
+    }
+}
+
+/// A header's "(test: `name`)" names a test that exists.
+#[test]
+fn every_promise_names_a_test_that_exists() {
+    let mut tests = BTreeSet::new();
+    let files: Vec<PathBuf> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        for line in text.lines() {
+            let line = line.trim();
+            let line = line.strip_prefix("async ").unwrap_or(line);
+            if let Some(rest) = line.strip_prefix("fn ") {
+                tests.insert(rest.split(['(', '<']).next().unwrap_or_default().to_owned());
+            }
+        }
+    }
+    let mut promises = 0;
+    let mut missing = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).unwrap();
+        for line in text.lines().filter(|line| line.starts_with("//!")) {
+            let Some((_, names)) = line.split_once("(test: ") else { continue };
+            for name in names.split('`').skip(1).step_by(2) {
+                promises += 1;
+                if !tests.contains(name) {
+                    missing.push(format!("{}: {name}", relative(file)));
+                }
+            }
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new());
+    assert!(promises > 40, "only {promises} promises were found: is the search still right?");
+}
+
+#[test]
+fn no_file_names_a_machine_or_leaves_work_undone() {
+    let marks = ["TODO", "FIXME", "XXX"];
+    let mut wrong = Vec::new();
+    for file in ["src", "tests", "hack", "examples"].into_iter().flat_map(rust_files) {
+        if file.ends_with("tests/tidy.rs") {
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let unfinished = marks.iter().any(|mark| line.contains(mark));
+            if unfinished || line.contains("/root/") || line.contains("/home/") || line.contains("#[ignore") {
+                wrong.push(format!("{}:{}: {}", relative(&file), number + 1, line.trim()));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
