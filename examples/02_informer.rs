@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
     let client = ApiClient::connect(config).await?;
     let factory = SharedInformerFactory::new(client, None, None, 0);
     let informer = factory.informer(|| Watched { transform: Some(object::trim), ..Watched::default() });
-    let registration = informer.add_event_handler(Print);
+    let registration = informer.add_event_handler(Print)?;
 
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();

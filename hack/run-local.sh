@@ -27,6 +27,8 @@ fi
 value() { sed -E "s/.*\"$1\":\"([^\"]*)\".*/\1/" <<<"$ready"; }
 export KUBECONFIG
 KUBECONFIG=$(value kubeconfig)
+# What is set for another cluster is not for this one.
+for name in $(compgen -e WINDLASS_ | grep -v '^WINDLASS_CACHE$' || true); do unset "$name"; done
 kubectl=$(value kubectl)
 
 launcher=$LAUNCHER_PID
@@ -46,8 +48,11 @@ trap 'exit 130' INT TERM
 
 "$target/windlass" crds | "$kubectl" apply -f -
 "$kubectl" wait --for=condition=Established crd --all --timeout=30s
-"$target/windlass" run --log-format=text &
+# In a process group of its own, so that Ctrl-C reaches this script alone and the operator hears one signal.
+set -m
+"$target/windlass" run --kubeconfig="$KUBECONFIG" --log-format=text &
 operator=$!
+set +m
 "$kubectl" apply -f crd/samples/
 "$kubectl" wait --for=condition=Ready --all windlass --timeout=60s
 "$kubectl" get windlass,deployments,pods

@@ -20,7 +20,8 @@
 //! # Guarantees
 //! - Every change is delivered, in the order of arrival. (test: `every_change_is_delivered_in_order`)
 //! - A batch holds each object once and never reaches over a relist. (test: `a_batch_ends_at_a_repeated_object_or_a_change_of_all`)
-//! - Not synced before the first relist is applied, also when it is empty. (test: `synced_only_after_the_first_relist_is_applied`)
+//! - A queue that starts with a relist, as the reflector's does, is not synced before that is applied,
+//!   also when it is empty. (test: `synced_only_after_the_first_relist_is_applied`)
 //! - The producer waits while the queue is full. (test: `a_full_queue_holds_the_producer`)
 //! - What is queued is delivered after a close. (test: `close_delivers_what_is_queued_then_ends`)
 //!

@@ -9,9 +9,9 @@
 //! type; the transform runs there, before the object is shared.
 //!
 //! # Guarantees
-//! - One item that does not decode leaves the others whole. (test: `one_broken_item_leaves_the_others_whole`)
-//! - A line cut by the end of the stream is dropped. (test: `a_line_may_come_in_pieces_and_a_cut_one_is_dropped`)
+//! - A request asks for its version, selector and timeout. (test: `a_request_asks_for_its_version_selector_and_timeout`)
 //! - A stream that goes silent ends after [`IDLE_TIMEOUT`]. (test: `a_silent_stream_ends`)
+//! - A resync does not put the end of a silent stream off. (test: `a_dropped_wait_does_not_put_the_end_off`)
 //! - A line has a limit. (test: `an_endless_line_is_an_error`)
 //!
 //! # Differences from client-go
@@ -23,22 +23,21 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
 use http::{HeaderValue, Request, header};
 use http_body_util::BodyExt;
 use kube_client::client::Body;
-use serde::Deserialize;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use serde_json::value::RawValue;
+use tokio::time::Instant;
 
-use super::object::{self, Decoded, Object};
+use super::object::{Decoded, Object};
+use super::wire::{EventError, Lines, decode_event, decode_page};
 use crate::api::ApiResource;
-use crate::client::{ApiClient, Error, ServerStatus};
+use crate::client::{ApiClient, Error};
 
 /// How long a watch may be silent: a server sends a bookmark a minute.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long one page of a list may take.
-const PAGE_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the answer to a list may be silent, at its start and between its pieces. A whole list of many
+/// objects may take minutes; what it may not do is stop.
+const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the head of a watch's answer may take.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest line of a watch: etcd takes 1.5 MiB an object, JSON and escapes included some more.
@@ -100,6 +99,9 @@ pub enum WatchEvent<K> {
 /// An open watch.
 pub trait WatchStream<K>: Send {
     /// The next event; `None` when the server ended the stream, an error when it broke.
+    ///
+    /// # Cancel safety
+    /// Must be safe: a resync drops the future and asks again, and no event and no deadline may be lost.
     fn next(&mut self) -> impl Future<Output = Option<Result<WatchEvent<K>, Error>>> + Send;
 }
 
@@ -173,7 +175,7 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
             (None, Version::Newest) => {}
         }
         let (name, request) = self.request("list", &query)?;
-        let body = self.client.send(&name, request, PAGE_TIMEOUT).await?;
+        let body = self.client.download(&name, request, LIST_IDLE_TIMEOUT).await?;
         let page = decode_page(&body, self.transform);
         page.map_err(|source| Error::Decode { request: name, source })
     }
@@ -193,6 +195,7 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
         Ok(WatchBody {
             request: name,
             body: response.into_body(),
+            last_byte: Instant::now(),
             lines: Lines::default(),
             transform: self.transform,
             _kind: PhantomData,
@@ -210,6 +213,8 @@ impl<K> fmt::Debug for ListWatch<K> {
 pub struct WatchBody<K> {
     request: String,
     body: Body,
+    /// When the stream last said something: kept here, so that a dropped `next` does not start it anew.
+    last_byte: Instant,
     lines: Lines,
     transform: Option<fn(&mut K)>,
     _kind: PhantomData<fn() -> K>,
@@ -226,7 +231,8 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
             if self.lines.pending() > LINE_MAX {
                 return Some(Err(Error::LineTooLong { request: self.request.clone(), max: LINE_MAX }));
             }
-            let frame = match tokio::time::timeout(IDLE_TIMEOUT, self.body.frame()).await {
+            let frame = match tokio::time::timeout_at(self.last_byte + IDLE_TIMEOUT, self.body.frame()).await
+            {
                 Err(_) => {
                     return Some(Err(Error::Timeout { request: self.request.clone(), after: IDLE_TIMEOUT }));
                 }
@@ -237,6 +243,7 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
                 }
                 Ok(Some(Ok(frame))) => frame,
             };
+            self.last_byte = Instant::now();
             if let Ok(data) = frame.into_data() {
                 self.lines.push(&data);
             }
@@ -264,188 +271,6 @@ impl<K: Object> WatchBody<K> {
 impl<K> fmt::Debug for WatchBody<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WatchBody").field("request", &self.request).finish_non_exhaustive()
-    }
-}
-
-/// Cuts a stream of bytes into lines, looking at each byte once.
-#[derive(Debug, Default)]
-struct Lines {
-    buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
-    searched: usize,
-}
-
-impl Lines {
-    fn push(&mut self, data: &[u8]) {
-        self.buffer.extend_from_slice(data);
-    }
-
-    /// The next whole line that is not blank.
-    fn next(&mut self) -> Option<Bytes> {
-        while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
-            let line = self.buffer.split_to(self.searched + at + 1).freeze();
-            self.searched = 0;
-            if !line.trim_ascii().is_empty() {
-                return Some(line);
-            }
-        }
-        self.searched = self.buffer.len();
-        None
-    }
-
-    /// Bytes of a line that has not ended yet.
-    fn pending(&self) -> usize {
-        self.buffer.len()
-    }
-}
-
-#[derive(Debug)]
-enum EventError {
-    Decode(serde_json::Error),
-    Status(Box<ServerStatus>),
-}
-
-impl From<serde_json::Error> for EventError {
-    fn from(error: serde_json::Error) -> Self {
-        Self::Decode(error)
-    }
-}
-
-fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, EventError> {
-    #[derive(Deserialize)]
-    struct Bookmark {
-        metadata: object::Meta,
-    }
-    let (kind, object) = split_event(line)?;
-    Ok(match kind {
-        "ADDED" => WatchEvent::Added(object::decode(object)?),
-        "MODIFIED" => WatchEvent::Modified(object::decode(object)?),
-        "DELETED" => WatchEvent::Deleted(object::decode(object)?),
-        "BOOKMARK" => {
-            WatchEvent::Bookmark(serde_json::from_slice::<Bookmark>(object)?.metadata.resource_version)
-        }
-        "ERROR" => {
-            let status = serde_json::from_slice::<kube_core::Status>(object)?;
-            return Err(EventError::Status(Box::new(ServerStatus::from_status(status, 500, None))));
-        }
-        other => {
-            return Err(EventError::Decode(serde::de::Error::custom(format!(
-                "unknown type of watch event {other:?}"
-            ))));
-        }
-    })
-}
-
-/// Takes `{"type":..., "object":...}` apart without decoding the object. Servers print exactly the
-/// layout tried first, where the object's end is the line's end and need not be searched.
-fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
-    #[derive(Deserialize)]
-    struct Envelope<'a> {
-        #[serde(rename = "type", borrow)]
-        kind: &'a str,
-        #[serde(borrow)]
-        object: &'a RawValue,
-    }
-    fn as_printed(line: &[u8]) -> Option<(&str, &[u8])> {
-        let rest = line.trim_ascii().strip_prefix(br#"{"type":""#)?;
-        let (kind, rest) = rest.split_at(memchr::memchr(b'"', rest)?);
-        let object = rest.strip_prefix(br#"","object":"#)?.strip_suffix(b"}")?;
-        Some((std::str::from_utf8(kind).ok()?, object))
-    }
-    if let Some(parts) = as_printed(line) {
-        return Ok(parts);
-    }
-    let envelope: Envelope<'_> = serde_json::from_slice(line)?;
-    Ok((envelope.kind, envelope.object.get().as_bytes()))
-}
-
-/// Decodes a page without holding more than one item of it as JSON.
-fn decode_page<K: Object>(body: &[u8], transform: Option<fn(&mut K)>) -> Result<Page<K>, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let page = PageSeed { transform }.deserialize(&mut json)?;
-    json.end()?;
-    Ok(page)
-}
-
-struct PageSeed<K> {
-    transform: Option<fn(&mut K)>,
-}
-
-impl<'de, K: Object> DeserializeSeed<'de> for PageSeed<K> {
-    type Value = Page<K>;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Page<K>, D::Error> {
-        json.deserialize_map(self)
-    }
-}
-
-impl<'de, K: Object> Visitor<'de> for PageSeed<K> {
-    type Value = Page<K>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of Kubernetes objects")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page<K>, A::Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ListMeta {
-            #[serde(default)]
-            resource_version: String,
-            #[serde(default, rename = "continue")]
-            continue_token: Option<String>,
-        }
-        let mut meta: Option<ListMeta> = None;
-        let mut items = Vec::new();
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            match &*key {
-                "metadata" => meta = Some(map.next_value()?),
-                "items" => items = map.next_value_seed(ItemsSeed { transform: self.transform })?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        let meta = meta.ok_or_else(|| serde::de::Error::missing_field("metadata"))?;
-        Ok(Page {
-            items,
-            resource_version: meta.resource_version,
-            continue_token: meta.continue_token.filter(|token| !token.is_empty()),
-        })
-    }
-}
-
-struct ItemsSeed<K> {
-    transform: Option<fn(&mut K)>,
-}
-
-impl<'de, K: Object> DeserializeSeed<'de> for ItemsSeed<K> {
-    type Value = Vec<Decoded<K>>;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_any(self)
-    }
-}
-
-impl<'de, K: Object> Visitor<'de> for ItemsSeed<K> {
-    type Value = Vec<Decoded<K>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the items of a list")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Vec::new())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut decoded = Vec::new();
-        while let Some(item) = items.next_element::<&RawValue>()? {
-            let mut item = object::decode::<K>(item.get().as_bytes()).map_err(serde::de::Error::custom)?;
-            if let (Some(transform), Ok(object)) = (self.transform, &mut item) {
-                transform(object);
-            }
-            decoded.push(item);
-        }
-        Ok(decoded)
     }
 }
 

@@ -1,5 +1,5 @@
-//! The shared informer cache: one list and watch a kind for the whole process, a store that reads
-//! never block on, and handlers that hear of every change in order.
+//! The shared informer cache: one list and watch a kind for the whole process, a store whose
+//! readers never wait for a relist, and handlers that hear of every change in order.
 //!
 //! Mirrors client-go `tools/cache`.
 //!
@@ -13,6 +13,7 @@
 //! | [`object_name`] | `object-names.go` | the key used everywhere |
 //! | [`object`] | `store.go` (`KeyFunc`), `meta` accessors | what the cache must know of a type, and objects that do not decode |
 //! | [`list_watch`] | `listwatch.go` | the only way cached reads reach the API server |
+//! | `wire` | `rest/watch/decoder.go` | lines of a watch, pages of a list |
 //! | [`reflector`] | `reflector.go` | lists, watches, resumes, relists |
 //! | [`fifo`] | `the_real_fifo.go` | changes in order between watching and applying |
 //! | [`store`], [`index`] | `thread_safe_store.go`, `index.go` | objects by name, and inverted indexes |
@@ -39,6 +40,7 @@ pub mod shared_informer;
 pub mod store;
 pub mod synctrack;
 mod version;
+mod wire;
 
 pub use factory::SharedInformerFactory;
 pub use index::{IndexFn, Indexers};

@@ -11,6 +11,7 @@
 //! # Guarantees
 //! - A body that does not decode becomes [`Unreadable`] with the object's identity, never a deletion
 //!   and never the end of the others. (test: `a_body_that_does_not_decode_keeps_its_identity`)
+//! - Neither does one label or owner that does not decode. (test: `odd_metadata_does_not_hide_who_it_is`)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use super::object_name::ObjectName;
 use crate::api::ApiResource;
@@ -34,6 +36,8 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     fn uid(&self) -> &str;
     /// The version of this state.
     fn resource_version(&self) -> &str;
+    /// Whether its deletion has been asked for.
+    fn is_deleting(&self) -> bool;
     /// The labels, if any.
     fn labels(&self) -> Option<&BTreeMap<String, String>>;
     /// The owner that controls this object, if any.
@@ -81,6 +85,10 @@ where
 
     fn resource_version(&self) -> &str {
         self.meta().resource_version.as_deref().unwrap_or_default()
+    }
+
+    fn is_deleting(&self) -> bool {
+        self.meta().deletion_timestamp.is_some()
     }
 
     fn labels(&self) -> Option<&BTreeMap<String, String>> {
@@ -177,19 +185,48 @@ pub struct Unreadable {
 /// An object as it came off the wire.
 pub type Decoded<K> = Result<K, Unreadable>;
 
-/// Decodes an object; when its body does not fit, its metadata alone.
+/// Decodes an object; when it does not fit, its metadata alone, as far as that decodes.
 ///
 /// # Errors
-/// When not even the metadata decodes.
+/// When not even name and version can be told: then it is no object.
 pub fn decode<K: DeserializeOwned>(json: &[u8]) -> Result<Decoded<K>, serde_json::Error> {
     #[derive(Deserialize)]
-    struct MetaOnly {
-        metadata: Meta,
+    struct Envelope {
+        metadata: Map<String, Value>,
     }
-    serde_json::from_slice::<K>(json).map(Ok).or_else(|error| {
-        let MetaOnly { metadata } = serde_json::from_slice(json)?;
-        Ok(Err(Unreadable { meta: metadata, error: error.to_string() }))
-    })
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Identity {
+        name: String,
+        namespace: Option<String>,
+        #[serde(default)]
+        uid: String,
+        #[serde(default)]
+        resource_version: String,
+    }
+    let error = match serde_json::from_slice::<K>(json) {
+        Ok(object) => return Ok(Ok(object)),
+        Err(error) => error.to_string(),
+    };
+    let Envelope { metadata } = serde_json::from_slice(json)?;
+    let Identity { name, namespace, uid, resource_version } =
+        Identity::deserialize(&Value::Object(metadata.clone()))?;
+    // One label that is no string must not stop the kind: what does not decode of the rest is left out.
+    let meta = Meta {
+        name,
+        namespace,
+        uid,
+        resource_version,
+        generation: lenient(&metadata, "generation"),
+        deletion_timestamp: lenient(&metadata, "deletionTimestamp"),
+        labels: lenient(&metadata, "labels"),
+        owner_references: lenient(&metadata, "ownerReferences"),
+    };
+    Ok(Err(Unreadable { meta, error }))
+}
+
+fn lenient<T: DeserializeOwned + Default>(metadata: &Map<String, Value>, field: &str) -> T {
+    metadata.get(field).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
 }
 
 /// An object in the cache: shared, so that nobody can change it.
@@ -301,6 +338,16 @@ mod tests {
         assert_eq!((cached.uid(), cached.resource_version()), ("u1", "7"));
         assert_eq!(cached.controller().unwrap().uid, "u0");
         assert!(cached.readable().is_none());
+    }
+
+    /// R16: a broken label or owner list.
+    #[test]
+    fn odd_metadata_does_not_hide_who_it_is() {
+        for odd in [r#""labels":{"a":1}"#, r#""ownerReferences":[{"name":7}]"#, r#""generation":"x""#] {
+            let json = format!(r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"7",{odd}}}}}"#);
+            let unreadable = decode::<ConfigMap>(json.as_bytes()).unwrap().unwrap_err();
+            assert_eq!((unreadable.meta.name.as_str(), unreadable.meta.uid.as_str()), ("a", "u"), "{odd}");
+        }
     }
 
     #[test]

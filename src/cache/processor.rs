@@ -127,7 +127,6 @@ pub(crate) enum Notification<K: Object> {
 #[derive(Clone, Debug)]
 pub struct Registration {
     synced: Synced,
-    id: u64,
     removed: CancellationToken,
     pending: PendingGauge,
 }
@@ -148,15 +147,6 @@ impl Registration {
     pub fn pending(&self) -> usize {
         self.pending.load(std::sync::atomic::Ordering::Relaxed)
     }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// From now on its listener calls the handler no more.
-    pub(crate) fn remove(&self) {
-        self.removed.cancel();
-    }
 }
 
 /// The task of one handler.
@@ -169,7 +159,6 @@ pub(crate) struct Listener<K: Object> {
 }
 
 struct Sender<K: Object> {
-    id: u64,
     notifications: mpsc::UnboundedSender<Notification<K>>,
     pending: PendingGauge,
 }
@@ -178,29 +167,32 @@ struct Sender<K: Object> {
 pub(crate) struct Processor<K: Object> {
     senders: Vec<Sender<K>>,
     upstream_synced: bool,
-    next_id: u64,
+    /// The informer has ended: nobody will run another listener.
+    closed: bool,
 }
 
 // === impl Processor ===
 
 impl<K: Object> Processor<K> {
     pub(crate) fn new() -> Self {
-        Self { senders: Vec::new(), upstream_synced: false, next_id: 0 }
+        Self { senders: Vec::new(), upstream_synced: false, closed: false }
     }
 
-    /// Adds a handler that starts with these objects. The caller runs the listener.
+    /// Adds a handler that starts with these objects; `None` when the informer has ended. The caller runs
+    /// the listener.
     pub(crate) fn add(
         &mut self,
         name: &str,
         handler: Box<dyn EventHandler<K>>,
         stored: Vec<Cached<K>>,
-    ) -> (Registration, Listener<K>) {
+    ) -> Option<(Registration, Listener<K>)> {
+        if self.closed {
+            return None;
+        }
         let (sender, receiver) = mpsc::unbounded_channel();
         let (setter, synced) = synctrack::pair(name);
         let (removed, pending) = (CancellationToken::new(), PendingGauge::default());
-        let id = self.next_id;
-        self.next_id += 1;
-        let sender = Sender { id, notifications: sender, pending: pending.clone() };
+        let sender = Sender { notifications: sender, pending: pending.clone() };
         for object in stored {
             sender.send(Notification::Add { object, is_in_initial_list: true });
         }
@@ -208,13 +200,18 @@ impl<K: Object> Processor<K> {
             sender.send(Notification::UpstreamSynced);
         }
         self.senders.push(sender);
-        let registration = Registration { synced, id, removed: removed.clone(), pending: pending.clone() };
+        let registration = Registration { synced, removed: removed.clone(), pending: pending.clone() };
         let listener = Listener { handler, notifications: receiver, setter, removed, pending };
-        (registration, listener)
+        Some((registration, listener))
     }
 
-    pub(crate) fn remove(&mut self, id: u64) {
-        self.senders.retain(|sender| sender.id != id);
+    /// Removes a handler of this informer; that of another one is left alone.
+    pub(crate) fn remove(&mut self, registration: &Registration) {
+        let at = self.senders.iter().position(|sender| Arc::ptr_eq(&sender.pending, &registration.pending));
+        if let Some(at) = at {
+            registration.removed.cancel();
+            self.senders.remove(at);
+        }
     }
 
     pub(crate) fn distribute(&self, notification: &Notification<K>) {
@@ -233,6 +230,7 @@ impl<K: Object> Processor<K> {
 
     /// Ends all listeners once they have delivered what they hold.
     pub(crate) fn close(&mut self) {
+        self.closed = true;
         self.senders.clear();
     }
 }

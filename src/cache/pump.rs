@@ -82,8 +82,7 @@ impl<K: Object> Pump<K> {
             self.writer.bookmark(last.resource_version());
             return;
         };
-        if stored.uid() != last.uid() && version::is_older(last.resource_version(), stored.resource_version())
-        {
+        if is_stale(&last, &stored) {
             tracing::debug!(kind = %K::resource(), object = ?last, "Ignored the deletion of an earlier life");
             return;
         }
@@ -125,9 +124,9 @@ impl<K: Object> Pump<K> {
     }
 }
 
-/// Whether this is an older state of the very object that is stored.
+/// Whether this is an older state than the stored one, of the same life or of an earlier one.
 fn is_stale<K: Object>(event: &Cached<K>, stored: &Cached<K>) -> bool {
-    event.uid() == stored.uid() && version::is_older(event.resource_version(), stored.resource_version())
+    version::is_older(event.resource_version(), stored.resource_version())
 }
 
 impl<K: Object> std::fmt::Debug for Pump<K> {

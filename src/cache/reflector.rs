@@ -11,7 +11,8 @@
 //! | what happened | next |
 //! |---|---|
 //! | the server ended the stream (its timeout) | watch again at once from the last version, no list |
-//! | the stream broke, or was silent for 90 s | the same |
+//! | the stream broke, or was silent for 90 s | the same; after 5 in a row without an event, list |
+//! | an event or a list older than what was seen | not queued; list at once with the version unset |
 //! | a stream ended within 1 s without an event | watch again after a backoff |
 //! | opening: no connection, 429, 5xx | watch again from the same version after a backoff |
 //! | 410 at the start or in the stream | list, not older than what was seen, after a backoff |
@@ -23,6 +24,7 @@
 //! # Guarantees
 //! - The first list is a consistent read; a relist is never below what was seen. (test: `first_list_is_newest_and_a_relist_not_older_than_seen`)
 //! - Resumes from the last seen version after a dropped stream, without a list. (test: `resumes_after_dropped_stream`)
+//! - A server that goes back in time is not followed; a list of the newest state settles it. (test: `the_past_is_not_followed`)
 //! - 410 means relist, and deletions hidden by the gap are found. (test: `gone_means_relist`)
 //! - Half a list is never published. (test: `a_broken_page_publishes_nothing`)
 //! - 429 and lost connections back off without a relist. (test: `too_many_requests_backs_off_without_a_relist`)
@@ -40,6 +42,7 @@
 //! # Locks and tasks
 //! None: the informer runs [`Reflector::run`] and ends it by the token.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,6 +54,7 @@ use super::fifo::{Delta, Fifo};
 use super::health::Health;
 use super::list_watch::{ListOptions, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStream};
 use super::object::{Cached, Decoded, Object};
+use super::version;
 use crate::client::Error;
 
 /// Objects a page.
@@ -59,9 +63,14 @@ const PAGE_SIZE: u32 = 500;
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
 /// A stream that ends sooner than this without an event is a failure.
 const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
+/// After this many broken streams without an event a list is tried: what stands behind them may be too
+/// much for whatever is in between.
+const FRUITLESS_MAX: u32 = 5;
 /// How soon a missing kind or permission is tried again.
 const MISSING_MIN: Duration = Duration::from_secs(10);
 const MISSING_MAX: Duration = Duration::from_secs(30);
+/// The longest wait that a server may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// A server that comes back denies what it has not loaded yet, roles and kinds, for this long at most.
 const STARTING: Duration = Duration::from_secs(15);
 
@@ -75,8 +84,10 @@ pub struct Reflector<K: Object, L> {
     /// The last version is of no use: expired even for a list, or from the future.
     last_version_unusable: bool,
     resync: Option<Resync>,
-    /// When a request last got no answer.
+    /// When a request last got no answer, or a stream broke.
     lost: Option<Instant>,
+    /// How many streams in a row broke without an event.
+    fruitless: u32,
     backoff: Backoff,
     random: fastrand::Rng,
     health: Health,
@@ -112,6 +123,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             last_version_unusable: false,
             resync,
             lost: None,
+            fruitless: 0,
             backoff,
             random,
             health,
@@ -150,10 +162,11 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         };
         let mut authoritative = version == Version::Newest;
         let mut outcome = self.list_all(version).await;
-        if let Err(error) = &outcome
-            && !authoritative
-            && (error.is_expired() || error.is_too_large_resource_version())
-        {
+        let is_of_no_use = match &outcome {
+            Err(error) => error.is_expired() || error.is_too_large_resource_version(),
+            Ok((_, listed)) => self.last_version.as_ref().is_some_and(|last| version::is_older(listed, last)),
+        };
+        if is_of_no_use && !authoritative {
             tracing::debug!(kind = %K::resource(), "Listing with the version unset: the last one is of no use");
             self.last_version_unusable = true;
             authoritative = true;
@@ -222,32 +235,58 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             match next {
                 Some(Ok(event)) => {
                     events += 1;
-                    self.pass_on(event).await;
+                    if !self.pass_on(event).await {
+                        return Next::List(self.backoff.step());
+                    }
+                    self.fruitless = 0;
                 }
                 Some(Err(error)) if !error.is_connection() => return self.watch_ended(&error),
                 ended => {
-                    if let Some(Err(error)) = &ended {
-                        tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, "Watch broke");
-                    }
-                    let very_short = events == 0 && started.elapsed() < VERY_SHORT_WATCH;
-                    return Next::Watch(if very_short { self.backoff.step() } else { Duration::ZERO });
+                    let broke = ended.and_then(Result::err);
+                    return self.watch_closed(broke.as_ref(), events == 0, started.elapsed());
                 }
             }
         }
     }
 
-    /// Queues an event, and only then takes over its version.
-    async fn pass_on(&mut self, event: WatchEvent<K>) {
+    /// Queues an event, and only then takes over its version. An event that is older than what was seen is
+    /// not queued: either somebody replays the past, or the store was restored from a backup. `false` asks
+    /// for a list of the newest state, which settles both.
+    async fn pass_on(&mut self, event: WatchEvent<K>) -> bool {
         let (version, delta) = match event {
             WatchEvent::Bookmark(version) => (version.clone(), Delta::Bookmark(version)),
             WatchEvent::Added(object) => versioned(object, Delta::Added),
             WatchEvent::Modified(object) => versioned(object, Delta::Updated),
             WatchEvent::Deleted(object) => versioned(object, Delta::Deleted),
         };
-        self.fifo.push(delta).await;
-        if !version.is_empty() {
-            self.last_version = Some(version);
+        match self.last_version.as_ref().and_then(|last| version::compare(&version, last)) {
+            Some(Ordering::Less) => {
+                tracing::warn!(kind = %K::resource(), version, "The server went back in time; listing anew");
+                self.last_version_unusable = true;
+                return false;
+            }
+            // A bookmark repeats the last version; an event that does is a replay.
+            Some(Ordering::Equal) if !matches!(delta, Delta::Bookmark(_)) => return true,
+            Some(Ordering::Equal | Ordering::Greater) | None => {}
         }
+        self.fifo.push(delta).await;
+        self.last_version = Some(version);
+        true
+    }
+
+    /// The stream ended, or broke with this error: the next one resumes where it stopped.
+    fn watch_closed(&mut self, broke: Option<&Error>, was_empty: bool, lasted: Duration) -> Next {
+        if let Some(error) = broke {
+            tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, "Watch broke");
+            self.lost = Some(Instant::now());
+            self.fruitless += u32::from(was_empty);
+        }
+        if self.fruitless >= FRUITLESS_MAX {
+            self.fruitless = 0;
+            return Next::List(self.backoff.step());
+        }
+        let very_short = was_empty && lasted < VERY_SHORT_WATCH;
+        Next::Watch(if very_short { self.backoff.step() } else { Duration::ZERO })
     }
 
     fn watch_not_opened(&mut self, error: &Error) -> Next {
@@ -276,7 +315,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         let delay = if is_missing(error) && !is_starting {
             self.backoff.spread(MISSING_MIN, MISSING_MAX)
         } else {
-            self.backoff.step().max(error.retry_after().unwrap_or_default())
+            self.backoff.step().max(error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX))
         };
         if error.is_expired() || is_starting {
             tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, delay = delay.as_secs_f32(), "Trying again");

@@ -13,6 +13,7 @@
 //! - Synced means: the first list is in the store. (test: `synced_means_the_first_list_is_in_the_store`)
 //! - `run` returns only when all it started has ended. (test: `run_returns_when_all_it_started_has_ended`)
 //! - A panic in a handler leaves `run` as a panic. (test: `a_panicking_handler_ends_run`)
+//! - A handler that comes too late is refused. (test: `a_handler_after_the_end_is_refused`)
 //! - A second `run` is an error. (test: `an_informer_runs_once`)
 //!
 //! # Differences from client-go
@@ -89,6 +90,11 @@ struct Parts<K: Object> {
 #[error("the informer has been started before: an informer runs once")]
 pub struct AlreadyStarted;
 
+/// The informer runs no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the informer has ended: it calls no more handlers")]
+pub struct Ended;
+
 // === impl SharedInformer ===
 
 impl<K: Object> SharedInformer<K> {
@@ -135,21 +141,23 @@ impl<K: Object> SharedInformer<K> {
     }
 
     /// Adds a handler, before or while the informer runs. It hears first of what is in the store.
-    pub fn add_event_handler(&self, handler: impl EventHandler<K>) -> Registration {
+    ///
+    /// # Errors
+    /// [`Ended`] when the informer runs no more.
+    pub fn add_event_handler(&self, handler: impl EventHandler<K>) -> Result<Registration, Ended> {
         let mut processor = self.inner.processor.lock();
         let mut stored = self.inner.store.list();
         stored.sort_by_key(super::object::Cached::object_name);
-        let (registration, listener) = processor.add(&self.inner.name, Box::new(handler), stored);
-        if self.inner.listeners.send(listener).is_err() {
-            tracing::warn!(kind = self.inner.name, "Added a handler to an informer that has ended");
-        }
-        registration
+        let (registration, listener) =
+            processor.add(&self.inner.name, Box::new(handler), stored).ok_or(Ended)?;
+        self.inner.listeners.send(listener).map_err(|_| Ended)?;
+        Ok(registration)
     }
 
-    /// Removes a handler: it is not called again once a call that is under way returns.
+    /// Removes a handler: it is not called again once a call that is under way returns. One of another
+    /// informer, or one removed before, is left as it is.
     pub fn remove_event_handler(&self, registration: &Registration) {
-        registration.remove();
-        self.inner.processor.lock().remove(registration.id());
+        self.inner.processor.lock().remove(registration);
     }
 
     /// Lists, watches and notifies until `shutdown`; what is queued by then is still delivered.

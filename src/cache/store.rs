@@ -1,11 +1,11 @@
-//! Objects of one kind by name, with inverted indexes: one writer, readers that never wait for it.
+//! Objects of one kind by name, with inverted indexes: one writer, readers that never wait for a relist.
 //!
 //! Mirrors client-go `tools/cache/{store,thread_safe_store}.go` (`Store`, `Indexer`, `ThreadSafeStore`).
 //! Flow: API server -> reflector -> fifo -> **store** -> listers
 //!
 //! # How it works
 //! A `DashMap` from name to shared object, one more for each index. The writer is not `Clone` and
-//! belongs to the pump; a reader locks one shard for the time of one look-up.
+//! belongs to the pump; a reader locks one shard for the time of one look-up, and so does the writer.
 //!
 //! # What a reader sees during a write
 //! Each object is seen whole, as it was before or as it is after; so is the answer to

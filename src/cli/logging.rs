@@ -29,6 +29,16 @@ enum Format {
     Json,
 }
 
+/// A level, or a filter by module. A single word that is no level would be taken for the name of a module,
+/// and nothing at all would be logged.
+fn filter(text: &str) -> Result<EnvFilter, String> {
+    let is_filter = text.contains(['=', ',']);
+    if !is_filter && text.parse::<tracing::Level>().is_err() && text != "off" {
+        return Err("this is no level".to_owned());
+    }
+    EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| error.to_string())
+}
+
 /// Starts the log; a panic becomes a line of it, without a backtrace.
 pub(super) fn start(args: &LogArgs) -> Result<(), Failure> {
     let filter =
@@ -54,4 +64,19 @@ pub(super) fn start(args: &LogArgs) -> Result<(), Failure> {
         tracing::error!(place, panic = text, "Panicked");
     }));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for text in ["info", "DEBUG", "off", "info,windlass=debug", "windlass::cache=trace"] {
+            assert!(filter(text).is_ok(), "{text}");
+        }
+        for text in ["warning", "verbose", "", "a=b=c"] {
+            assert!(filter(text).is_err(), "{text:?}");
+        }
+    }
 }

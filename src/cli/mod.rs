@@ -19,9 +19,9 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-/// A Kubernetes operator for five kinds of application, built by hand from client-go's parts.
+/// A Kubernetes operator, built by hand from client-go's parts.
 #[derive(Debug, Parser)]
-#[command(name = "windlass", version, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "windlass", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -16,7 +16,11 @@ use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
 use crate::operators::{self, Context, Limits};
 use crate::record;
 
+/// How long the last events may take.
+const EVENTS_FLUSH: Duration = Duration::from_secs(5);
+
 #[derive(Debug, clap::Args)]
+#[command(after_help = "DURATION is a number with a unit: 5ms, 20s, 2m, 1h30m.")]
 pub(super) struct Args {
     #[command(flatten)]
     cluster: Cluster,
@@ -27,7 +31,8 @@ pub(super) struct Args {
     #[command(flatten)]
     logging: logging::LogArgs,
 
-    /// How long syncs in flight may take after a signal; then the process exits with 1. 0 waits for none
+    /// How long syncs in flight may take after a signal; then the process exits with 1. Too short: work is
+    /// cut, and found again by the next process; too long: a hanging server holds the exit; 0 waits for none
     #[arg(long, env = "WINDLASS_SHUTDOWN_TIMEOUT", value_name = "DURATION", default_value = "20s",
           value_parser = duration::parse, help_heading = "Logging")]
     shutdown_timeout: Duration,
@@ -79,23 +84,26 @@ struct Queues {
           value_parser = duration::parse)]
     queue_base_delay: Duration,
 
-    /// The longest wait of an object that keeps failing. Not below the base delay
+    /// The longest wait of an object that keeps failing, not below the base delay. Short: what fails for
+    /// good costs the API server more; long: it is noticed later that the cause has gone
     #[arg(long, env = "WINDLASS_QUEUE_MAX_DELAY", value_name = "DURATION", default_value = "120s",
           value_parser = duration::parse)]
     queue_max_delay: Duration,
 
-    /// Retries a second, over all objects of a controller, 1 to 100000. What exceeds it waits
+    /// Retries a second, over all objects of a controller, 1 to 100000. Few: after an outage recovery takes
+    /// longer; many: it comes as one burst
     #[arg(long, env = "WINDLASS_QUEUE_QPS", value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     queue_qps: u32,
 
-    /// Retries at once before --queue-qps counts, 1 to 100000
+    /// Retries at once before --queue-qps counts, 1 to 100000. Few: small outages are felt; many: large
+    /// ones hit the API server at once
     #[arg(long, env = "WINDLASS_QUEUE_BURST", value_name = "N", default_value_t = 300,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     queue_burst: u32,
 
-    /// How often every object is synced again from the cache, though nothing changed; 0 for never. It does
-    /// not reach the API server unless something differs
+    /// How often every object is synced again from the cache, though nothing changed; at least 1s, 0 for
+    /// never. Short: it costs processor time; long or never: nothing is lost, as changes are watched
     #[arg(long, env = "WINDLASS_RESYNC_PERIOD", value_name = "DURATION", default_value = "0",
           value_parser = duration::parse)]
     resync_period: Duration,
@@ -162,14 +170,18 @@ impl Settings {
 
 /// The machine from end to end.
 async fn operate(settings: Settings) -> Result<(), Failure> {
-    // First of all, so that a signal during a slow start ends it in order too.
-    let signals = Signals::listen()?;
-    let config = Config::load(&settings.source).await.map_err(|error| usage(&error))?;
-    let server = config.server();
-    let client = ApiClient::connect(config).await.map_err(|error| usage(&error))?;
+    let mut signals = Signals::listen()?;
+    // An exec plugin of a kubeconfig may take its time.
+    let client = tokio::select! {
+        biased;
+        name = signals.next() => {
+            tracing::info!(signal = name, "Stopped before it started");
+            return Ok(());
+        }
+        client = connect(&settings.source) => client?,
+    };
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        server,
         namespace = settings.namespace.as_deref().unwrap_or("all"),
         controllers = settings.controllers.join(","),
         "Starting"
@@ -195,41 +207,49 @@ async fn operate(settings: Settings) -> Result<(), Failure> {
     let events_shutdown = CancellationToken::new();
     events.spawn(sink.run(events_shutdown.clone()));
 
-    let outcome = until_stopped(&mut machine, &mut events, signals).await;
+    let outcome = until_stopped(&mut machine, &mut events, &mut signals).await;
     shutdown.cancel();
-    let drain = async {
-        let machine = drain(&mut machine).await;
-        events_shutdown.cancel();
-        machine.and(drain(&mut events).await)
+    let limit = settings.shutdown_timeout;
+    let drained = tokio::select! {
+        biased;
+        _ = signals.next() => {
+            tracing::warn!("Exiting at once");
+            return Err(Failure::Running("stopped by a second signal, with syncs in flight".to_owned()));
+        }
+        drained = tokio::time::timeout(limit, drain(&mut machine)) => drained,
     };
-    let drained = tokio::time::timeout(settings.shutdown_timeout, drain).await;
     let drained = drained.unwrap_or_else(|_| {
-        let limit = settings.shutdown_timeout;
         Err(Failure::Running(format!("syncs in flight did not end within --shutdown-timeout ({limit:?})")))
     });
-    outcome.map(drop).and(drained)?;
+    events_shutdown.cancel();
+    // Events are a courtesy: a server that hangs must not hold the exit, nor make it a failure.
+    let flushed = tokio::time::timeout(EVENTS_FLUSH.min(limit), drain(&mut events)).await;
+    let flushed = flushed.unwrap_or_else(|_| {
+        tracing::warn!("The last events could not be written");
+        Ok(())
+    });
+    outcome.and(drained).and(flushed)?;
     tracing::info!("Stopped");
     Ok(())
 }
 
-/// Returns at the first signal, or when a part ends that should not. What it returns then waits for a
-/// second signal, until it is dropped.
+async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
+    let config = Config::load(source).await.map_err(|error| usage(&error))?;
+    tracing::info!(server = config.server(), "Found the cluster");
+    ApiClient::connect(config).await.map_err(|error| usage(&error))
+}
+
+/// Returns at the first signal, or when a part ends that should not.
 async fn until_stopped(
     machine: &mut JoinSet<()>,
     events: &mut JoinSet<()>,
-    mut signals: Signals,
-) -> Result<JoinSet<()>, Failure> {
+    signals: &mut Signals,
+) -> Result<(), Failure> {
     let ended = tokio::select! {
         biased;
         name = signals.next() => {
             tracing::info!(signal = name, "Stopping: what is in flight ends first; a second signal exits at once");
-            let mut second = JoinSet::new();
-            second.spawn(async move {
-                signals.next().await;
-                tracing::warn!("Exiting at once");
-                std::process::exit(1);
-            });
-            return Ok(second);
+            return Ok(());
         }
         ended = machine.join_next() => ended,
         ended = events.join_next() => ended,
@@ -341,6 +361,18 @@ fn usage(error: &ConfigError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A panic in the machinery ends the process with 1 and one line; the others are waited for.
+    #[tokio::test]
+    async fn a_panic_in_the_machinery_is_a_failure_of_the_whole() {
+        let mut machine = JoinSet::new();
+        let (ended, others) = tokio::sync::oneshot::channel();
+        machine.spawn(async { std::panic::resume_unwind(Box::new("a part panicked")) });
+        machine.spawn(async move { drop(ended.send(())) });
+        let failure = drain(&mut machine).await.unwrap_err();
+        assert_eq!(failure.to_string(), "error: a part of the machinery panicked; the log says where");
+        others.await.unwrap();
+    }
 
     #[track_caller]
     fn check(list: &str, expected: Result<Vec<&str>, &str>) {

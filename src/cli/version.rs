@@ -6,9 +6,9 @@ use super::{Failure, print};
 
 /// The Kubernetes version whose types this program was compiled with.
 const COMPILED_FOR: &str = "1.36";
-/// The Kubernetes versions that it is meant for: list and watch ask for consistent reads, which API
-/// servers answer from their cache since 1.31.
-const SUPPORTED: &str = "1.31 to 1.36";
+/// The Kubernetes versions that it is for: its tests run on the one that it was compiled for; consistent
+/// reads are answered from the API server's cache since 1.31.
+const SUPPORTED: &str = "1.31 or newer, tested with 1.36";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use http_body_util::BodyExt;
 use kube_client::Client;
@@ -52,7 +52,7 @@ impl ApiClient {
         // An exec plugin of a kubeconfig is run here, blocking its thread.
         let built = tokio::task::spawn_blocking(move || Client::try_from(config.inner)).await;
         let outcome = match built {
-            Ok(outcome) => outcome.map_err(|e| chain(&e)),
+            Ok(outcome) => outcome.map_err(|error| explain(&error)),
             Err(panic) => Err(panic.to_string()),
         };
         outcome.map(Self::new).map_err(|cause| ConfigError::Client { url, cause })
@@ -178,6 +178,12 @@ impl ApiClient {
         self.call(Method::DELETE, &path, Some(&options), "application/json").await.map(drop)
     }
 
+    /// Whether the server has come back only just now, so that a 403 may mean "not loaded yet".
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        self.reachability.is_settling()
+    }
+
     async fn call(
         &self,
         method: Method,
@@ -215,6 +221,33 @@ impl ApiClient {
         tokio::time::timeout(timeout, all).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))
     }
 
+    /// Sends a request and collects the answer's body, however long it takes, as long as it goes on:
+    /// `idle` is for the head and for each piece.
+    ///
+    /// # Errors
+    /// [`Error`]; an answer that is no success is [`Error::Status`].
+    pub(crate) async fn download(
+        &self,
+        name: &str,
+        request: Request<Body>,
+        idle: Duration,
+    ) -> Result<Bytes, Error> {
+        let mut body = self.open(name, request, idle).await?.into_body();
+        let mut collected = BytesMut::new();
+        loop {
+            match tokio::time::timeout(idle, body.frame()).await {
+                Err(_) => return Err(self.silent(name, idle)),
+                Ok(None) => return Ok(collected.freeze()),
+                Ok(Some(Err(error))) => return Err(self.lost(name, Box::new(error))),
+                Ok(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        collected.extend_from_slice(&data);
+                    }
+                }
+            }
+        }
+    }
+
     /// Sends a request and hands out the answer's body as it comes; `timeout` is for the head alone.
     ///
     /// # Errors
@@ -244,6 +277,7 @@ impl ApiClient {
     }
 
     fn lost(&self, name: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        let source = if is_about_credentials(&*source) { CREDENTIALS.into() } else { source };
         self.reachability.failed(&*source);
         Error::Transport { request: name.to_owned(), source }
     }
@@ -271,7 +305,28 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+/// What is said of credentials that cannot be had: the library's own words hold the command line and the
+/// output of the plugin.
+const CREDENTIALS: &str = "the credentials of the kubeconfig or the Pod could not be obtained";
+
+fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<kube_client::client::AuthError>()
+            || matches!(error.downcast_ref(), Some(kube_client::Error::Auth(_)))
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// An error with its causes, in one line.
+fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    if is_about_credentials(error) {
+        return CREDENTIALS.to_owned();
+    }
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -281,7 +336,7 @@ fn chain(error: &dyn std::error::Error) -> String {
         }
         cause = error.source();
     }
-    text
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
@@ -348,5 +403,24 @@ mod tests {
         let client = ApiClient::new(Client::new(service, "default"));
         let result = client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await;
         assert!(matches!(result, Err(Error::Timeout { after: REQUEST_TIMEOUT, .. })), "{result:?}");
+    }
+
+    /// I17: the library's words for a plugin that fails hold its command line and its output.
+    #[tokio::test]
+    async fn a_credential_plugin_is_not_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let kubeconfig = r#"{"current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1",
+                "command": "sh", "args": ["-c", "echo canary-out; exit 1", "canary-arg"],
+                "env": [{"name": "SECRET", "value": "canary-env"}], "interactiveMode": "Never"}}}]}"#;
+        std::fs::write(&path, kubeconfig).unwrap();
+        let source = crate::client::ConfigSource { kubeconfig: Some(path), context: None };
+        let config = Config::load(&source).await.unwrap();
+        let error = ApiClient::connect(config).await.unwrap_err().to_string();
+        assert!(error.contains("credentials"), "{error}");
+        assert!(!error.contains("canary"), "{error}");
     }
 }

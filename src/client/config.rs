@@ -128,3 +128,27 @@ fn broken(place: impl std::fmt::Display, error: &KubeconfigError) -> ConfigError
 fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// kube's retry repeats POSTs, and it sends no user agent: both are ours to set.
+    #[tokio::test]
+    async fn the_builtin_retry_is_off_and_the_user_agent_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let kubeconfig = r#"{"current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {}}]}"#;
+        std::fs::write(&path, kubeconfig).unwrap();
+        let config = Config::load(&ConfigSource { kubeconfig: Some(path), context: None }).await.unwrap();
+        assert!(!config.inner.default_retry);
+        let (name, agent) = &config.inner.headers[0];
+        assert_eq!(name, header::USER_AGENT);
+        let expected = format!("windlass/{} (", env!("CARGO_PKG_VERSION"));
+        assert!(agent.to_str().unwrap().starts_with(&expected), "{agent:?}");
+        assert_eq!(config.server(), "https://127.0.0.1:1/");
+    }
+}

@@ -5,6 +5,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+/// A server that comes back denies what it has not loaded yet, roles and kinds, for this long at most.
+const SETTLING: Duration = Duration::from_secs(15);
 /// How often a server that stays away is mentioned again.
 const REMINDER: Duration = Duration::from_secs(60);
 
@@ -20,6 +22,8 @@ struct State {
     /// Since when requests fail; `None` while they get through.
     lost_since: Option<Instant>,
     last_line: Option<Instant>,
+    /// When it last came back.
+    back_since: Option<Instant>,
 }
 
 /// What is worth a line.
@@ -44,7 +48,13 @@ impl State {
     }
 
     fn answered(&mut self, now: Instant) -> Option<Change> {
-        self.lost_since.take().map(|since| Change::Back(now - since))
+        let since = self.lost_since.take()?;
+        self.back_since = Some(now);
+        Some(Change::Back(now - since))
+    }
+
+    fn is_settling(&self, now: Instant) -> bool {
+        self.back_since.is_some_and(|back| now - back < SETTLING)
     }
 }
 
@@ -55,6 +65,11 @@ impl Reachability {
         if let Some(Change::Back(away)) = change {
             tracing::info!(away_seconds = away.as_secs(), "API server answers again");
         }
+    }
+
+    /// Whether the server has come back only just now: what it denies may be what it has not loaded yet.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.state.lock().is_settling(Instant::now())
     }
 
     /// A request got none.
@@ -89,5 +104,17 @@ mod tests {
         assert_eq!(state.failed(at(62)), None);
         assert_eq!(state.answered(at(70)), Some(Change::Back(Duration::from_secs(69))));
         assert_eq!(state.answered(at(71)), None);
+    }
+
+    #[test]
+    fn a_server_settles_for_a_while_after_it_came_back() {
+        let mut state = State::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!state.is_settling(at(0)));
+        state.failed(at(1));
+        state.answered(at(2));
+        assert!(state.is_settling(at(16)));
+        assert!(!state.is_settling(at(17)));
     }
 }

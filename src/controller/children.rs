@@ -10,7 +10,7 @@
 //!
 //! | live object of that name | what happens |
 //! |---|---|
-//! | none | POST |
+//! | none | live read of the owner, then POST |
 //! | ours by uid, as wanted | nothing |
 //! | ours by uid, different | PUT |
 //! | ours by uid, being deleted | wait for its end |
@@ -20,10 +20,21 @@
 //! # Guarantees
 //! - Nothing differs, nothing is sent. (test: `no_difference_sends_nothing`)
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
-//! - Every update carries uid and version, every delete has them as preconditions. (test: `an_update_is_made_from_a_live_read`, `a_delete_reads_owner_and_child_live_first`)
+//! - Every update carries uid and version, every delete has them as preconditions. (test: `an_update_is_made_from_a_live_read`, `a_delete_reads_owner_replacement_and_child_live_first`)
 //! - Nothing is deleted on the word of the cache. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
+//! - Nothing is created for an owner that is gone or has another spec by now. (test: `nothing_is_created_for_an_owner_that_has_moved_on`)
+//! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
+//! - A write that an admission webhook changes is noticed. (test: `w13_a_write_that_a_webhook_undoes_is_noticed`)
 //! - A child that is changed back each time is not fought over. (test: `a_child_changed_back_each_time_is_contended`)
+//!
+//! # Differences from client-go
+//! Nothing is ever adopted: a child without our controller reference is somebody else's. There is no
+//! guard yet that holds a key until the caches have seen its own writes: a late cache costs a POST that
+//! is answered 409 and a live read, never a second child.
+//!
+//! # Locks and tasks
+//! None of its own; the memory of repairs is behind one lock.
 
 use std::fmt;
 use std::time::Duration;
@@ -31,7 +42,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::contention::{Contention, Verdict};
+use super::contention::{self, Contention, Verdict};
 use crate::api::ApiResource;
 use crate::cache::{Cached, Meta, Object, ObjectName};
 use crate::client::{ApiClient, Error, ServerStatus};
@@ -43,8 +54,6 @@ pub trait Wanted: Send + Sync {
 
     /// Its name, in the owner's namespace.
     fn name(&self) -> &str;
-    /// Whether the child's deletion has been asked for.
-    fn is_deleting(observed: &Self::Observed) -> bool;
     /// What is ours and not as wanted, by meaning.
     fn differences(&self, observed: &Self::Observed) -> Vec<Difference>;
     /// Writes what is ours into a live object, or into an empty one; the rest stays.
@@ -56,15 +65,21 @@ pub trait Wanted: Send + Sync {
 pub struct Difference {
     /// Its path.
     pub field: String,
-    /// What it is.
-    pub live: String,
-    /// What it should be.
-    pub wanted: String,
+    /// What it is; `None` for what may hold secrets, such as an environment.
+    pub live: Option<String>,
+    /// What it should be; `None` likewise.
+    pub wanted: Option<String>,
+    /// Tells this value from others without showing it.
+    pub fingerprint: u64,
 }
 
+/// For a person; values only where they are harmless.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} was {}, wanted {}", self.field, self.live, self.wanted)
+        match (&self.live, &self.wanted) {
+            (Some(live), Some(wanted)) => write!(f, "{} was {live}, wanted {wanted}", self.field),
+            _ => write!(f, "{} was different", self.field),
+        }
     }
 }
 
@@ -96,12 +111,23 @@ pub enum Ensured<O> {
     Created(O),
     /// It was different; these were the differences.
     Updated(O, Vec<Difference>),
-    /// It is ours and being deleted, or of an earlier life of its owner: it will go by itself.
-    Leaving,
+    /// The server took the write and stored something else: an admission webhook changed it. To be tried
+    /// again soon; when it comes back each time it ends as contended.
+    Undone(O),
+    /// It is ours and being deleted (then it is here), or of an earlier life of its owner: it will go by
+    /// itself.
+    Leaving(Option<O>),
+    /// The owner is gone, being deleted, or has another spec by now: nothing was done.
+    OwnerMovedOn,
     /// The name is somebody else's.
     ResourceExists,
     /// The server does not take it.
-    Refused(ServerStatus),
+    Refused {
+        /// The child as it is, if it is there.
+        observed: Option<O>,
+        /// What the server said.
+        status: ServerStatus,
+    },
     /// Somebody changes it back each time; to be tried again after this time.
     Contended {
         /// The child as it is.
@@ -190,7 +216,7 @@ impl Children {
             None => self.create(owner, wanted).await,
             Some(Cached::Readable(observed))
                 if owner.ownership(&**observed) == Ownership::Ours
-                    && !W::is_deleting(observed)
+                    && !observed.is_deleting()
                     && wanted.differences(observed).is_empty() =>
             {
                 Ok(self.as_wanted(W::Observed::clone(observed)))
@@ -202,7 +228,12 @@ impl Children {
         }
     }
 
+    /// Creates the child, for an owner that a live read shows to be as it was decided on: a stale cache
+    /// must not feed the garbage collector.
     async fn create<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Ensured<W::Observed>, Error> {
+        if !self.owner_is_as_decided_on(owner).await? {
+            return Ok(Ensured::OwnerMovedOn);
+        }
         let resource = W::Observed::resource();
         let mut body = json!({
             "apiVersion": resource.api_version(),
@@ -214,13 +245,20 @@ impl Children {
             },
         });
         wanted.apply(&mut body);
-        match self.client.create(&resource, owner.name.namespace(), &body).await {
-            Ok(observed) => Ok(Ensured::Created(observed)),
-            Err(error) if error.is_already_exists() => match self.live(owner, wanted).await? {
-                Some(live) => self.repair(owner, wanted, live).await,
-                None => Err(error),
-            },
-            Err(error) => refused(error),
+        let error = match self.client.create::<W::Observed>(&resource, owner.name.namespace(), &body).await {
+            Ok(observed) if wanted.differences(&observed).is_empty() => {
+                return Ok(Ensured::Created(observed));
+            }
+            Ok(observed) => return Ok(Ensured::Undone(observed)),
+            Err(error) => error,
+        };
+        // A refusal does not say that the name is free: quota is checked before existence.
+        if !error.is_already_exists() && !error.is_refused() {
+            return Err(error);
+        }
+        match self.live(owner, wanted).await? {
+            Some(live) => self.repair(owner, wanted, live).await,
+            None => self.refused(error, None),
         }
     }
 
@@ -234,63 +272,85 @@ impl Children {
         let observed: W::Observed = decode(&live, wanted.name())?;
         match owner.ownership(&observed) {
             Ownership::Foreign => return Ok(Ensured::ResourceExists),
-            Ownership::EarlierLife => return Ok(Ensured::Leaving),
-            Ownership::Ours if W::is_deleting(&observed) => return Ok(Ensured::Leaving),
+            Ownership::EarlierLife => return Ok(Ensured::Leaving(None)),
+            Ownership::Ours if observed.is_deleting() => return Ok(Ensured::Leaving(Some(observed))),
             Ownership::Ours => {}
         }
         let differences = wanted.differences(&observed);
         if differences.is_empty() {
             return Ok(self.as_wanted(observed));
         }
-        let difference = describe(&differences);
-        if let Verdict::Contended(again_in) = self.contention.differs(observed.uid(), &difference) {
+        let (difference, fingerprint) = (describe(&differences), fingerprint(&differences));
+        let verdict = self.contention.verdict(observed.uid(), &fingerprint);
+        if let Verdict::Wait(again_in) = verdict {
             return Ok(Ensured::Contended { observed, difference, again_in });
         }
         wanted.apply(&mut live);
         let resource = W::Observed::resource();
-        match self.client.replace(&resource, owner.name.namespace(), wanted.name(), &live).await {
-            Ok(observed) => Ok(Ensured::Updated(observed, differences)),
-            Err(error) => refused(error),
+        let written = self.client.replace(&resource, owner.name.namespace(), wanted.name(), &live).await;
+        let observed: W::Observed = match written {
+            Ok(observed) => observed,
+            Err(error) => return self.refused(error, Some(observed)),
+        };
+        self.contention.repaired(observed.uid(), &fingerprint);
+        if verdict == Verdict::Retry {
+            return Ok(Ensured::Contended { observed, difference, again_in: contention::RETRY });
+        }
+        if wanted.differences(&observed).is_empty() {
+            Ok(Ensured::Updated(observed, differences))
+        } else {
+            Ok(Ensured::Undone(observed))
         }
     }
 
     /// What is as wanted may still be contended: the last repair has not held long enough.
     fn as_wanted<O: Object>(&self, observed: O) -> Ensured<O> {
         match self.contention.same(observed.uid()) {
-            Some(again_in) => {
-                let difference = self.contention.difference(observed.uid()).unwrap_or_default();
+            Some((_, again_in)) => {
+                let difference = "the last repair has not held long enough yet".to_owned();
                 Ensured::Contended { observed, difference, again_in }
             }
             None => Ensured::Unchanged(observed),
         }
     }
 
-    /// Deletes a child that is no longer wanted; whether it did. Every delete goes through here.
+    /// Deletes a child that is no longer wanted, now that `replacement` is there; whether it did. Every
+    /// delete goes through here.
     ///
-    /// Reads owner and child live first: nothing is deleted when the owner is gone, is being deleted,
-    /// or has another spec than the one that the decision was based on, or when the child is not ours.
+    /// Reads owner, replacement and child live first: nothing is deleted when the owner is gone, is being
+    /// deleted, or has another spec than the one that the decision was based on, when the replacement is
+    /// not as wanted, or when the child is not ours or on its way out already.
     ///
     /// # Errors
     /// [`Error`], to be tried again.
-    pub async fn delete<O: Object>(&self, owner: &Owner, name: &str) -> Result<bool, Error> {
-        #[derive(serde::Deserialize)]
-        struct Live {
-            metadata: Meta,
-        }
-        let namespace = owner.name.namespace();
-        let live: Option<Live> = self.client.get(&owner.resource, namespace, owner.name.name()).await?;
-        let decided_on = |meta: &Meta| {
-            meta.uid == owner.uid && meta.generation == owner.generation && meta.deletion_timestamp.is_none()
-        };
-        if !live.is_some_and(|live| decided_on(&live.metadata)) {
+    pub async fn delete_replaced<W: Wanted>(
+        &self,
+        owner: &Owner,
+        replacement: &W,
+        name: &str,
+    ) -> Result<bool, Error> {
+        if !self.owner_is_as_decided_on(owner).await? {
             tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
             return Ok(false);
         }
-        let resource = O::resource();
-        let Some(child) = self.client.get::<O>(&resource, namespace, name).await? else { return Ok(false) };
-        if owner.ownership(&child) != Ownership::Ours {
+        let is_there = match self.live(owner, replacement).await? {
+            Some(live) => {
+                let live: W::Observed = decode(&live, replacement.name())?;
+                owner.ownership(&live) == Ownership::Ours
+                    && !live.is_deleting()
+                    && replacement.differences(&live).is_empty()
+            }
+            None => false,
+        };
+        if !is_there {
+            tracing::debug!(child = name, "Deletes nothing: what replaces it is not there");
             return Ok(false);
         }
+        let (namespace, resource) = (owner.name.namespace(), W::Observed::resource());
+        let child: Option<W::Observed> = self.client.get(&resource, namespace, name).await?;
+        let Some(child) = child.filter(|c| owner.ownership(c) == Ownership::Ours && !c.is_deleting()) else {
+            return Ok(false);
+        };
         let outcome =
             self.client.delete(&resource, namespace, name, child.uid(), child.resource_version()).await;
         match outcome {
@@ -298,6 +358,21 @@ impl Children {
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a live read shows the owner in the life and with the spec that a decision was based on.
+    async fn owner_is_as_decided_on(&self, owner: &Owner) -> Result<bool, Error> {
+        #[derive(serde::Deserialize)]
+        struct Live {
+            metadata: Meta,
+        }
+        let live: Option<Live> =
+            self.client.get(&owner.resource, owner.name.namespace(), owner.name.name()).await?;
+        Ok(live.is_some_and(|Live { metadata }| {
+            metadata.uid == owner.uid
+                && metadata.generation == owner.generation
+                && metadata.deletion_timestamp.is_none()
+        }))
     }
 
     /// The children of this owner as the server has them, whatever their labels say: what lost its
@@ -312,21 +387,30 @@ impl Children {
         Ok(all.into_iter().filter_map(|child| serde_json::from_value(child).ok()).filter(of_owner).collect())
     }
 
+    /// A refusal is an answer, anything else an error; so is a 403 of a server that is still starting.
+    fn refused<O>(&self, error: Error, observed: Option<O>) -> Result<Ensured<O>, Error> {
+        let is_early = error.is_forbidden() && self.client.is_settling();
+        match error {
+            Error::Status { ref status, .. } if error.is_refused() && !is_early => {
+                Ok(Ensured::Refused { observed, status: (**status).clone() })
+            }
+            error => Err(error),
+        }
+    }
+
     async fn live<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Option<Value>, Error> {
         self.client.get(&W::Observed::resource(), owner.name.namespace(), wanted.name()).await
     }
 }
 
-fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {
-    O::deserialize(live).map_err(|source| Error::Decode { request: format!("read {name}"), source })
+/// What makes two sets of differences the same, without their values.
+fn fingerprint(differences: &[Difference]) -> String {
+    let one = |difference: &Difference| format!("{}={:x}", difference.field, difference.fingerprint);
+    differences.iter().map(one).collect::<Vec<_>>().join(";")
 }
 
-/// A refusal is an answer, anything else an error.
-fn refused<O>(error: Error) -> Result<Ensured<O>, Error> {
-    match error {
-        Error::Status { ref status, .. } if error.is_refused() => Ok(Ensured::Refused((**status).clone())),
-        error => Err(error),
-    }
+fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {
+    O::deserialize(live).map_err(|source| Error::Decode { request: format!("read {name}"), source })
 }
 
 #[cfg(test)]

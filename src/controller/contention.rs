@@ -3,6 +3,7 @@
 //! # Guarantees
 //! - The same difference may come back four times and is repaired; the fifth return is contention. (test: `the_fifth_return_is_contention`)
 //! - Contention is tried again after two minutes, and ends when the repair holds that long. (test: `contention_ends_when_a_repair_holds`)
+//! - Only what the server took counts. (test: `a_write_that_failed_does_not_count`)
 //! - Another difference, or the same one much later, starts anew. (test: `another_difference_starts_anew`)
 //!
 //! Mirrors nothing in client-go: no other framework notices this.
@@ -37,53 +38,62 @@ struct Repair {
 /// Whether a difference may be written away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Yes; it was counted.
+    /// Yes.
     Repair,
+    /// Yes, as the one try in two minutes: what comes of it stays contended until it has held.
+    Retry,
     /// No: somebody changes it back each time. Try again after this time.
-    Contended(Duration),
+    Wait(Duration),
 }
 
 impl Contention {
-    /// A difference was found on the child of this uid.
-    pub fn differs(&self, child_uid: &str, difference: &str) -> Verdict {
+    /// A difference was found on the child of this uid: what to do about it.
+    #[must_use]
+    pub fn verdict(&self, child_uid: &str, difference: &str) -> Verdict {
+        let repairs = self.repairs.lock();
+        let Some(repair) = repairs.get(child_uid).filter(|repair| repair.difference == difference) else {
+            return Verdict::Repair;
+        };
+        let since = repair.last.elapsed();
+        if repair.times < RETURNS_MAX || since >= MEMORY {
+            Verdict::Repair
+        } else if since >= RETRY {
+            Verdict::Retry
+        } else {
+            Verdict::Wait(RETRY - since)
+        }
+    }
+
+    /// A difference was written away, and the server took it.
+    pub fn repaired(&self, child_uid: &str, difference: &str) {
         let now = Instant::now();
         let mut repairs = self.repairs.lock();
         repairs.retain(|_, repair| now - repair.last < MEMORY);
-        let entry = repairs.entry(child_uid.to_owned()).or_insert_with(|| Repair {
-            difference: difference.to_owned(),
-            times: 0,
-            last: now,
-        });
-        if entry.difference != difference {
-            *entry = Repair { difference: difference.to_owned(), times: 0, last: now };
-        }
-        let since = now - entry.last;
-        if entry.times >= RETURNS_MAX && since < RETRY {
-            return Verdict::Contended(RETRY - since);
-        }
-        entry.times += 1;
-        entry.last = now;
-        Verdict::Repair
+        let repair = repairs
+            .entry(child_uid.to_owned())
+            .and_modify(|repair| {
+                if repair.difference != difference {
+                    difference.clone_into(&mut repair.difference);
+                    repair.times = 0;
+                }
+            })
+            .or_insert_with(|| Repair { difference: difference.to_owned(), times: 0, last: now });
+        repair.times += 1;
+        repair.last = now;
     }
 
-    /// Nothing differs on this child. `Some` while a contended difference has not stayed away long
-    /// enough, with the time that is missing.
-    pub fn same(&self, child_uid: &str) -> Option<Duration> {
-        let now = Instant::now();
+    /// Nothing differs on this child. While a contended difference has not stayed away long enough: what
+    /// it was, and the time that is missing.
+    #[must_use]
+    pub fn same(&self, child_uid: &str) -> Option<(String, Duration)> {
         let mut repairs = self.repairs.lock();
         let repair = repairs.get(child_uid).filter(|repair| repair.times > RETURNS_MAX)?;
-        let since = now - repair.last;
+        let since = repair.last.elapsed();
         if since < RETRY {
-            return Some(RETRY - since);
+            return Some((repair.difference.clone(), RETRY - since));
         }
         repairs.remove(child_uid);
         None
-    }
-
-    /// Which difference a contended child has.
-    #[must_use]
-    pub fn difference(&self, child_uid: &str) -> Option<String> {
-        self.repairs.lock().get(child_uid).map(|repair| repair.difference.clone())
     }
 }
 
@@ -91,42 +101,60 @@ impl Contention {
 mod tests {
     use super::*;
 
+    /// One more return of the difference, repaired if it may be.
+    fn comes_back(contention: &Contention, difference: &str) -> Verdict {
+        let verdict = contention.verdict("u", difference);
+        if verdict == Verdict::Repair || verdict == Verdict::Retry {
+            contention.repaired("u", difference);
+        }
+        verdict
+    }
+
     #[tokio::test(start_paused = true)]
     async fn the_fifth_return_is_contention() {
         let contention = Contention::default();
         for _ in 0..RETURNS_MAX {
-            assert_eq!(contention.differs("u", "replicas"), Verdict::Repair);
+            assert_eq!(comes_back(&contention, "replicas"), Verdict::Repair);
             tokio::time::advance(Duration::from_secs(1)).await;
             assert_eq!(contention.same("u"), None);
         }
-        assert_eq!(contention.differs("u", "replicas"), Verdict::Contended(RETRY - Duration::from_secs(1)));
-        assert_eq!(contention.differs("other", "replicas"), Verdict::Repair);
+        let wait = Verdict::Wait(RETRY - Duration::from_secs(1));
+        assert_eq!(comes_back(&contention, "replicas"), wait);
+        assert_eq!(contention.verdict("other", "replicas"), Verdict::Repair);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_failed_does_not_count() {
+        let contention = Contention::default();
+        for _ in 0..20 {
+            assert_eq!(contention.verdict("u", "replicas"), Verdict::Repair);
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn contention_ends_when_a_repair_holds() {
         let contention = Contention::default();
-        while contention.differs("u", "image") == Verdict::Repair {}
+        while comes_back(&contention, "image") == Verdict::Repair {}
         tokio::time::advance(RETRY).await;
-        assert_eq!(contention.differs("u", "image"), Verdict::Repair, "one try each two minutes");
-        assert_eq!(contention.same("u"), Some(RETRY), "too early to call it over");
-        assert_eq!(contention.differs("u", "image"), Verdict::Contended(RETRY));
+        assert_eq!(comes_back(&contention, "image"), Verdict::Retry, "one try each two minutes");
+        assert_eq!(contention.same("u"), Some(("image".to_owned(), RETRY)), "too early to call it over");
+        assert_eq!(comes_back(&contention, "image"), Verdict::Wait(RETRY));
         tokio::time::advance(RETRY).await;
-        assert_eq!(contention.differs("u", "image"), Verdict::Repair);
+        assert_eq!(comes_back(&contention, "image"), Verdict::Retry);
         tokio::time::advance(RETRY).await;
         assert_eq!(contention.same("u"), None);
-        assert_eq!(contention.differs("u", "image"), Verdict::Repair, "it starts anew");
+        assert_eq!(comes_back(&contention, "image"), Verdict::Repair, "it starts anew");
         assert_eq!(contention.same("u"), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_difference_starts_anew() {
         let contention = Contention::default();
-        while contention.differs("u", "image") == Verdict::Repair {}
-        assert_eq!(contention.differs("u", "replicas"), Verdict::Repair);
-        while contention.differs("u", "replicas") == Verdict::Repair {}
+        while comes_back(&contention, "image") == Verdict::Repair {}
+        assert_eq!(comes_back(&contention, "replicas"), Verdict::Repair);
+        while comes_back(&contention, "replicas") == Verdict::Repair {}
         tokio::time::advance(MEMORY).await;
-        assert_eq!(contention.differs("u", "replicas"), Verdict::Repair);
+        assert_eq!(comes_back(&contention, "replicas"), Verdict::Repair);
         assert_eq!(contention.repairs.lock()["u"].times, 1);
     }
 }

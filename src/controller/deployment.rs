@@ -17,8 +17,10 @@
 //! - What we write has no difference from what we want, whatever was there before. (test: `after_applying_nothing_differs`)
 //! - Applying twice changes nothing the second time. (test: `after_applying_nothing_differs`)
 //! - What is not ours stays. (test: `what_is_not_ours_stays`)
+//! - The value of an environment variable is shown to nobody. (test: `the_values_of_an_environment_are_not_shown`)
 
 use std::collections::BTreeMap;
+use std::hash::BuildHasher;
 
 use k8s_openapi::api::core::v1::{ContainerPort, EnvVar};
 use serde::{Deserialize, Serialize};
@@ -206,6 +208,10 @@ impl Object for ObservedDeployment {
         &self.metadata.resource_version
     }
 
+    fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
     fn labels(&self) -> Option<&BTreeMap<String, String>> {
         Some(&self.metadata.labels)
     }
@@ -222,10 +228,6 @@ impl Wanted for WantedDeployment {
 
     fn name(&self) -> &str {
         &self.name
-    }
-
-    fn is_deleting(observed: &ObservedDeployment) -> bool {
-        observed.metadata.deletion_timestamp.is_some()
     }
 
     fn differences(&self, observed: &ObservedDeployment) -> Vec<Difference> {
@@ -245,7 +247,7 @@ impl Wanted for WantedDeployment {
             let path = format!("spec.template.spec.containers[{}]", wanted.name);
             match template.spec.containers.iter().find(|container| container.name == wanted.name) {
                 Some(observed) => wanted.differences(&path, observed, &mut found),
-                None => found.push(Difference { field: path, live: "none".into(), wanted: "there".into() }),
+                None => found.push(difference(path, "none".to_owned(), "there".to_owned())),
             }
         }
         found
@@ -280,9 +282,9 @@ impl WantedContainer {
     fn differences(&self, path: &str, observed: &ObservedContainer, found: &mut Vec<Difference>) {
         differs(found, &format!("{path}.image"), &observed.image, &self.image);
         let env = |env: &[EnvVar]| env.iter().map(env_with_defaults).collect::<Vec<_>>();
-        differs(found, &format!("{path}.env"), &env(&observed.env), &env(&self.env));
+        list_differs(found, format!("{path}.env"), &env(&observed.env), &env(&self.env));
         let ports = |ports: &[ContainerPort]| ports.iter().map(port_with_defaults).collect::<Vec<_>>();
-        differs(found, &format!("{path}.ports"), &ports(&observed.ports), &ports(&self.ports));
+        list_differs(found, format!("{path}.ports"), &ports(&observed.ports), &ports(&self.ports));
     }
 
     fn apply(&self, container: &mut Value) {
@@ -311,10 +313,20 @@ fn port_with_defaults(port: &ContainerPort) -> ContainerPort {
     port
 }
 
+/// A scalar, which is shown.
 fn differs<T: PartialEq + Serialize>(found: &mut Vec<Difference>, field: &str, live: &T, wanted: &T) {
     if live != wanted {
         let text = |value: &T| serde_json::to_string(value).unwrap_or_default();
-        found.push(Difference { field: field.to_owned(), live: text(live), wanted: text(wanted) });
+        found.push(difference(field.to_owned(), text(live), text(wanted)));
+    }
+}
+
+/// A list, whose values are not shown: an environment may hold secrets.
+fn list_differs<T: PartialEq + Serialize>(found: &mut Vec<Difference>, field: String, live: &T, wanted: &T) {
+    if live != wanted {
+        let text = |value: &T| serde_json::to_string(value).unwrap_or_default();
+        let shown = difference(field, text(live), text(wanted));
+        found.push(Difference { live: None, wanted: None, ..shown });
     }
 }
 
@@ -323,9 +335,14 @@ fn labels_differ(found: &mut Vec<Difference>, field: &str, wanted: &Labels, live
         let live = live.get(key);
         if live != Some(value) {
             let live = live.map_or_else(|| "none".to_owned(), |live| format!("{live:?}"));
-            found.push(Difference { field: format!("{field}[{key}]"), live, wanted: format!("{value:?}") });
+            found.push(difference(format!("{field}[{key}]"), live, format!("{value:?}")));
         }
     }
+}
+
+fn difference(field: String, live: String, wanted: String) -> Difference {
+    let fingerprint = foldhash::fast::FixedState::default().hash_one((&live, &wanted));
+    Difference { field, live: Some(live), wanted: Some(wanted), fingerprint }
 }
 
 /// The object at this path, made where it is missing.

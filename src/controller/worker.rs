@@ -9,7 +9,7 @@
 //! | [`Outcome::RequeueAfter`] | yes | after that time, or when something changes | debug |
 //! | [`SyncError`]: conflict | no | after the backoff | debug |
 //! | [`SyncError`]: lost connection | no | after the backoff | debug (the client tells it once) |
-//! | [`SyncError`]: other | no | after the backoff, or the server's Retry-After | warn |
+//! | [`SyncError`]: other | no | after the backoff, and not before the server's Retry-After (at most 10 min) | warn |
 //! | a panic | no | after the backoff | error |
 //!
 //! # Guarantees
@@ -20,7 +20,8 @@
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
 //!
 //! # Differences from client-go
-//! `run` waits for its workers; sample-controller promises it and does not. Retry-After is obeyed.
+//! `run` waits for its workers; sample-controller promises it and does not. Retry-After is obeyed. As in
+//! client-go, an event that arrives during a backoff brings the key at once.
 //!
 //! # Locks and tasks
 //! One task for each worker and one for the queue's delays, all owned by [`Controller::run`].
@@ -39,6 +40,9 @@ use tracing::Instrument;
 use crate::cache::{ObjectName, Synced, wait_for_cache_sync};
 use crate::client;
 use crate::workqueue::RateLimitingQueue;
+
+/// The longest wait that a server may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// Makes the world as one object wants it.
 pub trait SyncHandler: Send + Sync + 'static {
@@ -140,16 +144,19 @@ impl<H: SyncHandler> Controller<H> {
 
     /// One worker: a key after the other. What is queued at the shutdown is the next process's.
     async fn run_worker(&self, shutdown: &CancellationToken) {
-        while !shutdown.is_cancelled() && self.process_next_work_item().await {}
+        while !shutdown.is_cancelled() && self.process_next_work_item(shutdown).await {}
     }
 
-    /// Takes one key and syncs it; `false` when the queue has ended.
-    async fn process_next_work_item(&self) -> bool {
+    /// Takes one key and syncs it; `false` when the queue has ended or the shutdown has begun.
+    async fn process_next_work_item(&self, shutdown: &CancellationToken) -> bool {
         let Some(processing) = self.queue.get().await else { return false };
+        if shutdown.is_cancelled() {
+            return false;
+        }
         let key = processing.key();
         let span = tracing::info_span!("sync", controller = self.name, object = %key);
         async {
-            match AssertUnwindSafe(self.handler.sync(key)).catch_unwind().await {
+            match AssertUnwindSafe(async { self.handler.sync(key).await }).catch_unwind().await {
                 Ok(Ok(outcome)) => self.succeeded(key, outcome),
                 Ok(Err(error)) => self.failed(key, &error),
                 Err(panic) => self.panicked(key, &*panic),
@@ -170,10 +177,8 @@ impl<H: SyncHandler> Controller<H> {
 
     fn failed(&self, key: &ObjectName, SyncError(error): &SyncError) {
         let attempt = self.queue.num_requeues(key) + 1;
-        match error.retry_after() {
-            Some(delay) => self.queue.add_after(key.clone(), delay),
-            None => self.queue.add_rate_limited(key.clone()),
-        }
+        let at_least = error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
+        self.queue.add_rate_limited_not_before(key.clone(), at_least);
         let cause = error as &dyn std::error::Error;
         if error.is_conflict() || error.is_already_exists() || error.is_connection() {
             tracing::debug!(error = cause, attempt, "Could not sync; trying again");

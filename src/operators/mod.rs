@@ -5,6 +5,7 @@
 //! | `mod.rs` | the picture of the children, wiring: which informers, which handlers, the controller |
 //! | `wanted.rs` | the children as a pure function of the custom resource |
 //! | `sync.rs` | the sync handler |
+//! | (observed) | what is seen of a child kind is shared: [`deployment`](crate::controller::deployment) |
 //! | `status.rs` | the status as a pure function of custom resource and children |
 //!
 //! What two kinds share lives in [`controller`](crate::controller); what they watch is chosen here.

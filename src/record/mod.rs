@@ -36,6 +36,9 @@ const RETRY: Duration = Duration::from_secs(10);
 /// The longest note that the API server takes, in bytes.
 const NOTE_MAX: usize = 1024;
 
+/// The longest part of an object's name in an event's name: 253 less a dot and 16 digits.
+const NAME_MAX: usize = 236;
+
 const EVENTS: ApiResource = ApiResource::new("events.k8s.io", "v1", "Event", "events");
 
 /// Whether somebody should look.
@@ -172,6 +175,9 @@ impl EventSink {
             let Err(error) = self.client.create::<Value>(&EVENTS, Some(namespace), &body).await else {
                 return;
             };
+            if error.is_already_exists() && attempt > 1 {
+                return; // an earlier try got there, and only its answer was lost
+            }
             let last = attempt == TRIES || shutdown.is_cancelled();
             if !error.is_connection() || last {
                 let error = &error as &dyn std::error::Error;
@@ -194,7 +200,7 @@ impl EventSink {
         json!({
             "apiVersion": EVENTS.api_version(),
             "kind": EVENTS.kind,
-            "metadata": {"name": format!("{name}.{stamp:x}"), "namespace": namespace},
+            "metadata": {"name": format!("{}.{stamp:x}", shortened(name)), "namespace": namespace},
             "eventTime": format!("{:.6}", event.time),
             "reportingController": labels::MANAGER,
             "reportingInstance": self.instance,
@@ -212,6 +218,11 @@ impl EventSink {
             },
         })
     }
+}
+
+/// The part of an object's name that leaves room for the stamp in the event's, and ends as a name may.
+fn shortened(name: &str) -> &str {
+    name[..name.len().min(NAME_MAX)].trim_end_matches(['.', '-'])
 }
 
 fn cut(note: &str) -> &str {

@@ -119,6 +119,22 @@ async fn shutdown_writes_what_is_buffered() {
     assert_eq!(recorder.dropped(), 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_an_event_that_was_written_is_success() {
+    let (recorder, sink, written) = rig(&[0, 409]);
+    record(&recorder, "once");
+    drop(recorder);
+    sink.run(CancellationToken::new()).await;
+    assert_eq!(written.lock().len(), 2);
+}
+
+#[test]
+fn the_name_of_an_event_fits_whatever_the_name_of_the_object() {
+    let name = format!("{}.{}", "a".repeat(235), "b".repeat(17));
+    assert_eq!(shortened(&name), "a".repeat(235));
+    assert_eq!(shortened("short"), "short");
+}
+
 #[tokio::test]
 async fn a_full_buffer_drops_and_counts() {
     let (recorder, mut buffer) = EventRecorder::to_buffer(Clock::system(), 2);

@@ -29,6 +29,9 @@ use tokio::time::Instant;
 
 use super::queue::{Key, Processing, Queue};
 
+/// A century, more or less.
+const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// A [`Queue`] that also takes keys for later; see the module. Cheap to clone.
 pub struct DelayingQueue<T: Key> {
     queue: Queue<T>,
@@ -80,7 +83,10 @@ impl<T: Key> DelayingQueue<T> {
             self.queue.add(key);
             return;
         }
-        let is_first = self.waiting.state.lock().insert(key, Instant::now() + delay);
+        let now = Instant::now();
+        // A delay beyond what the clock can hold is as good as this one.
+        let due = now.checked_add(delay).unwrap_or(now + FAR_FUTURE);
+        let is_first = self.waiting.state.lock().insert(key, due);
         if is_first {
             self.waiting.changed.notify_one();
         }
@@ -314,6 +320,13 @@ mod tests {
             () = tokio::time::sleep(2 * SECOND) => {}
         }
         assert_eq!(queue.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_delay_beyond_the_clock_is_only_long() {
+        let queue = DelayingQueue::new();
+        queue.add_after("a", Duration::MAX);
+        assert_eq!(queue.waiting(), 1);
     }
 
     #[tokio::test(start_paused = true)]

@@ -107,8 +107,12 @@ struct Tokens {
 
 impl Bucket {
     /// A full bucket.
+    ///
+    /// # Panics
+    /// When `qps` is not above zero: the bucket would never fill again.
     #[must_use]
     pub fn new(qps: f64, burst: u32) -> Self {
+        assert!(qps > 0.0, "a bucket needs a rate above zero");
         let burst = f64::from(burst);
         Self { qps, burst, state: Mutex::new(Tokens { tokens: burst, at: Instant::now() }) }
     }

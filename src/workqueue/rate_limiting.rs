@@ -21,9 +21,9 @@ use super::rate_limiters::RateLimiter;
 /// When an added key is due.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddOptions {
-    /// Not before this has passed.
+    /// When this has passed, unless the rate limiter is sooner.
     pub after: Option<Duration>,
-    /// Not before the rate limiter lets it; counts as a failure of the key.
+    /// When the rate limiter lets it, unless `after` is sooner; counts as a failure of the key.
     pub rate_limited: bool,
 }
 
@@ -57,6 +57,12 @@ impl<T: Key> RateLimitingQueue<T> {
     /// Marks `key` as needing a pass when the rate limiter lets it.
     pub fn add_rate_limited(&self, key: T) {
         self.add(key, AddOptions { rate_limited: true, ..AddOptions::default() });
+    }
+
+    /// The same, and not before `at_least` has passed, whatever the limiter says.
+    pub fn add_rate_limited_not_before(&self, key: T, at_least: Duration) {
+        let delay = self.limiter.when(&key).max(at_least);
+        self.queue.add_after(key, delay);
     }
 
     /// Forgets the failures of `key`: its next one counts as the first.

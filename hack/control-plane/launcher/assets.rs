@@ -20,6 +20,9 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
     ("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok"),
 ];
 
+/// How they are built, beside the linker's flags.
+const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-buildvcs=false"];
+
 /// Where each program is.
 pub(crate) struct Assets {
     programs: Vec<(&'static str, PathBuf, &'static str)>,
@@ -93,7 +96,8 @@ fn cache_dir() -> anyhow::Result<PathBuf> {
         let path = module_dir().join(file);
         recipe.extend(fs::read(&path).with_context(|| format!("read {}", path.display()))?);
     }
-    recipe.extend(ldflags()?.into_bytes());
+    let platform = [std::env::consts::OS, std::env::consts::ARCH].join("/");
+    recipe.extend([FLAGS.join(" "), ldflags()?, platform].join(" ").into_bytes());
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &recipe);
     let key: String = digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
     let dir = root.join("control-plane").join(key);
@@ -147,7 +151,9 @@ fn build(cache: &Path, missing: &[&(&str, &str, &str)]) -> anyhow::Result<()> {
     let status = Command::new("go")
         .current_dir(module_dir())
         .env("CGO_ENABLED", "0")
-        .args(["build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags", &ldflags()?, "-o"])
+        .arg("build")
+        .args(FLAGS)
+        .args(["-ldflags", &ldflags()?, "-o"])
         .arg(format!("{}/", unfinished.path().display()))
         .args(missing.iter().map(|(_, package, _)| package))
         .status();

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
 
 use assets::Assets;
 use instance::Instance;
@@ -49,7 +50,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let outcome = runtime.context("start the runtime").and_then(|rt| rt.block_on(run(Cli::parse())));
+    let outcome = runtime.context("start the runtime").and_then(|runtime| {
+        let outcome = runtime.block_on(run(Cli::parse()));
+        // A build that goes on must not hold the exit.
+        runtime.shutdown_background();
+        outcome
+    });
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -59,8 +65,26 @@ fn main() -> ExitCode {
     }
 }
 
+/// Does what was asked until it is done or a signal comes; what was started by then is killed when the
+/// future that owns it is dropped.
 async fn run(cli: Cli) -> anyhow::Result<()> {
-    let assets = Assets::find_or_build()?;
+    let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+    let [Ok(interrupt), Ok(terminate), Ok(hangup)] = &mut signals else {
+        anyhow::bail!("signals cannot be listened for");
+    };
+    tokio::select! {
+        biased;
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+        outcome = obey(cli) => return outcome,
+    }
+    eprintln!("Stopped.");
+    Ok(())
+}
+
+async fn obey(cli: Cli) -> anyhow::Result<()> {
+    let assets = tokio::task::spawn_blocking(Assets::find_or_build).await??;
     match cli.command {
         Command::Build => {
             print!("{}", assets.table());
@@ -81,14 +105,5 @@ async fn up(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<()> {
     println!("  export KUBECONFIG={}", instance.kubeconfig().display());
     println!("  export PATH={}:$PATH", assets.kubectl_dir().display());
     println!("Logs and the audit log are in {}. Ctrl-C stops it.", instance.dir().display());
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    let outcome = tokio::select! {
-        biased;
-        _ = tokio::signal::ctrl_c() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-        error = instance.failed() => Err(error),
-    };
-    eprintln!("Stopping ...");
-    instance.stop().await;
-    outcome
+    Err(instance.failed().await)
 }

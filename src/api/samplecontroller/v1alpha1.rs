@@ -80,7 +80,7 @@ pub struct FooStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
 
-    /// The generation of this Foo that the Deployment was last made to follow.
+    /// The generation of this Foo that this status is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 

@@ -1,11 +1,13 @@
 use std::convert::Infallible;
 
+use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use http_body_util::StreamBody;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_client::Client;
 
 use super::*;
+use crate::cache::object;
 
 const WATCH: WatchOptions =
     WatchOptions { resource_version: String::new(), timeout: Duration::from_secs(300) };
@@ -84,6 +86,18 @@ async fn a_silent_stream_ends() {
     assert_eq!(before.elapsed(), IDLE_TIMEOUT);
 }
 
+/// A resync drops the wait for the next event again and again; the deadline stays.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_wait_does_not_put_the_end_off() {
+    let mut watch = source(&[], true).watch(&WATCH).await.unwrap();
+    for _ in 0..2 {
+        let again = tokio::time::timeout(Duration::from_secs(40), watch.next()).await;
+        assert!(again.is_err(), "not before 90 s");
+    }
+    let ended = tokio::time::timeout(Duration::from_secs(11), watch.next()).await;
+    assert!(matches!(ended, Ok(Some(Err(Error::Timeout { after: IDLE_TIMEOUT, .. })))));
+}
+
 #[tokio::test]
 async fn an_endless_line_is_an_error() {
     let service = tower::service_fn(|_: Request<Body>| {
@@ -111,11 +125,19 @@ fn one_broken_item_leaves_the_others_whole() {
 }
 
 #[test]
-fn a_list_without_items_is_empty_and_one_without_metadata_an_error() {
+fn an_answer_that_is_no_list_is_never_an_empty_one() {
     let null =
         decode_page::<ConfigMap>(br#"{"items":null,"metadata":{"resourceVersion":"9"}}"#, None).unwrap();
     assert!(null.items.is_empty() && null.continue_token.is_none());
-    assert!(decode_page::<ConfigMap>(br#"{"items":[]}"#, None).is_err());
+    for broken in [
+        r#"{"items":[]}"#,
+        r#"{"metadata":{},"items":[]}"#,
+        r#"{"metadata":{"resourceVersion":"9"}}"#,
+        r#"{"kind":"Table","metadata":{"resourceVersion":"9"},"columnDefinitions":[],"rows":[]}"#,
+        r#"{"kind":"Status","metadata":{},"status":"Success"}"#,
+    ] {
+        assert!(decode_page::<ConfigMap>(broken.as_bytes(), None).is_err(), "{broken}");
+    }
     assert!(decode_page::<ConfigMap>(br#"{"metadata":{"resourceVersion":"9"},"items":["#, None).is_err());
 }
 

@@ -212,6 +212,32 @@ async fn bookmarks_move_the_version() {
     assert_eq!(rig.source.requests().last().unwrap(), "watch 40");
 }
 
+/// I11, R8, R18: a replay, or a store restored from a backup.
+#[tokio::test(start_paused = true)]
+async fn the_past_is_not_followed() {
+    let mut rig = Rig::new(with(&["a", "b", "c"]));
+    rig.settle().await;
+    rig.source.send(|| WatchEvent::Modified(Ok(config_map("ns", "c", 3))));
+    assert_eq!(rig.settle().await, Vec::<String>::new(), "a repeated event");
+    rig.source.send(|| WatchEvent::Added(Ok(config_map("ns", "ghost", 2))));
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a b c]"]);
+    rig.source.send(|| WatchEvent::Bookmark("1".to_owned()));
+    assert_eq!(rig.pass(Duration::from_secs(4)).await, ["all [a b c]"]);
+    let lists = ["list newest", "watch 3", "list newest", "watch 3", "list newest", "watch 3"];
+    assert_eq!(rig.source.requests(), lists);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_that_break_each_time_end_in_a_list() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.settle().await;
+    for _ in 0..5 {
+        rig.pass(Duration::from_secs(60)).await;
+        rig.source.break_watches(connection_error);
+    }
+    assert_eq!(rig.pass(Duration::from_secs(60)).await, ["all [a] not older"]);
+}
+
 /// client-go: `TestReflectorResyncChan`
 #[tokio::test(start_paused = true)]
 async fn a_resync_comes_each_period_without_a_request() {

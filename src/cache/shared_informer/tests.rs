@@ -115,7 +115,7 @@ async fn synced_means_the_first_list_is_in_the_store() {
 async fn the_store_decides_between_add_and_update() {
     let mut rig = Rig::new(&["a"]);
     let (handler, mut receiver) = recording();
-    rig.informer.add_event_handler(handler);
+    rig.informer.add_event_handler(handler).unwrap();
     rig.start().await;
     rig.source.send(|| WatchEvent::Added(Ok(config_map("ns", "a", 5))));
     rig.source.send(|| WatchEvent::Modified(Ok(config_map("ns", "b", 6))));
@@ -130,7 +130,7 @@ async fn a_handler_finds_the_object_in_the_store() {
     let mut rig = Rig::new(&["a", "b"]);
     let (mut handler, mut receiver) = recording();
     handler.store = Some(rig.informer.store());
-    rig.informer.add_event_handler(handler);
+    rig.informer.add_event_handler(handler).unwrap();
     rig.start().await;
     rig.source.put(config_map("ns", "c", 0));
     assert_eq!(heard(&mut receiver).await, ["+a initial", "+b initial", "+c"]);
@@ -142,7 +142,7 @@ async fn a_handler_finds_the_object_in_the_store() {
 async fn a_relist_tells_the_difference() {
     let mut rig = Rig::new(&["a", "b", "c"]);
     let (handler, mut receiver) = recording();
-    rig.informer.add_event_handler(handler);
+    rig.informer.add_event_handler(handler).unwrap();
     rig.start().await;
     heard(&mut receiver).await;
     rig.source.put_unseen(config_map("ns", "a", 0));
@@ -159,7 +159,7 @@ async fn an_older_event_is_ignored() {
     let mut rig = Rig::new(&["a"]);
     let (handler, mut receiver) = recording();
     rig.source.put(config_map("ns", "a", 0));
-    rig.informer.add_event_handler(handler);
+    rig.informer.add_event_handler(handler).unwrap();
     rig.start().await;
     heard(&mut receiver).await;
     rig.source.send(|| WatchEvent::Modified(Ok(config_map("ns", "a", 1))));
@@ -180,7 +180,7 @@ async fn a_late_handler_misses_and_doubles_nothing() {
     let mut rig = Rig::new(&["a", "b"]);
     rig.start().await;
     let (handler, mut receiver) = recording();
-    let registration = rig.informer.add_event_handler(handler);
+    let registration = rig.informer.add_event_handler(handler).unwrap();
     assert!(!registration.synced().is_synced());
     rig.source.put(config_map("ns", "c", 0));
     registration.synced().synced().await;
@@ -189,10 +189,11 @@ async fn a_late_handler_misses_and_doubles_nothing() {
 }
 
 /// A handler that does not go on before it is told.
-struct Stuck(std::sync::mpsc::Receiver<()>);
+struct Stuck(std::sync::mpsc::Receiver<()>, Arc<std::sync::atomic::AtomicUsize>);
 
 impl EventHandler<ConfigMap> for Stuck {
     fn on_add(&mut self, _: &Cached<ConfigMap>, _: bool) {
+        self.1.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         let _ended = self.0.recv();
     }
 }
@@ -201,7 +202,7 @@ impl EventHandler<ConfigMap> for Stuck {
 async fn a_registration_syncs_after_its_own_handler() {
     let mut rig = Rig::new(&["a", "b"]);
     let (go, stuck) = std::sync::mpsc::channel();
-    let registration = rig.informer.add_event_handler(Stuck(stuck));
+    let registration = rig.informer.add_event_handler(Stuck(stuck, Arc::default())).unwrap();
     rig.start().await;
     assert!(rig.informer.synced().is_synced() && !registration.synced().is_synced());
     assert!(registration.pending() >= 2);
@@ -215,9 +216,9 @@ async fn a_registration_syncs_after_its_own_handler() {
 async fn a_slow_handler_delays_no_other() {
     let mut rig = Rig::new(&["a"]);
     let (go, stuck) = std::sync::mpsc::channel();
-    rig.informer.add_event_handler(Stuck(stuck));
+    rig.informer.add_event_handler(Stuck(stuck, Arc::default())).unwrap();
     let (handler, mut receiver) = recording();
-    rig.informer.add_event_handler(handler);
+    rig.informer.add_event_handler(handler).unwrap();
     rig.start().await;
     for n in 0..50 {
         rig.source.put(config_map("ns", &format!("n{n:02}"), 0));
@@ -230,26 +231,60 @@ async fn a_slow_handler_delays_no_other() {
     rig.stop().await;
 }
 
-/// client-go: `TestRemoveWhileActive`
-#[tokio::test(start_paused = true)]
+/// client-go: `TestRemoveWhileActive`. What waits in the buffer of a busy handler is dropped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_removed_handler_hears_nothing_more() {
-    let mut rig = Rig::new(&["a"]);
-    let (handler, mut receiver) = recording();
-    let registration = rig.informer.add_event_handler(handler);
+    let mut rig = Rig::new(&["a", "b", "c"]);
+    let (go, stuck) = std::sync::mpsc::channel();
+    let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let registration = rig.informer.add_event_handler(Stuck(stuck, calls.clone())).unwrap();
     rig.start().await;
-    assert_eq!(heard(&mut receiver).await, ["+a initial"]);
-    rig.source.put(config_map("ns", "b", 0));
+    while calls.load(std::sync::atomic::Ordering::SeqCst) == 0 {
+        tokio::task::yield_now().await;
+    }
     rig.informer.remove_event_handler(&registration);
-    rig.source.put(config_map("ns", "c", 0));
-    assert_eq!(heard(&mut receiver).await, Vec::<String>::new());
+    rig.source.put(config_map("ns", "d", 0));
+    for _ in 0..4 {
+        // Once it is removed the handler is dropped, and with it the other end.
+        drop(go.send(()));
+    }
     rig.stop().await;
+    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1, "only the call that was under way");
+}
+
+/// client-go: `TestSharedInformerRemoveForeignHandler`
+#[tokio::test(start_paused = true)]
+async fn removing_a_foreign_registration_does_nothing() {
+    let (mut one, mut other) = (Rig::new(&["a"]), Rig::new(&["b"]));
+    let (handler, mut heard_by_one) = recording();
+    let registration = one.informer.add_event_handler(handler).unwrap();
+    let (handler, mut heard_by_other) = recording();
+    other.informer.add_event_handler(handler).unwrap();
+    other.informer.remove_event_handler(&registration);
+    one.start().await;
+    other.start().await;
+    assert_eq!(heard(&mut heard_by_one).await, ["+a initial"]);
+    assert_eq!(heard(&mut heard_by_other).await, ["+b initial"]);
+    one.stop().await;
+    other.stop().await;
+}
+
+/// client-go: `TestAddOnStoppedSharedInformer`
+#[tokio::test(start_paused = true)]
+async fn a_handler_after_the_end_is_refused() {
+    let mut rig = Rig::new(&["a"]);
+    rig.start().await;
+    let informer = rig.informer.clone();
+    rig.stop().await;
+    let (handler, _heard) = recording();
+    assert_eq!(informer.add_event_handler(handler).err(), Some(Ended));
 }
 
 #[tokio::test(start_paused = true)]
 async fn run_returns_when_all_it_started_has_ended() {
     let mut rig = Rig::new(&["a"]);
     let (handler, receiver) = recording();
-    rig.informer.add_event_handler(handler);
+    rig.informer.add_event_handler(handler).unwrap();
     rig.start().await;
     let (source, informer) = (rig.source.clone(), rig.informer.clone());
     rig.stop().await;
@@ -278,7 +313,7 @@ impl EventHandler<ConfigMap> for Panicking {
 #[tokio::test(start_paused = true)]
 async fn a_panicking_handler_ends_run() {
     let mut rig = Rig::new(&["a"]);
-    rig.informer.add_event_handler(Panicking);
+    rig.informer.add_event_handler(Panicking).unwrap();
     rig.start().await;
     let failure = rig.tasks.join_next().await.unwrap().unwrap_err();
     assert!(failure.is_panic());
@@ -289,7 +324,7 @@ async fn a_resync_tells_of_every_object() {
     let config = InformerConfig { resync_period: Some(Duration::from_secs(10)), ..InformerConfig::default() };
     let mut rig = Rig::with_config(&["a", "b"], config);
     let (handler, mut receiver) = recording();
-    rig.informer.add_event_handler(handler);
+    rig.informer.add_event_handler(handler).unwrap();
     rig.start().await;
     heard(&mut receiver).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -352,7 +387,7 @@ proptest! {
         runtime.block_on(async {
             let mut rig = Rig::new(&["n0", "n1"]);
             let mirror = Mirror::default();
-            rig.informer.add_event_handler(mirror.clone());
+            rig.informer.add_event_handler(mirror.clone()).unwrap();
             rig.start().await;
             for step in steps {
                 match step {

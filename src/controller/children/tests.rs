@@ -48,6 +48,7 @@ fn cached(object: &Value) -> Cached<ObservedDeployment> {
 type Answer = Result<Ensured<ObservedDeployment>, Error>;
 
 async fn ensure(server: &ObjectServer, replicas: i32, cache: Option<&Value>) -> Answer {
+    with_owner(server, "owner-uid", 1);
     let children = Children::new(server.client());
     children.ensure(&owner(), &wanted(replicas), cache.map(cached).as_ref()).await
 }
@@ -66,7 +67,7 @@ async fn a_missing_child_is_created_with_its_owner() {
     let server = ObjectServer::default();
     let answer = ensure(&server, 3, None).await.unwrap();
     assert!(matches!(answer, Ensured::Created(_)), "{answer:?}");
-    assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}")]);
+    assert_eq!(server.requests(), [format!("GET {FOOS}/one"), format!("POST {DEPLOYMENTS}")]);
     let created = server.get(WEB).unwrap();
     assert_eq!(created["spec"]["replicas"], 3);
     let reference = &created["metadata"]["ownerReferences"][0];
@@ -112,7 +113,12 @@ async fn w3_a_name_taken_by_ourselves_is_repaired() {
     assert!(matches!(answer, Ensured::Updated(..)), "{answer:?}");
     assert_eq!(
         server.requests(),
-        [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}"), format!("PUT {WEB}")]
+        [
+            format!("GET {FOOS}/one"),
+            format!("POST {DEPLOYMENTS}"),
+            format!("GET {WEB}"),
+            format!("PUT {WEB}")
+        ]
     );
 }
 
@@ -124,7 +130,8 @@ async fn what_is_not_ours_is_not_touched() {
         live(&server, kind, name, uid);
         let answer = ensure(&server, 5, None).await.unwrap();
         assert!(matches!(answer, Ensured::ResourceExists), "{kind} {name}: {answer:?}");
-        assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")]);
+        let asked = [format!("GET {FOOS}/one"), format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")];
+        assert_eq!(server.requests(), asked);
     }
     let server = ObjectServer::default();
     server.store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}}));
@@ -137,14 +144,14 @@ async fn a_child_of_an_earlier_life_or_being_deleted_is_waited_for() {
     let server = ObjectServer::default();
     let object = live(&server, "Foo", "one", "earlier life");
     let answer = ensure(&server, 5, Some(&object)).await.unwrap();
-    assert!(matches!(answer, Ensured::Leaving), "{answer:?}");
+    assert!(matches!(answer, Ensured::Leaving(None)), "{answer:?}");
 
     let server = ObjectServer::default();
     let mut object = live(&server, "Foo", "one", "owner-uid");
     object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     server.store(DEPLOYMENTS, object.clone());
     let answer = ensure(&server, 5, Some(&object)).await.unwrap();
-    assert!(matches!(answer, Ensured::Leaving), "{answer:?}");
+    assert!(matches!(answer, Ensured::Leaving(Some(_))), "{answer:?}");
     assert_eq!(server.requests(), [format!("GET {WEB}")], "a live read, and no write");
 }
 
@@ -165,7 +172,7 @@ async fn a_refusal_is_an_answer() {
         let server = ObjectServer::default();
         server.refuse(Method::POST, code, reason);
         let answer = ensure(&server, 1, None).await.unwrap();
-        let Ensured::Refused(status) = answer else { panic!("{answer:?}") };
+        let Ensured::Refused { status, observed: None } = answer else { panic!("{answer:?}") };
         assert_eq!((status.code, status.reason.as_str()), (code, reason));
     }
     let server = ObjectServer::default();
@@ -173,45 +180,120 @@ async fn a_refusal_is_an_answer() {
     assert!(ensure(&server, 1, None).await.is_err());
 }
 
-/// W13: an admission webhook undoes what we write.
+/// W10: quota is checked before existence, so a refusal does not say that nothing is there.
+#[tokio::test]
+async fn w10_a_refusal_does_not_hide_what_is_there() {
+    let server = ObjectServer::default();
+    live(&server, "Foo", "one", "owner-uid");
+    server.refuse(Method::POST, 403, "Forbidden");
+    let answer = ensure(&server, 2, None).await.unwrap();
+    assert!(matches!(answer, Ensured::Updated(..)), "ours without its label: {answer:?}");
+
+    let server = ObjectServer::default();
+    live(&server, "Bar", "one", "another");
+    server.refuse(Method::POST, 403, "Forbidden");
+    let answer = ensure(&server, 2, None).await.unwrap();
+    assert!(matches!(answer, Ensured::ResourceExists), "{answer:?}");
+}
+
+/// A refused change leaves the child as it is, and says what that is.
+#[tokio::test]
+async fn a_refused_update_still_shows_the_child() {
+    let server = ObjectServer::default();
+    let object = live(&server, "Foo", "one", "owner-uid");
+    server.refuse(Method::PUT, 422, "Invalid");
+    let answer = ensure(&server, 2, Some(&object)).await.unwrap();
+    let Ensured::Refused { observed: Some(observed), .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(observed.spec.replicas, Some(1));
+}
+
+/// B1, B7, R14: a stale cache must not feed the garbage collector.
+#[tokio::test]
+async fn nothing_is_created_for_an_owner_that_has_moved_on() {
+    for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
+        let server = ObjectServer::default();
+        with_owner(&server, uid, generation);
+        let children = Children::new(server.client());
+        let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
+        assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
+        assert_eq!(server.requests(), [format!("GET {FOOS}/one")]);
+    }
+}
+
+/// W13: an admission webhook changes what we write.
+#[tokio::test]
+async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    server.mutate(|object| object["spec"]["replicas"] = json!(7));
+    let children = Children::new(server.client());
+    let answer = children.ensure(&owner(), &wanted(2), None).await.unwrap();
+    assert!(matches!(answer, Ensured::Undone(_)), "{answer:?}");
+}
+
+/// W13: it does so each time.
 #[tokio::test(start_paused = true)]
 async fn a_child_changed_back_each_time_is_contended() {
     let server = ObjectServer::default();
-    live(&server, "Foo", "one", "owner-uid");
+    with_owner(&server, "owner-uid", 1);
     server.mutate(|object| object["spec"]["replicas"] = json!(7));
     let children = Children::new(server.client());
-    let mut writes = 0;
-    let answer = loop {
+    let again = async || {
         let now = server.get(WEB).map(|object| cached(&object));
-        match children.ensure(&owner(), &wanted(2), now.as_ref()).await.unwrap() {
-            Ensured::Updated(..) => writes += 1,
+        children.ensure(&owner(), &wanted(2), now.as_ref()).await.unwrap()
+    };
+    let mut undone = 0;
+    let answer = loop {
+        match again().await {
+            Ensured::Undone(_) => undone += 1,
             answer => break answer,
         }
     };
-    assert_eq!(writes, 6, "the first difference was another one: 1 replica, not 7");
+    assert_eq!(undone, 6, "one create and five repairs");
     let Ensured::Contended { difference, again_in, .. } = answer else { panic!("{answer:?}") };
     assert_eq!(difference, "spec.replicas was 7, wanted 2");
     assert_eq!(again_in, Duration::from_secs(120));
-    server.requests();
-    children.ensure(&owner(), &wanted(2), None).await.unwrap();
-    assert!(!server.requests().iter().any(|request| request.starts_with("PUT")));
+
+    let puts = || server.requests().iter().filter(|request| request.starts_with("PUT")).count();
+    puts();
+    assert!(matches!(again().await, Ensured::Contended { .. }));
+    assert_eq!(puts(), 0, "nothing more is written");
+    tokio::time::advance(again_in).await;
+    assert!(matches!(again().await, Ensured::Contended { .. }), "the retry is no sign of peace");
+    assert_eq!(puts(), 1);
 }
 
 fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
     server.store(FOOS, json!({"metadata": {"name": "one", "uid": uid, "generation": generation}}));
 }
 
+/// Deletes `web`, which `new` replaces.
 async fn delete(server: &ObjectServer) -> bool {
-    Children::new(server.client()).delete::<ObservedDeployment>(&owner(), "web").await.unwrap()
+    Children::new(server.client()).delete_replaced(&owner(), &replacement(), "web").await.unwrap()
+}
+
+fn replacement() -> WantedDeployment {
+    WantedDeployment { name: "new".to_owned(), ..wanted(1) }
+}
+
+fn with_replacement(server: &ObjectServer) -> Value {
+    let mut new =
+        json!({"metadata": {"name": "new", "namespace": "ns", "ownerReferences": [owner().reference()]}});
+    replacement().apply(&mut new);
+    server.store(DEPLOYMENTS, new)
 }
 
 #[tokio::test]
-async fn a_delete_reads_owner_and_child_live_first() {
+async fn a_delete_reads_owner_replacement_and_child_live_first() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
+    with_replacement(&server);
     let object = live(&server, "Foo", "one", "owner-uid");
     assert!(delete(&server).await);
-    assert_eq!(server.requests(), [format!("GET {FOOS}/one"), format!("GET {WEB}"), format!("DELETE {WEB}")]);
+    let new = WEB.replace("web", "new");
+    let asked =
+        [format!("GET {FOOS}/one"), format!("GET {new}"), format!("GET {WEB}"), format!("DELETE {WEB}")];
+    assert_eq!(server.requests(), asked);
     let preconditions = &server.last_body()["preconditions"];
     assert_eq!(preconditions["uid"], object["metadata"]["uid"]);
     assert_eq!(preconditions["resourceVersion"], object["metadata"]["resourceVersion"]);
@@ -223,11 +305,13 @@ async fn a_delete_is_given_up_when_the_owner_has_moved_on() {
     for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
         let server = ObjectServer::default();
         with_owner(&server, uid, generation);
+        with_replacement(&server);
         live(&server, "Foo", "one", "owner-uid");
         assert!(!delete(&server).await);
         assert!(server.get(WEB).is_some());
     }
     let server = ObjectServer::default();
+    with_replacement(&server);
     live(&server, "Foo", "one", "owner-uid");
     assert!(!delete(&server).await, "the owner is gone");
     server.store(
@@ -240,13 +324,35 @@ async fn a_delete_is_given_up_when_the_owner_has_moved_on() {
 }
 
 #[tokio::test]
+async fn a_delete_is_given_up_when_the_replacement_is_not_there() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    live(&server, "Foo", "one", "owner-uid");
+    assert!(!delete(&server).await, "the cache may have shown it; it is not there");
+    let mut new = with_replacement(&server);
+    new["spec"]["replicas"] = json!(9);
+    server.store(DEPLOYMENTS, new.clone());
+    assert!(!delete(&server).await, "it is not as wanted");
+    new["spec"]["replicas"] = json!(1);
+    new["metadata"]["ownerReferences"][0]["uid"] = json!("another");
+    server.store(DEPLOYMENTS, new);
+    assert!(!delete(&server).await, "it is not ours");
+    assert!(server.get(WEB).is_some());
+}
+
+#[tokio::test]
 async fn a_delete_of_what_is_not_ours_or_gone_does_nothing() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
+    with_replacement(&server);
     live(&server, "Foo", "two", "another");
     assert!(!delete(&server).await);
     server.remove(WEB);
     assert!(!delete(&server).await);
+    let mut held = live(&server, "Foo", "one", "owner-uid");
+    held["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    server.store(DEPLOYMENTS, held);
+    assert!(!delete(&server).await, "it is on its way out, held by somebody's finalizer");
 }
 
 #[tokio::test]

@@ -68,6 +68,26 @@ fn each_field_of_ours_that_was_changed_is_named() {
     );
 }
 
+/// I17
+#[test]
+fn the_values_of_an_environment_are_not_shown() {
+    let mut live = json!({});
+    wanted().apply(&mut live);
+    let container = &mut live["spec"]["template"]["spec"]["containers"][0];
+    container["env"] = json!([{"name": "PASSWORD", "value": "canary"}]);
+    let found = wanted().differences(&observe(&live));
+    assert_eq!(found[0].to_string(), "spec.template.spec.containers[nginx].env was different");
+    assert!(!format!("{found:?}").contains("canary"));
+    let first = found[0].fingerprint;
+    live["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "PASSWORD", "value": "other"}]);
+    assert_ne!(
+        wanted().differences(&observe(&live))[0].fingerprint,
+        first,
+        "another value is another difference"
+    );
+}
+
 #[test]
 fn what_is_not_ours_stays() {
     let mut live = json!({

@@ -58,10 +58,10 @@ pub fn controller(context: &Context<'_>) -> Controller<FooSync> {
         ..Watched::default()
     });
     let deployments = context.deployments();
-    let caches = vec![
-        foos.add_event_handler(EnqueueSelf::new(queue.clone())).synced(),
-        deployments.add_event_handler(EnqueueOwner::new(foos.store(), queue.clone())).synced(),
-    ];
+    let for_foos = foos.add_event_handler(EnqueueSelf::new(queue.clone()));
+    let for_deployments = deployments.add_event_handler(EnqueueOwner::new(foos.store(), queue.clone()));
+    let caches = [for_foos, for_deployments]
+        .map(|added| added.expect("the factory has not ended: it runs after the wiring").synced());
     let sync = FooSync {
         client: context.client.clone(),
         foos: foos.lister(),
@@ -70,7 +70,7 @@ pub fn controller(context: &Context<'_>) -> Controller<FooSync> {
         recorder: context.recorder.clone(),
         clock: context.clock,
     };
-    Controller::new(NAME, queue, sync, caches, context.limits.workers)
+    Controller::new(NAME, queue, sync, caches.into(), context.limits.workers)
 }
 
 /// The names of the children that a Foo wants.

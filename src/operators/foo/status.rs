@@ -9,7 +9,7 @@ use crate::api::labels;
 use crate::api::samplecontroller::v1alpha1::FooStatus;
 use crate::client::ServerStatus;
 use crate::controller::Ensured;
-use crate::controller::deployment::ObservedDeployment;
+use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
 
 /// Reasons of the Ready condition.
 pub(super) mod reason {
@@ -25,8 +25,7 @@ pub(super) mod reason {
 /// The Foo that a status is for.
 pub(super) struct Subject<'a> {
     pub(super) name: &'a str,
-    pub(super) deployment_name: &'a str,
-    pub(super) replicas: i32,
+    pub(super) wanted: &'a WantedDeployment,
     pub(super) generation: i64,
     pub(super) previous: &'a FooStatus,
 }
@@ -51,10 +50,17 @@ pub(super) fn resource_exists(deployment_name: &str) -> String {
 }
 
 pub(super) fn summary(foo: &Subject<'_>, ensured: &Ensured<ObservedDeployment>) -> Summary {
-    let name = foo.deployment_name;
+    let name = foo.wanted.name.as_str();
     match ensured {
         Ensured::Unchanged(d) | Ensured::Created(d) | Ensured::Updated(d, _) => rollout(foo, d),
-        Ensured::Leaving => Summary {
+        Ensured::Undone(_) => Summary {
+            phase: Phase::Reconciling,
+            reason: reason::PROGRESSING,
+            message: format!(
+                "The API server stored Deployment {name:?} otherwise than written; trying again"
+            ),
+        },
+        Ensured::Leaving(_) | Ensured::OwnerMovedOn => Summary {
             phase: Phase::Reconciling,
             reason: reason::WAITING_FOR_DELETION,
             message: format!("Deployment {name:?} of an earlier time is being deleted; a new one follows"),
@@ -62,9 +68,7 @@ pub(super) fn summary(foo: &Subject<'_>, ensured: &Ensured<ObservedDeployment>) 
         Ensured::ResourceExists => {
             Summary { phase: Phase::Stalled, reason: reason::RESOURCE_EXISTS, message: resource_exists(name) }
         }
-        Ensured::Refused(status) => {
-            Summary { phase: Phase::Stalled, reason: reason::CHILD_REFUSED, message: refused(name, status) }
-        }
+        Ensured::Refused { status, .. } => refused(&format!("Deployment {name:?}"), status),
         Ensured::Contended { difference, .. } => Summary {
             phase: Phase::Stalled,
             reason: reason::CONTENDED,
@@ -76,8 +80,8 @@ pub(super) fn summary(foo: &Subject<'_>, ensured: &Ensured<ObservedDeployment>) 
 }
 
 fn rollout(foo: &Subject<'_>, deployment: &ObservedDeployment) -> Summary {
-    let progress =
-        format!("{} of {} replicas are available", deployment.status.available_replicas, foo.replicas);
+    let available = deployment.status.available_replicas;
+    let progress = format!("{available} of {} replicas are available", foo.wanted.replicas);
     if deployment.is_available() {
         return Summary { phase: Phase::Ready, reason: reason::AVAILABLE, message: progress };
     }
@@ -90,11 +94,16 @@ fn rollout(foo: &Subject<'_>, deployment: &ObservedDeployment) -> Summary {
     Summary { phase: Phase::Reconciling, reason: reason::PROGRESSING, message }
 }
 
-fn refused(name: &str, status: &ServerStatus) -> String {
+/// What is said of something that the server refuses.
+pub(super) fn refused(what: &str, status: &ServerStatus) -> Summary {
     let causes: Vec<String> =
         status.causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
     let cause = if causes.is_empty() { status.message.clone() } else { causes.join("; ") };
-    format!("The API server refuses Deployment {name:?}: {cause}")
+    Summary {
+        phase: Phase::Stalled,
+        reason: reason::CHILD_REFUSED,
+        message: format!("The API server refuses {what}: {cause}"),
+    }
 }
 
 /// The next status.
@@ -105,10 +114,15 @@ pub(super) fn status(
     now: Timestamp,
 ) -> FooStatus {
     let numbers = match ensured {
-        Ensured::Unchanged(d) | Ensured::Created(d) | Ensured::Updated(d, _) => Some(&d.status),
-        Ensured::Contended { observed, .. } => Some(&observed.status),
-        Ensured::Leaving | Ensured::ResourceExists | Ensured::Refused(_) => None,
+        Ensured::Unchanged(observed)
+        | Ensured::Created(observed)
+        | Ensured::Updated(observed, _)
+        | Ensured::Undone(observed)
+        | Ensured::Contended { observed, .. } => Some(observed),
+        Ensured::Leaving(observed) | Ensured::Refused { observed, .. } => observed.as_ref(),
+        Ensured::ResourceExists | Ensured::OwnerMovedOn => None,
     };
+    let numbers = numbers.map(|observed| &observed.status);
     FooStatus {
         available_replicas: numbers.map_or(0, |status| status.available_replicas),
         replicas: numbers.map_or(0, |status| status.replicas),
@@ -148,16 +162,21 @@ fn conditions(previous: &[Condition], generation: i64, summary: &Summary, now: T
 mod tests {
     use super::*;
     use crate::api::conditions::is_true;
+    use crate::api::samplecontroller::v1alpha1::{Foo, FooSpec};
+    use crate::controller::Wanted;
     use serde_json::json;
 
-    fn observed(wanted: i32, available: i32) -> ObservedDeployment {
-        serde_json::from_value(json!({
-            "metadata": {"name": "web", "generation": 1},
-            "spec": {"replicas": wanted},
-            "status": {"observedGeneration": 1, "replicas": wanted, "updatedReplicas": wanted,
-                "availableReplicas": available},
-        }))
-        .unwrap()
+    fn wanted() -> WantedDeployment {
+        wanted::deployment(&Foo::new("one", FooSpec { deployment_name: "web".to_owned(), replicas: 2 }))
+    }
+
+    fn observed(replicas: i32, available: i32) -> ObservedDeployment {
+        let mut live = json!({"metadata": {"name": "web", "generation": 1}});
+        wanted().apply(&mut live);
+        live["spec"]["replicas"] = json!(replicas);
+        live["status"] = json!({"observedGeneration": 1, "replicas": replicas, "updatedReplicas": replicas,
+            "availableReplicas": available});
+        serde_json::from_value(live).unwrap()
     }
 
     #[track_caller]
@@ -169,8 +188,8 @@ mod tests {
         reason: &str,
     ) {
         let previous = FooStatus::default();
-        let foo =
-            Subject { name: "one", deployment_name: "web", replicas: 2, generation: 4, previous: &previous };
+        let wanted = wanted();
+        let foo = Subject { name: "one", wanted: &wanted, generation: 4, previous: &previous };
         let summary = summary(&foo, ensured);
         let status = status(&foo, &summary, ensured, Timestamp::UNIX_EPOCH);
         let found = [READY, RECONCILING, STALLED].map(|type_| is_true(&status.conditions, type_));
@@ -186,15 +205,34 @@ mod tests {
         check(&Ensured::Unchanged(observed(2, 2)), true, false, false, "Available");
         check(&Ensured::Unchanged(observed(2, 1)), false, true, false, "Progressing");
         check(&Ensured::Created(ObservedDeployment::default()), false, true, false, "Progressing");
-        check(&Ensured::Leaving, false, true, false, "WaitingForDeletion");
+        check(&Ensured::Undone(observed(7, 7)), false, true, false, "Progressing");
+        check(&Ensured::Leaving(None), false, true, false, "WaitingForDeletion");
         check(&Ensured::ResourceExists, false, false, true, "ResourceExists");
-        check(&Ensured::Refused(ServerStatus::default()), false, false, true, "ChildRefused");
+        let refused = Ensured::Refused { observed: Some(observed(1, 1)), status: ServerStatus::default() };
+        check(&refused, false, false, true, "ChildRefused");
         let contended = Ensured::Contended {
             observed: observed(7, 7),
             difference: "spec.replicas was 7, wanted 2".to_owned(),
             again_in: std::time::Duration::ZERO,
         };
         check(&contended, false, false, true, "Contended");
+    }
+
+    /// A refused change does not make Pods that run look gone.
+    #[test]
+    fn the_numbers_are_those_observed() {
+        let previous = FooStatus::default();
+        let wanted = wanted();
+        let foo = Subject { name: "one", wanted: &wanted, generation: 4, previous: &previous };
+        let deployment = observed(3, 2);
+        for ensured in [
+            Ensured::Refused { observed: Some(deployment.clone()), status: ServerStatus::default() },
+            Ensured::Leaving(Some(deployment.clone())),
+            Ensured::Undone(deployment),
+        ] {
+            let status = status(&foo, &summary(&foo, &ensured), &ensured, Timestamp::UNIX_EPOCH);
+            assert_eq!((status.replicas, status.available_replicas), (3, 2), "{ensured:?}");
+        }
     }
 
     #[test]
@@ -206,7 +244,7 @@ mod tests {
         };
         let status = ServerStatus { causes: vec![cause], ..ServerStatus::default() };
         assert_eq!(
-            refused("web", &status),
+            refused("Deployment \"web\"", &status).message,
             "The API server refuses Deployment \"web\": spec.replicas: must be less than 5"
         );
     }

@@ -24,15 +24,17 @@ use crate::api::ApiResource;
 use crate::api::conditions::{self, READY};
 use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
 use crate::cache::{Cached, Lister, Object, ObjectName, Unreadable};
-use crate::client::{ApiClient, Clock, Error};
+use crate::client::{ApiClient, Clock, Error, ServerStatus};
 use crate::controller::children::describe;
-use crate::controller::deployment::ObservedDeployment;
+use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
 use crate::controller::status::write;
 use crate::controller::{Children, Ensured, Outcome, Owner, SyncError, SyncHandler};
 use crate::record::{EventRecorder, EventType, Regarding};
 
 /// How soon a name that somebody else has is looked at again.
 const EXISTS_RETRY: Duration = Duration::from_secs(30);
+/// How soon a write that the server stored otherwise is tried again.
+const UNDONE_RETRY: Duration = Duration::from_secs(1);
 /// How soon a refused Deployment is tried again, unless the spec changes first.
 const REFUSED_RETRY: Duration = Duration::from_secs(120);
 
@@ -56,7 +58,7 @@ impl SyncHandler for FooSync {
             }
             Some(Cached::Readable(foo)) => foo,
         };
-        if foo.meta().deletion_timestamp.is_some() {
+        if foo.is_deleting() {
             return Ok(Outcome::Done);
         }
         let owner = Owner::of(&*foo);
@@ -64,22 +66,42 @@ impl SyncHandler for FooSync {
         let cached = self.deployments.get(&ObjectName::new(key.namespace(), &wanted.name));
         let ensured = self.children.ensure(&owner, &wanted, cached.as_ref()).await?;
         self.record_child(&foo, &wanted.name, &ensured);
-        if is_there(&ensured) {
-            self.delete_others(&foo, &owner, &wanted.name, &ensured).await?;
+        if matches!(ensured, Ensured::OwnerMovedOn) {
+            // The event that shows it is on its way to the cache.
+            return Ok(Outcome::Done);
         }
-        self.update_status(&foo, &ensured).await?;
+        let mut refusal = None;
+        if is_there(&ensured) {
+            match self.delete_others(&foo, &owner, &wanted, &ensured).await {
+                Err(error) if error.is_refused() => refusal = error.status().cloned(),
+                outcome => outcome?,
+            }
+        }
+        self.update_status(&foo, &wanted, &ensured, refusal.as_ref()).await?;
         Ok(match ensured {
-            Ensured::Unchanged(_) | Ensured::Created(_) | Ensured::Updated(..) => Outcome::Done,
-            Ensured::Leaving | Ensured::ResourceExists => Outcome::RequeueAfter(EXISTS_RETRY),
-            Ensured::Refused(_) => Outcome::RequeueAfter(REFUSED_RETRY),
+            _ if refusal.is_some() => Outcome::RequeueAfter(REFUSED_RETRY),
+            Ensured::Unchanged(_) | Ensured::Created(_) | Ensured::Updated(..) | Ensured::OwnerMovedOn => {
+                Outcome::Done
+            }
+            Ensured::Undone(_) => Outcome::RequeueAfter(UNDONE_RETRY),
+            Ensured::Leaving(_) | Ensured::ResourceExists => Outcome::RequeueAfter(EXISTS_RETRY),
+            Ensured::Refused { .. } => Outcome::RequeueAfter(REFUSED_RETRY),
             Ensured::Contended { again_in, .. } => Outcome::RequeueAfter(again_in),
         })
     }
 }
 
-/// Whether the wanted Deployment exists and is ours.
+/// Whether the wanted Deployment exists, is ours, and is as wanted.
 fn is_there(ensured: &Ensured<ObservedDeployment>) -> bool {
     matches!(ensured, Ensured::Unchanged(_) | Ensured::Created(_) | Ensured::Updated(..))
+}
+
+/// Whether the present spec had reached the Deployment already, as the stored status tells.
+fn is_applied(foo: &Foo) -> bool {
+    let Some(status) = &foo.status else { return false };
+    let reached = [reason::AVAILABLE, reason::PROGRESSING, reason::CONTENDED];
+    status.observed_generation == foo.meta().generation
+        && conditions::reason(&status.conditions, READY).is_some_and(|reason| reached.contains(&reason))
 }
 
 // === impl FooSync ===
@@ -91,39 +113,48 @@ impl FooSync {
         &self,
         foo: &Foo,
         owner: &Owner,
-        wanted: &str,
+        wanted: &WantedDeployment,
         ensured: &Ensured<ObservedDeployment>,
     ) -> Result<(), Error> {
-        let cached = self.deployments.controlled_by(&owner.uid);
-        let mut names: BTreeSet<String> =
-            cached.iter().map(|child| child.object_name().name().to_owned()).collect();
-        let renamed = owner.generation > 1
-            && (matches!(ensured, Ensured::Created(_)) || applied_generation(foo) != Some(owner.generation));
-        if renamed {
+        let is_leaving =
+            |child: &Cached<ObservedDeployment>| child.readable().is_some_and(|d| d.is_deleting());
+        let cached =
+            self.deployments.controlled_by(&owner.uid).into_iter().filter(|child| !is_leaving(child));
+        let mut names: BTreeSet<String> = cached.map(|child| child.object_name().name().to_owned()).collect();
+        if owner.generation > 1 && (matches!(ensured, Ensured::Created(_)) || !is_applied(foo)) {
             let live: Vec<ObservedDeployment> = self.children.live_children(owner).await?;
-            names.extend(live.into_iter().map(|child| child.metadata.name));
+            names.extend(live.into_iter().filter(|d| !d.is_deleting()).map(|d| d.metadata.name));
         }
-        names.remove(wanted);
+        names.remove(&wanted.name);
         for name in names {
-            if self.children.delete::<ObservedDeployment>(owner, &name).await? {
-                let note = format!("Deleted Deployment {name:?}: spec.deploymentName is {wanted:?} now");
+            if self.children.delete_replaced(owner, wanted, &name).await? {
+                let note =
+                    format!("Deleted Deployment {name:?}: spec.deploymentName is {:?} now", wanted.name);
                 self.event(foo, EventType::Normal, "ChildDeleted", "Delete", note);
             }
         }
         Ok(())
     }
 
-    async fn update_status(&self, foo: &Foo, ensured: &Ensured<ObservedDeployment>) -> Result<(), Error> {
+    async fn update_status(
+        &self,
+        foo: &Foo,
+        wanted: &WantedDeployment,
+        ensured: &Ensured<ObservedDeployment>,
+        refusal: Option<&ServerStatus>,
+    ) -> Result<(), Error> {
         let name = foo.object_name();
         let none = FooStatus::default();
         let subject = Subject {
             name: name.name(),
-            deployment_name: &foo.spec.deployment_name,
-            replicas: foo.spec.replicas,
+            wanted,
             generation: foo.meta().generation.unwrap_or_default(),
             previous: foo.status.as_ref().unwrap_or(&none),
         };
-        let summary = status::summary(&subject, ensured);
+        let summary = match refusal {
+            Some(refusal) => status::refused("to delete the Deployment of the former name", refusal),
+            None => status::summary(&subject, ensured),
+        };
         let next = status::status(&subject, &summary, ensured, self.clock.now());
         let resource = ApiResource::of::<Foo>();
         let version = Object::resource_version(foo);
@@ -143,6 +174,10 @@ impl FooSync {
         let live: Option<Value> = self.client.get(&resource, key.namespace(), key.name()).await?;
         let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion")?.as_str());
         let (Some(live), Some(version)) = (&live, version) else { return Ok(Outcome::Done) };
+        if version != foo.meta.resource_version {
+            // It has changed, maybe for the better: the event that shows it is on its way to the cache.
+            return Ok(Outcome::Done);
+        }
         let stored = Status::deserialize(&live["status"]).unwrap_or_default();
         let conditions =
             status::unreadable(&stored.conditions, foo.meta.generation, &foo.error, self.clock.now());
@@ -164,16 +199,17 @@ impl FooSync {
                 self.event(foo, EventType::Normal, "ChildCreated", "Create", note);
             }
             Ensured::Updated(_, differences) => {
-                let repaired = applied_generation(foo) == foo.meta().generation;
                 let (reason, verb) =
-                    if repaired { ("ChildRepaired", "Repaired") } else { ("ChildUpdated", "Updated") };
+                    if is_applied(foo) { ("ChildRepaired", "Repaired") } else { ("ChildUpdated", "Updated") };
                 let note = format!("{verb} Deployment {name:?}: {}", describe(differences));
                 self.event(foo, EventType::Normal, reason, "Update", note);
             }
             Ensured::Unchanged(_)
-            | Ensured::Leaving
+            | Ensured::Undone(_)
+            | Ensured::Leaving(_)
+            | Ensured::OwnerMovedOn
             | Ensured::ResourceExists
-            | Ensured::Refused(_)
+            | Ensured::Refused { .. }
             | Ensured::Contended { .. } => {}
         }
     }
@@ -217,11 +253,6 @@ impl FooSync {
         };
         self.recorder.event(regarding, event_type, reason, action, note);
     }
-}
-
-/// The generation that the Deployment was last made to follow.
-fn applied_generation(foo: &Foo) -> Option<i64> {
-    foo.status.as_ref().and_then(|status| status.observed_generation)
 }
 
 #[cfg(test)]

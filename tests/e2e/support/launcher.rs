@@ -1,6 +1,7 @@
 //! The control plane as a child process: its standard input is its lifeline.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
@@ -38,6 +39,8 @@ impl Launcher {
     pub(crate) fn start() -> Self {
         let mut child = Command::new(program())
             .arg("serve")
+            // A Ctrl-C at the terminal is for the tests; the launcher ends when its standard input closes.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -98,7 +98,7 @@ async fn a_new_foo_gets_its_deployment() {
     f.foo("web", 1);
     let (outcome, requests) = f.sync().await;
     assert_eq!(outcome, Outcome::Done);
-    assert_eq!(requests, ["POST deployments", "PATCH foos/one/status"]);
+    assert_eq!(requests, ["GET foos/one", "POST deployments", "PATCH foos/one/status"]);
     assert_eq!(f.events(), ["ChildCreated"]);
     assert_eq!(f.ready(), ("False".to_owned(), "Progressing".to_owned()));
     let deployment = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
@@ -173,7 +173,10 @@ async fn a_foreign_deployment_is_left_alone_and_reported_once() {
     f.deployments.replace(&[], "1");
     let (outcome, requests) = f.sync().await;
     assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(30)));
-    assert_eq!(requests, ["POST deployments", "GET deployments/web", "PATCH foos/one/status"]);
+    assert_eq!(
+        requests,
+        ["GET foos/one", "POST deployments", "GET deployments/web", "PATCH foos/one/status"]
+    );
     let event = f.events.try_recv().unwrap();
     assert_eq!((event.event_type, event.reason), (EventType::Warning, "ErrResourceExists"));
     assert_eq!(event.note, "Resource \"web\" already exists and is not managed by Foo");
@@ -205,9 +208,11 @@ async fn a_new_name_creates_first_and_deletes_after() {
     assert_eq!(
         requests,
         [
+            "GET foos/one",
             "POST deployments",
             "GET deployments",
             "GET foos/one",
+            "GET deployments/new",
             "GET deployments/old",
             "DELETE deployments/old",
             "PATCH foos/one/status",
@@ -251,6 +256,36 @@ async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     assert_eq!(f.ready().1, "ChildRefused");
     f.sync().await;
     assert_eq!(f.events(), ["ChildCreated"]);
+}
+
+/// W9: the permission to delete is missing.
+#[tokio::test]
+async fn a_refused_delete_of_the_old_deployment_shows_in_the_status() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    renamed(&mut f);
+    f.server.refuse(http::Method::DELETE, 403, "Forbidden");
+    let (outcome, _) = f.sync().await;
+    assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(120)));
+    assert_eq!(f.ready().1, "ChildRefused");
+    f.sync().await;
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none(), "granted, it goes on");
+}
+
+/// The cache shows the old, broken object; on the server it has been corrected.
+#[tokio::test]
+async fn a_corrected_foo_is_not_called_unreadable() {
+    let mut f = Fixture::new();
+    let mut foo = f.foo("web", 1);
+    foo["spec"]["replicas"] = json!("three");
+    f.server.store(FOOS, foo.clone());
+    f.catch_up();
+    foo["spec"]["replicas"] = json!(3);
+    foo["metadata"]["resourceVersion"] = json!("99");
+    f.server.store(FOOS, foo);
+    let (_, requests) = f.sync().await;
+    assert_eq!(requests, ["GET foos/one"]);
 }
 
 #[tokio::test]
