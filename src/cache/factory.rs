@@ -6,8 +6,8 @@
 //! - Asking twice for a kind gives the same informer. (test: `a_kind_has_one_informer`)
 //!
 //! # Differences from client-go
-//! `run` is a future that owns the informers' tasks; an informer that is asked for later must wait
-//! for the next factory. How a kind is listed is said with its first use.
+//! `run` is a future that owns the informers' tasks; an informer that is asked for later is
+//! run by another call of `run`. How a kind is listed is said with its first use.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -73,7 +73,8 @@ impl SharedInformerFactory {
         Self { client, namespace, resync_period, random, informers: Mutex::new(Vec::new()) }
     }
 
-    /// The informer of this kind; `watched` counts only the first time.
+    /// The informer of this kind; `watched` counts only the first time. It must not ask the factory for
+    /// another informer: it runs under the factory's lock.
     pub fn informer<K: Object>(&self, watched: impl FnOnce() -> Watched<K>) -> SharedInformer<K> {
         let mut informers = self.informers.lock();
         let existing = informers.iter().find(|entry| entry.kind == TypeId::of::<K>());

@@ -65,12 +65,8 @@ mod tests {
         for crd in definitions() {
             let path = dir.join(format!("{}.yaml", crd.metadata.name.as_deref().unwrap()));
             let stored = std::fs::read_to_string(&path).unwrap_or_default();
-            assert_eq!(
-                stored,
-                yaml(&crd).unwrap(),
-                "{} is stale: run hack/update-codegen.sh",
-                path.display()
-            );
+            let is_fresh = stored == yaml(&crd).unwrap();
+            assert!(is_fresh, "{} is stale: run hack/update-codegen.sh", path.display());
         }
     }
 

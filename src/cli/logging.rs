@@ -41,13 +41,11 @@ fn filter(text: &str) -> Result<EnvFilter, String> {
 
 /// Starts the log; a panic becomes a line of it, without a backtrace.
 pub(super) fn start(args: &LogArgs) -> Result<(), Failure> {
-    let filter =
-        EnvFilter::try_new(format!("{QUIET},{}", args.log_level)).map_err(|error| Failure::Usage {
-            cause: format!("invalid value {:?} for '--log-level': {error}", args.log_level),
-            remedy:
-                "Write error, warn, info, debug or trace, or a filter such as info,windlass::cache=debug."
-                    .to_owned(),
-        })?;
+    let filter = filter(&args.log_level).map_err(|cause| Failure::Usage {
+        cause: format!("invalid value {:?} for '--log-level': {cause}", args.log_level),
+        remedy: "Write error, warn, info, debug or trace, or a filter such as info,windlass::cache=debug."
+            .to_owned(),
+    })?;
     let is_terminal = std::io::stderr().is_terminal();
     let default = if is_terminal { Format::Text } else { Format::Json };
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -21,7 +21,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 /// A Kubernetes operator, built by hand from client-go's parts.
 #[derive(Debug, Parser)]
-#[command(name = "windlass", version, max_term_width = 100)]
+#[command(name = "windlass", version, arg_required_else_help = false, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

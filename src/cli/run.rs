@@ -368,7 +368,7 @@ mod tests {
         let mut machine = JoinSet::new();
         let (ended, others) = tokio::sync::oneshot::channel();
         machine.spawn(async { std::panic::resume_unwind(Box::new("a part panicked")) });
-        machine.spawn(async move { drop(ended.send(())) });
+        machine.spawn(async move { ended.send(()).unwrap() });
         let failure = drain(&mut machine).await.unwrap_err();
         assert_eq!(failure.to_string(), "error: a part of the machinery panicked; the log says where");
         others.await.unwrap();

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use kube_client::api::DeleteParams;
 use serde_json::json;
-use windlass::cache::list_watch::IDLE_TIMEOUT;
 
 use crate::support::{Bed, Scene, pass, wait_until};
 
@@ -101,8 +100,15 @@ async fn a_crd_applied_after_the_operator_started_is_picked_up() {
     assert_eq!(lines, 1, "one line while it is missing");
 }
 
-/// The idle watchdog must outlast the server's bookmarks, which come each minute.
-#[test]
-fn the_idle_watchdog_outlasts_a_bookmark() {
-    assert!(IDLE_TIMEOUT > Duration::from_secs(60));
+/// W9, D9: a permission is missing; the other kind goes on, and it heals without a restart.
+#[tokio::test]
+async fn a_missing_permission_is_named_and_heals_when_granted() {
+    let mut scene = Scene::on(Bed::shared().await, "denied").await;
+    scene.deny_deployments().await;
+    let line = scene.operator().logged("grant list and watch").await;
+    assert!(line.contains("deployments.apps"), "{line}");
+    scene.operator().logged("Listed kind=foos.samplecontroller.k8s.io").await;
+    scene.create_foo("web", "web", 1).await;
+    scene.grant_deployments().await;
+    scene.ready("web").await;
 }

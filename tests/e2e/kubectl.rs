@@ -99,3 +99,15 @@ async fn kubectl_rollout_restart_is_not_undone() {
     let annotations = scene.kubectl(&["get", "deployment", "web", "-o", path]);
     assert!(annotations.contains("restartedAt"), "{annotations}");
 }
+
+#[tokio::test]
+async fn kubectl_scale_outside_the_bounds_is_refused() {
+    let scene = Scene::on(Bed::shared().await, "scale-bounds").await;
+    scene.create_foo("web", "web", 1).await;
+    let namespace = format!("--namespace={}", scene.namespace);
+    for replicas in ["--replicas=0", "--replicas=11"] {
+        let output = scene.bed.kubectl(&[&namespace, "scale", "foo/web", replicas]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && text.contains("spec.replicas"), "{replicas}: {text}");
+    }
+}

@@ -5,10 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
+mod control_plane;
 mod faults;
 mod foo;
 mod kubectl;
 mod many;
+mod program;
 mod schema;
 mod support;
 mod usage;

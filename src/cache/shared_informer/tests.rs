@@ -246,7 +246,7 @@ async fn a_removed_handler_hears_nothing_more() {
     rig.source.put(config_map("ns", "d", 0));
     for _ in 0..4 {
         // Once it is removed the handler is dropped, and with it the other end.
-        drop(go.send(()));
+        let _dropped = go.send(());
     }
     rig.stop().await;
     assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1, "only the call that was under way");

@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 use super::launcher::Launcher;
 use super::{Operator, wait_until};
 
-const GROUP: &str = "windlass-operators";
+/// The group whose members have the operator's role, and the name of that role.
+pub(crate) const GROUP: &str = "windlass-operators";
 
 /// A bed; see the module.
 #[derive(Debug)]
@@ -137,15 +138,19 @@ impl Bed {
         created.metadata.name.expect("a created namespace has a name")
     }
 
-    /// A kubeconfig of a user with the operator's role.
-    pub(crate) fn operator_kubeconfig(&self, user: &str) -> PathBuf {
-        let answer = self.launcher.command(&format!("identity {user} {GROUP}"));
-        PathBuf::from(answer["kubeconfig"].as_str().expect("a path"))
+    /// Starts an operator as this user, with the operator's role.
+    pub(crate) fn operator(&self, user: &str, flags: &[&str]) -> Operator {
+        self.operator_in_groups(user, GROUP, flags)
     }
 
-    /// Starts an operator as this user.
-    pub(crate) fn operator(&self, user: &str, flags: &[&str]) -> Operator {
-        let kubeconfig = self.operator_kubeconfig(user);
+    /// Starts an operator as this user, who has no role yet.
+    pub(crate) fn operator_without_role(&self, user: &str, flags: &[&str]) -> Operator {
+        self.operator_in_groups(user, "", flags)
+    }
+
+    fn operator_in_groups(&self, user: &str, groups: &str, flags: &[&str]) -> Operator {
+        let answer = self.launcher.command(&format!("identity {user} {groups}"));
+        let kubeconfig = PathBuf::from(answer["kubeconfig"].as_str().expect("a path"));
         Operator::start(&kubeconfig, self.logs.path().join(format!("{user}.log")), flags)
     }
 
@@ -237,6 +242,6 @@ where
 }
 
 /// Makes a typed object of JSON that the test has written.
-fn parse<K: DeserializeOwned>(object: Value) -> K {
+pub(crate) fn parse<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).expect("the test's own JSON fits the type")
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use parking_lot::Mutex;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -51,6 +52,29 @@ impl Launcher {
         let ready = pipes.read();
         let ready = serde_json::from_value(ready).expect("the launcher says where everything is");
         Self { ready, pipes: Mutex::new(pipes), child }
+    }
+
+    /// Runs the launcher with this environment, expecting that it fails; returns what it said.
+    pub(crate) fn fails(environment: &[(&str, &str)]) -> String {
+        let output = Command::new(program())
+            .arg("serve")
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .output()
+            .expect("the launcher starts");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Sends the launcher a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process has an id");
+        kill_process(pid, signal).expect("it runs");
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) {
+        self.child.wait().expect("it ends");
     }
 
     /// Gives a command and returns the answer.

@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 pub(crate) use bed::{Bed, LedgerEntry};
+pub(crate) use launcher::Launcher;
 pub(crate) use operator::{Operator, run_to_end};
 pub(crate) use scene::{Scene, condition};
 

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube_client::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube_client::api::{
+    Api, ApiResource as KubeResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
 use serde_json::{Value, json};
 use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 
+use super::bed::{GROUP, parse};
 use super::{Bed, LedgerEntry, Operator, wait_until};
 
 /// See the module.
@@ -60,6 +63,36 @@ impl Scene {
         self.operator = Some(self.bed.operator(&self.user(), &[&namespace]));
     }
 
+    /// Starts an operator that may see Foos, and no Deployment.
+    pub(crate) async fn deny_deployments(&mut self) {
+        use k8s_openapi::api::rbac::v1::Role;
+        let roles: Api<Role> = Api::namespaced(self.bed.client().await, &self.namespace);
+        let foos = json!({"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos", "foos/status"],
+            "verbs": ["get", "list", "watch", "patch"]});
+        let role = parse(json!({"metadata": {"name": "only-foos"}, "rules": [foos]}));
+        roles.create(&PostParams::default(), &role).await.expect("a valid role");
+        self.bind("Role", "only-foos").await;
+        let namespace = format!("--namespace={}", self.namespace);
+        self.operator = Some(self.bed.operator_without_role(&self.user(), &[&namespace]));
+    }
+
+    /// Gives its operator the whole role, in this namespace.
+    pub(crate) async fn grant_deployments(&self) {
+        self.bind("ClusterRole", GROUP).await;
+    }
+
+    async fn bind(&self, kind: &str, role: &str) {
+        use k8s_openapi::api::rbac::v1::RoleBinding;
+        let bindings: Api<RoleBinding> = Api::namespaced(self.bed.client().await, &self.namespace);
+        let group = "rbac.authorization.k8s.io";
+        let binding = parse(json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": self.user()}],
+        }));
+        bindings.create(&PostParams::default(), &binding).await.expect("a valid binding");
+    }
+
     /// The operator that was started last.
     pub(crate) fn operator(&self) -> &Operator {
         self.operator.as_ref().expect("an operator was started")
@@ -78,6 +111,12 @@ impl Scene {
     /// What they have written so far.
     pub(crate) fn writes(&self) -> Vec<LedgerEntry> {
         self.ledger().into_iter().filter(LedgerEntry::is_write).collect()
+    }
+
+    /// The Foos as JSON, whatever they hold.
+    pub(crate) async fn untyped_foos(&self) -> Api<DynamicObject> {
+        let resource = KubeResource::erase::<Foo>(&());
+        Api::namespaced_with(self.bed.client().await, &self.namespace, &resource)
     }
 
     pub(crate) async fn create_foo(&self, name: &str, deployment: &str, replicas: i32) -> Foo {

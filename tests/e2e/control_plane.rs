@@ -1,0 +1,62 @@
+//! The control plane itself: nothing survives its launcher, and a failed start says why.
+
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use rustix::process::Signal;
+
+use crate::support::{Launcher, wait_until};
+
+/// Whether somebody listens at the address of this URL.
+fn answers(url: &str) -> bool {
+    let address = url.trim_start_matches("http://");
+    TcpStream::connect(address).is_ok()
+}
+
+#[test]
+fn closing_its_standard_input_ends_everything() {
+    let launcher = Launcher::start();
+    let (etcd, dir) = (launcher.ready.etcd.clone(), launcher.ready.dir.clone());
+    assert!(answers(&etcd) && dir.exists());
+    drop(launcher);
+    assert!(!answers(&etcd), "etcd is still there");
+    assert!(!dir.exists(), "{} is still there", dir.display());
+}
+
+#[tokio::test]
+async fn a_signal_to_the_launcher_ends_everything() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let mut launcher = Launcher::start();
+        let (etcd, dir) = (launcher.ready.etcd.clone(), launcher.ready.dir.clone());
+        launcher.signal(signal);
+        launcher.wait();
+        let what = format!("etcd is gone after {signal:?}");
+        wait_until(&what, async || if answers(&etcd) { Err("it answers") } else { Ok(()) }).await;
+        assert!(!dir.exists(), "{signal:?}: {} is still there", dir.display());
+    }
+}
+
+#[test]
+fn a_start_that_fails_says_which_process_why_and_where_its_log_is() {
+    let dir = tempfile::tempdir().unwrap();
+    for program in ["etcd", "kube-apiserver", "kubectl"] {
+        let path = dir.path().join(program);
+        std::fs::write(&path, "#!/bin/sh\necho 'this is no database'\nexit 3\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let output = Launcher::fails(&[("KUBEBUILDER_ASSETS", dir.path().to_str().unwrap())]);
+    assert!(output.contains("ended with exit status: 3"), "{output}");
+    assert!(output.contains("this is no database"), "{output}");
+    assert!(output.contains("KUBEBUILDER_ASSETS"), "what came from where: {output}");
+    let log = output.split(['(', ')']).find(|part| part.ends_with(".log")).expect("a path of a log");
+    assert!(Path::new(log).exists(), "{log}");
+    std::fs::remove_file(log).unwrap();
+
+    std::fs::remove_file(dir.path().join("kubectl")).unwrap();
+    let output = Launcher::fails(&[("KUBEBUILDER_ASSETS", dir.path().to_str().unwrap())]);
+    assert!(
+        output.contains("KUBEBUILDER_ASSETS is set, but") && output.contains("kubectl is not there"),
+        "{output}"
+    );
+}
