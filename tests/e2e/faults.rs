@@ -86,7 +86,7 @@ async fn compaction_while_disconnected_means_a_relist() {
     assert!(scene.deployments.get_opt("deleted").await.unwrap().is_none());
 }
 
-/// R14, D9: the kind comes after the operator.
+/// R14: the kind comes after the operator.
 #[tokio::test]
 async fn a_crd_applied_after_the_operator_started_is_picked_up() {
     let bed = Bed::own(false).await;
@@ -100,7 +100,7 @@ async fn a_crd_applied_after_the_operator_started_is_picked_up() {
     assert_eq!(lines, 1, "one line while it is missing");
 }
 
-/// W9, D9: a permission is missing; the other kind goes on, and it heals without a restart.
+/// W9: a permission is missing; the other kind goes on, and it heals without a restart.
 #[tokio::test]
 async fn a_missing_permission_is_named_and_heals_when_granted() {
     let mut scene = Scene::on(Bed::shared().await, "denied").await;
