@@ -115,9 +115,9 @@ for part in "${chosen[@]}"; do
       state=skipped
       if ! run e2e_without_go; then state=FAILED; fi
       count
-      needs_go=$(awk '/^test result:/ { print $(NF - 4) }' "$log" | head -n 1)
-      skipped=$((skipped + ${needs_go:-0}))
-      detail+=", ${needs_go:-0} skipped"
+      needs_go=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "filtered") n += $(i - 1) } END { print n + 0 }' "$log")
+      skipped=$((skipped + needs_go))
+      detail+=", $needs_go skipped"
     fi
     detail="${detail:+$detail; }$why"
   elif run "$part"; then

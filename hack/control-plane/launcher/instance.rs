@@ -18,6 +18,9 @@ use crate::certificates::Authority;
 /// How long a process may take until it answers.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How often a start is tried when ports are taken.
+const STARTS_MAX: u32 = 3;
+
 /// A control plane; dropping it kills what it started.
 pub(crate) struct Instance {
     dir: PathBuf,
@@ -46,8 +49,27 @@ struct Process {
 }
 
 impl Instance {
-    /// Starts everything and waits until the API server is ready.
+    /// Starts everything and waits until the API server is ready; with other ports when one of them was
+    /// taken by somebody else meanwhile.
     pub(crate) async fn start(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<Self> {
+        let mut attempts = 1..STARTS_MAX;
+        loop {
+            match Self::start_once(assets, dir.clone()).await {
+                Err(error)
+                    if error.to_string().contains("address already in use") && attempts.next().is_some() =>
+                {
+                    eprintln!("A port was taken by somebody else meanwhile; starting again with others ...");
+                    if let Some(dir) = &dir {
+                        // What was begun with the old ports does not fit the new ones.
+                        drop(fs::remove_dir_all(dir.join("etcd")));
+                    }
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn start_once(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<Self> {
         let temporary = match dir {
             Some(_) => None,
             None => Some(tempfile::Builder::new().prefix("windlass-control-plane-").tempdir()?),
@@ -272,14 +294,22 @@ impl Instance {
 }
 
 impl Ports {
-    /// Asks the system for free ports; all are held until the last is known, so that they differ.
+    /// Finds free ports below those that the system gives to outgoing connections, which come and go.
+    /// All are held until the last is known, so that they differ.
     fn free() -> anyhow::Result<Self> {
-        let held: Vec<TcpListener> = (0..4)
-            .map(|_| TcpListener::bind(("127.0.0.1", 0)))
-            .collect::<Result<_, _>>()
-            .context("find free ports on 127.0.0.1")?;
-        let port = |n: usize| held[n].local_addr().map(|address| address.port());
-        Ok(Self { etcd: port(0)?, etcd_peer: port(1)?, apiserver: port(2)?, kwok: port(3)? })
+        let mut held = Vec::new();
+        let mut tries = 0..1000;
+        while held.len() < 4 && tries.next().is_some() {
+            held.extend(TcpListener::bind(("127.0.0.1", fastrand::u16(10_000..32_000))).ok());
+        }
+        let ports: Vec<u16> = held
+            .iter()
+            .map(|listener| listener.local_addr().map(|address| address.port()))
+            .collect::<Result<_, _>>()?;
+        let [etcd, etcd_peer, apiserver, kwok] = ports[..] else {
+            bail!("no free ports were found on 127.0.0.1");
+        };
+        Ok(Self { etcd, etcd_peer, apiserver, kwok })
     }
 }
 
