@@ -52,3 +52,4 @@ pub use processor::{Deleted, EventHandler, Registration};
 pub use shared_informer::{InformerConfig, SharedInformer};
 pub use store::Store;
 pub use synctrack::{Synced, wait_for_cache_sync};
+pub use version::compare as compare_versions;

@@ -285,6 +285,15 @@ impl<K: Object> Cached<K> {
         }
     }
 
+    /// Whether its deletion has been asked for.
+    #[must_use]
+    pub fn is_deleting(&self) -> bool {
+        match self {
+            Self::Readable(object) => object.is_deleting(),
+            Self::Unreadable(object) => object.meta.deletion_timestamp.is_some(),
+        }
+    }
+
     /// The labels, if any.
     #[must_use]
     pub fn labels(&self) -> Option<&BTreeMap<String, String>> {

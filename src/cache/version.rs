@@ -6,7 +6,15 @@ use std::cmp::Ordering;
 
 /// Orders two versions of objects of the same type: by length, then by text. `None` when one of them
 /// is not a decimal number without a leading zero: then nothing is known, and the caller lets pass.
-pub(crate) fn compare(a: &str, b: &str) -> Option<Ordering> {
+///
+/// ```
+/// use std::cmp::Ordering;
+/// use windlass::cache::compare_versions;
+/// assert_eq!(compare_versions("99", "100"), Some(Ordering::Less));
+/// assert_eq!(compare_versions("99", ""), None);
+/// ```
+#[must_use]
+pub fn compare(a: &str, b: &str) -> Option<Ordering> {
     let is_version =
         |v: &str| !v.is_empty() && !v.starts_with('0') && v.bytes().all(|byte| byte.is_ascii_digit());
     (is_version(a) && is_version(b)).then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))

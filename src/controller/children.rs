@@ -29,19 +29,22 @@
 //! - A child that is changed back each time is not fought over. (test: `a_child_changed_back_each_time_is_contended`)
 //!
 //! # Differences from client-go
-//! Nothing is ever adopted: a child without our controller reference is somebody else's. There is no
-//! guard yet that holds a key until the caches have seen its own writes: a late cache costs a POST that
-//! is answered 409 and a live read, never a second child.
+//! Nothing is ever adopted: a child without our controller reference is somebody else's. There are no
+//! expectations: the guard of [`consistency`](super::consistency) holds a key until the caches have seen
+//! its own writes, and a cache that is late all the same costs a POST that is answered 409, never a
+//! second child.
 //!
 //! # Locks and tasks
 //! None of its own; the memory of repairs is behind one lock.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
 use crate::api::ApiResource;
 use crate::cache::{Cached, Meta, Object, ObjectName};
@@ -143,6 +146,7 @@ pub enum Ensured<O> {
 #[derive(Debug)]
 pub struct Children {
     client: ApiClient,
+    consistency: Arc<Consistency>,
     contention: Contention,
 }
 
@@ -193,10 +197,10 @@ impl Owner {
 // === impl Children ===
 
 impl Children {
-    /// Writes through this client.
+    /// Writes through this client, and tells the guard of each write.
     #[must_use]
-    pub fn new(client: ApiClient) -> Self {
-        Self { client, contention: Contention::default() }
+    pub fn new(client: ApiClient, consistency: Arc<Consistency>) -> Self {
+        Self { client, consistency, contention: Contention::default() }
     }
 
     /// Makes the child as wanted; `cached` is what the cache has under its name.
@@ -245,11 +249,13 @@ impl Children {
             },
         });
         wanted.apply(&mut body);
-        let error = match self.client.create::<W::Observed>(&resource, owner.name.namespace(), &body).await {
-            Ok(observed) if wanted.differences(&observed).is_empty() => {
-                return Ok(Ensured::Created(observed));
+        let created = self.client.create::<W::Observed>(&resource, owner.name.namespace(), &body).await;
+        let error = match created {
+            Ok(observed) => {
+                self.consistency.wrote(&owner.name, &resource, observed.resource_version());
+                let is_as_wanted = wanted.differences(&observed).is_empty();
+                return Ok(if is_as_wanted { Ensured::Created(observed) } else { Ensured::Undone(observed) });
             }
-            Ok(observed) => return Ok(Ensured::Undone(observed)),
             Err(error) => error,
         };
         // A refusal does not say that the name is free: quota is checked before existence.
@@ -292,6 +298,7 @@ impl Children {
             Ok(observed) => observed,
             Err(error) => return self.refused(error, Some(observed)),
         };
+        self.consistency.wrote(&owner.name, &resource, observed.resource_version());
         self.contention.repaired(observed.uid(), &fingerprint);
         if verdict == Verdict::Retry {
             return Ok(Ensured::Contended { observed, difference, again_in: contention::RETRY });
@@ -354,7 +361,10 @@ impl Children {
         let outcome =
             self.client.delete(&resource, namespace, name, child.uid(), child.resource_version()).await;
         match outcome {
-            Ok(()) => Ok(true),
+            Ok(()) => {
+                self.consistency.deleted(&owner.name, &resource, child.object_name(), child.uid());
+                Ok(true)
+            }
             Err(error) if error.is_not_found() => Ok(false),
             Err(error) => Err(error),
         }

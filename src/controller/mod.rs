@@ -8,10 +8,12 @@
 //! | [`handlers`] | from a changed object to the key of whom it concerns |
 //! | [`children`] | makes a child as it is wanted, and writes nothing when it is |
 //! | [`deployment`] | what is wanted and what is observed of a Deployment |
+//! | [`consistency`] | holds a key until the caches have seen what it wrote |
 //! | [`contention`] | notices that somebody changes a child back each time |
 //! | [`status`] | writes a status when it differs |
 
 pub mod children;
+pub mod consistency;
 pub mod contention;
 pub mod deployment;
 pub mod handlers;
@@ -19,4 +21,5 @@ pub mod status;
 pub mod worker;
 
 pub use children::{Children, Difference, Ensured, Owner, Wanted};
+pub use consistency::Consistency;
 pub use worker::{Controller, Outcome, SyncError, SyncHandler};

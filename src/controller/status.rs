@@ -4,11 +4,11 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::api::ApiResource;
-use crate::cache::ObjectName;
+use crate::cache::{Meta, ObjectName};
 use crate::client::{ApiClient, Error};
 
 /// Merge-patches the status of the object at `resource_version` to be `wanted`; writes nothing when it
-/// is so already. Whether it wrote.
+/// is so already. The version that it wrote, if it did.
 ///
 /// # Errors
 /// [`Error`]; a conflict means that the object has changed since.
@@ -19,12 +19,15 @@ pub async fn write<S: Serialize>(
     resource_version: &str,
     stored: Option<&S>,
     wanted: &S,
-) -> Result<bool, Error> {
-    let Some(patch) = difference(stored, wanted) else { return Ok(false) };
-    client
-        .patch_status::<Value>(resource, object.namespace(), object.name(), resource_version, &patch)
-        .await?;
-    Ok(true)
+) -> Result<Option<String>, Error> {
+    #[derive(serde::Deserialize)]
+    struct Written {
+        metadata: Meta,
+    }
+    let Some(patch) = difference(stored, wanted) else { return Ok(None) };
+    let Written { metadata } =
+        client.patch_status(resource, object.namespace(), object.name(), resource_version, &patch).await?;
+    Ok(Some(metadata.resource_version))
 }
 
 /// The merge patch from one to the other, field by field; `None` when there is none.

@@ -15,6 +15,7 @@
 //! # Guarantees
 //! - No worker starts before the caches have synced. (test: `workers_wait_for_the_caches`)
 //! - A key is never synced twice at once, whatever the number of workers. (test: `a_key_is_never_synced_twice_at_once`)
+//! - A key is not synced before the caches have seen its own writes. (test: `a_key_waits_for_its_own_writes`)
 //! - An error is retried with backoff; a success forgets it. (test: `an_error_is_retried_with_backoff_until_it_succeeds`)
 //! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
@@ -37,6 +38,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::consistency::{self, Consistency};
 use crate::cache::{ObjectName, Synced, wait_for_cache_sync};
 use crate::client;
 use crate::workqueue::RateLimitingQueue;
@@ -75,6 +77,8 @@ pub struct Controller<H> {
     handler: H,
     /// What must have synced before the first key is taken.
     caches: Vec<Synced>,
+    /// What must have been seen before a key is taken again.
+    consistency: Arc<Consistency>,
     workers: usize,
 }
 
@@ -88,9 +92,10 @@ impl<H: SyncHandler> Controller<H> {
         queue: RateLimitingQueue<ObjectName>,
         handler: H,
         caches: Vec<Synced>,
+        consistency: Arc<Consistency>,
         workers: usize,
     ) -> Self {
-        Self { name, queue, handler, caches, workers }
+        Self { name, queue, handler, caches, consistency, workers }
     }
 
     /// Waits for the caches, syncs keys until `shutdown`, waits for what is in flight.
@@ -156,6 +161,12 @@ impl<H: SyncHandler> Controller<H> {
         let key = processing.key();
         let span = tracing::info_span!("sync", controller = self.name, object = %key);
         async {
+            if !self.consistency.is_ready(key) {
+                // The event of our own write wakes the key; this is for events that never come.
+                tracing::debug!("Waiting for the caches to show our own writes");
+                self.queue.add_after(key.clone(), consistency::RETRY);
+                return;
+            }
             match AssertUnwindSafe(async { self.handler.sync(key).await }).catch_unwind().await {
                 Ok(Ok(outcome)) => self.succeeded(key, outcome),
                 Ok(Err(error)) => self.failed(key, &error),

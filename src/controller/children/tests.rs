@@ -45,11 +45,16 @@ fn cached(object: &Value) -> Cached<ObservedDeployment> {
     Cached::new(Ok(serde_json::from_value(object.clone()).unwrap()))
 }
 
+/// As the operators have it, with a guard that lets everything pass.
+fn children_of(server: &ObjectServer) -> Children {
+    Children::new(server.client(), Arc::new(Consistency::new()))
+}
+
 type Answer = Result<Ensured<ObservedDeployment>, Error>;
 
 async fn ensure(server: &ObjectServer, replicas: i32, cache: Option<&Value>) -> Answer {
     with_owner(server, "owner-uid", 1);
-    let children = Children::new(server.client());
+    let children = children_of(server);
     children.ensure(&owner(), &wanted(replicas), cache.map(cached).as_ref()).await
 }
 
@@ -213,7 +218,7 @@ async fn nothing_is_created_for_an_owner_that_has_moved_on() {
     for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
         let server = ObjectServer::default();
         with_owner(&server, uid, generation);
-        let children = Children::new(server.client());
+        let children = children_of(&server);
         let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
         assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
         assert_eq!(server.requests(), [format!("GET {FOOS}/one")]);
@@ -226,7 +231,7 @@ async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     server.mutate(|object| object["spec"]["replicas"] = json!(7));
-    let children = Children::new(server.client());
+    let children = children_of(&server);
     let answer = children.ensure(&owner(), &wanted(2), None).await.unwrap();
     assert!(matches!(answer, Ensured::Undone(_)), "{answer:?}");
 }
@@ -237,7 +242,7 @@ async fn a_child_changed_back_each_time_is_contended() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     server.mutate(|object| object["spec"]["replicas"] = json!(7));
-    let children = Children::new(server.client());
+    let children = children_of(&server);
     let again = async || {
         let now = server.get(WEB).map(|object| cached(&object));
         children.ensure(&owner(), &wanted(2), now.as_ref()).await.unwrap()
@@ -269,7 +274,7 @@ fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
 
 /// Deletes `web`, which `new` replaces.
 async fn delete(server: &ObjectServer) -> bool {
-    Children::new(server.client()).delete_replaced(&owner(), &replacement(), "web").await.unwrap()
+    children_of(server).delete_replaced(&owner(), &replacement(), "web").await.unwrap()
 }
 
 fn replacement() -> WantedDeployment {
@@ -360,7 +365,7 @@ async fn live_children_are_found_without_their_labels() {
     let server = ObjectServer::default();
     live(&server, "Foo", "one", "owner-uid");
     server.store(DEPLOYMENTS, json!({"metadata": {"name": "foreign", "namespace": "ns"}}));
-    let children = Children::new(server.client());
+    let children = children_of(&server);
     let found: Vec<ObservedDeployment> = children.live_children(&owner()).await.unwrap();
     assert_eq!(found.len(), 1);
     server.refuse(Method::GET, 500, "InternalError");

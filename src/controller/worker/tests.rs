@@ -68,7 +68,8 @@ fn start(
     let log = Arc::default();
     let (caches, synced) = synctrack::pair("foos");
     let handler = Scripted { script: Box::new(script), takes, log: Arc::clone(&log) };
-    let controller = Controller::new("test", queue.clone(), handler, vec![synced], workers);
+    let consistency = Arc::new(Consistency::new());
+    let controller = Controller::new("test", queue.clone(), handler, vec![synced], consistency, workers);
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(controller.run(shutdown.clone()));
@@ -218,6 +219,36 @@ async fn a_panic_is_caught_and_retried() {
     let started: Vec<String> = rig.log.lock().started.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(started, ["ns/bad", "ns/good", "ns/bad", "ns/bad"]);
     rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_waits_for_its_own_writes() {
+    use crate::api::ApiResource;
+    use crate::cache::{Cached, Indexers, store};
+    use crate::testing::config_map;
+
+    let maps = ApiResource::new("", "v1", "ConfigMap", "configmaps");
+    let (reader, mut writer) = store::pair(Indexers::default());
+    writer.upsert(Cached::new(Ok(config_map("ns", "child", 10))));
+    let consistency = Arc::new(Consistency::new().with(maps.clone(), reader));
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let log: Arc<Mutex<Log>> = Arc::default();
+    let handler = Scripted { script: Box::new(|_, _| Ok(Outcome::Done)), takes: MS, log: log.clone() };
+    let controller = Controller::new("test", queue.clone(), handler, vec![], consistency.clone(), 1);
+    let shutdown = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller.run(shutdown.clone()));
+
+    let key = ObjectName::new(Some("ns"), "a");
+    consistency.wrote(&key, &maps, "11");
+    queue.add(key.clone(), crate::workqueue::AddOptions::default());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(log.lock().started.len(), 0);
+    writer.upsert(Cached::new(Ok(config_map("ns", "child", 11))));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(log.lock().started.len(), 1);
+    shutdown.cancel();
+    tasks.join_next().await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]

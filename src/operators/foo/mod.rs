@@ -34,14 +34,18 @@ mod status;
 mod sync;
 mod wanted;
 
+use std::sync::Arc;
+
 use kube_core::Resource;
 
 use super::Context;
+use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::factory::Watched;
 use crate::cache::{Cached, Indexers, ObjectName, object};
+use crate::controller::deployment::DEPLOYMENTS;
 use crate::controller::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
-use crate::controller::{Children, Controller};
+use crate::controller::{Children, Consistency, Controller};
 
 pub use sync::FooSync;
 
@@ -62,15 +66,20 @@ pub fn controller(context: &Context<'_>) -> Controller<FooSync> {
     let for_deployments = deployments.add_event_handler(EnqueueOwner::new(foos.store(), queue.clone()));
     let caches = [for_foos, for_deployments]
         .map(|added| added.expect("the factory has not ended: it runs after the wiring").synced());
+    let consistency = Consistency::new()
+        .with(ApiResource::of::<Foo>(), foos.store())
+        .with(DEPLOYMENTS, deployments.store());
+    let consistency = Arc::new(consistency);
     let sync = FooSync {
         client: context.client.clone(),
         foos: foos.lister(),
         deployments: deployments.lister(),
-        children: Children::new(context.client.clone()),
+        children: Children::new(context.client.clone(), consistency.clone()),
+        consistency: consistency.clone(),
         recorder: context.recorder.clone(),
         clock: context.clock,
     };
-    Controller::new(NAME, queue, sync, caches.into(), context.limits.workers)
+    Controller::new(NAME, queue, sync, caches.into(), consistency, context.limits.workers)
 }
 
 /// The names of the children that a Foo wants.

@@ -11,6 +11,7 @@
 //! - Events come on transitions only. (test: `events_come_on_transitions_only`)
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -28,7 +29,7 @@ use crate::client::{ApiClient, Clock, Error, ServerStatus};
 use crate::controller::children::describe;
 use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
 use crate::controller::status::write;
-use crate::controller::{Children, Ensured, Outcome, Owner, SyncError, SyncHandler};
+use crate::controller::{Children, Consistency, Ensured, Outcome, Owner, SyncError, SyncHandler};
 use crate::record::{EventRecorder, EventType, Regarding};
 
 /// How soon a name that somebody else has is looked at again.
@@ -45,6 +46,7 @@ pub struct FooSync {
     pub(super) foos: Lister<Foo>,
     pub(super) deployments: Lister<ObservedDeployment>,
     pub(super) children: Children,
+    pub(super) consistency: Arc<Consistency>,
     pub(super) recorder: EventRecorder,
     pub(super) clock: Clock,
 }
@@ -158,7 +160,10 @@ impl FooSync {
         let next = status::status(&subject, &summary, ensured, self.clock.now());
         let resource = ApiResource::of::<Foo>();
         let version = Object::resource_version(foo);
-        write(&self.client, &resource, &name, version, foo.status.as_ref(), &next).await?;
+        let written = write(&self.client, &resource, &name, version, foo.status.as_ref(), &next).await?;
+        if let Some(version) = written {
+            self.consistency.wrote(&name, &resource, &version);
+        }
         self.record_transition(foo, &subject.previous.conditions, &summary);
         Ok(())
     }

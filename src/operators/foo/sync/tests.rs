@@ -31,7 +31,8 @@ impl Fixture {
             client: server.client(),
             foos: Lister::new(foo_store),
             deployments: Lister::new(deployment_store),
-            children: Children::new(server.client()),
+            children: Children::new(server.client(), Arc::default()),
+            consistency: Arc::default(),
             recorder,
             clock,
         };

@@ -1,0 +1,254 @@
+//! Read your own writes: a key is not synced before the caches have seen what its last sync wrote.
+//!
+//! Mirrors kubernetes `pkg/controller/util/consistency` (`ConsistencyStore`, KEP-5647).
+//! Flow: sync handler -> children, status -> **consistency** -> workers, before the next sync of the key
+//!
+//! # How it works
+//! Each write is remembered for the key with its resource and the version that the server answered. Before
+//! a key is synced, each is compared with the version of that resource's store: versions of one resource
+//! grow, so a store that has passed the version has seen the write. The answer to a delete carries no
+//! version: it is seen when the store no longer holds that life of the name, or holds it as deleting.
+//!
+//! # Guarantees
+//! - A key waits until the store has passed the versions of its writes. (test: `a_key_waits_for_its_writes`)
+//! - A deletion is seen when the life is gone or marked. (test: `a_deletion_is_seen_when_the_life_is_gone_or_marked`)
+//! - A write that was overtaken, or removed by others before we saw it, stalls nothing. (test: `a_write_that_was_overtaken_stalls_nothing`)
+//! - It fails open after 30 s, with a warning that is counted. (test: `it_fails_open_after_thirty_seconds`)
+//! - A version that is no number fails open. (test: `versions_that_do_not_compare_fail_open`)
+//!
+//! # Differences from client-go
+//! Deletes are remembered too. A key that waits is woken by the event of its own write; the retry after
+//! [`RETRY`] is for events that never come.
+//!
+//! # Locks and tasks
+//! One lock around the memory, taken before the stores' own.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering as Atomic};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::api::ApiResource;
+use crate::cache::{Object, ObjectName, Store, compare_versions};
+
+/// How soon a key that waits is looked at again when no event wakes it.
+pub const RETRY: Duration = Duration::from_secs(1);
+/// How long a key waits at most.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the guard must know of a store.
+pub trait StoreView: Send + Sync {
+    /// Version of the last change that is in the store.
+    fn resource_version(&self) -> Arc<str>;
+    /// Whether this life of the name is there and not being deleted.
+    fn lives(&self, name: &ObjectName, uid: &str) -> bool;
+}
+
+impl<K: Object> StoreView for Store<K> {
+    fn resource_version(&self) -> Arc<str> {
+        Self::resource_version(self)
+    }
+
+    fn lives(&self, name: &ObjectName, uid: &str) -> bool {
+        self.get(name).is_some_and(|object| object.uid() == uid && !object.is_deleting())
+    }
+}
+
+/// Remembers writes by key; see the module.
+#[derive(Default)]
+pub struct Consistency {
+    stores: HashMap<ApiResource, Box<dyn StoreView>>,
+    writes: Mutex<HashMap<ObjectName, Writes>>,
+    failed_open: AtomicU64,
+}
+
+/// The writes of one key that the caches may not have seen.
+struct Writes {
+    since: Instant,
+    /// The newest version, by resource.
+    versions: HashMap<ApiResource, String>,
+    /// Lives that were deleted.
+    deleted: Vec<(ApiResource, ObjectName, String)>,
+}
+
+// === impl Consistency ===
+
+impl Consistency {
+    /// A guard without stores: it lets everything pass.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Compares writes of this resource with this store.
+    #[must_use]
+    pub fn with(mut self, resource: ApiResource, store: impl StoreView + 'static) -> Self {
+        self.stores.insert(resource, Box::new(store));
+        self
+    }
+
+    /// A sync of `key` wrote an object, and the server answered with this version.
+    pub fn wrote(&self, key: &ObjectName, resource: &ApiResource, resource_version: &str) {
+        let mut writes = self.writes.lock();
+        let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
+        let newest = entry.versions.entry(resource.clone()).or_default();
+        if compare_versions(resource_version, newest) != Some(Ordering::Less) {
+            resource_version.clone_into(newest);
+        }
+        entry.since = Instant::now();
+    }
+
+    /// A sync of `key` deleted this life of a name.
+    pub fn deleted(&self, key: &ObjectName, resource: &ApiResource, name: ObjectName, uid: &str) {
+        let mut writes = self.writes.lock();
+        let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
+        entry.deleted.push((resource.clone(), name, uid.to_owned()));
+        entry.since = Instant::now();
+    }
+
+    /// Whether the caches have seen all that `key` wrote; what they have seen is forgotten.
+    #[must_use]
+    pub fn is_ready(&self, key: &ObjectName) -> bool {
+        let mut writes = self.writes.lock();
+        let Some(entry) = writes.get_mut(key) else { return true };
+        entry.versions.retain(|resource, version| self.is_behind(resource, version));
+        entry.deleted.retain(|(resource, name, uid)| {
+            self.stores.get(resource).is_some_and(|store| store.lives(name, uid))
+        });
+        let is_ready = entry.versions.is_empty() && entry.deleted.is_empty();
+        let is_over = entry.since.elapsed() >= PATIENCE;
+        if is_over && !is_ready {
+            self.failed_open.fetch_add(1, Atomic::Relaxed);
+            tracing::warn!("The caches have not shown our own writes within 30 s; going on without them");
+        }
+        if is_ready || is_over {
+            writes.remove(key);
+        }
+        is_ready || is_over
+    }
+
+    /// How often it was not waited any longer.
+    #[must_use]
+    pub fn failed_open(&self) -> u64 {
+        self.failed_open.load(Atomic::Relaxed)
+    }
+
+    fn is_behind(&self, resource: &ApiResource, version: &str) -> bool {
+        let Some(store) = self.stores.get(resource) else { return false };
+        compare_versions(&store.resource_version(), version) == Some(Ordering::Less)
+    }
+}
+
+impl Writes {
+    fn new() -> Self {
+        Self { since: Instant::now(), versions: HashMap::new(), deleted: Vec::new() }
+    }
+}
+
+impl fmt::Debug for Consistency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consistency").field("keys", &self.writes.lock().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::store::StoreWriter;
+    use crate::cache::{Cached, Indexers, store};
+    use crate::testing::config_map;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    const MAPS: ApiResource = ApiResource::new("", "v1", "ConfigMap", "configmaps");
+
+    fn rig() -> (Consistency, StoreWriter<ConfigMap>, ObjectName) {
+        let (store, writer) = store::pair(Indexers::default());
+        (Consistency::new().with(MAPS, store), writer, ObjectName::new(Some("ns"), "owner"))
+    }
+
+    fn map(name: &str, version: u64) -> Cached<ConfigMap> {
+        Cached::new(Ok(config_map("ns", name, version)))
+    }
+
+    #[test]
+    fn a_key_waits_for_its_writes() {
+        let (guard, mut writer, key) = rig();
+        writer.replace(&[], "10");
+        assert!(guard.is_ready(&key), "nothing was written");
+        guard.wrote(&key, &MAPS, "12");
+        guard.wrote(&key, &MAPS, "11");
+        writer.upsert(map("a", 11));
+        assert!(!guard.is_ready(&key));
+        assert!(guard.is_ready(&ObjectName::new(Some("ns"), "other")), "another key does not wait");
+        writer.upsert(map("b", 12));
+        assert!(guard.is_ready(&key));
+        assert!(guard.writes.lock().is_empty(), "what was seen is forgotten");
+    }
+
+    /// R2: changed again, or gone before it was seen; only a bookmark comes.
+    #[test]
+    fn a_write_that_was_overtaken_stalls_nothing() {
+        let (guard, mut writer, key) = rig();
+        writer.replace(&[], "10");
+        guard.wrote(&key, &MAPS, "12");
+        writer.upsert(map("a", 15));
+        assert!(guard.is_ready(&key));
+        guard.wrote(&key, &MAPS, "16");
+        writer.bookmark("17");
+        assert!(guard.is_ready(&key));
+    }
+
+    #[test]
+    fn a_deletion_is_seen_when_the_life_is_gone_or_marked() {
+        let (guard, mut writer, key) = rig();
+        let name = ObjectName::new(Some("ns"), "a");
+        writer.upsert(map("a", 5));
+        guard.deleted(&key, &MAPS, name.clone(), "uid-of-ns-a");
+        assert!(!guard.is_ready(&key));
+        let mut marked = config_map("ns", "a", 6);
+        marked.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        writer.upsert(Cached::new(Ok(marked)));
+        assert!(guard.is_ready(&key));
+
+        guard.deleted(&key, &MAPS, name.clone(), "an earlier life");
+        assert!(guard.is_ready(&key), "the name has a new life");
+        writer.upsert(map("a", 7));
+        guard.deleted(&key, &MAPS, name.clone(), "uid-of-ns-a");
+        assert!(!guard.is_ready(&key));
+        writer.delete(&name, "8");
+        assert!(guard.is_ready(&key));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_fails_open_after_thirty_seconds() {
+        let (guard, mut writer, key) = rig();
+        writer.replace(&[], "10");
+        guard.wrote(&key, &MAPS, "12");
+        tokio::time::advance(PATIENCE - Duration::from_millis(1)).await;
+        assert!(!guard.is_ready(&key));
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert!(guard.is_ready(&key));
+        assert_eq!(guard.failed_open(), 1);
+        assert!(guard.is_ready(&key));
+        assert_eq!(guard.failed_open(), 1);
+    }
+
+    #[test]
+    fn versions_that_do_not_compare_fail_open() {
+        let (guard, mut writer, key) = rig();
+        guard.wrote(&key, &MAPS, "12");
+        assert!(guard.is_ready(&key), "the store has no version yet");
+        writer.replace(&[], "10");
+        guard.wrote(&key, &MAPS, "not a number");
+        assert!(guard.is_ready(&key));
+        let secrets = ApiResource::new("", "v1", "Secret", "secrets");
+        guard.wrote(&key, &secrets, "99");
+        assert!(guard.is_ready(&key), "nobody caches secrets");
+    }
+}
