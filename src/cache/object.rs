@@ -36,6 +36,8 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     fn uid(&self) -> &str;
     /// The version of this state.
     fn resource_version(&self) -> &str;
+    /// Counts the changes of the spec; 0 for kinds that do not count them.
+    fn generation(&self) -> i64;
     /// Whether its deletion has been asked for.
     fn is_deleting(&self) -> bool;
     /// The labels, if any.
@@ -85,6 +87,10 @@ where
 
     fn resource_version(&self) -> &str {
         self.meta().resource_version.as_deref().unwrap_or_default()
+    }
+
+    fn generation(&self) -> i64 {
+        self.meta().generation.unwrap_or_default()
     }
 
     fn is_deleting(&self) -> bool {
@@ -282,6 +288,15 @@ impl<K: Object> Cached<K> {
         match self {
             Self::Readable(object) => object.controller(),
             Self::Unreadable(object) => object.meta.controller(),
+        }
+    }
+
+    /// Counts the changes of the spec; 0 for kinds that do not count them.
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        match self {
+            Self::Readable(object) => object.generation(),
+            Self::Unreadable(object) => object.meta.generation,
         }
     }
 

@@ -208,6 +208,10 @@ impl Object for ObservedDeployment {
         &self.metadata.resource_version
     }
 
+    fn generation(&self) -> i64 {
+        self.metadata.generation
+    }
+
     fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }

@@ -5,6 +5,7 @@
 //!
 //! # Guarantees
 //! - A child wakes the owner that its controller reference names, by kind, name and uid. (test: `a_child_wakes_its_owner_by_uid`)
+//! - A new spec, life or deletion mark of the object ends its backoff; nothing else does. (test: `a_new_spec_ends_the_backoff`)
 //! - A child that goes wakes every custom resource that wants its name. (test: `a_child_that_goes_wakes_all_who_want_its_name`)
 //!
 //! # Differences from client-go
@@ -33,17 +34,22 @@ impl EnqueueSelf {
     }
 }
 
+/// What may have cured the cause of a failure: the key comes at once, also when it backs off.
+const BYPASS_BACKOFF: AddOptions = AddOptions { after: None, rate_limited: false, bypass_backoff: true };
+
 impl<K: Object> EventHandler<K> for EnqueueSelf {
     fn on_add(&mut self, object: &Cached<K>, _is_in_initial_list: bool) {
-        self.queue.add(object.object_name(), AddOptions::default());
+        self.queue.add(object.object_name(), BYPASS_BACKOFF);
     }
 
-    fn on_update(&mut self, _old: &Cached<K>, new: &Cached<K>) {
-        self.queue.add(new.object_name(), AddOptions::default());
+    fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
+        let state = |object: &Cached<K>| (object.uid().to_owned(), object.generation(), object.is_deleting());
+        let is_new = state(old) != state(new);
+        self.queue.add(new.object_name(), if is_new { BYPASS_BACKOFF } else { AddOptions::default() });
     }
 
     fn on_delete(&mut self, object: &Deleted<K>) {
-        self.queue.add(object.object_name(), AddOptions::default());
+        self.queue.add(object.object_name(), BYPASS_BACKOFF);
     }
 }
 
@@ -139,6 +145,29 @@ mod tests {
 
     fn queued(queue: &RateLimitingQueue<ObjectName>) -> Vec<String> {
         std::iter::from_fn(|| queue.get().now_or_never().flatten()).map(|p| p.key().to_string()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_spec_ends_the_backoff() {
+        let queue = RateLimitingQueue::new(ItemExponentialFailure::new(
+            Duration::from_secs(60),
+            Duration::from_secs(60),
+        ));
+        let mut handler = EnqueueSelf::new(queue.clone());
+        let at = |generation: i64, version: &str| {
+            let foo = json!({
+                "metadata": {"name": "one", "namespace": "ns", "uid": "u", "resourceVersion": version,
+                    "generation": generation},
+                "spec": {"deploymentName": "web"},
+            });
+            Cached::<Foo>::new(Ok(serde_json::from_value(foo).unwrap()))
+        };
+        queue.back_off("ns/one".parse().unwrap(), Duration::ZERO);
+        handler.on_update(&at(1, "1"), &at(1, "2"));
+        assert_eq!(queued(&queue), Vec::<String>::new(), "its own status, say");
+        handler.on_update(&at(1, "2"), &at(2, "3"));
+        assert_eq!(queued(&queue), ["ns/one"]);
+        assert_eq!(queue.waiting(), 0);
     }
 
     #[test]

@@ -17,12 +17,14 @@
 //! - A key is never synced twice at once, whatever the number of workers. (test: `a_key_is_never_synced_twice_at_once`)
 //! - A key is not synced before the caches have seen its own writes. (test: `a_key_waits_for_its_own_writes`)
 //! - An error is retried with backoff; a success forgets it. (test: `an_error_is_retried_with_backoff_until_it_succeeds`)
+//! - An event during the backoff does not bring the key early. (test: `an_event_during_the_backoff_waits`)
 //! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
 //!
 //! # Differences from client-go
-//! `run` waits for its workers; sample-controller promises it and does not. Retry-After is obeyed. As in
-//! client-go, an event that arrives during a backoff brings the key at once.
+//! `run` waits for its workers; sample-controller promises it and does not. Retry-After is obeyed. The
+//! backoff is honest: an event that arrives meanwhile waits for its end, unless it brings a new spec (see
+//! [`RateLimitingQueue`]).
 //!
 //! # Locks and tasks
 //! One task for each worker and one for the queue's delays, all owned by [`Controller::run`].
@@ -189,7 +191,7 @@ impl<H: SyncHandler> Controller<H> {
     fn failed(&self, key: &ObjectName, SyncError(error): &SyncError) {
         let attempt = self.queue.num_requeues(key) + 1;
         let at_least = error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
-        self.queue.add_rate_limited_not_before(key.clone(), at_least);
+        self.queue.back_off(key.clone(), at_least);
         let cause = error as &dyn std::error::Error;
         if error.is_conflict() || error.is_already_exists() || error.is_connection() {
             tracing::debug!(error = cause, attempt, "Could not sync; trying again");
@@ -200,7 +202,7 @@ impl<H: SyncHandler> Controller<H> {
 
     fn panicked(&self, key: &ObjectName, panic: &(dyn Any + Send)) {
         let attempt = self.queue.num_requeues(key) + 1;
-        self.queue.add_rate_limited(key.clone());
+        self.queue.back_off(key.clone(), Duration::ZERO);
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         tracing::error!(panic = text.unwrap_or("of another type"), attempt, "A sync panicked; trying again");

@@ -6,6 +6,7 @@
 //! # Guarantees
 //! - A key is queued when it is due, not before. (test: `a_key_comes_when_it_is_due`)
 //! - Of two delays of one key the earlier counts. (test: `the_earlier_delay_counts`)
+//! - A delay can be taken back. (test: `a_cancelled_delay_does_not_pass`)
 //! - A plain add does not cancel a pending delay. (test: `an_add_leaves_the_delay`)
 //! - Nothing ever blocks in [`add_after`](DelayingQueue::add_after). (it is no async function)
 //! - A shutdown ends [`run`](DelayingQueue::run), and says how many delays it forgets. (test: `shutdown_ends_the_loop_and_counts_what_it_forgets`)
@@ -90,6 +91,12 @@ impl<T: Key> DelayingQueue<T> {
         if is_first {
             self.waiting.changed.notify_one();
         }
+    }
+
+    /// Takes back a delay of `key` that has not passed; what is queued stays.
+    pub fn cancel(&self, key: &T) {
+        // The heap's entry is a leftover from now on.
+        self.waiting.state.lock().due.remove(key);
     }
 
     /// Queues each key when it is due; ends with the shutdown and returns how many delays it forgets.
@@ -320,6 +327,16 @@ mod tests {
             () = tokio::time::sleep(2 * SECOND) => {}
         }
         assert_eq!(queue.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancelled_delay_does_not_pass() {
+        let queue = DelayingQueue::new();
+        queue.add_after("a", SECOND);
+        queue.add_after("b", SECOND);
+        queue.cancel(&"a");
+        queue.add_after("b", SECOND);
+        assert_eq!(after(&queue, 2 * SECOND).await, ["b"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -5,14 +5,29 @@
 //! # Guarantees
 //! - A rate-limited add waits as long as the limiter says. (test: `a_rate_limited_key_waits_as_its_limiter_says`)
 //! - Delay and rate limit together: the shorter counts. (test: `delay_and_limit_together_take_the_shorter`)
+//! - Honest backoff: an add during the backoff neither ends it nor makes it longer; one that bypasses it
+//!   starts anew. (test: `an_event_during_the_backoff_waits_and_a_new_spec_does_not`)
+//!
+//! # Two ways to come back after a failure
+//! [`add_rate_limited`](RateLimitingQueue::add_rate_limited) is client-go's: the delay is just one more way
+//! into the queue, so an event that arrives meanwhile brings the key at once, and if it fails again the
+//! count has grown: a chatty child turns a key that fails into many failures a second and then into a long
+//! silence. [`back_off`](RateLimitingQueue::back_off) is the honest one, which our workers use: failures
+//! and delay are one state, the key comes when the delay has passed, and only what may have cured the cause
+//! (a new spec, a deletion) says so with [`AddOptions::bypass_backoff`]. The test
+//! `both_ways_on_the_same_histories` shows the difference.
 //!
 //! # Differences from client-go
 //! One [`add`](RateLimitingQueue::add) with [`AddOptions`], as controller-runtime's queue has; the
 //! three of client-go stand beside it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::delaying::DelayingQueue;
 use super::queue::{Key, Processing};
@@ -25,12 +40,16 @@ pub struct AddOptions {
     pub after: Option<Duration>,
     /// When the rate limiter lets it, unless `after` is sooner; counts as a failure of the key.
     pub rate_limited: bool,
+    /// Also when the key backs off: it starts anew, as if it had never failed.
+    pub bypass_backoff: bool,
 }
 
 /// A [`DelayingQueue`] that knows how long a failed key waits. Cheap to clone.
 pub struct RateLimitingQueue<T: Key> {
     queue: DelayingQueue<T>,
     limiter: Arc<dyn RateLimiter<T>>,
+    /// Until when each key that failed backs off; forgotten with its failures.
+    backoff: Arc<Mutex<HashMap<T, Instant, foldhash::fast::RandomState>>>,
 }
 
 // === impl RateLimitingQueue ===
@@ -39,11 +58,17 @@ impl<T: Key> RateLimitingQueue<T> {
     /// An empty queue; delays pass only while [`run`](Self::run) runs.
     #[must_use]
     pub fn new(limiter: impl RateLimiter<T>) -> Self {
-        Self { queue: DelayingQueue::new(), limiter: Arc::new(limiter) }
+        Self { queue: DelayingQueue::new(), limiter: Arc::new(limiter), backoff: Arc::default() }
     }
 
-    /// Marks `key` as needing a pass, when the options say.
+    /// Marks `key` as needing a pass, when the options say. A key that backs off comes when that is over.
     pub fn add(&self, key: T, options: AddOptions) {
+        if options.bypass_backoff {
+            self.forget(&key);
+            self.queue.cancel(&key);
+        } else if self.backs_off(&key) {
+            return;
+        }
         let limited = options.rate_limited.then(|| self.limiter.when(&key));
         let delay = options.after.into_iter().chain(limited).min().unwrap_or_default();
         self.queue.add_after(key, delay);
@@ -59,14 +84,25 @@ impl<T: Key> RateLimitingQueue<T> {
         self.add(key, AddOptions { rate_limited: true, ..AddOptions::default() });
     }
 
-    /// The same, and not before `at_least` has passed, whatever the limiter says.
-    pub fn add_rate_limited_not_before(&self, key: T, at_least: Duration) {
+    /// `key` has failed: it comes again when the rate limiter lets it and `at_least` has passed, and not
+    /// before, whatever is added meanwhile.
+    pub fn back_off(&self, key: T, at_least: Duration) {
         let delay = self.limiter.when(&key).max(at_least);
+        if let Some(until) = Instant::now().checked_add(delay) {
+            self.backoff.lock().insert(key.clone(), until);
+        }
         self.queue.add_after(key, delay);
+    }
+
+    /// Whether `key` waits after a failure.
+    #[must_use]
+    pub fn backs_off(&self, key: &T) -> bool {
+        self.backoff.lock().get(key).is_some_and(|until| *until > Instant::now())
     }
 
     /// Forgets the failures of `key`: its next one counts as the first.
     pub fn forget(&self, key: &T) {
+        self.backoff.lock().remove(key);
         self.limiter.forget(key);
     }
 
@@ -132,7 +168,7 @@ impl<T: Key> RateLimitingQueue<T> {
 
 impl<T: Key> Clone for RateLimitingQueue<T> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), limiter: self.limiter.clone() }
+        Self { queue: self.queue.clone(), limiter: self.limiter.clone(), backoff: self.backoff.clone() }
     }
 }
 
@@ -184,11 +220,75 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn delay_and_limit_together_take_the_shorter() {
         let queue = queue();
-        queue.add("a", AddOptions { after: Some(500 * MS), rate_limited: true });
+        queue.add("a", AddOptions { after: Some(500 * MS), rate_limited: true, ..AddOptions::default() });
         assert_eq!(wait(&queue).await, 10 * MS);
-        queue.add("a", AddOptions { after: Some(5 * MS), rate_limited: true });
+        queue.add("a", AddOptions { after: Some(5 * MS), rate_limited: true, ..AddOptions::default() });
         assert_eq!(wait(&queue).await, 5 * MS);
         queue.add("a", AddOptions::default());
         assert_eq!(wait(&queue).await, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_during_the_backoff_waits_and_a_new_spec_does_not() {
+        let queue = queue();
+        queue.back_off("a", Duration::ZERO);
+        queue.back_off("a", Duration::ZERO);
+        queue.add("a", AddOptions::default());
+        assert!(queue.backs_off(&"a") && queue.is_empty());
+        assert_eq!(queue.num_requeues(&"a"), 2, "an event counts as no failure");
+        assert_eq!(wait(&queue).await, 10 * MS, "the earlier of two delays is the due one");
+
+        queue.back_off("b", 100 * MS);
+        queue.add("b", AddOptions { bypass_backoff: true, ..AddOptions::default() });
+        assert_eq!(wait(&queue).await, Duration::ZERO);
+        assert_eq!((queue.num_requeues(&"b"), queue.waiting()), (0, 0), "it starts anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn back_off_has_a_lower_bound() {
+        let queue = queue();
+        queue.back_off("a", 300 * MS);
+        assert_eq!(wait(&queue).await, 300 * MS);
+    }
+
+    /// A key that fails each time, and a child that changes every 4 ms: passes in the first second, and
+    /// the failures that were counted.
+    async fn history(retry: impl Fn(&RateLimitingQueue<&'static str>)) -> (u32, u32) {
+        let queue = queue();
+        let passes = std::cell::Cell::new(0);
+        let work = async {
+            while let Some(processing) = queue.get().await {
+                passes.set(passes.get() + 1);
+                retry(&queue);
+                drop(processing);
+            }
+        };
+        let events = async {
+            loop {
+                queue.add("a", AddOptions::default());
+                tokio::time::sleep(4 * MS).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(1000 * MS) => {}
+            () = work => {}
+            _ = queue.run() => {}
+            () = events => {}
+        }
+        (passes.get(), queue.num_requeues(&"a"))
+    }
+
+    /// Kubernetes issues 112325 and 132805 describe the effect in client-go.
+    #[tokio::test(start_paused = true)]
+    async fn both_ways_on_the_same_histories() {
+        let (passes, failures) = history(|queue| queue.add_rate_limited("a")).await;
+        assert!(passes > 200 && failures > 200, "client-go's: {passes} passes, {failures} failures");
+        let (passes, failures) = history(|queue| queue.back_off("a", Duration::ZERO)).await;
+        // 10 ms doubling: passes at 0, 10, 30, 70, 150, 310, 630 ms.
+        assert!(
+            (6..=8).contains(&passes) && failures == passes,
+            "ours: {passes} passes, {failures} failures"
+        );
     }
 }

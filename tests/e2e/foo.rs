@@ -46,6 +46,8 @@ async fn a_foo_gets_its_deployment() {
     assert_eq!(label(&deployment, "app.kubernetes.io/managed-by"), Some("windlass"));
     assert_eq!(scene.event("web", "ChildCreated").await, "Created Deployment \"web\"");
     assert_eq!(scene.event("web", "Synced").await, "Foo synced successfully");
+    let conflicts: Vec<_> = scene.writes().into_iter().filter(|write| write.code == 409).collect();
+    assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
 }
 
 #[tokio::test]

@@ -157,6 +157,18 @@ async fn an_error_is_retried_with_backoff_until_it_succeeds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_during_the_backoff_waits() {
+    let mut rig = start(1, Duration::ZERO, |_, _| Err(SyncError(status_error(500, "InternalError"))));
+    rig.caches.set();
+    for _ in 0..250 {
+        rig.add("a");
+        tokio::time::sleep(4 * MS).await;
+    }
+    assert!((6..=8).contains(&rig.started()), "10 ms doubling, over one second: {}", rig.started());
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn retry_after_of_the_server_is_obeyed() {
     let mut rig = start(1, Duration::ZERO, |_, attempt| {
         if attempt > 1 {
