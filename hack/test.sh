@@ -115,6 +115,7 @@ for part in "${chosen[@]}"; do
       state=skipped
       if ! run e2e_without_go; then state=FAILED; fi
       count
+      if [[ $state == FAILED && $detail == *", 0 failed"* ]]; then failed=$((failed + 1)); fi
       needs_go=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "filtered") n += $(i - 1) } END { print n + 0 }' "$log")
       skipped=$((skipped + needs_go))
       detail+=", $needs_go skipped"

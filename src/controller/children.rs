@@ -12,7 +12,7 @@
 //! |---|---|
 //! | none | live read of the owner, then POST |
 //! | ours by uid, as wanted | nothing |
-//! | ours by uid, different | PUT |
+//! | ours by uid, different | live read of the owner, then PUT |
 //! | ours by uid, being deleted | wait for its end |
 //! | of an earlier life of the same owner | wait for its collection |
 //! | anybody else's | report, do not touch |
@@ -22,7 +22,7 @@
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
 //! - Every update carries uid and version, every delete has them as preconditions. (test: `an_update_is_made_from_a_live_read`, `a_delete_reads_owner_replacement_and_child_live_first`)
 //! - Nothing is deleted on the word of the cache. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
-//! - Nothing is created for an owner that is gone or has another spec by now. (test: `nothing_is_created_for_an_owner_that_has_moved_on`)
+//! - Nothing is written for an owner that is gone or has another spec by now. (test: `nothing_is_written_for_an_owner_that_has_moved_on`)
 //! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
 //! - A write that an admission webhook changes is noticed. (test: `w13_a_write_that_a_webhook_undoes_is_noticed`)
@@ -72,7 +72,8 @@ pub struct Difference {
     pub live: Option<String>,
     /// What it should be; `None` likewise.
     pub wanted: Option<String>,
-    /// Tells this value from others without showing it.
+    /// Tells what is wanted from other values without showing it. Not what is live: who changes a field
+    /// back to ever new values is to be noticed too.
     pub fingerprint: u64,
 }
 
@@ -140,6 +141,17 @@ pub enum Ensured<O> {
         /// When to try again.
         again_in: Duration,
     },
+}
+
+/// What became of a child that was to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// It was there, and the server has taken the deletion.
+    Deleted,
+    /// There was nothing to do: it is gone or on its way, or it is not ours.
+    NothingToDo,
+    /// The owner, or what replaces the child, is not as it was decided on: to be looked at again.
+    NotNow,
 }
 
 /// Writes children. One for each controller.
@@ -291,6 +303,10 @@ impl Children {
         if let Verdict::Wait(again_in) = verdict {
             return Ok(Ensured::Contended { observed, difference, again_in });
         }
+        // A stale cache of the owner must not scale down what a newer spec has scaled up.
+        if !self.owner_is_as_decided_on(owner).await? {
+            return Ok(Ensured::OwnerMovedOn);
+        }
         wanted.apply(&mut live);
         let resource = W::Observed::resource();
         let written = self.client.replace(&resource, owner.name.namespace(), wanted.name(), &live).await;
@@ -321,8 +337,8 @@ impl Children {
         }
     }
 
-    /// Deletes a child that is no longer wanted, now that `replacement` is there; whether it did. Every
-    /// delete goes through here.
+    /// Deletes a child that is no longer wanted, now that `replacement` is there. Every delete goes through
+    /// here.
     ///
     /// Reads owner, replacement and child live first: nothing is deleted when the owner is gone, is being
     /// deleted, or has another spec than the one that the decision was based on, when the replacement is
@@ -335,10 +351,10 @@ impl Children {
         owner: &Owner,
         replacement: &W,
         name: &str,
-    ) -> Result<bool, Error> {
+    ) -> Result<Deletion, Error> {
         if !self.owner_is_as_decided_on(owner).await? {
             tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
-            return Ok(false);
+            return Ok(Deletion::NotNow);
         }
         let is_there = match self.live(owner, replacement).await? {
             Some(live) => {
@@ -351,21 +367,21 @@ impl Children {
         };
         if !is_there {
             tracing::debug!(child = name, "Deletes nothing: what replaces it is not there");
-            return Ok(false);
+            return Ok(Deletion::NotNow);
         }
         let (namespace, resource) = (owner.name.namespace(), W::Observed::resource());
         let child: Option<W::Observed> = self.client.get(&resource, namespace, name).await?;
         let Some(child) = child.filter(|c| owner.ownership(c) == Ownership::Ours && !c.is_deleting()) else {
-            return Ok(false);
+            return Ok(Deletion::NothingToDo);
         };
         let outcome =
             self.client.delete(&resource, namespace, name, child.uid(), child.resource_version()).await;
         match outcome {
             Ok(()) => {
                 self.consistency.deleted(&owner.name, &resource, child.object_name(), child.uid());
-                Ok(true)
+                Ok(Deletion::Deleted)
             }
-            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) if error.is_not_found() => Ok(Deletion::NothingToDo),
             Err(error) => Err(error),
         }
     }

@@ -345,7 +345,7 @@ fn labels_differ(found: &mut Vec<Difference>, field: &str, wanted: &Labels, live
 }
 
 fn difference(field: String, live: String, wanted: String) -> Difference {
-    let fingerprint = foldhash::fast::FixedState::default().hash_one((&live, &wanted));
+    let fingerprint = foldhash::fast::FixedState::default().hash_one(&wanted);
     Difference { field, live: Some(live), wanted: Some(wanted), fingerprint }
 }
 

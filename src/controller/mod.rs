@@ -20,6 +20,6 @@ pub mod handlers;
 pub mod status;
 pub mod worker;
 
-pub use children::{Children, Difference, Ensured, Owner, Wanted};
+pub use children::{Children, Deletion, Difference, Ensured, Owner, Wanted};
 pub use consistency::Consistency;
 pub use worker::{Controller, Outcome, SyncError, SyncHandler};

@@ -163,6 +163,10 @@ impl<H: SyncHandler> Controller<H> {
         let key = processing.key();
         let span = tracing::info_span!("sync", controller = self.name, object = %key);
         async {
+            if self.queue.backs_off(key) {
+                // An event came while the sync that failed was under way; the end of the backoff brings it.
+                return;
+            }
             if !self.consistency.is_ready(key) {
                 // The event of our own write wakes the key; this is for events that never come.
                 tracing::debug!("Waiting for the caches to show our own writes");

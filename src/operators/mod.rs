@@ -91,7 +91,7 @@ impl Context<'_> {
         let Limits { base_delay, max_delay, qps, burst, .. } = self.limits;
         RateLimitingQueue::new(MaxOf::new(vec![
             Box::new(ItemExponentialFailure::new(base_delay, max_delay)),
-            Box::new(Bucket::new(qps, burst)),
+            Box::new(Bucket::new(qps, burst, max_delay)),
         ]))
     }
 

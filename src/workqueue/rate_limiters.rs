@@ -6,6 +6,7 @@
 //! - Each failure of a key doubles its delay, to a cap; forget starts over. (test: `an_item_backs_off_exponentially`)
 //! - A great number of failures does not overflow. (test: `many_failures_stay_at_the_cap`)
 //! - The bucket gives its burst at once and then its rate. (test: `the_bucket_gives_its_burst_then_its_rate`)
+//! - What a bucket is owed has a limit. (test: `the_debt_of_a_bucket_has_a_limit`)
 //! - The longest of several limits counts, and all are asked. (test: `the_longest_of_all_counts`)
 //! - A key that is forgotten leaves nothing behind. (test: `a_forgotten_key_leaves_nothing`)
 
@@ -88,13 +89,16 @@ impl<T> fmt::Debug for ItemExponentialFailure<T> {
 }
 
 /// A token bucket over all keys: `burst` at once, then `qps` a second. What is taken beyond that is
-/// owed, and delays those who come after.
+/// owed, and delays those who come after, up to a longest delay.
 ///
-/// Mirrors `BucketRateLimiter`.
+/// Mirrors `BucketRateLimiter`, whose debt has no limit: there, an outage that fails 100,000 keys makes
+/// the next failure of a healthy one wait for half an hour.
 #[derive(Debug)]
 pub struct Bucket {
     qps: f64,
     burst: f64,
+    /// The most that can be owed.
+    debt_max: f64,
     state: Mutex<Tokens>,
 }
 
@@ -106,22 +110,23 @@ struct Tokens {
 }
 
 impl Bucket {
-    /// A full bucket.
+    /// A full bucket, whose delays are `max_delay` at most.
     ///
     /// # Panics
     /// When `qps` is not above zero: the bucket would never fill again.
     #[must_use]
-    pub fn new(qps: f64, burst: u32) -> Self {
+    pub fn new(qps: f64, burst: u32, max_delay: Duration) -> Self {
         assert!(qps > 0.0, "a bucket needs a rate above zero");
         let burst = f64::from(burst);
-        Self { qps, burst, state: Mutex::new(Tokens { tokens: burst, at: Instant::now() }) }
+        let debt_max = max_delay.as_secs_f64() * qps;
+        Self { qps, burst, debt_max, state: Mutex::new(Tokens { tokens: burst, at: Instant::now() }) }
     }
 
     fn reserve(&self) -> Duration {
         let now = Instant::now();
         let mut state = self.state.lock();
         let earned = (now - state.at).as_secs_f64() * self.qps;
-        state.tokens = (state.tokens + earned).min(self.burst) - 1.0;
+        state.tokens = ((state.tokens + earned).min(self.burst) - 1.0).max(-self.debt_max);
         state.at = now;
         Duration::from_secs_f64((-state.tokens / self.qps).max(0.0))
     }
@@ -210,7 +215,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_bucket_gives_its_burst_then_its_rate() {
-        let bucket = Bucket::new(50.0, 3);
+        let bucket = Bucket::new(50.0, 3, Duration::from_secs(120));
         let delays: Vec<Duration> = (0..5).map(|_| RateLimiter::when(&bucket, &"a")).collect();
         assert_eq!(delays, [Duration::ZERO, Duration::ZERO, Duration::ZERO, 20 * MS, 40 * MS]);
         tokio::time::advance(60 * MS).await;
@@ -218,6 +223,15 @@ mod tests {
         tokio::time::advance(Duration::from_secs(3600)).await;
         let full: Vec<Duration> = (0..4).map(|_| RateLimiter::when(&bucket, &"a")).collect();
         assert_eq!(full[3], 20 * MS, "the burst is all that an idle bucket saves");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_debt_of_a_bucket_has_a_limit() {
+        let bucket = Bucket::new(50.0, 3, Duration::from_secs(120));
+        let longest = (0..100_000).map(|_| RateLimiter::when(&bucket, &"a")).max();
+        assert_eq!(longest, Some(Duration::from_secs(120)));
+        tokio::time::advance(Duration::from_secs(120)).await;
+        assert!(RateLimiter::when(&bucket, &"b") <= 20 * MS, "two minutes later it is forgotten");
     }
 
     /// client-go: `TestMaxOfRateLimiter`

@@ -48,8 +48,28 @@ pub struct AddOptions {
 pub struct RateLimitingQueue<T: Key> {
     queue: DelayingQueue<T>,
     limiter: Arc<dyn RateLimiter<T>>,
-    /// Until when each key that failed backs off; forgotten with its failures.
-    backoff: Arc<Mutex<HashMap<T, Instant, foldhash::fast::RandomState>>>,
+    /// Which keys back off; forgotten with their failures. Its lock is taken before the delaying queue's.
+    backoff: Arc<Mutex<HashMap<T, Pause, foldhash::fast::RandomState>>>,
+}
+
+/// How long a key that failed stays away.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until: Instant,
+    /// What a server has asked for holds even for what bypasses the backoff.
+    not_before: Instant,
+}
+
+/// No failure waits longer than a day, whatever limiter and server say.
+const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
+
+impl Pause {
+    /// Ends the backoff where nothing else was asked for; else the time that is left of what was.
+    fn shorten(&mut self) -> Option<Duration> {
+        let left = self.not_before.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+        self.until = self.not_before;
+        Some(left)
+    }
 }
 
 // === impl RateLimitingQueue ===
@@ -64,7 +84,15 @@ impl<T: Key> RateLimitingQueue<T> {
     /// Marks `key` as needing a pass, when the options say. A key that backs off comes when that is over.
     pub fn add(&self, key: T, options: AddOptions) {
         if options.bypass_backoff {
-            self.forget(&key);
+            let mut backoff = self.backoff.lock();
+            self.limiter.forget(&key);
+            let pause = backoff.get_mut(&key);
+            if let Some(wait) = pause.and_then(Pause::shorten) {
+                self.queue.cancel(&key);
+                self.queue.add_after(key, wait);
+                return;
+            }
+            backoff.remove(&key);
             self.queue.cancel(&key);
         } else if self.backs_off(&key) {
             return;
@@ -87,17 +115,19 @@ impl<T: Key> RateLimitingQueue<T> {
     /// `key` has failed: it comes again when the rate limiter lets it and `at_least` has passed, and not
     /// before, whatever is added meanwhile.
     pub fn back_off(&self, key: T, at_least: Duration) {
-        let delay = self.limiter.when(&key).max(at_least);
-        if let Some(until) = Instant::now().checked_add(delay) {
-            self.backoff.lock().insert(key.clone(), until);
-        }
+        let delay = self.limiter.when(&key).max(at_least).min(DELAY_MAX);
+        let now = Instant::now();
+        let mut backoff = self.backoff.lock();
+        backoff.insert(key.clone(), Pause { until: now + delay, not_before: now + at_least.min(DELAY_MAX) });
+        // A delay that was asked for before would bring the key too early.
+        self.queue.cancel(&key);
         self.queue.add_after(key, delay);
     }
 
     /// Whether `key` waits after a failure.
     #[must_use]
     pub fn backs_off(&self, key: &T) -> bool {
-        self.backoff.lock().get(key).is_some_and(|until| *until > Instant::now())
+        self.backoff.lock().get(key).is_some_and(|pause| pause.until > Instant::now())
     }
 
     /// Forgets the failures of `key`: its next one counts as the first.
@@ -236,12 +266,27 @@ mod tests {
         queue.add("a", AddOptions::default());
         assert!(queue.backs_off(&"a") && queue.is_empty());
         assert_eq!(queue.num_requeues(&"a"), 2, "an event counts as no failure");
-        assert_eq!(wait(&queue).await, 10 * MS, "the earlier of two delays is the due one");
+        assert_eq!(wait(&queue).await, 20 * MS);
 
-        queue.back_off("b", 100 * MS);
-        queue.add("b", AddOptions { bypass_backoff: true, ..AddOptions::default() });
+        let bypass = AddOptions { bypass_backoff: true, ..AddOptions::default() };
+        queue.back_off("b", Duration::ZERO);
+        queue.add("b", bypass);
         assert_eq!(wait(&queue).await, Duration::ZERO);
         assert_eq!((queue.num_requeues(&"b"), queue.waiting()), (0, 0), "it starts anew");
+
+        queue.back_off("c", 300 * MS);
+        queue.add("c", bypass);
+        assert_eq!(wait(&queue).await, 300 * MS, "what the server asked for holds all the same");
+    }
+
+    /// A delay from before the failure must not bring the key early, nor be all that is left of it.
+    #[tokio::test(start_paused = true)]
+    async fn back_off_replaces_an_earlier_delay() {
+        let queue = queue();
+        queue.add_after("a", MS);
+        queue.back_off("a", 300 * MS);
+        assert_eq!(queue.waiting(), 1);
+        assert_eq!(wait(&queue).await, 300 * MS);
     }
 
     #[tokio::test(start_paused = true)]

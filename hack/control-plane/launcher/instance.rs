@@ -23,13 +23,14 @@ const STARTS_MAX: u32 = 3;
 
 /// A control plane; dropping it kills what it started.
 pub(crate) struct Instance {
+    /// First, so that they are gone before the folder is: fields are dropped in order.
+    processes: Vec<Process>,
     dir: PathBuf,
     /// Removes the folder at the end, unless the caller named it.
     _temporary: Option<tempfile::TempDir>,
     authority: Authority,
     ports: Ports,
     admin: PathBuf,
-    processes: Vec<Process>,
 }
 
 struct Ports {
@@ -59,10 +60,6 @@ impl Instance {
                     if error.to_string().contains("address already in use") && attempts.next().is_some() =>
                 {
                     eprintln!("A port was taken by somebody else meanwhile; starting again with others ...");
-                    if let Some(dir) = &dir {
-                        // What was begun with the old ports does not fit the new ones.
-                        drop(fs::remove_dir_all(dir.join("etcd")));
-                    }
                 }
                 outcome => return outcome,
             }

@@ -92,7 +92,8 @@ async fn an_update_is_made_from_a_live_read() {
     let Ensured::Updated(observed, differences) = answer else { panic!("{answer:?}") };
     assert_eq!(describe(&differences), "spec.replicas was 1, wanted 2");
     assert_eq!(observed.spec.replicas, Some(2));
-    assert_eq!(server.requests(), [format!("GET {WEB}"), format!("PUT {WEB}")]);
+    let asked = [format!("GET {WEB}"), format!("GET {FOOS}/one"), format!("PUT {WEB}")];
+    assert_eq!(server.requests(), asked);
     let body = server.last_body();
     assert_eq!(body["metadata"]["resourceVersion"], "77");
     assert_eq!(body["metadata"]["uid"], stale["metadata"]["uid"]);
@@ -116,13 +117,15 @@ async fn w3_a_name_taken_by_ourselves_is_repaired() {
     live(&server, "Foo", "one", "owner-uid");
     let answer = ensure(&server, 2, None).await.unwrap();
     assert!(matches!(answer, Ensured::Updated(..)), "{answer:?}");
+    let owner_read = format!("GET {FOOS}/one");
     assert_eq!(
         server.requests(),
         [
-            format!("GET {FOOS}/one"),
+            owner_read.clone(),
             format!("POST {DEPLOYMENTS}"),
             format!("GET {WEB}"),
-            format!("PUT {WEB}")
+            owner_read,
+            format!("PUT {WEB}"),
         ]
     );
 }
@@ -214,7 +217,7 @@ async fn a_refused_update_still_shows_the_child() {
 
 /// B1, B7, R14: a stale cache must not feed the garbage collector.
 #[tokio::test]
-async fn nothing_is_created_for_an_owner_that_has_moved_on() {
+async fn nothing_is_written_for_an_owner_that_has_moved_on() {
     for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
         let server = ObjectServer::default();
         with_owner(&server, uid, generation);
@@ -222,6 +225,11 @@ async fn nothing_is_created_for_an_owner_that_has_moved_on() {
         let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
         assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
         assert_eq!(server.requests(), [format!("GET {FOOS}/one")]);
+
+        let object = live(&server, "Foo", "one", "owner-uid");
+        let answer = children.ensure(&owner(), &wanted(5), Some(&cached(&object))).await.unwrap();
+        assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
+        assert_eq!(server.requests(), [format!("GET {WEB}"), format!("GET {FOOS}/one")]);
     }
 }
 
@@ -273,7 +281,7 @@ fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
 }
 
 /// Deletes `web`, which `new` replaces.
-async fn delete(server: &ObjectServer) -> bool {
+async fn delete(server: &ObjectServer) -> Deletion {
     children_of(server).delete_replaced(&owner(), &replacement(), "web").await.unwrap()
 }
 
@@ -294,7 +302,7 @@ async fn a_delete_reads_owner_replacement_and_child_live_first() {
     with_owner(&server, "owner-uid", 1);
     with_replacement(&server);
     let object = live(&server, "Foo", "one", "owner-uid");
-    assert!(delete(&server).await);
+    assert_eq!(delete(&server).await, Deletion::Deleted);
     let new = WEB.replace("web", "new");
     let asked =
         [format!("GET {FOOS}/one"), format!("GET {new}"), format!("GET {WEB}"), format!("DELETE {WEB}")];
@@ -312,19 +320,19 @@ async fn a_delete_is_given_up_when_the_owner_has_moved_on() {
         with_owner(&server, uid, generation);
         with_replacement(&server);
         live(&server, "Foo", "one", "owner-uid");
-        assert!(!delete(&server).await);
+        assert_eq!(delete(&server).await, Deletion::NotNow);
         assert!(server.get(WEB).is_some());
     }
     let server = ObjectServer::default();
     with_replacement(&server);
     live(&server, "Foo", "one", "owner-uid");
-    assert!(!delete(&server).await, "the owner is gone");
+    assert_eq!(delete(&server).await, Deletion::NotNow, "the owner is gone");
     server.store(
         FOOS,
         json!({"metadata": {"name": "one", "uid": "owner-uid", "generation": 1,
         "deletionTimestamp": "2026-01-01T00:00:00Z"}}),
     );
-    assert!(!delete(&server).await, "the owner is being deleted");
+    assert_eq!(delete(&server).await, Deletion::NotNow, "the owner is being deleted");
     assert!(server.get(WEB).is_some());
 }
 
@@ -333,15 +341,15 @@ async fn a_delete_is_given_up_when_the_replacement_is_not_there() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     live(&server, "Foo", "one", "owner-uid");
-    assert!(!delete(&server).await, "the cache may have shown it; it is not there");
+    assert_eq!(delete(&server).await, Deletion::NotNow, "the cache may have shown it; it is not there");
     let mut new = with_replacement(&server);
     new["spec"]["replicas"] = json!(9);
     server.store(DEPLOYMENTS, new.clone());
-    assert!(!delete(&server).await, "it is not as wanted");
+    assert_eq!(delete(&server).await, Deletion::NotNow, "it is not as wanted");
     new["spec"]["replicas"] = json!(1);
     new["metadata"]["ownerReferences"][0]["uid"] = json!("another");
     server.store(DEPLOYMENTS, new);
-    assert!(!delete(&server).await, "it is not ours");
+    assert_eq!(delete(&server).await, Deletion::NotNow, "it is not ours");
     assert!(server.get(WEB).is_some());
 }
 
@@ -351,13 +359,17 @@ async fn a_delete_of_what_is_not_ours_or_gone_does_nothing() {
     with_owner(&server, "owner-uid", 1);
     with_replacement(&server);
     live(&server, "Foo", "two", "another");
-    assert!(!delete(&server).await);
+    assert_eq!(delete(&server).await, Deletion::NothingToDo);
     server.remove(WEB);
-    assert!(!delete(&server).await);
+    assert_eq!(delete(&server).await, Deletion::NothingToDo);
     let mut held = live(&server, "Foo", "one", "owner-uid");
     held["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     server.store(DEPLOYMENTS, held);
-    assert!(!delete(&server).await, "it is on its way out, held by somebody's finalizer");
+    assert_eq!(
+        delete(&server).await,
+        Deletion::NothingToDo,
+        "it is on its way out, held by somebody's finalizer"
+    );
 }
 
 #[tokio::test]

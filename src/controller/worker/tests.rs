@@ -168,6 +168,21 @@ async fn an_event_during_the_backoff_waits() {
     rig.stop().await;
 }
 
+/// The event comes while the sync is under way, so the key is dirty when it fails.
+#[tokio::test(start_paused = true)]
+async fn an_event_during_a_sync_that_fails_waits_too() {
+    let mut rig = start(1, 6 * MS, |_, _| Err(SyncError(status_error(500, "InternalError"))));
+    rig.caches.set();
+    for _ in 0..250 {
+        rig.add("a");
+        tokio::time::sleep(4 * MS).await;
+    }
+    assert!((6..=8).contains(&rig.started()), "10 ms doubling, over one second: {}", rig.started());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(rig.started() > 8, "the key is not lost");
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_the_server_is_obeyed() {
     let mut rig = start(1, Duration::ZERO, |_, attempt| {

@@ -12,6 +12,7 @@
 //! |---|---|---|---|
 //! | as wanted, all replicas available | `True` Available | `False` | `False` |
 //! | as wanted, on its way | `False` Progressing | `True` | `False` |
+//! | stored by the server otherwise than written | `False` StoredOtherwise | `True` | `False` |
 //! | of that name, being deleted or of an earlier life | `False` WaitingForDeletion | `True` | `False` |
 //! | of that name, somebody else's | `False` ResourceExists | `False` | `True` |
 //! | refused by the server | `False` ChildRefused | `False` | `True` |

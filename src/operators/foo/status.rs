@@ -15,6 +15,7 @@ use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
 pub(super) mod reason {
     pub(crate) const AVAILABLE: &str = "Available";
     pub(crate) const PROGRESSING: &str = "Progressing";
+    pub(crate) const STORED_OTHERWISE: &str = "StoredOtherwise";
     pub(crate) const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
     pub(crate) const RESOURCE_EXISTS: &str = "ResourceExists";
     pub(crate) const CHILD_REFUSED: &str = "ChildRefused";
@@ -55,7 +56,7 @@ pub(super) fn summary(foo: &Subject<'_>, ensured: &Ensured<ObservedDeployment>) 
         Ensured::Unchanged(d) | Ensured::Created(d) | Ensured::Updated(d, _) => rollout(foo, d),
         Ensured::Undone(_) => Summary {
             phase: Phase::Reconciling,
-            reason: reason::PROGRESSING,
+            reason: reason::STORED_OTHERWISE,
             message: format!(
                 "The API server stored Deployment {name:?} otherwise than written; trying again"
             ),
@@ -205,7 +206,7 @@ mod tests {
         check(&Ensured::Unchanged(observed(2, 2)), true, false, false, "Available");
         check(&Ensured::Unchanged(observed(2, 1)), false, true, false, "Progressing");
         check(&Ensured::Created(ObservedDeployment::default()), false, true, false, "Progressing");
-        check(&Ensured::Undone(observed(7, 7)), false, true, false, "Progressing");
+        check(&Ensured::Undone(observed(7, 7)), false, true, false, "StoredOtherwise");
         check(&Ensured::Leaving(None), false, true, false, "WaitingForDeletion");
         check(&Ensured::ResourceExists, false, false, true, "ResourceExists");
         let refused = Ensured::Refused { observed: Some(observed(1, 1)), status: ServerStatus::default() };

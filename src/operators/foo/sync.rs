@@ -29,7 +29,7 @@ use crate::client::{ApiClient, Clock, Error, ServerStatus};
 use crate::controller::children::describe;
 use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
 use crate::controller::status::write;
-use crate::controller::{Children, Consistency, Ensured, Outcome, Owner, SyncError, SyncHandler};
+use crate::controller::{Children, Consistency, Deletion, Ensured, Outcome, Owner, SyncError, SyncHandler};
 use crate::record::{EventRecorder, EventType, Regarding};
 
 /// How soon a name that somebody else has is looked at again.
@@ -76,7 +76,9 @@ impl SyncHandler for FooSync {
         if is_there(&ensured) {
             match self.delete_others(&foo, &owner, &wanted, &ensured).await {
                 Err(error) if error.is_refused() => refusal = error.status().cloned(),
-                outcome => outcome?,
+                // The status must not say that this spec is applied while a former Deployment may be left.
+                Ok(false) => return Ok(Outcome::RequeueAfter(UNDONE_RETRY)),
+                outcome => drop(outcome?),
             }
         }
         self.update_status(&foo, &wanted, &ensured, refusal.as_ref()).await?;
@@ -101,7 +103,7 @@ fn is_there(ensured: &Ensured<ObservedDeployment>) -> bool {
 /// Whether the present spec had reached the Deployment already, as the stored status tells.
 fn is_applied(foo: &Foo) -> bool {
     let Some(status) = &foo.status else { return false };
-    let reached = [reason::AVAILABLE, reason::PROGRESSING, reason::CONTENDED];
+    let reached = [reason::AVAILABLE, reason::PROGRESSING];
     status.observed_generation == foo.meta().generation
         && conditions::reason(&status.conditions, READY).is_some_and(|reason| reached.contains(&reason))
 }
@@ -110,14 +112,15 @@ fn is_applied(foo: &Foo) -> bool {
 
 impl FooSync {
     /// Deletes the Deployments that this Foo had under other names. When the spec or the Deployment is
-    /// new, also those that lost our label, which the cache does not show.
+    /// new, also those that lost our label, which the cache does not show. `false` when that has to be
+    /// looked at again.
     async fn delete_others(
         &self,
         foo: &Foo,
         owner: &Owner,
         wanted: &WantedDeployment,
         ensured: &Ensured<ObservedDeployment>,
-    ) -> Result<(), Error> {
+    ) -> Result<bool, Error> {
         let is_leaving =
             |child: &Cached<ObservedDeployment>| child.readable().is_some_and(|d| d.is_deleting());
         let cached =
@@ -128,14 +131,19 @@ impl FooSync {
             names.extend(live.into_iter().filter(|d| !d.is_deleting()).map(|d| d.metadata.name));
         }
         names.remove(&wanted.name);
+        let mut is_settled = true;
         for name in names {
-            if self.children.delete_replaced(owner, wanted, &name).await? {
-                let note =
-                    format!("Deleted Deployment {name:?}: spec.deploymentName is {:?} now", wanted.name);
-                self.event(foo, EventType::Normal, "ChildDeleted", "Delete", note);
+            match self.children.delete_replaced(owner, wanted, &name).await? {
+                Deletion::Deleted => {
+                    let note =
+                        format!("Deleted Deployment {name:?}: spec.deploymentName is {:?} now", wanted.name);
+                    self.event(foo, EventType::Normal, "ChildDeleted", "Delete", note);
+                }
+                Deletion::NothingToDo => {}
+                Deletion::NotNow => is_settled = false,
             }
         }
-        Ok(())
+        Ok(is_settled)
     }
 
     async fn update_status(

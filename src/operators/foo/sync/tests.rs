@@ -151,7 +151,7 @@ async fn a_hand_edit_is_repaired_and_a_new_spec_applied() {
     f.server.store(DEPLOYMENTS, edited);
     f.catch_up();
     let (_, requests) = f.sync().await;
-    assert_eq!(requests, ["GET deployments/web", "PUT deployments/web"]);
+    assert_eq!(requests, ["GET deployments/web", "GET foos/one", "PUT deployments/web"]);
     assert_eq!(f.events(), ["ChildRepaired"]);
 
     foo["spec"]["replicas"] = json!(3);
