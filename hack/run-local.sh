@@ -18,6 +18,8 @@ echo "Building windlass and the launcher ..." >&2
 cargo build --quiet --bin windlass --example control-plane
 target=${CARGO_TARGET_DIR:-target}/debug
 
+# Each in a process group of its own, so that Ctrl-C reaches this script alone, which ends them in order.
+set -m
 # The launcher ends the control plane when its standard input closes: when this script ends, however.
 coproc LAUNCHER { exec "$target/examples/control-plane" serve; }
 if ! read -r ready <&"${LAUNCHER[0]}"; then
@@ -48,11 +50,8 @@ trap 'exit 130' INT TERM
 
 "$target/windlass" crds | "$kubectl" apply -f -
 "$kubectl" wait --for=condition=Established crd --all --timeout=30s
-# In a process group of its own, so that Ctrl-C reaches this script alone and the operator hears one signal.
-set -m
 "$target/windlass" run --kubeconfig="$KUBECONFIG" --log-format=text &
 operator=$!
-set +m
 "$kubectl" apply -f crd/samples/
 "$kubectl" wait --for=condition=Ready --all windlass --timeout=60s
 "$kubectl" get windlass,deployments,pods
