@@ -69,8 +69,6 @@ const FRUITLESS_MAX: u32 = 5;
 /// How soon a missing kind or permission is tried again.
 const MISSING_MIN: Duration = Duration::from_secs(10);
 const MISSING_MAX: Duration = Duration::from_secs(30);
-/// The longest wait that a server may ask for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 /// A server that comes back denies what it has not loaded yet, roles and kinds, for this long at most.
 const STARTING: Duration = Duration::from_secs(15);
 
@@ -315,7 +313,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         let delay = if is_missing(error) && !is_starting {
             self.backoff.spread(MISSING_MIN, MISSING_MAX)
         } else {
-            self.backoff.step().max(error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX))
+            self.backoff.step().max(error.retry_after().unwrap_or_default())
         };
         if error.is_expired() || is_starting {
             tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, delay = delay.as_secs_f32(), "Trying again");

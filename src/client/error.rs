@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use kube_core::Status;
 
+/// The longest wait that a server may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+
 /// A request that did not succeed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -124,10 +127,10 @@ impl Error {
         matches!(self, Self::Transport { .. } | Self::Timeout { .. })
     }
 
-    /// How long the server asked to wait.
+    /// How long the server asked to wait, ten minutes at most.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        self.status().and_then(|status| status.retry_after)
+        self.status().and_then(|status| status.retry_after).map(|asked| asked.min(RETRY_AFTER_MAX))
     }
 
     fn has(&self, code: u16, reason: &str) -> bool {
@@ -229,6 +232,13 @@ mod tests {
         assert_eq!(status.causes[0].field, "spec.replicas");
         assert_eq!(e.retry_after(), Some(Duration::from_secs(3)));
         assert_eq!(e.to_string(), "create deployments.apps: 422 Invalid: it is invalid");
+    }
+
+    #[test]
+    fn a_server_may_not_ask_for_more_than_ten_minutes() {
+        let body = r#"{"status":"Failure","code":429,"reason":"TooManyRequests","message":"m",
+            "details":{"retryAfterSeconds":4000000000}}"#;
+        assert_eq!(error(429, body).retry_after(), Some(RETRY_AFTER_MAX));
     }
 
     #[test]

@@ -21,7 +21,7 @@
 //! - Nothing differs, nothing is sent. (test: `no_difference_sends_nothing`)
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
 //! - Every update carries uid and version, every delete has them as preconditions. (test: `an_update_is_made_from_a_live_read`, `a_delete_reads_owner_replacement_and_child_live_first`)
-//! - Nothing is deleted on the word of the cache. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
+//! - Nothing is deleted on the word of the cache. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`, `a_delete_is_given_up_when_the_replacement_is_not_there`)
 //! - Nothing is written for an owner that is gone or has another spec by now. (test: `nothing_is_written_for_an_owner_that_has_moved_on`)
 //! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
@@ -329,7 +329,7 @@ impl Children {
     /// What is as wanted may still be contended: the last repair has not held long enough.
     fn as_wanted<O: Object>(&self, observed: O) -> Ensured<O> {
         match self.contention.same(observed.uid()) {
-            Some((_, again_in)) => {
+            Some(again_in) => {
                 let difference = "the last repair has not held long enough yet".to_owned();
                 Ensured::Contended { observed, difference, again_in }
             }

@@ -82,15 +82,15 @@ impl Contention {
         repair.last = now;
     }
 
-    /// Nothing differs on this child. While a contended difference has not stayed away long enough: what
-    /// it was, and the time that is missing.
+    /// Nothing differs on this child. While a contended difference has not stayed away long enough: the
+    /// time that is missing.
     #[must_use]
-    pub fn same(&self, child_uid: &str) -> Option<(String, Duration)> {
+    pub fn same(&self, child_uid: &str) -> Option<Duration> {
         let mut repairs = self.repairs.lock();
         let repair = repairs.get(child_uid).filter(|repair| repair.times > RETURNS_MAX)?;
         let since = repair.last.elapsed();
         if since < RETRY {
-            return Some((repair.difference.clone(), RETRY - since));
+            return Some(RETRY - since);
         }
         repairs.remove(child_uid);
         None
@@ -137,7 +137,7 @@ mod tests {
         while comes_back(&contention, "image") == Verdict::Repair {}
         tokio::time::advance(RETRY).await;
         assert_eq!(comes_back(&contention, "image"), Verdict::Retry, "one try each two minutes");
-        assert_eq!(contention.same("u"), Some(("image".to_owned(), RETRY)), "too early to call it over");
+        assert_eq!(contention.same("u"), Some(RETRY), "too early to call it over");
         assert_eq!(comes_back(&contention, "image"), Verdict::Wait(RETRY));
         tokio::time::advance(RETRY).await;
         assert_eq!(comes_back(&contention, "image"), Verdict::Retry);

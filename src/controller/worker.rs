@@ -45,9 +45,6 @@ use crate::cache::{ObjectName, Synced, wait_for_cache_sync};
 use crate::client;
 use crate::workqueue::RateLimitingQueue;
 
-/// The longest wait that a server may ask for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
-
 /// Makes the world as one object wants it.
 pub trait SyncHandler: Send + Sync + 'static {
     /// Looks at what is true now and does what is missing. An object that is gone is `Done`.
@@ -194,7 +191,7 @@ impl<H: SyncHandler> Controller<H> {
 
     fn failed(&self, key: &ObjectName, SyncError(error): &SyncError) {
         let attempt = self.queue.num_requeues(key) + 1;
-        let at_least = error.retry_after().unwrap_or_default().min(RETRY_AFTER_MAX);
+        let at_least = error.retry_after().unwrap_or_default();
         self.queue.back_off(key.clone(), at_least);
         let cause = error as &dyn std::error::Error;
         if error.is_conflict() || error.is_already_exists() || error.is_connection() {

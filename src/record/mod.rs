@@ -15,7 +15,6 @@
 //! # Differences from client-go
 //! No correlation yet: each record is one event. Dropped events are counted.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -228,12 +227,6 @@ fn shortened(name: &str) -> &str {
 fn cut(note: &str) -> &str {
     let end = (0..=NOTE_MAX.min(note.len())).rev().find(|&i| note.is_char_boundary(i)).unwrap_or(0);
     &note[..end]
-}
-
-impl fmt::Display for EventType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
 }
 
 #[cfg(test)]
