@@ -16,6 +16,7 @@
 //! | [`record`] | events about objects |
 //! | [`controller`] | workers, children, conditions: what the operators share |
 //! | [`operators`] | one folder for each kind of custom resource |
+//! | [`sim`] | an embedded API server (feature `sim`) |
 //! | [`testing`] | fakes for tests of controllers built on this crate |
 //! | `cli` | the program (feature `cli`) |
 //!
@@ -45,5 +46,7 @@ pub mod client;
 pub mod controller;
 pub mod operators;
 pub mod record;
+#[cfg(feature = "sim")]
+pub mod sim;
 pub mod testing;
 pub mod workqueue;

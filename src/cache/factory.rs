@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::index::Indexers;
 use super::list_watch::ListWatch;
@@ -113,7 +114,7 @@ impl SharedInformerFactory {
         let scope = shutdown.child_token();
         let mut tasks = JoinSet::new();
         for run in self.informers.lock().iter_mut().filter_map(|entry| entry.run.take()) {
-            tasks.spawn(run(scope.clone()));
+            tasks.spawn(run(scope.clone()).in_current_span());
         }
         while let Some(ended) = tasks.join_next().await {
             if let Err(failure) = ended {

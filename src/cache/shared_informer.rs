@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::fifo::Fifo;
 use super::index::Indexers;
@@ -177,11 +178,12 @@ impl<K: Object> SharedInformer<K> {
         let mut tasks = JoinSet::new();
         let inner = self.inner.clone();
         let reflecting = reflect(scope.clone());
-        tasks.spawn(async move {
+        let reflecting = async move {
             reflecting.await;
             inner.fifo.close();
-        });
-        tasks.spawn(pump(self.inner.clone(), Pump::new(self.store(), writer)));
+        };
+        tasks.spawn(reflecting.in_current_span());
+        tasks.spawn(pump(self.inner.clone(), Pump::new(self.store(), writer)).in_current_span());
         loop {
             tokio::select! {
                 biased;
@@ -198,7 +200,7 @@ impl<K: Object> SharedInformer<K> {
                     None => return Ok(()),
                 },
                 Some(listener) = listeners.recv() => {
-                    tasks.spawn(listener.run());
+                    tasks.spawn(listener.run().in_current_span());
                 }
             }
         }

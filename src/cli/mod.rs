@@ -19,6 +19,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::client::ApiClient;
+
 /// A Kubernetes operator, built by hand from client-go's parts.
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = false, max_term_width = 100)]
@@ -65,6 +67,23 @@ impl fmt::Display for Failure {
             Self::Running(cause) => write!(f, "error: {cause}"),
         }
     }
+}
+
+/// Runs `windlass run` in this process, over a client that is made elsewhere: for the demo and for tests.
+/// `flags` are those of `run`, without the ones for the cluster and the log; each name that comes through
+/// `signals` is a signal, so the second one ends it at once.
+///
+/// # Errors
+/// The exit code and the message with which the process would end.
+pub async fn run_over(
+    client: ApiClient,
+    flags: &[&str],
+    signals: tokio::sync::mpsc::Receiver<&'static str>,
+) -> Result<(), (u8, String)> {
+    run::run_over(client, flags, signals).await.map_err(|failure| {
+        let code = if matches!(failure, Failure::Usage { .. }) { 2 } else { 1 };
+        (code, failure.to_string())
+    })
 }
 
 /// Runs the program with this process's arguments.

@@ -7,8 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
 
 use super::{Failure, duration, logging};
 use crate::cache::SharedInformerFactory;
@@ -124,7 +126,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     logging::start(&args.logging)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Running(format!("start the runtime: {error}")))?;
-    let outcome = runtime.block_on(operate(settings));
+    let outcome = runtime.block_on(find_and_operate(settings));
     // What is still blocked (an exec plugin, a frozen disk) must not hold the exit.
     runtime.shutdown_background();
     outcome
@@ -168,8 +170,28 @@ impl Settings {
     }
 }
 
-/// The machine from end to end.
-async fn operate(settings: Settings) -> Result<(), Failure> {
+/// Runs the operator over a client that is made elsewhere, with the flags of `run` that concern the machine;
+/// `signals` stands for the process's. Ends as the process would: with the message and the exit code of a
+/// failure.
+pub(super) async fn run_over(
+    client: ApiClient,
+    flags: &[&str],
+    signals: mpsc::Receiver<&'static str>,
+) -> Result<(), Failure> {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: Args,
+    }
+    let flags = std::iter::once("run").chain(flags.iter().copied());
+    let flags = <Flags as clap::Parser>::try_parse_from(flags).map_err(|error| Failure::Usage {
+        cause: error.to_string(),
+        remedy: "See windlass run --help.".to_owned(),
+    })?;
+    operate(Settings::of(&flags.args)?, client, &mut Signals::Channel(signals)).await
+}
+
+async fn find_and_operate(settings: Settings) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
     // An exec plugin of a kubeconfig may take its time.
     let client = tokio::select! {
@@ -180,6 +202,11 @@ async fn operate(settings: Settings) -> Result<(), Failure> {
         }
         client = connect(&settings.source) => client?,
     };
+    operate(settings, client, &mut signals).await
+}
+
+/// The machine from end to end.
+async fn operate(settings: Settings, client: ApiClient, signals: &mut Signals) -> Result<(), Failure> {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         namespace = settings.namespace.as_deref().unwrap_or("all"),
@@ -198,16 +225,16 @@ async fn operate(settings: Settings) -> Result<(), Failure> {
     let mut machine = JoinSet::new();
     for name in settings.controllers {
         let run = operators::wire(name, &context).expect("the name was chosen from the list of all");
-        machine.spawn(run(shutdown.child_token()));
+        machine.spawn(run(shutdown.child_token()).in_current_span());
     }
     drop(context);
     let stop = shutdown.child_token();
-    machine.spawn(async move { informers.run(stop).await });
+    machine.spawn(async move { informers.run(stop).await }.in_current_span());
     let mut events = JoinSet::new();
     let events_shutdown = CancellationToken::new();
-    events.spawn(sink.run(events_shutdown.clone()));
+    events.spawn(sink.run(events_shutdown.clone()).in_current_span());
 
-    let outcome = until_stopped(&mut machine, &mut events, &mut signals).await;
+    let outcome = until_stopped(&mut machine, &mut events, signals).await;
     shutdown.cancel();
     let limit = settings.shutdown_timeout;
     let drained = tokio::select! {
@@ -277,23 +304,33 @@ fn failed(ended: Option<Result<(), JoinError>>) -> Failure {
     })
 }
 
-struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
+/// Where signals come from.
+enum Signals {
+    Process { interrupt: Signal, terminate: Signal },
+    Channel(mpsc::Receiver<&'static str>),
 }
 
 impl Signals {
     fn listen() -> Result<Self, Failure> {
         let listen =
             |kind| signal(kind).map_err(|error| Failure::Running(format!("listen for signals: {error}")));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+        Ok(Self::Process {
+            interrupt: listen(SignalKind::interrupt())?,
+            terminate: listen(SignalKind::terminate())?,
+        })
     }
 
     async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            biased;
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
+        match self {
+            Self::Process { interrupt, terminate } => tokio::select! {
+                biased;
+                _ = interrupt.recv() => "SIGINT",
+                _ = terminate.recv() => "SIGTERM",
+            },
+            Self::Channel(signals) => match signals.recv().await {
+                Some(name) => name,
+                None => std::future::pending().await,
+            },
         }
     }
 }

@@ -31,6 +31,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct ApiClient {
     inner: Client,
+    user_agent: HeaderValue,
     reachability: Arc<Reachability>,
 }
 
@@ -63,7 +64,8 @@ impl ApiClient {
     /// Its built-in retry should be off, as it repeats POSTs.
     #[must_use]
     pub fn new(inner: Client) -> Self {
-        Self { inner, reachability: Arc::default() }
+        let user_agent = HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII");
+        Self { inner, user_agent, reachability: Arc::default() }
     }
 
     /// Reads one object from the store itself, not from a cache: a *live read*.
@@ -262,7 +264,9 @@ impl ApiClient {
         tokio::time::timeout(timeout, head).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))
     }
 
-    async fn open_inner(&self, name: &str, request: Request<Body>) -> Result<Response<Body>, Error> {
+    async fn open_inner(&self, name: &str, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+        // kube's client sends none.
+        request.headers_mut().insert(header::USER_AGENT, self.user_agent.clone());
         let response = self.inner.send(request).await.map_err(|e| self.lost(name, Box::new(e)))?;
         self.reachability.answered();
         if response.status().is_success() {
@@ -339,6 +343,20 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
+/// `windlass/<version> (<os>/<arch>)`, with Go's names for the two.
+fn user_agent() -> String {
+    let os = match std::env::consts::OS {
+        "macos" => "darwin",
+        other => other,
+    };
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("windlass/{} ({os}/{arch})", env!("CARGO_PKG_VERSION"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -356,6 +374,19 @@ mod tests {
             std::future::ready(Ok::<_, Infallible>(response))
         });
         ApiClient::new(Client::new(service, "default"))
+    }
+
+    #[tokio::test]
+    async fn every_request_says_who_sends_it() {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            let agent = request.headers()[header::USER_AGENT].to_str().unwrap().to_owned();
+            let expected = format!("windlass/{} (", env!("CARGO_PKG_VERSION"));
+            assert!(agent.starts_with(&expected), "{agent:?}");
+            Ok::<_, Infallible>(Response::new(Body::from(b"{}".to_vec())))
+        });
+        let client = ApiClient::new(Client::new(service, "default"));
+        let answer: Value = client.create(&DEPLOYMENTS, Some("ns"), &json!({})).await.unwrap();
+        assert_eq!(answer, json!({}));
     }
 
     #[tokio::test]

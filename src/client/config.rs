@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use http::{HeaderValue, header};
 use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
 /// Where to look for the cluster.
@@ -55,8 +54,6 @@ impl Config {
         let mut inner = Self::find(source).await?;
         // The built-in retry re-sends POSTs; whether to repeat is decided where the outcome is known.
         inner.default_retry = false;
-        let agent = HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII");
-        inner.headers.push((header::USER_AGENT, agent));
         Ok(Self { inner })
     }
 
@@ -82,20 +79,6 @@ impl Config {
         let place = place_by_environment()?;
         kube_client::Config::from_kubeconfig(&options).await.map_err(|e| broken(place, &e))
     }
-}
-
-/// `windlass/<version> (<os>/<arch>)`, with Go's names for the two.
-fn user_agent() -> String {
-    let os = match std::env::consts::OS {
-        "macos" => "darwin",
-        other => other,
-    };
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    format!("windlass/{} ({os}/{arch})", env!("CARGO_PKG_VERSION"))
 }
 
 /// Says which file kube's own rule will read, so that an error can name it.
@@ -133,9 +116,9 @@ fn first_line(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// kube's retry repeats POSTs, and it sends no user agent: both are ours to set.
+    /// kube's retry repeats POSTs.
     #[tokio::test]
-    async fn the_builtin_retry_is_off_and_the_user_agent_set() {
+    async fn the_builtin_retry_is_off() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("kubeconfig");
         let kubeconfig = r#"{"current-context": "x",
@@ -145,10 +128,6 @@ mod tests {
         std::fs::write(&path, kubeconfig).unwrap();
         let config = Config::load(&ConfigSource { kubeconfig: Some(path), context: None }).await.unwrap();
         assert!(!config.inner.default_retry);
-        let (name, agent) = &config.inner.headers[0];
-        assert_eq!(name, header::USER_AGENT);
-        let expected = format!("windlass/{} (", env!("CARGO_PKG_VERSION"));
-        assert!(agent.to_str().unwrap().starts_with(&expected), "{agent:?}");
         assert_eq!(config.server(), "https://127.0.0.1:1/");
     }
 }

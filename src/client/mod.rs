@@ -9,7 +9,7 @@
 //!
 //! # Guarantees
 //! - Nothing is sent twice: a request that failed is the caller's to repeat, after a read.
-//!   (test: `a_failed_post_is_not_sent_again`, `the_builtin_retry_is_off_and_the_user_agent_set`)
+//!   (test: `a_failed_post_is_not_sent_again`, `the_builtin_retry_is_off`)
 //! - What a credential plugin says or is told shows up nowhere. (test: `a_credential_plugin_is_not_quoted`)
 //! - An error keeps the server's code, reason, causes and Retry-After. (test: `errors_keep_what_the_server_said`)
 //! - No request waits for ever: each has its own timeout. (test: `a_silent_server_times_out`)

@@ -114,13 +114,14 @@ impl<H: SyncHandler> Controller<H> {
         let scope = shutdown.child_token();
         let mut tasks = JoinSet::new();
         let delays = this.queue.clone();
-        tasks.spawn(async move {
+        let delays = async move {
             let forgotten = delays.run().await;
             tracing::debug!(forgotten, "Delays ended");
-        });
+        };
+        tasks.spawn(delays.in_current_span());
         for _ in 0..this.workers {
             let (worker, scope) = (this.clone(), scope.clone());
-            tasks.spawn(async move { worker.run_worker(&scope).await });
+            tasks.spawn(async move { worker.run_worker(&scope).await }.in_current_span());
         }
         let queue = &this.queue;
         loop {

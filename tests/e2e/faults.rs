@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use kube_client::api::DeleteParams;
+use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{Bed, Scene, pass, wait_until};
+use crate::support::{both_beds, Bed, Scene, pass, wait_until};
 
 async fn scene(name: &str) -> Scene {
     let mut scene = Scene::on(Bed::own(true).await, name).await;
@@ -23,7 +24,7 @@ fn first_lists(scene: &Scene) -> Vec<String> {
 }
 
 /// R4, R15, W8: the server is killed and comes back.
-#[tokio::test]
+#[apply(both_beds)]
 async fn watches_resume_after_the_api_server_was_killed_and_restarted() {
     let scene = scene("killed").await;
     scene.ready_foo("web", 1).await;
@@ -42,7 +43,7 @@ async fn watches_resume_after_the_api_server_was_killed_and_restarted() {
 }
 
 /// R11: half-open connections; the kernel still takes what we send.
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_server_frozen_for_30_s_loses_nothing() {
     let scene = scene("frozen").await;
     scene.ready_foo("web", 1).await;
@@ -57,7 +58,7 @@ async fn a_server_frozen_for_30_s_loses_nothing() {
 }
 
 /// R5: history is compacted while nobody watches; deletions in the gap are found by the relist.
-#[tokio::test]
+#[apply(both_beds)]
 async fn compaction_while_disconnected_means_a_relist() {
     let mut scene = Scene::on(Bed::own(true).await, "compacted").await;
     scene.start_operator();
@@ -87,7 +88,7 @@ async fn compaction_while_disconnected_means_a_relist() {
 }
 
 /// R14: the kind comes after the operator.
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_crd_applied_after_the_operator_started_is_picked_up() {
     let bed = Bed::own(false).await;
     let mut scene = Scene::on(bed, "late-crd").await;
@@ -101,7 +102,7 @@ async fn a_crd_applied_after_the_operator_started_is_picked_up() {
 }
 
 /// W9: a permission is missing; the other kind goes on, and it heals without a restart.
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_missing_permission_is_named_and_heals_when_granted() {
     let mut scene = Scene::on(Bed::shared().await, "denied").await;
     scene.deny_deployments().await;

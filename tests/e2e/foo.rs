@@ -5,9 +5,10 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ResourceQuota;
 use kube_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{LedgerEntry, Scene, condition, pass, wait_until};
+use crate::support::{both_beds, LedgerEntry, Scene, condition, pass, wait_until};
 
 fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas
@@ -26,7 +27,7 @@ fn owner_uid(deployment: &Deployment) -> Option<&str> {
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_foo_gets_its_deployment() {
     let scene = Scene::new("create").await;
     let deployment = scene.ready_foo("web", 2).await;
@@ -50,7 +51,7 @@ async fn a_foo_gets_its_deployment() {
     assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn status_says_what_is_observed() {
     let scene = Scene::new("status").await;
     scene.ready_foo("web", 3).await;
@@ -64,7 +65,7 @@ async fn status_says_what_is_observed() {
     }
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_foo_without_replicas_gets_one() {
     let scene = Scene::new("default").await;
     let foo = json!({"metadata": {"name": "web"}, "spec": {"deploymentName": "web"}});
@@ -73,7 +74,7 @@ async fn a_foo_without_replicas_gets_one() {
     assert_eq!(scene.ready("web").await.status.unwrap().available_replicas, 1);
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn the_deployment_follows_the_spec() {
     let scene = Scene::new("scale").await;
     let before = scene.ready_foo("web", 1).await;
@@ -84,7 +85,7 @@ async fn the_deployment_follows_the_spec() {
     assert!(scene.event("web", "ChildUpdated").await.contains("spec.replicas was 1, wanted 3"));
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_deleted_deployment_comes_back() {
     let scene = Scene::new("deleted").await;
     let before = scene.ready_foo("web", 1).await;
@@ -93,7 +94,7 @@ async fn a_deleted_deployment_comes_back() {
     scene.ready("web").await;
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_deployment_scaled_by_hand_comes_back() {
     let scene = Scene::new("rescaled").await;
     scene.ready_foo("web", 2).await;
@@ -102,7 +103,7 @@ async fn a_deployment_scaled_by_hand_comes_back() {
     scene.deployment_until("web", "has 2 replicas", |d| replicas(d) == Some(2)).await;
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_deployment_edited_by_hand_comes_back() {
     let scene = Scene::new("edited").await;
     scene.ready_foo("web", 1).await;
@@ -118,7 +119,7 @@ async fn a_deployment_edited_by_hand_comes_back() {
     assert_eq!((&container.env, &container.ports), (&None, &None));
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn foreign_fields_and_labels_are_kept() {
     let scene = Scene::new("foreign-fields").await;
     scene.ready_foo("web", 1).await;
@@ -151,7 +152,7 @@ async fn foreign_fields_and_labels_are_kept() {
     assert!(nginx.resources.as_ref().unwrap().requests.as_ref().unwrap().contains_key("cpu"));
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn our_label_taken_off_comes_back_without_a_second_deployment() {
     let scene = Scene::new("label").await;
     let before = scene.ready_foo("web", 1).await;
@@ -163,7 +164,7 @@ async fn our_label_taken_off_comes_back_without_a_second_deployment() {
     assert_eq!(scene.deployments.list(&Default::default()).await.unwrap().items.len(), 1);
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_foreign_deployment_is_left_alone_and_the_foo_heals_when_it_goes() {
     let scene = Scene::new("foreign").await;
     let theirs = scene.foreign_deployment("web", json!({})).await;
@@ -184,7 +185,7 @@ async fn a_foreign_deployment_is_left_alone_and_the_foo_heals_when_it_goes() {
     assert_eq!(reasons.iter().filter(|reason| *reason == "ErrResourceExists").count(), 1, "{reasons:?}");
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn an_owner_reference_with_a_wrong_uid_is_not_adopted() {
     let scene = Scene::new("forged").await;
     let forged = json!({
@@ -203,7 +204,7 @@ async fn an_owner_reference_with_a_wrong_uid_is_not_adopted() {
     assert_eq!(touched, [], "the forged one was never written");
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_new_deployment_name_moves_the_deployment() {
     let scene = Scene::new("renamed").await;
     scene.create_foo("web", "old", 2).await;
@@ -218,7 +219,7 @@ async fn a_new_deployment_name_moves_the_deployment() {
     assert_eq!(order, ["create", "create", "delete"], "the new one comes before the old one goes");
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn while_the_new_name_is_taken_the_old_deployment_stays() {
     let scene = Scene::new("taken").await;
     scene.create_foo("web", "old", 1).await;
@@ -229,7 +230,7 @@ async fn while_the_new_name_is_taken_the_old_deployment_stays() {
     assert!(scene.deployments.get_opt("old").await.unwrap().is_some());
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn the_second_foo_takes_over_a_name_when_the_first_goes() {
     let scene = Scene::new("two").await;
     scene.create_foo("first", "web", 1).await;
@@ -241,7 +242,7 @@ async fn the_second_foo_takes_over_a_name_when_the_first_goes() {
     assert_eq!(owner_uid(&scene.deployments.get("web").await.unwrap()), second.metadata.uid.as_deref());
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn delete_in_the_background_collects_the_deployment() {
     let scene = Scene::new("background").await;
     scene.ready_foo("web", 1).await;
@@ -250,7 +251,7 @@ async fn delete_in_the_background_collects_the_deployment() {
     scene.deployment_gone("web").await;
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn delete_in_the_foreground_waits_for_the_deployment() {
     let scene = Scene::new("foreground").await;
     scene.ready_foo("web", 1).await;
@@ -265,7 +266,7 @@ async fn delete_in_the_foreground_waits_for_the_deployment() {
     scene.foo_gone("web").await;
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn delete_with_orphan_leaves_the_deployment() {
     let scene = Scene::new("orphan").await;
     let before = scene.ready_foo("web", 1).await;
@@ -277,7 +278,7 @@ async fn delete_with_orphan_leaves_the_deployment() {
     assert!(after.metadata.deletion_timestamp.is_none());
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn delete_and_create_at_once_under_the_same_name_ends_with_the_new_one() {
     let scene = Scene::new("recreate").await;
     let before = scene.ready_foo("web", 1).await;
@@ -294,15 +295,14 @@ async fn delete_and_create_at_once_under_the_same_name_ends_with_the_new_one() {
 }
 
 /// R16: a Foo that was stored under an older schema.
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_foo_that_does_not_decode_keeps_its_deployment_and_stops_no_other() {
     let scene = Scene::new("unreadable").await;
     let before = scene.ready_foo("broken", 1).await;
     let mut stored = serde_json::to_value(scene.foos.get("broken").await.unwrap()).unwrap();
     stored["spec"]["replicas"] = json!("three");
     stored["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-    let key = format!("/registry/samplecontroller.k8s.io/foos/{}/broken", scene.namespace);
-    scene.bed.write_behind_the_server(&key, &stored).await;
+    scene.bed.write_behind_the_server("samplecontroller.k8s.io", "foos", &stored).await;
     // It decodes for nobody, so the test reads it untyped too.
     let untyped = scene.untyped_foos().await;
     wait_until("the condition says so", async || {
@@ -318,10 +318,10 @@ async fn a_foo_that_does_not_decode_keeps_its_deployment_and_stops_no_other() {
     assert_eq!(scene.ready("broken").await.status.unwrap().available_replicas, 2, "corrected, it goes on");
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_refused_deployment_is_reported_and_tried_again_when_the_spec_changes() {
     let scene = Scene::new("quota").await;
-    let quotas: Api<ResourceQuota> = Api::namespaced(scene.bed.client().await, &scene.namespace);
+    let quotas: Api<ResourceQuota> = Api::namespaced(scene.bed.client(), &scene.namespace);
     let none = json!({"metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}});
     quotas.create(&PostParams::default(), &serde_json::from_value(none).unwrap()).await.unwrap();
     wait_until("the quota counts", async || {
@@ -346,7 +346,7 @@ async fn a_refused_deployment_is_reported_and_tried_again_when_the_spec_changes(
 }
 
 /// W13: a rival that undoes our write each time.
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_deployment_changed_back_each_time_is_not_fought_over() {
     let scene = Scene::new("contended").await;
     scene.ready_foo("web", 1).await;
@@ -356,7 +356,7 @@ async fn a_deployment_changed_back_each_time_is_not_fought_over() {
             if replicas(&deployment) == Some(1) {
                 scene.patch_deployment("web", json!({"spec": {"replicas": 4}})).await;
             }
-            tokio::task::yield_now().await;
+            pass(Duration::from_millis(10)).await;
         }
     };
     let foo = tokio::select! {
@@ -374,7 +374,7 @@ async fn a_deployment_changed_back_each_time_is_not_fought_over() {
     assert_eq!(repairs(), 5, "nothing more is written");
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn at_rest_nothing_is_written() {
     let scene = Scene::new("rest").await;
     scene.ready_foo("web", 2).await;
@@ -384,7 +384,7 @@ async fn at_rest_nothing_is_written() {
     assert_eq!(scene.writes(), before);
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn the_operator_says_who_it_is() {
     let scene = Scene::new("agent").await;
     scene.ready_foo("web", 1).await;
@@ -392,6 +392,7 @@ async fn the_operator_says_who_it_is() {
         scene.ledger().into_iter().map(|e| e.user_agent).collect();
     let expected = format!("windlass/{} (linux/", env!("CARGO_PKG_VERSION"));
     assert!(agents.iter().all(|agent| agent.starts_with(&expected)), "{agents:?}");
-    let managers = scene.deployments.get("web").await.unwrap().metadata.managed_fields.unwrap();
-    assert!(managers.iter().any(|entry| entry.manager.as_deref() == Some("windlass")), "{managers:?}");
+    let writes = scene.writes().into_iter().filter(|write| write.verb != "delete");
+    let unnamed: Vec<_> = writes.filter(|write| !write.uri.contains("fieldManager=windlass")).collect();
+    assert_eq!(unnamed, [], "every write names its field manager");
 }

@@ -2,9 +2,10 @@
 
 use std::process::Output;
 
+use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{Bed, Scene};
+use crate::support::{real_bed, Bed, Scene};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -16,7 +17,8 @@ fn succeeded(output: &Output) -> String {
     text(&output.stdout)
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "kubectl needs a socket"]
 async fn kubectl_wait_sees_ready() {
     let scene = Scene::new("wait").await;
     scene.create_foo("web", "web", 2).await;
@@ -24,7 +26,8 @@ async fn kubectl_wait_sees_ready() {
     assert_eq!(text, "foo.samplecontroller.k8s.io/web condition met\n");
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "kubectl needs a socket"]
 async fn kubectl_scale_scales_the_deployment() {
     let scene = Scene::new("kubectl-scale").await;
     scene.ready_foo("web", 1).await;
@@ -38,7 +41,8 @@ async fn kubectl_scale_scales_the_deployment() {
     assert_eq!(pods.lines().count(), 4, "the scale subresource's selector finds the Pods");
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "kubectl needs a socket"]
 async fn kubectl_get_shows_the_columns() {
     let scene = Scene::new("columns").await;
     scene.ready_foo("web", 2).await;
@@ -52,7 +56,8 @@ async fn kubectl_get_shows_the_columns() {
     assert!(scene.kubectl(&["get", "windlass"]).contains("web"), "the category");
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "kubectl needs a socket"]
 async fn kubectl_describe_shows_the_events() {
     let scene = Scene::new("describe").await;
     scene.ready_foo("web", 1).await;
@@ -63,14 +68,16 @@ async fn kubectl_describe_shows_the_events() {
     }
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "kubectl needs a socket"]
 async fn kubectl_explain_teaches_the_fields() {
     let bed = Bed::shared().await;
     let output = bed.kubectl(&["explain", "foos.spec.replicas"]);
     assert!(succeeded(&output).contains("1 to 10; 1 when left out"));
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "kubectl needs a socket"]
 async fn kubectl_apply_of_the_printed_crds_and_the_samples_works() {
     let scene = Scene::new("samples").await;
     let crds = crate::support::run_to_end(&["crds"], &[]);
@@ -87,7 +94,8 @@ async fn kubectl_apply_of_the_printed_crds_and_the_samples_works() {
     assert_eq!(again.matches("unchanged").count(), 2, "{again}");
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "kubectl needs a socket"]
 async fn kubectl_rollout_restart_is_not_undone() {
     let scene = Scene::new("restart").await;
     scene.ready_foo("web", 1).await;
@@ -100,7 +108,8 @@ async fn kubectl_rollout_restart_is_not_undone() {
     assert!(annotations.contains("restartedAt"), "{annotations}");
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "kubectl needs a socket"]
 async fn kubectl_scale_outside_the_bounds_is_refused() {
     let scene = Scene::on(Bed::shared().await, "scale-bounds").await;
     scene.create_foo("web", "web", 1).await;

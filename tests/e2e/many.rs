@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use futures_util::StreamExt;
 use kube_client::api::ListParams;
 
-use crate::support::{Bed, Scene, wait_until};
+use macro_rules_attribute::apply;
+
+use crate::support::{both_beds, Bed, Scene, wait_until};
 
 const FOOS: usize = 200;
 
@@ -43,7 +45,7 @@ async fn assert_exact(scene: &Scene) {
     assert_eq!(found, wanted);
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_restart_over_200_converged_foos_writes_nothing() {
     let mut scene = Scene::new("restart-200").await;
     create_all(&scene).await;
@@ -52,7 +54,6 @@ async fn a_restart_over_200_converged_foos_writes_nothing() {
     assert_eq!(status.code(), Some(0));
     let before = scene.writes();
     scene.start_operator();
-    // The new process has nothing to say, so its debug log tells when it has looked at every Foo.
     // The new process has nothing to write, so its debug log tells when it has looked at every Foo.
     wait_until("every Foo was synced once more", async || {
         let synced = scene.operator().log().matches("Synced outcome=Done").count();
@@ -64,7 +65,7 @@ async fn a_restart_over_200_converged_foos_writes_nothing() {
 }
 
 /// P1: killed in the middle, again and again.
-#[tokio::test]
+#[apply(both_beds)]
 async fn killed_while_creating_200_the_end_state_is_exact() {
     let mut scene = Scene::on(Bed::shared().await, "kill-200").await;
     create_all(&scene).await;

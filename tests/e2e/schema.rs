@@ -1,9 +1,10 @@
 //! The API server refuses what cannot work, and names the field.
 
 use kube_client::api::PostParams;
+use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use crate::support::{Bed, Scene};
+use crate::support::{both_beds, Bed, Scene};
 
 /// A Foo that is valid but for what the test changes.
 fn foo(name: &str, spec: impl Into<Value>) -> Value {
@@ -18,7 +19,7 @@ async fn create(scene: &Scene, object: &Value) -> Result<(), String> {
     scene.untyped_foos().await.create(&dry_run, &object).await.map(drop).map_err(|error| error.to_string())
 }
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn each_bound_holds_just_inside_and_just_outside() {
     let scene = Scene::on(Bed::shared().await, "bounds").await;
     let label = |length: usize| "a".repeat(length);

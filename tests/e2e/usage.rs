@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use macro_rules_attribute::apply;
 use rustix::process::Signal;
 
-use crate::support::{Bed, Scene, pass};
+use crate::support::{both_beds, Bed, Scene, pass};
 
-#[tokio::test]
+#[apply(both_beds)]
 async fn sigterm_and_sigint_stop_with_0() {
     let mut scene = Scene::new("signals").await;
     scene.ready_foo("web", 1).await;
@@ -22,7 +23,7 @@ async fn sigterm_and_sigint_stop_with_0() {
 }
 
 /// The first signal waits for a sync that hangs on a frozen server; a second does not, nor does the limit.
-#[tokio::test]
+#[apply(both_beds)]
 async fn a_second_signal_and_the_timeout_end_a_sync_that_hangs() {
     let mut scene = Scene::on(Bed::own(true).await, "hanging").await;
     scene.start_operator();

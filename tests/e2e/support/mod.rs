@@ -1,8 +1,11 @@
 //! What the cases speak to: a bed, a scene on it, and one way to wait.
 
 mod bed;
+mod embedded;
 mod launcher;
 mod operator;
+mod real;
+mod runs;
 mod scene;
 
 use std::fmt::Debug;
@@ -11,6 +14,7 @@ use std::time::Duration;
 pub(crate) use bed::{Bed, LedgerEntry};
 pub(crate) use launcher::Launcher;
 pub(crate) use operator::{Operator, run_to_end};
+pub(crate) use runs::{both_beds, captured_log, is_embedded, on_embedded, on_real, real_bed};
 pub(crate) use scene::{Scene, condition};
 
 /// How long a promise may take to come true. Generous: it bounds a failure, not a success.

@@ -1,24 +1,60 @@
-//! The operator as a process of its own.
+//! The operator: a process of its own on the real bed, a task of this one on the embedded.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use kube_client::Client;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tracing::Instrument;
+use windlass::client::ApiClient;
+use windlass::sim::Sim;
 
-use super::wait_until;
+use super::{captured_log, wait_until};
 
 /// A running `windlass run`; dropping it kills it.
 #[derive(Debug)]
-pub(crate) struct Operator {
+pub(crate) enum Operator {
+    Process(Process),
+    Task(Task),
+}
+
+#[derive(Debug)]
+pub(crate) struct Process {
     child: Child,
     log: PathBuf,
     /// Where its part of the log begins: what is before is of an earlier one.
     log_start: usize,
 }
 
+#[derive(Debug)]
+pub(crate) struct Task {
+    sim: Sim,
+    user: String,
+    /// Marks its lines in the log of the case.
+    mark: String,
+    signals: mpsc::Sender<&'static str>,
+    running: JoinSet<Result<(), (u8, String)>>,
+    /// What it has said at its end.
+    last_words: Mutex<String>,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended(Option<i32>);
+
+impl Ended {
+    pub(crate) fn code(self) -> Option<i32> {
+        self.0
+    }
+}
+
 impl Operator {
-    /// Starts it with this kubeconfig and these further flags.
+    /// Starts the program with this kubeconfig and these further flags.
     pub(crate) fn start(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
         let log_start = fs::read(&log).unwrap_or_default().len();
         let file = File::options().create(true).append(true).open(&log).expect("a log file");
@@ -32,43 +68,97 @@ impl Operator {
             .stderr(file)
             .spawn()
             .expect("the operator starts");
-        Self { child, log, log_start }
+        Self::Process(Process { child, log, log_start })
+    }
+
+    /// Starts it in this process, over this client.
+    pub(crate) fn in_process(sim: &Sim, user: &str, client: Client, flags: &[&str]) -> Self {
+        static STARTED: AtomicUsize = AtomicUsize::new(0);
+        let id = format!("{user}#{}", STARTED.fetch_add(1, Ordering::Relaxed));
+        let (signals, received) = mpsc::channel(8);
+        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        let span = tracing::info_span!("operator", %id);
+        let mut running = JoinSet::new();
+        let operate = async move {
+            let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+            windlass::cli::run_over(ApiClient::new(client), &flags, received).await
+        };
+        running.spawn(operate.instrument(span));
+        Self::Task(Task {
+            sim: sim.clone(),
+            user: user.to_owned(),
+            mark: format!("operator{{id={id}}}"),
+            signals,
+            running,
+            last_words: Mutex::default(),
+        })
     }
 
     /// All that it has logged.
     pub(crate) fn log(&self) -> String {
-        let log = fs::read(&self.log).unwrap_or_default();
-        String::from_utf8_lossy(log.get(self.log_start..).unwrap_or_default()).into_owned()
+        match self {
+            Self::Process(process) => process.log(),
+            Self::Task(task) => task.log(),
+        }
     }
 
     /// SIGKILL, and it is gone.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it ends");
+    pub(crate) fn kill(self) {
+        drop(self);
     }
 
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process has an id");
-        kill_process(pid, signal).expect("it runs");
+        match self {
+            Self::Process(process) => {
+                let pid = Pid::from_raw(process.child.id().cast_signed()).expect("a process has an id");
+                kill_process(pid, signal).expect("it runs");
+            }
+            Self::Task(task) if signal == Signal::STOP => task.sim.suspend(&task.user, true),
+            Self::Task(task) if signal == Signal::CONT => task.sim.suspend(&task.user, false),
+            Self::Task(task) => {
+                let name = if signal == Signal::INT { "SIGINT" } else { "SIGTERM" };
+                task.signals.try_send(name).expect("it runs");
+            }
+        }
     }
 
     /// SIGTERM; returns how it ended.
-    pub(crate) async fn terminate(mut self) -> ExitStatus {
+    pub(crate) async fn terminate(mut self) -> Ended {
         self.signal(Signal::TERM);
         self.ended().await
     }
 
     /// Whether it has not ended.
     pub(crate) fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("it can be asked").is_none()
+        match self {
+            Self::Process(process) => process.child.try_wait().expect("it can be asked").is_none(),
+            Self::Task(task) => task.running.try_join_next().is_none(),
+        }
     }
 
     /// Waits for its end.
-    pub(crate) async fn ended(&mut self) -> ExitStatus {
-        let child = &mut self.child;
-        wait_until("the operator ends", async || child.try_wait().expect("it can be asked").ok_or("running"))
-            .await
+    pub(crate) async fn ended(&mut self) -> Ended {
+        match self {
+            Self::Process(process) => {
+                let child = &mut process.child;
+                let ended = wait_until("the operator ends", async || {
+                    child.try_wait().expect("it can be asked").ok_or("running")
+                });
+                Ended(ended.await.code())
+            }
+            Self::Task(task) => {
+                let ended = task.running.join_next().await.expect("it runs").expect("it does not panic");
+                let code = ended.map_or_else(
+                    |(code, words)| {
+                        *task.last_words.lock() = words;
+                        code
+                    },
+                    |()| 0,
+                );
+                Ended(Some(code.into()))
+            }
+        }
     }
 
     /// Waits for a line of the log that holds this text.
@@ -82,12 +172,31 @@ impl Operator {
     }
 }
 
+impl Process {
+    fn log(&self) -> String {
+        let log = fs::read(&self.log).unwrap_or_default();
+        String::from_utf8_lossy(log.get(self.log_start..).unwrap_or_default()).into_owned()
+    }
+}
+
+impl Task {
+    fn log(&self) -> String {
+        let log = captured_log();
+        let mut lines: Vec<&str> = log.lines().filter(|line| line.contains(&self.mark)).collect();
+        let last_words = self.last_words.lock().clone();
+        lines.extend(last_words.lines());
+        lines.join("\n")
+    }
+}
+
 impl Drop for Operator {
     fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+        if let Self::Process(process) = self {
+            drop(process.child.kill());
+            drop(process.child.wait());
+        }
         if std::thread::panicking() {
-            eprintln!("--- the operator's log ({}):\n{}", self.log.display(), self.log());
+            eprintln!("--- the operator's log:\n{}", self.log());
         }
     }
 }

@@ -1,7 +1,5 @@
 //! A scene: a namespace of its own on a bed, an operator that looks at it, and words for what happens.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -11,14 +9,13 @@ use kube_client::api::{
 use serde_json::{Value, json};
 use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 
-use super::bed::{GROUP, parse};
 use super::{Bed, LedgerEntry, Operator, wait_until};
 
 /// See the module.
 pub(crate) struct Scene {
     /// Before the bed: fields are dropped in order, and a failed operator shows its log from the bed's folder.
     operator: Option<Operator>,
-    pub(crate) bed: Arc<Bed>,
+    pub(crate) bed: Bed,
     pub(crate) namespace: String,
     pub(crate) foos: Api<Foo>,
     pub(crate) deployments: Api<Deployment>,
@@ -39,9 +36,9 @@ impl Scene {
     }
 
     /// On this bed, without an operator yet.
-    pub(crate) async fn on(bed: Arc<Bed>, name: &str) -> Self {
+    pub(crate) async fn on(bed: Bed, name: &str) -> Self {
         let namespace = bed.namespace(name).await;
-        let client = bed.client().await;
+        let client = bed.client();
         Self {
             operator: None,
             foos: Api::namespaced(client.clone(), &namespace),
@@ -65,32 +62,14 @@ impl Scene {
 
     /// Starts an operator that may see Foos, and no Deployment.
     pub(crate) async fn deny_deployments(&mut self) {
-        use k8s_openapi::api::rbac::v1::Role;
-        let roles: Api<Role> = Api::namespaced(self.bed.client().await, &self.namespace);
-        let foos = json!({"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos", "foos/status"],
-            "verbs": ["get", "list", "watch", "patch"]});
-        let role = parse(json!({"metadata": {"name": "only-foos"}, "rules": [foos]}));
-        roles.create(&PostParams::default(), &role).await.expect("a valid role");
-        self.bind("Role", "only-foos").await;
+        self.bed.grant_foos(&self.user(), &self.namespace).await;
         let namespace = format!("--namespace={}", self.namespace);
         self.operator = Some(self.bed.operator_without_role(&self.user(), &[&namespace]));
     }
 
     /// Gives its operator the whole role, in this namespace.
     pub(crate) async fn grant_deployments(&self) {
-        self.bind("ClusterRole", GROUP).await;
-    }
-
-    async fn bind(&self, kind: &str, role: &str) {
-        use k8s_openapi::api::rbac::v1::RoleBinding;
-        let bindings: Api<RoleBinding> = Api::namespaced(self.bed.client().await, &self.namespace);
-        let group = "rbac.authorization.k8s.io";
-        let binding = parse(json!({
-            "metadata": {"name": role},
-            "roleRef": {"apiGroup": group, "kind": kind, "name": role},
-            "subjects": [{"apiGroup": group, "kind": "User", "name": self.user()}],
-        }));
-        bindings.create(&PostParams::default(), &binding).await.expect("a valid binding");
+        self.bed.grant_all(&self.user(), &self.namespace).await;
     }
 
     /// The operator that was started last.
@@ -116,7 +95,7 @@ impl Scene {
     /// The Foos as JSON, whatever they hold.
     pub(crate) async fn untyped_foos(&self) -> Api<DynamicObject> {
         let resource = KubeResource::erase::<Foo>(&());
-        Api::namespaced_with(self.bed.client().await, &self.namespace, &resource)
+        Api::namespaced_with(self.bed.client(), &self.namespace, &resource)
     }
 
     pub(crate) async fn create_foo(&self, name: &str, deployment: &str, replicas: i32) -> Foo {

@@ -1,0 +1,189 @@
+//! Built-in kinds: decoding, defaults, validation.
+//!
+//! A body is decoded with the types of `k8s-openapi`, which by themselves are lenient: what they ignore is
+//! found by `serde_ignored`, what they fill in with zero or nothing by the checks here. The defaults and
+//! checks are those that matter to operators with Deployments, Pods, Services and Ingresses; a real server
+//! has many more.
+
+mod network;
+mod others;
+mod pods;
+mod workloads;
+
+use k8s_openapi::api;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::failure::Cause;
+use super::kinds::BuiltIn;
+use super::request::text;
+use super::{custom, meta};
+pub(super) use network::{NODE_PORTS, ports};
+pub(super) use others::{counted, event_to_group, event_to_v1};
+
+/// Brings a body into the form in which it is stored; names what it has too much.
+pub(super) fn decode(of: BuiltIn, object: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
+    use BuiltIn as B;
+    match of {
+        B::ConfigMap => canonical::<api::core::v1::ConfigMap>(object, unknown),
+        B::CustomResourceDefinition => canonical::<CustomResourceDefinition>(object, unknown),
+        B::Deployment => canonical::<api::apps::v1::Deployment>(object, unknown),
+        B::Event => canonical::<api::core::v1::Event>(object, unknown),
+        B::EventV1 => canonical::<api::events::v1::Event>(object, unknown),
+        B::HorizontalPodAutoscaler => {
+            canonical::<api::autoscaling::v2::HorizontalPodAutoscaler>(object, unknown)
+        }
+        B::Ingress => canonical::<api::networking::v1::Ingress>(object, unknown),
+        B::Lease => canonical::<api::coordination::v1::Lease>(object, unknown),
+        B::Namespace => canonical::<api::core::v1::Namespace>(object, unknown),
+        B::Pod => canonical::<api::core::v1::Pod>(object, unknown),
+        B::ReplicaSet => canonical::<api::apps::v1::ReplicaSet>(object, unknown),
+        B::ResourceQuota => canonical::<api::core::v1::ResourceQuota>(object, unknown),
+        B::Secret => canonical::<api::core::v1::Secret>(object, unknown),
+        B::Service => canonical::<api::core::v1::Service>(object, unknown),
+        B::ServiceAccount => canonical::<api::core::v1::ServiceAccount>(object, unknown),
+    }
+}
+
+fn canonical<T: DeserializeOwned + Serialize>(
+    object: &mut Value,
+    unknown: &mut Vec<String>,
+) -> Result<(), String> {
+    // Metadata has rules of its own; see `meta`.
+    let metadata = object.get_mut("metadata").map(Value::take).unwrap_or_default();
+    object["metadata"] = json!({});
+    let mut ignored = |path: serde_ignored::Path<'_>| unknown.push(go_path(&path.to_string()));
+    let typed: T = serde_ignored::deserialize(&*object, &mut ignored).map_err(|error| error.to_string())?;
+    *object = serde_json::to_value(typed).map_err(|error| error.to_string())?;
+    object["metadata"] = metadata;
+    Ok(())
+}
+
+/// `spec.template.spec.containers.0.x` as Go writes it: `spec.template.spec.containers[0].x`.
+fn go_path(path: &str) -> String {
+    let mut shown = String::new();
+    for part in path.split('.').filter(|part| *part != "?") {
+        if part.parse::<usize>().is_ok() {
+            shown.push_str(&format!("[{part}]"));
+        } else {
+            if !shown.is_empty() {
+                shown.push('.');
+            }
+            shown.push_str(part);
+        }
+    }
+    shown
+}
+
+/// Fills in what the server fills in.
+pub(super) fn default(of: BuiltIn, object: &mut Value) {
+    match of {
+        BuiltIn::Deployment => workloads::default_deployment(object),
+        BuiltIn::ReplicaSet => workloads::default_replica_set(object),
+        BuiltIn::Pod => pods::default_pod(object),
+        BuiltIn::Service => network::default_service(object),
+        BuiltIn::HorizontalPodAutoscaler => others::default_autoscaler(object),
+        BuiltIn::Namespace => others::default_namespace(object),
+        BuiltIn::Secret => others::default_secret(object),
+        BuiltIn::CustomResourceDefinition => custom::default_definition(object),
+        BuiltIn::ConfigMap
+        | BuiltIn::Event
+        | BuiltIn::EventV1
+        | BuiltIn::Ingress
+        | BuiltIn::Lease
+        | BuiltIn::ResourceQuota
+        | BuiltIn::ServiceAccount => {}
+    }
+}
+
+/// Names what is wrong with an object, new or changed.
+pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+    match of {
+        BuiltIn::Deployment | BuiltIn::ReplicaSet => workloads::validate(of, object, stored, causes),
+        BuiltIn::Pod => pods::validate_pod(object, stored, causes),
+        BuiltIn::Service => network::validate_service(object, stored, causes),
+        BuiltIn::Ingress => network::validate_ingress(object, causes),
+        BuiltIn::HorizontalPodAutoscaler => others::validate_autoscaler(object, causes),
+        BuiltIn::Event | BuiltIn::EventV1 => others::validate_event(object, causes),
+        BuiltIn::ConfigMap | BuiltIn::Secret => others::validate_data(object, stored, causes),
+        BuiltIn::Lease => others::validate_lease(object, causes),
+        BuiltIn::CustomResourceDefinition => custom::validate_definition(object, causes),
+        BuiltIn::Namespace | BuiltIn::ResourceQuota | BuiltIn::ServiceAccount => {}
+    }
+}
+
+/// The status of an object that was just created: what a client sends is not kept.
+pub(super) fn initial_status(of: BuiltIn, object: &Value) -> Option<Value> {
+    match of {
+        BuiltIn::Pod => Some(json!({"phase": "Pending", "qosClass": pods::quality(object)})),
+        BuiltIn::Namespace => Some(json!({"phase": "Active"})),
+        BuiltIn::Deployment | BuiltIn::HorizontalPodAutoscaler | BuiltIn::ResourceQuota => Some(json!({})),
+        BuiltIn::ReplicaSet => Some(json!({"replicas": 0})),
+        BuiltIn::Service | BuiltIn::Ingress => Some(json!({"loadBalancer": {}})),
+        _ => None,
+    }
+}
+
+/// Whether an update may come without a version; a custom resource's may not.
+pub(super) fn allows_unconditional_update(of: BuiltIn) -> bool {
+    !matches!(of, BuiltIn::CustomResourceDefinition | BuiltIn::Lease)
+}
+
+/// Whether an update of a name that is not there creates it.
+pub(super) fn allows_create_on_update(of: BuiltIn) -> bool {
+    matches!(of, BuiltIn::Lease | BuiltIn::Event | BuiltIn::EventV1)
+}
+
+/// Whether generations are counted, and whether this update counts.
+pub(super) fn generation_changes(of: BuiltIn, object: &Value, stored: &Value) -> Option<bool> {
+    let spec = object.get("spec") != stored.get("spec");
+    match of {
+        BuiltIn::Deployment => {
+            let annotations = |object: &Value| object.pointer("/metadata/annotations").cloned();
+            Some(spec || annotations(object) != annotations(stored))
+        }
+        BuiltIn::ReplicaSet | BuiltIn::Ingress | BuiltIn::Pod | BuiltIn::CustomResourceDefinition => Some(spec),
+        _ => None,
+    }
+}
+
+/// Sets a member that is not there.
+fn or_default(object: &mut Value, key: &str, value: Value) {
+    if object.get(key).is_none_or(meta::is_empty) {
+        object[key] = value;
+    }
+}
+
+/// Checks a port number.
+fn check_port(value: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let is_port = value.as_i64().is_some_and(|port| (1..=65_535).contains(&port));
+    if value.is_null() || value == 0 {
+        causes.push(Cause::required(field, ""));
+    } else if !is_port {
+        causes.push(Cause::invalid(field, value, "must be between 1 and 65535, inclusive"));
+    }
+}
+
+/// A number may not be below zero.
+fn check_not_negative(object: &Value, pointer: &str, causes: &mut Vec<Cause>) {
+    if let Some(value) = object.pointer(pointer).filter(|value| value.as_i64().is_some_and(|n| n < 0)) {
+        let field = pointer.trim_start_matches('/').replace('/', ".");
+        causes.push(Cause::invalid(field, value, "must be greater than or equal to 0"));
+    }
+}
+
+/// A name in a list must be there, be a DNS label, and be there once.
+fn check_name(item: &Value, field: &str, seen: &mut Vec<String>, causes: &mut Vec<Cause>) {
+    let name = text(item, "/name");
+    if name.is_empty() {
+        causes.push(Cause::required(field, ""));
+    } else if !meta::is_label(name) {
+        causes.push(Cause::invalid(field, &json!(name), "a lowercase RFC 1123 label must consist of lower case \
+            alphanumeric characters or '-', and must start and end with an alphanumeric character"));
+    } else if seen.iter().any(|other| other == name) {
+        causes.push(Cause::duplicate(field, &json!(name)));
+    }
+    seen.push(name.to_owned());
+}

@@ -1,0 +1,152 @@
+//! Services and Ingresses.
+
+use std::ops::RangeInclusive;
+
+use serde_json::{Value, json};
+
+use super::super::failure::Cause;
+use super::super::request::{items, member, text};
+use super::{check_name, check_port, or_default};
+
+/// The ports that a Service may have on the nodes.
+pub(in super::super) const NODE_PORTS: RangeInclusive<i64> = 30_000..=32_767;
+
+/// The ports of a Service.
+pub(in super::super) fn ports(service: &Value) -> &[Value] {
+    items(service, "/spec/ports")
+}
+
+pub(super) fn default_service(service: &mut Value) {
+    let spec = member(service, "spec");
+    or_default(spec, "type", json!("ClusterIP"));
+    or_default(spec, "sessionAffinity", json!("None"));
+    let type_ = text(spec, "/type").to_owned();
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        or_default(port, "protocol", json!("TCP"));
+        if port.get("targetPort").is_none_or(|target| target.is_null() || *target == 0 || *target == "") {
+            port["targetPort"] = port["port"].clone();
+        }
+        if type_ == "ClusterIP" && port.get("nodePort").is_some_and(|port| *port == 0) {
+            port.as_object_mut().map(|port| port.remove("nodePort"));
+        }
+    }
+    if type_ != "ExternalName" {
+        or_default(spec, "internalTrafficPolicy", json!("Cluster"));
+        or_default(spec, "ipFamilyPolicy", json!("SingleStack"));
+        or_default(spec, "ipFamilies", json!(["IPv4"]));
+    }
+    if matches!(type_.as_str(), "NodePort" | "LoadBalancer") {
+        or_default(spec, "externalTrafficPolicy", json!("Cluster"));
+    } else if let Some(spec) = spec.as_object_mut() {
+        spec.remove("externalTrafficPolicy");
+    }
+    if type_ == "LoadBalancer" {
+        let spec = member(service, "spec");
+        if spec.get("allocateLoadBalancerNodePorts").is_none() {
+            spec["allocateLoadBalancerNodePorts"] = json!(true);
+        }
+    }
+}
+
+pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+    let type_ = text(service, "/spec/type");
+    let ports = ports(service);
+    if ports.is_empty() && type_ != "ExternalName" && text(service, "/spec/clusterIP") != "None" {
+        causes.push(Cause::required("spec.ports", ""));
+    }
+    if type_ == "ExternalName" && text(service, "/spec/externalName").is_empty() {
+        causes.push(Cause::required("spec.externalName", ""));
+    }
+    let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"].map(str::to_owned);
+    if !types.iter().any(|supported| supported == type_) {
+        causes.push(Cause::not_supported("spec.type", &service["spec"]["type"], &types));
+    }
+    let mut names = Vec::new();
+    let mut taken: Vec<(Value, Value)> = Vec::new();
+    for (at, port) in ports.iter().enumerate() {
+        let place = format!("spec.ports[{at}]");
+        if ports.len() > 1 || !text(port, "/name").is_empty() {
+            check_name(port, &format!("{place}.name"), &mut names, causes);
+        }
+        if port["port"] == 0 || port["port"].is_null() {
+            let detail = "must be between 1 and 65535, inclusive";
+            causes.push(Cause::invalid(format!("{place}.port"), &json!(0), detail));
+        } else {
+            check_port(&port["port"], &format!("{place}.port"), causes);
+        }
+        let target = &port["targetPort"];
+        if target.is_number() {
+            check_port(target, &format!("{place}.targetPort"), causes);
+        }
+        let protocols = ["SCTP", "TCP", "UDP"].map(str::to_owned);
+        if !protocols.iter().any(|protocol| protocol == text(port, "/protocol")) {
+            causes.push(Cause::not_supported(format!("{place}.protocol"), &port["protocol"], &protocols));
+        }
+        let identity = (port["protocol"].clone(), port["port"].clone());
+        if taken.contains(&identity) {
+            let value = json!({"port": port["port"], "protocol": port["protocol"]});
+            causes.push(Cause::duplicate(place.clone(), &value));
+        }
+        taken.push(identity);
+        let node_port = port.get("nodePort").and_then(Value::as_i64).unwrap_or_default();
+        if node_port != 0 && type_ == "ClusterIP" {
+            let detail = "may not be used when `type` is 'ClusterIP'";
+            causes.push(Cause::forbidden(format!("{place}.nodePort"), detail));
+        } else if node_port != 0 && !NODE_PORTS.contains(&node_port) {
+            let detail =
+                "provided port is not in the valid range. The range of valid ports is 30000-32767";
+            causes.push(Cause::invalid(format!("{place}.nodePort"), &json!(node_port), detail));
+        }
+    }
+    if let Some(stored) = stored {
+        let (before, now) = (text(stored, "/spec/clusterIP"), text(service, "/spec/clusterIP"));
+        if !before.is_empty() && type_ != "ExternalName" && before != now {
+            let value = json!([now]);
+            causes.push(Cause::invalid("spec.clusterIPs[0]", &value, "may not change once set"));
+        }
+    }
+}
+
+pub(super) fn validate_ingress(ingress: &Value, causes: &mut Vec<Cause>) {
+    let rules = items(ingress, "/spec/rules");
+    if rules.is_empty() && ingress.pointer("/spec/defaultBackend").is_none() {
+        let detail = "either `defaultBackend` or `rules` must be specified";
+        causes.push(Cause::invalid("spec", &json!([]), detail));
+    }
+    for (at, rule) in rules.iter().enumerate() {
+        let host = text(rule, "/host");
+        let plain = host.strip_prefix("*.").unwrap_or(host);
+        if !host.is_empty() && !super::super::meta::is_subdomain(plain) {
+            let detail = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
+                or '.', and must start and end with an alphanumeric character";
+            causes.push(Cause::invalid(format!("spec.rules[{at}].host"), &json!(host), detail));
+        }
+        for (path_at, path) in items(rule, "/http/paths").iter().enumerate() {
+            let place = format!("spec.rules[{at}].http.paths[{path_at}]");
+            validate_path(path, &place, causes);
+        }
+    }
+}
+
+fn validate_path(path: &Value, place: &str, causes: &mut Vec<Cause>) {
+    let types = ["Exact", "ImplementationSpecific", "Prefix"].map(str::to_owned);
+    let type_ = text(path, "/pathType");
+    if type_.is_empty() {
+        causes.push(Cause::required(format!("{place}.pathType"), "pathType must be specified"));
+    } else if !types.iter().any(|supported| supported == type_) {
+        causes.push(Cause::not_supported(format!("{place}.pathType"), &path["pathType"], &types));
+    }
+    let at = text(path, "/path");
+    if matches!(type_, "Exact" | "Prefix") && !at.starts_with('/') {
+        causes.push(Cause::invalid(format!("{place}.path"), &json!(at), "must be an absolute path"));
+    }
+    if let Some(service) = path.pointer("/backend/service") {
+        if text(service, "/name").is_empty() {
+            causes.push(Cause::required(format!("{place}.backend.service.name"), ""));
+        }
+        let port = &service["port"];
+        if port.get("number").is_none_or(|number| *number == 0) && text(port, "/name").is_empty() {
+            causes.push(Cause::required(format!("{place}.backend"), "port name or number is required"));
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Pods, and the templates of Pods.
+
+use serde_json::{Value, json};
+
+use super::super::failure::Cause;
+use super::super::meta;
+use super::super::request::{items, text};
+use super::{check_name, check_port, or_default};
+
+/// Fills in what the server fills in, in a Pod's spec or a template's.
+pub(super) fn default_spec(spec: &mut Value) {
+    or_default(spec, "restartPolicy", json!("Always"));
+    or_default(spec, "dnsPolicy", json!("ClusterFirst"));
+    or_default(spec, "schedulerName", json!("default-scheduler"));
+    if spec.get("terminationGracePeriodSeconds").is_none() {
+        spec["terminationGracePeriodSeconds"] = json!(30);
+    }
+    if spec.get("securityContext").is_none() {
+        spec["securityContext"] = json!({});
+    }
+    let account = text(spec, "/serviceAccountName").to_owned();
+    if account.is_empty() {
+        let old = text(spec, "/serviceAccount").to_owned();
+        if !old.is_empty() {
+            spec["serviceAccountName"] = json!(old);
+        }
+    } else {
+        spec["serviceAccount"] = json!(account);
+    }
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            default_container(container);
+        }
+    }
+    for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+        for source in ["secret", "configMap", "projected", "downwardAPI"] {
+            if let Some(source) = volume.get_mut(source).filter(|source| source.is_object()) {
+                or_default(source, "defaultMode", json!(420));
+            }
+        }
+    }
+}
+
+fn default_container(container: &mut Value) {
+    let image = text(container, "/image").to_owned();
+    let tag = image.rsplit_once('/').map_or(image.as_str(), |(_, name)| name).split_once(':');
+    let is_latest = !image.contains('@') && tag.is_none_or(|(_, tag)| tag == "latest");
+    let policy = if is_latest { "Always" } else { "IfNotPresent" };
+    or_default(container, "imagePullPolicy", json!(policy));
+    or_default(container, "terminationMessagePath", json!("/dev/termination-log"));
+    or_default(container, "terminationMessagePolicy", json!("File"));
+    if container.get("resources").is_none() {
+        container["resources"] = json!({});
+    }
+    // A limit without a request is the request too.
+    let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
+    for (name, limit) in limits.into_iter().flatten() {
+        let requests = super::super::request::member(&mut container["resources"], "requests");
+        or_default(requests, &name, limit);
+    }
+    for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        or_default(port, "protocol", json!("TCP"));
+    }
+    for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
+            or_default(field, "apiVersion", json!("v1"));
+        }
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        let Some(probe) = container.get_mut(probe).filter(|probe| probe.is_object()) else { continue };
+        for (key, value) in
+            [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
+        {
+            if probe.get(key).is_none_or(|found| *found == 0) {
+                probe[key] = json!(value);
+            }
+        }
+        if let Some(get) = probe.get_mut("httpGet").filter(|get| get.is_object()) {
+            or_default(get, "path", json!("/"));
+            or_default(get, "scheme", json!("HTTP"));
+        }
+    }
+}
+
+/// A Pod gets more than a template: what admission adds.
+pub(super) fn default_pod(pod: &mut Value) {
+    let spec = super::super::request::member(pod, "spec");
+    default_spec(spec);
+    if spec.get("enableServiceLinks").is_none() {
+        spec["enableServiceLinks"] = json!(true);
+    }
+    or_default(spec, "serviceAccountName", json!("default"));
+    spec["serviceAccount"] = spec["serviceAccountName"].clone();
+    or_default(spec, "preemptionPolicy", json!("PreemptLowerPriority"));
+    if spec.get("priority").is_none() {
+        spec["priority"] = json!(0);
+    }
+    let mut tolerations = items(spec, "/tolerations").to_vec();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        if !tolerations.iter().any(|toleration| text(toleration, "/key") == key) {
+            tolerations.push(json!(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+            ));
+        }
+    }
+    spec["tolerations"] = Value::Array(tolerations);
+}
+
+/// The quality of service class.
+pub(super) fn quality(pod: &Value) -> &'static str {
+    let containers = items(pod, "/spec/containers");
+    let amount = |container: &Value, list: &str, name: &str| {
+        container.pointer(&format!("/resources/{list}/{name}")).cloned()
+    };
+    let is_guaranteed = |container: &Value| {
+        ["cpu", "memory"].into_iter().all(|name| {
+            let limit = amount(container, "limits", name);
+            limit.is_some() && limit == amount(container, "requests", name)
+        })
+    };
+    let has_any = |container: &Value| {
+        ["limits", "requests"].into_iter().any(|list| {
+            container.pointer(&format!("/resources/{list}")).is_some_and(|found| !meta::is_empty(found))
+        })
+    };
+    if containers.iter().all(is_guaranteed) {
+        "Guaranteed"
+    } else if containers.iter().any(has_any) {
+        "Burstable"
+    } else {
+        "BestEffort"
+    }
+}
+
+/// Names what is wrong with the spec of a Pod or a template.
+pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let containers = items(spec, "/containers");
+    if containers.is_empty() {
+        causes.push(Cause::required(format!("{field}.containers"), ""));
+    }
+    let mut names = Vec::new();
+    for (list, containers) in [("containers", containers), ("initContainers", items(spec, "/initContainers"))] {
+        for (at, container) in containers.iter().enumerate() {
+            let place = format!("{field}.{list}[{at}]");
+            check_name(container, &format!("{place}.name"), &mut names, causes);
+            if text(container, "/image").is_empty() {
+                causes.push(Cause::required(format!("{place}.image"), ""));
+            }
+            for (port_at, port) in items(container, "/ports").iter().enumerate() {
+                check_port(&port["containerPort"], &format!("{place}.ports[{port_at}].containerPort"), causes);
+            }
+            for (variable_at, variable) in items(container, "/env").iter().enumerate() {
+                if text(variable, "/name").is_empty() {
+                    causes.push(Cause::required(format!("{place}.env[{variable_at}].name"), ""));
+                }
+            }
+        }
+    }
+    let mut names = Vec::new();
+    for (at, volume) in items(spec, "/volumes").iter().enumerate() {
+        check_name(volume, &format!("{field}.volumes[{at}].name"), &mut names, causes);
+    }
+    let policies = ["Always", "OnFailure", "Never"].map(str::to_owned);
+    if !policies.iter().any(|policy| policy == text(spec, "/restartPolicy")) {
+        causes.push(Cause::not_supported(format!("{field}.restartPolicy"), &spec["restartPolicy"], &policies));
+    }
+}
+
+pub(super) fn validate_pod(pod: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+    validate_spec(&pod["spec"], "spec", causes);
+    let Some(stored) = stored else { return };
+    // What may change: images, a deadline, tolerations, the grace period.
+    let fixed = |pod: &Value| {
+        let mut spec = pod["spec"].clone();
+        if let Some(spec) = spec.as_object_mut() {
+            for key in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName"] {
+                spec.remove(key);
+            }
+        }
+        for list in ["containers", "initContainers"] {
+            for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+                container["image"] = Value::Null;
+            }
+        }
+        spec
+    };
+    if fixed(pod) != fixed(stored) {
+        let detail = "pod updates may not change fields other than `spec.containers[*].image`, \
+            `spec.initContainers[*].image`, `spec.activeDeadlineSeconds`, `spec.tolerations` (only additions to \
+            existing tolerations), `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was \
+            previously negative)";
+        causes.push(Cause::forbidden("spec", detail));
+    }
+}

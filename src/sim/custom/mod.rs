@@ -1,0 +1,208 @@
+//! Custom resources: what a `CustomResourceDefinition` says, and what follows from it for each object.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | the definition: versions, names, subresources, columns |
+//! | `schema.rs` | the structural schema: prune, default, validate |
+//! | `rules.rs` | the validation rules in CEL |
+//!
+//! Mirrors `apiextensions-apiserver`. Not here: conversion webhooks (several versions differ only in their
+//! `apiVersion`), and the checks of CEL types and costs when a definition is created.
+
+mod rules;
+mod schema;
+
+use serde_json::{Value, json};
+
+use super::failure::Cause;
+use super::kinds::{Kind, Of, resource};
+use super::request::{items, member, text};
+use rules::Rules;
+pub(super) use schema::{default, prune, validate};
+
+/// The finalizer of a definition whose objects go first.
+pub(super) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// A definition, understood.
+#[derive(Debug)]
+pub(super) struct Definition {
+    versions: Vec<Version>,
+}
+
+/// One served version.
+#[derive(Debug)]
+pub(super) struct Version {
+    name: String,
+    /// `openAPIV3Schema`.
+    pub(super) schema: Value,
+    pub(super) has_status: bool,
+    pub(super) scale: Option<ScalePaths>,
+    /// `additionalPrinterColumns`.
+    pub(super) columns: Vec<Value>,
+    rules: Rules,
+    selectable: Vec<String>,
+}
+
+/// Where `scale` finds its numbers: pointers into the object.
+#[derive(Debug)]
+pub(super) struct ScalePaths {
+    pub(super) spec_replicas: String,
+    pub(super) status_replicas: String,
+    pub(super) selector: Option<String>,
+}
+
+// === impl Definition ===
+
+impl Definition {
+    pub(super) fn version(&self, name: &str) -> Option<&Version> {
+        self.versions.iter().find(|version| version.name == name)
+    }
+
+    pub(super) fn selectable_fields(&self) -> impl Iterator<Item = &String> {
+        self.versions.iter().flat_map(|version| &version.selectable)
+    }
+}
+
+// === impl Version ===
+
+impl Version {
+    /// Checks an object against the rules in CEL; `stored` is what it replaces.
+    pub(super) fn check_rules(&self, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+        self.rules.check(object, stored, causes);
+    }
+}
+
+/// Makes the kind that a definition defines; `None` when no version is served.
+pub(super) fn kind_of(crd: &Value) -> Option<Kind> {
+    let names = crd.pointer("/spec/names")?;
+    let words = |pointer: &str| {
+        items(names, pointer).iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut versions: Vec<Version> = Vec::new();
+    for version in items(crd, "/spec/versions").iter().filter(|version| version["served"] == true) {
+        let schema = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or(json!({"type": "object"}));
+        let scale = version.pointer("/subresources/scale").map(|scale| ScalePaths {
+            spec_replicas: pointer(text(scale, "/specReplicasPath")),
+            status_replicas: pointer(text(scale, "/statusReplicasPath")),
+            selector: scale.get("labelSelectorPath").and_then(Value::as_str).map(pointer),
+        });
+        let selectable = items(version, "/selectableFields").iter();
+        versions.push(Version {
+            name: text(version, "/name").to_owned(),
+            rules: Rules::compile(&schema),
+            schema,
+            has_status: version.pointer("/subresources/status").is_some(),
+            scale,
+            columns: items(version, "/additionalPrinterColumns").to_vec(),
+            selectable: selectable
+                .map(|field| text(field, "/jsonPath").trim_start_matches('.').to_owned())
+                .collect(),
+        });
+    }
+    let has_status = versions.iter().any(|version| version.has_status);
+    let (group, plural) = (text(crd, "/spec/group"), text(names, "/plural"));
+    (!versions.is_empty()).then(|| Kind {
+        group: group.to_owned(),
+        versions: versions.iter().map(|version| version.name.clone()).collect(),
+        kind: text(names, "/kind").to_owned(),
+        plural: plural.to_owned(),
+        singular: text(names, "/singular").to_owned(),
+        short_names: words("/shortNames"),
+        categories: words("/categories"),
+        is_namespaced: text(crd, "/spec/scope") == "Namespaced",
+        has_status,
+        of: Of::Custom(std::sync::Arc::new(Definition { versions })),
+        resource: resource(group, plural),
+    })
+}
+
+/// `.spec.replicas` as a JSON pointer.
+fn pointer(path: &str) -> String {
+    path.replace('.', "/")
+}
+
+/// Fills in what a definition leaves out.
+pub(super) fn default_definition(crd: &mut Value) {
+    let kind = text(crd, "/spec/names/kind").to_owned();
+    let spec = member(crd, "spec");
+    let names = member(spec, "names");
+    if names.get("singular").is_none() {
+        names["singular"] = json!(kind.to_lowercase());
+    }
+    if names.get("listKind").is_none() {
+        names["listKind"] = json!(format!("{kind}List"));
+    }
+    if spec.get("conversion").is_none() {
+        spec["conversion"] = json!({"strategy": "None"});
+    }
+}
+
+/// The status that a definition gets once its kind is served.
+pub(super) fn established(crd: &Value, now: &str) -> Value {
+    let stored = items(crd, "/spec/versions").iter().filter(|version| version["storage"] == true);
+    let condition = |type_: &str, reason: &str, message: &str| {
+        json!({"type": type_, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": now})
+    };
+    json!({
+        "acceptedNames": crd["spec"]["names"],
+        "storedVersions": stored.map(|version| version["name"].clone()).collect::<Vec<_>>(),
+        "conditions": [
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+    })
+}
+
+/// Checks a definition.
+pub(super) fn validate_definition(crd: &Value, causes: &mut Vec<Cause>) {
+    let (group, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/plural"));
+    for (field, value) in [
+        ("spec.group", group),
+        ("spec.names.plural", plural),
+        ("spec.names.kind", text(crd, "/spec/names/kind")),
+    ] {
+        if value.is_empty() {
+            causes.push(Cause::required(field, ""));
+        }
+    }
+    let expected = format!("{plural}.{group}");
+    if text(crd, "/metadata/name") != expected {
+        let name = &crd["metadata"]["name"];
+        causes.push(Cause::invalid(
+            "metadata.name",
+            name,
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
+    }
+    let scope = text(crd, "/spec/scope");
+    if scope.is_empty() {
+        causes.push(Cause::required("spec.scope", ""));
+    } else if !matches!(scope, "Namespaced" | "Cluster") {
+        let supported = ["Cluster".to_owned(), "Namespaced".to_owned()];
+        causes.push(Cause::not_supported("spec.scope", &json!(scope), &supported));
+    }
+    let versions = items(crd, "/spec/versions");
+    if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
+        let rule = "must have exactly one version marked as storage version";
+        causes.push(Cause::invalid("spec.versions", &json!(versions.len()), rule));
+    }
+    for (at, version) in versions.iter().enumerate() {
+        let field = format!("spec.versions[{at}].schema.openAPIV3Schema");
+        match version.pointer("/schema/openAPIV3Schema") {
+            None => causes.push(Cause::required(field, "schemas are required")),
+            Some(schema) => {
+                schema::validate_structure(schema, &field, true, causes);
+                rules::validate_rules(schema, &field, causes);
+            }
+        }
+    }
+    if group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io") {
+        let approved = crd.pointer("/metadata/annotations/api-approved.kubernetes.io").and_then(Value::as_str);
+        if approved.is_none_or(str::is_empty) {
+            let rule = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
+                https://github.com/kubernetes/enhancements/pull/1111";
+            causes.push(Cause::required("metadata.annotations[api-approved.kubernetes.io]", rule));
+        }
+    }
+}

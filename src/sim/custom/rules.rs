@@ -1,0 +1,176 @@
+//! The validation rules of a schema, in CEL.
+//!
+//! `kube-cel` compiles and evaluates them. A rule that cannot be evaluated refuses the object. Not as a real
+//! server: types and costs are not checked when the definition is created, and `oldSelf` of an item of a
+//! map-like list is found by its place, not by its keys.
+
+use std::fmt;
+
+use kube_cel::cel::{ExecutionError, Program};
+use kube_cel::{CompiledSchema, KubeCelExt, Validator, compile_schema};
+use serde_json::{Value, json};
+
+use super::super::failure::Cause;
+
+/// The compiled rules of one version.
+pub(super) struct Rules {
+    compiled: CompiledSchema,
+    validator: Validator,
+    /// Most schemas have no rule at all.
+    is_empty: bool,
+}
+
+impl fmt::Debug for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rules").field("is_empty", &self.is_empty).finish_non_exhaustive()
+    }
+}
+
+// === impl Rules ===
+
+impl Rules {
+    pub(super) fn compile(schema: &Value) -> Self {
+        let mut is_empty = true;
+        each_rule(schema, "", &mut |_, _| is_empty = false);
+        Self { compiled: compile_schema(schema), validator: Validator::new(), is_empty }
+    }
+
+    pub(super) fn check(&self, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+        if self.is_empty {
+            return;
+        }
+        let (object, stored) = (visible(object), stored.map(visible));
+        let Err(errors) = self.validator.validate_compiled(&self.compiled, &object, stored.as_ref()) else {
+            return;
+        };
+        let mut errors = errors.into_vec();
+        errors.sort_by(|a, b| (&a.field_path, &a.rule).cmp(&(&b.field_path, &b.rule)));
+        for error in errors {
+            let found = pointer_of(&error.field_path).and_then(|at| object.pointer(&at).cloned());
+            // What is refused is named by its type where it is more than one value.
+            let value = match found {
+                Some(Value::Object(_)) | None => json!("object"),
+                Some(Value::Array(_)) => json!("array"),
+                Some(value) => value,
+            };
+            let cause = match error.reason.as_deref() {
+                Some("FieldValueRequired") => Cause::required(error.field_path, &error.message),
+                Some("FieldValueForbidden") => Cause::forbidden(error.field_path, &error.message),
+                Some("FieldValueDuplicate") => Cause::duplicate(error.field_path, &value),
+                _ => Cause::invalid(error.field_path, &value, &error.message),
+            };
+            causes.push(cause);
+        }
+    }
+}
+
+/// What rules may look at: of the metadata, only the name.
+fn visible(object: &Value) -> Value {
+    let mut visible = object.clone();
+    if let Some(meta) = visible.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.retain(|key, _| matches!(key.as_str(), "name" | "generateName"));
+    }
+    visible
+}
+
+/// `spec.items[0].name` as a JSON pointer.
+fn pointer_of(path: &str) -> Option<String> {
+    if path.is_empty() {
+        return None;
+    }
+    let path = path.replace(['[', '.'], "/").replace(']', "");
+    Some(format!("/{path}"))
+}
+
+/// Calls `visit` with the place and the rule of every rule of a schema.
+fn each_rule(schema: &Value, field: &str, visit: &mut impl FnMut(&str, &Value)) {
+    let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
+    for (at, rule) in rules.into_iter().flatten().enumerate() {
+        visit(&format!("{field}.x-kubernetes-validations[{at}]"), rule);
+    }
+    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        each_rule(property, &format!("{field}.properties[{name}]"), visit);
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get(name).filter(|inner| inner.is_object()) {
+            each_rule(inner, &format!("{field}.{name}"), visit);
+        }
+    }
+}
+
+/// Checks the syntax, the functions and the variables of every rule of a schema.
+pub(super) fn validate_rules(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
+    each_rule(schema, field, &mut |place, rule| {
+        for name in ["rule", "messageExpression"] {
+            let Some(text) = rule.get(name).and_then(Value::as_str) else { continue };
+            if let Err(why) = check_expression(text) {
+                let detail = format!("compilation failed: {why}");
+                causes.push(Cause::invalid(format!("{place}.{name}"), &json!(text), &detail));
+            }
+        }
+        if rule.get("rule").and_then(Value::as_str).is_none_or(|text| text.trim().is_empty()) {
+            causes.push(Cause::required(format!("{place}.rule"), "rule is not specified"));
+        }
+    });
+}
+
+fn check_expression(text: &str) -> Result<(), String> {
+    let program = Program::compile(text).map_err(|error| format!("ERROR: {error}"))?;
+    let references = program.references();
+    let mut unknown: Vec<String> = Vec::new();
+    for variable in references.variables() {
+        if !matches!(variable, "self" | "oldSelf" | "apiVersion" | "apiGroup" | "kind") {
+            unknown.push(variable.to_owned());
+        }
+    }
+    let context = kube_cel::cel::Context::default().with_all();
+    for function in references.functions() {
+        // Operators are functions with names such as `_>_`.
+        if !function.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+            continue;
+        }
+        let Ok(call) = Program::compile(&format!("{function}()")) else { continue };
+        if matches!(call.execute(&context), Err(ExecutionError::UndeclaredReference(_))) {
+            unknown.push(function.to_owned());
+        }
+    }
+    unknown.sort();
+    match unknown.first() {
+        Some(name) => Err(format!("ERROR: undeclared reference to '{name}' (in container '')")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, expected: Result<(), &str>) {
+        let found = check_expression(text);
+        match expected {
+            Ok(()) => assert_eq!(found, Ok(()), "{text}"),
+            Err(word) => assert!(found.unwrap_err().contains(word), "{text}"),
+        }
+    }
+
+    #[test]
+    fn syntax_functions_and_variables_are_checked_when_a_rule_is_stored() {
+        check("size(self.metadata.name) <= 63 && self.spec.all(x, x.startsWith('a'))", Ok(()));
+        check("self == oldSelf || isURL(self)", Ok(()));
+        check("self.matches('^a$') ? true : self in ['b']", Ok(()));
+        check("self >", Err("ERROR"));
+        check("other == 1", Err("'other'"));
+        check("frobnicate(self)", Err("'frobnicate'"));
+    }
+
+    #[test]
+    fn a_rule_that_cannot_be_evaluated_refuses_the_object() {
+        let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
+            "x-kubernetes-validations": [{"rule": "self.missing > 1", "message": "no"}]}}});
+        let mut causes = Vec::new();
+        Rules::compile(&schema).check(&json!({"spec": {}}), None, &mut causes);
+        assert_eq!(causes.len(), 1);
+        assert_eq!(causes[0].field, "spec");
+    }
+}

@@ -1,0 +1,203 @@
+//! Deleting: at once, or in two phases where a finalizer or a grace period stands in between.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::core::{Answer, Core, key_of};
+use super::failure::{Failure, Outcome};
+use super::kinds::{BuiltIn, Kind};
+use super::read::presented;
+use super::request::{Call, items, member, text};
+use super::selectors::Selection;
+
+pub(super) const FOREGROUND: &str = "foregroundDeletion";
+pub(super) const ORPHAN: &str = "orphan";
+
+impl Core {
+    pub(super) fn delete(&mut self, call: &Call) -> Outcome<Answer> {
+        let kind = call.kind.clone();
+        let options = call.delete_options()?;
+        let policy = policy_of(&options)?;
+        let stored = self.store.get(&kind.resource, &call.namespace, &call.name).cloned();
+        let stored = stored.ok_or_else(|| Failure::not_found(&kind, &call.name))?;
+        check_preconditions(&kind, &call.name, &options, &stored)?;
+        let is_dry_run = !items(&options, "/dryRun").is_empty();
+        let grace = options.get("gracePeriodSeconds").and_then(Value::as_i64);
+        let (last, is_gone) = self.start_deletion(&kind, &stored, policy, grace, is_dry_run);
+        let body = if is_gone && !kind.is(BuiltIn::Pod) {
+            deleted(&kind, &last)
+        } else {
+            presented(&kind, &call.version, &last)
+        };
+        Ok(Answer::ok(body))
+    }
+
+    pub(super) fn delete_collection(&mut self, call: &Call) -> Outcome<Answer> {
+        let kind = call.kind.clone();
+        if matches!(kind.of, super::kinds::Of::BuiltIn(BuiltIn::Namespace | BuiltIn::Service)) && kind.is(BuiltIn::Namespace)
+        {
+            return Err(Failure::method_not_allowed());
+        }
+        let options = call.delete_options()?;
+        let policy = policy_of(&options)?;
+        let selection = Selection::of(&kind, &call.namespace, &call.query)?;
+        let is_dry_run = !items(&options, "/dryRun").is_empty();
+        let found: Vec<Arc<Value>> = self
+            .store
+            .collection(&kind.resource)
+            .map(|(_, object)| object)
+            .filter(|object| selection.matches(object))
+            .cloned()
+            .collect();
+        let grace = options.get("gracePeriodSeconds").and_then(Value::as_i64);
+        let mut deleted = Vec::new();
+        for object in found {
+            let (last, _) = self.start_deletion(&kind, &object, policy, grace, is_dry_run);
+            deleted.push(presented(&kind, &call.version, &last));
+        }
+        let version = self.store.version();
+        Ok(Answer::ok(json!({
+            "kind": format!("{}List", kind.kind),
+            "apiVersion": call.api_version(),
+            "metadata": {"resourceVersion": version.to_string()},
+            "items": deleted,
+        })))
+    }
+
+    /// Removes an object, or marks it when something must happen first. Returns its last state, and whether
+    /// it is gone.
+    pub(super) fn start_deletion(
+        &mut self,
+        kind: &Kind,
+        stored: &Arc<Value>,
+        policy: &str,
+        grace: Option<i64>,
+        is_dry_run: bool,
+    ) -> (Arc<Value>, bool) {
+        let mut object = Value::clone(stored);
+        let grace = self.grace_of(kind, &object, grace);
+        let mut finalizers: Vec<Value> = items(&object, "/metadata/finalizers").to_vec();
+        let had = finalizers.clone();
+        match policy {
+            "Orphan" => with(&mut finalizers, ORPHAN, FOREGROUND),
+            "Foreground" => with(&mut finalizers, FOREGROUND, ORPHAN),
+            "Background" => finalizers.retain(|f| f != FOREGROUND && f != ORPHAN),
+            // Without a word, what a finalizer says already holds.
+            _ => {}
+        }
+        let must_wait = !finalizers.is_empty() || grace > 0 || kind.is(BuiltIn::Namespace);
+        if !must_wait {
+            let key = key_of(&object);
+            if is_dry_run {
+                return (stored.clone(), true);
+            }
+            if had != finalizers {
+                set_finalizers(&mut object, finalizers);
+                self.store.replace_silently(&kind.resource, &key, object);
+            }
+            let last = self.remove(kind, &key).unwrap_or_else(|| stored.clone());
+            return (last, true);
+        }
+        set_finalizers(&mut object, finalizers);
+        let after = std::time::Duration::from_secs(u64::try_from(grace).unwrap_or_default());
+        let due = self.stamp_in(after);
+        let meta = member(&mut object, "metadata");
+        let is_first = meta.get("deletionTimestamp").is_none();
+        let is_sooner = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| grace < g);
+        if is_first || is_sooner {
+            meta["deletionTimestamp"] = json!(due);
+            meta["deletionGracePeriodSeconds"] = json!(grace);
+        }
+        if is_first && let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
+            meta["generation"] = json!(generation + 1);
+        }
+        if kind.is(BuiltIn::Namespace) {
+            member(&mut object, "status")["phase"] = json!("Terminating");
+        }
+        if grace == 0 && is_sooner && items(&object, "/metadata/finalizers").is_empty() {
+            let key = key_of(&object);
+            let last = self.remove(kind, &key).unwrap_or_else(|| stored.clone());
+            return (last, true);
+        }
+        if object == **stored || is_dry_run {
+            return (Arc::new(object), false);
+        }
+        (self.put(kind, object), false)
+    }
+
+    /// Only Pods that run somewhere are given time.
+    fn grace_of(&self, kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
+        if !kind.is(BuiltIn::Pod) || text(object, "/spec/nodeName").is_empty() {
+            return 0;
+        }
+        if matches!(text(object, "/status/phase"), "Succeeded" | "Failed") {
+            return 0;
+        }
+        let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+        asked.or(own).unwrap_or(30).max(0)
+    }
+}
+
+fn with(finalizers: &mut Vec<Value>, wanted: &str, other: &str) {
+    finalizers.retain(|finalizer| finalizer != other);
+    if !finalizers.iter().any(|finalizer| finalizer == wanted) {
+        finalizers.push(json!(wanted));
+    }
+}
+
+pub(super) fn set_finalizers(object: &mut Value, finalizers: Vec<Value>) {
+    let meta = member(object, "metadata");
+    if finalizers.is_empty() {
+        meta.as_object_mut().map(|meta| meta.remove("finalizers"));
+    } else {
+        meta["finalizers"] = Value::Array(finalizers);
+    }
+}
+
+fn policy_of(options: &Value) -> Outcome<&'static str> {
+    if options["orphanDependents"] == true {
+        return Ok("Orphan");
+    }
+    match text(options, "/propagationPolicy") {
+        "" => Ok(""),
+        "Background" => Ok("Background"),
+        "Foreground" => Ok("Foreground"),
+        "Orphan" => Ok("Orphan"),
+        other => Err(Failure::new(
+            422,
+            "Invalid",
+            format!(
+                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: \
+                 supported values: \"Background\", \"Foreground\", \"Orphan\""
+            ),
+        )),
+    }
+}
+
+fn check_preconditions(kind: &Kind, name: &str, options: &Value, stored: &Value) -> Outcome<()> {
+    for (key, shown) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+        let wanted = text(options, &format!("/preconditions/{key}"));
+        let found = text(stored, &format!("/metadata/{key}"));
+        if !wanted.is_empty() && wanted != found {
+            let why = format!(
+                "Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {found}"
+            );
+            return Err(Failure::conflict(kind, name, &why));
+        }
+    }
+    Ok(())
+}
+
+/// What is answered when an object is gone at once.
+fn deleted(kind: &Kind, last: &Value) -> Value {
+    let mut details = json!({
+        "name": last["metadata"]["name"],
+        "kind": kind.plural,
+        "uid": last["metadata"]["uid"],
+    });
+    if !kind.group.is_empty() {
+        details["group"] = json!(kind.group);
+    }
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details})
+}

@@ -1,0 +1,219 @@
+//! What is there: groups, versions, resources, health, version.
+
+use http::Method;
+use serde_json::{Value, json};
+
+use super::core::{Answer, Core, Reply};
+use super::failure::{Failure, Outcome};
+use super::kinds::Kind;
+use super::request::Request;
+
+/// The Kubernetes version that this server follows.
+pub(super) const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.3+windlass-sim");
+
+const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+
+impl Core {
+    /// Answers what is for no resource.
+    pub(super) fn serve_other(&self, request: &Request) -> Outcome<Reply> {
+        if request.method != Method::GET {
+            return Err(Failure::no_such_path());
+        }
+        let (path, _) = request.path_and_query();
+        let accept = request.accept();
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let is_aggregated = accept.contains("apidiscovery.k8s.io") && accept.contains("v=v2");
+        match &parts[..] {
+            ["healthz" | "livez" | "readyz"] => Ok(Reply::text(200, "ok")),
+            ["version"] => Ok(Reply::of(Answer::ok(version()))),
+            ["api"] if is_aggregated => Ok(aggregated(self.aggregated(&[String::new()]))),
+            ["apis"] if is_aggregated => {
+                let groups: Vec<String> = self.groups().into_iter().filter(|g| !g.is_empty()).collect();
+                Ok(aggregated(self.aggregated(&groups)))
+            }
+            ["api"] => Ok(Reply::of(Answer::ok(json!({
+                "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
+            })))),
+            ["apis"] => {
+                let groups = self.groups().into_iter().filter(|group| !group.is_empty());
+                let groups: Vec<Value> = groups.map(|group| self.group(&group)).collect();
+                let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
+                Ok(Reply::of(Answer::ok(list)))
+            }
+            ["apis", group] if self.groups().iter().any(|found| found == group) => {
+                let mut shown = self.group(group);
+                shown["kind"] = json!("APIGroup");
+                shown["apiVersion"] = json!("v1");
+                Ok(Reply::of(Answer::ok(shown)))
+            }
+            ["api", version] if self.catalogue.serves("", version) => self.resources("", version),
+            ["apis", group, version] if self.catalogue.serves(group, version) => {
+                self.resources(group, version)
+            }
+            ["openapi", "v3", rest @ ..] => self.openapi(rest).map(|body| Reply::of(Answer::ok(body))),
+            _ => Err(Failure::no_such_path()),
+        }
+    }
+
+    /// All groups, sorted; the core group is empty.
+    pub(super) fn groups(&self) -> Vec<String> {
+        let mut groups: Vec<String> = self.catalogue.iter().map(|kind| kind.group.clone()).collect();
+        groups.sort();
+        groups.dedup();
+        groups
+    }
+
+    /// The versions of a group, preferred first.
+    pub(super) fn versions(&self, group: &str) -> Vec<String> {
+        let mut versions: Vec<String> = Vec::new();
+        for kind in self.catalogue.iter().filter(|kind| kind.group == group) {
+            for version in &kind.versions {
+                if !versions.contains(version) {
+                    versions.push(version.clone());
+                }
+            }
+        }
+        versions
+    }
+
+    fn group(&self, group: &str) -> Value {
+        let versions = self.versions(group);
+        let shown = |version: &String| json!({"groupVersion": format!("{group}/{version}"), "version": version});
+        let all: Vec<Value> = versions.iter().map(shown).collect();
+        json!({"name": group, "versions": all, "preferredVersion": all.first()})
+    }
+
+    fn resources(&self, group: &str, version: &str) -> Outcome<Reply> {
+        let mut resources = Vec::new();
+        for kind in self.catalogue.iter().filter(|kind| serves(kind, group, version)) {
+            let mut main = json!({
+                "name": kind.plural,
+                "singularName": kind.singular,
+                "namespaced": kind.is_namespaced,
+                "kind": kind.kind,
+                "verbs": VERBS,
+            });
+            if !kind.short_names.is_empty() {
+                main["shortNames"] = json!(kind.short_names);
+            }
+            if !kind.categories.is_empty() {
+                main["categories"] = json!(kind.categories);
+            }
+            resources.push(main);
+            for (name, shown, group, version) in subresources(kind, version) {
+                let mut inner = json!({
+                    "name": format!("{}/{name}", kind.plural),
+                    "singularName": "",
+                    "namespaced": kind.is_namespaced,
+                    "kind": shown,
+                    "verbs": ["get", "patch", "update"],
+                });
+                if !group.is_empty() {
+                    inner["group"] = json!(group);
+                    inner["version"] = json!(version);
+                }
+                resources.push(inner);
+            }
+        }
+        let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+        Ok(Reply::of(Answer::ok(json!({
+            "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
+        }))))
+    }
+
+    fn aggregated(&self, groups: &[String]) -> Value {
+        let items: Vec<Value> = groups
+            .iter()
+            .map(|group| {
+                let versions: Vec<Value> = self
+                    .versions(group)
+                    .iter()
+                    .map(|version| {
+                        let kinds = self.catalogue.iter().filter(|kind| serves(kind, group, version));
+                        let resources: Vec<Value> = kinds.map(|kind| aggregated_resource(kind, version)).collect();
+                        json!({"version": version, "resources": resources, "freshness": "Current"})
+                    })
+                    .collect();
+                let mut metadata = json!({});
+                if !group.is_empty() {
+                    metadata["name"] = json!(group);
+                }
+                json!({"metadata": metadata, "versions": versions})
+            })
+            .collect();
+        json!({
+            "kind": "APIGroupDiscoveryList",
+            "apiVersion": "apidiscovery.k8s.io/v2",
+            "metadata": {},
+            "items": items,
+        })
+    }
+}
+
+fn serves(kind: &Kind, group: &str, version: &str) -> bool {
+    kind.group == group && kind.versions.iter().any(|v| v == version)
+}
+
+/// Name, kind, and group and version where they are others than the resource's.
+fn subresources(kind: &Kind, version: &str) -> Vec<(&'static str, String, &'static str, &'static str)> {
+    let mut all = Vec::new();
+    if kind.has_scale(version) {
+        all.push(("scale", "Scale".to_owned(), "autoscaling", "v1"));
+    }
+    if kind.serves_status(version) {
+        all.push(("status", kind.kind.clone(), "", ""));
+    }
+    all
+}
+
+fn aggregated_resource(kind: &Kind, version: &str) -> Value {
+    let response = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let inner: Vec<Value> = subresources(kind, version)
+        .into_iter()
+        .map(|(name, shown, group, inner_version)| {
+            let response = if group.is_empty() {
+                response(&kind.group, version, &shown)
+            } else {
+                response(group, inner_version, &shown)
+            };
+            json!({"subresource": name, "responseKind": response, "verbs": ["get", "patch", "update"]})
+        })
+        .collect();
+    let mut resource = json!({
+        "resource": kind.plural,
+        "responseKind": response(&kind.group, version, &kind.kind),
+        "scope": if kind.is_namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": kind.singular,
+        "verbs": VERBS,
+        "shortNames": kind.short_names,
+        "categories": kind.categories,
+    });
+    if !inner.is_empty() {
+        resource["subresources"] = json!(inner);
+    }
+    resource
+}
+
+fn aggregated(list: Value) -> Reply {
+    let mut reply = Reply::of(Answer::ok(list));
+    if let Reply::Whole { media, .. } = &mut reply {
+        *media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    }
+    reply
+}
+
+fn version() -> Value {
+    let (major, minor, git) = KUBERNETES;
+    json!({
+        "major": major,
+        "minor": minor,
+        "gitVersion": git,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+

@@ -1,0 +1,264 @@
+//! What the server answers when it refuses: a `Status` object.
+//!
+//! Mirrors `apimachinery/pkg/api/errors`: a constructor each for the refusals that a client tells apart,
+//! with the codes, reasons and words of a real server.
+
+use serde_json::{Map, Value, json};
+
+use super::kinds::Kind;
+
+/// The outcome of a step that may be refused.
+pub(super) type Outcome<T> = Result<T, Box<Failure>>;
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Failure {
+    pub(super) code: u16,
+    pub(super) reason: String,
+    pub(super) message: String,
+    details: Map<String, Value>,
+    /// Seconds, also sent as a header.
+    pub(super) retry_after: Option<u32>,
+    /// Sent as text instead of a `Status`, as the router of a real server does for unknown paths.
+    is_plain: bool,
+}
+
+/// One field that is wrong, as `field.Error` is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Cause {
+    pub(super) field: String,
+    reason: &'static str,
+    /// Everything behind `<field>: `.
+    message: String,
+}
+
+// === impl Cause ===
+
+impl Cause {
+    pub(super) fn required(field: impl Into<String>, detail: &str) -> Self {
+        let message =
+            if detail.is_empty() { "Required value".to_owned() } else { format!("Required value: {detail}") };
+        Self { field: field.into(), reason: "FieldValueRequired", message }
+    }
+
+    pub(super) fn invalid(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        let message = format!("Invalid value: {}: {detail}", printed(value));
+        Self { field: field.into(), reason: "FieldValueInvalid", message }
+    }
+
+    /// A value of the wrong type; `value` is the name of the type that was found.
+    pub(super) fn wrong_type(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        let message = format!("Invalid value: {value:?}: {detail}");
+        Self { field: field.into(), reason: "FieldValueTypeInvalid", message }
+    }
+
+    pub(super) fn not_supported(field: impl Into<String>, value: &Value, supported: &[String]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let message =
+            format!("Unsupported value: {}: supported values: {}", printed(value), supported.join(", "));
+        Self { field: field.into(), reason: "FieldValueNotSupported", message }
+    }
+
+    pub(super) fn too_long(field: impl Into<String>, limit: u64) -> Self {
+        let message = format!("Too long: may not be more than {limit} bytes");
+        Self { field: field.into(), reason: "FieldValueTooLong", message }
+    }
+
+    pub(super) fn too_many(field: impl Into<String>, found: usize, limit: u64) -> Self {
+        let message = format!("Too many: {found}: must have at most {limit} items");
+        Self { field: field.into(), reason: "FieldValueTooMany", message }
+    }
+
+    pub(super) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
+        let message = format!("Duplicate value: {}", printed(value));
+        Self { field: field.into(), reason: "FieldValueDuplicate", message }
+    }
+
+    pub(super) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
+        Self { field: field.into(), reason: "FieldValueForbidden", message: format!("Forbidden: {detail}") }
+    }
+}
+
+/// A value as `field.Error` prints it: text quoted, an object as JSON.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(super) fn new(code: u16, reason: &str, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self {
+            code,
+            reason: reason.to_owned(),
+            message: message.into(),
+            details: Map::new(),
+            retry_after: None,
+            is_plain: false,
+        })
+    }
+
+    fn about(mut self: Box<Self>, kind: &Kind, name: &str) -> Box<Self> {
+        self.details.insert("name".to_owned(), json!(name));
+        if !kind.group.is_empty() {
+            self.details.insert("group".to_owned(), json!(kind.group));
+        }
+        self.details.insert("kind".to_owned(), json!(kind.plural));
+        self
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Box<Self> {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub(super) fn not_found(kind: &Kind, name: &str) -> Box<Self> {
+        Self::new(404, "NotFound", format!("{} {name:?} not found", kind.qualified())).about(kind, name)
+    }
+
+    /// A path that nothing serves.
+    pub(super) fn no_such_path() -> Box<Self> {
+        let mut failure = Self::new(404, "NotFound", "404 page not found\n");
+        failure.is_plain = true;
+        failure
+    }
+
+    /// A resource that a known group and version does not have.
+    pub(super) fn no_such_resource() -> Box<Self> {
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    pub(super) fn already_exists(kind: &Kind, name: &str) -> Box<Self> {
+        Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", kind.qualified()))
+            .about(kind, name)
+    }
+
+    pub(super) fn conflict(kind: &Kind, name: &str, why: &str) -> Box<Self> {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", kind.qualified());
+        Self::new(409, "Conflict", message).about(kind, name)
+    }
+
+    /// A write with a version that is not the stored one.
+    pub(super) fn modified(kind: &Kind, name: &str) -> Box<Self> {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, name, why)
+    }
+
+    pub(super) fn forbidden(kind: &Kind, name: &str, why: &str) -> Box<Self> {
+        Self::new(403, "Forbidden", format!("{} {name:?} is forbidden: {why}", kind.qualified()))
+            .about(kind, name)
+    }
+
+    pub(super) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Box<Self> {
+        let words: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let words = match &words[..] {
+            [one] => one.clone(),
+            many => format!("[{}]", many.join(", ")),
+        };
+        let named = if kind.group.is_empty() {
+            kind.kind.clone()
+        } else {
+            format!("{}.{}", kind.kind, kind.group)
+        };
+        let mut failure = Self::new(422, "Invalid", format!("{named} {name:?} is invalid: {words}"));
+        if !name.is_empty() {
+            failure.details.insert("name".to_owned(), json!(name));
+        }
+        if !kind.group.is_empty() {
+            failure.details.insert("group".to_owned(), json!(kind.group));
+        }
+        failure.details.insert("kind".to_owned(), json!(kind.kind));
+        let causes: Vec<Value> = causes
+            .iter()
+            .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))
+            .collect();
+        failure.details.insert("causes".to_owned(), json!(causes));
+        failure
+    }
+
+    /// Adds a cause that is not about a field of the object.
+    pub(super) fn because(mut self: Box<Self>, reason: &str, message: &str, field: &str) -> Box<Self> {
+        let mut cause = json!({"reason": reason, "message": message});
+        if !field.is_empty() {
+            cause["field"] = json!(field);
+        }
+        self.details.insert("causes".to_owned(), json!([cause]));
+        self
+    }
+
+    /// The version that was asked for is no longer, or not yet, to be had.
+    pub(super) fn expired(message: impl Into<String>) -> Box<Self> {
+        Self::new(410, "Expired", message)
+    }
+
+    /// A continue token that is too old; a client may go on with the inconsistent one in the answer.
+    pub(super) fn token_expired(kind: &Kind, inconsistent: &str) -> Box<Self> {
+        let mut failure = Self::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start \
+             a new list without the continue parameter, or use the continue token in this response to \
+             retrieve the remainder of the results. Continuing with the provided token results in an \
+             inconsistent list - objects that were created, modified, or deleted between the time the first \
+             chunk was returned and now may show up in the list.",
+        );
+        failure.details.insert("kind".to_owned(), json!(kind.plural));
+        failure.details.insert("continue".to_owned(), json!(inconsistent));
+        failure
+    }
+
+    pub(super) fn too_large_version(wanted: u64, current: u64) -> Box<Self> {
+        let message = format!("Too large resource version: {wanted}, current: {current}");
+        Self::new(504, "Timeout", format!("Timeout: {message}"))
+            .because("ResourceVersionTooLarge", "Too large resource version", "")
+            .retry_after(1)
+    }
+
+    pub(super) fn method_not_allowed() -> Box<Self> {
+        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    }
+
+    pub(super) fn unsupported_media_type(message: impl Into<String>) -> Box<Self> {
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(super) fn too_large_body() -> Box<Self> {
+        Self::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
+    }
+
+    pub(super) fn retry_after(mut self: Box<Self>, seconds: u32) -> Box<Self> {
+        self.retry_after = Some(seconds);
+        self.details.insert("retryAfterSeconds".to_owned(), json!(seconds));
+        self
+    }
+
+    /// The body, and whether it is JSON.
+    pub(super) fn body(&self) -> (String, bool) {
+        if self.is_plain {
+            return (self.message.clone(), false);
+        }
+        (self.status().to_string(), true)
+    }
+
+    /// The `Status` object.
+    pub(super) fn status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        });
+        let mut details = self.details.clone();
+        if let Some(token) = details.remove("continue") {
+            status["metadata"]["continue"] = token;
+        }
+        if !details.is_empty() {
+            status["details"] = Value::Object(details);
+        }
+        status
+    }
+}

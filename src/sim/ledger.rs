@@ -1,0 +1,74 @@
+//! Who has asked what, and what was answered: what an audit log gives on a real server.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use super::request::{Call, Request};
+
+/// How many requests are remembered.
+const LIMIT: usize = 100_000;
+
+/// One request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerEntry {
+    /// When, since the start.
+    pub at: Duration,
+    /// Who has asked.
+    pub user: String,
+    /// With what program.
+    pub user_agent: String,
+    /// The API's verb, or the method of a request that is for no resource.
+    pub verb: String,
+    /// The plural of the resource.
+    pub resource: String,
+    /// `status`, `scale` or nothing.
+    pub subresource: String,
+    /// The namespace, where there is one.
+    pub namespace: String,
+    /// The name, where there is one.
+    pub name: String,
+    /// The answer; 0 where the connection broke instead.
+    pub code: u16,
+    /// Path and query.
+    pub uri: String,
+}
+
+impl fmt::Display for LedgerEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>12.6} {} {} {} -> {}", self.at.as_secs_f64(), self.user, self.verb, self.uri, self.code)
+    }
+}
+
+/// The requests so far, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    entries: VecDeque<LedgerEntry>,
+}
+
+// === impl Ledger ===
+
+impl Ledger {
+    pub(super) fn add(&mut self, at: Duration, request: &Request, call: Option<&Call>, code: u16) {
+        if self.entries.len() == LIMIT {
+            self.entries.pop_front();
+        }
+        let text = |field: fn(&Call) -> &str| call.map_or(String::new(), |call| field(call).to_owned());
+        self.entries.push_back(LedgerEntry {
+            at,
+            user: request.user.clone(),
+            user_agent: request.user_agent(),
+            verb: call.map_or_else(|| request.method.as_str().to_lowercase(), |call| call.verb.to_owned()),
+            resource: text(|call| &call.kind.plural),
+            subresource: text(|call| &call.subresource),
+            namespace: text(|call| &call.namespace),
+            name: text(|call| &call.name),
+            code,
+            uri: request.uri.clone(),
+        });
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = &LedgerEntry> {
+        self.entries.iter()
+    }
+}

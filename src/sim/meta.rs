@@ -1,0 +1,301 @@
+//! Metadata: names, what the server sets and what a client may not change.
+//!
+//! Mirrors `BeforeCreate`, `BeforeUpdate` and `ValidateObjectMeta` of the API server.
+
+use serde_json::{Map, Value, json};
+
+use super::failure::{Cause, Failure, Outcome};
+use super::kinds::{BuiltIn, Kind, Of};
+use super::request::{member, members, text};
+
+const NAME_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
+    or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
+    validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
+    and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
+    validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const SERVICE_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with \
+    an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used \
+    for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
+    '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', \
+    regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const KEY_RULE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+    with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+    '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+/// The members of metadata that are kept; the rest are unknown fields.
+const KNOWN: [&str; 15] = [
+    "annotations",
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "finalizers",
+    "generateName",
+    "generation",
+    "labels",
+    "managedFields",
+    "name",
+    "namespace",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Whether text is a DNS label.
+pub(super) fn is_label(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !text.is_empty()
+        && text.len() <= 63
+        && text.bytes().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// Whether text is a DNS subdomain.
+pub(super) fn is_subdomain(text: &str) -> bool {
+    let is_part = |part: &str| {
+        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+fn is_qualified_part(text: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
+    text.len() <= 63
+        && text.bytes().all(inner)
+        && edge(text.as_bytes().first())
+        && edge(text.as_bytes().last())
+}
+
+/// What the name of an object of this kind must look like; `None` when this one does.
+fn name_problem(kind: &Kind, name: &str) -> Option<&'static str> {
+    let is_dns_1035 = |name: &str| is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
+    match kind.of {
+        Of::BuiltIn(BuiltIn::Namespace) => (!is_label(name)).then_some(LABEL_RULE),
+        Of::BuiltIn(BuiltIn::Service) => (!is_dns_1035(name)).then_some(SERVICE_RULE),
+        _ => (!is_subdomain(name)).then_some(NAME_RULE),
+    }
+}
+
+/// Brings metadata into the form in which it is stored: only known fields of the right types.
+/// Gives the unknown ones to `unknown`.
+pub(super) fn normalize(object: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
+    let Some(meta) = object.get_mut("metadata") else {
+        object["metadata"] = json!({});
+        return Ok(());
+    };
+    if meta.is_null() {
+        *meta = json!({});
+    }
+    let Some(meta) = meta.as_object_mut() else {
+        return Err("json: cannot unmarshal into Go struct field .metadata of type v1.ObjectMeta".to_owned());
+    };
+    meta.retain(|key, value| {
+        let known = KNOWN.contains(&key.as_str());
+        if !known {
+            unknown.push(format!("metadata.{key}"));
+        }
+        known && key != "managedFields" && key != "selfLink" && !is_empty(value)
+    });
+    let is_text_map =
+        |value: &Value| value.as_object().is_some_and(|map| map.values().all(|v| v.is_string() || v.is_null()));
+    let is_text_list = |value: &Value| value.as_array().is_some_and(|all| all.iter().all(Value::is_string));
+    for (key, value) in meta.iter() {
+        let fits = match key.as_str() {
+            "annotations" | "labels" => is_text_map(value),
+            "finalizers" => is_text_list(value),
+            "ownerReferences" => value.as_array().is_some_and(|all| all.iter().all(Value::is_object)),
+            "generation" | "deletionGracePeriodSeconds" => value.is_i64() || value.is_u64(),
+            _ => value.is_string(),
+        };
+        if !fits {
+            return Err(format!(
+                "json: cannot unmarshal {} into Go struct field ObjectMeta.metadata.{key}",
+                type_of(value)
+            ));
+        }
+    }
+    for key in ["labels", "annotations"] {
+        if let Some(map) = meta.get_mut(key).and_then(Value::as_object_mut) {
+            // Go reads null into a text as no text.
+            map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = json!(""));
+        }
+    }
+    Ok(())
+}
+
+/// Go's name of a JSON type, as in its errors.
+pub(super) fn type_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// What Go leaves out when it writes a field that may be left out.
+pub(super) fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Metadata of a new object: what a client may not choose is replaced.
+pub(super) fn before_create(object: &mut Value, now: &str, uid: &str, suffix: &str) {
+    let meta = member(object, "metadata");
+    let set = |meta: &mut Value, key: &str, value: Value| meta[key] = value;
+    let generate = text(meta, "/generateName").to_owned();
+    if text(meta, "/name").is_empty() && !generate.is_empty() {
+        let base: String = generate.chars().take(58).collect();
+        set(meta, "name", json!(format!("{base}{suffix}")));
+    }
+    set(meta, "uid", json!(uid));
+    set(meta, "creationTimestamp", json!(now));
+    if let Some(meta) = meta.as_object_mut() {
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"] {
+            meta.remove(key);
+        }
+    }
+}
+
+/// Carries over from the stored object what an update may not change.
+pub(super) fn before_update(object: &mut Value, stored: &Value) {
+    let from = stored.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
+    let meta = member(object, "metadata");
+    for key in
+        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"]
+    {
+        match from.get(key) {
+            // A client may leave out the generated prefix; it is not checked either.
+            Some(value) => meta[key] = value.clone(),
+            None => {
+                if let Some(meta) = meta.as_object_mut() {
+                    meta.remove(key);
+                }
+            }
+        }
+    }
+}
+
+/// Checks what stands in the metadata of an object, new or changed.
+pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
+    let name = text(object, "/metadata/name");
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else if let Some(rule) = name_problem(kind, name) {
+        causes.push(Cause::invalid("metadata.name", &json!(name), rule));
+    }
+    for (key, value) in members(object, "/metadata/labels").into_iter().flatten() {
+        validate_key("metadata.labels", key, causes);
+        let value = value.as_str().unwrap_or_default();
+        if !value.is_empty() && !is_qualified_part(value) {
+            causes.push(Cause::invalid("metadata.labels", &json!(value), VALUE_RULE));
+        }
+    }
+    let annotations = members(object, "/metadata/annotations");
+    for key in annotations.into_iter().flat_map(Map::keys) {
+        validate_key("metadata.annotations", &key.to_lowercase(), causes);
+    }
+    let size = |map: &Map<String, Value>| {
+        map.iter().map(|(key, value)| key.len() + value.as_str().map_or(0, str::len)).sum::<usize>()
+    };
+    if annotations.is_some_and(|map| size(map) > 256 * 1024) {
+        causes.push(Cause::too_long("metadata.annotations", 262_144));
+    }
+    for (at, finalizer) in super::request::items(object, "/metadata/finalizers").iter().enumerate() {
+        let finalizer = finalizer.as_str().unwrap_or_default();
+        if !finalizer.contains('/') && !matches!(finalizer, "foregroundDeletion" | "orphan" | "kubernetes") {
+            let rule = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid("metadata.finalizers", &json!(finalizer), rule));
+        } else {
+            validate_key(&format!("metadata.finalizers[{at}]"), finalizer, causes);
+        }
+    }
+    validate_owners(object, causes);
+}
+
+fn validate_owners(object: &Value, causes: &mut Vec<Cause>) {
+    let owners = super::request::items(object, "/metadata/ownerReferences");
+    for (at, owner) in owners.iter().enumerate() {
+        let field = |name: &str| format!("metadata.ownerReferences[{at}].{name}");
+        if text(owner, "/apiVersion").is_empty() {
+            causes.push(Cause::invalid(field("apiVersion"), &json!(""), "version must not be empty"));
+        }
+        for name in ["kind", "name", "uid"] {
+            if text(owner, &format!("/{name}")).is_empty() {
+                causes.push(Cause::invalid(field(name), &json!(""), "must not be empty"));
+            }
+        }
+    }
+    let controllers = owners.iter().filter(|owner| owner["controller"] == true).count();
+    if controllers > 1 {
+        let rule = "Only one reference can have Controller set to true";
+        causes.push(Cause::invalid("metadata.ownerReferences", &json!(owners), rule));
+    }
+}
+
+fn validate_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
+    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
+    if prefix.is_some_and(|prefix| !is_subdomain(prefix)) {
+        causes.push(Cause::invalid(field, &json!(key), &format!("prefix part {NAME_RULE}")));
+    }
+    if !is_qualified_part(name) {
+        causes.push(Cause::invalid(field, &json!(key), KEY_RULE));
+    }
+}
+
+/// A finalizer may not be added to an object that is being deleted.
+pub(super) fn validate_update(object: &Value, stored: &Value, causes: &mut Vec<Cause>) {
+    let finalizers = |object: &Value| -> Vec<String> {
+        let all = super::request::items(object, "/metadata/finalizers");
+        all.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    if stored.pointer("/metadata/deletionTimestamp").is_some() {
+        let before = finalizers(stored);
+        let added: Vec<String> = finalizers(object).into_iter().filter(|f| !before.contains(f)).collect();
+        if !added.is_empty() {
+            let shown: Vec<String> = added.iter().map(|f| format!("{f:?}")).collect();
+            let detail = format!(
+                "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                shown.join(", ")
+            );
+            causes.push(Cause::forbidden("metadata.finalizers", &detail));
+        }
+    }
+}
+
+/// Checks the identity that a body claims against the one in the path.
+pub(super) fn check_identity(kind: &Kind, object: &mut Value, namespace: &str, name: &str) -> Outcome<()> {
+    if kind.is_namespaced {
+        let claimed = text(object, "/metadata/namespace");
+        if !claimed.is_empty() && claimed != namespace {
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        member(object, "metadata")["namespace"] = json!(namespace);
+    } else if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.remove("namespace");
+    }
+    let claimed = text(object, "/metadata/name");
+    if !name.is_empty() && !claimed.is_empty() && claimed != name {
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({claimed}) does not match the name on the URL ({name})"
+        )));
+    }
+    if !name.is_empty() {
+        member(object, "metadata")["name"] = json!(name);
+    }
+    Ok(())
+}

@@ -1,0 +1,293 @@
+//! An embedded API server: enough of kube-apiserver, and of what stands behind it, to run an operator
+//! against it. It serves the demo, learners who want to step through list and watch, and tests that need
+//! whole-system runs in milliseconds. It is a stand-in for these uses and claims no more: wherever it differs
+//! from a real server in something that it serves, it is wrong.
+//!
+//! ```text
+//!  kube_client::Client ─▶ Door (tower service) ─┐            ┌─ Store: objects, versions, a window of changes
+//!  kubectl, operators ─▶ http (TLS, tokens) ────┴─▶ Core ────┼─ Watchers
+//!                                            faults ┘  ▲     └─ World: collector, workloads, Pods, quotas
+//!                                                time ─┘
+//! ```
+//!
+//! | part | plays |
+//! |---|---|
+//! | `core` | the state machine: requests and time in, answers and events out |
+//! | `store`, `watch` | etcd and the watch cache |
+//! | `read`, `write`, `delete`, `patch`, `meta` | the verbs |
+//! | `builtin`, `custom` | the rules of each kind |
+//! | `discovery`, `openapi`, `table` | what kubectl asks for |
+//! | `world` | controllers, scheduler, kubelets |
+//! | `fault`, `ledger` | what goes wrong, and who asked what |
+//! | `door` | the way in for a client in the same process |
+//!
+//! # Not as a real server
+//! - No server-side apply (415), no `managedFields`, no protobuf, no admission webhooks, no RBAC: whoever is
+//!   let in may do all, but for what a fault refuses.
+//! - CEL: types and costs are not checked when a definition is created; see `custom/rules.rs`.
+//! - Quantities are kept as they are written. Pods get no volume with a token.
+//! - A list of a version that the server's cache has not seen is refused at once, not after 3 s.
+//! - Messages about a body that does not decode are worded by this program's decoder.
+
+mod builtin;
+mod core;
+mod custom;
+mod delete;
+mod discovery;
+mod door;
+mod duplicates;
+mod failure;
+mod fault;
+mod kinds;
+mod ledger;
+mod meta;
+mod openapi;
+mod patch;
+mod read;
+mod request;
+mod selectors;
+mod store;
+mod table;
+#[cfg(test)]
+mod tests;
+mod watch;
+mod world;
+mod write;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+pub use door::{ConnectionError, Door};
+pub use fault::{Action, Fault, FaultId, When};
+pub use ledger::LedgerEntry;
+pub use request::Request;
+pub use world::Switches;
+
+use self::core::{Core, Reply, State};
+
+/// How a server is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Everything random comes from it: uids, names, delays of the world.
+    pub seed: u64,
+    /// The time of day at the start.
+    pub epoch: Timestamp,
+    /// How many past changes can be followed; older versions are answered 410.
+    pub window: usize,
+    /// Which parts of the world are there.
+    pub world: Switches,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { seed: 0, epoch: Timestamp::UNIX_EPOCH, window: 10_000, world: Switches::default() }
+    }
+}
+
+/// An embedded API server; all clones are the same one. See the module.
+///
+/// Time is tokio's: under a paused clock a run takes no time. [`run`](Self::run) must be running for
+/// anything to happen that is not an answer to a request: bookmarks, timeouts, the small world.
+///
+/// ```
+/// use windlass::sim::{Door, Settings, Sim};
+///
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// let sim = Sim::new(Settings::default());
+/// let client = kube_client::Client::new(Door::new(&sim, "me"), "default");
+/// let namespaces = kube_client::Api::<k8s_openapi::api::core::v1::Namespace>::all(client);
+/// assert!(namespaces.get("default").await.is_ok());
+/// assert_eq!(sim.ledger()[0].verb, "get");
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Sim {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    core: Mutex<Core>,
+    started: Instant,
+    /// Something may now be due sooner.
+    changed: Notify,
+    seed: u64,
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sim").field("seed", &self.shared.seed).finish_non_exhaustive()
+    }
+}
+
+// === impl Sim ===
+
+impl Sim {
+    /// Makes a server with what a new cluster has: four namespaces and the Service `kubernetes`.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let shared = Shared {
+            seed: settings.seed,
+            core: Mutex::new(Core::new(settings)),
+            started: Instant::now(),
+            changed: Notify::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Lets time pass for the server, until the future is dropped.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost: what is due while nobody runs it is done at the next request, or when this runs again.
+    pub async fn run(&self) {
+        loop {
+            let due = self.with(|core| core.next_due());
+            let changed = self.shared.changed.notified();
+            match due {
+                Some(due) => {
+                    tokio::select! {
+                        biased;
+                        () = changed => {}
+                        () = tokio::time::sleep_until(self.shared.started + due) => {}
+                    }
+                }
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Does something with the core, at the present time.
+    fn with<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+        let mut core = self.shared.core.lock();
+        core.advance(self.shared.started.elapsed());
+        act(&mut core)
+    }
+
+    /// As [`with`](Self::with), for what may bring something due forward.
+    fn change<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
+        let done = self.with(act);
+        self.shared.changed.notify_one();
+        done
+    }
+
+    fn request(&self, server: usize, request: Request) -> oneshot::Receiver<Reply> {
+        self.change(|core| core.request(server, request))
+    }
+
+    // --- what has happened ---
+
+    /// The requests so far, oldest first; the last 100,000.
+    #[must_use]
+    pub fn ledger(&self) -> Vec<LedgerEntry> {
+        self.with(|core| core.ledger.entries().cloned().collect())
+    }
+
+    /// What a failed run prints to be repeated: the seed and the faults.
+    #[must_use]
+    pub fn recipe(&self) -> String {
+        let faults: Vec<String> = self.with(|core| core.faults.list().map(ToString::to_string).collect());
+        format!("seed {}, faults [{}]", self.shared.seed, faults.join(", "))
+    }
+
+    /// How many watches are open.
+    #[must_use]
+    pub fn watches(&self) -> usize {
+        self.with(|core| core.watchers.count())
+    }
+
+    /// How many requests a fault holds.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.with(|core| core.held())
+    }
+
+    /// The version of the last change.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.with(|core| core.store.version())
+    }
+
+    // --- what goes wrong ---
+
+    /// Switches a fault on.
+    pub fn fault(&self, fault: Fault) -> FaultId {
+        self.with(|core| core.faults.add(fault))
+    }
+
+    /// Switches a fault off.
+    pub fn heal(&self, id: FaultId) {
+        self.with(|core| core.faults.remove(id));
+    }
+
+    /// Carries out the requests that [`Action::Hold`] holds, in their order.
+    pub fn release(&self) {
+        self.change(Core::release);
+    }
+
+    /// Takes a server down: connections are refused, watches break.
+    pub fn stop(&self, server: usize) {
+        self.change(|core| core.set_state(server, State::Down));
+    }
+
+    /// Takes it up again. Its watch cache begins anew: versions from before can no longer be followed.
+    pub fn start(&self, server: usize) {
+        self.change(|core| {
+            core.store.compact();
+            core.set_state(server, State::Up);
+        });
+    }
+
+    /// Stops a server as SIGSTOP does: connections stay, nothing answers.
+    pub fn freeze(&self, server: usize) {
+        self.change(|core| core.set_state(server, State::Frozen));
+    }
+
+    /// Lets a frozen server go on: what has come in meanwhile is answered.
+    pub fn thaw(&self, server: usize) {
+        self.change(|core| core.set_state(server, State::Up));
+    }
+
+    /// Stops a client as SIGSTOP does, or lets it go on.
+    pub fn suspend(&self, user: &str, is_suspended: bool) {
+        self.change(|core| core.suspend(user, is_suspended));
+    }
+
+    /// Freezes what a server's cache knows of a resource, or lets it catch up.
+    pub fn freeze_cache(&self, server: usize, group: &str, plural: &str, is_frozen: bool) {
+        let resource = kinds::resource(group, plural);
+        self.change(|core| core.freeze_cache(server, &resource, is_frozen));
+    }
+
+    /// Makes a server's caches late by so much; zero ends it.
+    pub fn set_lag(&self, server: usize, lag: Duration) {
+        self.change(|core| core.set_lag(server, lag));
+    }
+
+    /// Ends all open watches.
+    pub fn cut_watches(&self) {
+        self.change(|core| core.watchers.cut(|_| true));
+    }
+
+    /// Forgets the history: versions from before are answered 410.
+    pub fn compact(&self) {
+        self.change(|core| core.store.compact());
+    }
+
+    /// Stores an object as it is, unchecked: as an older version of the server, or another hand, has left it.
+    ///
+    /// # Panics
+    /// When the group has no such resource.
+    pub fn write_behind(&self, group: &str, plural: &str, object: &Value) {
+        self.change(|core| {
+            let kind = core.catalogue.get(group, plural).expect("the kind is served");
+            core.put(&kind, object.clone());
+        });
+    }
+}

@@ -1,0 +1,247 @@
+//! What is asked: a path, a verb, options.
+//!
+//! Mirrors `RequestInfo` of the API server: `/api/v1/...` and `/apis/<group>/<version>/...`, then
+//! optionally a namespace, a resource, a name and a subresource.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, header};
+use serde_json::{Map, Value, json};
+
+use super::failure::{Failure, Outcome};
+use super::kinds::{Catalogue, Kind};
+
+/// The largest body that is read, in bytes.
+pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// A request, as a door hands it over.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Who asks.
+    pub user: String,
+    /// The method.
+    pub method: Method,
+    /// Path and query.
+    pub uri: String,
+    /// Headers; those that matter are the content type, what is accepted, and the user agent.
+    pub headers: HeaderMap,
+    /// The body, whole.
+    pub body: Bytes,
+}
+
+/// The parameters of a request's query.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Query(Vec<(String, String)>);
+
+/// A request for a resource, understood.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    pub(super) verb: &'static str,
+    pub(super) kind: Arc<Kind>,
+    pub(super) version: String,
+    /// Empty: all namespaces, or a kind without.
+    pub(super) namespace: String,
+    /// Empty: the collection.
+    pub(super) name: String,
+    /// Empty: the object itself.
+    pub(super) subresource: String,
+    pub(super) query: Query,
+    pub(super) body: Bytes,
+    pub(super) content_type: String,
+    pub(super) accept: String,
+}
+
+// === impl Query ===
+
+impl Query {
+    pub(super) fn parse(text: &str) -> Self {
+        let pairs = form_urlencoded::parse(text.as_bytes());
+        Self(pairs.filter(|(key, _)| !key.is_empty()).map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
+    }
+
+    /// The value of a parameter; empty when it is not given.
+    pub(super) fn get(&self, name: &str) -> &str {
+        self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str())
+    }
+
+    pub(super) fn is_true(&self, name: &str) -> bool {
+        matches!(self.get(name), "true" | "1")
+    }
+
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.get("dryRun") == "All"
+    }
+}
+
+// === impl Request ===
+
+impl Request {
+    pub(super) fn path_and_query(&self) -> (&str, &str) {
+        self.uri.split_once('?').unwrap_or((&self.uri, ""))
+    }
+
+    fn header(&self, name: &header::HeaderName) -> String {
+        self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+    }
+
+    pub(super) fn user_agent(&self) -> String {
+        self.header(&header::USER_AGENT)
+    }
+
+    pub(super) fn accept(&self) -> String {
+        self.header(&header::ACCEPT)
+    }
+
+    /// Understands a request below `/api` or `/apis` that is for a resource; `None` for any other path.
+    pub(super) fn call(&self, catalogue: &Catalogue) -> Outcome<Option<Call>> {
+        let (path, query) = self.path_and_query();
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let (group, version, rest) = match &parts[..] {
+            ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+            _ => return Ok(None),
+        };
+        let (namespace, rest) = match rest {
+            // `/namespaces/x` and its own subresources are the object, anything else is inside it.
+            ["namespaces", namespace, inside, more @ ..] if !matches!(*inside, "status" | "finalize") => {
+                (*namespace, [&[*inside], more].concat())
+            }
+            rest => ("", rest.to_vec()),
+        };
+        let Some(kind) = catalogue.get(group, rest[0]).filter(|k| k.versions.iter().any(|v| v == version))
+        else {
+            let is_ours = catalogue.serves(group, version) && (group.is_empty() || !group.contains('.'));
+            return Err(if is_ours { Failure::no_such_resource() } else { Failure::no_such_path() });
+        };
+        if rest.len() > 3 || (!kind.is_namespaced && !namespace.is_empty()) {
+            return Err(Failure::no_such_path());
+        }
+        let name = decoded(rest.get(1).copied().unwrap_or_default());
+        let subresource = rest.get(2).copied().unwrap_or_default().to_owned();
+        let query = Query::parse(query);
+        let verb = self.verb(!name.is_empty(), query.is_true("watch"))?;
+        Ok(Some(Call {
+            verb,
+            kind,
+            version: version.to_owned(),
+            namespace: decoded(namespace),
+            name,
+            subresource,
+            query,
+            body: self.body.clone(),
+            content_type: self.header(&header::CONTENT_TYPE),
+            accept: self.accept(),
+        }))
+    }
+
+    fn verb(&self, is_named: bool, is_watch: bool) -> Outcome<&'static str> {
+        Ok(match (self.method.as_str(), is_named) {
+            ("GET", false) if is_watch => "watch",
+            ("GET", true) => "get",
+            ("GET", false) => "list",
+            ("POST", false) => "create",
+            ("PUT", true) => "update",
+            ("PATCH", true) => "patch",
+            ("DELETE", true) => "delete",
+            ("DELETE", false) => "deletecollection",
+            _ => return Err(Failure::method_not_allowed()),
+        })
+    }
+}
+
+fn decoded(text: &str) -> String {
+    // Names need no escapes; a `%2F` and the like can only be a mistake, and finds nothing.
+    form_urlencoded::parse(format!("x={}", text.replace('+', "%2B")).as_bytes())
+        .next()
+        .map(|(_, value)| value.into_owned())
+        .unwrap_or_default()
+}
+
+// === impl Call ===
+
+impl Call {
+    pub(super) fn api_version(&self) -> String {
+        self.kind.api_version(&self.version)
+    }
+
+    /// Whether the body is stored, or only looked at.
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.query.is_dry_run()
+    }
+
+    /// The body as JSON of an object: of a kind's own, or of options.
+    pub(super) fn json_body(&self) -> Outcome<Value> {
+        if self.body.len() > MAX_BODY {
+            return Err(Failure::too_large_body());
+        }
+        let media = self.content_type.split(';').next().unwrap_or_default().trim();
+        if media.contains("protobuf") {
+            return Err(Failure::unsupported_media_type(
+                "this server reads JSON only, not protobuf: send Content-Type: application/json (with kubectl, \
+                 write the object as YAML and use kubectl apply or create -f)",
+            ));
+        }
+        let is_json = media.is_empty() || media.ends_with("json");
+        if !is_json && !media.ends_with("yaml") {
+            return Err(Failure::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: \
+                 application/json, got: {media}"
+            )));
+        }
+        parse_json(&self.body)
+    }
+
+    /// `DeleteOptions`, from the body or the query.
+    pub(super) fn delete_options(&self) -> Outcome<Value> {
+        let mut options = if self.body.is_empty() { json!({}) } else { self.json_body()? };
+        if !options.is_object() {
+            return Err(Failure::bad_request("the body of a delete is DeleteOptions"));
+        }
+        for (parameter, is_number) in [("propagationPolicy", false), ("gracePeriodSeconds", true)] {
+            let value = self.query.get(parameter);
+            if !value.is_empty() && options.get(parameter).is_none() {
+                options[parameter] =
+                    if is_number { value.parse::<i64>().map_or(Value::Null, Value::from) } else { json!(value) };
+            }
+        }
+        if self.query.is_dry_run() {
+            options["dryRun"] = json!(["All"]);
+        }
+        Ok(options)
+    }
+}
+
+/// Parses JSON; what the server says of broken JSON.
+pub(super) fn parse_json(body: &[u8]) -> Outcome<Value> {
+    serde_json::from_slice(body).map_err(|error| {
+        let mut shown = String::from_utf8_lossy(body.get(..200).unwrap_or(body)).into_owned();
+        shown.retain(|c| !c.is_control());
+        Failure::bad_request(format!(
+            "the object provided is unrecognized (must be of type JSON): {error} ({shown:?})"
+        ))
+    })
+}
+
+/// The text at a pointer; empty when there is none.
+pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The members of an object at a pointer.
+pub(super) fn members<'a>(object: &'a Value, pointer: &str) -> Option<&'a Map<String, Value>> {
+    object.pointer(pointer).and_then(Value::as_object)
+}
+
+/// The items of an array at a pointer; none when it is not there.
+pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The object at a key, made when it is not there.
+pub(super) fn member<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
+    if !object.get(key).is_some_and(Value::is_object) {
+        object[key] = json!({});
+    }
+    &mut object[key]
+}

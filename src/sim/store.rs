@@ -1,0 +1,190 @@
+//! What is stored: objects, one version counter over all of them, and a window of past changes.
+//!
+//! Plays etcd and the watch cache. A version from before the window is gone for good: who asks for it is
+//! told 410, as after a compaction.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::kinds::Resource;
+
+/// Namespace (empty for kinds without) and name.
+pub(super) type Key = (String, String);
+
+/// One change of one object.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) resource: Resource,
+    pub(super) key: Key,
+    /// What was there; a deletion's carries the version of the deletion.
+    pub(super) before: Option<Arc<Value>>,
+    /// What is there now.
+    pub(super) after: Option<Arc<Value>>,
+}
+
+/// A collection at some version.
+pub(super) type Collection = BTreeMap<Key, Arc<Value>>;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Store {
+    version: u64,
+    collections: BTreeMap<Resource, Collection>,
+    window: VecDeque<Change>,
+    window_limit: usize,
+    /// The oldest version from which changes can still be followed.
+    oldest: u64,
+}
+
+// === impl Store ===
+
+impl Store {
+    pub(super) fn new(window_limit: usize) -> Self {
+        Self {
+            version: 1,
+            collections: BTreeMap::new(),
+            window: VecDeque::new(),
+            window_limit: window_limit.max(1),
+            oldest: 1,
+        }
+    }
+
+    /// The version of the last change.
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(super) fn oldest(&self) -> u64 {
+        self.oldest
+    }
+
+    pub(super) fn get(&self, resource: &Resource, namespace: &str, name: &str) -> Option<&Arc<Value>> {
+        self.collections.get(resource)?.get(&(namespace.to_owned(), name.to_owned()))
+    }
+
+    pub(super) fn collection(&self, resource: &Resource) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
+        self.collections.get(resource).into_iter().flatten()
+    }
+
+    /// Everything that is stored.
+    pub(super) fn everything(&self) -> impl Iterator<Item = (&Resource, &Key, &Arc<Value>)> {
+        self.collections.iter().flat_map(|(resource, all)| all.iter().map(move |(key, o)| (resource, key, o)))
+    }
+
+    /// Stores an object, stamped with the next version; returns what is now stored.
+    pub(super) fn put(&mut self, resource: &Resource, key: Key, mut object: Value) -> Arc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = Arc::new(object);
+        let before = self.collections.entry(resource.clone()).or_default().insert(key.clone(), object.clone());
+        self.remember(resource, key, before, Some(object.clone()));
+        object
+    }
+
+    /// Replaces what is stored without a version or a change of its own: the removal that follows has both.
+    pub(super) fn replace_silently(&mut self, resource: &Resource, key: &Key, object: Value) {
+        if let Some(stored) = self.collections.get_mut(resource).and_then(|all| all.get_mut(key)) {
+            *stored = Arc::new(object);
+        }
+    }
+
+    /// Removes an object; returns its last state, stamped with the version of the deletion.
+    pub(super) fn remove(&mut self, resource: &Resource, key: &Key) -> Option<Arc<Value>> {
+        let before = self.collections.get_mut(resource)?.remove(key)?;
+        self.version += 1;
+        let mut last = Value::clone(&before);
+        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let last = Arc::new(last);
+        self.remember(resource, key.clone(), Some(last.clone()), None);
+        Some(last)
+    }
+
+    fn remember(
+        &mut self,
+        resource: &Resource,
+        key: Key,
+        before: Option<Arc<Value>>,
+        after: Option<Arc<Value>>,
+    ) {
+        if self.window.len() == self.window_limit
+            && let Some(dropped) = self.window.pop_front()
+        {
+            self.oldest = dropped.version;
+        }
+        self.window.push_back(Change { version: self.version, resource: resource.clone(), key, before, after });
+    }
+
+    /// Forgets the history: from now on only the present version can be followed.
+    pub(super) fn compact(&mut self) {
+        self.window.clear();
+        self.oldest = self.version;
+    }
+
+    /// The last change.
+    pub(super) fn last_change(&self) -> Option<&Change> {
+        self.window.back()
+    }
+
+    /// The changes of a collection behind a version, oldest first; `None` when some are forgotten.
+    pub(super) fn changes_since(
+        &self,
+        resource: &Resource,
+        version: u64,
+    ) -> Option<impl Iterator<Item = &Change> + use<'_>> {
+        if version < self.oldest {
+            return None;
+        }
+        let first = self.window.partition_point(|change| change.version <= version);
+        let resource = resource.clone();
+        Some(self.window.range(first..).filter(move |change| change.resource == resource))
+    }
+
+    /// A collection as it was at a version, by undoing what came later; `None` when that is forgotten.
+    pub(super) fn collection_at(&self, resource: &Resource, version: u64) -> Option<Collection> {
+        let later: Vec<&Change> = self.changes_since(resource, version)?.collect();
+        let mut collection = self.collections.get(resource).cloned().unwrap_or_default();
+        for change in later.into_iter().rev() {
+            match &change.before {
+                // What a deletion keeps carries its own version; the change before it has the right one.
+                Some(before) => collection.insert(change.key.clone(), before.clone()),
+                None => collection.remove(&change.key),
+            };
+        }
+        Some(collection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kinds::resource;
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        ("default".to_owned(), name.to_owned())
+    }
+
+    fn names(collection: Option<Collection>) -> Option<Vec<String>> {
+        collection.map(|all| all.into_keys().map(|(_, name)| name).collect())
+    }
+
+    #[test]
+    fn a_past_version_is_what_it_was_until_it_is_forgotten() {
+        let foos = resource("example.com", "foos");
+        let mut store = Store::new(3);
+        store.put(&foos, key("a"), json!({"metadata": {}}));
+        store.put(&foos, key("b"), json!({"metadata": {}}));
+        store.remove(&foos, &key("a"));
+        let at = |store: &Store, version| names(store.collection_at(&foos, version));
+        assert_eq!(at(&store, 1), Some(vec![]));
+        assert_eq!(at(&store, 3), Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(at(&store, 4), Some(vec!["b".to_owned()]));
+        store.put(&foos, key("c"), json!({"metadata": {}}));
+        assert_eq!(at(&store, 1), None, "the window holds three changes");
+        store.compact();
+        assert_eq!(at(&store, 4), None);
+        assert_eq!(at(&store, 5), Some(vec!["b".to_owned(), "c".to_owned()]));
+    }
+}

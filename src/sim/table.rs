@@ -1,0 +1,364 @@
+//! Tables, as `kubectl get` shows objects.
+//!
+//! A custom kind's columns come from its definition; a built-in kind's are here.
+
+use serde_json::{Value, json};
+
+use super::core::Core;
+use super::kinds::{BuiltIn, Kind, Of};
+use super::request::{items, members, text};
+
+/// One column: name, type, whether it is for `-o wide` alone.
+struct Column {
+    name: String,
+    type_: String,
+    format: &'static str,
+    priority: i64,
+}
+
+/// Objects as a table.
+pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core) -> Value {
+    let columns = columns(kind, version);
+    let rows: Vec<Value> = objects
+        .iter()
+        .map(|object| {
+            json!({
+                "cells": cells(kind, version, object, core),
+                "object": {
+                    "kind": "PartialObjectMetadata",
+                    "apiVersion": "meta.k8s.io/v1",
+                    "metadata": object["metadata"],
+                },
+            })
+        })
+        .collect();
+    let definitions: Vec<Value> = columns
+        .iter()
+        .map(|c| {
+            json!({"name": c.name, "type": c.type_, "format": c.format, "priority": c.priority, "description": ""})
+        })
+        .collect();
+    let version = objects.first().filter(|_| objects.len() == 1);
+    let version = version.map_or("", |object| text(object, "/metadata/resourceVersion"));
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"resourceVersion": version},
+        "columnDefinitions": definitions,
+        "rows": rows,
+    })
+}
+
+fn built_in_columns(of: BuiltIn) -> &'static [&'static str] {
+    match of {
+        BuiltIn::ConfigMap => &["Data"],
+        BuiltIn::CustomResourceDefinition => &["Created At"],
+        BuiltIn::Deployment => {
+            &["Ready", "Up-to-date", "Available", "Age", "!Containers", "!Images", "!Selector"]
+        }
+        BuiltIn::Event | BuiltIn::EventV1 => &["Last Seen", "Type", "Reason", "Object", "Message"],
+        BuiltIn::HorizontalPodAutoscaler => {
+            &["Reference", "Targets", "MinPods", "MaxPods", "Replicas", "Age"]
+        }
+        BuiltIn::Ingress => &["Class", "Hosts", "Address", "Ports", "Age"],
+        BuiltIn::Lease => &["Holder", "Age"],
+        BuiltIn::Namespace => &["Status", "Age"],
+        BuiltIn::Pod => &["Ready", "Status", "Restarts", "Age", "!IP", "!Node"],
+        BuiltIn::ReplicaSet => &["Desired", "Current", "Ready", "Age", "!Containers", "!Images", "!Selector"],
+        BuiltIn::ResourceQuota => &["Used", "Age"],
+        BuiltIn::Secret => &["Type", "Data", "Age"],
+        BuiltIn::Service => &["Type", "Cluster-IP", "External-IP", "Port(s)", "Age", "!Selector"],
+        BuiltIn::ServiceAccount => &["Age"],
+    }
+}
+
+fn columns(kind: &Kind, version: &str) -> Vec<Column> {
+    let column = |name: &str, type_: &str, priority| Column {
+        name: name.to_owned(),
+        type_: type_.to_owned(),
+        format: if name == "Name" { "name" } else { "" },
+        priority,
+    };
+    let mut columns = Vec::new();
+    if !kind.is(BuiltIn::Event) && !kind.is(BuiltIn::EventV1) {
+        columns.push(column("Name", "string", 0));
+    }
+    match &kind.of {
+        Of::BuiltIn(of) => {
+            for name in built_in_columns(*of) {
+                let wide = name.strip_prefix('!');
+                columns.push(column(wide.unwrap_or(name), "string", i64::from(wide.is_some())));
+            }
+            if *of == BuiltIn::ConfigMap {
+                columns.push(column("Age", "string", 0));
+            }
+        }
+        Of::Custom(definition) => {
+            let own = definition.version(version).map(|v| v.columns.as_slice()).unwrap_or_default();
+            for c in own {
+                let priority = c["priority"].as_i64().unwrap_or_default();
+                columns.push(column(text(c, "/name"), text(c, "/type"), priority));
+            }
+            if own.is_empty() {
+                columns.push(column("Age", "date", 0));
+            }
+        }
+    }
+    columns
+}
+
+fn cells(kind: &Kind, version: &str, object: &Value, core: &Core) -> Vec<Value> {
+    let name = json!(text(object, "/metadata/name"));
+    let age = |pointer: &str| json!(core.age(text(object, pointer)));
+    let created = "/metadata/creationTimestamp";
+    let mut cells = vec![name];
+    match &kind.of {
+        Of::BuiltIn(BuiltIn::Event | BuiltIn::EventV1) => {
+            return event_cells(object, core);
+        }
+        Of::BuiltIn(of) => {
+            cells.extend(built_in_cells(*of, object, core));
+            match of {
+                BuiltIn::CustomResourceDefinition => cells.push(json!(text(object, created))),
+                // Those with columns behind the age have it in their cells.
+                BuiltIn::Pod | BuiltIn::Deployment | BuiltIn::ReplicaSet | BuiltIn::Service => {}
+                _ => cells.push(age(created)),
+            }
+        }
+        Of::Custom(definition) => {
+            let own = definition.version(version).map(|v| v.columns.as_slice()).unwrap_or_default();
+            for column in own {
+                let value = json_path(object, text(column, "/jsonPath"));
+                cells.push(match (value, text(column, "/type")) {
+                    (Some(value), "date") => json!(core.age(value.as_str().unwrap_or_default())),
+                    (Some(value), _) => value,
+                    (None, _) => Value::Null,
+                });
+            }
+            if own.is_empty() {
+                cells.push(age(created));
+            }
+        }
+    }
+    cells
+}
+
+fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+}
+
+fn joined(values: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = values.collect();
+    if all.is_empty() { "<none>".to_owned() } else { all.join(",") }
+}
+
+fn selector(labels: Option<&serde_json::Map<String, Value>>) -> Value {
+    let labels = labels.into_iter().flatten();
+    json!(joined(labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))))
+}
+
+fn or_none(text: &str) -> Value {
+    json!(if text.is_empty() { "<none>" } else { text })
+}
+
+fn built_in_cells(of: BuiltIn, object: &Value, core: &Core) -> Vec<Value> {
+    let n = |pointer: &str| number(object, pointer);
+    let age = json!(core.age(text(object, "/metadata/creationTimestamp")));
+    let data = || members(object, "/data").map_or(0, serde_json::Map::len);
+    let template = |field: &str| {
+        let containers = items(object, "/spec/template/spec/containers").iter();
+        json!(joined(containers.map(|container| text(container, field).to_owned())))
+    };
+    let labels = || selector(members(object, "/spec/selector/matchLabels"));
+    match of {
+        BuiltIn::ConfigMap => vec![json!(data())],
+        BuiltIn::Deployment => vec![
+            json!(format!("{}/{}", n("/status/readyReplicas"), n("/spec/replicas"))),
+            json!(n("/status/updatedReplicas")),
+            json!(n("/status/availableReplicas")),
+            age,
+            template("/name"),
+            template("/image"),
+            labels(),
+        ],
+        BuiltIn::ReplicaSet => vec![
+            json!(n("/spec/replicas")),
+            json!(n("/status/replicas")),
+            json!(n("/status/readyReplicas")),
+            age,
+            template("/name"),
+            template("/image"),
+            labels(),
+        ],
+        BuiltIn::Pod => pod_cells(object, age),
+        BuiltIn::Service => service_cells(object, age),
+        BuiltIn::Ingress => {
+            let hosts = items(object, "/spec/rules").iter().map(|rule| text(rule, "/host").to_owned());
+            let ports = if items(object, "/spec/tls").is_empty() { "80" } else { "80, 443" };
+            let class = or_none(text(object, "/spec/ingressClassName"));
+            vec![class, json!(joined(hosts)), json!(""), json!(ports)]
+        }
+        BuiltIn::HorizontalPodAutoscaler => {
+            let target = &object["spec"]["scaleTargetRef"];
+            vec![
+                json!(format!("{}/{}", text(target, "/kind"), text(target, "/name"))),
+                json!("<unknown>"),
+                json!(n("/spec/minReplicas").to_string()),
+                json!(n("/spec/maxReplicas")),
+                json!(n("/status/currentReplicas")),
+            ]
+        }
+        BuiltIn::Lease => vec![json!(text(object, "/spec/holderIdentity"))],
+        BuiltIn::Namespace => vec![json!(text(object, "/status/phase"))],
+        BuiltIn::ResourceQuota => {
+            let used = members(object, "/status/hard").into_iter().flatten();
+            let used = used.map(|(name, hard)| {
+                let used = object["status"]["used"][name].as_str().unwrap_or("0");
+                format!("{name}: {used}/{}", hard.as_str().unwrap_or_default())
+            });
+            vec![json!(joined(used))]
+        }
+        BuiltIn::Secret => vec![json!(text(object, "/type")), json!(data())],
+        BuiltIn::CustomResourceDefinition
+        | BuiltIn::Event
+        | BuiltIn::EventV1
+        | BuiltIn::ServiceAccount => vec![],
+    }
+}
+
+fn pod_cells(pod: &Value, age: Value) -> Vec<Value> {
+    let statuses = items(pod, "/status/containerStatuses");
+    let ready = statuses.iter().filter(|status| status["ready"] == true).count();
+    let restarts: i64 = statuses.iter().map(|status| number(status, "/restartCount")).sum();
+    let waiting = statuses.iter().map(|status| text(status, "/state/waiting/reason")).find(|r| !r.is_empty());
+    let status = if pod.pointer("/metadata/deletionTimestamp").is_some() {
+        "Terminating"
+    } else {
+        waiting.unwrap_or_else(|| text(pod, "/status/phase"))
+    };
+    vec![
+        json!(format!("{ready}/{}", items(pod, "/spec/containers").len())),
+        json!(status),
+        json!(restarts.to_string()),
+        age,
+        or_none(text(pod, "/status/podIP")),
+        or_none(text(pod, "/spec/nodeName")),
+    ]
+}
+
+fn service_cells(service: &Value, age: Value) -> Vec<Value> {
+    let ports = items(service, "/spec/ports").iter().map(|port| {
+        let node = number(port, "/nodePort");
+        let node = if node == 0 { String::new() } else { format!(":{node}") };
+        format!("{}{node}/{}", number(port, "/port"), text(port, "/protocol"))
+    });
+    vec![
+        json!(text(service, "/spec/type")),
+        or_none(text(service, "/spec/clusterIP")),
+        json!("<none>"),
+        json!(joined(ports)),
+        age,
+        selector(members(service, "/spec/selector")),
+    ]
+}
+
+fn event_cells(event: &Value, core: &Core) -> Vec<Value> {
+    let first = |pointers: &[&str]| {
+        let mut found = pointers.iter().map(|pointer| text(event, pointer));
+        found.find(|text| !text.is_empty()).unwrap_or_default().to_owned()
+    };
+    let about = ["/involvedObject", "/regarding"].into_iter().find_map(|pointer| event.pointer(pointer));
+    let about = about.unwrap_or(&Value::Null);
+    let seen = first(&["/lastTimestamp", "/deprecatedLastTimestamp", "/eventTime", "/metadata/creationTimestamp"]);
+    vec![
+        json!(core.age(&seen)),
+        json!(text(event, "/type")),
+        json!(text(event, "/reason")),
+        json!(format!("{}/{}", text(about, "/kind").to_lowercase(), text(about, "/name"))),
+        json!(first(&["/message", "/note"])),
+    ]
+}
+
+impl Core {
+    /// How old something is, in kubectl's short form.
+    pub(super) fn age(&self, since: &str) -> String {
+        let Ok(since) = since.parse::<jiff::Timestamp>() else { return "<unknown>".to_owned() };
+        let now: jiff::Timestamp = self.stamp().parse().unwrap_or(since);
+        human(now.duration_since(since).as_secs().max(0))
+    }
+}
+
+/// `37s`, `5m12s`, `3h`, `2d`: as much as can be read at a glance.
+fn human(seconds: i64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let with = |big: i64, unit: &str, rest: i64, small: &str| {
+        if rest == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{rest}{small}") }
+    };
+    if seconds < 120 {
+        format!("{seconds}s")
+    } else if minutes < 10 {
+        with(minutes, "m", seconds % 60, "s")
+    } else if minutes < 180 {
+        format!("{minutes}m")
+    } else if hours < 8 {
+        with(hours, "h", minutes % 60, "m")
+    } else if hours < 48 {
+        format!("{hours}h")
+    } else if hours < 192 {
+        with(days, "d", hours % 24, "h")
+    } else {
+        format!("{days}d")
+    }
+}
+
+/// The value at a path such as `.spec.x`, `.items[0]`, `.metadata.labels['a.b/c']` or
+/// `.status.conditions[?(@.type=="Ready")].status`.
+fn json_path(object: &Value, path: &str) -> Option<Value> {
+    let mut at = object;
+    let mut rest = path.strip_prefix('$').unwrap_or(path);
+    while !rest.is_empty() {
+        if let Some(filter) = rest.strip_prefix("[?(@.") {
+            let (condition, tail) = filter.split_once(")]")?;
+            let (field, wanted) = condition.split_once("==")?;
+            let wanted = wanted.trim().trim_matches(['"', '\'']);
+            at = at.as_array()?.iter().find(|item| item[field.trim()] == wanted)?;
+            rest = tail;
+        } else if let Some(index) = rest.strip_prefix('[') {
+            let (index, tail) = index.split_once(']')?;
+            at = match index.parse::<usize>() {
+                Ok(index) => at.get(index)?,
+                Err(_) => at.get(index.trim_matches(['"', '\'']))?,
+            };
+            rest = tail;
+        } else {
+            let field = rest.strip_prefix('.')?;
+            let end = field.find(['.', '[']).unwrap_or(field.len());
+            at = at.get(&field[..end])?;
+            rest = &field[end..];
+        }
+    }
+    (!at.is_null()).then(|| at.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_columns_find_their_values() {
+        let object = json!({"spec": {"n": 3}, "items": [{"a": 1}], "metadata": {"labels": {"a.b/c": "x"}},
+            "status": {"conditions": [{"type": "A", "status": "no"}, {"type": "Ready", "status": "True"}]}});
+        assert_eq!(json_path(&object, ".spec.n"), Some(json!(3)));
+        assert_eq!(json_path(&object, ".items[0].a"), Some(json!(1)));
+        assert_eq!(json_path(&object, ".metadata.labels['a.b/c']"), Some(json!("x")));
+        let ready = ".status.conditions[?(@.type==\"Ready\")].status";
+        assert_eq!(json_path(&object, ready), Some(json!("True")));
+        assert_eq!(json_path(&object, ".status.none"), None);
+    }
+
+    #[test]
+    fn ages_are_short() {
+        let shown: Vec<String> = [0, 119, 312, 900, 11_000, 90_000, 400_000, 900_000].map(human).into();
+        assert_eq!(shown, ["0s", "119s", "5m12s", "15m", "3h3m", "25h", "4d15h", "10d"]);
+    }
+}

@@ -1,0 +1,1 @@
+//! Promises of the server as a whole.

@@ -1,0 +1,294 @@
+//! The small world behind the server: what controllers, scheduler and kubelets do on a real cluster.
+//!
+//! | file | plays | switch |
+//! |---|---|---|
+//! | `collector.rs` | the garbage collector: background, foreground, orphan | `collector` |
+//! | `workloads.rs` | Deployment → ReplicaSet → Pods | `workloads` |
+//! | `pods.rs` | scheduler and kubelet | `pods` |
+//! | `quotas.rs` | quotas that count objects | `quotas` |
+//! | `namespaces.rs` | new and ending namespaces, definitions of kinds, ranges of addresses and ports | |
+//!
+//! Each is level-triggered: a change names what must be looked at, a moment later it is looked at, and what
+//! is found decides. They write as the server itself: no fault meets them and no ledger names them.
+
+mod collector;
+mod namespaces;
+mod pods;
+mod quotas;
+mod workloads;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::core::{Core, Task};
+use super::kinds::{BuiltIn, Kind, Resource};
+use super::request::{items, text};
+use super::store::{Change, Key};
+
+/// How long after a change it is looked at; a part of it is from the seed.
+const REACTION: Duration = Duration::from_millis(5);
+
+/// Which parts of the world are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switches {
+    /// The garbage collector.
+    pub collector: bool,
+    /// Deployments make ReplicaSets, and these make Pods.
+    pub workloads: bool,
+    /// Pods are scheduled, become Ready, and end.
+    pub pods: bool,
+    /// Quotas count and refuse.
+    pub quotas: bool,
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        Self { collector: true, workloads: true, pods: true, quotas: true }
+    }
+}
+
+/// Something to be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Work {
+    /// An object with owners: is one of them there?
+    Owned(Resource, Key),
+    /// An object that waits for its dependents, or for letting them go.
+    Waiting(Resource, Key),
+    Deployment(Key),
+    ReplicaSet(Key),
+    Pod(Key),
+    Namespace(String),
+    Quotas(String),
+    Definition(String),
+}
+
+/// What the world remembers between changes.
+#[derive(Debug, Default)]
+pub(super) struct World {
+    planned: HashSet<Work>,
+    /// Where the object with this uid is.
+    alive: HashMap<String, (Resource, Key)>,
+    /// Who names this uid as an owner.
+    dependents: HashMap<String, BTreeSet<(Resource, Key)>>,
+}
+
+/// Sets the value at a pointer, making objects on the way.
+pub(super) fn set(object: &mut Value, pointer: &str, value: Value) {
+    let mut at = object;
+    for part in pointer.split('/').skip(1) {
+        if !at.is_object() {
+            *at = json!({});
+        }
+        at = &mut at[part];
+    }
+    *at = value;
+}
+
+/// The owner that controls an object: kind, name, uid.
+fn controller_of(object: &Value) -> Option<(&str, &str, &str)> {
+    let owners = items(object, "/metadata/ownerReferences");
+    let owner = owners.iter().find(|owner| owner["controller"] == true)?;
+    Some((text(owner, "/kind"), text(owner, "/name"), text(owner, "/uid")))
+}
+
+fn is_deleting(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
+}
+
+fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
+}
+
+impl Core {
+    /// Plans to look at something, a moment from now.
+    fn plan(&mut self, work: Work) {
+        let jitter = Duration::from_micros(self.random(2000));
+        self.plan_in(REACTION + jitter, work);
+    }
+
+    fn plan_in(&mut self, after: Duration, work: Work) {
+        if self.world.planned.insert(work.clone()) {
+            self.schedule(after, Task::World(work));
+        }
+    }
+
+    pub(super) fn work(&mut self, work: Work) {
+        self.world.planned.remove(&work);
+        let switches = self.settings.world;
+        match work {
+            Work::Owned(resource, key) if switches.collector => self.collect(&resource, &key),
+            Work::Waiting(resource, key) if switches.collector => self.let_go(&resource, &key),
+            Work::Deployment(key) if switches.workloads => self.sync_deployment(&key),
+            Work::ReplicaSet(key) if switches.workloads => self.sync_replica_set(&key),
+            Work::Pod(key) if switches.pods => self.sync_pod(&key),
+            Work::Namespace(name) => self.sync_namespace(&name),
+            Work::Quotas(namespace) if switches.quotas => self.count_quotas(&namespace),
+            Work::Definition(name) => self.sync_definition(&name),
+            _ => {}
+        }
+    }
+
+    /// Plans what a change asks for.
+    pub(super) fn react(&mut self, change: &Change) {
+        self.index(change);
+        let (resource, key) = (change.resource.clone(), change.key.clone());
+        let Some(object) = change.after.clone().or_else(|| change.before.clone()) else { return };
+        let is_there = change.after.is_some();
+        if is_there && !items(&object, "/metadata/ownerReferences").is_empty() {
+            self.plan(Work::Owned(resource.clone(), key.clone()));
+        }
+        if is_there && is_deleting(&object) {
+            self.plan(Work::Waiting(resource.clone(), key.clone()));
+        }
+        if !is_there {
+            self.react_to_removal(&object, &key);
+        }
+        let core = resource.0.is_empty();
+        match (&*resource.0, &*resource.1) {
+            ("apps", "deployments") if is_there => self.plan(Work::Deployment(key.clone())),
+            ("apps", "replicasets") => {
+                if is_there {
+                    self.plan(Work::ReplicaSet(key.clone()));
+                }
+                if let Some(("Deployment", owner, _)) = controller_of(&object) {
+                    self.plan(Work::Deployment((key.0.clone(), owner.to_owned())));
+                }
+            }
+            ("", "pods") => {
+                if is_there {
+                    self.plan(Work::Pod(key.clone()));
+                }
+                if let Some(("ReplicaSet", owner, _)) = controller_of(&object) {
+                    self.plan(Work::ReplicaSet((key.0.clone(), owner.to_owned())));
+                }
+            }
+            ("", "namespaces") if is_there => self.plan(Work::Namespace(key.1.clone())),
+            ("apiextensions.k8s.io", "customresourcedefinitions") if is_there => {
+                self.plan(Work::Definition(key.1.clone()));
+            }
+            _ => {}
+        }
+        let has_quotas = self.has_quotas(&key.0);
+        if has_quotas || core && &*resource.1 == "resourcequotas" {
+            self.plan(Work::Quotas(key.0));
+        }
+    }
+
+    fn react_to_removal(&mut self, object: &Value, key: &Key) {
+        let uid = text(object, "/metadata/uid").to_owned();
+        for (resource, key) in self.dependents_of(&uid) {
+            self.plan(Work::Owned(resource, key));
+        }
+        for owner in items(object, "/metadata/ownerReferences") {
+            if let Some((resource, key)) = self.world.alive.get(text(owner, "/uid")).cloned() {
+                self.plan(Work::Waiting(resource, key));
+            }
+        }
+        let namespaces = self.catalogue.built_in(BuiltIn::Namespace);
+        if self.store.get(&namespaces.resource, "", &key.0).is_some_and(|n| is_deleting(n)) {
+            self.plan(Work::Namespace(key.0.clone()));
+        }
+    }
+
+    /// Keeps the two indexes up to date.
+    fn index(&mut self, change: &Change) {
+        let place = (change.resource.clone(), change.key.clone());
+        let owners = |object: &Option<Arc<Value>>| -> BTreeSet<String> {
+            let object = object.as_deref().unwrap_or(&Value::Null);
+            let owners = items(object, "/metadata/ownerReferences").iter();
+            owners.map(|owner| text(owner, "/uid").to_owned()).collect()
+        };
+        let (before, after) = (owners(&change.before), owners(&change.after));
+        for uid in before.difference(&after) {
+            if let Some(dependents) = self.world.dependents.get_mut(uid) {
+                dependents.remove(&place);
+                if dependents.is_empty() {
+                    self.world.dependents.remove(uid);
+                }
+            }
+        }
+        for uid in after.difference(&before) {
+            self.world.dependents.entry(uid.clone()).or_default().insert(place.clone());
+        }
+        match (&change.before, &change.after) {
+            (None, Some(object)) => {
+                self.world.alive.insert(text(object, "/metadata/uid").to_owned(), place);
+            }
+            (Some(object), None) => {
+                self.world.alive.remove(text(object, "/metadata/uid"));
+            }
+            _ => {}
+        }
+    }
+
+    fn dependents_of(&self, uid: &str) -> Vec<(Resource, Key)> {
+        self.world.dependents.get(uid).into_iter().flatten().cloned().collect()
+    }
+
+    /// The kind that is stored under a resource.
+    fn kind_of(&self, resource: &Resource) -> Option<Arc<Kind>> {
+        self.catalogue.get(&resource.0, &resource.1)
+    }
+
+    /// Stores what a controller has changed, if it differs.
+    fn amend(&mut self, kind: &Kind, object: Value, stored: &Arc<Value>) {
+        self.store_update(kind, object, stored, false);
+    }
+
+    /// What is stored under a built-in kind and a key.
+    fn find(&self, of: BuiltIn, key: &Key) -> Option<(Arc<Kind>, Arc<Value>)> {
+        let kind = self.catalogue.built_in(of);
+        let object = self.store.get(&kind.resource, &key.0, &key.1)?.clone();
+        Some((kind, object))
+    }
+
+    /// Creates an object as a controller does; `None` when it is refused or there already.
+    fn make(&mut self, of: BuiltIn, mut object: Value) -> Option<Arc<Value>> {
+        let kind = self.catalogue.built_in(of);
+        let key = super::core::key_of(&object);
+        if self.check_quota(&kind, &object).is_err()
+            || self.store.get(&kind.resource, &key.0, &key.1).is_some()
+        {
+            return None;
+        }
+        object["kind"] = json!(kind.kind);
+        object["apiVersion"] = json!(kind.api_version(&kind.versions[0]));
+        let mut unknown = Vec::new();
+        super::builtin::decode(of, &mut object, &mut unknown).ok()?;
+        super::builtin::default(of, &mut object);
+        let (now, uid, suffix) = (self.stamp(), self.new_uid(), self.suffix());
+        super::meta::before_create(&mut object, &now, &uid, &suffix);
+        if super::builtin::generation_changes(of, &object, &object).is_some() {
+            object["metadata"]["generation"] = json!(1);
+        }
+        if let Some(status) = super::builtin::initial_status(of, &object) {
+            object["status"] = status;
+        }
+        Some(self.put(&kind, object))
+    }
+}
+
+/// Sets a condition; its time moves only when its status does.
+fn set_condition(object: &mut Value, type_: &str, status: &str, reason: &str, message: &str, now: &str) {
+    let mut conditions = items(object, "/status/conditions").to_vec();
+    let old = conditions.iter().position(|condition| text(condition, "/type") == type_);
+    let mut condition = old.map_or_else(|| json!({"type": type_}), |at| conditions[at].clone());
+    if text(&condition, "/status") != status {
+        condition["lastTransitionTime"] = json!(now);
+    }
+    for (key, value) in [("status", status), ("reason", reason), ("message", message)] {
+        if value.is_empty() {
+            condition.as_object_mut().map(|condition| condition.remove(key));
+        } else {
+            condition[key] = json!(value);
+        }
+    }
+    match old {
+        Some(at) => conditions[at] = condition,
+        None => conditions.push(condition),
+    }
+    set(object, "/status/conditions", Value::Array(conditions));
+}

@@ -1,0 +1,118 @@
+//! Scheduler and kubelet: a Pod gets a node, starts, becomes Ready, and goes when it is deleted.
+//!
+//! | the image's name holds | what happens |
+//! |---|---|
+//! | `missing` | it cannot be pulled: the Pod stays Pending, `ImagePullBackOff` |
+//! | `crash` | it starts and ends, again and again: `CrashLoopBackOff`, never Ready |
+//! | `slow` | it is Ready after 10 s |
+//! | `complete` | it ends well, if the Pod is not to be started again |
+//! | anything else | it is Ready at once |
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::super::core::Core;
+use super::super::kinds::BuiltIn;
+use super::super::request::{items, text};
+use super::super::store::Key;
+use super::{Work, is_deleting, set, set_condition};
+
+const NODE: &str = "node-0";
+const SLOW: Duration = Duration::from_secs(10);
+
+pub(super) fn is_ready(pod: &Value) -> bool {
+    let mut conditions = items(pod, "/status/conditions").iter();
+    conditions.any(|condition| text(condition, "/type") == "Ready" && text(condition, "/status") == "True")
+}
+
+impl Core {
+    pub(super) fn sync_pod(&mut self, key: &Key) {
+        let Some((kind, pod)) = self.find(BuiltIn::Pod, key) else { return };
+        let mut changed = Value::clone(&pod);
+        if is_deleting(&pod) {
+            // Its grace is over: what is left are finalizers of others.
+            changed["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+            self.amend(&kind, changed, &pod);
+            return;
+        }
+        let now = self.stamp();
+        if text(&pod, "/spec/nodeName").is_empty() {
+            set(&mut changed, "/spec/nodeName", json!(NODE));
+            set_condition(&mut changed, "PodScheduled", "True", "", "", &now);
+            self.amend(&kind, changed, &pod);
+            return;
+        }
+        if is_ready(&pod) || matches!(text(&pod, "/status/phase"), "Succeeded" | "Failed") {
+            return;
+        }
+        let images: String = items(&pod, "/spec/containers").iter().map(|c| text(c, "/image")).collect();
+        let is_first = text(&pod, "/status/startTime").is_empty();
+        if images.contains("slow") && is_first {
+            set(&mut changed, "/status/startTime", json!(now));
+            self.start(&mut changed, "Pending", &json!({"waiting": {"reason": "ContainerCreating"}}), false);
+            self.amend(&kind, changed, &pod);
+            // The change has planned a look in a moment; it is too early.
+            self.world.planned.remove(&Work::Pod(key.clone()));
+            self.plan_in(SLOW, Work::Pod(key.clone()));
+            return;
+        }
+        if images.contains("slow") && !self.is_past(text(&pod, "/status/startTime"), SLOW) {
+            return;
+        }
+        set(&mut changed, "/status/startTime", json!(if is_first { now.as_str() } else { text(&pod, "/status/startTime") }));
+        if images.contains("missing") {
+            let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}});
+            self.start(&mut changed, "Pending", &waiting, false);
+        } else if images.contains("crash") {
+            let waiting = json!({"waiting": {"reason": "CrashLoopBackOff",
+                "message": "back-off 10s restarting failed container"}});
+            self.start(&mut changed, "Running", &waiting, false);
+        } else if images.contains("complete") && text(&pod, "/spec/restartPolicy") != "Always" {
+            let ended = json!({"terminated": {"reason": "Completed", "exitCode": 0, "finishedAt": now}});
+            self.start(&mut changed, "Succeeded", &ended, false);
+        } else {
+            self.start(&mut changed, "Running", &json!({"running": {"startedAt": now}}), true);
+        }
+        self.amend(&kind, changed, &pod);
+    }
+
+    fn is_past(&self, started: &str, after: Duration) -> bool {
+        let Ok(started) = started.parse::<jiff::Timestamp>() else { return true };
+        let now: jiff::Timestamp = self.stamp().parse().unwrap_or(jiff::Timestamp::MAX);
+        now.duration_since(started).unsigned_abs() >= after
+    }
+
+    /// The status of a Pod whose containers are all in this state.
+    fn start(&mut self, pod: &mut Value, phase: &str, state: &Value, is_ready: bool) {
+        let now = self.stamp();
+        let statuses: Vec<Value> = items(pod, "/spec/containers")
+            .iter()
+            .map(|container| {
+                json!({
+                    "name": container["name"],
+                    "image": container["image"],
+                    "imageID": "",
+                    "ready": is_ready,
+                    "started": is_ready,
+                    "restartCount": i32::from(state.pointer("/waiting/reason") == Some(&json!("CrashLoopBackOff"))),
+                    "state": state,
+                })
+            })
+            .collect();
+        set(pod, "/status/phase", json!(phase));
+        set(pod, "/status/hostIP", json!("10.0.0.1"));
+        if text(pod, "/status/podIP").is_empty() {
+            let number = self.random(0xffff);
+            let address = format!("10.1.{}.{}", number >> 8, number & 0xff);
+            set(pod, "/status/podIPs", json!([{"ip": address}]));
+            set(pod, "/status/podIP", json!(address));
+        }
+        set(pod, "/status/containerStatuses", Value::Array(statuses));
+        let ready = if is_ready { "True" } else { "False" };
+        let why = if is_ready { "" } else { "ContainersNotReady" };
+        set_condition(pod, "Initialized", "True", "", "", &now);
+        set_condition(pod, "ContainersReady", ready, why, "", &now);
+        set_condition(pod, "Ready", ready, why, "", &now);
+    }
+}

@@ -1,0 +1,314 @@
+//! Deployments make ReplicaSets, ReplicaSets make Pods.
+//!
+//! A rollout obeys `maxSurge` and `maxUnavailable`, or `Recreate`. Not here: pausing, rolling back, progress
+//! deadlines, expectations (there is no cache to be late).
+
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::super::core::Core;
+use super::super::kinds::BuiltIn;
+use super::super::request::{member, text};
+use super::super::selectors::selector_matches;
+use super::super::store::Key;
+use super::{controller_of, is_deleting, number, set, set_condition};
+
+const HASH: &str = "pod-template-hash";
+const REVISION: &str = "deployment.kubernetes.io/revision";
+
+/// A name for a template: the same for the same template, always.
+fn hash_of(template: &Value) -> String {
+    let hasher = BuildHasherDefault::<DefaultHasher>::new();
+    let hash = hasher.hash_one(template.to_string());
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let letter = |at: u32| {
+        let digit = (hash >> (at * 6)) % LETTERS.len() as u64;
+        char::from(LETTERS[usize::try_from(digit).unwrap_or_default()])
+    };
+    (0..10).map(letter).collect()
+}
+
+/// `25%` of a number, or a number.
+fn share(value: Option<&Value>, of: i64, rounds_up: bool) -> i64 {
+    match value {
+        Some(Value::String(text)) => {
+            let percent: i64 = text.trim_end_matches('%').parse().unwrap_or_default();
+            if rounds_up { (percent * of + 99) / 100 } else { percent * of / 100 }
+        }
+        Some(value) => value.as_i64().unwrap_or_default(),
+        None => 0,
+    }
+}
+
+fn controller_reference(kind: &str, owner: &Value) -> Value {
+    json!([{
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": true,
+        "blockOwnerDeletion": true,
+    }])
+}
+
+impl Core {
+    /// The objects of a built-in kind that another one controls, oldest first.
+    fn controlled(&self, of: BuiltIn, owner: &Value) -> Vec<Arc<Value>> {
+        let kind = self.catalogue.built_in(of);
+        let uid = text(owner, "/metadata/uid");
+        let places = self.dependents_of(uid).into_iter().filter(|(resource, _)| *resource == kind.resource);
+        let mut found: Vec<Arc<Value>> = places
+            .filter_map(|(resource, key)| self.store.get(&resource, &key.0, &key.1).cloned())
+            .filter(|object| controller_of(object).is_some_and(|(_, _, owner)| owner == uid))
+            .collect();
+        found.sort_by_key(|object| {
+            let created = text(object, "/metadata/creationTimestamp").to_owned();
+            (created, text(object, "/metadata/name").to_owned())
+        });
+        found
+    }
+
+    pub(super) fn sync_deployment(&mut self, key: &Key) {
+        let Some((kind, deployment)) = self.find(BuiltIn::Deployment, key) else { return };
+        if is_deleting(&deployment) {
+            return;
+        }
+        let hash = hash_of(&deployment["spec"]["template"]);
+        let sets = self.controlled(BuiltIn::ReplicaSet, &deployment);
+        let (mut new, old): (Vec<_>, Vec<_>) =
+            sets.into_iter().partition(|set| set["metadata"]["labels"][HASH] == json!(hash));
+        let revision = old
+            .iter()
+            .chain(&new)
+            .filter_map(|set| set["metadata"]["annotations"][REVISION].as_str()?.parse::<i64>().ok())
+            .max()
+            .unwrap_or_default();
+        if new.is_empty() {
+            let is_ready = deployment["spec"]["strategy"]["type"] != "Recreate"
+                || old.iter().all(|set| number(set, "/status/replicas") == 0);
+            if is_ready {
+                new.extend(self.make_replica_set(&deployment, &hash, revision + 1));
+            }
+        }
+        let new = new.first().cloned();
+        self.roll(&deployment, new.as_ref(), &old);
+        self.forget_old_sets(&deployment, &old);
+        // Rolling has changed the sets; what they say is read again.
+        let sets = self.controlled(BuiltIn::ReplicaSet, &deployment);
+        let mut changed = Value::clone(&deployment);
+        if let Some(new) = &new {
+            let revision = new["metadata"]["annotations"][REVISION].clone();
+            member(member(&mut changed, "metadata"), "annotations")[REVISION] = revision;
+        }
+        self.tell(&mut changed, &sets, &hash);
+        self.amend(&kind, changed, &deployment);
+    }
+
+    fn make_replica_set(&mut self, deployment: &Value, hash: &str, revision: i64) -> Option<Arc<Value>> {
+        let mut template = deployment["spec"]["template"].clone();
+        member(member(&mut template, "metadata"), "labels")[HASH] = json!(hash);
+        let mut selector = deployment["spec"]["selector"].clone();
+        member(&mut selector, "matchLabels")[HASH] = json!(hash);
+        let mut annotations = deployment["metadata"]["annotations"].clone();
+        if !annotations.is_object() {
+            annotations = json!({});
+        }
+        if let Some(annotations) = annotations.as_object_mut() {
+            annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+        }
+        annotations[REVISION] = json!(revision.to_string());
+        let desired = number(deployment, "/spec/replicas");
+        annotations["deployment.kubernetes.io/desired-replicas"] = json!(desired.to_string());
+        let name = format!("{}-{hash}", text(deployment, "/metadata/name"));
+        let spec = json!({
+            "replicas": 0,
+            "selector": selector,
+            "template": template,
+            "minReadySeconds": number(deployment, "/spec/minReadySeconds"),
+        });
+        let metadata = json!({
+            "name": name,
+            "namespace": deployment["metadata"]["namespace"],
+            "labels": template["metadata"]["labels"],
+            "annotations": annotations,
+            "ownerReferences": controller_reference("Deployment", deployment),
+        });
+        self.make(BuiltIn::ReplicaSet, json!({"metadata": metadata, "spec": spec}))
+    }
+
+    /// Moves Pods from the old sets to the new one, as fast as the strategy allows.
+    fn roll(&mut self, deployment: &Value, new: Option<&Arc<Value>>, old: &[Arc<Value>]) {
+        let desired = number(deployment, "/spec/replicas");
+        let is_recreate = deployment["spec"]["strategy"]["type"] == "Recreate";
+        let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
+        let surge = share(rolling.get("maxSurge"), desired, true);
+        let mut unavailable = share(rolling.get("maxUnavailable"), desired, false);
+        if surge == 0 && unavailable == 0 {
+            unavailable = 1;
+        }
+        let old_pods: i64 = old.iter().map(|set| number(set, "/spec/replicas")).sum();
+        let Some(new) = new else {
+            return old.iter().for_each(|set| self.scale_set(set, 0));
+        };
+        let wanted = number(new, "/spec/replicas");
+        let room = if is_recreate { desired } else { (desired + surge - old_pods).max(0) };
+        let next = if wanted > desired { desired } else { desired.min(room.max(wanted)) };
+        self.scale_set(new, next);
+        if is_recreate {
+            return old.iter().for_each(|set| self.scale_set(set, 0));
+        }
+        // Of the old Pods only so many may go that enough are available.
+        let new_unavailable = (next - number(new, "/status/availableReplicas")).max(0);
+        let mut may_go = (old_pods + next - (desired - unavailable) - new_unavailable).max(0);
+        for set in old {
+            let has = number(set, "/spec/replicas");
+            let goes = has.min(may_go);
+            may_go -= goes;
+            self.scale_set(set, has - goes);
+        }
+    }
+
+    fn scale_set(&mut self, set: &Arc<Value>, replicas: i64) {
+        let key = super::super::core::key_of(set);
+        let Some((kind, stored)) = self.find(BuiltIn::ReplicaSet, &key) else { return };
+        if number(&stored, "/spec/replicas") == replicas {
+            return;
+        }
+        let mut changed = Value::clone(&stored);
+        set_number(&mut changed, "/spec/replicas", replicas);
+        set_number(&mut changed, "/metadata/generation", number(&stored, "/metadata/generation") + 1);
+        self.amend(&kind, changed, &stored);
+    }
+
+    fn forget_old_sets(&mut self, deployment: &Value, old: &[Arc<Value>]) {
+        let limit = usize::try_from(number(deployment, "/spec/revisionHistoryLimit")).unwrap_or_default();
+        let empty: Vec<&Arc<Value>> = old
+            .iter()
+            .filter(|set| number(set, "/spec/replicas") == 0 && number(set, "/status/replicas") == 0)
+            .collect();
+        let kind = self.catalogue.built_in(BuiltIn::ReplicaSet);
+        for set in empty.iter().take(empty.len().saturating_sub(limit)) {
+            self.start_deletion(&kind, set, "Background", None, false);
+        }
+    }
+
+    /// The status of a Deployment, from its sets.
+    fn tell(&self, deployment: &mut Value, sets: &[Arc<Value>], hash: &str) {
+        let sum = |pointer: &str| sets.iter().map(|set| number(set, pointer)).sum::<i64>();
+        let new = sets.iter().find(|set| set["metadata"]["labels"][HASH] == json!(hash));
+        let updated = new.map_or(0, |set| number(set, "/status/replicas"));
+        let (replicas, available) = (sum("/status/replicas"), sum("/status/availableReplicas"));
+        let desired = number(deployment, "/spec/replicas");
+        let generation = number(deployment, "/metadata/generation");
+        set_number(deployment, "/status/observedGeneration", generation);
+        for (name, value) in [
+            ("replicas", replicas),
+            ("updatedReplicas", updated),
+            ("readyReplicas", sum("/status/readyReplicas")),
+            ("availableReplicas", available),
+            ("unavailableReplicas", (sum("/spec/replicas").max(desired) - available).max(0)),
+        ] {
+            let status = member(deployment, "status");
+            if value == 0 {
+                status.as_object_mut().map(|status| status.remove(name));
+            } else {
+                status[name] = json!(value);
+            }
+        }
+        let now = self.stamp();
+        let rolling = deployment.pointer("/spec/strategy/rollingUpdate/maxUnavailable");
+        let least = desired - share(rolling, desired, false);
+        if available >= least {
+            let words = "Deployment has minimum availability.";
+            set_condition(deployment, "Available", "True", "MinimumReplicasAvailable", words, &now);
+        } else {
+            let words = "Deployment does not have minimum availability.";
+            set_condition(deployment, "Available", "False", "MinimumReplicasUnavailable", words, &now);
+        }
+        let name = new.map_or("", |set| text(set, "/metadata/name")).to_owned();
+        if updated == desired && replicas == desired && available == desired {
+            let words = format!("ReplicaSet \"{name}\" has successfully progressed.");
+            set_condition(deployment, "Progressing", "True", "NewReplicaSetAvailable", &words, &now);
+        } else {
+            let words = format!("ReplicaSet \"{name}\" is progressing.");
+            set_condition(deployment, "Progressing", "True", "ReplicaSetUpdated", &words, &now);
+        }
+    }
+
+    pub(super) fn sync_replica_set(&mut self, key: &Key) {
+        let Some((kind, set)) = self.find(BuiltIn::ReplicaSet, key) else { return };
+        if is_deleting(&set) {
+            return;
+        }
+        let is_active = |pod: &&Arc<Value>| {
+            !is_deleting(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
+        };
+        let pods = self.controlled(BuiltIn::Pod, &set);
+        let active: Vec<&Arc<Value>> = pods.iter().filter(is_active).collect();
+        let desired = usize::try_from(number(&set, "/spec/replicas")).unwrap_or_default();
+        for _ in active.len()..desired {
+            self.make_pod(&set);
+        }
+        if active.len() > desired {
+            let pod_kind = self.catalogue.built_in(BuiltIn::Pod);
+            let mut order = active.clone();
+            // Those that are not Ready go first, then the youngest.
+            order.sort_by_key(|pod| super::pods::is_ready(pod));
+            let surplus = active.len() - desired;
+            let (unready, ready): (Vec<_>, Vec<_>) = order.into_iter().partition(|p| !super::pods::is_ready(p));
+            for pod in unready.into_iter().rev().chain(ready.into_iter().rev()).take(surplus) {
+                self.start_deletion(&pod_kind, pod, "", None, false);
+            }
+        }
+        let pods = self.controlled(BuiltIn::Pod, &set);
+        let active: Vec<&Arc<Value>> = pods.iter().filter(is_active).collect();
+        let ready = active.iter().filter(|pod| super::pods::is_ready(pod)).count();
+        let labelled = active.iter().filter(|pod| selector_matches(&set["spec"]["selector"], pod)).count();
+        let mut changed = Value::clone(&set);
+        let count = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        set_number(&mut changed, "/status/replicas", count(active.len()));
+        set_number(&mut changed, "/status/observedGeneration", number(&set, "/metadata/generation"));
+        for (name, value) in
+            [("fullyLabeledReplicas", labelled), ("readyReplicas", ready), ("availableReplicas", ready)]
+        {
+            let status = member(&mut changed, "status");
+            if value == 0 {
+                status.as_object_mut().map(|status| status.remove(name));
+            } else {
+                status[name] = json!(value);
+            }
+        }
+        self.amend(&kind, changed, &set);
+    }
+
+    fn make_pod(&mut self, set: &Value) {
+        let template = &set["spec"]["template"];
+        let name = format!("{}-{}", text(set, "/metadata/name"), self.suffix());
+        let mut metadata = template["metadata"].clone();
+        metadata["name"] = json!(name);
+        metadata["generateName"] = json!(format!("{}-", text(set, "/metadata/name")));
+        metadata["namespace"] = set["metadata"]["namespace"].clone();
+        metadata["ownerReferences"] = controller_reference("ReplicaSet", set);
+        let spec = template["spec"].clone();
+        self.make(BuiltIn::Pod, json!({"metadata": metadata, "spec": spec}));
+    }
+}
+
+fn set_number(object: &mut Value, pointer: &str, value: i64) {
+    set(object, pointer, json!(value));
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_round_as_a_rollout_wants_them() {
+        assert_eq!(share(Some(&json!("25%")), 3, true), 1);
+        assert_eq!(share(Some(&json!("25%")), 3, false), 0);
+        assert_eq!(share(Some(&json!(2)), 3, true), 2);
+    }
+}

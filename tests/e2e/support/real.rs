@@ -1,0 +1,192 @@
+//! The real bed: a control plane of its own processes, and operators as processes.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use kube_client::api::{Api, PostParams};
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::{Client, Config};
+use serde_json::{Value, json};
+
+use super::launcher::Launcher;
+use super::Operator;
+use super::bed::{LedgerEntry, create_or_keep, parse};
+
+/// The group whose members have the operator's role, and the name of that role.
+const GROUP: &str = "windlass-operators";
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct RealBed {
+    launcher: Launcher,
+    config: Config,
+    logs: tempfile::TempDir,
+}
+
+impl RealBed {
+    /// The bed that tests share. It ends with the process.
+    pub(crate) async fn shared() -> Arc<Self> {
+        static SHARED: OnceLock<Arc<RealBed>> = OnceLock::new();
+        let bed = tokio::task::spawn_blocking(|| SHARED.get_or_init(|| Arc::new(Self::start())).clone());
+        let bed = bed.await.expect("the control plane starts");
+        bed.install_role().await;
+        bed
+    }
+
+    /// A bed of the test's own, to break.
+    pub(crate) async fn own() -> Arc<Self> {
+        let bed = tokio::task::spawn_blocking(|| Arc::new(Self::start()));
+        let bed = bed.await.expect("the control plane starts");
+        bed.install_role().await;
+        bed
+    }
+
+    fn start() -> Self {
+        let launcher = Launcher::start();
+        eprintln!("control plane: {}", launcher.ready.dir.display());
+        let kubeconfig = Kubeconfig::read_from(&launcher.ready.kubeconfig).expect("a kubeconfig");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let options = KubeConfigOptions::default();
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options);
+        let config = runtime.block_on(config).expect("a usable kubeconfig");
+        Self { launcher, config, logs: tempfile::tempdir().expect("a folder for logs") }
+    }
+
+    /// What the operator is allowed: what it uses, and no more.
+    async fn install_role(&self) {
+        let client = self.client();
+        let role = json!({
+            "metadata": {"name": GROUP},
+            "rules": [
+                {"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos"], "verbs": ["get", "list", "watch"]},
+                {"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos/status"], "verbs": ["patch"]},
+                // Setting blockOwnerDeletion asks for this.
+                {"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos/finalizers"], "verbs": ["update"]},
+                {"apiGroups": ["apps"], "resources": ["deployments"],
+                 "verbs": ["get", "list", "watch", "create", "update", "delete"]},
+                {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+            ],
+        });
+        let binding = json!({
+            "metadata": {"name": GROUP},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": GROUP},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": GROUP}],
+        });
+        create_or_keep::<ClusterRole>(&Api::all(client.clone()), &parse(role)).await;
+        create_or_keep::<ClusterRoleBinding>(&Api::all(client), &parse(binding)).await;
+    }
+
+    /// An administrator's client. Each test makes its own: a client lives in one runtime.
+    pub(crate) fn client(&self) -> Client {
+        Client::try_from(self.config.clone()).expect("a client")
+    }
+
+    /// Starts an operator as this user, with the operator's role or with none yet.
+    pub(crate) fn operator(&self, user: &str, has_role: bool, flags: &[&str]) -> Operator {
+        let groups = if has_role { GROUP } else { "" };
+        let answer = self.launcher.command(&format!("identity {user} {groups}"));
+        let kubeconfig = PathBuf::from(answer["kubeconfig"].as_str().expect("a path"));
+        Operator::start(&kubeconfig, self.logs.path().join(format!("{user}.log")), flags)
+    }
+
+    /// Lets a user read and write Foos in a namespace, and nothing else.
+    pub(crate) async fn grant_foos(&self, user: &str, namespace: &str) {
+        let foos = json!({"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos", "foos/status"],
+            "verbs": ["get", "list", "watch", "patch"]});
+        let roles: Api<Role> = Api::namespaced(self.client(), namespace);
+        let role = parse(json!({"metadata": {"name": "only-foos"}, "rules": [foos]}));
+        roles.create(&PostParams::default(), &role).await.expect("a valid role");
+        self.bind(user, namespace, "Role", "only-foos").await;
+    }
+
+    /// Gives a user the operator's whole role, in a namespace.
+    pub(crate) async fn grant_all(&self, user: &str, namespace: &str) {
+        self.bind(user, namespace, "ClusterRole", GROUP).await;
+    }
+
+    async fn bind(&self, user: &str, namespace: &str, kind: &str, role: &str) {
+        let bindings: Api<RoleBinding> = Api::namespaced(self.client(), namespace);
+        let group = "rbac.authorization.k8s.io";
+        let binding = parse(json!({
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": group, "kind": kind, "name": role},
+            "subjects": [{"apiGroup": group, "kind": "User", "name": user}],
+        }));
+        bindings.create(&PostParams::default(), &binding).await.expect("a valid binding");
+    }
+
+    /// All finished requests of a user, oldest first.
+    pub(crate) fn ledger(&self, user: &str) -> Vec<LedgerEntry> {
+        let text = fs::read_to_string(&self.launcher.ready.audit_log).expect("the audit log is on");
+        let text_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines
+            .filter(|line| line["user"]["username"] == user)
+            .map(|line| LedgerEntry {
+                verb: text_of(&line["verb"]),
+                resource: text_of(&line["objectRef"]["resource"]),
+                name: text_of(&line["objectRef"]["name"]),
+                code: line["responseStatus"]["code"].as_u64().unwrap_or_default(),
+                user_agent: text_of(&line["userAgent"]),
+                uri: text_of(&line["requestURI"]),
+            })
+            .collect()
+    }
+
+    /// Runs the real kubectl as the administrator.
+    pub(crate) fn kubectl(&self, args: &[&str]) -> Output {
+        let ready = &self.launcher.ready;
+        let mut command = Command::new(&ready.kubectl);
+        command.env("KUBECONFIG", &ready.kubeconfig).env("HOME", self.logs.path()).args(args);
+        command.output().expect("kubectl runs")
+    }
+
+    /// Kills the API server.
+    pub(crate) fn kill_server(&self) {
+        self.launcher.command("kill kube-apiserver");
+    }
+
+    /// Starts it again on the same data, and waits until it is ready.
+    pub(crate) async fn start_server(self: &Arc<Self>) {
+        let bed = self.clone();
+        let started = tokio::task::spawn_blocking(move || bed.launcher.command("start kube-apiserver"));
+        started.await.expect("the API server starts again");
+    }
+
+    /// Stops the API server by signal: connections stay, nothing answers.
+    pub(crate) fn freeze_server(&self) {
+        self.launcher.command("freeze kube-apiserver");
+    }
+
+    /// Lets it go on.
+    pub(crate) fn thaw_server(&self) {
+        self.launcher.command("thaw kube-apiserver");
+    }
+
+    /// Forgets the history of the store: versions from before are answered 410.
+    pub(crate) async fn compact(&self) {
+        let range = json!({"key": BASE64_STANDARD.encode("a")});
+        let answer = self.etcd("range", &range).await;
+        let revision = &answer["header"]["revision"];
+        self.etcd("compaction", &json!({"revision": revision, "physical": true})).await;
+    }
+
+    /// Writes an object into the store behind the API server's back.
+    pub(crate) async fn write_behind_the_server(&self, key: &str, object: &Value) {
+        let pair =
+            json!({"key": BASE64_STANDARD.encode(key), "value": BASE64_STANDARD.encode(object.to_string())});
+        self.etcd("put", &pair).await;
+    }
+
+    async fn etcd(&self, call: &str, body: &Value) -> Value {
+        let url = format!("{}/v3/kv/{call}", self.launcher.ready.etcd);
+        let answer = reqwest::Client::new().post(url).json(body).send().await.expect("etcd answers");
+        assert!(answer.status().is_success(), "{call}: {}", answer.text().await.unwrap_or_default());
+        answer.json().await.expect("etcd answers in JSON")
+    }
+}
