@@ -3,6 +3,7 @@
 #   hack/test.sh                 all parts
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    everything behind -- goes to the part's test program
+#   hack/test.sh e2e --bed embedded    the cases on the embedded server alone: seconds, and no Go
 # Parts: fmt, lint, features, docs, codegen, unit, doc, e2e. --help says what each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -10,11 +11,12 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 parts=(fmt lint features docs codegen unit doc e2e)
 chosen=()
 rest=()
+bed=both
 while (($#)); do
   case $1 in
     -h | --help)
       cat <<'HELP'
-hack/test.sh [PART ...] [-- ARGUMENTS]
+hack/test.sh [PART ...] [--bed BED] [-- ARGUMENTS]
 
   fmt       the code is formatted
   lint      clippy, warnings denied; shell scripts parse
@@ -23,12 +25,26 @@ hack/test.sh [PART ...] [-- ARGUMENTS]
   codegen   crd/ is what the types say
   unit      unit tests and the rules of the repository
   doc       the examples in the documentation
-  e2e       end to end on a real control plane, built with Go the first time
+  e2e       end to end, each case on two beds: the embedded server, and a real control plane that is
+            built with Go the first time
 
-Without a part, all of them. ARGUMENTS go to the test program of unit and e2e, such as a part of a
+Without a part, all of them. BED is embedded (needs Rust only, takes seconds), real or both, which is
+what is meant when it is left out. ARGUMENTS go to the test program of unit and e2e, such as a part of a
 test's name. Where a tool is missing, its part is skipped and counted; with CI set that is a failure.
 HELP
       exit 0
+      ;;
+    --bed | --bed=*)
+      if [[ $1 == --bed ]]; then
+        shift
+        bed=${1:-}
+      else
+        bed=${1#--bed=}
+      fi
+      if [[ " embedded real both " != *" $bed "* ]]; then
+        echo "hack/test.sh: there is no bed '$bed'; beds: embedded real both" >&2
+        exit 2
+      fi
       ;;
     --)
       shift
@@ -63,6 +79,15 @@ count() {
   if ((i)); then detail+=", $i ignored"; fi
 }
 
+# How many cases ran on which bed.
+beds() {
+  local embedded real one
+  embedded=$(grep -c '::embedded \.\.\. ok' "$log" || true)
+  real=$(grep -c '::real \.\.\. ok' "$log" || true)
+  one=$(grep -c '::only_real \.\.\. ok' "$log" || true)
+  detail+="; $embedded embedded, $real real, $one on the real bed only"
+}
+
 fmt() { cargo fmt --check; }
 lint() {
   cargo clippy --all-targets --locked -- -D warnings
@@ -76,15 +101,20 @@ codegen() { hack/verify-codegen.sh; }
 unit() { cargo test --locked --lib --bins --test tidy -- "$@"; }
 doc() { cargo test --locked --doc; }
 # Most of a case is waiting for the control plane, so more run at once than there are cores.
-e2e() { cargo test --locked --test e2e -- --test-threads=6 "$@"; }
-# Those that need no control plane.
-e2e_without_go() { cargo test --locked --test e2e -- program::; }
+e2e() {
+  case $bed in
+    both) cargo test --locked --test e2e -- --test-threads=6 "$@" ;;
+    real) cargo test --locked --test e2e -- --test-threads=6 --skip ::embedded "$@" ;;
+    # What needs a real control plane has `real` as the last part of its name; `control_plane` is about it.
+    embedded) cargo test --locked --test e2e -- --skip ::real --skip ::only_real --skip control_plane:: "$@" ;;
+  esac
+}
 
 # A part runs in a shell of its own: `set -e` has no effect in a function that is part of a condition.
 run() {
   local status
   set +e
-  bash -euo pipefail -c "$(declare -f "$1"); $1 \"\$@\"" hack/test.sh ${rest[@]+"${rest[@]}"} 2>&1 | tee "$log"
+  bed=$bed bash -euo pipefail -c "$(declare -f "$1"); $1 \"\$@\"" hack/test.sh ${rest[@]+"${rest[@]}"} 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   set -e
   return "$status"
@@ -95,7 +125,7 @@ missing() {
   case $1 in
     e2e)
       # Without Go it may still be cached, or come from KUBEBUILDER_ASSETS: then this succeeds.
-      if ! command -v go >/dev/null && ! hack/control-plane/control-plane.sh build >"$log" 2>&1; then
+      if [[ $bed != embedded ]] && ! command -v go >/dev/null && ! hack/control-plane/control-plane.sh build >"$log" 2>&1; then
         tail -n 1 "$log"
       fi
       ;;
@@ -113,7 +143,8 @@ for part in "${chosen[@]}"; do
       state=FAILED failed=$((failed + 1))
     else
       state=skipped
-      if ! run e2e_without_go; then state=FAILED; fi
+      bed=embedded
+      if ! run "$part"; then state=FAILED; fi
       count
       if [[ $state == FAILED && $detail == *", 0 failed"* ]]; then failed=$((failed + 1)); fi
       needs_go=$(awk '/^test result:/ { for (i = 1; i <= NF; i++) if ($i == "filtered") n += $(i - 1) } END { print n + 0 }' "$log")
@@ -124,6 +155,7 @@ for part in "${chosen[@]}"; do
   elif run "$part"; then
     state=ok
     case $part in unit | doc | e2e) count ;; *) passed=$((passed + 1)) ;; esac
+    if [[ $part == e2e ]]; then beds; fi
   else
     state=FAILED
     case $part in unit | doc | e2e) count ;; esac

@@ -12,7 +12,7 @@ use syn::visit::Visit;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What each module may import of ours, beside itself. `cli` may import everything.
-const MAY_IMPORT: [(&str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &[&str]); 10] = [
     ("api", &[]),
     ("workqueue", &[]),
     ("client", &["api"]),
@@ -20,8 +20,9 @@ const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("record", &["api", "client"]),
     ("controller", &["api", "workqueue", "client", "cache", "record"]),
     ("operators", &["api", "workqueue", "client", "cache", "record", "controller"]),
+    ("sim", &["api"]),
     ("testing", &["api", "client", "cache", "record"]),
-    ("cli", &["api", "workqueue", "client", "cache", "record", "controller", "operators", "testing"]),
+    ("cli", &["api", "workqueue", "client", "cache", "record", "controller", "operators", "sim", "testing"]),
 ];
 
 /// Who may name the client of `kube_client`.
@@ -116,7 +117,9 @@ fn paths(path: &Path) -> BTreeSet<(String, String)> {
 
 /// A file that only tests compile: `tests.rs`, or named by a `#[cfg(test)] mod`.
 fn is_test_file(path: &Path) -> bool {
-    path.ends_with("tests.rs") || path.ends_with("testing/object_server.rs")
+    path.ends_with("tests.rs")
+        || path.components().any(|part| part.as_os_str() == "tests")
+        || path.ends_with("testing/object_server.rs")
 }
 
 #[test]
@@ -222,7 +225,7 @@ fn every_promise_names_a_test_that_exists() {
                     tests.insert(rest.split(['(', '<']).next().unwrap_or_default().to_owned());
                 }
                 attributed = false;
-            } else if line.starts_with("#[test") || line.starts_with("#[tokio::test") {
+            } else if ["#[test", "#[tokio::test", "#[apply("].iter().any(|mark| line.starts_with(mark)) {
                 attributed = true;
             }
         }

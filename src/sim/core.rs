@@ -213,8 +213,7 @@ impl Core {
         let (reply, answer) = oneshot::channel();
         self.tickets += 1;
         let ticket = self.tickets;
-        let held =
-            Held { ticket, server, request, reply, is_past_faults: false, waits_for_release: false };
+        let held = Held { ticket, server, request, reply, is_past_faults: false, waits_for_release: false };
         self.consider(held);
         answer
     }
@@ -253,17 +252,17 @@ impl Core {
                 held.waits_for_release = true;
                 self.held.push_back(held);
             }
-            fault => self.carry_out(held, call, fault),
+            fault => self.carry_out(held, call, fault.as_ref()),
         }
     }
 
-    fn carry_out(&mut self, held: Held, call: Outcome<Option<Call>>, fault: Option<Action>) {
+    fn carry_out(&mut self, held: Held, call: Outcome<Option<Call>>, fault: Option<&Action>) {
         let Held { server, request, reply, .. } = held;
         if matches!(fault, Some(Action::DropBefore)) {
             self.ledger.add(self.now, &request, call.ok().flatten().as_ref(), 0);
             return drop(reply.send(Reply::Lost));
         }
-        let outcome = match (&call, &fault) {
+        let outcome = match (&call, fault) {
             (_, Some(Action::Refuse { code, reason, message, retry_after })) => {
                 let failure = Failure::new(*code, reason, message.clone());
                 Err(match retry_after {
@@ -273,9 +272,9 @@ impl Core {
             }
             (Err(failure), _) => Err(failure.clone()),
             (Ok(Some(call)), _) if call.verb == "watch" => {
-                self.open_watch(server, &request.user, call, fault.as_ref()).map(Reply::Stream)
+                self.open_watch(server, &request.user, call, fault).map(Reply::Stream)
             }
-            (Ok(Some(call)), _) => self.serve(server, call).map(Reply::of),
+            (Ok(Some(call)), _) => self.serve(server, call).map(|answer| Reply::of(&answer)),
             (Ok(None), _) => self.serve_other(&request),
         };
         let answer = outcome.unwrap_or_else(|failure| Reply::failure(&failure));
@@ -460,7 +459,7 @@ impl Answer {
 // === impl Reply ===
 
 impl Reply {
-    pub(super) fn of(answer: Answer) -> Self {
+    pub(super) fn of(answer: &Answer) -> Self {
         let headers = answer
             .warnings
             .iter()

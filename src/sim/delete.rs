@@ -35,8 +35,7 @@ impl Core {
 
     pub(super) fn delete_collection(&mut self, call: &Call) -> Outcome<Answer> {
         let kind = call.kind.clone();
-        if matches!(kind.of, super::kinds::Of::BuiltIn(BuiltIn::Namespace | BuiltIn::Service)) && kind.is(BuiltIn::Namespace)
-        {
+        if kind.is(BuiltIn::Namespace) {
             return Err(Failure::method_not_allowed());
         }
         let options = call.delete_options()?;
@@ -104,7 +103,8 @@ impl Core {
         let due = self.stamp_in(after);
         let meta = member(&mut object, "metadata");
         let is_first = meta.get("deletionTimestamp").is_none();
-        let is_sooner = meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| grace < g);
+        let is_sooner =
+            meta.get("deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|g| grace < g);
         if is_first || is_sooner {
             meta["deletionTimestamp"] = json!(due);
             meta["deletionGracePeriodSeconds"] = json!(grace);

@@ -25,32 +25,32 @@ impl Core {
         let is_aggregated = accept.contains("apidiscovery.k8s.io") && accept.contains("v=v2");
         match &parts[..] {
             ["healthz" | "livez" | "readyz"] => Ok(Reply::text(200, "ok")),
-            ["version"] => Ok(Reply::of(Answer::ok(version()))),
+            ["version"] => Ok(Reply::of(&Answer::ok(version()))),
             ["api"] if is_aggregated => Ok(aggregated(self.aggregated(&[String::new()]))),
             ["apis"] if is_aggregated => {
                 let groups: Vec<String> = self.groups().into_iter().filter(|g| !g.is_empty()).collect();
                 Ok(aggregated(self.aggregated(&groups)))
             }
-            ["api"] => Ok(Reply::of(Answer::ok(json!({
+            ["api"] => Ok(Reply::of(&Answer::ok(json!({
                 "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
             })))),
             ["apis"] => {
                 let groups = self.groups().into_iter().filter(|group| !group.is_empty());
                 let groups: Vec<Value> = groups.map(|group| self.group(&group)).collect();
                 let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups});
-                Ok(Reply::of(Answer::ok(list)))
+                Ok(Reply::of(&Answer::ok(list)))
             }
             ["apis", group] if self.groups().iter().any(|found| found == group) => {
                 let mut shown = self.group(group);
                 shown["kind"] = json!("APIGroup");
                 shown["apiVersion"] = json!("v1");
-                Ok(Reply::of(Answer::ok(shown)))
+                Ok(Reply::of(&Answer::ok(shown)))
             }
             ["api", version] if self.catalogue.serves("", version) => self.resources("", version),
             ["apis", group, version] if self.catalogue.serves(group, version) => {
                 self.resources(group, version)
             }
-            ["openapi", "v3", rest @ ..] => self.openapi(rest).map(|body| Reply::of(Answer::ok(body))),
+            ["openapi", "v3", rest @ ..] => self.openapi(rest).map(|body| Reply::of(&Answer::ok(body))),
             _ => Err(Failure::no_such_path()),
         }
     }
@@ -78,7 +78,8 @@ impl Core {
 
     fn group(&self, group: &str) -> Value {
         let versions = self.versions(group);
-        let shown = |version: &String| json!({"groupVersion": format!("{group}/{version}"), "version": version});
+        let shown =
+            |version: &String| json!({"groupVersion": format!("{group}/{version}"), "version": version});
         let all: Vec<Value> = versions.iter().map(shown).collect();
         json!({"name": group, "versions": all, "preferredVersion": all.first()})
     }
@@ -116,7 +117,7 @@ impl Core {
             }
         }
         let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-        Ok(Reply::of(Answer::ok(json!({
+        Ok(Reply::of(&Answer::ok(json!({
             "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources,
         }))))
     }
@@ -130,7 +131,8 @@ impl Core {
                     .iter()
                     .map(|version| {
                         let kinds = self.catalogue.iter().filter(|kind| serves(kind, group, version));
-                        let resources: Vec<Value> = kinds.map(|kind| aggregated_resource(kind, version)).collect();
+                        let resources: Vec<Value> =
+                            kinds.map(|kind| aggregated_resource(kind, version)).collect();
                         json!({"version": version, "resources": resources, "freshness": "Current"})
                     })
                     .collect();
@@ -167,7 +169,8 @@ fn subresources(kind: &Kind, version: &str) -> Vec<(&'static str, String, &'stat
 }
 
 fn aggregated_resource(kind: &Kind, version: &str) -> Value {
-    let response = |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let response =
+        |group: &str, version: &str, kind: &str| json!({"group": group, "version": version, "kind": kind});
     let inner: Vec<Value> = subresources(kind, version)
         .into_iter()
         .map(|(name, shown, group, inner_version)| {
@@ -195,7 +198,7 @@ fn aggregated_resource(kind: &Kind, version: &str) -> Value {
 }
 
 fn aggregated(list: Value) -> Reply {
-    let mut reply = Reply::of(Answer::ok(list));
+    let mut reply = Reply::of(&Answer::ok(list));
     if let Reply::Whole { media, .. } = &mut reply {
         *media = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     }
@@ -216,4 +219,3 @@ fn version() -> Value {
         "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
     })
 }
-

@@ -84,9 +84,7 @@ pub(super) fn respond(reply: Reply) -> Result<Response<ReplyBody>, ConnectionErr
         Reply::Lost => Err(ConnectionError::Reset),
         Reply::Stream(lines) => {
             let mut response = Response::new(StreamBody::new(frames(lines)).boxed_unsync());
-            response
-                .headers_mut()
-                .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             Ok(response)
         }
         Reply::Whole { code, media, headers, body } => {
@@ -107,8 +105,11 @@ pub(super) fn respond(reply: Reply) -> Result<Response<ReplyBody>, ConnectionErr
 type FrameOf = Result<http_body::Frame<Bytes>, ConnectionError>;
 
 fn frames(lines: mpsc::Receiver<Bytes>) -> impl futures_util::Stream<Item = FrameOf> + Send {
-    futures_util::stream::unfold(lines, |mut lines| async move { lines.recv().await.map(|line| (line, lines)) })
-        .map(|line| Ok(http_body::Frame::data(line)))
+    futures_util::stream::unfold(
+        lines,
+        |mut lines| async move { lines.recv().await.map(|line| (line, lines)) },
+    )
+    .map(|line| Ok(http_body::Frame::data(line)))
 }
 
 impl<B> tower_service::Service<http::Request<B>> for Door

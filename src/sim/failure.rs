@@ -158,11 +158,8 @@ impl Failure {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let named = if kind.group.is_empty() {
-            kind.kind.clone()
-        } else {
-            format!("{}.{}", kind.kind, kind.group)
-        };
+        let named =
+            if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
         let mut failure = Self::new(422, "Invalid", format!("{named} {name:?} is invalid: {words}"));
         if !name.is_empty() {
             failure.details.insert("name".to_owned(), json!(name));

@@ -101,8 +101,9 @@ pub(super) fn normalize(object: &mut Value, unknown: &mut Vec<String>) -> Result
         }
         known && key != "managedFields" && key != "selfLink" && !is_empty(value)
     });
-    let is_text_map =
-        |value: &Value| value.as_object().is_some_and(|map| map.values().all(|v| v.is_string() || v.is_null()));
+    let is_text_map = |value: &Value| {
+        value.as_object().is_some_and(|map| map.values().all(|v| v.is_string() || v.is_null()))
+    };
     let is_text_list = |value: &Value| value.as_array().is_some_and(|all| all.iter().all(Value::is_string));
     for (key, value) in meta.iter() {
         let fits = match key.as_str() {
@@ -173,9 +174,14 @@ pub(super) fn before_create(object: &mut Value, now: &str, uid: &str, suffix: &s
 pub(super) fn before_update(object: &mut Value, stored: &Value) {
     let from = stored.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     let meta = member(object, "metadata");
-    for key in
-        ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"]
-    {
+    for key in [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "generation",
+        "generateName",
+    ] {
         match from.get(key) {
             // A client may leave out the generated prefix; it is not checked either.
             Some(value) => meta[key] = value.clone(),

@@ -21,6 +21,16 @@
 //! | `fault`, `ledger` | what goes wrong, and who asked what |
 //! | `door` | the way in for a client in the same process |
 //!
+//! # What it promises
+//! - The same seed gives the same trace (test: `the_same_seed_gives_the_same_trace`)
+//! - Versions mean what they mean on a real server (test: `versions_mean_what_they_mean_on_a_real_server`)
+//! - History is bounded, and 410 is real (test: `a_watch_resumes_and_is_told_410_when_it_cannot`)
+//! - A write that changes nothing keeps the version (test: `a_write_that_changes_nothing_keeps_the_version`)
+//! - A deletion has two phases where a finalizer asks for it (test: `a_finalizer_makes_a_deletion_two_phases`)
+//! - Bad input names its field, and nothing makes it panic (test: `bad_input_names_its_field`, `no_request_makes_it_panic`)
+//! - A watcher that does not read is cut (test: `a_watcher_that_does_not_read_is_cut`)
+//! - Each fault does what it says (test: `a_fault_meets_the_nth_match_only_and_is_printed`)
+//!
 //! # Not as a real server
 //! - No server-side apply (415), no `managedFields`, no protobuf, no admission webhooks, no RBAC: whoever is
 //!   let in may do all, but for what a fault refuses.
@@ -217,6 +227,7 @@ impl Sim {
     // --- what goes wrong ---
 
     /// Switches a fault on.
+    #[expect(clippy::must_use_candidate, reason = "most faults stay on, or end by themselves")]
     pub fn fault(&self, fault: Fault) -> FaultId {
         self.with(|core| core.faults.add(fault))
     }

@@ -20,7 +20,11 @@ impl Core {
                 let mut paths = Map::new();
                 for group in self.groups() {
                     for version in self.versions(&group) {
-                        let at = if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") };
+                        let at = if group.is_empty() {
+                            format!("api/{version}")
+                        } else {
+                            format!("apis/{group}/{version}")
+                        };
                         let url = format!("/openapi/v3/{at}?hash={}", self.store.version());
                         paths.insert(at, json!({"serverRelativeURL": url}));
                     }
@@ -58,12 +62,20 @@ impl Core {
 
 fn schema_name(kind: &Kind, version: &str) -> String {
     let group: Vec<&str> = kind.group.rsplit('.').collect();
-    format!("{}.{version}.{}", if kind.group.is_empty() { "core".to_owned() } else { group.join(".") }, kind.kind)
+    format!(
+        "{}.{version}.{}",
+        if kind.group.is_empty() { "core".to_owned() } else { group.join(".") },
+        kind.kind
+    )
 }
 
 /// The two paths of a kind, with what each verb takes: clients look here whether a server validates fields.
 fn paths_of(kind: &Kind, version: &str) -> Vec<(String, Value)> {
-    let root = if kind.group.is_empty() { format!("/api/{version}") } else { format!("/apis/{}/{version}", kind.group) };
+    let root = if kind.group.is_empty() {
+        format!("/api/{version}")
+    } else {
+        format!("/apis/{}/{version}", kind.group)
+    };
     let root = if kind.is_namespaced { format!("{root}/namespaces/{{namespace}}") } else { root };
     let identity = json!({"group": kind.group, "kind": kind.kind, "version": version});
     let parameters = |names: &[&str]| {

@@ -79,15 +79,17 @@ fn json_patch(target: &Value, body: &[u8]) -> Outcome<Value> {
         return Err(Failure::new(
             413,
             "RequestEntityTooLarge",
-            format!(
-                "The allowed maximum operations in a JSON patch is 10000, got {}",
-                patch.0.len()
-            ),
+            format!("The allowed maximum operations in a JSON patch is 10000, got {}", patch.0.len()),
         ));
     }
     let mut patched = target.clone();
-    json_patch::patch(&mut patched, &patch)
-        .map_err(|error| Failure::new(422, "Invalid", format!("the server rejected our request due to an error in our request: {error}")))?;
+    json_patch::patch(&mut patched, &patch).map_err(|error| {
+        Failure::new(
+            422,
+            "Invalid",
+            format!("the server rejected our request due to an error in our request: {error}"),
+        )
+    })?;
     Ok(patched)
 }
 
@@ -248,7 +250,8 @@ mod tests {
         let patch = json!({"env": [{"name": "a", "$patch": "delete"}, {"name": "c"}],
             "$setElementOrder/env": [{"name": "c"}, {"name": "b"}],
             "$deleteFromPrimitiveList/finalizers": ["x/1"], "selector": {"b": 2, "$patch": "replace"}});
-        let expected = json!({"env": [{"name": "c"}, {"name": "b"}], "finalizers": ["x/2"], "selector": {"b": 2}});
+        let expected =
+            json!({"env": [{"name": "c"}, {"name": "b"}], "finalizers": ["x/2"], "selector": {"b": 2}});
         check(target, &patch, &expected);
     }
 }

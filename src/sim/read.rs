@@ -53,7 +53,8 @@ impl Token {
             let start = |at: usize| Some(token["start"].get(at)?.as_str()?.to_owned());
             Some(Self { version: u64::try_from(version).ok(), after: (start(0)?, start(1)?) })
         };
-        parse().ok_or_else(|| Failure::bad_request("continue key is not valid: illegal base64 data or fields"))
+        parse()
+            .ok_or_else(|| Failure::bad_request("continue key is not valid: illegal base64 data or fields"))
     }
 }
 
@@ -120,9 +121,7 @@ fn check_match(call: &Call, version: Option<u64>) -> Outcome<()> {
             refuse("resourceVersionMatch is forbidden when continue is provided")
         }
         (_, None) => refuse("resourceVersionMatch is forbidden unless resourceVersion is provided"),
-        ("Exact", Some(0)) => {
-            refuse("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\"")
-        }
+        ("Exact", Some(0)) => refuse("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\""),
         ("Exact", Some(_)) => Ok(()),
         (other, _) => {
             let supported = ["Exact".to_owned(), "NotOlderThan".to_owned(), String::new()];
@@ -178,7 +177,9 @@ impl Core {
         let version = if !token.is_empty() {
             let token = Token::decode(token)?;
             if wanted.is_some_and(|version| version != 0) {
-                return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+                return Err(Failure::bad_request(
+                    "specifying resource version is not allowed when using continue",
+                ));
             }
             let version = token.version.unwrap_or(self.store.version());
             after = Some(token.after.clone());
@@ -214,7 +215,8 @@ impl Core {
         {
             let token = Token { version: Some(version), after: Key::clone(last) };
             metadata["continue"] = json!(token.encode());
-            let has_selector = !call.query.get("labelSelector").is_empty() || !call.query.get("fieldSelector").is_empty();
+            let has_selector =
+                !call.query.get("labelSelector").is_empty() || !call.query.get("fieldSelector").is_empty();
             if !has_selector {
                 metadata["remainingItemCount"] = json!(found.len() - page.len());
             }
@@ -251,10 +253,16 @@ impl Core {
             Err(Failure::invalid(&list_options(), "", &[Cause::forbidden(field, detail)]))
         };
         if !call.query.get("sendInitialEvents").is_empty() && rule != "NotOlderThan" {
-            return refuse("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+            return refuse(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            );
         }
         if call.query.get("sendInitialEvents").is_empty() && !rule.is_empty() {
-            return refuse("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            return refuse(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
         }
         let seen = self.seen(server, &call.kind.resource);
         let begins_with_all = streams_list || matches!(wanted, None | Some(0));
@@ -342,7 +350,9 @@ impl Core {
         let changes: Vec<_> = changes.take_while(|change| change.version <= seen).cloned().collect();
         for change in changes {
             watcher.position = change.version;
-            let Some((type_, object, version)) = watch::event_of(&change, &watcher.selection) else { continue };
+            let Some((type_, object, version)) = watch::event_of(&change, &watcher.selection) else {
+                continue;
+            };
             let mut shown = presented(&watcher.kind, &watcher.version, object);
             shown["metadata"]["resourceVersion"] = json!(version.to_string());
             let line = watch::line(type_, &self.shown_in_watch(watcher, &shown));

@@ -57,7 +57,9 @@ pub(super) struct Call {
 impl Query {
     pub(super) fn parse(text: &str) -> Self {
         let pairs = form_urlencoded::parse(text.as_bytes());
-        Self(pairs.filter(|(key, _)| !key.is_empty()).map(|(k, v)| (k.into_owned(), v.into_owned())).collect())
+        Self(
+            pairs.filter(|(key, _)| !key.is_empty()).map(|(k, v)| (k.into_owned(), v.into_owned())).collect(),
+        )
     }
 
     /// The value of a parameter; empty when it is not given.
@@ -201,8 +203,11 @@ impl Call {
         for (parameter, is_number) in [("propagationPolicy", false), ("gracePeriodSeconds", true)] {
             let value = self.query.get(parameter);
             if !value.is_empty() && options.get(parameter).is_none() {
-                options[parameter] =
-                    if is_number { value.parse::<i64>().map_or(Value::Null, Value::from) } else { json!(value) };
+                options[parameter] = if is_number {
+                    value.parse::<i64>().map_or(Value::Null, Value::from)
+                } else {
+                    json!(value)
+                };
             }
         }
         if self.query.is_dry_run() {

@@ -32,9 +32,8 @@ struct Requirement {
 
 impl Selection {
     pub(super) fn of(kind: &Kind, namespace: &str, query: &Query) -> Outcome<Self> {
-        let labels = parse_labels(query.get("labelSelector")).map_err(|why| {
-            Failure::bad_request(format!("unable to parse requirement: {why}"))
-        })?;
+        let labels = parse_labels(query.get("labelSelector"))
+            .map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
         let mut fields = Vec::new();
         for term in query.get("fieldSelector").split(',').filter(|term| !term.is_empty()) {
             let (field, value, holds) = if let Some((field, value)) = term.split_once("!=") {
@@ -46,9 +45,12 @@ impl Selection {
                 return Err(Failure::bad_request(why));
             };
             if !is_selectable(kind, field) {
-                let why = format!("Unable to find \"{}\" that match label selector {:?}, field selector {:?}: field label not supported: {field}",
+                let why = format!(
+                    "Unable to find \"{}\" that match label selector {:?}, field selector {:?}: field label not supported: {field}",
                     kind.api_version(&kind.versions[0]) + ", Resource=" + &kind.plural,
-                    query.get("labelSelector"), query.get("fieldSelector"));
+                    query.get("labelSelector"),
+                    query.get("fieldSelector")
+                );
                 return Err(Failure::bad_request(why));
             }
             fields.push((field.to_owned(), value.to_owned(), holds));
@@ -94,11 +96,17 @@ fn is_selectable(kind: &Kind, field: &str) -> bool {
     match &kind.of {
         Of::BuiltIn(BuiltIn::Pod) => matches!(
             field,
-            "spec.nodeName" | "spec.restartPolicy" | "spec.schedulerName" | "spec.serviceAccountName"
-                | "status.phase" | "status.podIP" | "status.nominatedNodeName"
+            "spec.nodeName"
+                | "spec.restartPolicy"
+                | "spec.schedulerName"
+                | "spec.serviceAccountName"
+                | "status.phase"
+                | "status.podIP"
+                | "status.nominatedNodeName"
         ),
         Of::BuiltIn(BuiltIn::Event) => {
-            field.starts_with("involvedObject.") || matches!(field, "reason" | "type" | "reportingComponent" | "source")
+            field.starts_with("involvedObject.")
+                || matches!(field, "reason" | "type" | "reportingComponent" | "source")
         }
         Of::BuiltIn(BuiltIn::EventV1) => {
             field.starts_with("regarding.") || matches!(field, "reason" | "type" | "reportingController")
@@ -197,7 +205,9 @@ mod tests {
 
     #[test]
     fn label_selectors_are_read_as_kubectl_writes_them() {
-        for selector in ["", "app=web", "app==web,tier!=back", "app in (web, api)", "app", "!other", "tier notin (back)"] {
+        for selector in
+            ["", "app=web", "app==web,tier!=back", "app in (web, api)", "app", "!other", "tier notin (back)"]
+        {
             check(selector, true);
         }
         for selector in ["app=api", "app!=web", "app notin (web,api),tier", "!app", "other", "other in (a)"] {

@@ -79,7 +79,8 @@ impl Store {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
-        let before = self.collections.entry(resource.clone()).or_default().insert(key.clone(), object.clone());
+        let before =
+            self.collections.entry(resource.clone()).or_default().insert(key.clone(), object.clone());
         self.remember(resource, key, before, Some(object.clone()));
         object
     }
@@ -114,7 +115,13 @@ impl Store {
         {
             self.oldest = dropped.version;
         }
-        self.window.push_back(Change { version: self.version, resource: resource.clone(), key, before, after });
+        self.window.push_back(Change {
+            version: self.version,
+            resource: resource.clone(),
+            key,
+            before,
+            after,
+        });
     }
 
     /// Forgets the history: from now on only the present version can be followed.

@@ -219,10 +219,9 @@ fn built_in_cells(of: BuiltIn, object: &Value, core: &Core) -> Vec<Value> {
             vec![json!(joined(used))]
         }
         BuiltIn::Secret => vec![json!(text(object, "/type")), json!(data())],
-        BuiltIn::CustomResourceDefinition
-        | BuiltIn::Event
-        | BuiltIn::EventV1
-        | BuiltIn::ServiceAccount => vec![],
+        BuiltIn::CustomResourceDefinition | BuiltIn::Event | BuiltIn::EventV1 | BuiltIn::ServiceAccount => {
+            vec![]
+        }
     }
 }
 
@@ -269,7 +268,8 @@ fn event_cells(event: &Value, core: &Core) -> Vec<Value> {
     };
     let about = ["/involvedObject", "/regarding"].into_iter().find_map(|pointer| event.pointer(pointer));
     let about = about.unwrap_or(&Value::Null);
-    let seen = first(&["/lastTimestamp", "/deprecatedLastTimestamp", "/eventTime", "/metadata/creationTimestamp"]);
+    let seen =
+        first(&["/lastTimestamp", "/deprecatedLastTimestamp", "/eventTime", "/metadata/creationTimestamp"]);
     vec![
         json!(core.age(&seen)),
         json!(text(event, "/type")),

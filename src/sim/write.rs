@@ -15,7 +15,7 @@ use super::kinds::{BuiltIn, Kind, Of};
 use super::meta;
 use super::patch;
 use super::read::presented;
-use super::request::{Call, items, member, text};
+use super::request::{Call, items, text};
 
 /// What a body has too much, and what is done about it.
 struct Strictness {
@@ -144,7 +144,7 @@ impl Core {
         let is_released = object.pointer("/metadata/deletionTimestamp").is_some()
             && items(&object, "/metadata/finalizers").is_empty()
             && object.pointer("/metadata/deletionGracePeriodSeconds").is_none_or(|seconds| *seconds == 0)
-            && !(kind.is(BuiltIn::Namespace) && !items(&object, "/spec/finalizers").is_empty());
+            && (!kind.is(BuiltIn::Namespace) || items(&object, "/spec/finalizers").is_empty());
         if is_dry_run {
             return Arc::new(object);
         }
@@ -190,7 +190,8 @@ impl Core {
                 custom::default(object, &version.schema);
             }
         }
-        let mut problems: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
+        let mut problems: Vec<String> =
+            unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
         if is_body {
             let twice = super::duplicates::find(&call.body);
             problems.extend(twice.into_iter().map(|path| format!("duplicate field {path:?}")));
@@ -205,8 +206,9 @@ impl Core {
         };
         if text(found, "/status/phase") == "Terminating" {
             let name = text(object, "/metadata/name");
-            let why =
-                format!("unable to create new content in namespace {namespace} because it is being terminated");
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being terminated"
+            );
             let message = format!("namespace {namespace} is being terminated");
             return Err(Failure::forbidden(kind, name, &why).because(
                 "NamespaceTerminating",
@@ -253,7 +255,8 @@ impl Core {
             }
         };
         if changes {
-            let generation = stored.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
+            let generation =
+                stored.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
             object["metadata"]["generation"] = json!(generation + 1);
         }
     }
@@ -284,25 +287,25 @@ impl Core {
         let sent = text(object, "/metadata/uid");
         let uid = text(stored, "/metadata/uid");
         if !sent.is_empty() && sent != uid {
-            let why =
-                format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {uid}");
+            let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {uid}");
             return Err(Failure::conflict(kind, &call.name, &why));
         }
         let version = text(object, "/metadata/resourceVersion");
         if version.is_empty() || version == "0" {
             let allows = matches!(kind.of, Of::BuiltIn(of) if builtin::allows_unconditional_update(of));
             if !allows && call.verb != "patch" {
-                let cause = Cause::invalid(
-                    "metadata.resourceVersion",
-                    &json!(0),
-                    "must be specified for an update",
-                );
+                let cause =
+                    Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
                 return Err(Failure::invalid(kind, &call.name, &[cause]));
             }
             return Ok(());
         }
         if version.parse::<u64>().is_err() {
-            let cause = Cause::invalid("metadata.resourceVersion", &json!(version), "strconv.ParseUint: invalid syntax");
+            let cause = Cause::invalid(
+                "metadata.resourceVersion",
+                &json!(version),
+                "strconv.ParseUint: invalid syntax",
+            );
             return Err(Failure::invalid(kind, &call.name, &[cause]));
         }
         if version != text(stored, "/metadata/resourceVersion") {
@@ -344,7 +347,9 @@ impl Core {
         };
         let replicas = sent.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
         let Some(replicas) = replicas.as_i64() else {
-            return Err(Failure::bad_request("Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is a number"));
+            return Err(Failure::bad_request(
+                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is a number",
+            ));
         };
         self.check_version(&kind, &Call { verb: "patch", ..call.clone() }, &sent, &stored)?;
         if replicas < 0 {
@@ -450,6 +455,5 @@ fn check_type(call: &Call, object: &mut Value) -> Outcome<()> {
     }
     object["kind"] = json!(call.kind.kind);
     object["apiVersion"] = json!(call.api_version());
-    member(object, "metadata");
     Ok(())
 }

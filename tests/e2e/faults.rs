@@ -6,7 +6,7 @@ use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{both_beds, Bed, Scene, pass, wait_until};
+use crate::support::{Bed, Scene, both_beds, pass, wait_until};
 
 async fn scene(name: &str) -> Scene {
     let mut scene = Scene::on(Bed::own(true).await, name).await;

@@ -5,7 +5,7 @@ use std::process::Output;
 use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{real_bed, Bed, Scene};
+use crate::support::{Bed, Scene, real_bed};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()

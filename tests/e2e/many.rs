@@ -7,7 +7,7 @@ use kube_client::api::ListParams;
 
 use macro_rules_attribute::apply;
 
-use crate::support::{both_beds, Bed, Scene, wait_until};
+use crate::support::{Bed, Scene, both_beds, wait_until};
 
 const FOOS: usize = 200;
 

@@ -4,7 +4,7 @@ use kube_client::api::PostParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use crate::support::{both_beds, Bed, Scene};
+use crate::support::{Bed, Scene, both_beds};
 
 /// A Foo that is valid but for what the test changes.
 fn foo(name: &str, spec: impl Into<Value>) -> Value {

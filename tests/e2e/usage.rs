@@ -5,7 +5,7 @@ use std::time::Duration;
 use macro_rules_attribute::apply;
 use rustix::process::Signal;
 
-use crate::support::{both_beds, Bed, Scene, pass};
+use crate::support::{Bed, Scene, both_beds, pass};
 
 #[apply(both_beds)]
 async fn sigterm_and_sigint_stop_with_0() {

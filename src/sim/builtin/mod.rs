@@ -144,7 +144,9 @@ pub(super) fn generation_changes(of: BuiltIn, object: &Value, stored: &Value) ->
             let annotations = |object: &Value| object.pointer("/metadata/annotations").cloned();
             Some(spec || annotations(object) != annotations(stored))
         }
-        BuiltIn::ReplicaSet | BuiltIn::Ingress | BuiltIn::Pod | BuiltIn::CustomResourceDefinition => Some(spec),
+        BuiltIn::ReplicaSet | BuiltIn::Ingress | BuiltIn::Pod | BuiltIn::CustomResourceDefinition => {
+            Some(spec)
+        }
         _ => None,
     }
 }
@@ -180,8 +182,12 @@ fn check_name(item: &Value, field: &str, seen: &mut Vec<String>, causes: &mut Ve
     if name.is_empty() {
         causes.push(Cause::required(field, ""));
     } else if !meta::is_label(name) {
-        causes.push(Cause::invalid(field, &json!(name), "a lowercase RFC 1123 label must consist of lower case \
-            alphanumeric characters or '-', and must start and end with an alphanumeric character"));
+        causes.push(Cause::invalid(
+            field,
+            &json!(name),
+            "a lowercase RFC 1123 label must consist of lower case \
+            alphanumeric characters or '-', and must start and end with an alphanumeric character",
+        ));
     } else if seen.iter().any(|other| other == name) {
         causes.push(Cause::duplicate(field, &json!(name)));
     }

@@ -93,8 +93,7 @@ pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: 
             let detail = "may not be used when `type` is 'ClusterIP'";
             causes.push(Cause::forbidden(format!("{place}.nodePort"), detail));
         } else if node_port != 0 && !NODE_PORTS.contains(&node_port) {
-            let detail =
-                "provided port is not in the valid range. The range of valid ports is 30000-32767";
+            let detail = "provided port is not in the valid range. The range of valid ports is 30000-32767";
             causes.push(Cause::invalid(format!("{place}.nodePort"), &json!(node_port), detail));
         }
     }

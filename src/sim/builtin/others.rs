@@ -17,7 +17,8 @@ pub(super) fn default_namespace(namespace: &mut Value) {
 
 pub(super) fn default_secret(secret: &mut Value) {
     or_default(secret, "type", json!("Opaque"));
-    let Some(Value::Object(plain)) = secret.as_object_mut().and_then(|secret| secret.remove("stringData")) else {
+    let Some(Value::Object(plain)) = secret.as_object_mut().and_then(|secret| secret.remove("stringData"))
+    else {
         return;
     };
     let data = member(secret, "data");
@@ -37,7 +38,8 @@ pub(super) fn default_autoscaler(autoscaler: &mut Value) {
 }
 
 pub(super) fn validate_autoscaler(autoscaler: &Value, causes: &mut Vec<Cause>) {
-    let number = |name: &str| autoscaler.pointer(&format!("/spec/{name}")).and_then(Value::as_i64).unwrap_or(0);
+    let number =
+        |name: &str| autoscaler.pointer(&format!("/spec/{name}")).and_then(Value::as_i64).unwrap_or(0);
     let (least, most) = (number("minReplicas"), number("maxReplicas"));
     if least < 1 {
         let detail = "must be greater than or equal to 1";
@@ -100,8 +102,12 @@ pub(super) fn validate_event(event: &Value, causes: &mut Vec<Cause>) {
     if text(event, "/eventTime").is_empty() {
         return;
     }
-    for (pointer, field) in [("/reportingComponent", "reportingController"), ("/reportingInstance", "reportingInstance"), ("/action", "action"), ("/reason", "reason")]
-    {
+    for (pointer, field) in [
+        ("/reportingComponent", "reportingController"),
+        ("/reportingInstance", "reportingInstance"),
+        ("/action", "action"),
+        ("/reason", "reason"),
+    ] {
         if text(event, pointer).is_empty() {
             causes.push(Cause::required(field, ""));
         }
@@ -127,7 +133,8 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
 pub(in super::super) fn event_to_v1(event: &mut Value) {
     rename(event, EVENT_FIELDS.map(|(core, group)| (group, core)));
     or_default(event, "source", json!({}));
-    for (key, value) in [("involvedObject", json!({})), ("reportingComponent", json!("")), ("reportingInstance", json!(""))]
+    for (key, value) in
+        [("involvedObject", json!({})), ("reportingComponent", json!("")), ("reportingInstance", json!(""))]
     {
         if event.get(key).is_none() {
             event[key] = value;
@@ -168,7 +175,8 @@ mod tests {
 
     #[test]
     fn an_event_survives_both_conversions() {
-        let event = json!({"regarding": {"name": "a"}, "note": "n", "reportingController": "c", "reason": "r"});
+        let event =
+            json!({"regarding": {"name": "a"}, "note": "n", "reportingController": "c", "reason": "r"});
         let mut converted = event.clone();
         event_to_v1(&mut converted);
         assert_eq!(converted["involvedObject"]["name"], "a");

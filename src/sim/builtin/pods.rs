@@ -139,7 +139,8 @@ pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) 
         causes.push(Cause::required(format!("{field}.containers"), ""));
     }
     let mut names = Vec::new();
-    for (list, containers) in [("containers", containers), ("initContainers", items(spec, "/initContainers"))] {
+    for (list, containers) in [("containers", containers), ("initContainers", items(spec, "/initContainers"))]
+    {
         for (at, container) in containers.iter().enumerate() {
             let place = format!("{field}.{list}[{at}]");
             check_name(container, &format!("{place}.name"), &mut names, causes);
@@ -147,7 +148,11 @@ pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) 
                 causes.push(Cause::required(format!("{place}.image"), ""));
             }
             for (port_at, port) in items(container, "/ports").iter().enumerate() {
-                check_port(&port["containerPort"], &format!("{place}.ports[{port_at}].containerPort"), causes);
+                check_port(
+                    &port["containerPort"],
+                    &format!("{place}.ports[{port_at}].containerPort"),
+                    causes,
+                );
             }
             for (variable_at, variable) in items(container, "/env").iter().enumerate() {
                 if text(variable, "/name").is_empty() {
@@ -162,7 +167,11 @@ pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) 
     }
     let policies = ["Always", "OnFailure", "Never"].map(str::to_owned);
     if !policies.iter().any(|policy| policy == text(spec, "/restartPolicy")) {
-        causes.push(Cause::not_supported(format!("{field}.restartPolicy"), &spec["restartPolicy"], &policies));
+        causes.push(Cause::not_supported(
+            format!("{field}.restartPolicy"),
+            &spec["restartPolicy"],
+            &policies,
+        ));
     }
 }
 

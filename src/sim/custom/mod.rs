@@ -169,11 +169,7 @@ pub(super) fn validate_definition(crd: &Value, causes: &mut Vec<Cause>) {
     let expected = format!("{plural}.{group}");
     if text(crd, "/metadata/name") != expected {
         let name = &crd["metadata"]["name"];
-        causes.push(Cause::invalid(
-            "metadata.name",
-            name,
-            "must be spec.names.plural+\".\"+spec.group",
-        ));
+        causes.push(Cause::invalid("metadata.name", name, "must be spec.names.plural+\".\"+spec.group"));
     }
     let scope = text(crd, "/spec/scope");
     if scope.is_empty() {
@@ -198,7 +194,8 @@ pub(super) fn validate_definition(crd: &Value, causes: &mut Vec<Cause>) {
         }
     }
     if group.ends_with(".k8s.io") || group.ends_with(".kubernetes.io") {
-        let approved = crd.pointer("/metadata/annotations/api-approved.kubernetes.io").and_then(Value::as_str);
+        let approved =
+            crd.pointer("/metadata/annotations/api-approved.kubernetes.io").and_then(Value::as_str);
         if approved.is_none_or(str::is_empty) {
             let rule = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
                 https://github.com/kubernetes/enhancements/pull/1111";

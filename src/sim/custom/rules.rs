@@ -6,7 +6,8 @@
 
 use std::fmt;
 
-use kube_cel::cel::{ExecutionError, Program};
+use kube_cel::cel::common::ast::{EntryExpr, Expr};
+use kube_cel::cel::{Context, ExecutionError, IdedExpr, Program};
 use kube_cel::{CompiledSchema, KubeCelExt, Validator, compile_schema};
 use serde_json::{Value, json};
 
@@ -116,28 +117,54 @@ pub(super) fn validate_rules(schema: &Value, field: &str, causes: &mut Vec<Cause
 
 fn check_expression(text: &str) -> Result<(), String> {
     let program = Program::compile(text).map_err(|error| format!("ERROR: {error}"))?;
-    let references = program.references();
-    let mut unknown: Vec<String> = Vec::new();
-    for variable in references.variables() {
-        if !matches!(variable, "self" | "oldSelf" | "apiVersion" | "apiGroup" | "kind") {
-            unknown.push(variable.to_owned());
-        }
-    }
-    let context = kube_cel::cel::Context::default().with_all();
-    for function in references.functions() {
+    let mut bound = vec!["self", "oldSelf", "apiVersion", "apiGroup", "kind"];
+    let mut unknown = undeclared(program.expression(), &mut bound);
+    let context = Context::default().with_all();
+    for function in program.references().functions() {
         // Operators are functions with names such as `_>_`.
         if !function.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
             continue;
         }
         let Ok(call) = Program::compile(&format!("{function}()")) else { continue };
         if matches!(call.execute(&context), Err(ExecutionError::UndeclaredReference(_))) {
-            unknown.push(function.to_owned());
+            unknown = unknown.or(Some(function.to_owned()));
         }
     }
-    unknown.sort();
-    match unknown.first() {
+    match unknown {
         Some(name) => Err(format!("ERROR: undeclared reference to '{name}' (in container '')")),
         None => Ok(()),
+    }
+}
+
+/// The first variable that nothing binds; macros such as `all` bind one of their own.
+fn undeclared<'a>(expression: &'a IdedExpr, bound: &mut Vec<&'a str>) -> Option<String> {
+    match &expression.expr {
+        Expr::Ident(name) => (!bound.contains(&name.as_str())).then(|| name.clone()),
+        Expr::Call(call) => {
+            let mut parts = call.target.as_deref().into_iter().chain(&call.args);
+            parts.find_map(|part| undeclared(part, bound))
+        }
+        Expr::Select(select) => undeclared(&select.operand, bound),
+        Expr::List(list) => list.elements.iter().find_map(|element| undeclared(element, bound)),
+        Expr::Map(map) => map.entries.iter().find_map(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => {
+                undeclared(&entry.key, bound).or_else(|| undeclared(&entry.value, bound))
+            }
+            EntryExpr::StructField(field) => undeclared(&field.value, bound),
+        }),
+        Expr::Comprehension(inner) => {
+            if let Some(name) = undeclared(&inner.iter_range, bound) {
+                return Some(name);
+            }
+            let outside = bound.len();
+            bound.extend([inner.iter_var.as_str(), inner.accu_var.as_str()]);
+            bound.extend(inner.iter_var2.as_deref());
+            let parts = [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
+            let found = parts.into_iter().find_map(|part| undeclared(part, bound));
+            bound.truncate(outside);
+            found
+        }
+        _ => None,
     }
 }
 
@@ -161,6 +188,7 @@ mod tests {
         check("self.matches('^a$') ? true : self in ['b']", Ok(()));
         check("self >", Err("ERROR"));
         check("other == 1", Err("'other'"));
+        check("self.all(x, y == x)", Err("'y'"));
         check("frobnicate(self)", Err("'frobnicate'"));
     }
 

@@ -197,7 +197,10 @@ impl Walk<'_> {
                 let identity = if is_set {
                     item.clone()
                 } else {
-                    keys.iter().map(|key| ((*key).to_owned(), item[*key].clone())).collect::<Map<_, _>>().into()
+                    keys.iter()
+                        .map(|key| ((*key).to_owned(), item[*key].clone()))
+                        .collect::<Map<_, _>>()
+                        .into()
                 };
                 if seen.contains(&identity) {
                     self.causes.push(Cause::duplicate(place.clone(), &identity));
@@ -338,8 +341,11 @@ pub(super) fn validate_structure(schema: &Value, field: &str, is_root: bool, cau
     let is_free = flag(schema, "x-kubernetes-int-or-string")
         || (flag(schema, "x-kubernetes-preserve-unknown-fields") && !is_root);
     if type_.is_empty() && !is_free {
-        let detail =
-            if is_root { "must not be empty at the root" } else { "must not be empty for specified object fields" };
+        let detail = if is_root {
+            "must not be empty at the root"
+        } else {
+            "must not be empty for specified object fields"
+        };
         causes.push(Cause::required(format!("{field}.type"), detail));
     } else if is_root && type_ != "object" && !is_free {
         causes.push(Cause::invalid(format!("{field}.type"), &json!(type_), "must be object at the root"));
@@ -388,7 +394,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(spec: Value, expected: &[&str]) {
+    fn check(spec: &Value, expected: &[&str]) {
         let mut causes = Vec::new();
         validate(&json!({"metadata": {"name": 1}, "spec": spec}), &schema(), &mut causes);
         let fields: Vec<&str> = causes.iter().map(|cause| cause.field.as_str()).collect();
@@ -397,12 +403,12 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_by_its_path() {
-        check(json!({"name": "abc", "count": 10, "mode": null, "port": "http"}), &[]);
-        check(json!({}), &["spec.name"]);
-        check(json!({"name": "abcd", "count": 11, "mode": "C"}), &["spec.count", "spec.mode", "spec.name"]);
-        check(json!({"name": "A", "count": "2", "port": 1.5}), &["spec.count", "spec.name", "spec.port"]);
-        check(json!({"name": "a", "items": [{"x": 1}, {"x": "y"}]}), &["spec.items[1].x"]);
-        check(json!([]), &["spec"]);
+        check(&json!({"name": "abc", "count": 10, "mode": null, "port": "http"}), &[]);
+        check(&json!({}), &["spec.name"]);
+        check(&json!({"name": "abcd", "count": 11, "mode": "C"}), &["spec.count", "spec.mode", "spec.name"]);
+        check(&json!({"name": "A", "count": "2", "port": 1.5}), &["spec.count", "spec.name", "spec.port"]);
+        check(&json!({"name": "a", "items": [{"x": 1}, {"x": "y"}]}), &["spec.items[1].x"]);
+        check(&json!([]), &["spec"]);
     }
 
     #[test]

@@ -34,8 +34,8 @@ impl Core {
         }
         let owners: Vec<Option<bool>> =
             references.iter().map(|reference| self.owner_of(reference, &key.0)).collect();
-        let solid = owners.iter().any(|owner| *owner == Some(false));
-        let waiting = owners.iter().any(|owner| *owner == Some(true));
+        let solid = owners.contains(&Some(false));
+        let waiting = owners.contains(&Some(true));
         if !solid {
             let has_dependents = !self.dependents_of(text(&object, "/metadata/uid")).is_empty();
             let policy = if waiting && has_dependents { "Foreground" } else { "Background" };
@@ -75,9 +75,8 @@ impl Core {
             for (resource, key) in dependents {
                 let Some(dependent) = self.store.get(&resource, &key.0, &key.1).cloned() else { continue };
                 let references = items(&dependent, "/metadata/ownerReferences");
-                is_blocked |= references
-                    .iter()
-                    .any(|r| text(r, "/uid") == uid && r["blockOwnerDeletion"] == true);
+                is_blocked |=
+                    references.iter().any(|r| text(r, "/uid") == uid && r["blockOwnerDeletion"] == true);
                 self.collect(&resource, &key);
             }
             if is_blocked {

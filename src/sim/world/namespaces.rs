@@ -82,7 +82,8 @@ impl Core {
         let definitions = self.catalogue.built_in(BuiltIn::CustomResourceDefinition);
         let (group, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/plural"));
         if let Some(kind) = self.catalogue.get(group, plural) {
-            let all: Vec<_> = self.store.collection(&kind.resource).map(|(_, object)| object.clone()).collect();
+            let all: Vec<_> =
+                self.store.collection(&kind.resource).map(|(_, object)| object.clone()).collect();
             for object in all.iter().filter(|object| !is_deleting(object)) {
                 self.start_deletion(&kind, object, "Background", None, false);
             }
@@ -111,7 +112,8 @@ impl Core {
         if type_ == "ExternalName" {
             return;
         }
-        let own = (text(service, "/metadata/namespace").to_owned(), text(service, "/metadata/name").to_owned());
+        let own =
+            (text(service, "/metadata/namespace").to_owned(), text(service, "/metadata/name").to_owned());
         let kind = self.catalogue.built_in(BuiltIn::Service);
         let others = self.store.collection(&kind.resource).filter(|(key, _)| **key != own);
         let mut addresses = BTreeSet::new();
@@ -119,7 +121,10 @@ impl Core {
         for (_, other) in others {
             addresses.insert(text(other, "/spec/clusterIP").to_owned());
             for port in ports(other) {
-                taken.insert((port["nodePort"].as_i64().unwrap_or_default(), text(port, "/protocol").to_owned()));
+                taken.insert((
+                    port["nodePort"].as_i64().unwrap_or_default(),
+                    text(port, "/protocol").to_owned(),
+                ));
             }
         }
         let before = stored.map_or("", |stored| text(stored, "/spec/clusterIP"));
@@ -159,9 +164,10 @@ fn allocate_ports(
         let mut asked = port["nodePort"].as_i64().unwrap_or_default();
         if asked == 0 {
             // What the same port had before it keeps.
-            let same = stored.into_iter().flat_map(ports).find(|old| {
-                old["port"] == port["port"] && old["protocol"] == port["protocol"]
-            });
+            let same = stored
+                .into_iter()
+                .flat_map(ports)
+                .find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
             asked = same.and_then(|old| old["nodePort"].as_i64()).unwrap_or_default();
         }
         if asked != 0 {

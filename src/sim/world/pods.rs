@@ -60,9 +60,14 @@ impl Core {
         if images.contains("slow") && !self.is_past(text(&pod, "/status/startTime"), SLOW) {
             return;
         }
-        set(&mut changed, "/status/startTime", json!(if is_first { now.as_str() } else { text(&pod, "/status/startTime") }));
+        set(
+            &mut changed,
+            "/status/startTime",
+            json!(if is_first { now.as_str() } else { text(&pod, "/status/startTime") }),
+        );
         if images.contains("missing") {
-            let waiting = json!({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}});
+            let waiting =
+                json!({"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}});
             self.start(&mut changed, "Pending", &waiting, false);
         } else if images.contains("crash") {
             let waiting = json!({"waiting": {"reason": "CrashLoopBackOff",

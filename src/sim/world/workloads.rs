@@ -257,7 +257,8 @@ impl Core {
             // Those that are not Ready go first, then the youngest.
             order.sort_by_key(|pod| super::pods::is_ready(pod));
             let surplus = active.len() - desired;
-            let (unready, ready): (Vec<_>, Vec<_>) = order.into_iter().partition(|p| !super::pods::is_ready(p));
+            let (unready, ready): (Vec<_>, Vec<_>) =
+                order.into_iter().partition(|p| !super::pods::is_ready(p));
             for pod in unready.into_iter().rev().chain(ready.into_iter().rev()).take(surplus) {
                 self.start_deletion(&pod_kind, pod, "", None, false);
             }
@@ -299,7 +300,6 @@ impl Core {
 fn set_number(object: &mut Value, pointer: &str, value: i64) {
     set(object, pointer, json!(value));
 }
-
 
 #[cfg(test)]
 mod tests {

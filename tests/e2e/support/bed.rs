@@ -46,16 +46,22 @@ impl LedgerEntry {
 impl Bed {
     /// The bed that cases share, as none of them breaks it. (An embedded one costs nothing: each has its own.)
     pub(crate) async fn shared() -> Self {
-        let bed =
-            if is_embedded() { Self::Embedded(EmbeddedBed::start()) } else { Self::Real(RealBed::shared().await) };
+        let bed = if is_embedded() {
+            Self::Embedded(EmbeddedBed::start())
+        } else {
+            Self::Real(RealBed::shared().await)
+        };
         bed.install_crds().await;
         bed
     }
 
     /// A bed of the case's own, to break; with the CRDs only when asked for.
     pub(crate) async fn own(with_crds: bool) -> Self {
-        let bed =
-            if is_embedded() { Self::Embedded(EmbeddedBed::start()) } else { Self::Real(RealBed::own().await) };
+        let bed = if is_embedded() {
+            Self::Embedded(EmbeddedBed::start())
+        } else {
+            Self::Real(RealBed::own().await)
+        };
         if with_crds {
             bed.install_crds().await;
         }

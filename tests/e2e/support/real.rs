@@ -13,9 +13,9 @@ use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use serde_json::{Value, json};
 
-use super::launcher::Launcher;
 use super::Operator;
 use super::bed::{LedgerEntry, create_or_keep, parse};
+use super::launcher::Launcher;
 
 /// The group whose members have the operator's role, and the name of that role.
 const GROUP: &str = "windlass-operators";

@@ -1,1 +1,0 @@
-//! Promises of the server as a whole.

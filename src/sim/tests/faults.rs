@@ -1,0 +1,175 @@
+use super::*;
+use crate::sim::{Action, Fault, When};
+
+fn creates() -> When {
+    When::verb("create").resource("configmaps")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_meets_the_nth_match_only_and_is_printed() {
+    let bed = Bed::new();
+    let refusal = Action::Refuse {
+        code: 429,
+        reason: "TooManyRequests".to_owned(),
+        message: "later".to_owned(),
+        retry_after: Some(7),
+    };
+    bed.sim.fault(Fault::new(creates().user("me").skip(1).times(1), refusal));
+    assert_eq!(bed.call("POST", MAPS, map("a")).await.0, 201);
+    let response =
+        bed.send("POST", MAPS, "application/json", map("b").to_string().into_bytes()).await.unwrap();
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["retry-after"]),
+        (429, &HeaderValue::from_static("7"))
+    );
+    assert_eq!(bed.call("POST", MAPS, map("c")).await.0, 201);
+    let recipe = bed.sim.recipe();
+    assert!(recipe.starts_with("seed 0") && recipe.contains("\"retryAfter\":7"), "{recipe}");
+    let printed = recipe.split_once('[').unwrap().1.trim_end_matches(']');
+    assert_eq!(printed.parse::<Fault>().unwrap().to_string(), printed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fault_that_is_healed_is_gone() {
+    let bed = Bed::new();
+    let fault =
+        bed.sim.fault(Fault::new(When::any().resource("configmaps"), Action::refuse(403, "Forbidden")));
+    assert_eq!(bed.get(MAPS).await.0, 403);
+    assert_eq!(bed.get(PODS).await.0, 200);
+    bed.sim.heal(fault);
+    assert_eq!(bed.get(MAPS).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_dropped_before_or_after_it_is_applied() {
+    let bed = Bed::new();
+    bed.sim.fault(Fault::new(creates().name("").times(1), Action::DropBefore));
+    bed.sim.fault(Fault::new(creates().times(1), Action::DropAfter));
+    let create = async |name: &str| {
+        bed.send("POST", MAPS, "application/json", map(name).to_string().into_bytes()).await.err()
+    };
+    assert_eq!(create("a").await, Some(ConnectionError::Reset));
+    assert_eq!(bed.get(&format!("{MAPS}/a")).await.0, 404);
+    assert_eq!(create("a").await, Some(ConnectionError::Reset));
+    assert_eq!(bed.get(&format!("{MAPS}/a")).await.0, 200);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_delayed_or_held_until_it_is_released() {
+    let bed = Bed::new();
+    bed.sim.fault(Fault::new(creates().times(1), Action::Delay(Duration::from_secs(40))));
+    let started = tokio::time::Instant::now();
+    bed.ok("POST", MAPS, map("a")).await;
+    assert_eq!(started.elapsed().as_secs(), 40);
+
+    bed.sim.fault(Fault::new(creates().times(1), Action::Hold));
+    let given_up = tokio::time::timeout(Duration::from_secs(5), bed.call("POST", MAPS, map("b"))).await;
+    assert!(given_up.is_err());
+    assert_eq!((bed.sim.held(), bed.get(&format!("{MAPS}/b")).await.0), (1, 404));
+    // Its sender has gone, and yet it comes.
+    bed.sim.release();
+    assert_eq!((bed.sim.held(), bed.get(&format!("{MAPS}/b")).await.0), (0, 200));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_is_cut_after_some_events_or_freezes() {
+    let bed = Bed::new();
+    let watches = || When::verb("watch").resource("configmaps").times(1);
+    bed.sim.fault(Fault::new(watches(), Action::CutAfter(1)));
+    bed.sim.fault(Fault::new(watches(), Action::Freeze));
+    let mut cut = bed.watch(&format!("{MAPS}?watch=true")).await;
+    let mut frozen = bed.watch(&format!("{MAPS}?watch=true&allowWatchBookmarks=true")).await;
+    for name in ["a", "b"] {
+        bed.ok("POST", MAPS, map(name)).await;
+    }
+    assert_eq!(cut.event().await, event("ADDED", "a"));
+    assert_eq!(cut.next().await, None);
+    assert!(frozen.is_silent_for(Duration::from_secs(600)).await, "not even a bookmark");
+    let mut other = bed.watch(&format!("{MAPS}?watch=true")).await;
+    bed.sim.cut_watches();
+    assert_eq!(other.event().await, event("ADDED", "a"));
+    assert_eq!(other.event().await, event("ADDED", "b"));
+    assert_eq!(other.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_skipped_repeated_or_broken() {
+    let bed = Bed::new();
+    let events = |name: &str| When::any().resource("configmaps").name(name);
+    bed.sim.fault(Fault::new(events("skipped"), Action::SkipEvent));
+    bed.sim.fault(Fault::new(events("repeated"), Action::RepeatEvent));
+    bed.sim.fault(Fault::new(events("broken"), Action::BreakEvent));
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true")).await;
+    for name in ["skipped", "repeated", "broken", "last"] {
+        bed.ok("POST", MAPS, map(name)).await;
+    }
+    assert_eq!(watch.event().await, event("ADDED", "repeated"));
+    assert_eq!(watch.event().await, event("ADDED", "repeated"));
+    let half = watch.line().await.unwrap();
+    assert!(serde_json::from_slice::<Value>(&half).is_err());
+    assert_eq!(watch.line().await.unwrap(), "\n");
+    assert_eq!(watch.event().await, event("ADDED", "last"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_servers_cache_is_late_or_frozen() {
+    let mut bed = Bed::new();
+    bed.ok("POST", MAPS, map("a")).await;
+    bed.sim.freeze_cache(1, "", "configmaps", true);
+    bed.ok("POST", MAPS, map("b")).await;
+    bed.server = 1;
+    let cached = format!("{MAPS}?resourceVersion=0");
+    assert_eq!(names(&bed.get(&cached).await.1), ["a"], "the cache is old");
+    assert_eq!(names(&bed.get(MAPS).await.1), ["a", "b"], "the store is not");
+    let version = bed.sim.version();
+    let newer = bed.get(&format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=NotOlderThan")).await;
+    assert_eq!(reason(&newer), (504, "Timeout"));
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true")).await;
+    assert_eq!(watch.event().await, event("ADDED", "a"));
+    assert!(watch.is_silent_for(Duration::from_secs(30)).await);
+    bed.sim.freeze_cache(1, "", "configmaps", false);
+    assert_eq!(watch.event().await, event("ADDED", "b"));
+
+    bed.sim.set_lag(1, Duration::from_secs(20));
+    bed.ok("POST", MAPS, map("c")).await;
+    let started = tokio::time::Instant::now();
+    assert_eq!(watch.event().await, event("ADDED", "c"));
+    assert_eq!(started.elapsed().as_secs(), 20);
+    bed.server = 0;
+    assert_eq!(names(&bed.get(&cached).await.1), ["a", "b", "c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_stops_starts_freezes_and_thaws() {
+    let bed = Bed::new();
+    let version = bed.sim.version();
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true")).await;
+    bed.sim.stop(0);
+    assert_eq!(watch.next().await, None);
+    let refused = bed.send("GET", MAPS, "application/json", Vec::new()).await.err();
+    assert_eq!(refused, Some(ConnectionError::Refused));
+    bed.sim.start(0);
+    bed.ok("POST", MAPS, map("a")).await;
+    let mut late = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", version - 1)).await;
+    assert_eq!(late.next().await.unwrap().0, "ERROR", "its watch cache began anew");
+
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;
+    bed.sim.freeze(0);
+    assert!(tokio::time::timeout(Duration::from_secs(60), bed.call("POST", MAPS, map("b"))).await.is_err());
+    bed.sim.thaw(0);
+    assert_eq!(watch.event().await, event("ADDED", "b"), "what it had taken is done when it goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_client_neither_sends_nor_hears() {
+    let bed = Bed::new();
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true")).await;
+    bed.sim.suspend("me", true);
+    let mut other = Bed::new();
+    other.sim = bed.sim.clone();
+    other.user = "other";
+    other.ok("POST", MAPS, map("a")).await;
+    assert!(watch.is_silent_for(Duration::from_secs(60)).await);
+    bed.sim.suspend("me", false);
+    assert_eq!(watch.event().await, event("ADDED", "a"));
+}

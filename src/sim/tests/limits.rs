@@ -1,0 +1,181 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::sim::request::MAX_BODY;
+use crate::sim::watch::BUFFER;
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_is_too_large_is_413() {
+    let bed = Bed::new();
+    let mut big = map("a");
+    big["data"]["a"] = json!("x".repeat(MAX_BODY));
+    assert_eq!(reason(&bed.call("POST", MAPS, big).await), (413, "RequestEntityTooLarge"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn broken_and_wrong_bodies_are_400() {
+    let bed = Bed::new();
+    for body in [
+        "",
+        "{",
+        "[]",
+        "null",
+        "{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}",
+        "{\"data\":{\"a\":1}}",
+        "{\"metadata\":1}",
+    ] {
+        let response = bed.send("POST", MAPS, "application/json", body.as_bytes().to_vec()).await.unwrap();
+        assert_eq!(response.status(), 400, "{body}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_does_not_read_is_cut() {
+    let bed = Bed::new();
+    bed.ok("POST", MAPS, map("a")).await;
+    let mut slow = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;
+    for n in 0..=BUFFER + 10 {
+        bed.ok("PATCH", &format!("{MAPS}/a"), json!({"data": {"a": n.to_string()}})).await;
+    }
+    assert_eq!(bed.sim.watches(), 0);
+    let mut events = 0;
+    while slow.next().await.is_some() {
+        events += 1;
+    }
+    assert!(events <= BUFFER + 2, "{events}");
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let json = prop::sample::select(vec![
+        "{",
+        "}",
+        "[",
+        "]",
+        ":",
+        ",",
+        "null",
+        "\"a\"",
+        "\"spec\"",
+        "\"metadata\"",
+        "\"name\"",
+        "\"labels\"",
+        "1",
+        "-1",
+        "\"template\"",
+        "\"containers\"",
+        "\"ports\"",
+        "\"kind\"",
+        "\"apiVersion\"",
+        "\"v1\"",
+        "\"op\"",
+        "\"path\"",
+        "\"/a\"",
+        "\"$patch\"",
+        "\"finalizers\"",
+        "1e400",
+        "\"\\u0000\"",
+        "\"schema\"",
+        "\"rule\"",
+    ]);
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..80),
+        prop::collection::vec(json, 0..24).prop_map(|parts| parts.concat().into_bytes()),
+        shaped().prop_map(|value| value.to_string().into_bytes()),
+    ]
+}
+
+/// JSON of any shape, with names that mean something.
+fn shaped() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-z/.$]{0,8}".prop_map(Value::from),
+    ];
+    let name = prop::sample::select(vec![
+        "metadata",
+        "name",
+        "namespace",
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+        "spec",
+        "status",
+        "replicas",
+        "selector",
+        "matchLabels",
+        "template",
+        "containers",
+        "ports",
+        "port",
+        "nodePort",
+        "versions",
+        "schema",
+        "kind",
+        "openAPIV3Schema",
+        "properties",
+        "type",
+        "x-kubernetes-validations",
+        "rule",
+        "group",
+        "names",
+        "hard",
+        "rules",
+        "resourceVersion",
+        "uid",
+        "preconditions",
+        "propagationPolicy",
+        "strategy",
+        "rollingUpdate",
+        "maxSurge",
+        "$patch",
+    ]);
+    leaf.prop_recursive(5, 40, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(name.clone(), inner, 0..6).prop_map(|members| members
+                .into_iter()
+                .map(|(k, v)| (k.to_owned(), v))
+                .collect::<serde_json::Map<_, _>>()
+                .into()),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_request_makes_it_panic(
+        verb in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]),
+        path in prop::sample::select(vec![
+            MAPS, DEPLOYMENTS, PODS, FOOS, "/api/v1/namespaces", "/api/v1/namespaces/default/services",
+            "/apis/networking.k8s.io/v1/namespaces/default/ingresses", "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+            "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/events.k8s.io/v1/namespaces/default/events",
+            "/api/v1/namespaces/default/resourcequotas", "/api", "/apis", "/openapi/v3", "/",
+        ]),
+        rest in "(/web|/foos\\.example\\.com|/default|/kubernetes|/a)?(/status|/scale|/x)?(\\?[a-zA-Z]{0,12}=[a-z0-9,=!()%-]{0,12})?",
+        media in prop::sample::select(vec![
+            "application/json", "application/merge-patch+json", "application/json-patch+json",
+            "application/strategic-merge-patch+json", "text/plain", "",
+        ]),
+        body in bytes(),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let bed = Bed::new();
+            bed.define_foos().await;
+            bed.ok("POST", FOOS, foo("a")).await;
+            bed.ok("POST", DEPLOYMENTS, deployment("web", 1)).await;
+            bed.ok("POST", MAPS, map("a")).await;
+            if let Ok(path) = format!("{path}{rest}").parse::<http::Uri>() {
+                let answered = bed.send(verb, &path.to_string(), media, body.clone()).await.unwrap();
+                assert_ne!(answered.status().as_u16(), 500);
+            }
+            // The world has looked at whatever was stored, and the server still answers.
+            settle().await;
+            bed.get(MAPS).await;
+        });
+    }
+}

@@ -1,0 +1,155 @@
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_list_comes_in_pages_of_one_version_until_its_token_expires() {
+    let bed = Bed::new();
+    for name in ["a", "b", "c"] {
+        bed.ok("POST", MAPS, map(name)).await;
+    }
+    let first = bed.ok("GET", &format!("{MAPS}?limit=2"), Value::Null).await;
+    assert_eq!((names(&first), &first["metadata"]["remainingItemCount"]), (vec!["a", "b"], &json!(1)));
+    bed.ok("DELETE", &format!("{MAPS}/c"), Value::Null).await;
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
+    let next = format!("{MAPS}?limit=2&continue={token}");
+    let second = bed.ok("GET", &next, Value::Null).await;
+    assert_eq!(names(&second), ["c"], "the page is of the version of the first");
+    assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    bed.sim.compact();
+    let expired = bed.get(&next).await;
+    assert_eq!(reason(&expired), (410, "Expired"));
+    let token = expired.1["metadata"]["continue"].as_str().unwrap();
+    let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
+    let rest = bed.ok("GET", &format!("{MAPS}?limit=2&continue={token}"), Value::Null).await;
+    assert_eq!(names(&rest), [""; 0], "the inconsistent token goes on from what is there now");
+    assert_eq!(bed.get(&format!("{MAPS}?continue=nonsense")).await.0, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn versions_mean_what_they_mean_on_a_real_server() {
+    let bed = Bed::new();
+    let first = bed.ok("POST", MAPS, map("a")).await;
+    let version: u64 = first["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    bed.ok("POST", MAPS, map("b")).await;
+    let list = async |query: String| bed.get(&format!("{MAPS}?{query}")).await;
+    assert_eq!(names(&list(String::new()).await.1), ["a", "b"]);
+    assert_eq!(names(&list("resourceVersion=0".to_owned()).await.1), ["a", "b"]);
+    let exact = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+    assert_eq!(names(&list(exact.clone()).await.1), ["a"]);
+    let not_older = format!("resourceVersion={version}&resourceVersionMatch=NotOlderThan");
+    assert_eq!(names(&list(not_older).await.1), ["a", "b"]);
+    let future = list("resourceVersion=1000000&resourceVersionMatch=NotOlderThan".to_owned()).await;
+    assert_eq!(reason(&future), (504, "Timeout"));
+    assert_eq!(future.1["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+    assert_eq!(list("resourceVersionMatch=Exact".to_owned()).await.0, 422);
+    bed.sim.compact();
+    assert_eq!(reason(&list(exact).await), (410, "Expired"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn selectors_choose_in_lists_and_in_watches() {
+    let bed = Bed::new();
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true&labelSelector=app=a")).await;
+    for name in ["a", "b"] {
+        bed.ok("POST", MAPS, map(name)).await;
+    }
+    let list = bed.ok("GET", &format!("{MAPS}?labelSelector=app%20in%20(b,c)"), Value::Null).await;
+    assert_eq!(names(&list), ["b"]);
+    let list = bed.ok("GET", &format!("{MAPS}?fieldSelector=metadata.name!=a"), Value::Null).await;
+    assert_eq!(names(&list), ["b"]);
+    assert_eq!(bed.get(&format!("{MAPS}?fieldSelector=data.a=1")).await.0, 400);
+    assert_eq!(watch.event().await, event("ADDED", "a"));
+    // A label that leaves the selection is a deletion to this watch, one that enters it an addition.
+    bed.ok("PATCH", &format!("{MAPS}/a"), json!({"metadata": {"labels": {"app": "x"}}})).await;
+    assert_eq!(watch.event().await, event("DELETED", "a"));
+    bed.ok("PATCH", &format!("{MAPS}/b"), json!({"metadata": {"labels": {"app": "a"}}})).await;
+    assert_eq!(watch.event().await, event("ADDED", "b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_resumes_and_is_told_410_when_it_cannot() {
+    let bed = Bed::new();
+    let first = bed.ok("POST", MAPS, map("a")).await;
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    bed.ok("POST", MAPS, map("b")).await;
+    bed.ok("DELETE", &format!("{MAPS}/a"), Value::Null).await;
+    let from = format!("{MAPS}?watch=true&resourceVersion={version}");
+    let mut watch = bed.watch(&from).await;
+    assert_eq!(watch.event().await, event("ADDED", "b"));
+    assert_eq!(watch.event().await, event("DELETED", "a"));
+    bed.sim.compact();
+    let mut late = bed.watch(&from).await;
+    let (type_, status) = late.next().await.unwrap();
+    assert_eq!(
+        (type_.as_str(), &status["code"], &status["reason"]),
+        ("ERROR", &json!(410), &json!("Expired"))
+    );
+    assert_eq!(late.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_without_a_version_begins_with_what_there_is() {
+    let bed = Bed::new();
+    bed.ok("POST", MAPS, map("a")).await;
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true")).await;
+    assert_eq!(watch.event().await, event("ADDED", "a"));
+    let query =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut streamed = bed.watch(&format!("{MAPS}?{query}")).await;
+    assert_eq!(streamed.event().await, event("ADDED", "a"));
+    let (type_, end) = streamed.next().await.unwrap();
+    assert_eq!(type_, "BOOKMARK");
+    assert_eq!(end["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+    assert_eq!(end["metadata"]["resourceVersion"], bed.sim.version().to_string());
+    assert_eq!(bed.get(&format!("{MAPS}?watch=true&sendInitialEvents=true")).await.0, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_hears_bookmarks_and_ends_at_its_timeout() {
+    let bed = Bed::new();
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=90")).await;
+    let started = tokio::time::Instant::now();
+    assert_eq!(watch.next().await.unwrap().0, "BOOKMARK");
+    assert_eq!(started.elapsed().as_secs(), 60);
+    assert_eq!(watch.next().await, None);
+    assert_eq!(started.elapsed().as_secs(), 90);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_one_store_under_two_groups() {
+    let bed = Bed::new();
+    let event = json!({"metadata": {"name": "e"}, "eventTime": "2026-01-01T00:00:00.000000Z", "reason": "Tested",
+        "note": "words", "type": "Normal", "action": "Test", "reportingController": "c", "reportingInstance": "i",
+        "regarding": {"kind": "Foo", "name": "a", "namespace": "default"}});
+    bed.ok("POST", "/apis/events.k8s.io/v1/namespaces/default/events", event).await;
+    let path = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=a";
+    let list = bed.ok("GET", path, Value::Null).await;
+    assert_eq!(list["items"][0]["message"], "words");
+    assert_eq!(list["items"][0]["apiVersion"], "v1");
+    let shown = bed.ok("GET", "/apis/events.k8s.io/v1/namespaces/default/events/e", Value::Null).await;
+    assert_eq!((&shown["note"], &shown["message"]), (&json!("words"), &Value::Null));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_there_is_said_as_a_real_server_says_it() {
+    let bed = Bed::new();
+    assert_eq!(reason(&bed.get(&format!("{MAPS}/none")).await), (404, "NotFound"));
+    let (code, text) = bed.get("/apis/example.com/v1/foos").await;
+    assert_eq!((code, text), (404, json!("404 page not found\n")));
+    let missing = bed.get("/apis/apps/v1/foos").await;
+    assert_eq!(missing.1["message"], "the server could not find the requested resource");
+    assert_eq!(bed.call("POST", &format!("{MAPS}/x"), map("x")).await.0, 405);
+    for path in [
+        "/healthz",
+        "/livez",
+        "/readyz",
+        "/version",
+        "/api",
+        "/apis",
+        "/apis/apps",
+        "/apis/apps/v1",
+        "/openapi/v3",
+    ] {
+        assert_eq!(bed.get(path).await.0, 200, "{path}");
+    }
+}

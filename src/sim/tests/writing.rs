@@ -1,0 +1,239 @@
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn the_server_sets_what_is_the_servers() {
+    let bed = Bed::new();
+    let mut sent = map("");
+    sent["metadata"] = json!({"generateName": "web-", "uid": "mine", "resourceVersion": "", "generation": 9,
+        "creationTimestamp": "2001-01-01T00:00:00Z"});
+    let made = bed.ok("POST", MAPS, sent).await;
+    let meta = &made["metadata"];
+    assert!(meta["name"].as_str().unwrap().starts_with("web-") && meta["name"].as_str().unwrap().len() == 9);
+    assert_eq!(meta["creationTimestamp"], "1970-01-01T00:00:00Z");
+    assert_ne!(meta["uid"], "mine");
+    assert_eq!(meta["generation"], Value::Null);
+    assert_eq!(meta["resourceVersion"], bed.sim.version().to_string());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_changes_nothing_keeps_the_version() {
+    let bed = Bed::new();
+    let made = bed.ok("POST", MAPS, map("a")).await;
+    let same = bed.ok("PUT", &format!("{MAPS}/a"), made.clone()).await;
+    assert_eq!(same, made);
+    let patched = bed.ok("PATCH", &format!("{MAPS}/a"), json!({"data": {"a": "1"}})).await;
+    assert_eq!(patched, made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_and_preconditions_are_told_apart() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let made = bed.ok("POST", FOOS, foo("a")).await;
+    assert_eq!(reason(&bed.call("POST", FOOS, foo("a")).await), (409, "AlreadyExists"));
+    let mut changed = made.clone();
+    changed["spec"]["replicas"] = json!(2);
+    let updated = bed.ok("PUT", &format!("{FOOS}/a"), changed.clone()).await;
+    assert_eq!(updated["metadata"]["generation"], 2);
+    assert_eq!(reason(&bed.call("PUT", &format!("{FOOS}/a"), changed.clone()).await), (409, "Conflict"));
+    // Without a version: refused for custom kinds, taken for built-in ones.
+    changed["metadata"]["resourceVersion"] = Value::Null;
+    assert_eq!(reason(&bed.call("PUT", &format!("{FOOS}/a"), changed).await), (422, "Invalid"));
+    bed.ok("POST", MAPS, map("m")).await;
+    assert_eq!(bed.call("PUT", &format!("{MAPS}/m"), map("m")).await.0, 200);
+    let wrong = json!({"preconditions": {"uid": "other"}});
+    assert_eq!(reason(&bed.call("DELETE", &format!("{FOOS}/a"), wrong).await), (409, "Conflict"));
+    let old = json!({"preconditions": {"resourceVersion": made["metadata"]["resourceVersion"]}});
+    assert_eq!(reason(&bed.call("DELETE", &format!("{FOOS}/a"), old).await), (409, "Conflict"));
+    let right = json!({"preconditions": {"uid": made["metadata"]["uid"]}});
+    assert_eq!(bed.call("DELETE", &format!("{FOOS}/a"), right).await.1["status"], "Success");
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_and_spec_are_written_apart() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let mut with_status = foo("a");
+    with_status["status"] = json!({"replicas": 9});
+    let made = bed.ok("POST", FOOS, with_status).await;
+    assert_eq!(made["status"], Value::Null, "a new object has no status");
+    let both = json!({"spec": {"replicas": 4}, "status": {"replicas": 3}});
+    let told = bed.ok("PATCH", &format!("{FOOS}/a/status"), both.clone()).await;
+    assert_eq!((&told["spec"]["replicas"], &told["status"]["replicas"]), (&json!(1), &json!(3)));
+    assert_eq!(told["metadata"]["generation"], 1);
+    let changed = bed
+        .ok("PATCH", &format!("{FOOS}/a"), json!({"spec": {"replicas": 4}, "status": {"replicas": 8}}))
+        .await;
+    assert_eq!((&changed["spec"]["replicas"], &changed["status"]["replicas"]), (&json!(4), &json!(3)));
+    assert_eq!(changed["metadata"]["generation"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn scale_reads_and_writes_the_replicas() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    bed.ok("POST", FOOS, foo("a")).await;
+    let scale = bed.ok("GET", &format!("{FOOS}/a/scale"), Value::Null).await;
+    assert_eq!((&scale["kind"], &scale["spec"]["replicas"]), (&json!("Scale"), &json!(1)));
+    bed.ok("PATCH", &format!("{FOOS}/a/scale"), json!({"spec": {"replicas": 5}})).await;
+    assert_eq!(bed.get(&format!("{FOOS}/a")).await.1["spec"]["replicas"], 5);
+    let refused = bed.call("PATCH", &format!("{FOOS}/a/scale"), json!({"spec": {"replicas": 11}})).await;
+    assert_eq!(refused.1["details"]["causes"][0]["field"], "spec.replicas");
+}
+
+#[tokio::test(start_paused = true)]
+async fn custom_objects_are_pruned_defaulted_and_checked() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let mut sent = foo("a");
+    sent["spec"]["other"] = json!(1);
+    let strict = bed.call("POST", &format!("{FOOS}?fieldValidation=Strict"), sent.clone()).await;
+    assert_eq!(reason(&strict), (400, "BadRequest"));
+    assert!(strict.1["message"].as_str().unwrap().contains("unknown field \"spec.other\""), "{strict:?}");
+    let response = bed.send("POST", FOOS, "application/json", sent.to_string().into_bytes()).await.unwrap();
+    let warning = response.headers()["warning"].to_str().unwrap().to_owned();
+    assert_eq!(warning, "299 - \"unknown field \\\"spec.other\\\"\"");
+    let made = bed.get(&format!("{FOOS}/a")).await.1;
+    assert_eq!(made["spec"], json!({"name": "a", "replicas": 1}));
+    let immutable = bed.call("PATCH", &format!("{FOOS}/a"), json!({"spec": {"name": "b"}})).await;
+    assert_eq!(reason(&immutable), (422, "Invalid"));
+    assert!(immutable.1["message"].as_str().unwrap().contains("name is immutable"), "{immutable:?}");
+    let twice = br#"{"apiVersion":"example.com/v1","kind":"Foo","metadata":{"name":"b"},"spec":{"name":"b","name":"c"}}"#;
+    let path = format!("{FOOS}?fieldValidation=Strict");
+    let response = bed.send("POST", &path, "application/json", twice.to_vec()).await.unwrap();
+    assert_eq!(response.status(), 400);
+}
+
+/// What an older schema let in does not stop a write that leaves it alone.
+#[tokio::test(start_paused = true)]
+async fn what_was_wrong_before_and_is_not_touched_is_let_pass() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let mut stored = bed.ok("POST", FOOS, foo("a")).await;
+    stored["spec"]["replicas"] = json!("three");
+    bed.sim.write_behind("example.com", "foos", &stored);
+    bed.ok("PATCH", &format!("{FOOS}/a/status"), json!({"status": {"replicas": 1}})).await;
+    let touched = bed.call("PATCH", &format!("{FOOS}/a"), json!({"spec": {"replicas": "four"}})).await;
+    assert_eq!(touched.0, 422);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_three_patches_and_what_takes_their_place() {
+    let bed = Bed::new();
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 0)).await;
+    let path = format!("{DEPLOYMENTS}/web");
+    let patch = async |media: &str, body: Value| {
+        let response = bed.send("PATCH", &path, media, body.to_string().into_bytes()).await.unwrap();
+        let code = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (code, serde_json::from_slice::<Value>(&body).unwrap())
+    };
+    let containers =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "sidecar", "image": "s"}]}}}});
+    let (_, merged) = patch("application/strategic-merge-patch+json", containers.clone()).await;
+    assert_eq!(merged["spec"]["template"]["spec"]["containers"].as_array().unwrap().len(), 2);
+    let (_, replaced) = patch("application/merge-patch+json", containers).await;
+    assert_eq!(replaced["spec"]["template"]["spec"]["containers"].as_array().unwrap().len(), 1);
+    let steps = json!([{"op": "test", "path": "/spec/replicas", "value": 0}, {"op": "replace", "path": "/spec/replicas", "value": 2}]);
+    assert_eq!(patch("application/json-patch+json", steps.clone()).await.1["spec"]["replicas"], 2);
+    assert_eq!(patch("application/json-patch+json", steps).await.0, 422, "the test fails now");
+    let (code, refusal) = patch("application/apply-patch+yaml", json!({})).await;
+    assert_eq!(code, 415);
+    assert!(refusal["message"].as_str().unwrap().contains("kubectl apply without --server-side"));
+    let response =
+        bed.send("POST", DEPLOYMENTS, "application/vnd.kubernetes.protobuf", vec![0]).await.unwrap();
+    assert_eq!(response.status(), 415);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_makes_a_deletion_two_phases() {
+    let bed = Bed::new();
+    let mut held = map("a");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    bed.ok("POST", MAPS, held).await;
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;
+    let marked = bed.ok("DELETE", &format!("{MAPS}/a"), Value::Null).await;
+    assert_eq!(marked["metadata"]["deletionTimestamp"], "1970-01-01T00:00:00Z");
+    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
+    let more = bed
+        .call(
+            "PATCH",
+            &format!("{MAPS}/a"),
+            json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}),
+        )
+        .await;
+    assert_eq!(reason(&more), (422, "Invalid"));
+    bed.ok("PATCH", &format!("{MAPS}/a"), json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(bed.get(&format!("{MAPS}/a")).await.0, 404);
+    assert_eq!(watch.event().await, event("MODIFIED", "a"));
+    assert_eq!(watch.event().await, event("DELETED", "a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_collection_is_deleted_by_selector() {
+    let bed = Bed::new();
+    for name in ["a", "b"] {
+        bed.ok("POST", MAPS, map(name)).await;
+    }
+    bed.ok("DELETE", &format!("{MAPS}?labelSelector=app=a"), Value::Null).await;
+    assert_eq!(names(&bed.get(MAPS).await.1), ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dry_run_checks_and_stores_nothing() {
+    let bed = Bed::new();
+    let version = bed.sim.version();
+    bed.ok("POST", &format!("{MAPS}?dryRun=All"), map("a")).await;
+    assert_eq!(bed.get(&format!("{MAPS}/a")).await.0, 404);
+    bed.ok("POST", MAPS, map("a")).await;
+    bed.ok("PATCH", &format!("{MAPS}/a?dryRun=All"), json!({"data": {"a": "2"}})).await;
+    bed.ok("DELETE", &format!("{MAPS}/a?dryRun=All"), Value::Null).await;
+    assert_eq!(bed.get(&format!("{MAPS}/a")).await.1["data"]["a"], "1");
+    assert_eq!(bed.sim.version(), version + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn services_get_addresses_and_ports_that_nobody_else_has() {
+    let bed = Bed::new();
+    let path = "/api/v1/namespaces/default/services";
+    let service = |name: &str, port: Value| json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "selector": {"a": "b"}, "ports": [port]}});
+    let first = bed.ok("POST", path, service("a", json!({"port": 80, "nodePort": 30080}))).await;
+    assert!(first["spec"]["clusterIP"].as_str().unwrap().starts_with("10.0."));
+    assert_eq!(first["spec"]["ports"][0]["targetPort"], 80);
+    let taken = bed.call("POST", path, service("b", json!({"port": 80, "nodePort": 30080}))).await;
+    assert_eq!(reason(&taken), (422, "Invalid"));
+    assert!(taken.1["message"].as_str().unwrap().contains("provided port is already allocated"));
+    // TCP and UDP do not meet.
+    bed.ok("POST", path, service("c", json!({"port": 80, "nodePort": 30080, "protocol": "UDP"}))).await;
+    let free = bed.ok("POST", path, service("d", json!({"port": 80}))).await;
+    assert_eq!(free["spec"]["ports"][0]["nodePort"], 30000);
+    bed.ok("DELETE", &format!("{path}/a"), Value::Null).await;
+    bed.ok("POST", path, service("b", json!({"port": 80, "nodePort": 30080}))).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn bad_input_names_its_field() {
+    let bed = Bed::new();
+    let mut bad = deployment("web", -1);
+    bad["spec"]["template"]["spec"]["containers"] = json!([{"name": "C"}]);
+    bad["spec"]["template"]["metadata"]["labels"] = json!({"app": "other"});
+    let refused = bed.call("POST", DEPLOYMENTS, bad).await;
+    let causes = refused.1["details"]["causes"].as_array().unwrap();
+    let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    let container = "spec.template.spec.containers[0]";
+    let expected = [
+        "spec.replicas",
+        "spec.template.metadata.labels",
+        &format!("{container}.name"),
+        &format!("{container}.image"),
+    ];
+    assert_eq!(fields, expected);
+    let mut other = deployment("web", 1);
+    bed.ok("POST", DEPLOYMENTS, other.clone()).await;
+    other["spec"]["selector"]["matchLabels"]["app"] = json!("x");
+    let immutable = bed.call("PUT", &format!("{DEPLOYMENTS}/web"), other).await;
+    assert!(immutable.1["message"].as_str().unwrap().contains("field is immutable"));
+    for name in ["A", "a_b", "-a", "a..b"] {
+        assert_eq!(bed.call("POST", MAPS, map(name)).await.0, 422, "{name}");
+    }
+}
