@@ -23,6 +23,22 @@ pub(super) struct LogArgs {
     log_level: String,
 }
 
+/// For a command whose output is for people: nothing is logged unless asked for.
+#[cfg(feature = "sim")]
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Logging")]
+pub(super) struct QuietLogArgs {
+    /// What is logged, on standard error: off, error, warn, info, debug or trace, or a filter by module
+    #[arg(long, env = "WINDLASS_LOG_LEVEL", value_name = "LEVEL", default_value = "off")]
+    log_level: String,
+}
+
+/// Starts the log of such a command.
+#[cfg(feature = "sim")]
+pub(super) fn start_quietly(args: &QuietLogArgs) -> Result<(), Failure> {
+    start(&LogArgs { log_format: None, log_level: args.log_level.clone() })
+}
+
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Format {
     Text,

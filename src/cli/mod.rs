@@ -9,6 +9,8 @@
 //! | 2 | wrong usage: a flag, a value, a controller, a file; the cause first, then the remedy |
 
 mod crds;
+#[cfg(feature = "sim")]
+mod demo;
 mod duration;
 mod logging;
 mod run;
@@ -33,6 +35,9 @@ struct Cli {
 enum Command {
     /// Run the operator: watch custom resources and keep their children as asked
     Run(Box<run::Args>),
+    /// Watch the operator at work, without a cluster: embedded API server, samples, live table
+    #[cfg(feature = "sim")]
+    Demo(demo::Args),
     /// Print the custom resource definitions as YAML, for `kubectl apply -f -`
     Crds(crds::Args),
     /// Print version, commit, compiler and supported Kubernetes versions
@@ -92,6 +97,8 @@ pub fn main() -> ExitCode {
     // clap prints wrong usage itself and exits with 2, as we do.
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        #[cfg(feature = "sim")]
+        Command::Demo(args) => demo::run(&args),
         Command::Crds(args) => crds::run(&args),
         Command::Version(args) => version::run(&args),
         Command::Completion { shell } => completion(shell),

@@ -260,7 +260,7 @@ async fn operate(settings: Settings, client: ApiClient, signals: &mut Signals) -
     Ok(())
 }
 
-async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
+pub(super) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
     let config = Config::load(source).await.map_err(|error| usage(&error))?;
     tracing::info!(server = config.server(), "Found the cluster");
     ApiClient::connect(config).await.map_err(|error| usage(&error))
@@ -305,13 +305,13 @@ fn failed(ended: Option<Result<(), JoinError>>) -> Failure {
 }
 
 /// Where signals come from.
-enum Signals {
+pub(super) enum Signals {
     Process { interrupt: Signal, terminate: Signal },
     Channel(mpsc::Receiver<&'static str>),
 }
 
 impl Signals {
-    fn listen() -> Result<Self, Failure> {
+    pub(super) fn listen() -> Result<Self, Failure> {
         let listen =
             |kind| signal(kind).map_err(|error| Failure::Running(format!("listen for signals: {error}")));
         Ok(Self::Process {
@@ -320,7 +320,7 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(super) async fn next(&mut self) -> &'static str {
         match self {
             Self::Process { interrupt, terminate } => tokio::select! {
                 biased;

@@ -224,6 +224,11 @@ impl Failure {
         Self::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
     }
 
+    /// Nobody knows who asks.
+    pub(super) fn unauthorized() -> Box<Self> {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
     pub(super) fn retry_after(mut self: Box<Self>, seconds: u32) -> Box<Self> {
         self.retry_after = Some(seconds);
         self.details.insert("retryAfterSeconds".to_owned(), json!(seconds));

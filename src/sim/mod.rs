@@ -20,6 +20,7 @@
 //! | `world` | controllers, scheduler, kubelets |
 //! | `fault`, `ledger` | what goes wrong, and who asked what |
 //! | `door` | the way in for a client in the same process |
+//! | `http` | the way in over a socket |
 //!
 //! # What it promises
 //! - The same seed gives the same trace (test: `the_same_seed_gives_the_same_trace`)
@@ -48,6 +49,7 @@ mod door;
 mod duplicates;
 mod failure;
 mod fault;
+mod http;
 mod kinds;
 mod ledger;
 mod meta;
@@ -75,6 +77,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 pub use door::{ConnectionError, Door};
+pub use self::http::{HttpError, HttpServer};
 pub use fault::{Action, Fault, FaultId, When};
 pub use ledger::LedgerEntry;
 pub use request::Request;
