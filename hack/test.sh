@@ -82,10 +82,10 @@ count() {
 # How many cases ran on which bed.
 beds() {
   local embedded real one
-  embedded=$(grep -c '::embedded \.\.\. ok' "$log" || true)
+  embedded=$(grep -cE '::embedded(_kubectl)? \.\.\. ok' "$log" || true)
   real=$(grep -c '::real \.\.\. ok' "$log" || true)
-  one=$(grep -c '::only_real \.\.\. ok' "$log" || true)
-  detail+="; $embedded embedded, $real real, $one on the real bed only"
+  one=$(grep -c '^test control_plane::.* \.\.\. ok' "$log" || true)
+  detail+="; $embedded embedded, $real real, $one about the real control plane alone"
 }
 
 fmt() { cargo fmt --check; }
@@ -105,8 +105,13 @@ e2e() {
   case $bed in
     both) cargo test --locked --test e2e -- --test-threads=6 "$@" ;;
     real) cargo test --locked --test e2e -- --test-threads=6 --skip ::embedded "$@" ;;
-    # What needs a real control plane has `real` as the last part of its name; `control_plane` is about it.
-    embedded) cargo test --locked --test e2e -- --skip ::real --skip ::only_real --skip control_plane:: "$@" ;;
+    embedded)
+      # `control_plane` is about the real one. kubectl is built with it; without it those cases are left out.
+      local without_kubectl=()
+      if ! hack/control-plane/control-plane.sh kubectl; then without_kubectl=(--skip ::embedded_kubectl); fi
+      cargo test --locked --test e2e -- --skip ::real --skip control_plane:: \
+        ${without_kubectl[@]+"${without_kubectl[@]}"} "$@"
+      ;;
   esac
 }
 

@@ -197,9 +197,11 @@ fn certificates() -> Setup {
     let key = KeyPair::generate()?;
     let certificate = server.signed_by(&key, &authority)?;
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-    let config = ServerConfig::builder_with_provider(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider().into())
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)?;
+    let config = ServerConfig::builder_with_provider(
+        tokio_rustls::rustls::crypto::aws_lc_rs::default_provider().into(),
+    )
+    .with_safe_default_protocol_versions()?
+    .with_no_client_auth()
+    .with_single_cert(vec![certificate.der().clone()], key)?;
     Ok((TlsAcceptor::from(Arc::new(config)), authority.pem()))
 }

@@ -221,12 +221,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
     }
     for (at, finalizer) in super::request::items(object, "/metadata/finalizers").iter().enumerate() {
         let finalizer = finalizer.as_str().unwrap_or_default();
-        if !finalizer.contains('/') && !matches!(finalizer, "foregroundDeletion" | "orphan" | "kubernetes") {
-            let rule = "name is neither a standard finalizer name nor is it fully qualified";
-            causes.push(Cause::invalid("metadata.finalizers", &json!(finalizer), rule));
-        } else {
-            validate_key(&format!("metadata.finalizers[{at}]"), finalizer, causes);
-        }
+        validate_key(&format!("metadata.finalizers[{at}]"), finalizer, causes);
     }
     validate_owners(object, causes);
 }

@@ -76,8 +76,8 @@ use serde_json::Value;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-pub use door::{ConnectionError, Door};
 pub use self::http::{HttpError, HttpServer};
+pub use door::{ConnectionError, Door};
 pub use fault::{Action, Fault, FaultId, When};
 pub use ledger::LedgerEntry;
 pub use request::Request;

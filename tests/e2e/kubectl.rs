@@ -5,7 +5,7 @@ use std::process::Output;
 use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{Bed, Scene, real_bed};
+use crate::support::{Bed, Scene, both_beds_with_kubectl};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -17,8 +17,7 @@ fn succeeded(output: &Output) -> String {
     text(&output.stdout)
 }
 
-#[apply(real_bed)]
-#[why = "kubectl needs a socket"]
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_wait_sees_ready() {
     let scene = Scene::new("wait").await;
     scene.create_foo("web", "web", 2).await;
@@ -26,8 +25,7 @@ async fn kubectl_wait_sees_ready() {
     assert_eq!(text, "foo.samplecontroller.k8s.io/web condition met\n");
 }
 
-#[apply(real_bed)]
-#[why = "kubectl needs a socket"]
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_scale_scales_the_deployment() {
     let scene = Scene::new("kubectl-scale").await;
     scene.ready_foo("web", 1).await;
@@ -41,8 +39,7 @@ async fn kubectl_scale_scales_the_deployment() {
     assert_eq!(pods.lines().count(), 4, "the scale subresource's selector finds the Pods");
 }
 
-#[apply(real_bed)]
-#[why = "kubectl needs a socket"]
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_get_shows_the_columns() {
     let scene = Scene::new("columns").await;
     scene.ready_foo("web", 2).await;
@@ -56,8 +53,7 @@ async fn kubectl_get_shows_the_columns() {
     assert!(scene.kubectl(&["get", "windlass"]).contains("web"), "the category");
 }
 
-#[apply(real_bed)]
-#[why = "kubectl needs a socket"]
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_describe_shows_the_events() {
     let scene = Scene::new("describe").await;
     scene.ready_foo("web", 1).await;
@@ -68,16 +64,14 @@ async fn kubectl_describe_shows_the_events() {
     }
 }
 
-#[apply(real_bed)]
-#[why = "kubectl needs a socket"]
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_explain_teaches_the_fields() {
     let bed = Bed::shared().await;
     let output = bed.kubectl(&["explain", "foos.spec.replicas"]);
     assert!(succeeded(&output).contains("1 to 10; 1 when left out"));
 }
 
-#[apply(real_bed)]
-#[why = "kubectl needs a socket"]
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_apply_of_the_printed_crds_and_the_samples_works() {
     let scene = Scene::new("samples").await;
     let crds = crate::support::run_to_end(&["crds"], &[]);
@@ -94,8 +88,7 @@ async fn kubectl_apply_of_the_printed_crds_and_the_samples_works() {
     assert_eq!(again.matches("unchanged").count(), 2, "{again}");
 }
 
-#[apply(real_bed)]
-#[why = "kubectl needs a socket"]
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_rollout_restart_is_not_undone() {
     let scene = Scene::new("restart").await;
     scene.ready_foo("web", 1).await;
@@ -108,8 +101,7 @@ async fn kubectl_rollout_restart_is_not_undone() {
     assert!(annotations.contains("restartedAt"), "{annotations}");
 }
 
-#[apply(real_bed)]
-#[why = "kubectl needs a socket"]
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_scale_outside_the_bounds_is_refused() {
     let scene = Scene::on(Bed::shared().await, "scale-bounds").await;
     scene.create_foo("web", "web", 1).await;
@@ -119,4 +111,136 @@ async fn kubectl_scale_outside_the_bounds_is_refused() {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && text.contains("spec.replicas"), "{replicas}: {text}");
     }
+}
+
+/// What kubectl prints for these arguments in the scene's namespace, and whether it succeeded.
+fn kubectl(scene: &Scene, args: &[&str]) -> (bool, String) {
+    let namespace = format!("--namespace={}", scene.namespace);
+    let output = scene.bed.kubectl(&[&[namespace.as_str()], args].concat());
+    (output.status.success(), text(&output.stdout) + &text(&output.stderr))
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_get_prints_every_format() {
+    let scene = Scene::new("formats").await;
+    scene.ready_foo("web", 2).await;
+    let (_, wide) = kubectl(&scene, &["get", "foo", "web", "-o", "wide"]);
+    assert!(wide.contains("REASON") && wide.contains("Available"), "{wide}");
+    let (_, yaml) = kubectl(&scene, &["get", "foo", "web", "-o", "yaml"]);
+    assert!(yaml.contains("kind: Foo\n") && yaml.contains("  replicas: 2\n"), "{yaml}");
+    let (_, json) = kubectl(&scene, &["get", "foo", "web", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["spec"]["replicas"], 2);
+    let (_, names) = kubectl(&scene, &["get", "pods", "-l", "controller=web", "-o", "name"]);
+    assert_eq!(names.lines().count(), 2, "{names}");
+    let (_, none) = kubectl(&scene, &["get", "pods", "-l", "controller!=web", "-o", "name"]);
+    assert_eq!(none, "");
+    let selector = format!("metadata.namespace={}", scene.namespace);
+    let everywhere = succeeded(&scene.bed.kubectl(&["get", "foo", "-A", "--field-selector", &selector]));
+    let header: Vec<&str> = everywhere.lines().next().unwrap().split_whitespace().collect();
+    assert_eq!(header[..2], ["NAMESPACE", "NAME"]);
+    assert!(everywhere.contains(&scene.namespace), "{everywhere}");
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_get_watches() {
+    use std::io::{BufRead, BufReader};
+    let scene = Scene::new("watch").await;
+    scene.ready_foo("web", 1).await;
+    let mut command = scene.bed.kubectl_command();
+    command.args(["get", "foo", "-w", "--output-watch-events", "--namespace", &scene.namespace]);
+    let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("ADDED") && line.contains("web")));
+    scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
+    assert!(lines.any(|line| line.starts_with("MODIFIED") && line.contains("web")));
+    scene.delete_foo("web", kube_client::api::DeleteParams::background()).await;
+    assert!(lines.any(|line| line.starts_with("DELETED") && line.contains("web")));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_create_apply_diff_and_replace_agree() {
+    let scene = Scene::new("apply").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("foo.yaml");
+    let path = file.to_str().unwrap();
+    let write = |replicas: i32| {
+        let head = "apiVersion: samplecontroller.k8s.io/v1alpha1\nkind: Foo\nmetadata: {name: web}\n";
+        std::fs::write(&file, format!("{head}spec: {{deploymentName: web, replicas: {replicas}}}\n"))
+            .unwrap();
+    };
+    write(1);
+    let (_, dry) = kubectl(&scene, &["apply", "-f", path, "--dry-run=server"]);
+    assert!(dry.contains("created (server dry run)"), "{dry}");
+    assert!(kubectl(&scene, &["create", "-f", path, "--save-config"]).0);
+    let (is_new, again) = kubectl(&scene, &["create", "-f", path]);
+    assert!(!is_new && again.contains("AlreadyExists"), "{again}");
+    scene.ready("web").await;
+    write(2);
+    let (is_same, diff) = kubectl(&scene, &["diff", "-f", path]);
+    assert!(!is_same && diff.contains("-  replicas: 1") && diff.contains("+  replicas: 2"), "{diff}");
+    assert!(kubectl(&scene, &["apply", "-f", path]).1.contains("configured"));
+    assert!(kubectl(&scene, &["apply", "-f", path]).1.contains("unchanged"));
+    write(3);
+    assert!(kubectl(&scene, &["replace", "-f", path]).1.contains("replaced"));
+    assert_eq!(scene.ready("web").await.status.unwrap().available_replicas, 3);
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_edits_patches_labels_and_annotates() {
+    let scene = Scene::new("edit").await;
+    scene.ready_foo("web", 1).await;
+    let mut edit = scene.bed.kubectl_command();
+    edit.env("KUBE_EDITOR", "sed -i /replicas/s/1/2/");
+    succeeded(&edit.args(["edit", "foo", "web", "--namespace", &scene.namespace]).output().unwrap());
+    assert_eq!(scene.ready("web").await.spec.replicas, 2);
+    let patches = [
+        ("foo/web", "merge", r#"{"spec": {"replicas": 3}}"#),
+        ("foo/web", "json", r#"[{"op": "replace", "path": "/spec/replicas", "value": 4}]"#),
+        ("deployment/web", "strategic", r#"{"metadata": {"annotations": {"by": "hand"}}}"#),
+    ];
+    for (object, type_, patch) in patches {
+        let (ok, said) = kubectl(&scene, &["patch", object, "--type", type_, "-p", patch]);
+        assert!(ok, "{type_}: {said}");
+    }
+    assert_eq!(scene.ready("web").await.spec.replicas, 4);
+    let (ok, said) = kubectl(&scene, &["patch", "foo/web", "--type", "strategic", "-p", "{}"]);
+    assert!(!ok && said.contains("application/merge-patch+json"), "{said}");
+    assert!(kubectl(&scene, &["label", "foo/web", "team=a"]).0);
+    assert!(kubectl(&scene, &["annotate", "foo/web", "note=b"]).0);
+    let note = "jsonpath={.items[0].metadata.annotations.note}";
+    assert_eq!(kubectl(&scene, &["get", "foo", "-l", "team=a", "-o", note]).1, "b");
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_delete_cascades_and_waits() {
+    let scene = Scene::new("delete").await;
+    for cascade in ["background", "foreground"] {
+        scene.ready_foo("web", 1).await;
+        let (ok, said) = kubectl(&scene, &["delete", "foo/web", &format!("--cascade={cascade}"), "--wait"]);
+        assert!(ok, "{said}");
+        assert_eq!(scene.foos.get_opt("web").await.unwrap().map(|foo| foo.metadata), None);
+        scene.deployment_gone("web").await;
+    }
+    scene.ready_foo("web", 1).await;
+    assert!(kubectl(&scene, &["delete", "foo", "--all", "--cascade=orphan"]).0);
+    assert!(scene.deployments.get_opt("web").await.unwrap().is_some());
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_finds_kinds_and_events() {
+    let scene = Scene::new("kinds").await;
+    scene.ready_foo("web", 1).await;
+    scene.event("web", "Synced").await;
+    let (_, kinds) = kubectl(&scene, &["api-resources", "--categories=windlass", "--no-headers"]);
+    let columns: Vec<&str> = kinds.split_whitespace().collect();
+    assert_eq!(columns, ["foos", "fo", "samplecontroller.k8s.io/v1alpha1", "true", "Foo"]);
+    let (_, events) = kubectl(&scene, &["events", "--for", "foo/web"]);
+    assert!(events.contains("Foo synced successfully"), "{events}");
+    let (_, events) = kubectl(&scene, &["get", "events"]);
+    assert!(events.contains("foo/web") && events.contains("ChildCreated"), "{events}");
+    let (_, explained) = kubectl(&scene, &["explain", "deployment.spec.replicas"]);
+    assert!(explained.contains("KIND:       Deployment") && explained.contains("<integer>"), "{explained}");
 }

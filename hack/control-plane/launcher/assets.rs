@@ -60,6 +60,16 @@ impl Assets {
         Ok(Self { programs })
     }
 
+    /// Where kubectl is, if it is there.
+    pub(crate) fn find_kubectl() -> anyhow::Result<PathBuf> {
+        let given = std::env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()).map(PathBuf::from);
+        let path = given.map_or_else(cache_dir, Ok)?.join("kubectl");
+        if !path.exists() {
+            bail!("kubectl is not built yet: run hack/control-plane/control-plane.sh build");
+        }
+        Ok(path)
+    }
+
     pub(crate) fn path(&self, program: &str) -> &Path {
         let found = self.programs.iter().find(|(name, ..)| *name == program);
         found.map(|(_, path, _)| path.as_path()).expect("every program of the table was found")

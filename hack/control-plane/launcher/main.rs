@@ -5,6 +5,7 @@
 //! launcher ends its children when its standard input closes.
 //!
 //! - `build`: makes the programs, or finds them in the cache.
+//! - `kubectl`: says where kubectl is, if it is there; builds nothing.
 //! - `up`: starts everything and stays in the foreground until Ctrl-C.
 //! - `serve`: the same for a program: prints one line of JSON, then obeys the commands that come on
 //!   standard input (see [`serve`]), one line of JSON for each.
@@ -38,6 +39,8 @@ struct Cli {
 enum Command {
     /// Build what is not in the cache yet, and say what came from where.
     Build,
+    /// Print where kubectl is; fails when it is not there, and builds nothing.
+    Kubectl,
     /// Start it, print how to use it, and stay until Ctrl-C.
     Up {
         /// Where to keep its state; a temporary folder when left out.
@@ -84,12 +87,17 @@ async fn run(cli: Cli) -> anyhow::Result<()> {
 }
 
 async fn obey(cli: Cli) -> anyhow::Result<()> {
+    if let Command::Kubectl = cli.command {
+        println!("{}", Assets::find_kubectl()?.display());
+        return Ok(());
+    }
     let assets = tokio::task::spawn_blocking(Assets::find_or_build).await??;
     match cli.command {
         Command::Build => {
             print!("{}", assets.table());
             Ok(())
         }
+        Command::Kubectl => unreachable!("it was obeyed before"),
         Command::Up { dir } => up(&assets, dir).await,
         Command::Serve => {
             eprint!("{}", assets.table());

@@ -201,7 +201,9 @@ impl Board {
         wanted
             .filter_map(|(name, sample)| match rows.iter().find(|row| row.name == name) {
                 Some(row) if row.ready == "True" => None,
-                Some(row) if row.reason.is_empty() => Some(format!("{name}: the operator has said nothing yet")),
+                Some(row) if row.reason.is_empty() => {
+                    Some(format!("{name}: the operator has said nothing yet"))
+                }
                 Some(row) => Some(format!("{name}: {}: {}", row.reason, row.message)),
                 None => Some(format!("{name}: there is no such {}", sample.kind)),
             })
@@ -246,8 +248,11 @@ impl Screen {
     /// Draws; returns whether somebody still reads.
     fn draw(&mut self, rows: &[Row], now: jiff::Timestamp) -> Result<bool, Failure> {
         let mut out = std::io::stdout().lock();
-        let drawn =
-            if self.is_terminal { self.draw_table(&mut out, rows, now) } else { self.print_changes(&mut out, rows) };
+        let drawn = if self.is_terminal {
+            self.draw_table(&mut out, rows, now)
+        } else {
+            self.print_changes(&mut out, rows)
+        };
         match drawn.and_then(|()| out.flush()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
@@ -255,7 +260,12 @@ impl Screen {
         }
     }
 
-    fn draw_table(&mut self, out: &mut impl Write, rows: &[Row], now: jiff::Timestamp) -> std::io::Result<()> {
+    fn draw_table(
+        &mut self,
+        out: &mut impl Write,
+        rows: &[Row],
+        now: jiff::Timestamp,
+    ) -> std::io::Result<()> {
         let text = table(rows, now);
         if self.lines > 0 {
             crossterm::queue!(out, cursor::MoveToPreviousLine(self.lines))?;
@@ -285,7 +295,14 @@ impl Screen {
 
 fn table(rows: &[Row], now: jiff::Timestamp) -> String {
     let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_header(["RESOURCE", "READY", "REASON", "STATE", "CHILDREN", "LAST EVENT"]);
+    table.load_style(presets::NOTHING).set_header([
+        "RESOURCE",
+        "READY",
+        "REASON",
+        "STATE",
+        "CHILDREN",
+        "LAST EVENT",
+    ]);
     for row in rows {
         let color = match (row.ready.as_str(), row.state.contains("Stalled")) {
             ("True", _) => Color::Green,

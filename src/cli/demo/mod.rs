@@ -110,7 +110,7 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
         shown = board.show(args.once.then_some(args.timeout)) => shown,
     };
     // Nobody listens when it has ended by itself.
-    drop(stop.try_send("SIGTERM"));
+    stop.try_send("SIGTERM").ok();
     tokio::select! {
         biased;
         _ = signals.next() => {}
@@ -174,7 +174,10 @@ impl Place {
                 format!("Embedded Kubernetes API server at https://{}; Ctrl-C ends it.", embedded.address),
                 format!("  export KUBECONFIG={}\n", embedded.dir.path().join("kubeconfig").display()),
             ),
-            None => ("Running on the cluster of the kubeconfig; Ctrl-C ends the operator.".to_owned(), String::new()),
+            None => (
+                "Running on the cluster of the kubeconfig; Ctrl-C ends the operator.".to_owned(),
+                String::new(),
+            ),
         };
         format!(
             "{server}\nIn a second terminal:\n{export}  \

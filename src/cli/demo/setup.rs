@@ -12,12 +12,8 @@ use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::client::{ApiClient, Error};
 
 const SAMPLES: &str = include_str!("../../../crd/samples/foo.yaml");
-const DEFINITIONS: ApiResource = ApiResource::new(
-    "apiextensions.k8s.io",
-    "v1",
-    "CustomResourceDefinition",
-    "customresourcedefinitions",
-);
+const DEFINITIONS: ApiResource =
+    ApiResource::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
 /// How often it is looked whether a definition is served.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// How long a server may take to serve a new definition.

@@ -4,7 +4,7 @@
 //! in this process, in a time of its own.
 
 use std::fmt::Debug;
-use std::process::Output;
+use std::process::{Command, Output};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use super::embedded::EmbeddedBed;
 use super::real::RealBed;
-use super::{Operator, is_embedded, wait_until};
+use super::runs::{Mode, run_mode};
+use super::{Operator, wait_until};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -46,10 +47,9 @@ impl LedgerEntry {
 impl Bed {
     /// The bed that cases share, as none of them breaks it. (An embedded one costs nothing: each has its own.)
     pub(crate) async fn shared() -> Self {
-        let bed = if is_embedded() {
-            Self::Embedded(EmbeddedBed::start())
-        } else {
-            Self::Real(RealBed::shared().await)
+        let bed = match run_mode() {
+            Mode::Real => Self::Real(RealBed::shared().await),
+            mode => Self::Embedded(EmbeddedBed::start(mode).await),
         };
         bed.install_crds().await;
         bed
@@ -57,10 +57,9 @@ impl Bed {
 
     /// A bed of the case's own, to break; with the CRDs only when asked for.
     pub(crate) async fn own(with_crds: bool) -> Self {
-        let bed = if is_embedded() {
-            Self::Embedded(EmbeddedBed::start())
-        } else {
-            Self::Real(RealBed::own().await)
+        let bed = match run_mode() {
+            Mode::Real => Self::Real(RealBed::own().await),
+            mode => Self::Embedded(EmbeddedBed::start(mode).await),
         };
         if with_crds {
             bed.install_crds().await;
@@ -140,12 +139,17 @@ impl Bed {
         }
     }
 
+    /// The real kubectl as the administrator, to be given arguments and run.
+    pub(crate) fn kubectl_command(&self) -> Command {
+        match self {
+            Self::Real(bed) => bed.kubectl(),
+            Self::Embedded(bed) => bed.kubectl(),
+        }
+    }
+
     /// Runs the real kubectl as the administrator.
     pub(crate) fn kubectl(&self, args: &[&str]) -> Output {
-        match self {
-            Self::Real(bed) => bed.kubectl(args),
-            Self::Embedded(_) => unreachable!("kubectl needs a socket"),
-        }
+        self.kubectl_command().args(args).output().expect("kubectl runs")
     }
 
     /// Kills the API server.

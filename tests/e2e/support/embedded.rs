@@ -1,17 +1,20 @@
 //! The embedded bed: the server and the operators are in this process, in a time of its own.
 //!
 //! The clock of a case is paused: when nobody has anything to do it jumps to what is due next. So half a
-//! minute of silence takes no time.
+//! minute of silence takes no time. Where kubectl joins in, the clock runs, and the server has a socket.
 
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 
 use kube_client::Client;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use windlass::sim::{Action, Door, Fault, FaultId, Settings, Sim, When};
+use windlass::sim::{Action, Door, Fault, FaultId, HttpServer, Settings, Sim, When};
 
-use super::Operator;
 use super::bed::LedgerEntry;
+use super::runs::Mode;
+use super::{Launcher, Operator};
 
 /// See the module.
 #[derive(Debug)]
@@ -19,18 +22,45 @@ pub(crate) struct EmbeddedBed {
     pub(crate) sim: Sim,
     /// What is refused for want of a permission.
     denied: Mutex<Vec<FaultId>>,
-    /// Drives the server's time.
+    /// The way in for kubectl, where a case wants it.
+    socket: Option<Socket>,
+    /// Drives the server's time and its connections.
     _driver: JoinSet<()>,
 }
 
+#[derive(Debug)]
+struct Socket {
+    /// Holds the kubeconfig.
+    dir: tempfile::TempDir,
+    kubectl: PathBuf,
+}
+
 impl EmbeddedBed {
-    pub(crate) fn start() -> Arc<Self> {
+    pub(crate) async fn start(mode: Mode) -> Arc<Self> {
         let epoch = windlass::client::Clock::system().now();
         let sim = Sim::new(Settings { seed: 1, epoch, ..Settings::default() });
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });
-        Arc::new(Self { sim, denied: Mutex::default(), _driver: driver })
+        let mut socket = None;
+        if mode == Mode::EmbeddedWithKubectl {
+            let kubectl = Launcher::kubectl().unwrap_or_else(|why| panic!("{why}"));
+            let server = HttpServer::bind(&sim, ([127, 0, 0, 1], 0).into()).await.expect("a free port");
+            let kubeconfig = server.kubeconfig("admin").expect("a token");
+            let dir = tempfile::tempdir().expect("a folder");
+            std::fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).expect("a kubeconfig");
+            driver.spawn(server.run());
+            socket = Some(Socket { dir, kubectl });
+        }
+        Arc::new(Self { sim, denied: Mutex::default(), socket, _driver: driver })
+    }
+
+    /// kubectl as the administrator.
+    pub(crate) fn kubectl(&self) -> Command {
+        let Socket { dir, kubectl } = self.socket.as_ref().expect("the case says that it needs kubectl");
+        let mut command = Command::new(kubectl);
+        command.env("KUBECONFIG", dir.path().join("kubeconfig")).env("HOME", dir.path());
+        command
     }
 
     pub(crate) fn client(&self, user: &str) -> Client {

@@ -66,6 +66,13 @@ impl Launcher {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
+    /// Where kubectl is, if it is built.
+    pub(crate) fn kubectl() -> Result<PathBuf, String> {
+        let output = Command::new(program()).arg("kubectl").output().expect("the launcher starts");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        if output.status.success() { Ok(text(&output.stdout).into()) } else { Err(text(&output.stderr)) }
+    }
+
     /// Sends the launcher a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process has an id");

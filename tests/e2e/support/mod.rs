@@ -5,7 +5,7 @@ mod embedded;
 mod launcher;
 mod operator;
 mod real;
-mod runs;
+pub(crate) mod runs;
 mod scene;
 
 use std::fmt::Debug;
@@ -14,7 +14,9 @@ use std::time::Duration;
 pub(crate) use bed::{Bed, LedgerEntry};
 pub(crate) use launcher::Launcher;
 pub(crate) use operator::{Operator, run_to_end};
-pub(crate) use runs::{both_beds, captured_log, is_embedded, on_embedded, on_real, real_bed};
+pub(crate) use runs::{
+    both_beds, both_beds_with_kubectl, captured_log, on_embedded, on_embedded_with_kubectl, on_real,
+};
 pub(crate) use scene::{Scene, condition};
 
 /// How long a promise may take to come true. Generous: it bounds a failure, not a success.

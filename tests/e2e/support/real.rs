@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use base64::Engine as _;
@@ -138,12 +138,12 @@ impl RealBed {
             .collect()
     }
 
-    /// Runs the real kubectl as the administrator.
-    pub(crate) fn kubectl(&self, args: &[&str]) -> Output {
+    /// kubectl as the administrator.
+    pub(crate) fn kubectl(&self) -> Command {
         let ready = &self.launcher.ready;
         let mut command = Command::new(&ready.kubectl);
-        command.env("KUBECONFIG", &ready.kubeconfig).env("HOME", self.logs.path()).args(args);
-        command.output().expect("kubectl runs")
+        command.env("KUBECONFIG", &ready.kubeconfig).env("HOME", self.logs.path());
+        command
     }
 
     /// Kills the API server.

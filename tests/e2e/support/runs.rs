@@ -1,24 +1,52 @@
 //! How a case runs: on which bed, in which time, with what log.
 //!
-//! A case is an `async fn` with one of two attributes:
+//! A case is an `async fn` with an attribute:
 //! - `#[apply(both_beds)]` makes two tests of it, `embedded` and `real`.
-//! - `#[apply(real_bed)]` with `#[why = "..."]` makes one, `only_real`.
+//! - `#[apply(both_beds_with_kubectl)]` makes `embedded_kubectl` and `real`: the first needs kubectl too, and
+//!   runs in real time.
+//!
+//! What is about one bed only is a plain test in a file of its own, and the file says why.
 
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 
+/// On what a case runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Real,
+    Embedded,
+    EmbeddedWithKubectl,
+}
+
 thread_local! {
-    static IS_EMBEDDED: Cell<bool> = const { Cell::new(false) };
+    static MODE: Cell<Mode> = const { Cell::new(Mode::Real) };
     static LOG: RefCell<Captured> = RefCell::default();
 }
 
 /// See the module.
 macro_rules! both_beds {
     ($(#[$attribute:meta])* async fn $name:ident() $body:block) => {
+        $crate::support::runs::tests_of_case! { [$(#[$attribute])*] $name $body embedded on_embedded }
+    };
+}
+
+/// See the module.
+macro_rules! both_beds_with_kubectl {
+    ($(#[$attribute:meta])* async fn $name:ident() $body:block) => {
+        $crate::support::runs::tests_of_case! {
+            [$(#[$attribute])*] $name $body embedded_kubectl on_embedded_with_kubectl
+        }
+    };
+}
+
+/// A module for a case, with a test for each bed.
+macro_rules! tests_of_case {
+    ([$(#[$attribute:meta])*] $name:ident $body:block $embedded:ident $run:ident) => {
         mod $name {
             #[allow(unused_imports, reason = "what a case needs is in the file around it")]
             use super::*;
@@ -27,8 +55,8 @@ macro_rules! both_beds {
             async fn case() $body
 
             #[test]
-            fn embedded() {
-                $crate::support::on_embedded(case());
+            fn $embedded() {
+                $crate::support::$run(case());
             }
 
             #[test]
@@ -39,29 +67,11 @@ macro_rules! both_beds {
     };
 }
 
-/// See the module.
-macro_rules! real_bed {
-    ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
-        mod $name {
-            #[allow(unused_imports, reason = "what a case needs is in the file around it")]
-            use super::*;
+pub(crate) use {both_beds, both_beds_with_kubectl, tests_of_case};
 
-            $(#[doc = $doc])*
-            async fn case() $body
-
-            #[test]
-            fn only_real() {
-                $crate::support::on_real(case());
-            }
-        }
-    };
-}
-
-pub(crate) use {both_beds, real_bed};
-
-/// Whether the case of this thread runs on the embedded bed.
-pub(crate) fn is_embedded() -> bool {
-    IS_EMBEDDED.get()
+/// On what the case of this thread runs.
+pub(crate) fn run_mode() -> Mode {
+    MODE.get()
 }
 
 /// Runs a case against the real control plane.
@@ -72,18 +82,37 @@ pub(crate) fn on_real(case: impl Future<Output = ()>) {
 
 /// Runs a case against the embedded server, with the clock paused.
 pub(crate) fn on_embedded(case: impl Future<Output = ()>) {
-    IS_EMBEDDED.set(true);
+    let log = capture(Mode::Embedded);
+    let _guard = tracing::dispatcher::set_default(&log);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.expect("a runtime").block_on(case);
+}
+
+/// Runs a case against the embedded server and its socket. kubectl blocks the thread that waits for it, so
+/// there are others.
+pub(crate) fn on_embedded_with_kubectl(case: impl Future<Output = ()>) {
+    let log = capture(Mode::EmbeddedWithKubectl);
+    let _guard = tracing::dispatcher::set_default(&log);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        // The guard would end with the closure; the thread ends with the runtime.
+        .on_thread_start(move || std::mem::forget(tracing::dispatcher::set_default(&log)))
+        .build();
+    runtime.expect("a runtime").block_on(case);
+}
+
+fn capture(mode: Mode) -> Dispatch {
+    MODE.set(mode);
     let captured = Captured::default();
     LOG.set(captured.clone());
-    let filter = "kube_client=off,tower=warn,info,windlass=debug";
-    let log = tracing_subscriber::fmt()
+    let filter = "kube_client=off,tower=warn,hyper=warn,rustls=warn,info,windlass=debug";
+    tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::new(filter))
         .with_ansi(false)
         .with_writer(captured)
-        .finish();
-    let _guard = tracing::subscriber::set_default(log);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    runtime.expect("a runtime").block_on(case);
+        .finish()
+        .into()
 }
 
 /// What the case of this thread has logged so far.
