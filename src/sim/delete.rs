@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::core::{Answer, Core, key_of};
-use super::failure::{Failure, Outcome};
+use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{BuiltIn, Kind};
 use super::read::presented;
 use super::request::{Call, items, member, text};
@@ -25,7 +25,7 @@ impl Core {
         let is_dry_run = !items(&options, "/dryRun").is_empty();
         let grace = options.get("gracePeriodSeconds").and_then(Value::as_i64);
         let (last, is_gone) = self.start_deletion(&kind, &stored, policy, grace, is_dry_run);
-        let body = if is_gone && !kind.is(BuiltIn::Pod) {
+        let body = if is_gone && !returns_deleted(&kind) {
             deleted(&kind, &last)
         } else {
             presented(&kind, &call.version, &last)
@@ -77,7 +77,6 @@ impl Core {
         let mut object = Value::clone(stored);
         let grace = self.grace_of(kind, &object, grace);
         let mut finalizers: Vec<Value> = items(&object, "/metadata/finalizers").to_vec();
-        let had = finalizers.clone();
         match policy {
             "Orphan" => with(&mut finalizers, ORPHAN, FOREGROUND),
             "Foreground" => with(&mut finalizers, FOREGROUND, ORPHAN),
@@ -90,10 +89,6 @@ impl Core {
             let key = key_of(&object);
             if is_dry_run {
                 return (stored.clone(), true);
-            }
-            if had != finalizers {
-                set_finalizers(&mut object, finalizers);
-                self.store.replace_silently(&kind.resource, &key, object);
             }
             let last = self.remove(kind, &key).unwrap_or_else(|| stored.clone());
             return (last, true);
@@ -164,29 +159,37 @@ fn policy_of(options: &Value) -> Outcome<&'static str> {
         "Background" => Ok("Background"),
         "Foreground" => Ok("Foreground"),
         "Orphan" => Ok("Orphan"),
-        other => Err(Failure::new(
-            422,
-            "Invalid",
-            format!(
-                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: \
-                 supported values: \"Background\", \"Foreground\", \"Orphan\""
-            ),
-        )),
+        other => {
+            let supported = ["Foreground", "Background", "Orphan", "nil"].map(str::to_owned);
+            let cause = Cause::not_supported("propagationPolicy", &json!(other), &supported);
+            Err(Failure::invalid_options("DeleteOptions", &[cause]))
+        }
     }
 }
 
 fn check_preconditions(kind: &Kind, name: &str, options: &Value, stored: &Value) -> Outcome<()> {
-    for (key, shown) in [("uid", "UID"), ("resourceVersion", "ResourceVersion")] {
+    let about = [
+        ("uid", "UID", "The object might have been deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+    ];
+    for (key, shown, guess) in about {
         let wanted = text(options, &format!("/preconditions/{key}"));
         let found = text(stored, &format!("/metadata/{key}"));
         if !wanted.is_empty() && wanted != found {
             let why = format!(
-                "Precondition failed: {shown} in precondition: {wanted}, {shown} in object meta: {found}"
+                "the {shown} in the precondition ({wanted}) does not match the {shown} in record ({found}). {guess}"
             );
-            return Err(Failure::conflict(kind, name, &why));
+            return Err(Failure::precondition(kind, name, &why));
         }
     }
     Ok(())
+}
+
+/// Whether a deletion is answered with the object, even when it is gone.
+fn returns_deleted(kind: &Kind) -> bool {
+    [BuiltIn::Pod, BuiltIn::Service, BuiltIn::ServiceAccount, BuiltIn::ResourceQuota]
+        .into_iter()
+        .any(|of| kind.is(of))
 }
 
 /// What is answered when an object is gone at once.

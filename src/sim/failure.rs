@@ -46,6 +46,24 @@ impl Cause {
         Self { field: field.into(), reason: "FieldValueInvalid", message }
     }
 
+    /// Whether rules are not looked at because of it.
+    pub(super) fn blocks_rules(&self) -> bool {
+        matches!(
+            self.reason,
+            "FieldValueNotSupported"
+                | "FieldValueRequired"
+                | "FieldValueTooLong"
+                | "FieldValueTooMany"
+                | "FieldValueTypeInvalid"
+        )
+    }
+
+    /// A text that is not of its format.
+    pub(super) fn wrong_format(field: impl Into<String>, value: &Value, detail: &str) -> Self {
+        let message = format!("Invalid value: {}: {detail}", printed(value));
+        Self { field: field.into(), reason: "FieldValueTypeInvalid", message }
+    }
+
     /// A value of the wrong type; `value` is the name of the type that was found.
     pub(super) fn wrong_type(field: impl Into<String>, value: &str, detail: &str) -> Self {
         let message = format!("Invalid value: {value:?}: {detail}");
@@ -77,6 +95,11 @@ impl Cause {
     pub(super) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
         Self { field: field.into(), reason: "FieldValueForbidden", message: format!("Forbidden: {detail}") }
     }
+}
+
+/// `kind.group`, or the kind alone.
+fn dotted(kind: &str, group: &str) -> String {
+    if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
 /// A value as `field.Error` prints it: text quoted, an object as JSON.
@@ -152,22 +175,48 @@ impl Failure {
             .about(kind, name)
     }
 
+    /// A precondition of a deletion does not hold.
+    pub(super) fn precondition(kind: &Kind, name: &str, why: &str) -> Box<Self> {
+        let mut failure = Self::conflict(kind, name, why);
+        failure.message =
+            format!("Operation cannot be fulfilled on {} {name:?}: {why}", dotted(&kind.kind, &kind.group));
+        failure.details.insert("kind".to_owned(), json!(kind.kind));
+        failure
+    }
+
+    /// Fields of an object are wrong.
     pub(super) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Box<Self> {
+        Self::invalid_as(&kind.kind, &kind.group, name, causes)
+    }
+
+    /// The same, named by the resource: a real server does so before it has looked at the object.
+    pub(super) fn invalid_resource(kind: &Kind, name: &str, causes: &[Cause]) -> Box<Self> {
+        Self::invalid_as(&kind.plural, &kind.group, name, causes)
+    }
+
+    /// Options of a list, a watch or a deletion are wrong.
+    pub(super) fn invalid_options(kind: &str, causes: &[Cause]) -> Box<Self> {
+        Self::invalid_as(kind, "meta.k8s.io", "", causes)
+    }
+
+    /// A patch that makes something which does not decode.
+    pub(super) fn invalid_patch(why: &str) -> Box<Self> {
+        Self::invalid_as("", "", "", &[Cause::invalid("patch", &Value::Null, why)])
+    }
+
+    pub(super) fn invalid_as(kind: &str, group: &str, name: &str, causes: &[Cause]) -> Box<Self> {
         let words: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
         let words = match &words[..] {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let named =
-            if kind.group.is_empty() { kind.kind.clone() } else { format!("{}.{}", kind.kind, kind.group) };
-        let mut failure = Self::new(422, "Invalid", format!("{named} {name:?} is invalid: {words}"));
-        if !name.is_empty() {
-            failure.details.insert("name".to_owned(), json!(name));
+        let mut failure =
+            Self::new(422, "Invalid", format!("{} {name:?} is invalid: {words}", dotted(kind, group)));
+        for (key, value) in [("name", name), ("group", group), ("kind", kind)] {
+            if !value.is_empty() {
+                failure.details.insert(key.to_owned(), json!(value));
+            }
         }
-        if !kind.group.is_empty() {
-            failure.details.insert("group".to_owned(), json!(kind.group));
-        }
-        failure.details.insert("kind".to_owned(), json!(kind.kind));
         let causes: Vec<Value> = causes
             .iter()
             .map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field}))

@@ -164,7 +164,7 @@ pub(super) fn before_create(object: &mut Value, now: &str, uid: &str, suffix: &s
     set(meta, "uid", json!(uid));
     set(meta, "creationTimestamp", json!(now));
     if let Some(meta) = meta.as_object_mut() {
-        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "generation"] {
+        for key in ["deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
             meta.remove(key);
         }
     }
@@ -174,14 +174,16 @@ pub(super) fn before_create(object: &mut Value, now: &str, uid: &str, suffix: &s
 pub(super) fn before_update(object: &mut Value, stored: &Value) {
     let from = stored.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     let meta = member(object, "metadata");
-    for key in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "generateName",
-    ] {
+    if meta.get("uid").is_none_or(is_empty)
+        && let Some(value) = from.get("uid")
+    {
+        meta["uid"] = value.clone();
+    }
+    // What is not marked yet cannot be marked by an update: that is refused.
+    if let Some(value) = from.get("deletionTimestamp") {
+        meta["deletionTimestamp"] = value.clone();
+    }
+    for key in ["creationTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"] {
         match from.get(key) {
             // A client may leave out the generated prefix; it is not checked either.
             Some(value) => meta[key] = value.clone(),
@@ -228,8 +230,8 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
 
 fn validate_owners(object: &Value, causes: &mut Vec<Cause>) {
     let owners = super::request::items(object, "/metadata/ownerReferences");
-    for (at, owner) in owners.iter().enumerate() {
-        let field = |name: &str| format!("metadata.ownerReferences[{at}].{name}");
+    for owner in owners {
+        let field = |name: &str| format!("metadata.ownerReferences.{name}");
         if text(owner, "/apiVersion").is_empty() {
             causes.push(Cause::invalid(field("apiVersion"), &json!(""), "version must not be empty"));
         }
@@ -258,6 +260,14 @@ fn validate_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
 
 /// A finalizer may not be added to an object that is being deleted.
 pub(super) fn validate_update(object: &Value, stored: &Value, causes: &mut Vec<Cause>) {
+    let uid = &object["metadata"]["uid"];
+    if *uid != stored["metadata"]["uid"] {
+        causes.push(Cause::invalid("metadata.uid", uid, "field is immutable"));
+    }
+    let marked = |object: &Value| object.pointer("/metadata/deletionTimestamp").cloned();
+    if let Some(sent) = marked(object).filter(|_| marked(object) != marked(stored)) {
+        causes.push(Cause::invalid("metadata.deletionTimestamp", &sent, "field is immutable"));
+    }
     let finalizers = |object: &Value| -> Vec<String> {
         let all = super::request::items(object, "/metadata/finalizers");
         all.iter().filter_map(Value::as_str).map(str::to_owned).collect()

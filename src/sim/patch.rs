@@ -8,6 +8,9 @@ use serde_json::{Map, Value};
 
 use super::failure::{Failure, Outcome};
 
+/// The media type of a patch that knows the merge keys.
+pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
+
 /// The merge key of a list of objects: by the name of the list's field, for the kinds that are built in.
 /// What is not here is replaced whole. (`ports` has another key in a Service than in a container.)
 const MERGE_KEYS: [(&str, &[&str]); 17] = [
@@ -33,38 +36,49 @@ const MERGE_KEYS: [(&str, &[&str]); 17] = [
 /// Lists of plain values that are merged as sets.
 const MERGED_SETS: [&str; 1] = ["finalizers"];
 
-/// Applies a patch of this media type.
-pub(super) fn apply(media: &str, target: &Value, body: &[u8], is_built_in: bool) -> Outcome<Value> {
-    match media.split(';').next().unwrap_or_default().trim() {
-        "application/json-patch+json" => json_patch(target, body),
-        "application/merge-patch+json" => {
-            let patch = object(body)?;
-            let mut patched = target.clone();
-            json_patch::merge(&mut patched, &patch);
-            Ok(patched)
-        }
-        "application/strategic-merge-patch+json" if is_built_in => {
-            let patch = object(body)?;
-            let mut patched = target.clone();
-            strategic(&mut patched, &patch).map_err(Failure::bad_request)?;
-            Ok(patched)
-        }
-        "application/strategic-merge-patch+json" => Err(Failure::unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-        )),
+/// Refuses what is no patch, or none for this kind: before the object is looked for.
+pub(super) fn check_media(media: &str, is_built_in: bool) -> Outcome<()> {
+    let unknown = |accepted: &str| {
+        Err(Failure::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        )))
+    };
+    let all =
+        "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+    match media_type(media) {
+        "application/json-patch+json" | "application/merge-patch+json" => Ok(()),
+        "application/strategic-merge-patch+json" if is_built_in => Ok(()),
         "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
             Err(Failure::unsupported_media_type(
                 "this server has no server-side apply: use kubectl apply without --server-side, or a merge, JSON \
                  or strategic merge patch",
             ))
         }
-        other => Err(Failure::unsupported_media_type(format!(
-            "the body of the request was in an unknown format - accepted media types include: \
-             application/json-patch+json, application/merge-patch+json, \
-             application/strategic-merge-patch+json, got: {other}"
-        ))),
+        _ if is_built_in => unknown(all),
+        _ => {
+            unknown("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml")
+        }
     }
+}
+
+fn media_type(media: &str) -> &str {
+    media.split(';').next().unwrap_or_default().trim()
+}
+
+/// Applies a patch of this media type.
+pub(super) fn apply(media: &str, target: &Value, body: &[u8], is_built_in: bool) -> Outcome<Value> {
+    check_media(media, is_built_in)?;
+    if media_type(media) == "application/json-patch+json" {
+        return json_patch(target, body);
+    }
+    let patch = object(body)?;
+    let mut patched = target.clone();
+    if media_type(media) == "application/merge-patch+json" {
+        json_patch::merge(&mut patched, &patch);
+    } else {
+        strategic(&mut patched, &patch).map_err(Failure::bad_request)?;
+    }
+    Ok(patched)
 }
 
 fn object(body: &[u8]) -> Outcome<Value> {
@@ -83,6 +97,7 @@ fn json_patch(target: &Value, body: &[u8]) -> Outcome<Value> {
         ));
     }
     let mut patched = target.clone();
+    let patch = json_patch::Patch(patch.0.into_iter().map(|step| as_go(step, target)).collect());
     json_patch::patch(&mut patched, &patch).map_err(|error| {
         Failure::new(
             422,
@@ -91,6 +106,19 @@ fn json_patch(target: &Value, body: &[u8]) -> Outcome<Value> {
         )
     })?;
     Ok(patched)
+}
+
+/// Go's library takes a replacement of a member that is not there for an addition.
+fn as_go(step: json_patch::PatchOperation, target: &Value) -> json_patch::PatchOperation {
+    match step {
+        json_patch::PatchOperation::Replace(replace) if target.pointer(replace.path.as_str()).is_none() => {
+            json_patch::PatchOperation::Add(json_patch::AddOperation {
+                path: replace.path,
+                value: replace.value,
+            })
+        }
+        other => other,
+    }
 }
 
 /// Merges a strategic patch into an object.
@@ -123,24 +151,31 @@ fn strategic(target: &mut Value, patch: &Value) -> Result<(), String> {
                 items.retain(|item| !gone.contains(item));
             }
         } else if key.starts_with('$') {
-            // The order of elements is applied below, when their list has been merged.
+            // The order of elements belongs to their list; a list that is not patched has it alone.
+            if let (Some(list), Some(order)) = (key.strip_prefix("$setElementOrder/"), value.as_array())
+                && !patch.contains_key(list)
+                && let Some(items) = members.get_mut(list).and_then(Value::as_array_mut)
+                && let Some(merge_key) = merge_key(list, order)
+            {
+                let before = items.clone();
+                put_in_order(items, &before, merge_key, order);
+            }
         } else if value.is_null() {
             members.remove(key);
         } else {
-            merge_member(members, key, value)?;
-        }
-    }
-    for (key, order) in patch {
-        if let (Some(list), Some(order)) = (key.strip_prefix("$setElementOrder/"), order.as_array())
-            && let Some(items) = members.get_mut(list).and_then(Value::as_array_mut)
-        {
-            reorder(items, list, order);
+            let order = patch.get(&format!("$setElementOrder/{key}")).and_then(Value::as_array);
+            merge_member(members, key, value, order)?;
         }
     }
     Ok(())
 }
 
-fn merge_member(members: &mut Map<String, Value>, key: &str, value: &Value) -> Result<(), String> {
+fn merge_member(
+    members: &mut Map<String, Value>,
+    key: &str,
+    value: &Value,
+    order: Option<&Vec<Value>>,
+) -> Result<(), String> {
     match value {
         Value::Object(_) => {
             let inner = members.entry(key.to_owned()).or_insert(Value::Null);
@@ -148,8 +183,15 @@ fn merge_member(members: &mut Map<String, Value>, key: &str, value: &Value) -> R
         }
         Value::Array(patches) if merge_key(key, patches).is_some() => {
             let merge_key = merge_key(key, patches).unwrap_or_default();
-            let mut items = members.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+            let Some(mut items) = members.get(key).and_then(Value::as_array).cloned() else {
+                // There is nothing to merge with.
+                let added = patches.iter().filter(|patch| patch.get("$patch").is_none());
+                members.insert(key.to_owned(), added.cloned().collect());
+                return Ok(());
+            };
+            let before = items.clone();
             merge_list(&mut items, merge_key, patches)?;
+            put_in_order(&mut items, &before, merge_key, order.unwrap_or(patches));
             members.insert(key.to_owned(), Value::Array(items));
             Ok(())
         }
@@ -207,21 +249,19 @@ fn merge_list(items: &mut Vec<Value>, key: &str, patches: &[Value]) -> Result<()
     Ok(())
 }
 
-/// Sorts what is named into the order given; what is not named stays behind what it followed.
-fn reorder(items: &mut Vec<Value>, list: &str, order: &[Value]) {
-    let key = merge_key(list, order);
-    let rank = |item: &Value| match key {
-        Some(key) => order.iter().position(|wanted| wanted.get(key) == item.get(key)),
-        None => order.iter().position(|wanted| wanted == item),
-    };
-    let mut last = 0;
-    let mut ranked: Vec<(usize, Value)> = Vec::with_capacity(items.len());
-    for item in items.drain(..) {
-        last = rank(&item).unwrap_or(last);
-        ranked.push((last, item));
+/// Orders a merged list: what the patch names is in the patch's order, the rest in the server's, and where
+/// the two meet, what stood first on the server stays first. What is new goes before what it meets.
+fn put_in_order(items: &mut Vec<Value>, before: &[Value], key: &str, order: &[Value]) {
+    let place = |list: &[Value], item: &Value| list.iter().position(|other| other.get(key) == item.get(key));
+    let (mut named, rest): (Vec<Value>, Vec<Value>) =
+        items.drain(..).partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    let (mut named, mut rest) = (named.into_iter().peekable(), rest.into_iter().peekable());
+    while let (Some(left), Some(right)) = (named.peek(), rest.peek()) {
+        let takes_left = place(before, left) <= place(before, right);
+        items.extend(if takes_left { named.next() } else { rest.next() });
     }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    items.extend(ranked.into_iter().map(|(_, item)| item));
+    items.extend(named.chain(rest));
 }
 
 #[cfg(test)]
@@ -240,7 +280,7 @@ mod tests {
     fn lists_with_a_merge_key_are_merged_and_others_replaced() {
         let target = json!({"containers": [{"name": "a", "image": "1", "args": ["x"]}, {"name": "b"}], "tolerations": [1]});
         let patch = json!({"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "c"}], "tolerations": [2]});
-        let expected = json!({"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "b"}, {"name": "c"}], "tolerations": [2]});
+        let expected = json!({"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "c"}, {"name": "b"}], "tolerations": [2]});
         check(target, &patch, &expected);
     }
 

@@ -65,28 +65,11 @@ fn version_of(call: &Call) -> Outcome<Option<u64>> {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        let cause = Cause::invalid("resourceVersion", &json!(text), "strconv.ParseUint: invalid syntax");
-        Failure::invalid(&list_options(), "", &[cause])
+        Failure::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing \
+             {text:?}: invalid syntax"
+        ))
     })
-}
-
-/// What refusals of list options are about.
-fn list_options() -> Kind {
-    let catalogue = super::kinds::Catalogue::new();
-    let some = catalogue.built_in(BuiltIn::ConfigMap);
-    Kind {
-        group: "meta.k8s.io".to_owned(),
-        kind: "ListOptions".to_owned(),
-        versions: some.versions.clone(),
-        plural: "ListOptions".to_owned(),
-        singular: String::new(),
-        short_names: Vec::new(),
-        categories: Vec::new(),
-        is_namespaced: false,
-        has_status: false,
-        of: super::kinds::Of::BuiltIn(BuiltIn::ConfigMap),
-        resource: super::kinds::resource("meta.k8s.io", "ListOptions"),
-    }
 }
 
 /// An object as this version of its kind shows it.
@@ -113,7 +96,7 @@ fn selection_of(call: &Call) -> Outcome<Selection> {
 fn check_match(call: &Call, version: Option<u64>) -> Outcome<()> {
     let rule = call.query.get("resourceVersionMatch");
     let refuse = |detail: &str| {
-        Err(Failure::invalid(&list_options(), "", &[Cause::forbidden("resourceVersionMatch", detail)]))
+        Err(Failure::invalid_options("ListOptions", &[Cause::forbidden("resourceVersionMatch", detail)]))
     };
     match (rule, version) {
         ("", _) | ("NotOlderThan", Some(_)) => Ok(()),
@@ -126,7 +109,7 @@ fn check_match(call: &Call, version: Option<u64>) -> Outcome<()> {
         (other, _) => {
             let supported = ["Exact".to_owned(), "NotOlderThan".to_owned(), String::new()];
             let cause = Cause::not_supported("resourceVersionMatch", &json!(other), &supported);
-            Err(Failure::invalid(&list_options(), "", &[cause]))
+            Err(Failure::invalid_options("ListOptions", &[cause]))
         }
     }
 }
@@ -250,7 +233,7 @@ impl Core {
         let wants_bookmarks = call.query.is_true("allowWatchBookmarks");
         let rule = call.query.get("resourceVersionMatch");
         let refuse = |field: &str, detail: &str| {
-            Err(Failure::invalid(&list_options(), "", &[Cause::forbidden(field, detail)]))
+            Err(Failure::invalid_options("ListOptions", &[Cause::forbidden(field, detail)]))
         };
         if !call.query.get("sendInitialEvents").is_empty() && rule != "NotOlderThan" {
             return refuse(

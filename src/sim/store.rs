@@ -85,13 +85,6 @@ impl Store {
         object
     }
 
-    /// Replaces what is stored without a version or a change of its own: the removal that follows has both.
-    pub(super) fn replace_silently(&mut self, resource: &Resource, key: &Key, object: Value) {
-        if let Some(stored) = self.collections.get_mut(resource).and_then(|all| all.get_mut(key)) {
-            *stored = Arc::new(object);
-        }
-    }
-
     /// Removes an object; returns its last state, stamped with the version of the deletion.
     pub(super) fn remove(&mut self, resource: &Resource, key: &Key) -> Option<Arc<Value>> {
         let before = self.collections.get_mut(resource)?.remove(key)?;

@@ -57,6 +57,9 @@ impl Core {
     pub(super) fn create(&mut self, call: &Call) -> Outcome<Answer> {
         let kind = call.kind.clone();
         let mut object = call.json_body()?;
+        if matches!(kind.of, Of::Custom(_)) {
+            check_custom_type(call, &object, false)?;
+        }
         let warnings = self.decode(call, &mut object, true)?;
         meta::check_identity(&kind, &mut object, &call.namespace, "")?;
         if kind.is_namespaced {
@@ -65,11 +68,15 @@ impl Core {
         let (now, uid, suffix) = (self.stamp(), self.new_uid(), self.suffix());
         meta::before_create(&mut object, &now, &uid, &suffix);
         self.reset_on_create(&kind, &call.version, &mut object);
-        let mut causes = Vec::new();
+        let (mut causes, mut taken) = (Vec::new(), Vec::new());
         if kind.is(BuiltIn::Service) {
-            self.allocate(&mut object, None, &mut causes);
+            self.allocate(&mut object, None, call.is_dry_run(), &mut taken);
         }
         self.check(&kind, &call.version, &object, None, &mut causes);
+        // Only what is right is given addresses and ports.
+        if causes.is_empty() {
+            causes = taken;
+        }
         let name = text(&object, "/metadata/name").to_owned();
         if !causes.is_empty() {
             return Err(Failure::invalid(&kind, &name, &causes));
@@ -87,6 +94,9 @@ impl Core {
         let kind = call.kind.clone();
         let stored = self.store.get(&kind.resource, &call.namespace, &call.name).cloned();
         let is_patch = call.verb == "patch";
+        if is_patch {
+            patch::check_media(&call.content_type, matches!(kind.of, Of::BuiltIn(_)))?;
+        }
         let mut object = if is_patch {
             let stored = stored.as_ref().ok_or_else(|| Failure::not_found(&kind, &call.name))?;
             let shown = presented(&kind, &call.version, stored);
@@ -95,7 +105,21 @@ impl Core {
         } else {
             call.json_body()?
         };
-        let warnings = self.decode(call, &mut object, !is_patch)?;
+        if is_patch && call.content_type.starts_with(patch::STRATEGIC) {
+            // It is applied to a typed object, whose type it cannot change.
+            object["kind"] = json!(kind.kind);
+            object["apiVersion"] = json!(call.api_version());
+        }
+        if let (Some(stored), Of::Custom(_), true) = (&stored, &kind.of, object.is_object()) {
+            // Of a custom resource the type is looked at last.
+            meta::check_identity(&kind, &mut object, &call.namespace, &call.name)?;
+            self.check_version(&kind, call, &object, stored)?;
+            check_custom_type(call, &object, is_patch)?;
+        }
+        let warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
+            // What a patch makes is judged as the patch's.
+            if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
+        })?;
         meta::check_identity(&kind, &mut object, &call.namespace, &call.name)?;
         let Some(stored) = stored else {
             let creates = matches!(kind.of, Of::BuiltIn(of) if builtin::allows_create_on_update(of));
@@ -111,15 +135,15 @@ impl Core {
         } else if kind.serves_status(&call.version) {
             set_or_remove(&mut object, "status", stored.get("status"));
         }
-        let mut causes = Vec::new();
+        let (mut causes, mut taken) = (Vec::new(), Vec::new());
         if kind.is(BuiltIn::Service) && call.subresource.is_empty() {
-            self.allocate(&mut object, Some(&stored), &mut causes);
+            self.allocate(&mut object, Some(&stored), call.is_dry_run(), &mut taken);
         }
         self.count_generation(&kind, &call.version, &mut object, &stored);
         meta::validate_update(&object, &stored, &mut causes);
         self.check(&kind, &call.version, &object, Some(&stored), &mut causes);
-        if matches!(kind.of, Of::Custom(_)) {
-            ratchet(&mut causes, &object, &stored);
+        if causes.is_empty() {
+            causes = taken;
         }
         if !causes.is_empty() {
             return Err(Failure::invalid(&kind, &call.name, &causes));
@@ -150,9 +174,9 @@ impl Core {
         }
         if is_released {
             let key = key_of(&object);
-            // The last state is what the update has made of it.
-            self.store.replace_silently(&kind.resource, &key, object);
-            return self.remove(kind, &key).unwrap_or_else(|| stored.clone());
+            // Watches see what was stored before, the sender what it has made of it.
+            self.remove(kind, &key);
+            return Arc::new(object);
         }
         self.put(kind, object)
     }
@@ -275,10 +299,11 @@ impl Core {
             Of::Custom(definition) => {
                 let Some(version) = definition.version(version) else { return };
                 custom::validate(object, &version.schema, causes);
-                // Rules look at objects of the right shape only.
-                if causes.is_empty() {
-                    version.check_rules(object, stored, causes);
+                version.check_scale(object, causes);
+                if let Some(stored) = stored {
+                    ratchet(causes, object, stored);
                 }
+                version.check_rules(object, stored, causes);
             }
         }
     }
@@ -286,17 +311,18 @@ impl Core {
     fn check_version(&self, kind: &Kind, call: &Call, object: &Value, stored: &Value) -> Outcome<()> {
         let sent = text(object, "/metadata/uid");
         let uid = text(stored, "/metadata/uid");
-        if !sent.is_empty() && sent != uid {
+        // A patch that changes the uid is refused as a change of what may not change.
+        if !sent.is_empty() && sent != uid && call.verb != "patch" {
             let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {uid}");
             return Err(Failure::conflict(kind, &call.name, &why));
         }
         let version = text(object, "/metadata/resourceVersion");
         if version.is_empty() || version == "0" {
             let allows = matches!(kind.of, Of::BuiltIn(of) if builtin::allows_unconditional_update(of));
-            if !allows && call.verb != "patch" {
+            if !allows {
                 let cause =
                     Cause::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
-                return Err(Failure::invalid(kind, &call.name, &[cause]));
+                return Err(Failure::invalid_resource(kind, &call.name, &[cause]));
             }
             return Ok(());
         }
@@ -326,9 +352,13 @@ impl Core {
                 "kind": "Scale",
                 "apiVersion": "autoscaling/v1",
                 "metadata": {},
-                "spec": {"replicas": number(&spec_path)},
+                "spec": {},
                 "status": {"replicas": number(&status_path)},
             });
+            // Go leaves out a zero here, and not in the status.
+            if number(&spec_path) != 0 {
+                scale["spec"]["replicas"] = json!(number(&spec_path));
+            }
             for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
                 scale["metadata"][key] = object["metadata"][key].clone();
             }
@@ -351,11 +381,14 @@ impl Core {
                 "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is a number",
             ));
         };
-        self.check_version(&kind, &Call { verb: "patch", ..call.clone() }, &sent, &stored)?;
-        if replicas < 0 {
+        let version = text(&sent, "/metadata/resourceVersion");
+        if !version.is_empty() && version != text(&stored, "/metadata/resourceVersion") {
+            return Err(Failure::modified(&kind, &call.name));
+        }
+        if replicas < 0 && matches!(kind.of, Of::BuiltIn(_)) {
             let cause =
                 Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
-            return Err(Failure::invalid(&kind, &call.name, &[cause]));
+            return Err(Failure::invalid_as("Scale", "autoscaling", &call.name, &[cause]));
         }
         let mut object = Value::clone(&stored);
         super::world::set(&mut object, &spec_path, json!(replicas));
@@ -393,6 +426,9 @@ fn only_status(kind: &Kind, object: &mut Value, stored: &Value) {
     *object = stored.clone();
     if matches!(kind.of, Of::BuiltIn(_)) {
         object["metadata"] = metadata;
+        if kind.is(BuiltIn::Deployment) {
+            set_or_remove(&mut object["metadata"], "labels", stored.pointer("/metadata/labels"));
+        }
     }
     set_or_remove(object, "status", status.as_ref());
     if let Some(version) = version {
@@ -417,7 +453,8 @@ fn ratchet(causes: &mut Vec<Cause>, object: &Value, stored: &Value) {
         if cause.field.starts_with("metadata") {
             return true;
         }
-        let path = format!("/{}", cause.field.replace(['.', '['], "/").replace(']', ""));
+        let field = cause.field.trim_start_matches('.');
+        let path = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
         let (now, before) = (object.pointer(&path), stored.pointer(&path));
         if now.is_some() {
             return now != before;
@@ -428,8 +465,39 @@ fn ratchet(causes: &mut Vec<Cause>, object: &Value, stored: &Value) {
     });
 }
 
+/// A custom resource that claims to be something else; of a new one or a replacement another version is
+/// refused before.
+fn check_custom_type(call: &Call, object: &Value, is_patch: bool) -> Outcome<()> {
+    let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
+    let mut causes = Vec::new();
+    if !version.is_empty() && version != call.api_version() {
+        if !is_patch {
+            return Ok(());
+        }
+        let detail = format!("must be {}", call.api_version());
+        causes.push(Cause::invalid("apiVersion", &json!(version), &detail));
+    }
+    if !kind.is_empty() && kind != call.kind.kind {
+        causes.push(Cause::invalid("kind", &json!(kind), &format!("must be {}", call.kind.kind)));
+    }
+    if causes.is_empty() {
+        return Ok(());
+    }
+    let group = version.split_once('/').map_or("", |(group, _)| group);
+    let name = text(object, "/metadata/name");
+    Err(Failure::invalid_as(kind, group, name, &causes))
+}
+
 /// The body must be of the kind that the path names.
 fn check_type(call: &Call, object: &mut Value) -> Outcome<()> {
+    for key in ["kind", "apiVersion"] {
+        if object.get(key).is_some_and(|value| !value.is_string() && !value.is_null()) {
+            return Err(Failure::bad_request(format!(
+                "the object provided is unrecognized (must be of type {}): couldn't get version/kind: {key} is no text",
+                call.kind.kind
+            )));
+        }
+    }
     let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
     if kind.is_empty() && version.is_empty() {
         // Clients with types of their own may leave both out for built-in kinds.

@@ -6,7 +6,9 @@
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
 mod control_plane;
+mod demo;
 mod faults;
+mod fidelity;
 mod foo;
 mod kubectl;
 mod many;

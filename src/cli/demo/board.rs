@@ -177,6 +177,7 @@ impl Board {
         }
     }
 
+    /// What happened last; that all is well says the condition.
     fn last_event(&self, uid: &str) -> Option<(jiff::Timestamp, String)> {
         let events = self.events.list(None, &kube_core::Selector::default());
         let about = events.iter().filter_map(|event| match event {
@@ -189,7 +190,7 @@ impl Board {
                 let note = event.note.as_deref().unwrap_or_default();
                 Some((event.event_time.as_ref()?.0, format!("{}: {note}", event.reason.as_deref()?)))
             })
-            .max_by_key(|(at, _)| *at)
+            .max_by_key(|(at, words)| (!words.starts_with("Synced:"), *at))
     }
 
     /// The samples that are not Ready, each with its reason.

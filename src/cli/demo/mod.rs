@@ -127,7 +127,10 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     }
 }
 
-fn operator_failed(ended: Option<Result<Result<(), (u8, String)>, tokio::task::JoinError>>) -> Failure {
+/// How the operator's task ends: its own outcome, or a panic.
+type Ended = Option<Result<Result<(), (u8, String)>, tokio::task::JoinError>>;
+
+fn operator_failed(ended: Ended) -> Failure {
     match ended {
         Some(Ok(Err((_, message)))) => Failure::Running(format!("the operator ended: {message}")),
         _ => Failure::Running("the operator ended".to_owned()),
@@ -152,8 +155,10 @@ async fn place(args: &Args) -> Result<Place, Failure> {
     })?;
     let failed = |error: &dyn std::fmt::Display| Failure::Running(format!("write a kubeconfig: {error}"));
     let kubeconfig = server.kubeconfig("you").map_err(|error| failed(&error))?;
-    // The folder is for its owner alone: the kubeconfig holds a token.
-    let dir = tempfile::Builder::new().prefix("windlass-demo-").tempdir().map_err(|e| failed(&e))?;
+    // The kubeconfig holds a token.
+    let owner_alone = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    let dir = tempfile::Builder::new().prefix("windlass-demo-").permissions(owner_alone).tempdir();
+    let dir = dir.map_err(|error| failed(&error))?;
     std::fs::write(dir.path().join("kubeconfig"), format!("{kubeconfig:#}\n")).map_err(|e| failed(&e))?;
     let client = |user| ApiClient::new(Client::new(Door::new(&sim, user), "default"));
     let (client, operator) = (client("demo"), client("windlass"));

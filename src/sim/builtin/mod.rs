@@ -54,11 +54,48 @@ fn canonical<T: DeserializeOwned + Serialize>(
     // Metadata has rules of its own; see `meta`.
     let metadata = object.get_mut("metadata").map(Value::take).unwrap_or_default();
     object["metadata"] = json!({});
+    for name in ["data", "stringData"] {
+        // Go reads null into a text as no text.
+        let values = object.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten();
+        values.filter(|(_, value)| value.is_null()).for_each(|(_, value)| *value = json!(""));
+    }
     let mut ignored = |path: serde_ignored::Path<'_>| unknown.push(go_path(&path.to_string()));
     let typed: T = serde_ignored::deserialize(&*object, &mut ignored).map_err(|error| error.to_string())?;
     *object = serde_json::to_value(typed).map_err(|error| error.to_string())?;
+    drop_empty(object);
     object["metadata"] = metadata;
     Ok(())
+}
+
+/// Members that are maps: empty they are not written, where an empty struct is.
+const MAPS: [&str; 11] = [
+    "annotations",
+    "binaryData",
+    "data",
+    "labels",
+    "limits",
+    "matchLabels",
+    "nodeSelector",
+    "requests",
+    "selector",
+    "stringData",
+    "used",
+];
+
+/// Removes empty lists and maps, as Go does when it writes.
+fn drop_empty(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.values_mut().for_each(drop_empty);
+            members.retain(|name, value| match value {
+                Value::Array(items) => !items.is_empty(),
+                Value::Object(inner) => !inner.is_empty() || !MAPS.contains(&name.as_str()),
+                _ => true,
+            });
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_empty),
+        _ => {}
+    }
 }
 
 /// `spec.template.spec.containers.0.x` as Go writes it: `spec.template.spec.containers[0].x`.
@@ -88,11 +125,13 @@ pub(super) fn default(of: BuiltIn, object: &mut Value) {
         BuiltIn::Namespace => others::default_namespace(object),
         BuiltIn::Secret => others::default_secret(object),
         BuiltIn::CustomResourceDefinition => custom::default_definition(object),
+        BuiltIn::Lease => {
+            super::request::member(object, "spec");
+        }
         BuiltIn::ConfigMap
         | BuiltIn::Event
         | BuiltIn::EventV1
         | BuiltIn::Ingress
-        | BuiltIn::Lease
         | BuiltIn::ResourceQuota
         | BuiltIn::ServiceAccount => {}
     }

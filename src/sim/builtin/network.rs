@@ -61,6 +61,11 @@ pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: 
     if !types.iter().any(|supported| supported == type_) {
         causes.push(Cause::not_supported("spec.type", &service["spec"]["type"], &types));
     }
+    let affinities = ["ClientIP", "None"].map(str::to_owned);
+    if !affinities.iter().any(|supported| supported == text(service, "/spec/sessionAffinity")) {
+        let found = &service["spec"]["sessionAffinity"];
+        causes.push(Cause::not_supported("spec.sessionAffinity", found, &affinities));
+    }
     let mut names = Vec::new();
     let mut taken: Vec<(Value, Value)> = Vec::new();
     for (at, port) in ports.iter().enumerate() {
@@ -75,8 +80,9 @@ pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: 
             check_port(&port["port"], &format!("{place}.port"), causes);
         }
         let target = &port["targetPort"];
-        if target.is_number() {
-            check_port(target, &format!("{place}.targetPort"), causes);
+        if target.as_i64().is_some_and(|target| !(1..=65_535).contains(&target)) {
+            let detail = "must be between 1 and 65535, inclusive";
+            causes.push(Cause::invalid(format!("{place}.targetPort"), target, detail));
         }
         let protocols = ["SCTP", "TCP", "UDP"].map(str::to_owned);
         if !protocols.iter().any(|protocol| protocol == text(port, "/protocol")) {
@@ -92,9 +98,6 @@ pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: 
         if node_port != 0 && type_ == "ClusterIP" {
             let detail = "may not be used when `type` is 'ClusterIP'";
             causes.push(Cause::forbidden(format!("{place}.nodePort"), detail));
-        } else if node_port != 0 && !NODE_PORTS.contains(&node_port) {
-            let detail = "provided port is not in the valid range. The range of valid ports is 30000-32767";
-            causes.push(Cause::invalid(format!("{place}.nodePort"), &json!(node_port), detail));
         }
     }
     if let Some(stored) = stored {

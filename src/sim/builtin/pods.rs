@@ -52,12 +52,6 @@ fn default_container(container: &mut Value) {
     if container.get("resources").is_none() {
         container["resources"] = json!({});
     }
-    // A limit without a request is the request too.
-    let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
-    for (name, limit) in limits.into_iter().flatten() {
-        let requests = super::super::request::member(&mut container["resources"], "requests");
-        or_default(requests, &name, limit);
-    }
     for port in container.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         or_default(port, "protocol", json!("TCP"));
     }
@@ -82,10 +76,24 @@ fn default_container(container: &mut Value) {
     }
 }
 
+/// A limit without a request is the request too.
+fn default_requests(container: &mut Value) {
+    let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
+    for (name, limit) in limits.into_iter().flatten() {
+        let requests = super::super::request::member(&mut container["resources"], "requests");
+        or_default(requests, &name, limit);
+    }
+}
+
 /// A Pod gets more than a template: what admission adds.
 pub(super) fn default_pod(pod: &mut Value) {
     let spec = super::super::request::member(pod, "spec");
     default_spec(spec);
+    for list in ["containers", "initContainers"] {
+        for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            default_requests(container);
+        }
+    }
     if spec.get("enableServiceLinks").is_none() {
         spec["enableServiceLinks"] = json!(true);
     }

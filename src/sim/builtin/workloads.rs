@@ -84,7 +84,7 @@ fn validate_strategy(spec: &Value, causes: &mut Vec<Cause>) {
         "Recreate" | "RollingUpdate" => {}
         _ => {
             let supported = ["Recreate".to_owned(), "RollingUpdate".to_owned()];
-            causes.push(Cause::not_supported("spec.strategy.type", &strategy["type"], &supported));
+            causes.push(Cause::not_supported("spec.strategy", strategy, &supported));
         }
     }
 }

@@ -66,9 +66,42 @@ impl Definition {
 // === impl Version ===
 
 impl Version {
-    /// Checks an object against the rules in CEL; `stored` is what it replaces.
+    /// Checks an object against the rules in CEL; `stored` is what it replaces. Rules look at objects of the
+    /// right shape only.
     pub(super) fn check_rules(&self, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
-        self.rules.check(object, stored, causes);
+        if self.rules.is_empty() {
+            return;
+        }
+        if causes.iter().any(Cause::blocks_rules) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the \
+                existing errors to complete validation";
+            causes.push(Cause::invalid("<nil>", &Value::Null, detail));
+        } else {
+            self.rules.check(object, stored, causes);
+        }
+    }
+
+    /// What `scale` reads must be a number.
+    pub(super) fn check_scale(&self, object: &Value, causes: &mut Vec<Cause>) {
+        let Some(scale) = &self.scale else { return };
+        for pointer in [&scale.spec_replicas, &scale.status_replicas] {
+            let mut at = Some(object);
+            for part in pointer.split('/').skip(1) {
+                match at {
+                    Some(Value::Object(members)) => at = members.get(part),
+                    Some(_) => {
+                        at = Some(&Value::Null);
+                        break;
+                    }
+                    None => break,
+                }
+            }
+            if at.is_some_and(|value| value.as_i64().is_none_or(|number| number < 0)) {
+                let field = pointer.replace('/', ".");
+                let found = at.unwrap_or(&Value::Null);
+                causes.push(Cause::invalid(field, found, "should be a non-negative integer"));
+            }
+        }
     }
 }
 

@@ -234,7 +234,7 @@ impl Walk<'_> {
         let format = schema.get("format").and_then(Value::as_str).unwrap_or_default();
         if !has_format(text, format) {
             let detail = format!("{} in body must be of type {format}: {value}", shown(field));
-            self.causes.push(Cause::invalid(shown(field), &value, &detail));
+            self.causes.push(Cause::wrong_format(shown(field), &value, &detail));
         }
     }
 

@@ -106,6 +106,7 @@ impl Core {
         &mut self,
         service: &mut Value,
         stored: Option<&Value>,
+        is_dry_run: bool,
         causes: &mut Vec<Cause>,
     ) {
         let type_ = text(service, "/spec/type").to_owned();
@@ -145,7 +146,12 @@ impl Core {
         service["spec"]["clusterIP"] = json!(address);
         service["spec"]["clusterIPs"] = json!([address]);
         if matches!(type_.as_str(), "NodePort" | "LoadBalancer") {
-            allocate_ports(service, stored, &taken, causes);
+            let mut wrong = Vec::new();
+            allocate_ports(service, stored, &taken, &mut wrong);
+            // Who only tries is not given ports, so none can be wrong.
+            if !is_dry_run {
+                causes.extend(wrong);
+            }
         }
     }
 }
@@ -172,7 +178,11 @@ fn allocate_ports(
         }
         if asked != 0 {
             let key = (asked, protocol);
-            if NODE_PORTS.contains(&asked) && (taken.contains(&key) || own.contains(&key)) {
+            if !NODE_PORTS.contains(&asked) {
+                let detail =
+                    "provided port is not in the valid range. The range of valid ports is 30000-32767";
+                causes.push(Cause::invalid(format!("spec.ports[{at}].nodePort"), &json!(asked), detail));
+            } else if taken.contains(&key) || own.contains(&key) {
                 let field = format!("spec.ports[{at}].nodePort");
                 causes.push(Cause::invalid(field, &json!(asked), "provided port is already allocated"));
             }

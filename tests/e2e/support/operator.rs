@@ -58,7 +58,7 @@ impl Operator {
     pub(crate) fn start(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
         let log_start = fs::read(&log).unwrap_or_default().len();
         let file = File::options().create(true).append(true).open(&log).expect("a log file");
-        let child = command()
+        let child = program()
             .arg("run")
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .args(["--log-format=text", "--log-level=info,windlass=debug"])
@@ -203,13 +203,13 @@ impl Drop for Operator {
 
 /// Runs the program with these arguments to its end.
 pub(crate) fn run_to_end(args: &[&str], environment: &[(&str, &str)]) -> Output {
-    let mut command = command();
+    let mut command = program();
     command.args(args).envs(environment.iter().copied()).stdin(Stdio::null());
     command.output().expect("the program runs")
 }
 
 /// The program, without what this process's environment would tell it.
-fn command() -> Command {
+pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy();

@@ -1,0 +1,200 @@
+//! `windlass demo`, from outside: a process, its output, its exit code, and a client on its server. It brings
+//! its own server, so there is no bed.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube_client::api::{Api, DeleteParams, Patch, PatchParams};
+use kube_client::config::{KubeConfigOptions, Kubeconfig};
+use kube_client::{Client, Config};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use windlass::api::samplecontroller::v1alpha1::Foo;
+
+use crate::support::{condition, program, run_to_end, wait_until};
+
+/// A running demo.
+struct Demo {
+    child: Child,
+    kubeconfig: PathBuf,
+    lines: std::sync::mpsc::Receiver<String>,
+}
+
+impl Demo {
+    fn start() -> Self {
+        let mut child = program()
+            .args(["demo"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let stdout = BufReader::new(child.stdout.take().expect("it was piped"));
+        let (sender, lines) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        let mut demo = Self { child, kubeconfig: PathBuf::new(), lines };
+        let line = demo.line("KUBECONFIG=");
+        demo.kubeconfig = line.split_once('=').expect("it was found by it").1.into();
+        demo
+    }
+
+    /// The next line with this text.
+    fn line(&self, text: &str) -> String {
+        let mut seen = Vec::new();
+        loop {
+            match self.lines.recv_timeout(std::time::Duration::from_secs(60)) {
+                Ok(line) if line.contains(text) => return line,
+                Ok(line) => seen.push(line),
+                Err(error) => panic!("{text:?} was not printed: {error}; before it: {seen:#?}"),
+            }
+        }
+    }
+
+    async fn client(&self) -> Client {
+        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("a kubeconfig");
+        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+        Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
+    }
+
+    /// Ctrl-C; returns the exit code.
+    async fn interrupt(&mut self) -> Option<i32> {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process has an id");
+        kill_process(pid, Signal::INT).expect("it runs");
+        let child = &mut self.child;
+        wait_until("the demo ends", async || child.try_wait().expect("it can be asked").ok_or("running"))
+            .await
+            .code()
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+#[test]
+fn once_ends_with_0_when_all_samples_are_ready() {
+    let output = run_to_end(&["demo", "--once"], &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for word in [
+        "export KUBECONFIG=",
+        "kubectl delete deployment",
+        "foo/example ready=True",
+        "foo/example-full ready=True",
+    ] {
+        assert!(text.contains(word), "{word} is not in:\n{text}");
+    }
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn once_ends_with_1_and_the_reasons_when_they_are_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("samples.yaml");
+    let foo = |name: &str| {
+        format!(
+            "---\napiVersion: samplecontroller.k8s.io/v1alpha1\nkind: Foo\nmetadata: {{name: {name}}}\n\
+             spec: {{deploymentName: same}}\n"
+        )
+    };
+    std::fs::write(&file, foo("first") + &foo("second")).unwrap();
+    let output = run_to_end(&["demo", "--once", "--timeout=2s", "--samples", file.to_str().unwrap()], &[]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.starts_with("error: not all samples are Ready within 2s"), "{text}");
+    assert!(text.contains("ResourceExists") && text.contains("not managed by Foo"), "{text}");
+    assert_eq!(text.lines().count(), 2, "one reason, as one of the two has the Deployment:\n{text}");
+}
+
+#[test]
+fn a_taken_port_and_a_bad_file_are_refused() {
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let output = run_to_end(&["demo", "--port", &port], &[]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let first = text.lines().next().unwrap();
+    assert!(first.contains(&port) && first.contains("in use") && text.contains("--port"), "{text}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("samples.yaml");
+    for (content, cause) in
+        [("kind: Pod", "no kind \"Pod\""), ("a: [", "samples.yaml"), ("", "nothing in it")]
+    {
+        std::fs::write(&file, content).unwrap();
+        let output = run_to_end(&["demo", "--samples", file.to_str().unwrap()], &[]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(cause) && text.lines().count() <= 8, "{text}");
+    }
+    let output = run_to_end(&["demo", "--kubeconfig=/does/not/exist"], &[]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// What README promises: somebody breaks a Deployment from a second terminal, and it is repaired.
+#[tokio::test]
+async fn what_is_broken_from_outside_is_repaired() {
+    let mut demo = Demo::start();
+    demo.line("foo/example ready=True");
+    let client = demo.client().await;
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let before = deployments.get("example-foo").await.unwrap();
+    let scaled = Patch::Merge(json!({"spec": {"replicas": 9}}));
+    deployments.patch("example-foo", &PatchParams::default(), &scaled).await.unwrap();
+    demo.line("Repaired Deployment \\\"example-foo\\\": spec.replicas was 9, wanted 1");
+    drop(deployments.delete("example-foo", &DeleteParams::default()).await.unwrap());
+    wait_until("there is a new one", async || match deployments.get_opt("example-foo").await.unwrap() {
+        Some(deployment) if deployment.metadata.uid != before.metadata.uid => Ok(()),
+        seen => Err(seen.map(|deployment| deployment.metadata)),
+    })
+    .await;
+    let foos: Api<Foo> = Api::default_namespaced(client);
+    wait_until("the Foo is Ready again", async || {
+        let foo = foos.get("example").await.unwrap();
+        condition(&foo, "Ready").is_some_and(|ready| ready.status == "True").then_some(()).ok_or(foo.status)
+    })
+    .await;
+    let dir = demo.kubeconfig.parent().unwrap().to_owned();
+    assert!(dir.exists());
+    assert_eq!(demo.interrupt().await, Some(0));
+    assert!(!dir.exists(), "the kubeconfig goes with the demo");
+}
+
+/// Whoever has no token is nobody.
+#[tokio::test]
+async fn without_its_token_the_server_says_401() {
+    let demo = Demo::start();
+    let mut kubeconfig = Kubeconfig::read_from(&demo.kubeconfig).unwrap();
+    let user = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
+    user.token = Some("wrong".to_owned().into());
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let foos: Api<Foo> = Api::default_namespaced(Client::try_from(config).unwrap());
+    match foos.get("example").await {
+        Err(kube_client::Error::Api(status)) => {
+            assert_eq!((status.code, status.reason.as_str()), (401, "Unauthorized"))
+        }
+        other => panic!("{other:?}"),
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(demo.kubeconfig.parent().unwrap()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "the token is for its owner alone");
+}
+
+/// A reader that stops ends it.
+#[tokio::test]
+async fn a_closed_pipe_ends_it() {
+    let mut child = program().args(["demo"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ended = wait_until("it ends", async || child.try_wait().unwrap().ok_or("running")).await;
+    assert_eq!(ended.code(), Some(0));
+}

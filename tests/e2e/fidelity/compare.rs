@@ -1,0 +1,111 @@
+//! What of two answers must be the same.
+
+use serde_json::{Map, Value, json};
+
+use super::Said;
+use super::kinds::Kind;
+
+/// What no two servers have in common, or what is not kept.
+const OWN: [&str; 6] =
+    ["creationTimestamp", "managedFields", "resourceVersion", "selfLink", "uid", "remainingItemCount"];
+
+/// The part of an answer that is compared.
+pub(super) fn masked(said: &Said, kind: &Kind) -> Value {
+    let body = &said.body;
+    if said.code >= 400 {
+        let details = &body["details"];
+        let mut causes: Vec<Value> = details["causes"].as_array().cloned().unwrap_or_default();
+        for cause in &mut causes {
+            *cause = json!([cause["reason"], cause["field"]]);
+        }
+        causes.sort_by_key(ToString::to_string);
+        causes.dedup();
+        return json!({
+            "code": said.code,
+            "reason": body["reason"],
+            "causes": causes,
+            "about": [details["group"], details["kind"], details["name"]],
+            "retryAfter": details["retryAfterSeconds"],
+        });
+    }
+    json!({"code": said.code, "warnings": said.warnings, "body": object(body, kind)})
+}
+
+/// Types and objects of events.
+pub(super) fn events(events: &[Value], kind: &Kind) -> Value {
+    events.iter().map(|event| json!([event["type"], object(&event["object"], kind)])).collect()
+}
+
+fn object(value: &Value, kind: &Kind) -> Value {
+    let mut value = strip(value);
+    for pointer in kind.chosen_by_the_server {
+        if let Some(chosen) = value.pointer_mut(pointer) {
+            *chosen = json!("chosen");
+        }
+    }
+    if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
+        for item in items {
+            *item = object(item, kind);
+            // A real server leaves both out in lists of built-in kinds.
+            if let Some(item) = item.as_object_mut() {
+                item.remove("kind");
+                item.remove("apiVersion");
+            }
+        }
+    }
+    value
+}
+
+/// Without what is each server's own, and without what is empty: one leaves it out, the other writes it.
+fn strip(value: &Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let mut kept = Map::new();
+            for (key, value) in members {
+                if OWN.contains(&key.as_str()) {
+                    continue;
+                }
+                let value = match key.as_str() {
+                    "deletionTimestamp" | "continue" if *value != json!("") => json!("set"),
+                    _ => strip(value),
+                };
+                let is_empty = match &value {
+                    Value::Null => true,
+                    Value::String(text) => text.is_empty(),
+                    Value::Array(items) => items.is_empty(),
+                    Value::Object(members) => members.is_empty(),
+                    Value::Bool(_) | Value::Number(_) => false,
+                };
+                if !is_empty {
+                    kept.insert(key.clone(), value);
+                }
+            }
+            Value::Object(kept)
+        }
+        Value::Array(items) => items.iter().map(strip).collect(),
+        other => other.clone(),
+    }
+}
+
+/// Where two values differ first.
+pub(super) fn difference(real: &Value, embedded: &Value) -> String {
+    fn walk(path: &str, a: &Value, b: &Value) -> Option<String> {
+        match (a, b) {
+            (Value::Object(x), Value::Object(y)) => {
+                let mut keys: Vec<&String> = x.keys().chain(y.keys()).collect();
+                keys.sort();
+                keys.dedup();
+                keys.into_iter().find_map(|key| {
+                    let at = format!("{path}/{key}");
+                    walk(&at, x.get(key).unwrap_or(&Value::Null), y.get(key).unwrap_or(&Value::Null))
+                })
+            }
+            (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
+                x.iter().zip(y).enumerate().find_map(|(at, (a, b))| walk(&format!("{path}/{at}"), a, b))
+            }
+            (a, b) if a == b => None,
+            (a, b) => Some(format!("  at {path}: real {a}, embedded {b}")),
+        }
+    }
+    walk("", real, embedded).unwrap_or_default()
+}
