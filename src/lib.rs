@@ -50,3 +50,8 @@ pub mod record;
 pub mod sim;
 pub mod testing;
 pub mod workqueue;
+
+/// The example of `docs/embedded-server.md` compiles and runs.
+#[cfg(all(doctest, feature = "sim"))]
+#[doc = include_str!("../docs/embedded-server.md")]
+struct EmbeddedServerGuide;

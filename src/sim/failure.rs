@@ -303,6 +303,11 @@ impl Failure {
             "reason": self.reason,
             "code": self.code,
         });
+        if self.reason.is_empty()
+            && let Some(status) = status.as_object_mut()
+        {
+            status.remove("reason");
+        }
         let mut details = self.details.clone();
         if let Some(token) = details.remove("continue") {
             status["metadata"]["continue"] = token;

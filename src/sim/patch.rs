@@ -76,7 +76,8 @@ pub(super) fn apply(media: &str, target: &Value, body: &[u8], is_built_in: bool)
     if media_type(media) == "application/merge-patch+json" {
         json_patch::merge(&mut patched, &patch);
     } else {
-        strategic(&mut patched, &patch).map_err(Failure::bad_request)?;
+        // A real server has no reason for this either.
+        strategic(&mut patched, &patch).map_err(|why| Failure::new(500, "", why))?;
     }
     Ok(patched)
 }
@@ -216,13 +217,11 @@ fn merge_member(
 /// The merge key of a list, when its elements are objects that carry it.
 fn merge_key(list: &str, elements: &[Value]) -> Option<&'static str> {
     let (_, keys) = MERGE_KEYS.iter().find(|(name, _)| *name == list)?;
-    let is_directive = |element: &Value| element.get("$patch").is_some();
     if !elements.iter().all(Value::is_object) {
         return None;
     }
     let carried = |key: &&&str| elements.iter().any(|element| element.get(**key).is_some());
-    let key = keys.iter().find(carried).copied();
-    key.or_else(|| (elements.is_empty() || elements.iter().all(is_directive)).then_some(keys[0]))
+    Some(keys.iter().find(carried).copied().unwrap_or(keys[0]))
 }
 
 fn merge_list(items: &mut Vec<Value>, key: &str, patches: &[Value]) -> Result<(), String> {

@@ -57,10 +57,9 @@ impl Core {
     pub(super) fn create(&mut self, call: &Call) -> Outcome<Answer> {
         let kind = call.kind.clone();
         let mut object = call.json_body()?;
-        if matches!(kind.of, Of::Custom(_)) {
-            check_custom_type(call, &object, false)?;
-        }
+        let claim = Claim::of(&object);
         let warnings = self.decode(call, &mut object, true)?;
+        claim.check_custom(call, text(&object, "/metadata/name"))?;
         meta::check_identity(&kind, &mut object, &call.namespace, "")?;
         if kind.is_namespaced {
             self.check_namespace(&kind, &object, &call.namespace)?;
@@ -110,12 +109,7 @@ impl Core {
             object["kind"] = json!(kind.kind);
             object["apiVersion"] = json!(call.api_version());
         }
-        if let (Some(stored), Of::Custom(_), true) = (&stored, &kind.of, object.is_object()) {
-            // Of a custom resource the type is looked at last.
-            meta::check_identity(&kind, &mut object, &call.namespace, &call.name)?;
-            self.check_version(&kind, call, &object, stored)?;
-            check_custom_type(call, &object, is_patch)?;
-        }
+        let claim = Claim::of(&object);
         let warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
             // What a patch makes is judged as the patch's.
             if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
@@ -129,6 +123,7 @@ impl Core {
             return Err(Failure::not_found(&kind, &call.name));
         };
         self.check_version(&kind, call, &object, &stored)?;
+        claim.check_custom(call, &call.name)?;
         meta::before_update(&mut object, &stored);
         if call.subresource == "status" {
             only_status(&kind, &mut object, &stored);
@@ -188,7 +183,10 @@ impl Core {
             return Err(Failure::bad_request("the object provided is unrecognized: it is no JSON object"));
         }
         let strictness = Strictness::of(call)?;
-        check_type(call, object)?;
+        check_type_is_text(call, object)?;
+        Claim::of(object).check(call, !is_body)?;
+        object["kind"] = json!(kind.kind);
+        object["apiVersion"] = json!(call.api_version());
         let mut unknown = Vec::new();
         let cannot = |why: String| {
             let name = &kind.kind;
@@ -465,31 +463,73 @@ fn ratchet(causes: &mut Vec<Cause>, object: &Value, stored: &Value) {
     });
 }
 
-/// A custom resource that claims to be something else; of a new one or a replacement another version is
-/// refused before.
-fn check_custom_type(call: &Call, object: &Value, is_patch: bool) -> Outcome<()> {
-    let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
-    let mut causes = Vec::new();
-    if !version.is_empty() && version != call.api_version() {
-        if !is_patch {
-            return Ok(());
-        }
-        let detail = format!("must be {}", call.api_version());
-        causes.push(Cause::invalid("apiVersion", &json!(version), &detail));
-    }
-    if !kind.is_empty() && kind != call.kind.kind {
-        causes.push(Cause::invalid("kind", &json!(kind), &format!("must be {}", call.kind.kind)));
-    }
-    if causes.is_empty() {
-        return Ok(());
-    }
-    let group = version.split_once('/').map_or("", |(group, _)| group);
-    let name = text(object, "/metadata/name");
-    Err(Failure::invalid_as(kind, group, name, &causes))
+/// What a body claims to be.
+struct Claim {
+    kind: String,
+    version: String,
 }
 
-/// The body must be of the kind that the path names.
-fn check_type(call: &Call, object: &mut Value) -> Outcome<()> {
+// === impl Claim ===
+
+impl Claim {
+    fn of(object: &Value) -> Self {
+        Self { kind: text(object, "/kind").to_owned(), version: text(object, "/apiVersion").to_owned() }
+    }
+
+    /// Whether it fits the path, as far as that is known before decoding. Of a custom resource another kind is
+    /// noticed later, and in a patch another version too.
+    fn check(&self, call: &Call, is_patch: bool) -> Outcome<()> {
+        let is_custom = matches!(call.kind.of, Of::Custom(_));
+        let wanted = call.api_version();
+        if self.kind.is_empty() && self.version.is_empty() {
+            // Clients with types of their own may leave both out for built-in kinds.
+            if is_custom {
+                let why = "Object 'Kind' is missing in the body: write apiVersion and kind";
+                return Err(Failure::bad_request(why));
+            }
+            return Ok(());
+        }
+        let (has_kind, has_version) = (self.kind == call.kind.kind, self.version == wanted);
+        if !has_version && (has_kind || is_custom) && !(is_custom && is_patch) {
+            return Err(Failure::bad_request(format!(
+                "the API version in the data ({}) does not match the expected API version ({wanted})",
+                self.version
+            )));
+        }
+        if is_custom || has_kind && has_version {
+            return Ok(());
+        }
+        Err(Failure::bad_request(format!(
+            "{} in version {:?} cannot be handled as a {kind}: converting ({}.{}) to ({wanted}.{kind}): unknown \
+             conversion",
+            self.kind,
+            call.version,
+            self.version,
+            self.kind,
+            kind = call.kind.kind
+        )))
+    }
+
+    /// What of a custom resource is noticed late.
+    fn check_custom(&self, call: &Call, name: &str) -> Outcome<()> {
+        let mut causes = Vec::new();
+        for (field, found, wanted) in
+            [("apiVersion", &self.version, &call.api_version()), ("kind", &self.kind, &call.kind.kind)]
+        {
+            if !found.is_empty() && found != wanted {
+                causes.push(Cause::invalid(field, &json!(found), &format!("must be {wanted}")));
+            }
+        }
+        if causes.is_empty() || !matches!(call.kind.of, Of::Custom(_)) {
+            return Ok(());
+        }
+        let group = self.version.split_once('/').map_or("", |(group, _)| group);
+        Err(Failure::invalid_as(&self.kind, group, name, &causes))
+    }
+}
+
+/// The names of a kind and a version are text.
+fn check_type_is_text(call: &Call, object: &Value) -> Outcome<()> {
     for key in ["kind", "apiVersion"] {
         if object.get(key).is_some_and(|value| !value.is_string() && !value.is_null()) {
             return Err(Failure::bad_request(format!(
@@ -498,30 +538,5 @@ fn check_type(call: &Call, object: &mut Value) -> Outcome<()> {
             )));
         }
     }
-    let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
-    if kind.is_empty() && version.is_empty() {
-        // Clients with types of their own may leave both out for built-in kinds.
-        if matches!(call.kind.of, Of::Custom(_)) {
-            return Err(Failure::bad_request(
-                "Object 'Kind' is missing in the body: write apiVersion and kind",
-            ));
-        }
-    } else if kind != call.kind.kind || version != call.api_version() {
-        if version != call.api_version() && kind == call.kind.kind {
-            return Err(Failure::bad_request(format!(
-                "the API version in the data ({version}) does not match the expected API version ({})",
-                call.api_version()
-            )));
-        }
-        return Err(Failure::bad_request(format!(
-            "{kind} in version {:?} cannot be handled as a {}: converting ({version}.{kind}) to ({}.{}): unknown conversion",
-            call.version,
-            call.kind.kind,
-            call.api_version(),
-            call.kind.kind
-        )));
-    }
-    object["kind"] = json!(call.kind.kind);
-    object["apiVersion"] = json!(call.api_version());
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! stored objects and watch events are compared under a small mask. Behind neither server a controller
 //! acts: what is compared is the API.
 //!
-//! `WINDLASS_FIDELITY_SEQUENCES` (300) and `WINDLASS_FIDELITY_SEED` (random) say how many, and from which
+//! `WINDLASS_FIDELITY_SEQUENCES` (300) and `WINDLASS_FIDELITY_SEED` (1) say how many, and from which
 //! seed; a failure prints the seed of its sequence, for the first `WINDLASS_FIDELITY_SHOWN` (5).
 //!
 //! # Known differences
@@ -257,7 +257,7 @@ fn generated_sequences_are_answered_alike() {
     on_real(async {
         let servers = Arc::new(Servers::start().await);
         let sequences = number("WINDLASS_FIDELITY_SEQUENCES", 300);
-        let first = number("WINDLASS_FIDELITY_SEED", fastrand::u64(..1 << 32));
+        let first = number("WINDLASS_FIDELITY_SEED", 1);
         eprintln!("fidelity: {sequences} sequences from WINDLASS_FIDELITY_SEED={first}");
         let outcomes: Vec<Result<usize, String>> = futures_util::stream::iter(first..first + sequences)
             .map(|seed| run(seed, servers.real.clone(), servers.sim()))
