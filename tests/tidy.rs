@@ -187,7 +187,7 @@ fn every_source_file_is_compiled() {
     for example in rust_files("examples") {
         reach(&example, true, &mut reached);
     }
-    let all = ["src", "tests", "hack", "examples"].into_iter().flat_map(rust_files);
+    let all = ["src", "tests", "hack", "examples", "benches"].into_iter().flat_map(rust_files);
     let lost: Vec<String> = all.filter(|file| !reached.contains(file)).map(|file| relative(&file)).collect();
     assert_eq!(lost, Vec::<String>::new());
 }
@@ -249,11 +249,24 @@ fn every_promise_names_a_test_that_exists() {
     assert!(promises > 40, "only {promises} promises were found: is the search still right?");
 }
 
+/// What runs on one bed only says why, in its attribute.
+#[test]
+fn every_end_to_end_case_says_where_it_runs() {
+    let mut wrong = Vec::new();
+    for file in rust_files("tests/e2e").into_iter().filter(|file| !relative(file).contains("/support/")) {
+        let text = fs::read_to_string(&file).unwrap();
+        let plain =
+            text.lines().filter(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"));
+        wrong.extend(plain.map(|line| format!("{}: {line}", relative(&file))));
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
 #[test]
 fn no_file_names_a_machine_or_leaves_work_undone() {
     let marks = ["TODO", "FIXME", "XXX"];
     let mut wrong = Vec::new();
-    for file in ["src", "tests", "hack", "examples"].into_iter().flat_map(rust_files) {
+    for file in ["src", "tests", "hack", "examples", "benches"].into_iter().flat_map(rust_files) {
         if file.ends_with("tests/tidy.rs") {
             continue;
         }

@@ -24,7 +24,7 @@ pub(super) struct LogArgs {
 }
 
 /// For a command whose output is for people: nothing is logged unless asked for.
-#[cfg(feature = "sim")]
+#[cfg(feature = "demo")]
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Logging")]
 pub(super) struct QuietLogArgs {
@@ -33,8 +33,16 @@ pub(super) struct QuietLogArgs {
     log_level: String,
 }
 
+#[cfg(feature = "demo")]
+impl QuietLogArgs {
+    /// Whether nothing is logged.
+    pub(super) fn is_silent(&self) -> bool {
+        self.log_level == "off"
+    }
+}
+
 /// Starts the log of such a command.
-#[cfg(feature = "sim")]
+#[cfg(feature = "demo")]
 pub(super) fn start_quietly(args: &QuietLogArgs) -> Result<(), Failure> {
     start(&LogArgs { log_format: None, log_level: args.log_level.clone() })
 }
@@ -75,7 +83,11 @@ pub(super) fn start(args: &LogArgs) -> Result<(), Failure> {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let text = panic.payload_as_str().unwrap_or("of another type");
-        tracing::error!(place, panic = text, "Panicked");
+        if tracing::enabled!(tracing::Level::ERROR) {
+            tracing::error!(place, panic = text, "Panicked");
+        } else {
+            eprintln!("panicked at {place}: {text}");
+        }
     }));
     Ok(())
 }

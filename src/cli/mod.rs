@@ -9,7 +9,7 @@
 //! | 2 | wrong usage: a flag, a value, a controller, a file; the cause first, then the remedy |
 
 mod crds;
-#[cfg(feature = "sim")]
+#[cfg(feature = "demo")]
 mod demo;
 mod duration;
 mod logging;
@@ -36,7 +36,7 @@ enum Command {
     /// Run the operator: watch custom resources and keep their children as asked
     Run(Box<run::Args>),
     /// Watch the operator at work, without a cluster: embedded API server, samples, live table
-    #[cfg(feature = "sim")]
+    #[cfg(feature = "demo")]
     Demo(demo::Args),
     /// Print the custom resource definitions as YAML, for `kubectl apply -f -`
     Crds(crds::Args),
@@ -75,7 +75,8 @@ impl fmt::Display for Failure {
 }
 
 /// Runs `windlass run` in this process, over a client that is made elsewhere: for the demo and for tests.
-/// `flags` are those of `run`, without the ones for the cluster and the log; each name that comes through
+/// `flags` are those of `run`, without the ones for the cluster and the log, and without the environment; what
+/// is random comes from `seed`; each name that comes through
 /// `signals` is a signal, so the second one ends it at once.
 ///
 /// # Errors
@@ -83,9 +84,10 @@ impl fmt::Display for Failure {
 pub async fn run_over(
     client: ApiClient,
     flags: &[&str],
+    seed: u64,
     signals: tokio::sync::mpsc::Receiver<&'static str>,
 ) -> Result<(), (u8, String)> {
-    run::run_over(client, flags, signals).await.map_err(|failure| {
+    run::run_over(client, flags, seed, signals).await.map_err(|failure| {
         let code = if matches!(failure, Failure::Usage { .. }) { 2 } else { 1 };
         (code, failure.to_string())
     })
@@ -97,7 +99,7 @@ pub fn main() -> ExitCode {
     // clap prints wrong usage itself and exits with 2, as we do.
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
-        #[cfg(feature = "sim")]
+        #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args),
         Command::Crds(args) => crds::run(&args),
         Command::Version(args) => version::run(&args),

@@ -176,6 +176,7 @@ impl Settings {
 pub(super) async fn run_over(
     client: ApiClient,
     flags: &[&str],
+    seed: u64,
     signals: mpsc::Receiver<&'static str>,
 ) -> Result<(), Failure> {
     #[derive(clap::Parser)]
@@ -184,11 +185,15 @@ pub(super) async fn run_over(
         args: Args,
     }
     let flags = std::iter::once("run").chain(flags.iter().copied());
-    let flags = <Flags as clap::Parser>::try_parse_from(flags).map_err(|error| Failure::Usage {
-        cause: error.to_string(),
+    // The environment is for the process's own flags.
+    let command = <Flags as clap::CommandFactory>::command().mut_args(|arg| arg.env(None::<&str>));
+    let matches = command.try_get_matches_from(flags);
+    let flags = matches.and_then(|matches| <Flags as clap::FromArgMatches>::from_arg_matches(&matches));
+    let flags = flags.map_err(|error| Failure::Usage {
+        cause: error.to_string().trim_start_matches("error: ").to_owned(),
         remedy: "See windlass run --help.".to_owned(),
     })?;
-    operate(Settings::of(&flags.args)?, client, &mut Signals::Channel(signals)).await
+    operate(Settings::of(&flags.args)?, client, seed, &mut Signals::Channel(signals)).await
 }
 
 async fn find_and_operate(settings: Settings) -> Result<(), Failure> {
@@ -202,11 +207,16 @@ async fn find_and_operate(settings: Settings) -> Result<(), Failure> {
         }
         client = connect(&settings.source) => client?,
     };
-    operate(settings, client, &mut signals).await
+    operate(settings, client, fastrand::u64(..), &mut signals).await
 }
 
 /// The machine from end to end.
-async fn operate(settings: Settings, client: ApiClient, signals: &mut Signals) -> Result<(), Failure> {
+async fn operate(
+    settings: Settings,
+    client: ApiClient,
+    seed: u64,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         namespace = settings.namespace.as_deref().unwrap_or("all"),
@@ -215,7 +225,6 @@ async fn operate(settings: Settings, client: ApiClient, signals: &mut Signals) -
     );
 
     let clock = Clock::system();
-    let seed = fastrand::u64(..);
     let informers =
         SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
     let (recorder, sink) = record::pair(client.clone(), clock, instance());
@@ -306,7 +315,7 @@ fn failed(ended: Option<Result<(), JoinError>>) -> Failure {
 
 /// Where signals come from.
 pub(super) enum Signals {
-    Process { interrupt: Signal, terminate: Signal },
+    Process { interrupt: Signal, terminate: Signal, hangup: Signal },
     Channel(mpsc::Receiver<&'static str>),
 }
 
@@ -317,15 +326,17 @@ impl Signals {
         Ok(Self::Process {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
+            hangup: listen(SignalKind::hangup())?,
         })
     }
 
     pub(super) async fn next(&mut self) -> &'static str {
         match self {
-            Self::Process { interrupt, terminate } => tokio::select! {
+            Self::Process { interrupt, terminate, hangup } => tokio::select! {
                 biased;
                 _ = interrupt.recv() => "SIGINT",
                 _ = terminate.recv() => "SIGTERM",
+                _ = hangup.recv() => "SIGHUP",
             },
             Self::Channel(signals) => match signals.recv().await {
                 Some(name) => name,

@@ -4,9 +4,10 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use macro_rules_attribute::apply;
 use rustix::process::Signal;
 
-use crate::support::{Launcher, wait_until};
+use crate::support::{Launcher, real_bed, wait_until};
 
 /// Whether somebody listens at the address of this URL.
 fn answers(url: &str) -> bool {
@@ -14,8 +15,9 @@ fn answers(url: &str) -> bool {
     TcpStream::connect(address).is_ok()
 }
 
-#[test]
-fn closing_its_standard_input_ends_everything() {
+#[apply(real_bed)]
+#[why = "it is about the launcher of the real control plane"]
+async fn closing_its_standard_input_ends_everything() {
     let launcher = Launcher::start();
     let (etcd, dir) = (launcher.ready.etcd.clone(), launcher.ready.dir.clone());
     assert!(answers(&etcd) && dir.exists());
@@ -24,7 +26,8 @@ fn closing_its_standard_input_ends_everything() {
     assert!(!dir.exists(), "{} is still there", dir.display());
 }
 
-#[tokio::test]
+#[apply(real_bed)]
+#[why = "it is about the launcher of the real control plane"]
 async fn a_signal_to_the_launcher_ends_everything() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let mut launcher = Launcher::start();
@@ -37,8 +40,9 @@ async fn a_signal_to_the_launcher_ends_everything() {
     }
 }
 
-#[test]
-fn a_start_that_fails_says_which_process_why_and_where_its_log_is() {
+#[apply(real_bed)]
+#[why = "it is about the launcher of the real control plane"]
+async fn a_start_that_fails_says_which_process_why_and_where_its_log_is() {
     let dir = tempfile::tempdir().unwrap();
     for program in ["etcd", "kube-apiserver", "kubectl"] {
         let path = dir.path().join(program);

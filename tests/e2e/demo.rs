@@ -9,11 +9,12 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube_client::api::{Api, DeleteParams, Patch, PatchParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
+use macro_rules_attribute::apply;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use windlass::api::samplecontroller::v1alpha1::Foo;
 
-use crate::support::{condition, program, run_to_end, wait_until};
+use crate::support::{condition, no_bed, program, run_to_end, wait_until};
 
 /// A running demo.
 struct Demo {
@@ -76,13 +77,19 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        drop(self.child.kill());
+        // A signal first: it removes its folder.
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed())
+            && matches!(self.child.try_wait(), Ok(None))
+        {
+            kill_process(pid, Signal::INT).ok();
+        }
         drop(self.child.wait());
     }
 }
 
-#[test]
-fn once_ends_with_0_when_all_samples_are_ready() {
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
+async fn once_ends_with_0_when_all_samples_are_ready() {
     let output = run_to_end(&["demo", "--once"], &[]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -97,8 +104,9 @@ fn once_ends_with_0_when_all_samples_are_ready() {
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-#[test]
-fn once_ends_with_1_and_the_reasons_when_they_are_not() {
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
+async fn once_ends_with_1_and_the_reasons_when_they_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("samples.yaml");
     let foo = |name: &str| {
@@ -116,8 +124,9 @@ fn once_ends_with_1_and_the_reasons_when_they_are_not() {
     assert_eq!(text.lines().count(), 2, "one reason, as one of the two has the Deployment:\n{text}");
 }
 
-#[test]
-fn a_taken_port_and_a_bad_file_are_refused() {
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
+async fn a_taken_port_and_a_bad_file_are_refused() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let output = run_to_end(&["demo", "--port", &port], &[]);
@@ -141,7 +150,8 @@ fn a_taken_port_and_a_bad_file_are_refused() {
 }
 
 /// What README promises: somebody breaks a Deployment from a second terminal, and it is repaired.
-#[tokio::test]
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
 async fn what_is_broken_from_outside_is_repaired() {
     let mut demo = Demo::start();
     demo.line("foo/example ready=True");
@@ -170,7 +180,8 @@ async fn what_is_broken_from_outside_is_repaired() {
 }
 
 /// Whoever has no token is nobody.
-#[tokio::test]
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
 async fn without_its_token_the_server_says_401() {
     let demo = Demo::start();
     let mut kubeconfig = Kubeconfig::read_from(&demo.kubeconfig).unwrap();
@@ -190,7 +201,8 @@ async fn without_its_token_the_server_says_401() {
 }
 
 /// A reader that stops ends it.
-#[tokio::test]
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
 async fn a_closed_pipe_ends_it() {
     let mut child = program().args(["demo"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

@@ -149,15 +149,19 @@ async fn kubectl_get_watches() {
     scene.ready_foo("web", 1).await;
     let mut command = scene.bed.kubectl_command();
     command.args(["get", "foo", "-w", "--output-watch-events", "--namespace", &scene.namespace]);
+    // It ends by itself when nothing comes any more, and with it the lines.
+    command.arg("--request-timeout=30s");
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(lines.any(|line| line.starts_with("ADDED") && line.contains("web")));
+    let mut has = |type_: &str| lines.any(|line| line.starts_with(type_) && line.contains("web"));
+    let mut seen = vec![has("ADDED")];
     scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
-    assert!(lines.any(|line| line.starts_with("MODIFIED") && line.contains("web")));
+    seen.push(has("MODIFIED"));
     scene.delete_foo("web", kube_client::api::DeleteParams::background()).await;
-    assert!(lines.any(|line| line.starts_with("DELETED") && line.contains("web")));
+    seen.push(has("DELETED"));
     child.kill().unwrap();
     child.wait().unwrap();
+    assert_eq!(seen, [true; 3], "added, modified, deleted");
 }
 
 #[apply(both_beds_with_kubectl)]
@@ -226,7 +230,8 @@ async fn kubectl_delete_cascades_and_waits() {
     }
     scene.ready_foo("web", 1).await;
     assert!(kubectl(&scene, &["delete", "foo", "--all", "--cascade=orphan"]).0);
-    assert!(scene.deployments.get_opt("web").await.unwrap().is_some());
+    let orphan = scene.deployments.get("web").await.unwrap();
+    assert_eq!(orphan.metadata.owner_references, None, "nobody owns it, so nobody collects it");
 }
 
 #[apply(both_beds_with_kubectl)]

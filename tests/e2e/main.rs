@@ -1,7 +1,8 @@
-//! End to end on a real Kubernetes control plane: each test is named as the promise that it shows.
+//! End to end: each test is named as the promise that it shows.
 //!
-//! Tests share one control plane, a namespace each; those that break the server have one of their own.
-//! `hack/test.sh e2e` runs them; see `CONTRIBUTING.md`.
+//! A case runs on two beds, the embedded server and a real Kubernetes control plane; `support/runs.rs` says how.
+//! On the real one cases share a control plane, a namespace each; those that break the server have one of their
+//! own. `hack/test.sh e2e` runs them; see `CONTRIBUTING.md`.
 
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 

@@ -1,6 +1,8 @@
 //! The program by itself: wrong usage, results, a server that is not there. These need no control plane.
 
-use crate::support::{Operator, pass, run_to_end};
+use macro_rules_attribute::apply;
+
+use crate::support::{Operator, no_bed, pass, run_to_end};
 
 /// Exit code 2; the cause in the first line, a remedy after it, at most 8 lines, no backtrace.
 #[track_caller]
@@ -18,8 +20,9 @@ fn refused(args: &[&str], environment: &[(&str, &str)], cause: &str) {
     assert!(output.stdout.is_empty(), "results only on standard output");
 }
 
-#[test]
-fn wrong_flags_and_values_are_refused() {
+#[apply(no_bed)]
+#[why = "it is about the program without a server"]
+async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--no-such-flag"], &[], "--no-such-flag");
     refused(&["walk"], &[], "walk");
     refused(&[], &[], "requires a subcommand");
@@ -38,8 +41,9 @@ fn wrong_flags_and_values_are_refused() {
     refused(&["crds", "bar"], &[], "there is no kind \"bar\"");
 }
 
-#[test]
-fn a_missing_or_broken_kubeconfig_is_refused() {
+#[apply(no_bed)]
+#[why = "it is about the program without a server"]
+async fn a_missing_or_broken_kubeconfig_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     refused(&["run", "--kubeconfig", &path("none")], &[], "No such file");
@@ -55,8 +59,9 @@ fn a_missing_or_broken_kubeconfig_is_refused() {
     refused(&["run", "--kubeconfig", &path("other"), "--context=y"], &[], "no context \"y\"");
 }
 
-#[test]
-fn results_go_to_standard_output() {
+#[apply(no_bed)]
+#[why = "it is about the program without a server"]
+async fn results_go_to_standard_output() {
     let version = run_to_end(&["version", "-o", "json"], &[]);
     let json: serde_json::Value = serde_json::from_slice(&version.stdout).unwrap();
     assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
@@ -92,7 +97,8 @@ fn nobody(dir: &tempfile::TempDir) -> std::path::PathBuf {
     path
 }
 
-#[tokio::test]
+#[apply(no_bed)]
+#[why = "it is about the program without a server"]
 async fn a_server_that_is_not_there_is_one_clear_line_and_a_signal_still_stops() {
     let dir = tempfile::tempdir().unwrap();
     let operator = Operator::start(&nobody(&dir), dir.path().join("log"), &[]);

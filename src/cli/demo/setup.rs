@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use kube_core::CustomResourceExt;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::Failure;
+use super::{Failure, print};
 use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::client::{ApiClient, Error};
@@ -14,6 +14,7 @@ use crate::client::{ApiClient, Error};
 const SAMPLES: &str = include_str!("../../../crd/samples/foo.yaml");
 const DEFINITIONS: ApiResource =
     ApiResource::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
+const NAMESPACES: ApiResource = ApiResource::new("", "v1", "Namespace", "namespaces");
 /// How often it is looked whether a definition is served.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// How long a server may take to serve a new definition.
@@ -27,6 +28,17 @@ pub(super) struct Sample {
     pub(super) namespace: String,
     resource: ApiResource,
     object: Value,
+    /// The file that it is from.
+    place: String,
+}
+
+// === impl Sample ===
+
+impl Sample {
+    /// The name of the Deployment that it asks for.
+    pub(super) fn child(&self) -> &str {
+        self.object.pointer("/spec/deploymentName").and_then(Value::as_str).unwrap_or("NAME")
+    }
 }
 
 /// The samples of a file, or the built-in ones.
@@ -58,18 +70,35 @@ fn parse(text: &str, place: &str) -> Result<Vec<Sample>, Failure> {
             return Err(wrong(format!("a {kind} has no metadata.name")));
         }
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
-        Ok(Sample { kind, name, namespace, resource: known, object })
+        Ok(Sample { kind, name, namespace, resource: known, object, place: place.to_owned() })
     });
     let samples = samples.collect::<Result<Vec<_>, _>>()?;
-    if samples.is_empty() { Err(wrong("there is nothing in it".to_owned())) } else { Ok(samples) }
+    if samples.is_empty() {
+        return Err(wrong("there is nothing in it".to_owned()));
+    }
+    for (at, sample) in samples.iter().enumerate() {
+        let same = |other: &&Sample| (&other.namespace, &other.name) == (&sample.namespace, &sample.name);
+        if samples[..at].iter().any(|other| same(&other)) {
+            return Err(wrong(format!("there are two {} {}", sample.kind, sample.name)));
+        }
+    }
+    Ok(samples)
 }
 
-/// Creates definitions and samples; what is there already stays as it is.
-pub(super) async fn create(client: &ApiClient, samples: &[Sample]) -> Result<(), Failure> {
+/// Creates definitions and samples; what is there already stays as it is, and that is said. Returns the samples
+/// that were created.
+pub(super) async fn create<'a>(
+    client: &ApiClient,
+    samples: &'a [Sample],
+    makes_namespaces: bool,
+) -> Result<Vec<&'a Sample>, Failure> {
     let crd = serde_json::to_value(Foo::crd())
         .map_err(|error| Failure::Running(format!("write a definition: {error}")))?;
     let name = Foo::crd_name();
-    keep(client.create::<Value>(&DEFINITIONS, None, &crd).await, name)?;
+    match client.create::<Value>(&DEFINITIONS, None, &crd).await {
+        Err(error) if !error.is_already_exists() => return Err(not_created(name, &error)),
+        _ => {}
+    }
     let served = async {
         while !is_established(client, name).await? {
             tokio::time::sleep(INTERVAL).await;
@@ -79,29 +108,57 @@ pub(super) async fn create(client: &ApiClient, samples: &[Sample]) -> Result<(),
     tokio::time::timeout(PATIENCE, served)
         .await
         .unwrap_or_else(|_| Err(Failure::Running(format!("{name} is not served after {PATIENCE:?}"))))?;
+    let mut created = Vec::new();
     for sample in samples {
-        let created = client.create::<Value>(&sample.resource, Some(&sample.namespace), &sample.object).await;
-        keep(created, &format!("{} {}", sample.kind, sample.name))?;
+        if makes_namespaces {
+            let namespace = json!({"metadata": {"name": sample.namespace}});
+            // It may be there, and if it cannot be, the sample says so.
+            client.create::<Value>(&NAMESPACES, None, &namespace).await.ok();
+        }
+        let what = format!("{} {}", sample.kind.to_lowercase(), sample.name);
+        match client.create::<Value>(&sample.resource, Some(&sample.namespace), &sample.object).await {
+            Ok(_) => created.push(sample),
+            Err(error) if error.is_already_exists() => print(&format!("Kept the {what} that is there.\n"))?,
+            Err(error) => return Err(refused(&what, &sample.place, &error)),
+        }
     }
-    Ok(())
+    Ok(created)
 }
 
 async fn is_established(client: &ApiClient, name: &str) -> Result<bool, Failure> {
     let crd: Option<Value> = match client.get(&DEFINITIONS, None, name).await {
         Ok(crd) => crd,
-        Err(error) => return Err(Failure::Running(format!("read {name}: {error}"))),
+        Err(error) => return Err(Failure::Running(format!("read {name}: {}", chain(&error)))),
     };
     let conditions = crd.as_ref().and_then(|crd| crd.pointer("/status/conditions")?.as_array());
     let mut conditions = conditions.into_iter().flatten();
     Ok(conditions.any(|condition| condition["type"] == "Established" && condition["status"] == "True"))
 }
 
-fn keep(created: Result<Value, Error>, what: &str) -> Result<(), Failure> {
-    match created {
-        Ok(_) => Ok(()),
-        Err(error) if error.is_already_exists() => Ok(()),
-        Err(error) => Err(Failure::Running(format!("create {what}: {error}"))),
+/// A sample that the server does not take: its author's to mend, when it is the sample's fault.
+fn refused(what: &str, place: &str, error: &Error) -> Failure {
+    match error.status() {
+        Some(status) if matches!(status.code, 400 | 404 | 422) => Failure::Usage {
+            cause: format!("{place}: {what} is refused: {}", status.message),
+            remedy: "Mend it there; kubectl explain foo.spec tells what each field takes.".to_owned(),
+        },
+        _ => not_created(what, error),
     }
+}
+
+fn not_created(what: &str, error: &Error) -> Failure {
+    Failure::Running(format!("create {what}: {}", chain(error)))
+}
+
+/// An error and what caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
 }
 
 #[cfg(test)]
@@ -109,7 +166,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn refused(text: &str, cause: &str) {
+    fn wrong(text: &str, cause: &str) {
         let failure = parse(text, "--samples=x").unwrap_err().to_string();
         assert!(failure.starts_with("error: --samples=x: ") && failure.contains(cause), "{failure}");
     }
@@ -117,11 +174,13 @@ mod tests {
     #[test]
     fn samples_are_ours_and_named() {
         assert_eq!(parse(SAMPLES, "").unwrap().len(), 2);
-        refused("a: [", "");
-        refused("", "nothing in it");
-        refused("kind: Pod\napiVersion: v1", "no kind \"Pod\"");
+        wrong("a: [", "");
+        wrong("", "nothing in it");
+        wrong("kind: Pod\napiVersion: v1", "no kind \"Pod\"");
         let foo = "kind: Foo\napiVersion: samplecontroller.k8s.io/v1alpha1\n";
-        refused(foo, "no metadata.name");
-        assert_eq!(parse(&format!("{foo}metadata: {{name: a}}"), "").unwrap()[0].namespace, "default");
+        wrong(foo, "no metadata.name");
+        let named = format!("{foo}metadata: {{name: a}}\n");
+        assert_eq!(parse(&named, "").unwrap()[0].namespace, "default");
+        wrong(&format!("{named}---\n{named}"), "two Foo a");
     }
 }

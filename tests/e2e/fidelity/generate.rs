@@ -51,6 +51,11 @@ impl Step {
         Self { method: method.to_owned(), path, media: media.to_owned(), body }
     }
 
+    /// Whether a server may answer it from its cache.
+    pub(super) fn is_from_cache(&self) -> bool {
+        self.path.ends_with("resourceVersion=0") || self.path.contains("NotOlderThan")
+    }
+
     pub(super) fn create(kind: &Kind, object: Value) -> Self {
         Self::new("POST", kind.collection(), JSON, BodyOf::Json(object))
     }
@@ -186,6 +191,9 @@ fn list_options(rng: &mut Rng, earlier: usize) -> String {
         "?fieldSelector=metadata.name%3Da".to_owned(),
         "?fieldSelector=spec.nothing%3Da".to_owned(),
         "?limit=1".to_owned(),
+        format!("?limit=1&continue=$continue{earlier}$"),
+        "?resourceVersion=0".to_owned(),
+        format!("?resourceVersion=$rv{earlier}$&resourceVersionMatch=NotOlderThan"),
         format!("?resourceVersion=$rv{earlier}$&resourceVersionMatch=Exact"),
         "?resourceVersionMatch=Exact".to_owned(),
         "?resourceVersion=0&resourceVersionMatch=Exact".to_owned(),

@@ -35,10 +35,23 @@ struct Socket {
     kubectl: PathBuf,
 }
 
+/// Where everything random comes from: `WINDLASS_E2E_SEED` (1).
+pub(crate) fn seed() -> u64 {
+    std::env::var("WINDLASS_E2E_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+impl Drop for EmbeddedBed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the embedded server: {} (WINDLASS_E2E_SEED)", self.sim.recipe());
+        }
+    }
+}
+
 impl EmbeddedBed {
     pub(crate) async fn start(mode: Mode) -> Arc<Self> {
         let epoch = windlass::client::Clock::system().now();
-        let sim = Sim::new(Settings { seed: 1, epoch, ..Settings::default() });
+        let sim = Sim::new(Settings { seed: seed(), epoch, ..Settings::default() });
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });

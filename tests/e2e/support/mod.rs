@@ -15,7 +15,8 @@ pub(crate) use bed::{Bed, LedgerEntry};
 pub(crate) use launcher::Launcher;
 pub(crate) use operator::{Operator, program, run_to_end};
 pub(crate) use runs::{
-    both_beds, both_beds_with_kubectl, captured_log, on_embedded, on_embedded_with_kubectl, on_real,
+    both_beds, both_beds_with_kubectl, captured_log, no_bed, on_embedded, on_embedded_with_kubectl, on_real,
+    real_bed,
 };
 pub(crate) use scene::{Scene, condition};
 

@@ -14,7 +14,8 @@ use tracing::Instrument;
 use windlass::client::ApiClient;
 use windlass::sim::Sim;
 
-use super::{captured_log, wait_until};
+use super::embedded::seed;
+use super::{PATIENCE, captured_log, wait_until};
 
 /// A running `windlass run`; dropping it kills it.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl Operator {
         let mut running = JoinSet::new();
         let operate = async move {
             let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-            windlass::cli::run_over(ApiClient::new(client), &flags, received).await
+            windlass::cli::run_over(ApiClient::new(client), &flags, seed(), received).await
         };
         running.spawn(operate.instrument(span));
         Self::Task(Task {
@@ -148,7 +149,9 @@ impl Operator {
                 Ended(ended.await.code())
             }
             Self::Task(task) => {
-                let ended = task.running.join_next().await.expect("it runs").expect("it does not panic");
+                let ended = tokio::time::timeout(PATIENCE, task.running.join_next());
+                let ended =
+                    ended.await.expect("it ends in time").expect("it runs").expect("it does not panic");
                 let code = ended.map_or_else(
                     |(code, words)| {
                         *task.last_words.lock() = words;

@@ -5,7 +5,8 @@
 //! - `#[apply(both_beds_with_kubectl)]` makes `embedded_kubectl` and `real`: the first needs kubectl too, and
 //!   runs in real time.
 //!
-//! What is about one bed only is a plain test in a file of its own, and the file says why.
+//! - `#[apply(real_bed)]` with `#[why = "..."]` makes `only_real`, for what is about the real one alone.
+//! - `#[apply(no_bed)]` with `#[why = "..."]` makes `no_bed`, for what is about the program alone.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -44,6 +45,39 @@ macro_rules! both_beds_with_kubectl {
     };
 }
 
+/// See the module.
+macro_rules! real_bed {
+    ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
+        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body only_real }
+    };
+}
+
+/// See the module.
+macro_rules! no_bed {
+    ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
+        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body no_bed }
+    };
+}
+
+/// A module for a case that has one test.
+macro_rules! test_of_case {
+    ([$(#[$attribute:meta])*] $why:literal $name:ident $body:block $test:ident) => {
+        mod $name {
+            #[allow(unused_imports, reason = "what a case needs is in the file around it")]
+            use super::*;
+
+            $(#[$attribute])*
+            #[doc = $why]
+            async fn case() $body
+
+            #[test]
+            fn $test() {
+                $crate::support::on_real(case());
+            }
+        }
+    };
+}
+
 /// A module for a case, with a test for each bed.
 macro_rules! tests_of_case {
     ([$(#[$attribute:meta])*] $name:ident $body:block $embedded:ident $run:ident) => {
@@ -67,7 +101,7 @@ macro_rules! tests_of_case {
     };
 }
 
-pub(crate) use {both_beds, both_beds_with_kubectl, tests_of_case};
+pub(crate) use {both_beds, both_beds_with_kubectl, no_bed, real_bed, test_of_case, tests_of_case};
 
 /// On what the case of this thread runs.
 pub(crate) fn run_mode() -> Mode {

@@ -1,0 +1,155 @@
+//! Where the demo runs: an embedded server, or a cluster.
+
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use kube_client::Client;
+use tokio::task::JoinSet;
+
+use super::Failure;
+use super::setup::{self, Sample};
+use crate::cli::run::connect;
+use crate::client::{ApiClient, Clock, ConfigSource};
+use crate::sim::{Door, HttpError, HttpServer, Settings, Sim};
+
+/// See the module.
+pub(super) struct Place {
+    pub(super) client: ApiClient,
+    pub(super) clock: Clock,
+    /// The operator's own way in: on the embedded server it is a user of its own.
+    pub(super) operator: ApiClient,
+    kubeconfig: PathBuf,
+    embedded: Option<Embedded>,
+}
+
+struct Embedded {
+    address: SocketAddr,
+    /// The server's time and its connections.
+    tasks: JoinSet<()>,
+    /// Holds the kubeconfig; it goes with the demo.
+    _dir: tempfile::TempDir,
+}
+
+// === impl Place ===
+
+impl Place {
+    pub(super) async fn find(kubeconfig: Option<&Path>, port: Option<u16>) -> Result<Self, Failure> {
+        match kubeconfig {
+            Some(_) if port.is_some_and(|port| port != 0) => Err(Failure::Usage {
+                cause: "--port is for the embedded server, and a kubeconfig is given".to_owned(),
+                remedy: "Leave out --port, or --kubeconfig and WINDLASS_KUBECONFIG.".to_owned(),
+            }),
+            Some(kubeconfig) => Self::cluster(kubeconfig).await,
+            None => Self::embedded(port.unwrap_or(0)).await,
+        }
+    }
+
+    async fn cluster(kubeconfig: &Path) -> Result<Self, Failure> {
+        let source = ConfigSource { kubeconfig: Some(kubeconfig.to_owned()), context: None };
+        let client = connect(&source).await?;
+        let kubeconfig = kubeconfig.to_owned();
+        Ok(Self { operator: client.clone(), client, clock: Clock::system(), kubeconfig, embedded: None })
+    }
+
+    async fn embedded(port: u16) -> Result<Self, Failure> {
+        let clock = Clock::system();
+        let sim = Sim::new(Settings { seed: fastrand::u64(..), epoch: clock.now(), ..Settings::default() });
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let server = HttpServer::bind(&sim, address).await.map_err(|error| match error {
+            HttpError::Listen { .. } => Failure::Usage {
+                cause: error.to_string(),
+                remedy: "Choose another port with --port, or leave it out for a free one.".to_owned(),
+            },
+            HttpError::Certificates(_) => Failure::Running(error.to_string()),
+        })?;
+        let failed = |error: &dyn std::fmt::Display| Failure::Running(format!("write a kubeconfig: {error}"));
+        let text = server.kubeconfig("you").map_err(|error| failed(&error))?;
+        // The kubeconfig holds a token.
+        let owner_alone = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        let dir = tempfile::Builder::new().prefix("windlass-demo-").permissions(owner_alone).tempdir();
+        let dir = dir.map_err(|error| failed(&error))?;
+        let kubeconfig = dir.path().join("kubeconfig");
+        std::fs::write(&kubeconfig, format!("{text:#}\n")).map_err(|error| failed(&error))?;
+        let client = |user| ApiClient::new(Client::new(Door::new(&sim, user), "default"));
+        let (client, operator) = (client("demo"), client("windlass"));
+        let address = server.address();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server.run());
+        tasks.spawn(async move { sim.run().await });
+        let embedded = Some(Embedded { address, tasks, _dir: dir });
+        Ok(Self { client, clock, operator, kubeconfig, embedded })
+    }
+
+    /// Creates definitions and samples; says what was there already. Returns what it has made.
+    pub(super) async fn create<'a>(&self, samples: &'a [Sample]) -> Result<Vec<&'a Sample>, Failure> {
+        let makes_namespaces = self.embedded.is_some();
+        setup::create(&self.client, samples, makes_namespaces).await
+    }
+
+    /// Waits until the embedded server ends, which it should not.
+    pub(super) async fn failed(&mut self) -> Failure {
+        match &mut self.embedded {
+            Some(embedded) => {
+                embedded.tasks.join_next().await;
+                Failure::Running("the embedded server ended by itself".to_owned())
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What a person reads first.
+    pub(super) fn introduction(&self, samples: &[Sample]) -> String {
+        let kubeconfig = self.kubeconfig.display();
+        let mut text = match &self.embedded {
+            Some(embedded) => {
+                format!("Embedded Kubernetes API server at https://{}; Ctrl-C ends it.\n", embedded.address)
+            }
+            None => format!("Running on the cluster of {kubeconfig}; Ctrl-C ends the operator.\n"),
+        };
+        let first = &samples[0];
+        let deployment = first.child();
+        let lines = [
+            (format!("export KUBECONFIG={kubeconfig}"), ""),
+            (format!("kubectl scale deployment/{deployment} --replicas=9"), "put back at once"),
+            (format!("kubectl delete deployment {deployment}"), "comes back"),
+            (format!("kubectl describe {} {}", first.kind.to_lowercase(), first.name), "tells what happened"),
+        ];
+        text.push_str("In a second terminal:\n");
+        for (command, effect) in lines {
+            let namespace = if first.namespace == "default" || effect.is_empty() {
+                String::new()
+            } else {
+                format!(" -n {}", first.namespace)
+            };
+            let command = command + &namespace;
+            let line = if effect.is_empty() {
+                format!("  {command}")
+            } else {
+                format!("  {command:<56} # {effect}")
+            };
+            writeln!(text, "{line}").expect("a string takes all");
+        }
+        text + "\n"
+    }
+
+    /// What stays behind, and how to remove it.
+    pub(super) fn farewell(&self, created: &[&Sample]) -> String {
+        if self.embedded.is_some() || created.is_empty() {
+            return String::new();
+        }
+        let mut text = "These are still there; to remove them:\n".to_owned();
+        for sample in created {
+            writeln!(
+                text,
+                "  kubectl --kubeconfig={} delete {} {} -n {}",
+                self.kubeconfig.display(),
+                sample.kind.to_lowercase(),
+                sample.name,
+                sample.namespace
+            )
+            .expect("a string takes all");
+        }
+        text
+    }
+}
