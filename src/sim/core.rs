@@ -23,6 +23,12 @@ use super::store::{Key, Store};
 use super::watch::{self, Watchers};
 use super::world::{Work, World};
 
+/// How many warnings an answer has at most.
+const MAX_WARNINGS: usize = 40;
+
+/// Nothing is planned for later than this: ten years.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
+
 /// What a request is answered.
 #[derive(Debug)]
 pub(super) enum Reply {
@@ -154,7 +160,8 @@ impl Core {
 
     pub(super) fn schedule(&mut self, after: Duration, task: Task) {
         self.agenda_entries += 1;
-        self.agenda.insert((self.now + after, self.agenda_entries), task);
+        let due = self.now.saturating_add(after.min(FOREVER));
+        self.agenda.insert((due, self.agenda_entries), task);
     }
 
     fn perform(&mut self, task: Task) {
@@ -286,6 +293,7 @@ impl Core {
 
     /// Carries out what is no watch.
     fn serve(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
+        call.check_write_options()?;
         match (call.verb, call.subresource.as_str()) {
             ("get", "") => self.get(server, call),
             ("list", "") => self.list(server, call),
@@ -460,9 +468,11 @@ impl Answer {
 
 impl Reply {
     pub(super) fn of(answer: &Answer) -> Self {
+        // Clients take only so many headers.
         let headers = answer
             .warnings
             .iter()
+            .take(MAX_WARNINGS)
             .map(|text| ("warning", format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))))
             .collect();
         let body = serde_json::to_vec(&answer.body).expect("JSON can be written to memory");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::core::{Answer, Core, key_of};
+use super::custom;
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{BuiltIn, Kind};
 use super::read::presented;
@@ -22,6 +23,9 @@ impl Core {
         let stored = self.store.get(&kind.resource, &call.namespace, &call.name).cloned();
         let stored = stored.ok_or_else(|| Failure::not_found(&kind, &call.name))?;
         check_preconditions(&kind, &call.name, &options, &stored)?;
+        if kind.is(BuiltIn::Namespace) && matches!(call.name.as_str(), "default" | "kube-public" | "kube-system") {
+            return Err(Failure::forbidden(&kind, &call.name, "this namespace may not be deleted"));
+        }
         let is_dry_run = !items(&options, "/dryRun").is_empty();
         let grace = options.get("gracePeriodSeconds").and_then(Value::as_i64);
         let (last, is_gone) = self.start_deletion(&kind, &stored, policy, grace, is_dry_run);
@@ -52,6 +56,7 @@ impl Core {
         let grace = options.get("gracePeriodSeconds").and_then(Value::as_i64);
         let mut deleted = Vec::new();
         for object in found {
+            check_preconditions(&kind, text(&object, "/metadata/name"), &options, &object)?;
             let (last, _) = self.start_deletion(&kind, &object, policy, grace, is_dry_run);
             deleted.push(presented(&kind, &call.version, &last));
         }
@@ -84,6 +89,10 @@ impl Core {
             // Without a word, what a finalizer says already holds.
             _ => {}
         }
+        if kind.is(BuiltIn::CustomResourceDefinition) && !finalizers.iter().any(|f| f == custom::CLEANUP) {
+            // Its objects go before it does.
+            finalizers.push(json!(custom::CLEANUP));
+        }
         let must_wait = !finalizers.is_empty() || grace > 0 || kind.is(BuiltIn::Namespace);
         if !must_wait {
             let key = key_of(&object);
@@ -109,11 +118,6 @@ impl Core {
         }
         if kind.is(BuiltIn::Namespace) {
             member(&mut object, "status")["phase"] = json!("Terminating");
-        }
-        if grace == 0 && is_sooner && items(&object, "/metadata/finalizers").is_empty() {
-            let key = key_of(&object);
-            let last = self.remove(kind, &key).unwrap_or_else(|| stored.clone());
-            return (last, true);
         }
         if object == **stored || is_dry_run {
             return (Arc::new(object), false);
@@ -173,9 +177,11 @@ fn check_preconditions(kind: &Kind, name: &str, options: &Value, stored: &Value)
         ("resourceVersion", "ResourceVersion", "The object might have been modified"),
     ];
     for (key, shown, guess) in about {
-        let wanted = text(options, &format!("/preconditions/{key}"));
+        let Some(wanted) = options.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str) else {
+            continue;
+        };
         let found = text(stored, &format!("/metadata/{key}"));
-        if !wanted.is_empty() && wanted != found {
+        if wanted != found {
             let why = format!(
                 "the {shown} in the precondition ({wanted}) does not match the {shown} in record ({found}). {guess}"
             );

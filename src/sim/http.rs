@@ -16,7 +16,6 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use bytes::Bytes;
 use http::{Response, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -41,8 +40,11 @@ use super::failure::Failure;
 use super::request::MAX_BODY;
 use super::{Request, Sim};
 
-/// How long a client may take to greet, and to send its headers.
+/// How long a client may take to greet.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a connection may be without a request: longer than clients keep one in their pool.
+const IDLE: Duration = Duration::from_secs(600);
 
 /// The server could not be set up.
 #[derive(Debug, thiserror::Error)]
@@ -125,7 +127,11 @@ impl HttpServer {
         loop {
             tokio::select! {
                 biased;
-                Some(_) = connections.join_next() => {}
+                Some(ended) = connections.join_next() => {
+                    if let Err(panic) = ended {
+                        std::panic::resume_unwind(panic.into_panic());
+                    }
+                }
                 accepted = server.listener.accept() => match accepted {
                     Ok((stream, _)) => {
                         connections.spawn(server.clone().greet(stream));
@@ -152,7 +158,7 @@ impl HttpServer {
         let answer = service_fn(move |request| self.clone().answer(request));
         let connection = hyper::server::conn::http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(PATIENCE)
+            .header_read_timeout(IDLE)
             .serve_connection(TokioIo::new(stream), answer);
         if let Err(error) = connection.await {
             tracing::debug!(%error, "A connection ended");
@@ -174,7 +180,8 @@ impl HttpServer {
             Err(error) if error.is::<LengthLimitError>() => {
                 return respond(Reply::failure(&Failure::too_large_body()));
             }
-            Err(_) => Bytes::new(),
+            // What breaks off is not carried out as if it were whole.
+            Err(_) => return Err(ConnectionError::Reset),
         };
         let uri = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let request = Request { user, method: head.method, uri, headers: head.headers, body };

@@ -199,11 +199,20 @@ impl Catalogue {
         self.iter().any(|kind| kind.group == group && kind.versions.iter().any(|v| v == version))
     }
 
+    /// Adds a custom kind; a built-in one is never replaced.
     pub(super) fn insert(&mut self, kind: Arc<Kind>) {
+        let is_built_in = |kind: &Arc<Kind>| matches!(kind.of, Of::BuiltIn(_));
+        if self.get(&kind.group, &kind.plural).as_ref().is_some_and(is_built_in) {
+            return;
+        }
         self.kinds.insert((kind.group.clone(), kind.plural.clone()), kind);
     }
 
     pub(super) fn remove(&mut self, group: &str, plural: &str) -> Option<Arc<Kind>> {
+        let kind = self.get(group, plural)?;
+        if matches!(kind.of, Of::BuiltIn(_)) {
+            return None;
+        }
         self.kinds.remove(&(group.to_owned(), plural.to_owned()))
     }
 }

@@ -4,9 +4,15 @@
 //! objects with a merge key are merged by it, `$patch`, `$deleteFromPrimitiveList` and `$setElementOrder`
 //! are obeyed.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, Value};
 
 use super::failure::{Failure, Outcome};
+use super::request::MAX_BODY;
+
+/// How deep an object may be nested: as deep as a body may be.
+const MAX_DEPTH: usize = 127;
 
 /// The media type of a patch that knows the merge keys.
 pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
@@ -98,15 +104,46 @@ fn json_patch(target: &Value, body: &[u8]) -> Outcome<Value> {
         ));
     }
     let mut patched = target.clone();
-    let patch = json_patch::Patch(patch.0.into_iter().map(|step| as_go(step, target)).collect());
-    json_patch::patch(&mut patched, &patch).map_err(|error| {
-        Failure::new(
-            422,
-            "Invalid",
-            format!("the server rejected our request due to an error in our request: {error}"),
-        )
-    })?;
+    let mut copied = 0;
+    for step in patch.0 {
+        let step = as_go(step, &patched);
+        copied += check_growth(&step, &patched)?;
+        if copied > MAX_BODY {
+            let why = format!("the copies of a JSON patch may have {MAX_BODY} bytes in all");
+            return Err(Failure::new(413, "RequestEntityTooLarge", why));
+        }
+        json_patch::patch(&mut patched, &[step]).map_err(|error| {
+            let words = format!("the server rejected our request due to an error in our request: {error}");
+            Failure::new(422, "Invalid", words)
+        })?;
+    }
     Ok(patched)
+}
+
+/// Few operations could make an object of any size or depth: returns the bytes that one copies, and refuses
+/// what would be nested deeper than a body may be.
+fn check_growth(step: &json_patch::PatchOperation, target: &Value) -> Outcome<usize> {
+    use json_patch::PatchOperation as Step;
+    let (path, value, is_copy) = match step {
+        Step::Add(add) => (&add.path, Some(&add.value), false),
+        Step::Replace(replace) => (&replace.path, Some(&replace.value), false),
+        Step::Copy(copy) => (&copy.path, target.pointer(copy.from.as_str()), true),
+        Step::Move(moved) => (&moved.path, target.pointer(moved.from.as_str()), false),
+        Step::Remove(_) | Step::Test(_) => return Ok(0),
+    };
+    let Some(value) = value else { return Ok(0) };
+    if path.as_str().matches('/').count() + depth(value) > MAX_DEPTH {
+        return Err(Failure::new(422, "Invalid", format!("a patch may nest {MAX_DEPTH} levels deep")));
+    }
+    Ok(if is_copy { value.to_string().len() } else { 0 })
+}
+
+fn depth(value: &Value) -> usize {
+    match value {
+        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or_default(),
+        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or_default(),
+        _ => 0,
+    }
 }
 
 /// Go's library takes a replacement of a member that is not there for an addition.
@@ -145,6 +182,9 @@ fn strategic(target: &mut Value, patch: &Value) -> Result<(), String> {
         *target = Value::Object(Map::new());
     }
     let Some(members) = target.as_object_mut() else { return Ok(()) };
+    if let Some(kept) = patch.get("$retainKeys").and_then(Value::as_array) {
+        members.retain(|key, _| kept.iter().any(|kept| kept == key));
+    }
     for (key, value) in patch {
         if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
             let gone = value.as_array().cloned().unwrap_or_default();
@@ -229,35 +269,47 @@ fn merge_list(items: &mut Vec<Value>, key: &str, patches: &[Value]) -> Result<()
         *items = patches.iter().filter(|patch| patch.get("$patch").is_none()).cloned().collect();
         return Ok(());
     }
+    let mut places: HashMap<String, usize> =
+        items.iter().enumerate().filter_map(|(at, item)| Some((item.get(key)?.to_string(), at))).collect();
+    let mut gone = Vec::new();
     for patch in patches {
         let Some(id) = patch.get(key) else {
             return Err(format!("map: {patch} does not contain declared merge key: {key}"));
         };
-        let at = items.iter().position(|item| item.get(key) == Some(id));
+        let at = places.get(&id.to_string()).copied();
         match (patch["$patch"].as_str(), at) {
-            (Some("delete"), Some(at)) => drop(items.remove(at)),
-            (Some("delete"), None) => {}
+            (Some("delete"), at) => gone.extend(at),
             (_, Some(at)) => strategic(&mut items[at], patch)?,
             (_, None) => {
                 let mut added = Value::Null;
                 strategic(&mut added, patch)?;
+                places.insert(id.to_string(), items.len());
                 items.push(added);
             }
         }
     }
+    let mut at = 0;
+    items.retain(|_| {
+        at += 1;
+        !gone.contains(&(at - 1))
+    });
     Ok(())
 }
 
 /// Orders a merged list: what the patch names is in the patch's order, the rest in the server's, and where
 /// the two meet, what stood first on the server stays first. What is new goes before what it meets.
 fn put_in_order(items: &mut Vec<Value>, before: &[Value], key: &str, order: &[Value]) {
-    let place = |list: &[Value], item: &Value| list.iter().position(|other| other.get(key) == item.get(key));
+    let id = |item: &Value| item.get(key).map(Value::to_string).unwrap_or_default();
+    let places = |list: &[Value]| -> HashMap<String, usize> {
+        list.iter().enumerate().rev().map(|(at, item)| (id(item), at)).collect()
+    };
+    let (before, order) = (places(before), places(order));
     let (mut named, rest): (Vec<Value>, Vec<Value>) =
-        items.drain(..).partition(|item| place(order, item).is_some());
-    named.sort_by_key(|item| place(order, item));
+        items.drain(..).partition(|item| order.contains_key(&id(item)));
+    named.sort_by_cached_key(|item| order.get(&id(item)).copied());
     let (mut named, mut rest) = (named.into_iter().peekable(), rest.into_iter().peekable());
     while let (Some(left), Some(right)) = (named.peek(), rest.peek()) {
-        let takes_left = place(before, left) <= place(before, right);
+        let takes_left = before.get(&id(left)) <= before.get(&id(right));
         items.extend(if takes_left { named.next() } else { rest.next() });
     }
     items.extend(named.chain(rest));
@@ -281,6 +333,27 @@ mod tests {
         let patch = json!({"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "c"}], "tolerations": [2]});
         let expected = json!({"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "c"}, {"name": "b"}], "tolerations": [2]});
         check(target, &patch, &expected);
+    }
+
+    /// Few operations must not make an object of any size or depth.
+    #[test]
+    fn a_json_patch_cannot_grow_without_end() {
+        let doubling: Vec<Value> = (0..60)
+            .map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/k{n}")}))
+            .collect();
+        let body = Value::from(doubling).to_string();
+        assert!(json_patch(&json!({"data": {"a": "x".repeat(1000)}}), body.as_bytes()).is_err());
+        let path = "/a".repeat(200);
+        let deep = json!([{"op": "add", "path": path, "value": {}}]).to_string();
+        assert!(json_patch(&json!({}), deep.as_bytes()).is_err());
+    }
+
+    /// As `kubectl apply` writes a change of a strategy.
+    #[test]
+    fn only_the_keys_to_retain_are_kept() {
+        let target = json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}});
+        let patch = json!({"strategy": {"$retainKeys": ["type"], "type": "Recreate"}});
+        check(target, &patch, &json!({"strategy": {"type": "Recreate"}}));
     }
 
     #[test]

@@ -287,7 +287,7 @@ impl Core {
             drop(watcher.sender.try_send(line));
         }
         let timeout = match call.query.get("timeoutSeconds").parse::<u64>() {
-            Ok(seconds) if seconds > 0 => Duration::from_secs(seconds),
+            Ok(seconds) if seconds > 0 => Duration::from_secs(seconds.min(86_400)),
             _ => WATCH_TIMEOUT + Duration::from_secs(self.random(WATCH_TIMEOUT.as_secs())),
         };
         self.schedule(timeout, Task::EndWatch(id));

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, header};
 use serde_json::{Map, Value, json};
 
-use super::failure::{Failure, Outcome};
-use super::kinds::{Catalogue, Kind};
+use super::failure::{Cause, Failure, Outcome};
+use super::kinds::{Catalogue, Kind, Of};
 
 /// The largest body that is read, in bytes.
 pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -123,6 +123,13 @@ impl Request {
         let subresource = rest.get(2).copied().unwrap_or_default().to_owned();
         let query = Query::parse(query);
         let verb = self.verb(!name.is_empty(), query.is_true("watch"))?;
+        // Over all namespaces one may only read.
+        if kind.is_namespaced && namespace.is_empty() && !matches!(verb, "list" | "watch") {
+            return Err(match kind.of {
+                Of::BuiltIn(_) => Failure::method_not_allowed(),
+                Of::Custom(_) => Failure::no_such_path(),
+            });
+        }
         Ok(Some(Call {
             verb,
             kind,
@@ -154,7 +161,8 @@ impl Request {
 
 fn decoded(text: &str) -> String {
     // Names need no escapes; a `%2F` and the like can only be a mistake, and finds nothing.
-    form_urlencoded::parse(format!("x={}", text.replace('+', "%2B")).as_bytes())
+    let text = text.replace('+', "%2B").replace('&', "%26");
+    form_urlencoded::parse(format!("x={text}").as_bytes())
         .next()
         .map(|(_, value)| value.into_owned())
         .unwrap_or_default()
@@ -165,6 +173,20 @@ fn decoded(text: &str) -> String {
 impl Call {
     pub(super) fn api_version(&self) -> String {
         self.kind.api_version(&self.version)
+    }
+
+    /// Refuses options of a write that are not understood.
+    pub(super) fn check_write_options(&self) -> Outcome<()> {
+        let options = match self.verb {
+            "create" => "CreateOptions",
+            "update" => "UpdateOptions",
+            "patch" => "PatchOptions",
+            _ => return Ok(()),
+        };
+        match self.query.get("dryRun") {
+            "" => Ok(()),
+            value => check_dry_run(options, &[json!(value)]),
+        }
     }
 
     /// Whether the body is stored, or only looked at.
@@ -210,11 +232,25 @@ impl Call {
                 };
             }
         }
-        if self.query.is_dry_run() {
-            options["dryRun"] = json!(["All"]);
+        if !self.query.get("dryRun").is_empty() {
+            options["dryRun"] = json!([self.query.get("dryRun")]);
+        }
+        check_dry_run("DeleteOptions", items(&options, "/dryRun"))?;
+        let preconditions = &options["preconditions"];
+        let is_wrong = |key: &str| preconditions.get(key).is_some_and(|value| !value.is_string() && !value.is_null());
+        let has_wrong = !preconditions.is_object() && !preconditions.is_null();
+        if has_wrong || is_wrong("uid") || is_wrong("resourceVersion") {
+            return Err(Failure::bad_request("DeleteOptions: preconditions has a uid and a resourceVersion, both text"));
         }
         Ok(options)
     }
+}
+
+/// Whoever misspells a dry run must not have written.
+fn check_dry_run(options: &str, values: &[Value]) -> Outcome<()> {
+    let Some(wrong) = values.iter().find(|value| **value != "All") else { return Ok(()) };
+    let cause = Cause::not_supported("dryRun", &json!([wrong]), &["All".to_owned()]);
+    Err(Failure::invalid_options(options, &[cause]))
 }
 
 /// Parses JSON; what the server says of broken JSON.

@@ -123,6 +123,7 @@ fn is_selectable(kind: &Kind, field: &str) -> bool {
 fn field_of(object: &Value, field: &str) -> String {
     let stored = match field.strip_prefix("regarding.") {
         Some(rest) => format!("involvedObject.{rest}"),
+        None if field == "reportingController" => "reportingComponent".to_owned(),
         None => field.to_owned(),
     };
     let pointer = format!("/{}", stored.replace('.', "/"));

@@ -64,6 +64,7 @@ impl Core {
         if kind.is_namespaced {
             self.check_namespace(&kind, &object, &call.namespace)?;
         }
+        let version = text(&object, "/metadata/resourceVersion").to_owned();
         let (now, uid, suffix) = (self.stamp(), self.new_uid(), self.suffix());
         meta::before_create(&mut object, &now, &uid, &suffix);
         self.reset_on_create(&kind, &call.version, &mut object);
@@ -81,8 +82,15 @@ impl Core {
             return Err(Failure::invalid(&kind, &name, &causes));
         }
         self.check_quota(&kind, &object)?;
+        if let Of::Custom(_) = kind.of {
+            self.check_definition(&kind)?;
+        }
         if self.store.get(&kind.resource, &call.namespace, &name).is_some() {
             return Err(Failure::already_exists(&kind, &name));
+        }
+        if !version.is_empty() {
+            let why = "resourceVersion should not be set on objects to be created";
+            return Err(Failure::new(500, "", why));
         }
         let object = if call.is_dry_run() { Arc::new(object) } else { self.put(&kind, object) };
         Ok(Answer { code: 201, body: presented(&kind, &call.version, &object), warnings })
@@ -109,6 +117,11 @@ impl Core {
             object["kind"] = json!(kind.kind);
             object["apiVersion"] = json!(call.api_version());
         }
+        if text(&object, "/metadata/name").is_empty() && object.is_object() {
+            return Err(Failure::bad_request(
+                "the name of the object (a based on URL) was undeterminable: name must be provided",
+            ));
+        }
         let claim = Claim::of(&object);
         let warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
             // What a patch makes is judged as the patch's.
@@ -129,6 +142,10 @@ impl Core {
             only_status(&kind, &mut object, &stored);
         } else if kind.serves_status(&call.version) {
             set_or_remove(&mut object, "status", stored.get("status"));
+        }
+        if kind.is(BuiltIn::Namespace) {
+            // These are ended by the namespace's own end alone.
+            object["spec"]["finalizers"] = stored["spec"]["finalizers"].clone();
         }
         let (mut causes, mut taken) = (Vec::new(), Vec::new());
         if kind.is(BuiltIn::Service) && call.subresource.is_empty() {
@@ -237,6 +254,17 @@ impl Core {
                 &message,
                 "metadata.namespace",
             ));
+        }
+        Ok(())
+    }
+
+    fn check_definition(&self, kind: &Kind) -> Outcome<()> {
+        let definitions = self.catalogue.built_in(BuiltIn::CustomResourceDefinition);
+        let name = format!("{}.{}", kind.plural, kind.group);
+        let crd = self.store.get(&definitions.resource, "", &name);
+        if crd.is_some_and(|crd| crd.pointer("/metadata/deletionTimestamp").is_some()) {
+            let why = "create not allowed while custom resource definition is terminating";
+            return Err(Failure::forbidden(kind, "", why));
         }
         Ok(())
     }
@@ -374,7 +402,7 @@ impl Core {
             call.json_body()?
         };
         let replicas = sent.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
-        let Some(replicas) = replicas.as_i64() else {
+        let Some(replicas) = replicas.as_i64().filter(|replicas| i32::try_from(*replicas).is_ok()) else {
             return Err(Failure::bad_request(
                 "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is a number",
             ));

@@ -86,7 +86,9 @@ const MAPS: [&str; 11] = [
 fn drop_empty(value: &mut Value) {
     match value {
         Value::Object(members) => {
-            members.values_mut().for_each(drop_empty);
+            // A schema's defaults may well be empty.
+            let inner = members.iter_mut().filter(|(name, _)| *name != "openAPIV3Schema");
+            inner.for_each(|(_, value)| drop_empty(value));
             members.retain(|name, value| match value {
                 Value::Array(items) => !items.is_empty(),
                 Value::Object(inner) => !inner.is_empty() || !MAPS.contains(&name.as_str()),

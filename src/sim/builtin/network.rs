@@ -100,6 +100,12 @@ pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: 
             causes.push(Cause::forbidden(format!("{place}.nodePort"), detail));
         }
     }
+    let address = text(service, "/spec/clusterIP");
+    let is_ours = address.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.octets()[..2] == [10, 0]);
+    if !matches!(address, "" | "None") && !is_ours {
+        let detail = "must be empty, 'None', or an address of 10.0.0.0/16";
+        causes.push(Cause::invalid("spec.clusterIPs[0]", &json!(address), detail));
+    }
     if let Some(stored) = stored {
         let (before, now) = (text(stored, "/spec/clusterIP"), text(service, "/spec/clusterIP"));
         if !before.is_empty() && type_ != "ExternalName" && before != now {

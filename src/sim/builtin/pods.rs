@@ -190,7 +190,7 @@ pub(super) fn validate_pod(pod: &Value, stored: Option<&Value>, causes: &mut Vec
     let fixed = |pod: &Value| {
         let mut spec = pod["spec"].clone();
         if let Some(spec) = spec.as_object_mut() {
-            for key in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "nodeName"] {
+            for key in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds"] {
                 spec.remove(key);
             }
         }

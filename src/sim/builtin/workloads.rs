@@ -81,7 +81,20 @@ fn validate_strategy(spec: &Value, causes: &mut Vec<Cause>) {
             let detail = "may not be specified when strategy `type` is 'Recreate'";
             causes.push(Cause::forbidden("spec.strategy.rollingUpdate", detail));
         }
-        "Recreate" | "RollingUpdate" => {}
+        "RollingUpdate" => {
+            for name in ["maxSurge", "maxUnavailable"] {
+                let value = &strategy["rollingUpdate"][name];
+                let percent = value.as_str().and_then(|text| text.strip_suffix('%')?.parse::<u16>().ok());
+                let number = value.as_i64().filter(|number| (0..=i64::from(i32::MAX)).contains(number));
+                let is_too_much = name == "maxUnavailable" && percent.is_some_and(|percent| percent > 100);
+                if (percent.is_none() && number.is_none()) || is_too_much {
+                    let field = format!("spec.strategy.rollingUpdate.{name}");
+                    let detail = "must be an integer or percentage (e.g '5%'), not negative";
+                    causes.push(Cause::invalid(field, value, detail));
+                }
+            }
+        }
+        "Recreate" => {}
         _ => {
             let supported = ["Recreate".to_owned(), "RollingUpdate".to_owned()];
             causes.push(Cause::not_supported("spec.strategy", strategy, &supported));

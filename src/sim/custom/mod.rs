@@ -199,6 +199,10 @@ pub(super) fn validate_definition(crd: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::required(field, ""));
         }
     }
+    if !group.is_empty() && !group.contains('.') {
+        let detail = "should be a domain with at least one dot";
+        causes.push(Cause::invalid("spec.group", &json!(group), detail));
+    }
     let expected = format!("{plural}.{group}");
     if text(crd, "/metadata/name") != expected {
         let name = &crd["metadata"]["name"];
@@ -217,6 +221,7 @@ pub(super) fn validate_definition(crd: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid("spec.versions", &json!(versions.len()), rule));
     }
     for (at, version) in versions.iter().enumerate() {
+        validate_scale_paths(version, at, causes);
         let field = format!("spec.versions[{at}].schema.openAPIV3Schema");
         match version.pointer("/schema/openAPIV3Schema") {
             None => causes.push(Cause::required(field, "schemas are required")),
@@ -233,6 +238,27 @@ pub(super) fn validate_definition(crd: &Value, causes: &mut Vec<Cause>) {
             let rule = "protected groups must have approval annotation \"api-approved.kubernetes.io\", see \
                 https://github.com/kubernetes/enhancements/pull/1111";
             causes.push(Cause::required("metadata.annotations[api-approved.kubernetes.io]", rule));
+        }
+    }
+}
+
+/// Where `scale` reads and writes must be below `.spec` and `.status`, by names alone.
+fn validate_scale_paths(version: &Value, at: usize, causes: &mut Vec<Cause>) {
+    let Some(scale) = version.pointer("/subresources/scale") else { return };
+    for (name, prefixes, is_required) in [
+        ("specReplicasPath", &[".spec."][..], true),
+        ("statusReplicasPath", &[".status."][..], true),
+        ("labelSelectorPath", &[".spec.", ".status."][..], false),
+    ] {
+        let path = text(scale, &format!("/{name}"));
+        if path.is_empty() && !is_required {
+            continue;
+        }
+        let is_below = prefixes.iter().any(|prefix| path.len() > prefix.len() && path.starts_with(prefix));
+        if !is_below || path.contains(['[', '/', '~']) || path.contains("..") || path.ends_with('.') {
+            let field = format!("spec.versions[{at}].subresources.scale.{name}");
+            let detail = format!("should be a json path under {}", prefixes.join(" or "));
+            causes.push(Cause::invalid(field, &json!(path), &detail));
         }
     }
 }

@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 use super::super::failure::Cause;
 
+/// How many operators a rule may have.
+const MAX_OPERATORS: usize = 250;
+
 /// The compiled rules of one version.
 pub(super) struct Rules {
     compiled: CompiledSchema,
@@ -117,6 +120,11 @@ pub(super) fn validate_rules(schema: &Value, field: &str, causes: &mut Vec<Cause
 }
 
 fn check_expression(text: &str) -> Result<(), String> {
+    // A parser goes down a level for each operator; a rule that people read has few.
+    let operators = text.bytes().filter(|byte| b".+-*/%<>=!&|?:[({,".contains(byte)).count();
+    if operators > MAX_OPERATORS {
+        return Err(format!("the rule has {operators} operators, more than {MAX_OPERATORS}"));
+    }
     let program = Program::compile(text).map_err(|error| format!("ERROR: {error}"))?;
     let mut bound = vec!["self", "oldSelf", "apiVersion", "apiGroup", "kind"];
     let mut unknown = undeclared(program.expression(), &mut bound);

@@ -3,6 +3,8 @@
 //! Mirrors `structural-schema` pruning and defaulting, and the validation of `kube-openapi`, with its paths
 //! and words.
 
+use std::collections::BTreeSet;
+
 use regex::Regex;
 use serde_json::{Map, Value, json};
 
@@ -69,8 +71,11 @@ pub(in super::super) fn default(object: &mut Value, schema: &Value) {
             for (name, inner) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
                 let is_missing =
                     members.get(name).is_none_or(|value| value.is_null() && !flag(inner, "nullable"));
-                if let Some(value) = inner.get("default").filter(|_| is_missing) {
-                    members.insert(name.clone(), value.clone());
+                if is_missing {
+                    match inner.get("default") {
+                        Some(value) => drop(members.insert(name.clone(), value.clone())),
+                        None => drop(members.remove(name)),
+                    }
                 }
                 if let Some(value) = members.get_mut(name) {
                     default(value, inner);
@@ -190,7 +195,7 @@ impl Walk<'_> {
             _ => Vec::new(),
         };
         let is_set = schema.get("x-kubernetes-list-type") == Some(&json!("set"));
-        let mut seen: Vec<Value> = Vec::new();
+        let mut seen = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
             let place = format!("{field}[{at}]");
             if is_set || !keys.is_empty() {
@@ -202,10 +207,9 @@ impl Walk<'_> {
                         .collect::<Map<_, _>>()
                         .into()
                 };
-                if seen.contains(&identity) {
+                if !seen.insert(identity.to_string()) {
                     self.causes.push(Cause::duplicate(place.clone(), &identity));
                 }
-                seen.push(identity);
             }
             if let Some(inner) = schema.get("items") {
                 self.value(item, inner, &place, depth + 1);

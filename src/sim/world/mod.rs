@@ -31,6 +31,9 @@ use super::store::{Change, Key};
 /// How long after a change it is looked at; a part of it is from the seed.
 const REACTION: Duration = Duration::from_millis(5);
 
+/// How long an event is kept.
+const EVENT_LIFE: Duration = Duration::from_secs(3600);
+
 /// Which parts of the world are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
@@ -63,6 +66,8 @@ pub(super) enum Work {
     Namespace(String),
     Quotas(String),
     Definition(String),
+    /// An event that nobody needs any more.
+    OldEvent(Key),
 }
 
 /// What the world remembers between changes.
@@ -127,6 +132,10 @@ impl Core {
             Work::Namespace(name) => self.sync_namespace(&name),
             Work::Quotas(namespace) if switches.quotas => self.count_quotas(&namespace),
             Work::Definition(name) => self.sync_definition(&name),
+            Work::OldEvent(key) => {
+                let events = self.catalogue.built_in(BuiltIn::Event);
+                self.remove(&events, &key);
+            }
             _ => {}
         }
     }
@@ -144,7 +153,7 @@ impl Core {
             self.plan(Work::Waiting(resource.clone(), key.clone()));
         }
         if !is_there {
-            self.react_to_removal(&object, &key);
+            self.react_to_removal(&object, &resource, &key);
         }
         let core = resource.0.is_empty();
         match (&*resource.0, &*resource.1) {
@@ -165,6 +174,7 @@ impl Core {
                     self.plan(Work::ReplicaSet((key.0.clone(), owner.to_owned())));
                 }
             }
+            ("", "events") if is_there => self.plan_in(EVENT_LIFE, Work::OldEvent(key.clone())),
             ("", "namespaces") if is_there => self.plan(Work::Namespace(key.1.clone())),
             ("apiextensions.k8s.io", "customresourcedefinitions") if is_there => {
                 self.plan(Work::Definition(key.1.clone()));
@@ -177,7 +187,7 @@ impl Core {
         }
     }
 
-    fn react_to_removal(&mut self, object: &Value, key: &Key) {
+    fn react_to_removal(&mut self, object: &Value, resource: &Resource, key: &Key) {
         let uid = text(object, "/metadata/uid").to_owned();
         for (resource, key) in self.dependents_of(&uid) {
             self.plan(Work::Owned(resource, key));
@@ -186,6 +196,11 @@ impl Core {
             if let Some((resource, key)) = self.world.alive.get(text(owner, "/uid")).cloned() {
                 self.plan(Work::Waiting(resource, key));
             }
+        }
+        let definition = format!("{}.{}", resource.1, resource.0);
+        let definitions = self.catalogue.built_in(BuiltIn::CustomResourceDefinition);
+        if self.store.get(&definitions.resource, "", &definition).is_some_and(|crd| is_deleting(crd)) {
+            self.plan(Work::Definition(definition));
         }
         let namespaces = self.catalogue.built_in(BuiltIn::Namespace);
         if self.store.get(&namespaces.resource, "", &key.0).is_some_and(|n| is_deleting(n)) {
@@ -212,6 +227,15 @@ impl Core {
         }
         for uid in after.difference(&before) {
             self.world.dependents.entry(uid.clone()).or_default().insert(place.clone());
+        }
+        // An owner that waits for its dependents looks again: one of them may hold it no longer.
+        for uid in before.union(&after) {
+            let owner = self.world.alive.get(uid).cloned();
+            if let Some((resource, key)) = owner
+                && self.store.get(&resource, &key.0, &key.1).is_some_and(|owner| is_deleting(owner))
+            {
+                self.plan(Work::Waiting(resource, key));
+            }
         }
         match (&change.before, &change.after) {
             (None, Some(object)) => {

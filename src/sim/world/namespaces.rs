@@ -61,17 +61,16 @@ impl Core {
         if is_deleting(&crd) {
             return self.end_definition(&crd);
         }
-        if let Some(custom) = custom::kind_of(&crd) {
-            self.catalogue.insert(Arc::new(custom));
+        match custom::kind_of(&crd) {
+            Some(custom) => self.catalogue.insert(Arc::new(custom)),
+            // No version is served any more.
+            None => drop(self.catalogue.remove(text(&crd, "/spec/group"), text(&crd, "/spec/names/plural"))),
         }
         let mut changed = Value::clone(&crd);
         let is_new = crd.pointer("/status/conditions").is_none();
         let now = self.stamp();
         if is_new {
             changed["status"] = custom::established(&crd, &now);
-            // Its objects go before it does.
-            let finalizers = &mut changed["metadata"]["finalizers"];
-            *finalizers = json!([custom::CLEANUP]);
         } else {
             changed["status"]["acceptedNames"] = crd["spec"]["names"].clone();
         }
@@ -88,9 +87,8 @@ impl Core {
                 self.start_deletion(&kind, object, "Background", None, false);
             }
             if self.store.collection(&kind.resource).next().is_some() {
-                // Somebody's finalizers hold them; their end is looked for again.
-                let work = super::Work::Definition(text(crd, "/metadata/name").to_owned());
-                return self.plan_in(std::time::Duration::from_secs(1), work);
+                // Somebody's finalizers hold them; the removal of each comes back here.
+                return;
             }
             self.catalogue.remove(group, plural);
             self.watchers.cut(|watcher| watcher.kind.resource == kind.resource);
@@ -110,6 +108,9 @@ impl Core {
         causes: &mut Vec<Cause>,
     ) {
         let type_ = text(service, "/spec/type").to_owned();
+        if let Some(stored) = stored {
+            drop_what_the_type_has_not(service, stored, &type_);
+        }
         if type_ == "ExternalName" {
             return;
         }
@@ -196,5 +197,26 @@ fn allocate_ports(
             own.insert((asked, protocol));
         }
         service["spec"]["ports"][at]["nodePort"] = json!(asked);
+    }
+}
+
+/// A Service that changes its type loses what belonged to the old one, unless it is asked for anew.
+fn drop_what_the_type_has_not(service: &mut Value, stored: &Value, type_: &str) {
+    if type_ == "ExternalName"
+        && let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut)
+    {
+        spec.retain(|key, value| {
+            !matches!(key.as_str(), "clusterIP" | "clusterIPs") || Some(&*value) != stored["spec"].get(key)
+        });
+    }
+    if type_ != "ClusterIP" || text(stored, "/spec/type") == "ClusterIP" {
+        return;
+    }
+    let before: Vec<i64> = ports(stored).iter().filter_map(|port| port["nodePort"].as_i64()).collect();
+    let own = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut);
+    for port in own.into_iter().flatten().filter_map(Value::as_object_mut) {
+        if port.get("nodePort").and_then(Value::as_i64).is_some_and(|port| before.contains(&port)) {
+            port.remove("nodePort");
+        }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::core::Core;
+use super::super::core::{Core, Task};
 use super::super::kinds::BuiltIn;
 use super::super::request::{items, text};
 use super::super::store::Key;
@@ -31,7 +31,7 @@ impl Core {
         let Some((kind, pod)) = self.find(BuiltIn::Pod, key) else { return };
         let mut changed = Value::clone(&pod);
         if is_deleting(&pod) {
-            // Its grace is over: what is left are finalizers of others.
+            // No container needs time to end; what is left are finalizers of others.
             changed["metadata"]["deletionGracePeriodSeconds"] = json!(0);
             self.amend(&kind, changed, &pod);
             return;
@@ -52,9 +52,8 @@ impl Core {
             set(&mut changed, "/status/startTime", json!(now));
             self.start(&mut changed, "Pending", &json!({"waiting": {"reason": "ContainerCreating"}}), false);
             self.amend(&kind, changed, &pod);
-            // The change has planned a look in a moment; it is too early.
-            self.world.planned.remove(&Work::Pod(key.clone()));
-            self.plan_in(SLOW, Work::Pod(key.clone()));
+            // The change has planned a look in a moment, which is too early.
+            self.schedule(SLOW, Task::World(Work::Pod(key.clone())));
             return;
         }
         if images.contains("slow") && !self.is_past(text(&pod, "/status/startTime"), SLOW) {

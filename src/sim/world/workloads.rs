@@ -5,16 +5,21 @@
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::super::kinds::BuiltIn;
-use super::super::request::{member, text};
+use super::super::request::{items, member, text};
 use super::super::selectors::selector_matches;
 use super::super::store::Key;
-use super::{controller_of, is_deleting, number, set, set_condition};
+use super::{Work, controller_of, is_deleting, number, set, set_condition};
 
+/// How many Pods one look at a ReplicaSet makes.
+const BURST: usize = 500;
+/// When what could not be made is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
@@ -35,7 +40,8 @@ fn share(value: Option<&Value>, of: i64, rounds_up: bool) -> i64 {
     match value {
         Some(Value::String(text)) => {
             let percent: i64 = text.trim_end_matches('%').parse().unwrap_or_default();
-            if rounds_up { (percent * of + 99) / 100 } else { percent * of / 100 }
+            let hundredfold = percent.saturating_mul(of);
+            if rounds_up { hundredfold.saturating_add(99) / 100 } else { hundredfold / 100 }
         }
         Some(value) => value.as_i64().unwrap_or_default(),
         None => 0,
@@ -70,11 +76,32 @@ impl Core {
         found
     }
 
+    /// Takes over what matches the selector and has no controller.
+    fn adopt(&mut self, of: BuiltIn, owner_kind: &str, owner: &Value) {
+        let kind = self.catalogue.built_in(of);
+        let namespace = text(owner, "/metadata/namespace");
+        let orphans: Vec<Arc<Value>> = self
+            .store
+            .collection(&kind.resource)
+            .filter(|(key, object)| key.0 == namespace && controller_of(object).is_none())
+            .map(|(_, object)| object.clone())
+            .filter(|object| !is_deleting(object) && selector_matches(&owner["spec"]["selector"], object))
+            .collect();
+        for orphan in orphans {
+            let mut changed = Value::clone(&orphan);
+            let mut references = items(&orphan, "/metadata/ownerReferences").to_vec();
+            references.extend(items(&controller_reference(owner_kind, owner), "").to_vec());
+            changed["metadata"]["ownerReferences"] = Value::Array(references);
+            self.amend(&kind, changed, &orphan);
+        }
+    }
+
     pub(super) fn sync_deployment(&mut self, key: &Key) {
         let Some((kind, deployment)) = self.find(BuiltIn::Deployment, key) else { return };
         if is_deleting(&deployment) {
             return;
         }
+        self.adopt(BuiltIn::ReplicaSet, "Deployment", &deployment);
         let hash = hash_of(&deployment["spec"]["template"]);
         let sets = self.controlled(BuiltIn::ReplicaSet, &deployment);
         let (mut new, old): (Vec<_>, Vec<_>) =
@@ -89,7 +116,11 @@ impl Core {
             let is_ready = deployment["spec"]["strategy"]["type"] != "Recreate"
                 || old.iter().all(|set| number(set, "/status/replicas") == 0);
             if is_ready {
-                new.extend(self.make_replica_set(&deployment, &hash, revision + 1));
+                match self.make_replica_set(&deployment, &hash, revision.saturating_add(1)) {
+                    Some(made) => new.push(made),
+                    // A quota, or a name that is taken: it may come free.
+                    None => self.plan_in(RETRY, Work::Deployment(key.clone())),
+                }
             }
         }
         let new = new.first().cloned();
@@ -150,7 +181,10 @@ impl Core {
         }
         let old_pods: i64 = old.iter().map(|set| number(set, "/spec/replicas")).sum();
         let Some(new) = new else {
-            return old.iter().for_each(|set| self.scale_set(set, 0));
+            if is_recreate {
+                old.iter().for_each(|set| self.scale_set(set, 0));
+            }
+            return;
         };
         let wanted = number(new, "/spec/replicas");
         let room = if is_recreate { desired } else { (desired + surge - old_pods).max(0) };
@@ -245,11 +279,15 @@ impl Core {
         let is_active = |pod: &&Arc<Value>| {
             !is_deleting(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
         };
+        self.adopt(BuiltIn::Pod, "ReplicaSet", &set);
         let pods = self.controlled(BuiltIn::Pod, &set);
         let active: Vec<&Arc<Value>> = pods.iter().filter(is_active).collect();
         let desired = usize::try_from(number(&set, "/spec/replicas")).unwrap_or_default();
-        for _ in active.len()..desired {
-            self.make_pod(&set);
+        let missing = desired.saturating_sub(active.len());
+        let made = (0..missing.min(BURST)).take_while(|_| self.make_pod(&set)).count();
+        if made < missing {
+            // A quota refuses, or there are many: the rest comes later.
+            self.plan_in(RETRY, Work::ReplicaSet(key.clone()));
         }
         if active.len() > desired {
             let pod_kind = self.catalogue.built_in(BuiltIn::Pod);
@@ -284,7 +322,7 @@ impl Core {
         self.amend(&kind, changed, &set);
     }
 
-    fn make_pod(&mut self, set: &Value) {
+    fn make_pod(&mut self, set: &Value) -> bool {
         let template = &set["spec"]["template"];
         let name = format!("{}-{}", text(set, "/metadata/name"), self.suffix());
         let mut metadata = template["metadata"].clone();
@@ -293,7 +331,7 @@ impl Core {
         metadata["namespace"] = set["metadata"]["namespace"].clone();
         metadata["ownerReferences"] = controller_reference("ReplicaSet", set);
         let spec = template["spec"].clone();
-        self.make(BuiltIn::Pod, json!({"metadata": metadata, "spec": spec}));
+        self.make(BuiltIn::Pod, json!({"metadata": metadata, "spec": spec})).is_some()
     }
 }
 
