@@ -8,47 +8,24 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use super::Settings;
 use super::failure::{Failure, Outcome};
 use super::fault::{Action, Faults, Subject};
 use super::kinds::{Catalogue, Kind, Resource};
 use super::ledger::Ledger;
+use super::reply::{Answer, Reply};
 use super::request::{Call, MAX_BODY, Request};
+use super::servers::{Held, Server, State, Waits};
 use super::store::{Key, Store};
 use super::watch::{self, Watchers};
 use super::world::{Work, World};
 
-/// How many warnings an answer has at most.
-const MAX_WARNINGS: usize = 40;
-
 /// Nothing is planned for later than this: ten years.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
-
-/// What a request is answered.
-#[derive(Debug)]
-pub(super) enum Reply {
-    /// Code, media type, headers, body.
-    Whole { code: u16, media: &'static str, headers: Vec<(&'static str, String)>, body: Bytes },
-    /// Lines, until the channel closes.
-    Stream(mpsc::Receiver<Bytes>),
-    /// Nobody listens.
-    Refused,
-    /// The connection breaks without an answer.
-    Lost,
-}
-
-/// An answer that is JSON, with its warnings.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) code: u16,
-    pub(super) body: Value,
-    pub(super) warnings: Vec<String>,
-}
 
 /// Something to be done at a time.
 #[derive(Debug)]
@@ -56,39 +33,9 @@ pub(super) enum Task {
     World(Work),
     Bookmark(u64),
     EndWatch(u64),
-    /// A server has seen everything of a resource up to a version.
-    Seen(usize, Resource, u64),
+    /// A server has seen everything up to a version.
+    Seen(usize, u64),
     Resume(u64),
-}
-
-/// A request that waits: for time, for its release, for a frozen server or sender.
-#[derive(Debug)]
-struct Held {
-    ticket: u64,
-    server: usize,
-    request: Request,
-    reply: oneshot::Sender<Reply>,
-    /// Faults have had their say.
-    is_past_faults: bool,
-    waits_for_release: bool,
-}
-
-/// Whether a server answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    Up,
-    Frozen,
-    Down,
-}
-
-/// One of the API servers in front of the store.
-#[derive(Debug)]
-pub(super) struct Server {
-    state: State,
-    /// What its cache has seen of a resource, where that is not everything.
-    seen: BTreeMap<Resource, u64>,
-    /// How late its cache is; without an entry in `seen` it is not.
-    lag: Option<Duration>,
 }
 
 /// See the module.
@@ -101,34 +48,41 @@ pub(super) struct Core {
     pub(super) watchers: Watchers,
     pub(super) faults: Faults,
     pub(super) ledger: Ledger,
+    /// What was done to the server, and when.
+    pub(super) journal: Vec<String>,
     pub(super) world: World,
     rng: fastrand::Rng,
     agenda: BTreeMap<(Duration, u64), Task>,
     agenda_entries: u64,
-    servers: Vec<Server>,
-    held: VecDeque<Held>,
+    pub(super) servers: Vec<Server>,
+    /// What faults keep.
+    pub(super) held: VecDeque<Held>,
+    /// What came to a frozen server, or from a frozen sender.
+    pub(super) waiting: VecDeque<Held>,
     tickets: u64,
-    suspended: BTreeSet<String>,
+    pub(super) suspended: BTreeSet<String>,
 }
 
 // === impl Core ===
 
 impl Core {
     pub(super) fn new(settings: Settings) -> Self {
-        let up = || Server { state: State::Up, seen: BTreeMap::new(), lag: None };
+        let up = || Server { state: State::Up, frozen: BTreeMap::new(), lag: None, began: 0 };
         let mut core = Self {
             now: Duration::ZERO,
             store: Store::new(settings.window),
             catalogue: Catalogue::new(),
             watchers: Watchers::default(),
             faults: Faults::default(),
-            ledger: Ledger::default(),
+            ledger: Ledger::new(settings.ledger),
+            journal: Vec::new(),
             world: World::default(),
             rng: fastrand::Rng::with_seed(settings.seed),
             agenda: BTreeMap::new(),
             agenda_entries: 0,
             servers: vec![up(), up()],
             held: VecDeque::new(),
+            waiting: VecDeque::new(),
             tickets: 0,
             suspended: BTreeSet::new(),
             settings,
@@ -169,13 +123,15 @@ impl Core {
             Task::World(work) => self.work(work),
             Task::Bookmark(id) => self.send_bookmark(id),
             Task::EndWatch(id) => self.watchers.cut(|watcher| watcher.id == id),
-            Task::Seen(server, resource, version) => {
-                if let Some(seen) = self.servers[server].seen.get_mut(&resource) {
+            Task::Seen(server, version) => {
+                if let Some((_, seen)) = &mut self.servers[server].lag {
                     *seen = (*seen).max(version);
-                    self.deliver(&resource);
+                    self.deliver_all();
                 }
             }
-            Task::Resume(ticket) => self.resume(|held| held.ticket == ticket),
+            Task::Resume(ticket) => {
+                self.resume(|held| held.ticket == ticket && held.waits == Waits::Time);
+            }
         }
     }
 
@@ -213,6 +169,11 @@ impl Core {
         (0..5).map(|_| char::from(LETTERS[self.rng.usize(..LETTERS.len())])).collect()
     }
 
+    /// Notes down what is done to the server.
+    pub(super) fn note(&mut self, what: &dyn std::fmt::Display) {
+        self.journal.push(format!("at {:?} {what}", self.now));
+    }
+
     // --- requests ---
 
     /// Takes a request for one of the servers; the answer comes through the channel, perhaps later.
@@ -220,17 +181,24 @@ impl Core {
         let (reply, answer) = oneshot::channel();
         self.tickets += 1;
         let ticket = self.tickets;
-        let held = Held { ticket, server, request, reply, is_past_faults: false, waits_for_release: false };
+        let held = Held { ticket, server, request, reply, waits: Waits::No };
         self.consider(held);
         answer
     }
 
-    fn consider(&mut self, mut held: Held) {
+    pub(super) fn consider(&mut self, mut held: Held) {
+        // What a fault has kept is under way: its sender may be suspended, or gone.
+        let is_under_way = matches!(held.waits, Waits::Time | Waits::Release);
+        let is_suspended = !is_under_way && self.suspended.contains(&held.request.user);
         match self.servers[held.server].state {
             State::Down => return drop(held.reply.send(Reply::Refused)),
-            State::Frozen => return self.held.push_back(held),
-            State::Up if self.suspended.contains(&held.request.user) => return self.held.push_back(held),
-            State::Up => {}
+            State::Up if !is_suspended => {}
+            State::Frozen | State::Up => {
+                if !is_under_way {
+                    held.waits = Waits::Thaw;
+                }
+                return self.waiting.push_back(held);
+            }
         }
         let call = if held.request.body.len() > MAX_BODY {
             Err(Failure::too_large_body())
@@ -238,7 +206,7 @@ impl Core {
             held.request.call(&self.catalogue)
         };
         let mut fault = None;
-        if let (Ok(Some(call)), false) = (&call, held.is_past_faults) {
+        if let (Ok(Some(call)), false) = (&call, is_under_way) {
             fault = self.faults.on_request(&Subject {
                 verb: call.verb,
                 resource: &call.kind.plural,
@@ -250,13 +218,12 @@ impl Core {
         }
         match fault {
             Some(Action::Delay(delay)) => {
-                held.is_past_faults = true;
+                held.waits = Waits::Time;
                 self.schedule(delay, Task::Resume(held.ticket));
                 self.held.push_back(held);
             }
             Some(Action::Hold) => {
-                held.is_past_faults = true;
-                held.waits_for_release = true;
+                held.waits = Waits::Release;
                 self.held.push_back(held);
             }
             fault => self.carry_out(held, call, fault.as_ref()),
@@ -265,6 +232,10 @@ impl Core {
 
     fn carry_out(&mut self, held: Held, call: Outcome<Option<Call>>, fault: Option<&Action>) {
         let Held { server, request, reply, .. } = held;
+        let mut call = call;
+        if let (Ok(Some(call)), Some(Action::Edit(edit))) = (&mut call, fault) {
+            call.edit(edit);
+        }
         if matches!(fault, Some(Action::DropBefore)) {
             self.ledger.add(self.now, &request, call.ok().flatten().as_ref(), 0);
             return drop(reply.send(Reply::Lost));
@@ -286,7 +257,16 @@ impl Core {
         };
         let answer = outcome.unwrap_or_else(|failure| Reply::failure(&failure));
         self.ledger.add(self.now, &request, call.ok().flatten().as_ref(), answer.code());
-        let answer = if matches!(fault, Some(Action::DropAfter)) { Reply::Lost } else { answer };
+        let answer = match fault {
+            Some(Action::DropAfter) => Reply::Lost,
+            Some(Action::FailAfter(code)) => Reply::failure(&Failure::new(
+                *code,
+                "",
+                "the request was carried out, and yet a fault wants an error",
+            )),
+            Some(Action::BreakBody) => answer.halved(),
+            _ => answer,
+        };
         // Who has asked may be gone; what was asked is done all the same.
         drop(reply.send(answer));
     }
@@ -312,115 +292,28 @@ impl Core {
         }
     }
 
-    // --- holding and releasing ---
-
-    fn resume(&mut self, mut is_due: impl FnMut(&Held) -> bool) {
-        let (due, rest): (VecDeque<Held>, VecDeque<Held>) =
-            std::mem::take(&mut self.held).into_iter().partition(|held| is_due(held));
-        self.held = rest;
-        for held in due {
-            self.consider(held);
-        }
-    }
-
-    /// Carries out the requests that a fault holds.
-    pub(super) fn release(&mut self) {
-        self.resume(|held| held.waits_for_release);
-    }
-
-    pub(super) fn held(&self) -> usize {
-        self.held.iter().filter(|held| held.waits_for_release).count()
-    }
-
-    pub(super) fn set_state(&mut self, server: usize, state: State) {
-        self.servers[server].state = state;
-        match state {
-            State::Down => {
-                self.watchers.cut(|watcher| watcher.server == server);
-                // What it had taken and not answered is lost with it.
-                self.held.retain(|held| held.server != server);
-            }
-            State::Up => {
-                self.resume(|held| held.server == server && !held.waits_for_release);
-                self.deliver_all();
-            }
-            State::Frozen => {}
-        }
-    }
-
-    /// Stops a user's process, as SIGSTOP does: what it sends waits, what it watches waits too.
-    pub(super) fn suspend(&mut self, user: &str, is_suspended: bool) {
-        if is_suspended {
-            self.suspended.insert(user.to_owned());
-        } else {
-            self.suspended.remove(user);
-            self.resume(|held| held.request.user == user && !held.waits_for_release);
-            self.deliver_all();
-        }
-    }
-
-    pub(super) fn is_suspended(&self, user: &str) -> bool {
-        self.suspended.contains(user)
-    }
-
-    pub(super) fn is_up(&self, server: usize) -> bool {
-        self.servers[server].state == State::Up
-    }
-
-    // --- lagging caches ---
-
-    /// Stops what a server's cache sees of a resource, or lets it catch up.
-    pub(super) fn freeze_cache(&mut self, server: usize, resource: &Resource, is_frozen: bool) {
-        let version = self.store.version();
-        let seen = &mut self.servers[server].seen;
-        if is_frozen {
-            seen.entry(resource.clone()).or_insert(version);
-        } else {
-            seen.remove(resource);
-            self.deliver(resource);
-        }
-    }
-
-    /// Makes a server's cache late by so much, for all resources; zero ends it.
-    pub(super) fn set_lag(&mut self, server: usize, lag: Duration) {
-        self.servers[server].lag = (!lag.is_zero()).then_some(lag);
-        if lag.is_zero() {
-            self.servers[server].seen.clear();
-            self.deliver_all();
-        }
-    }
-
-    /// The version up to which a server's cache has seen a resource.
-    pub(super) fn seen(&self, server: usize, resource: &Resource) -> u64 {
-        let version = self.store.version();
-        self.servers[server].seen.get(resource).copied().unwrap_or(version)
-    }
-
     // --- changes ---
 
     /// Stores an object and tells everyone.
     pub(super) fn put(&mut self, kind: &Kind, object: Value) -> Arc<Value> {
         let key = key_of(&object);
-        let before = self.store.version();
         let object = self.store.put(&kind.resource, key, object);
-        self.changed(&kind.resource, before);
+        self.changed(&kind.resource);
         object
     }
 
     /// Removes an object and tells everyone.
     pub(super) fn remove(&mut self, kind: &Kind, key: &Key) -> Option<Arc<Value>> {
-        let before = self.store.version();
         let last = self.store.remove(&kind.resource, key)?;
-        self.changed(&kind.resource, before);
+        self.changed(&kind.resource);
         Some(last)
     }
 
-    fn changed(&mut self, resource: &Resource, before: u64) {
+    fn changed(&mut self, resource: &Resource) {
+        let version = self.store.version();
         for server in 0..self.servers.len() {
-            if let Some(lag) = self.servers[server].lag {
-                self.servers[server].seen.entry(resource.clone()).or_insert(before);
-                let version = self.store.version();
-                self.schedule(lag, Task::Seen(server, resource.clone(), version));
+            if let Some((lag, _)) = self.servers[server].lag {
+                self.schedule(lag, Task::Seen(server, version));
             }
         }
         if let Some(change) = self.store.last_change().cloned() {
@@ -437,6 +330,8 @@ impl Core {
 
     /// Sends a watch that it is up to date, and plans the next time.
     fn send_bookmark(&mut self, id: u64) {
+        // One that has gone is forgotten, and its bookmarks with it.
+        self.watchers.cut(|watcher| watcher.id == id && watcher.sender.is_closed());
         let Some(watcher) = self.watchers.find(id) else { return };
         let (server, resource, user) = (watcher.server, watcher.kind.resource.clone(), watcher.user.clone());
         let is_quiet = watcher.is_frozen || !self.is_up(server) || self.is_suspended(&user);
@@ -454,53 +349,4 @@ impl Core {
 pub(super) fn key_of(object: &Value) -> Key {
     let text = |pointer| super::request::text(object, pointer).to_owned();
     (text("/metadata/namespace"), text("/metadata/name"))
-}
-
-// === impl Answer ===
-
-impl Answer {
-    pub(super) fn ok(body: Value) -> Self {
-        Self { code: 200, body, warnings: Vec::new() }
-    }
-}
-
-// === impl Reply ===
-
-impl Reply {
-    pub(super) fn of(answer: &Answer) -> Self {
-        // Clients take only so many headers.
-        let headers = answer
-            .warnings
-            .iter()
-            .take(MAX_WARNINGS)
-            .map(|text| ("warning", format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))))
-            .collect();
-        let body = serde_json::to_vec(&answer.body).expect("JSON can be written to memory");
-        Self::Whole { code: answer.code, media: "application/json", headers, body: body.into() }
-    }
-
-    pub(super) fn text(code: u16, text: impl Into<String>) -> Self {
-        let body = text.into().into_bytes().into();
-        Self::Whole { code, media: "text/plain; charset=utf-8", headers: Vec::new(), body }
-    }
-
-    pub(super) fn failure(failure: &Failure) -> Self {
-        let (body, is_json) = failure.body();
-        let mut reply = Self::text(failure.code, body);
-        if let Self::Whole { media, headers, .. } = &mut reply {
-            if is_json {
-                *media = "application/json";
-            }
-            headers.extend(failure.retry_after.map(|seconds| ("retry-after", seconds.to_string())));
-        }
-        reply
-    }
-
-    fn code(&self) -> u16 {
-        match self {
-            Self::Whole { code, .. } => *code,
-            Self::Stream(_) => 200,
-            Self::Refused | Self::Lost => 0,
-        }
-    }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::core::{Answer, Core, key_of};
+use super::core::{Core, key_of};
 use super::custom;
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{BuiltIn, Kind};
 use super::read::presented;
+use super::reply::Answer;
 use super::request::{Call, items, member, text};
 use super::selectors::Selection;
 
@@ -23,7 +24,9 @@ impl Core {
         let stored = self.store.get(&kind.resource, &call.namespace, &call.name).cloned();
         let stored = stored.ok_or_else(|| Failure::not_found(&kind, &call.name))?;
         check_preconditions(&kind, &call.name, &options, &stored)?;
-        if kind.is(BuiltIn::Namespace) && matches!(call.name.as_str(), "default" | "kube-public" | "kube-system") {
+        if kind.is(BuiltIn::Namespace)
+            && matches!(call.name.as_str(), "default" | "kube-public" | "kube-system")
+        {
             return Err(Failure::forbidden(&kind, &call.name, "this namespace may not be deleted"));
         }
         let is_dry_run = !items(&options, "/dryRun").is_empty();

@@ -3,9 +3,10 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::core::{Answer, Core, Reply};
+use super::core::Core;
 use super::failure::{Failure, Outcome};
 use super::kinds::Kind;
+use super::reply::{Answer, Reply};
 use super::request::Request;
 
 /// The Kubernetes version that this server follows.

@@ -11,7 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::sync::mpsc;
 
-use super::core::Reply;
+use super::reply::Reply;
 use super::{Request, Sim};
 
 /// The body of an answer.

@@ -64,15 +64,21 @@ pub enum Action {
     },
     /// The request is carried out later.
     Delay(Duration),
+    /// The request is carried out, and answered with an error all the same.
+    FailAfter(u16),
+    /// The body of the request is changed first, by a merge patch: as an admission webhook may.
+    Edit(serde_json::Value),
+    /// Half of the answer's body is lost.
+    BreakBody,
     /// The connection breaks before the request is carried out.
     DropBefore,
     /// The request is carried out, then the connection breaks.
     DropAfter,
     /// The request is kept until [`release`](super::Sim::release), though its sender may be gone by then.
     Hold,
-    /// The watch ends after so many events.
+    /// The watch ends after so many events, those that it begins with included.
     CutAfter(usize),
-    /// The watch stays open and says nothing.
+    /// The watch stays open and says nothing, from its beginning on.
     Freeze,
     /// The event is not sent.
     SkipEvent,
@@ -96,6 +102,12 @@ pub(super) struct Subject<'a> {
 /// Names a fault that is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultId(u64);
+
+impl fmt::Display for FaultId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 /// The faults that are switched on.
 #[derive(Debug, Default)]
@@ -240,10 +252,6 @@ impl Faults {
         self.active.retain(|active| active.id != id);
     }
 
-    pub(super) fn list(&self) -> impl Iterator<Item = &Fault> {
-        self.active.iter().map(|active| &active.fault)
-    }
-
     /// What is to happen to a request: the first fault that is for it and not used up.
     pub(super) fn on_request(&mut self, subject: &Subject<'_>) -> Option<Action> {
         self.find(subject, false)
@@ -257,7 +265,9 @@ impl Faults {
     fn find(&mut self, subject: &Subject<'_>, is_event: bool) -> Option<Action> {
         for active in &mut self.active {
             let Fault { when, then } = &active.fault;
-            if then.is_for_events() != is_event || !when.matches(subject) {
+            let is_for_watches = matches!(then, Action::CutAfter(_) | Action::Freeze);
+            let fits = then.is_for_events() == is_event && (!is_for_watches || subject.verb == "watch");
+            if !fits || !when.matches(subject) {
                 continue;
             }
             active.seen += 1;

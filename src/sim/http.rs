@@ -34,9 +34,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::core::Reply;
 use super::door::{ConnectionError, ReplyBody, respond};
 use super::failure::Failure;
+use super::reply::Reply;
 use super::request::MAX_BODY;
 use super::{Request, Sim};
 

@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use super::request::{Call, Request};
 
-/// How many requests are remembered.
-const LIMIT: usize = 100_000;
-
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
@@ -41,16 +38,21 @@ impl fmt::Display for LedgerEntry {
 }
 
 /// The requests so far, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Ledger {
     entries: VecDeque<LedgerEntry>,
+    limit: usize,
 }
 
 // === impl Ledger ===
 
 impl Ledger {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { entries: VecDeque::new(), limit: limit.max(1) }
+    }
+
     pub(super) fn add(&mut self, at: Duration, request: &Request, call: Option<&Call>, code: u16) {
-        if self.entries.len() == LIMIT {
+        if self.entries.len() == self.limit {
             self.entries.pop_front();
         }
         let text = |field: fn(&Call) -> &str| call.map_or(String::new(), |call| field(call).to_owned());

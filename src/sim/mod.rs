@@ -14,7 +14,8 @@
 //! |---|---|
 //! | `core` | the state machine: requests and time in, answers and events out |
 //! | `store`, `watch` | etcd and the watch cache |
-//! | `read`, `write`, `delete`, `patch`, `meta` | the verbs |
+//! | `servers` | the two API servers, and requests that wait |
+//! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
 //! | `builtin`, `custom` | the rules of each kind |
 //! | `discovery`, `openapi`, `table` | what kubectl asks for |
 //! | `world` | controllers, scheduler, kubelets |
@@ -40,6 +41,7 @@
 //! - A list of a version that the server's cache has not seen is refused at once, not after 3 s.
 //! - Messages about a body that does not decode are worded by this program's decoder.
 
+mod body;
 mod builtin;
 mod core;
 mod custom;
@@ -56,13 +58,17 @@ mod meta;
 mod openapi;
 mod patch;
 mod read;
+mod reply;
 mod request;
+mod scale;
 mod selectors;
+mod servers;
 mod store;
 mod table;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod watching;
 mod world;
 mod write;
 
@@ -83,7 +89,9 @@ pub use ledger::LedgerEntry;
 pub use request::Request;
 pub use world::Switches;
 
-use self::core::{Core, Reply, State};
+use self::core::Core;
+use self::reply::Reply;
+use self::servers::State;
 
 /// How a server is set up.
 #[derive(Clone, Copy, Debug)]
@@ -94,13 +102,21 @@ pub struct Settings {
     pub epoch: Timestamp,
     /// How many past changes can be followed; older versions are answered 410.
     pub window: usize,
+    /// How many requests the ledger remembers.
+    pub ledger: usize,
     /// Which parts of the world are there.
     pub world: Switches,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { seed: 0, epoch: Timestamp::UNIX_EPOCH, window: 10_000, world: Switches::default() }
+        Self {
+            seed: 0,
+            epoch: Timestamp::UNIX_EPOCH,
+            window: 10_000,
+            ledger: 100_000,
+            world: Switches::default(),
+        }
     }
 }
 
@@ -196,17 +212,29 @@ impl Sim {
 
     // --- what has happened ---
 
-    /// The requests so far, oldest first; the last 100,000.
+    /// The requests so far, oldest first, as far as [`Settings::ledger`] reaches back.
     #[must_use]
     pub fn ledger(&self) -> Vec<LedgerEntry> {
         self.with(|core| core.ledger.entries().cloned().collect())
     }
 
-    /// What a failed run prints to be repeated: the seed and the faults.
+    /// What a failed run prints to be repeated: the seed, and all that was done to the server, with its time.
     #[must_use]
     pub fn recipe(&self) -> String {
-        let faults: Vec<String> = self.with(|core| core.faults.list().map(ToString::to_string).collect());
-        format!("seed {}, faults [{}]", self.shared.seed, faults.join(", "))
+        let journal = self.with(|core| core.journal.join("; "));
+        format!(
+            "seed {}: {}",
+            self.shared.seed,
+            if journal.is_empty() { "nothing was done to it" } else { &journal }
+        )
+    }
+
+    /// Does something to the server, and notes it down.
+    fn inflict<T>(&self, what: impl fmt::Display, act: impl FnOnce(&mut Core) -> T) -> T {
+        self.change(|core| {
+            core.note(&what);
+            act(core)
+        })
     }
 
     /// How many watches are open.
@@ -232,66 +260,77 @@ impl Sim {
     /// Switches a fault on.
     #[expect(clippy::must_use_candidate, reason = "most faults stay on, or end by themselves")]
     pub fn fault(&self, fault: Fault) -> FaultId {
-        self.with(|core| core.faults.add(fault))
+        self.inflict(format_args!("fault {}", fault.clone()), |core| core.faults.add(fault))
     }
 
     /// Switches a fault off.
     pub fn heal(&self, id: FaultId) {
-        self.with(|core| core.faults.remove(id));
+        self.inflict(format_args!("heal {id}"), |core| core.faults.remove(id));
     }
 
     /// Carries out the requests that [`Action::Hold`] holds, in their order.
     pub fn release(&self) {
-        self.change(Core::release);
+        self.inflict("release", Core::release);
     }
 
-    /// Takes a server down: connections are refused, watches break.
+    /// Takes a server down (there are two, 0 and 1): connections are refused, watches break.
     pub fn stop(&self, server: usize) {
-        self.change(|core| core.set_state(server, State::Down));
+        self.inflict(format_args!("stop {server}"), |core| core.set_state(server, State::Down));
     }
 
     /// Takes it up again. Its watch cache begins anew: versions from before can no longer be followed.
     pub fn start(&self, server: usize) {
-        self.change(|core| {
-            core.store.compact();
+        self.inflict(format_args!("start {server}"), |core| {
+            core.forget_history(server);
             core.set_state(server, State::Up);
         });
     }
 
     /// Stops a server as SIGSTOP does: connections stay, nothing answers.
     pub fn freeze(&self, server: usize) {
-        self.change(|core| core.set_state(server, State::Frozen));
+        self.inflict(format_args!("freeze {server}"), |core| core.set_state(server, State::Frozen));
     }
 
     /// Lets a frozen server go on: what has come in meanwhile is answered.
     pub fn thaw(&self, server: usize) {
-        self.change(|core| core.set_state(server, State::Up));
+        self.inflict(format_args!("thaw {server}"), |core| core.set_state(server, State::Up));
     }
 
     /// Stops a client as SIGSTOP does, or lets it go on.
     pub fn suspend(&self, user: &str, is_suspended: bool) {
-        self.change(|core| core.suspend(user, is_suspended));
+        self.inflict(format_args!("suspend {user} {is_suspended}"), |core| core.suspend(user, is_suspended));
     }
 
     /// Freezes what a server's cache knows of a resource, or lets it catch up.
     pub fn freeze_cache(&self, server: usize, group: &str, plural: &str, is_frozen: bool) {
         let resource = kinds::resource(group, plural);
-        self.change(|core| core.freeze_cache(server, &resource, is_frozen));
+        let what = format_args!("freeze cache {server} {plural}.{group} {is_frozen}");
+        self.inflict(what, |core| core.freeze_cache(server, &resource, is_frozen));
     }
 
     /// Makes a server's caches late by so much; zero ends it.
     pub fn set_lag(&self, server: usize, lag: Duration) {
-        self.change(|core| core.set_lag(server, lag));
+        self.inflict(format_args!("lag {server} {lag:?}"), |core| core.set_lag(server, lag));
     }
 
-    /// Ends all open watches.
-    pub fn cut_watches(&self) {
-        self.change(|core| core.watchers.cut(|_| true));
+    /// Ends the open watches of a user and of a resource, by its plural; empty means all.
+    pub fn cut_watches(&self, user: &str, plural: &str) {
+        let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        self.inflict(format_args!("cut watches {user:?} {plural:?}"), |core| {
+            core.watchers.cut(|watcher| is(user, &watcher.user) && is(plural, &watcher.kind.plural));
+        });
+    }
+
+    /// Brings back the store of an earlier version, as from a backup; whether the window still has it. Versions
+    /// are given anew from there on, and all watches end.
+    #[must_use]
+    pub fn roll_back(&self, version: u64) -> bool {
+        self.inflict(format_args!("roll back to {version}"), |core| core.roll_back(version))
     }
 
     /// Forgets the history: versions from before are answered 410.
     pub fn compact(&self) {
-        self.change(|core| core.store.compact());
+        self.inflict("compact", |core| core.store.compact());
     }
 
     /// Stores an object as it is, unchecked: as an older version of the server, or another hand, has left it.
@@ -299,7 +338,7 @@ impl Sim {
     /// # Panics
     /// When the group has no such resource.
     pub fn write_behind(&self, group: &str, plural: &str, object: &Value) {
-        self.change(|core| {
+        self.inflict(format_args!("write {plural} {object}"), |core| {
             let kind = core.catalogue.get(group, plural).expect("the kind is served");
             core.put(&kind, object.clone());
         });

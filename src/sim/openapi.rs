@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 use super::core::Core;
 use super::failure::{Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Of};
+use super::patch;
 
 impl Core {
     /// The index, or the document of one group and version.
@@ -147,6 +148,7 @@ fn built_in(of: BuiltIn) -> (Value, Map<String, Value>) {
 fn of_type<T: JsonSchema>() -> (Value, Map<String, Value>) {
     let settings = schemars::generate::SchemaSettings::openapi3();
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
+    with_merge_keys(&mut schema);
     let shared = schema.pointer_mut("/components/schemas").map(Value::take);
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("components");
@@ -155,5 +157,25 @@ fn of_type<T: JsonSchema>() -> (Value, Map<String, Value>) {
     match shared {
         Some(Value::Object(shared)) => (schema, shared),
         _ => (schema, Map::new()),
+    }
+}
+
+/// Says of each list that a strategic patch merges by which key it does.
+fn with_merge_keys(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            let properties = members.get_mut("properties").and_then(Value::as_object_mut);
+            for (name, property) in properties.into_iter().flatten() {
+                if property["type"] == "array"
+                    && let Some(key) = patch::declared_merge_key(name)
+                {
+                    property["x-kubernetes-patch-merge-key"] = json!(key);
+                    property["x-kubernetes-patch-strategy"] = json!("merge");
+                }
+            }
+            members.values_mut().for_each(with_merge_keys);
+        }
+        Value::Array(items) => items.iter_mut().for_each(with_merge_keys),
+        _ => {}
     }
 }

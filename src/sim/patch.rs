@@ -254,6 +254,11 @@ fn merge_member(
     }
 }
 
+/// The key by which a list of this name is merged.
+pub(super) fn declared_merge_key(list: &str) -> Option<&'static str> {
+    MERGE_KEYS.iter().find(|(name, _)| *name == list).map(|(_, keys)| keys[0])
+}
+
 /// The merge key of a list, when its elements are objects that carry it.
 fn merge_key(list: &str, elements: &[Value]) -> Option<&'static str> {
     let (_, keys) = MERGE_KEYS.iter().find(|(name, _)| *name == list)?;
@@ -338,9 +343,8 @@ mod tests {
     /// Few operations must not make an object of any size or depth.
     #[test]
     fn a_json_patch_cannot_grow_without_end() {
-        let doubling: Vec<Value> = (0..60)
-            .map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/k{n}")}))
-            .collect();
+        let doubling: Vec<Value> =
+            (0..60).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/k{n}")})).collect();
         let body = Value::from(doubling).to_string();
         assert!(json_patch(&json!({"data": {"a": "x".repeat(1000)}}), body.as_bytes()).is_err());
         let path = "/a".repeat(200);

@@ -175,6 +175,14 @@ impl Call {
         self.kind.api_version(&self.version)
     }
 
+    /// Changes the body by a merge patch, if it is JSON.
+    pub(super) fn edit(&mut self, patch: &Value) {
+        if let Ok(mut body) = serde_json::from_slice::<Value>(&self.body) {
+            json_patch::merge(&mut body, patch);
+            self.body = body.to_string().into();
+        }
+    }
+
     /// Refuses options of a write that are not understood.
     pub(super) fn check_write_options(&self) -> Outcome<()> {
         let options = match self.verb {
@@ -237,10 +245,13 @@ impl Call {
         }
         check_dry_run("DeleteOptions", items(&options, "/dryRun"))?;
         let preconditions = &options["preconditions"];
-        let is_wrong = |key: &str| preconditions.get(key).is_some_and(|value| !value.is_string() && !value.is_null());
+        let is_wrong =
+            |key: &str| preconditions.get(key).is_some_and(|value| !value.is_string() && !value.is_null());
         let has_wrong = !preconditions.is_object() && !preconditions.is_null();
         if has_wrong || is_wrong("uid") || is_wrong("resourceVersion") {
-            return Err(Failure::bad_request("DeleteOptions: preconditions has a uid and a resourceVersion, both text"));
+            return Err(Failure::bad_request(
+                "DeleteOptions: preconditions has a uid and a resourceVersion, both text",
+            ));
         }
         Ok(options)
     }

@@ -117,6 +117,21 @@ impl Store {
         });
     }
 
+    /// Brings back the objects of a version, and counts on from it; whether that could be done.
+    pub(super) fn roll_back(&mut self, version: u64) -> bool {
+        if version < self.oldest || version > self.version {
+            return false;
+        }
+        let resources: Vec<Resource> = self.collections.keys().cloned().collect();
+        for resource in resources {
+            let past = self.collection_at(&resource, version).unwrap_or_default();
+            self.collections.insert(resource, past);
+        }
+        self.version = version;
+        self.compact();
+        true
+    }
+
     /// Forgets the history: from now on only the present version can be followed.
     pub(super) fn compact(&mut self) {
         self.window.clear();

@@ -16,18 +16,22 @@ struct Column {
     priority: i64,
 }
 
-/// Objects as a table.
-pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core) -> Value {
+/// Objects as a table; `include` is the parameter `includeObject`.
+pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, include: &str) -> Value {
     let columns = columns(kind, version);
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {
             json!({
                 "cells": cells(kind, version, object, core),
-                "object": {
-                    "kind": "PartialObjectMetadata",
-                    "apiVersion": "meta.k8s.io/v1",
-                    "metadata": object["metadata"],
+                "object": match include {
+                    "Object" => object.clone(),
+                    "None" => Value::Null,
+                    _ => json!({
+                        "kind": "PartialObjectMetadata",
+                        "apiVersion": "meta.k8s.io/v1",
+                        "metadata": object["metadata"],
+                    }),
                 },
             })
         })

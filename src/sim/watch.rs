@@ -3,9 +3,10 @@
 //! So a watch that is frozen, or whose server lags, loses nothing: it goes on from its position, or is told
 //! 410 when the window has moved past it.
 //!
-//! A watch that does not read is cut: its channel holds [`BUFFER`] events and no more.
+//! A watch that does not read is cut: beside what there was at its beginning, its channel holds [`BUFFER`]
+//! events and no more.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,8 @@ pub(super) struct Watcher {
     pub(super) version: String,
     pub(super) selection: Selection,
     pub(super) is_table: bool,
+    /// What a table's rows carry.
+    pub(super) include: String,
     /// Everything up to this version has been sent.
     pub(super) position: u64,
     pub(super) is_frozen: bool,
@@ -44,7 +47,7 @@ pub(super) struct Watcher {
 /// All open watches, by what they watch.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
-    by_resource: HashMap<Resource, Vec<Watcher>>,
+    by_resource: BTreeMap<Resource, Vec<Watcher>>,
     last_id: u64,
 }
 
@@ -70,9 +73,7 @@ impl Watchers {
     }
 
     pub(super) fn resources(&self) -> Vec<Resource> {
-        let mut resources: Vec<Resource> = self.by_resource.keys().cloned().collect();
-        resources.sort();
-        resources
+        self.by_resource.keys().cloned().collect()
     }
 
     pub(super) fn find(&mut self, id: u64) -> Option<&mut Watcher> {

@@ -1,4 +1,4 @@
-//! Writing: create, update, the three patches, `status` and `scale`.
+//! Writing: create, update and patch, of objects and of their status.
 //!
 //! The order of the checks is a real server's, so that of two mistakes the same one is named: the body's
 //! form, whether the namespace takes new objects, the version, the fields, quotas, and then the name.
@@ -7,51 +7,17 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::body::Claim;
 use super::builtin;
-use super::core::{Answer, Core, key_of};
+use super::core::{Core, key_of};
 use super::custom;
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Of};
 use super::meta;
 use super::patch;
 use super::read::presented;
+use super::reply::Answer;
 use super::request::{Call, items, text};
-
-/// What a body has too much, and what is done about it.
-struct Strictness {
-    is_strict: bool,
-    warns: bool,
-}
-
-// === impl Strictness ===
-
-impl Strictness {
-    fn of(call: &Call) -> Outcome<Self> {
-        match call.query.get("fieldValidation") {
-            "Strict" => Ok(Self { is_strict: true, warns: false }),
-            "" | "Warn" => Ok(Self { is_strict: false, warns: true }),
-            "Ignore" => Ok(Self { is_strict: false, warns: false }),
-            other => {
-                let supported = ["Ignore", "Warn", "Strict"];
-                Err(Failure::bad_request(format!(
-                    "fieldValidation: Unsupported value: {other:?}: supported values: {supported:?}"
-                )))
-            }
-        }
-    }
-
-    fn judge(&self, call: &Call, mut problems: Vec<String>) -> Outcome<Vec<String>> {
-        problems.sort();
-        if self.is_strict && !problems.is_empty() {
-            let problems = problems.join(", ");
-            return Err(Failure::bad_request(format!(
-                "{0} in version {1:?} cannot be handled as a {0}: strict decoding error: {problems}",
-                call.kind.kind, call.version
-            )));
-        }
-        Ok(if self.warns { problems } else { Vec::new() })
-    }
-}
 
 impl Core {
     pub(super) fn create(&mut self, call: &Call) -> Outcome<Answer> {
@@ -193,51 +159,6 @@ impl Core {
         self.put(kind, object)
     }
 
-    /// Brings a body into the form in which it is stored; returns warnings.
-    fn decode(&self, call: &Call, object: &mut Value, is_body: bool) -> Outcome<Vec<String>> {
-        let kind = &call.kind;
-        if !object.is_object() {
-            return Err(Failure::bad_request("the object provided is unrecognized: it is no JSON object"));
-        }
-        let strictness = Strictness::of(call)?;
-        check_type_is_text(call, object)?;
-        Claim::of(object).check(call, !is_body)?;
-        object["kind"] = json!(kind.kind);
-        object["apiVersion"] = json!(call.api_version());
-        let mut unknown = Vec::new();
-        let cannot = |why: String| {
-            let name = &kind.kind;
-            Failure::bad_request(format!(
-                "{name} in version {:?} cannot be handled as a {name}: {why}",
-                call.version
-            ))
-        };
-        meta::normalize(object, &mut unknown).map_err(cannot)?;
-        match &kind.of {
-            Of::BuiltIn(of) => {
-                builtin::decode(*of, object, &mut unknown).map_err(cannot)?;
-                if *of == BuiltIn::EventV1 {
-                    builtin::event_to_v1(object);
-                }
-                builtin::default(*of, object);
-            }
-            Of::Custom(definition) => {
-                let Some(version) = definition.version(&call.version) else {
-                    return Err(Failure::no_such_path());
-                };
-                custom::prune(object, &version.schema, "", true, &mut unknown);
-                custom::default(object, &version.schema);
-            }
-        }
-        let mut problems: Vec<String> =
-            unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
-        if is_body {
-            let twice = super::duplicates::find(&call.body);
-            problems.extend(twice.into_iter().map(|path| format!("duplicate field {path:?}")));
-        }
-        strictness.judge(call, problems)
-    }
-
     fn check_namespace(&self, kind: &Kind, object: &Value, namespace: &str) -> Outcome<()> {
         let namespaces = self.catalogue.built_in(BuiltIn::Namespace);
         let Some(found) = self.store.get(&namespaces.resource, "", namespace) else {
@@ -286,7 +207,7 @@ impl Core {
         }
     }
 
-    fn count_generation(&self, kind: &Kind, version: &str, object: &mut Value, stored: &Value) {
+    pub(super) fn count_generation(&self, kind: &Kind, version: &str, object: &mut Value, stored: &Value) {
         let changes = match kind.of {
             Of::BuiltIn(of) => builtin::generation_changes(of, object, stored).unwrap_or(false),
             Of::Custom(_) => {
@@ -311,7 +232,7 @@ impl Core {
         }
     }
 
-    fn check(
+    pub(super) fn check(
         &self,
         kind: &Kind,
         version: &str,
@@ -365,83 +286,6 @@ impl Core {
         }
         Ok(())
     }
-
-    /// The subresource `scale`.
-    pub(super) fn scale(&mut self, call: &Call) -> Outcome<Answer> {
-        let kind = call.kind.clone();
-        let stored = self.store.get(&kind.resource, &call.namespace, &call.name).cloned();
-        let stored = stored.ok_or_else(|| Failure::not_found(&kind, &call.name))?;
-        let (spec_path, status_path, selector) = scale_of(&kind, &call.version, &stored);
-        let shown = |object: &Value| {
-            let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
-            let mut scale = json!({
-                "kind": "Scale",
-                "apiVersion": "autoscaling/v1",
-                "metadata": {},
-                "spec": {},
-                "status": {"replicas": number(&status_path)},
-            });
-            // Go leaves out a zero here, and not in the status.
-            if number(&spec_path) != 0 {
-                scale["spec"]["replicas"] = json!(number(&spec_path));
-            }
-            for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
-                scale["metadata"][key] = object["metadata"][key].clone();
-            }
-            if !selector.is_empty() {
-                scale["status"]["selector"] = json!(selector);
-            }
-            scale
-        };
-        if call.verb == "get" {
-            return Ok(Answer::ok(shown(&stored)));
-        }
-        let sent = if call.verb == "patch" {
-            patch::apply(&call.content_type, &shown(&stored), &call.body, true)?
-        } else {
-            call.json_body()?
-        };
-        let replicas = sent.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
-        let Some(replicas) = replicas.as_i64().filter(|replicas| i32::try_from(*replicas).is_ok()) else {
-            return Err(Failure::bad_request(
-                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is a number",
-            ));
-        };
-        let version = text(&sent, "/metadata/resourceVersion");
-        if !version.is_empty() && version != text(&stored, "/metadata/resourceVersion") {
-            return Err(Failure::modified(&kind, &call.name));
-        }
-        if replicas < 0 && matches!(kind.of, Of::BuiltIn(_)) {
-            let cause =
-                Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
-            return Err(Failure::invalid_as("Scale", "autoscaling", &call.name, &[cause]));
-        }
-        let mut object = Value::clone(&stored);
-        super::world::set(&mut object, &spec_path, json!(replicas));
-        self.count_generation(&kind, &call.version, &mut object, &stored);
-        let mut causes = Vec::new();
-        self.check(&kind, &call.version, &object, Some(&stored), &mut causes);
-        if !causes.is_empty() {
-            return Err(Failure::invalid(&kind, &call.name, &causes));
-        }
-        let object = self.store_update(&kind, object, &stored, call.is_dry_run());
-        Ok(Answer::ok(shown(&object)))
-    }
-}
-
-/// Where a kind keeps its replicas, and the selector of its Pods as text.
-fn scale_of(kind: &Kind, version: &str, object: &Value) -> (String, String, String) {
-    if let Of::Custom(definition) = &kind.of
-        && let Some(scale) = definition.version(version).and_then(|version| version.scale.as_ref())
-    {
-        let selector = scale.selector.as_deref().map_or("", |path| text(object, path));
-        return (scale.spec_replicas.clone(), scale.status_replicas.clone(), selector.to_owned());
-    }
-    let labels = super::request::members(object, "/spec/selector/matchLabels");
-    let terms = labels.into_iter().flatten();
-    let terms: Vec<String> =
-        terms.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
-    ("/spec/replicas".to_owned(), "/status/replicas".to_owned(), terms.join(","))
 }
 
 /// Of a body for `status` only the status counts; built-in kinds also take annotations and labels.
@@ -489,82 +333,4 @@ fn ratchet(causes: &mut Vec<Cause>, object: &Value, stored: &Value) {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         object.pointer(parent) != stored.pointer(parent)
     });
-}
-
-/// What a body claims to be.
-struct Claim {
-    kind: String,
-    version: String,
-}
-
-// === impl Claim ===
-
-impl Claim {
-    fn of(object: &Value) -> Self {
-        Self { kind: text(object, "/kind").to_owned(), version: text(object, "/apiVersion").to_owned() }
-    }
-
-    /// Whether it fits the path, as far as that is known before decoding. Of a custom resource another kind is
-    /// noticed later, and in a patch another version too.
-    fn check(&self, call: &Call, is_patch: bool) -> Outcome<()> {
-        let is_custom = matches!(call.kind.of, Of::Custom(_));
-        let wanted = call.api_version();
-        if self.kind.is_empty() && self.version.is_empty() {
-            // Clients with types of their own may leave both out for built-in kinds.
-            if is_custom {
-                let why = "Object 'Kind' is missing in the body: write apiVersion and kind";
-                return Err(Failure::bad_request(why));
-            }
-            return Ok(());
-        }
-        let (has_kind, has_version) = (self.kind == call.kind.kind, self.version == wanted);
-        if !has_version && (has_kind || is_custom) && !(is_custom && is_patch) {
-            return Err(Failure::bad_request(format!(
-                "the API version in the data ({}) does not match the expected API version ({wanted})",
-                self.version
-            )));
-        }
-        if is_custom || has_kind && has_version {
-            return Ok(());
-        }
-        Err(Failure::bad_request(format!(
-            "{} in version {:?} cannot be handled as a {kind}: converting ({}.{}) to ({wanted}.{kind}): unknown \
-             conversion",
-            self.kind,
-            call.version,
-            self.version,
-            self.kind,
-            kind = call.kind.kind
-        )))
-    }
-
-    /// What of a custom resource is noticed late.
-    fn check_custom(&self, call: &Call, name: &str) -> Outcome<()> {
-        let mut causes = Vec::new();
-        for (field, found, wanted) in
-            [("apiVersion", &self.version, &call.api_version()), ("kind", &self.kind, &call.kind.kind)]
-        {
-            if !found.is_empty() && found != wanted {
-                causes.push(Cause::invalid(field, &json!(found), &format!("must be {wanted}")));
-            }
-        }
-        if causes.is_empty() || !matches!(call.kind.of, Of::Custom(_)) {
-            return Ok(());
-        }
-        let group = self.version.split_once('/').map_or("", |(group, _)| group);
-        Err(Failure::invalid_as(&self.kind, group, name, &causes))
-    }
-}
-
-/// The names of a kind and a version are text.
-fn check_type_is_text(call: &Call, object: &Value) -> Outcome<()> {
-    for key in ["kind", "apiVersion"] {
-        if object.get(key).is_some_and(|value| !value.is_string() && !value.is_null()) {
-            return Err(Failure::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): couldn't get version/kind: {key} is no text",
-                call.kind.kind
-            )));
-        }
-    }
-    Ok(())
 }

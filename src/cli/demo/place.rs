@@ -54,7 +54,15 @@ impl Place {
 
     async fn embedded(port: u16) -> Result<Self, Failure> {
         let clock = Clock::system();
-        let sim = Sim::new(Settings { seed: fastrand::u64(..), epoch: clock.now(), ..Settings::default() });
+        // Small windows: a demo that runs for days must not grow.
+        let settings = Settings {
+            seed: fastrand::u64(..),
+            epoch: clock.now(),
+            window: 1000,
+            ledger: 100,
+            ..Settings::default()
+        };
+        let sim = Sim::new(settings);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let server = HttpServer::bind(&sim, address).await.map_err(|error| match error {
             HttpError::Listen { .. } => Failure::Usage {

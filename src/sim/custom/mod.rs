@@ -132,6 +132,7 @@ pub(super) fn kind_of(crd: &Value) -> Option<Kind> {
                 .collect(),
         });
     }
+    versions.sort_by_key(|version| std::cmp::Reverse(priority(&version.name)));
     let has_status = versions.iter().any(|version| version.has_status);
     let (group, plural) = (text(crd, "/spec/group"), text(names, "/plural"));
     (!versions.is_empty()).then(|| Kind {
@@ -147,6 +148,22 @@ pub(super) fn kind_of(crd: &Value) -> Option<Kind> {
         of: Of::Custom(std::sync::Arc::new(Definition { versions })),
         resource: resource(group, plural),
     })
+}
+
+/// Which version clients prefer: v2 to v1, v1 to v1beta1, that to v1alpha1, and any of these to other words.
+fn priority(version: &str) -> (u8, u64, u64) {
+    let parse = || {
+        let rest = version.strip_prefix('v')?;
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let major = rest[..end].parse().ok()?;
+        let (stage, minor) = match &rest[end..] {
+            "" => (3, 0),
+            beta if beta.starts_with("beta") => (2, beta[4..].parse().ok()?),
+            alpha => (1, alpha.strip_prefix("alpha")?.parse().ok()?),
+        };
+        Some((stage, major, minor))
+    };
+    parse().unwrap_or_default()
 }
 
 /// `.spec.replicas` as a JSON pointer.
@@ -260,5 +277,17 @@ fn validate_scale_paths(version: &Value, at: usize, causes: &mut Vec<Cause>) {
             let detail = format!("should be a json path under {}", prefixes.join(" or "));
             causes.push(Cause::invalid(field, &json!(path), &detail));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_prefer_the_most_stable_version() {
+        let mut versions = ["v1alpha1", "other", "v1", "v2beta1", "v2", "v1beta2"];
+        versions.sort_by_key(|version| std::cmp::Reverse(priority(version)));
+        assert_eq!(versions, ["v2", "v1", "v2beta1", "v1beta2", "v1alpha1", "other"]);
     }
 }

@@ -24,8 +24,8 @@ async fn a_fault_meets_the_nth_match_only_and_is_printed() {
     );
     assert_eq!(bed.call("POST", MAPS, map("c")).await.0, 201);
     let recipe = bed.sim.recipe();
-    assert!(recipe.starts_with("seed 0") && recipe.contains("\"retryAfter\":7"), "{recipe}");
-    let printed = recipe.split_once('[').unwrap().1.trim_end_matches(']');
+    assert!(recipe.starts_with("seed 0: at 0ns fault {") && recipe.contains("\"retryAfter\":7"), "{recipe}");
+    let printed = recipe.split_once("fault ").unwrap().1;
     assert_eq!(printed.parse::<Fault>().unwrap().to_string(), printed);
 }
 
@@ -86,7 +86,7 @@ async fn a_watch_is_cut_after_some_events_or_freezes() {
     assert_eq!(cut.next().await, None);
     assert!(frozen.is_silent_for(Duration::from_secs(600)).await, "not even a bookmark");
     let mut other = bed.watch(&format!("{MAPS}?watch=true")).await;
-    bed.sim.cut_watches();
+    bed.sim.cut_watches("me", "configmaps");
     assert_eq!(other.event().await, event("ADDED", "a"));
     assert_eq!(other.event().await, event("ADDED", "b"));
     assert_eq!(other.next().await, None);
@@ -172,4 +172,76 @@ async fn a_suspended_client_neither_sends_nor_hears() {
     assert!(watch.is_silent_for(Duration::from_secs(60)).await);
     bed.sim.suspend("me", false);
     assert_eq!(watch.event().await, event("ADDED", "a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_carried_out_and_answered_with_an_error_or_edited_on_its_way() {
+    let bed = Bed::new();
+    bed.sim.fault(Fault::new(creates().times(1), Action::FailAfter(504)));
+    assert_eq!(bed.call("POST", MAPS, map("a")).await.0, 504);
+    assert_eq!(bed.get(&format!("{MAPS}/a")).await.0, 200);
+    bed.sim.fault(Fault::new(creates(), Action::Edit(json!({"data": {"a": "edited"}}))));
+    assert_eq!(bed.ok("POST", MAPS, map("b")).await["data"]["a"], "edited");
+    bed.sim.fault(Fault::new(When::verb("list").resource("configmaps"), Action::BreakBody));
+    let response = bed.send("GET", MAPS, "application/json", Vec::new()).await.unwrap();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert!(serde_json::from_slice::<Value>(&body).is_err());
+}
+
+/// What is under way is under way: neither a thaw nor a frozen sender changes its time.
+#[tokio::test(start_paused = true)]
+async fn a_delay_lasts_whatever_else_freezes() {
+    let bed = Bed::new();
+    bed.sim.fault(Fault::new(creates().times(1), Action::Delay(Duration::from_secs(40))));
+    let started = tokio::time::Instant::now();
+    let create = async {
+        bed.ok("POST", MAPS, map("a")).await;
+        started.elapsed().as_secs()
+    };
+    let freeze = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        bed.sim.freeze(0);
+        bed.sim.thaw(0);
+        bed.sim.suspend("me", true);
+    };
+    let (took, ()) = tokio::join!(create, freeze);
+    assert_eq!(took, 40);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_cache_catches_up_with_versions_of_other_resources() {
+    let mut bed = Bed::new();
+    bed.sim.set_lag(1, Duration::from_secs(10));
+    bed.ok("POST", MAPS, map("a")).await;
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 0)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    bed.server = 1;
+    let version = bed.sim.version();
+    let list = bed.get(&format!("{MAPS}?resourceVersion={version}")).await;
+    assert_eq!((list.0, names(&list.1)), (200, vec!["a"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_servers_restart_is_not_the_others() {
+    let mut bed = Bed::new();
+    let version = bed.sim.version();
+    bed.ok("POST", MAPS, map("a")).await;
+    bed.sim.stop(0);
+    bed.sim.start(0);
+    let from = format!("{MAPS}?watch=true&resourceVersion={version}");
+    assert_eq!(bed.watch(&from).await.next().await.unwrap().0, "ERROR");
+    bed.server = 1;
+    assert_eq!(bed.watch(&from).await.event().await, event("ADDED", "a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_rolls_back_as_from_a_backup() {
+    let bed = Bed::new();
+    bed.ok("POST", MAPS, map("a")).await;
+    let backup = bed.sim.version();
+    bed.ok("POST", MAPS, map("b")).await;
+    bed.ok("DELETE", &format!("{MAPS}/a"), Value::Null).await;
+    assert!(bed.sim.roll_back(backup));
+    assert_eq!((names(&bed.get(MAPS).await.1), bed.sim.version()), (vec!["a"], backup));
+    assert!(!bed.sim.roll_back(backup + 1), "the future is not there");
 }

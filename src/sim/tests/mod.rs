@@ -180,6 +180,20 @@ async fn run(seed: u64) -> Vec<String> {
     let pods = bed.ok("GET", PODS, Value::Null).await;
     bed.ok("DELETE", &format!("{PODS}/{}", names(&pods)[0]), Value::Null).await;
     settle().await;
+    // Watches of several kinds that end together are opened again in an order of the clients' own.
+    let mut clients = JoinSet::new();
+    for plural in ["configmaps", "events", "pods", "secrets", "services"] {
+        let mut watch = bed.watch(&format!("/api/v1/namespaces/default/{plural}?watch=true")).await;
+        let (sim, path) = (bed.sim.clone(), format!("/api/v1/namespaces/default/{plural}"));
+        clients.spawn(async move {
+            while watch.next().await.is_some() {}
+            let request = http::Request::get(path).body(Full::new(Bytes::new())).unwrap();
+            drop(Door::new(&sim, plural).call(request).await.unwrap());
+        });
+    }
+    settle().await;
+    bed.sim.cut_watches("", "");
+    clients.join_all().await;
     let mut trace: Vec<String> = bed.sim.ledger().iter().map(ToString::to_string).collect();
     trace.push(bed.ok("GET", PODS, Value::Null).await.to_string());
     trace

@@ -167,3 +167,64 @@ async fn each_part_of_the_world_can_be_switched_off() {
     assert_eq!(bed.get(&format!("{MAPS}/child")).await.0, 200);
     assert_eq!(bed.get(&format!("{PODS}/p")).await.1["status"]["phase"], "Pending");
 }
+
+/// A dependent that is let go, not removed, holds its owner no longer.
+#[tokio::test(start_paused = true)]
+async fn foreground_goes_on_when_a_dependent_loses_its_reference() {
+    let bed = Bed::new();
+    let owner = bed.ok("POST", MAPS, map("owner")).await;
+    let mut child = owned("child", &owner, true);
+    child["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    bed.ok("POST", MAPS, child).await;
+    bed.ok("DELETE", &format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
+    settle().await;
+    bed.ok("PATCH", &format!("{MAPS}/child"), json!({"metadata": {"ownerReferences": null}})).await;
+    settle().await;
+    assert_eq!(bed.get(&format!("{MAPS}/owner")).await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deployment_takes_over_orphans_and_tries_again_what_a_quota_refused() {
+    let bed = Bed::new();
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 2)).await;
+    settle().await;
+    let pods = bed.get(PODS).await.1;
+    bed.ok("DELETE", &format!("{DEPLOYMENTS}/web"), json!({"propagationPolicy": "Orphan"})).await;
+    settle().await;
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 2)).await;
+    settle().await;
+    assert_eq!(names(&bed.get(PODS).await.1), names(&pods), "the same Pods");
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"pods": "2"}}});
+    bed.ok("POST", quotas, quota).await;
+    settle().await;
+    bed.ok("PATCH", &format!("{DEPLOYMENTS}/web"), json!({"spec": {"replicas": 3}})).await;
+    settle().await;
+    assert_eq!(bed.get(PODS).await.1["items"].as_array().unwrap().len(), 2);
+    bed.ok("DELETE", &format!("{quotas}/q"), Value::Null).await;
+    settle().await;
+    assert_eq!(bed.get(PODS).await.1["items"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_definition_cannot_take_the_place_of_a_built_in_kind() {
+    let bed = Bed::new();
+    let crd = json!({"metadata": {"name": "deployments.apps"}, "spec": {"group": "apps", "scope": "Namespaced",
+        "names": {"plural": "deployments", "kind": "Deployment"},
+        "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    let refused = bed.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd).await;
+    assert_eq!(reason(&refused), (422, "Invalid"));
+    settle().await;
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 1)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_kept_for_an_hour() {
+    let bed = Bed::new();
+    let event = json!({"metadata": {"name": "e"}, "involvedObject": {"namespace": "default", "name": "a"}});
+    bed.ok("POST", "/api/v1/namespaces/default/events", event).await;
+    tokio::time::sleep(Duration::from_secs(3500)).await;
+    assert_eq!(bed.get("/api/v1/namespaces/default/events/e").await.0, 200);
+    tokio::time::sleep(Duration::from_secs(200)).await;
+    assert_eq!(bed.get("/api/v1/namespaces/default/events/e").await.0, 404);
+}

@@ -236,3 +236,51 @@ async fn bad_input_names_its_field() {
         assert_eq!(bed.call("POST", MAPS, map(name)).await.0, 422, "{name}");
     }
 }
+
+/// A request that is not understood must not have written.
+#[tokio::test(start_paused = true)]
+async fn what_is_misspelt_writes_nothing() {
+    let bed = Bed::new();
+    let made = bed.ok("POST", MAPS, map("a")).await;
+    let a = format!("{MAPS}/a");
+    for query in ["?dryRun=true", "?dryRun=all"] {
+        assert_eq!(
+            bed.call("PATCH", &format!("{a}{query}"), json!({"data": {"a": "2"}})).await.0,
+            422,
+            "{query}"
+        );
+        assert_eq!(bed.call("DELETE", &format!("{a}{query}"), Value::Null).await.0, 422, "{query}");
+    }
+    assert_eq!(bed.call("DELETE", &a, json!({"preconditions": {"uid": ""}})).await.0, 409);
+    for wrong in
+        [json!({"preconditions": {"uid": 5}}), json!({"preconditions": "x"}), json!({"dryRun": ["x"]})]
+    {
+        assert!(matches!(bed.call("DELETE", &a, wrong.clone()).await.0, 400 | 422), "{wrong}");
+    }
+    assert_eq!(bed.call("DELETE", MAPS, json!({"preconditions": {"uid": "other"}})).await.0, 409);
+    assert_eq!(bed.call("DELETE", "/api/v1/configmaps", Value::Null).await.0, 405, "not in all namespaces");
+    assert_eq!(
+        bed.call("DELETE", &format!("{MAPS}/a&b"), Value::Null).await.0,
+        404,
+        "not the one before the &"
+    );
+    assert_eq!(bed.call("DELETE", "/api/v1/namespaces/default", Value::Null).await.0, 403);
+    let mut again = made.clone();
+    again["metadata"]["name"] = json!("b");
+    assert_eq!(bed.call("POST", MAPS, again).await.0, 500, "a new object has no version");
+    let mut nameless = made.clone();
+    nameless["metadata"].as_object_mut().unwrap().remove("name");
+    assert_eq!(bed.call("PUT", &a, nameless).await.0, 400);
+    assert_eq!(bed.get(&a).await.1, made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_loses_its_node_ports_with_its_type() {
+    let bed = Bed::new();
+    let path = "/api/v1/namespaces/default/services";
+    let service = json!({"metadata": {"name": "a"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
+    let mut made = bed.ok("POST", path, service).await;
+    made["spec"]["type"] = json!("ClusterIP");
+    let changed = bed.ok("PUT", &format!("{path}/a"), made).await;
+    assert_eq!(changed["spec"]["ports"][0]["nodePort"], Value::Null);
+}

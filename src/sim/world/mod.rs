@@ -248,6 +248,21 @@ impl Core {
         }
     }
 
+    /// Makes the two indexes anew.
+    pub(super) fn reindex(&mut self) {
+        self.world.alive.clear();
+        self.world.dependents.clear();
+        let all: Vec<(Resource, Key, Arc<Value>)> = self
+            .store
+            .everything()
+            .map(|(resource, key, object)| (resource.clone(), key.clone(), object.clone()))
+            .collect();
+        for (resource, key, object) in all {
+            let change = Change { version: 0, resource, key, before: None, after: Some(object) };
+            self.react(&change);
+        }
+    }
+
     fn dependents_of(&self, uid: &str) -> Vec<(Resource, Key)> {
         self.world.dependents.get(uid).into_iter().flatten().cloned().collect()
     }

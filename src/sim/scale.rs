@@ -1,0 +1,89 @@
+//! The subresource `scale`: one number of an object, in a form that is the same for all kinds.
+
+use serde_json::{Value, json};
+
+use super::core::Core;
+use super::failure::{Cause, Failure, Outcome};
+use super::kinds::{Kind, Of};
+use super::patch;
+use super::reply::Answer;
+use super::request::{Call, text};
+
+impl Core {
+    /// The subresource `scale`.
+    pub(super) fn scale(&mut self, call: &Call) -> Outcome<Answer> {
+        let kind = call.kind.clone();
+        let stored = self.store.get(&kind.resource, &call.namespace, &call.name).cloned();
+        let stored = stored.ok_or_else(|| Failure::not_found(&kind, &call.name))?;
+        let (spec_path, status_path, selector) = scale_of(&kind, &call.version, &stored);
+        let shown = |object: &Value| {
+            let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
+            let mut scale = json!({
+                "kind": "Scale",
+                "apiVersion": "autoscaling/v1",
+                "metadata": {},
+                "spec": {},
+                "status": {"replicas": number(&status_path)},
+            });
+            // Go leaves out a zero here, and not in the status.
+            if number(&spec_path) != 0 {
+                scale["spec"]["replicas"] = json!(number(&spec_path));
+            }
+            for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+                scale["metadata"][key] = object["metadata"][key].clone();
+            }
+            if !selector.is_empty() {
+                scale["status"]["selector"] = json!(selector);
+            }
+            scale
+        };
+        if call.verb == "get" {
+            return Ok(Answer::ok(shown(&stored)));
+        }
+        let sent = if call.verb == "patch" {
+            patch::apply(&call.content_type, &shown(&stored), &call.body, true)?
+        } else {
+            call.json_body()?
+        };
+        let replicas = sent.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
+        let Some(replicas) = replicas.as_i64().filter(|replicas| i32::try_from(*replicas).is_ok()) else {
+            return Err(Failure::bad_request(
+                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is a number",
+            ));
+        };
+        let version = text(&sent, "/metadata/resourceVersion");
+        if !version.is_empty() && version != text(&stored, "/metadata/resourceVersion") {
+            return Err(Failure::modified(&kind, &call.name));
+        }
+        if replicas < 0 && matches!(kind.of, Of::BuiltIn(_)) {
+            let cause =
+                Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
+            return Err(Failure::invalid_as("Scale", "autoscaling", &call.name, &[cause]));
+        }
+        let mut object = Value::clone(&stored);
+        super::world::set(&mut object, &spec_path, json!(replicas));
+        self.count_generation(&kind, &call.version, &mut object, &stored);
+        let mut causes = Vec::new();
+        self.check(&kind, &call.version, &object, Some(&stored), &mut causes);
+        if !causes.is_empty() {
+            return Err(Failure::invalid(&kind, &call.name, &causes));
+        }
+        let object = self.store_update(&kind, object, &stored, call.is_dry_run());
+        Ok(Answer::ok(shown(&object)))
+    }
+}
+
+/// Where a kind keeps its replicas, and the selector of its Pods as text.
+fn scale_of(kind: &Kind, version: &str, object: &Value) -> (String, String, String) {
+    if let Of::Custom(definition) = &kind.of
+        && let Some(scale) = definition.version(version).and_then(|version| version.scale.as_ref())
+    {
+        let selector = scale.selector.as_deref().map_or("", |path| text(object, path));
+        return (scale.spec_replicas.clone(), scale.status_replicas.clone(), selector.to_owned());
+    }
+    let labels = super::request::members(object, "/spec/selector/matchLabels");
+    let terms = labels.into_iter().flatten();
+    let terms: Vec<String> =
+        terms.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    ("/spec/replicas".to_owned(), "/status/replicas".to_owned(), terms.join(","))
+}

@@ -1,0 +1,241 @@
+//! Watching: how a watch begins, and how changes reach it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::core::{Core, Task};
+use super::failure::{Cause, Failure, Outcome};
+use super::fault::{Action, Subject};
+use super::kinds::Resource;
+use super::read::{include, presented, selection_of, too_old, version_of, wants_table};
+use super::request::Call;
+use super::store::{Collection, Key};
+use super::table;
+use super::watch::{self, BUFFER, Watcher};
+
+/// Lines that were made for one watch: by version, type, group and version of the kind.
+type Lines = HashMap<(u64, &'static str, String, String), Bytes>;
+
+/// A watch without `timeoutSeconds` ends after this, and up to twice this.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// No watch lasts longer.
+const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
+
+/// Where a watch begins.
+struct Start {
+    position: u64,
+    /// What it is told first.
+    initial: Collection,
+    /// Whether the end of that is marked.
+    marks_end: bool,
+}
+
+fn check_options(call: &Call) -> Outcome<()> {
+    let streams = !call.query.get("sendInitialEvents").is_empty();
+    let detail = match (streams, call.query.get("resourceVersionMatch")) {
+        (true, "NotOlderThan") | (false, "") => return Ok(()),
+        (true, _) => "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        (false, _) => "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+    };
+    Err(Failure::invalid_options("ListOptions", &[Cause::forbidden("resourceVersionMatch", detail)]))
+}
+
+impl Core {
+    /// Where a watch begins; or the one line that it is told instead.
+    fn start_of(&self, server: usize, call: &Call) -> Outcome<Result<Start, Bytes>> {
+        let wanted = version_of(call)?;
+        let resource = &call.kind.resource;
+        let (seen, oldest) = (self.seen(server, resource), self.oldest(server));
+        let streams_list = call.query.is_true("sendInitialEvents");
+        let wants_none = call.query.get("sendInitialEvents") == "false";
+        // A streamed list without a version is as new as the store.
+        let least = if streams_list { wanted.unwrap_or(self.store.version()) } else { 0 };
+        if least > seen {
+            return Ok(Err(watch::line("ERROR", &Failure::too_large_version(least, seen).status())));
+        }
+        if !wants_none && (streams_list || matches!(wanted, None | Some(0))) {
+            let initial = self.cached(server, resource).ok_or_else(too_old)?;
+            let marks_end = streams_list && call.query.is_true("allowWatchBookmarks");
+            return Ok(Ok(Start { position: seen, initial, marks_end }));
+        }
+        let position = wanted.filter(|wanted| *wanted > 0).unwrap_or(seen);
+        if position < oldest {
+            return Ok(Err(watch::gone(position, oldest)));
+        }
+        Ok(Ok(Start { position, initial: Collection::new(), marks_end: false }))
+    }
+
+    pub(super) fn open_watch(
+        &mut self,
+        server: usize,
+        user: &str,
+        call: &Call,
+        fault: Option<&Action>,
+    ) -> Outcome<mpsc::Receiver<Bytes>> {
+        let selection = selection_of(call)?;
+        check_options(call)?;
+        let start = match self.start_of(server, call)? {
+            Ok(start) => start,
+            Err(line) => return Ok(only(line)),
+        };
+        // What there is at the beginning comes on top of what may wait.
+        let (sender, receiver) = mpsc::channel(BUFFER + start.initial.len() + 2);
+        let id = self.watchers.next_id();
+        let mut watcher = Watcher {
+            id,
+            user: user.to_owned(),
+            server,
+            kind: call.kind.clone(),
+            version: call.version.clone(),
+            selection,
+            is_table: wants_table(call),
+            include: include(call).to_owned(),
+            position: start.position,
+            is_frozen: matches!(fault, Some(Action::Freeze)),
+            events_left: match fault {
+                Some(Action::CutAfter(events)) => Some(*events),
+                _ => None,
+            },
+            sender,
+        };
+        if !watcher.is_frozen && !self.begin(&mut watcher, &start) {
+            return Ok(receiver);
+        }
+        let timeout = match call.query.get("timeoutSeconds").parse::<u64>() {
+            Ok(seconds) if seconds > 0 => Duration::from_secs(seconds).min(WATCH_TIMEOUT_MAX),
+            _ => WATCH_TIMEOUT + Duration::from_secs(self.random(WATCH_TIMEOUT.as_secs())),
+        };
+        self.schedule(timeout, Task::EndWatch(id));
+        if call.query.is_true("allowWatchBookmarks") {
+            self.schedule(watch::BOOKMARK_PERIOD, Task::Bookmark(id));
+        }
+        let resource = watcher.kind.resource.clone();
+        self.watchers.add(watcher);
+        self.deliver(&resource);
+        Ok(receiver)
+    }
+
+    /// Tells a watch what there is; returns whether it goes on.
+    fn begin(&mut self, watcher: &mut Watcher, start: &Start) -> bool {
+        let found = start.initial.iter().filter(|(_, object)| watcher.selection.matches(object));
+        let found: Vec<(&Key, Value)> =
+            found.map(|(key, object)| (key, presented(&watcher.kind, &watcher.version, object))).collect();
+        if watcher.events_left == Some(0) {
+            return false;
+        }
+        for (key, object) in found {
+            let shown = self.shown_in_watch(watcher, &object);
+            if !self.emit(watcher, key, watch::line("ADDED", &shown)) {
+                return false;
+            }
+        }
+        if start.marks_end {
+            let line = watch::bookmark(&watcher.kind, &watcher.version, start.position, true);
+            return watcher.sender.try_send(line).is_ok();
+        }
+        true
+    }
+
+    fn shown_in_watch(&self, watcher: &Watcher, shown: &Value) -> Value {
+        if watcher.is_table {
+            table::table(&watcher.kind, &watcher.version, std::slice::from_ref(shown), self, &watcher.include)
+        } else {
+            shown.clone()
+        }
+    }
+
+    /// Sends every watch of a resource what it has not got yet and its server has seen.
+    pub(super) fn deliver(&mut self, resource: &Resource) {
+        let mut watchers = self.watchers.take(resource);
+        // Most watches want the same line.
+        let mut lines = Lines::new();
+        watchers.retain_mut(|watcher| {
+            let is_quiet =
+                watcher.is_frozen || !self.is_up(watcher.server) || self.is_suspended(&watcher.user);
+            is_quiet && !watcher.sender.is_closed() || !is_quiet && self.feed(watcher, &mut lines)
+        });
+        self.watchers.put_back(resource, watchers);
+    }
+
+    /// Feeds one watch; returns whether it stays open.
+    fn feed(&mut self, watcher: &mut Watcher, lines: &mut Lines) -> bool {
+        let seen = self.seen(watcher.server, &watcher.kind.resource);
+        if watcher.position >= seen {
+            return !watcher.sender.is_closed();
+        }
+        let Some(changes) = self.store.changes_since(&watcher.kind.resource, watcher.position) else {
+            let line = watch::gone(watcher.position, self.store.oldest());
+            drop(watcher.sender.try_send(line));
+            return false;
+        };
+        let changes: Vec<_> = changes.take_while(|change| change.version <= seen).cloned().collect();
+        for change in changes {
+            watcher.position = change.version;
+            let Some((type_, object, version)) = watch::event_of(&change, &watcher.selection) else {
+                continue;
+            };
+            let as_asked = (version, type_, watcher.kind.group.clone(), watcher.version.clone());
+            let line = match lines.get(&as_asked).filter(|_| !watcher.is_table) {
+                Some(line) => line.clone(),
+                None => {
+                    let mut shown = presented(&watcher.kind, &watcher.version, object);
+                    shown["metadata"]["resourceVersion"] = json!(version.to_string());
+                    let line = watch::line(type_, &self.shown_in_watch(watcher, &shown));
+                    if !watcher.is_table {
+                        lines.insert(as_asked, line.clone());
+                    }
+                    line
+                }
+            };
+            if !self.emit(watcher, &change.key, line) {
+                return false;
+            }
+        }
+        watcher.position = seen;
+        true
+    }
+
+    /// Sends one event, as faults let it; returns whether the watch goes on.
+    fn emit(&mut self, watcher: &mut Watcher, key: &Key, line: Bytes) -> bool {
+        let fault = self.faults.on_event(&Subject {
+            verb: "watch",
+            resource: &watcher.kind.plural,
+            subresource: "",
+            namespace: &key.0,
+            name: &key.1,
+            user: &watcher.user,
+        });
+        let lines = match fault {
+            Some(Action::SkipEvent) => vec![],
+            Some(Action::RepeatEvent) => vec![line.clone(), line],
+            Some(Action::BreakEvent) => {
+                let half = line.slice(..line.len() / 2);
+                vec![half, Bytes::from_static(b"\n")]
+            }
+            _ => vec![line],
+        };
+        // A watcher that has gone, or that does not read.
+        if lines.into_iter().any(|line| watcher.sender.try_send(line).is_err()) {
+            return false;
+        }
+        match &mut watcher.events_left {
+            Some(left) => {
+                *left = left.saturating_sub(1);
+                *left > 0
+            }
+            None => true,
+        }
+    }
+}
+
+/// A watch that says one thing and ends.
+fn only(line: Bytes) -> mpsc::Receiver<Bytes> {
+    let (sender, receiver) = mpsc::channel(1);
+    // There is room for one.
+    drop(sender.try_send(line));
+    receiver
+}
