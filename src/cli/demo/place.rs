@@ -1,6 +1,7 @@
 //! Where the demo runs: an embedded server, or a cluster.
 
 use std::fmt::Write as _;
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -143,10 +144,12 @@ impl Place {
 
     /// What stays behind, and how to remove it.
     pub(super) fn farewell(&self, created: &[&Sample]) -> String {
+        // On a terminal the line has a ^C.
+        let mut text = if std::io::stdout().is_terminal() { "\n".to_owned() } else { String::new() };
         if self.embedded.is_some() || created.is_empty() {
-            return String::new();
+            return text;
         }
-        let mut text = "These are still there; to remove them:\n".to_owned();
+        text.push_str("These are still there; to remove them:\n");
         for sample in created {
             writeln!(
                 text,
