@@ -24,6 +24,9 @@ pub(super) const BUFFER: usize = 1000;
 /// How often a watch hears that it is up to date.
 pub(super) const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
+/// How long before its end a watch hears that once more.
+pub(super) const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
 /// One open watch.
 #[derive(Debug)]
 pub(super) struct Watcher {

@@ -36,18 +36,25 @@ struct Start {
 
 fn check_options(call: &Call) -> Outcome<()> {
     let streams = !call.query.get("sendInitialEvents").is_empty();
-    let detail = match (streams, call.query.get("resourceVersionMatch")) {
+    let rule = call.query.get("resourceVersionMatch");
+    let detail = match (streams, rule) {
         (true, "NotOlderThan") | (false, "") => return Ok(()),
         (true, _) => "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         (false, _) => "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
     };
-    Err(Failure::invalid_options("ListOptions", &[Cause::forbidden("resourceVersionMatch", detail)]))
+    let mut causes = vec![Cause::forbidden("resourceVersionMatch", detail)];
+    if !matches!(rule, "" | "NotOlderThan") {
+        let supported = ["NotOlderThan".to_owned()];
+        causes.push(Cause::not_supported("resourceVersionMatch", &json!(rule), &supported));
+    }
+    Err(Failure::invalid_options("ListOptions", &causes))
 }
 
 impl Core {
     /// Where a watch begins; or the one line that it is told instead.
     fn start_of(&self, server: usize, call: &Call) -> Outcome<Result<Start, Bytes>> {
-        let wanted = version_of(call)?;
+        // A real server has no reason for this one.
+        let wanted = version_of(call).map_err(|failure| Failure::new(500, "", failure.message))?;
         let resource = &call.kind.resource;
         let (seen, oldest) = (self.seen(server, resource), self.oldest(server));
         let streams_list = call.query.is_true("sendInitialEvents");
@@ -112,6 +119,10 @@ impl Core {
         self.schedule(timeout, Task::EndWatch(id));
         if call.query.is_true("allowWatchBookmarks") {
             self.schedule(watch::BOOKMARK_PERIOD, Task::Bookmark(id));
+            // So that whoever comes back knows how far it has come.
+            if let Some(just_before) = timeout.checked_sub(watch::LAST_BOOKMARK) {
+                self.schedule(just_before, Task::Bookmark(id));
+            }
         }
         let resource = watcher.kind.resource.clone();
         self.watchers.add(watcher);

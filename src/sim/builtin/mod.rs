@@ -160,7 +160,8 @@ pub(super) fn initial_status(of: BuiltIn, object: &Value) -> Option<Value> {
     match of {
         BuiltIn::Pod => Some(json!({"phase": "Pending", "qosClass": pods::quality(object)})),
         BuiltIn::Namespace => Some(json!({"phase": "Active"})),
-        BuiltIn::Deployment | BuiltIn::HorizontalPodAutoscaler | BuiltIn::ResourceQuota => Some(json!({})),
+        BuiltIn::Deployment | BuiltIn::ResourceQuota => Some(json!({})),
+        BuiltIn::HorizontalPodAutoscaler => Some(json!({"desiredReplicas": 0})),
         BuiltIn::ReplicaSet => Some(json!({"replicas": 0})),
         BuiltIn::Service | BuiltIn::Ingress => Some(json!({"loadBalancer": {}})),
         _ => None,

@@ -45,9 +45,18 @@ pub(super) fn validate_autoscaler(autoscaler: &Value, causes: &mut Vec<Cause>) {
         let detail = "must be greater than or equal to 1";
         causes.push(Cause::invalid("spec.minReplicas", &json!(least), detail));
     }
+    let outside = |metric: &Value| matches!(text(metric, "/type"), "Object" | "External");
+    let has_none_from_outside =
+        !super::super::request::items(autoscaler, "/spec/metrics").iter().any(outside);
+    if least == 0 && has_none_from_outside {
+        let detail =
+            "must specify at least one Object or External metric to support scaling to zero replicas";
+        causes.push(Cause::forbidden("spec.metrics", detail));
+    }
     if most < 1 {
-        causes.push(Cause::invalid("spec.maxReplicas", &json!(most), "must be greater than 0"));
-    } else if most < least {
+        causes.push(Cause::required("spec.maxReplicas", "must be set and greater than 0"));
+    }
+    if most < least {
         let detail = "must be greater than or equal to `minReplicas`";
         causes.push(Cause::invalid("spec.maxReplicas", &json!(most), detail));
     }

@@ -111,6 +111,8 @@ async fn a_quiet_watch_hears_bookmarks_and_ends_at_its_timeout() {
     let started = tokio::time::Instant::now();
     assert_eq!(watch.next().await.unwrap().0, "BOOKMARK");
     assert_eq!(started.elapsed().as_secs(), 60);
+    assert_eq!(watch.next().await.unwrap().0, "BOOKMARK");
+    assert_eq!(started.elapsed().as_secs(), 88, "and once more before its end");
     assert_eq!(watch.next().await, None);
     assert_eq!(started.elapsed().as_secs(), 90);
 }

@@ -13,6 +13,14 @@ const OWN: [&str; 6] =
 /// The part of an answer that is compared.
 pub(super) fn masked(said: &Said, kind: &Kind, step: &Step) -> Value {
     let body = &said.body;
+    if said.code == 200 && step.is_watch() {
+        // What a watch begins with has no order.
+        let mut all = events(body["events"].as_array().map_or(&[], Vec::as_slice), kind);
+        if let Some(all) = all.as_array_mut() {
+            all.sort_by_key(|event| (event[0] == "BOOKMARK", event.to_string()));
+        }
+        return json!({"code": said.code, "events": all});
+    }
     if said.code == 200 && step.is_from_cache() {
         return json!({"code": said.code, "kind": body["kind"]});
     }
@@ -37,7 +45,15 @@ pub(super) fn masked(said: &Said, kind: &Kind, step: &Step) -> Value {
 
 /// Types and objects of events.
 pub(super) fn events(events: &[Value], kind: &Kind) -> Value {
-    events.iter().map(|event| json!([event["type"], object(&event["object"], kind)])).collect()
+    let compared = |event: &Value| match event["type"].as_str() {
+        Some("BOOKMARK") => json!(["BOOKMARK", event["object"]["metadata"]["annotations"]]),
+        Some("ERROR") => json!(["ERROR", [event["object"]["code"], event["object"]["reason"]]]),
+        _ => json!([event["type"], object(&event["object"], kind)]),
+    };
+    // When bookmarks come between is a matter of time; the one that ends a streamed list is not.
+    let is_timed =
+        |event: &&Value| event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"].is_null();
+    events.iter().filter(|event| !is_timed(event)).map(compared).collect()
 }
 
 fn object(value: &Value, kind: &Kind) -> Value {

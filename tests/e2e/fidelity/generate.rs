@@ -51,6 +51,10 @@ impl Step {
         Self { method: method.to_owned(), path, media: media.to_owned(), body }
     }
 
+    pub(super) fn is_watch(&self) -> bool {
+        self.path.contains("watch=true")
+    }
+
     /// Whether a server may answer it from its cache.
     pub(super) fn is_from_cache(&self) -> bool {
         self.path.ends_with("resourceVersion=0") || self.path.contains("NotOlderThan")
@@ -90,7 +94,7 @@ fn step(rng: &mut Rng, kind: &Kind, at: usize) -> Step {
     let name = NAMES[rng.usize(..NAMES.len())];
     let object = format!("{}/{name}", kind.collection());
     let earlier = rng.usize(..at);
-    match rng.u8(..20) {
+    match rng.u8(..21) {
         0..=3 => {
             let mut body = kind.valid(name);
             if rng.bool() {
@@ -145,6 +149,7 @@ fn step(rng: &mut Rng, kind: &Kind, at: usize) -> Step {
         }
         14..=15 => Step::new("DELETE", object, JSON, delete_options(rng, earlier)),
         16 => Step::new("GET", object, JSON, BodyOf::Nothing),
+        19 => Step::new("GET", kind.collection() + &watch_options(rng, earlier), JSON, BodyOf::Nothing),
         17..=18 => Step::new("GET", kind.collection() + &list_options(rng, earlier), JSON, BodyOf::Nothing),
         _ => {
             let texts = ["{", "", "[]", "\"x\"", "{\"kind\": 1}", "{\"spec\": 1}", "{\"metadata\": []}"];
@@ -181,6 +186,22 @@ fn delete_options(rng: &mut Rng, earlier: usize) -> BodyOf {
         at if at < options.len() => BodyOf::Json(options[at].clone()),
         _ => BodyOf::Nothing,
     }
+}
+
+fn watch_options(rng: &mut Rng, earlier: usize) -> String {
+    let streamed = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let choices = [
+        String::new(),
+        format!("&resourceVersion=$rv{earlier}$"),
+        "&resourceVersion=nonsense".to_owned(),
+        format!("&{streamed}"),
+        format!("&{streamed}&resourceVersion=$rv{earlier}$"),
+        format!("&{streamed}&labelSelector=team%3Da"),
+        "&sendInitialEvents=true".to_owned(),
+        "&resourceVersionMatch=Exact".to_owned(),
+        "&fieldSelector=metadata.name%3Da".to_owned(),
+    ];
+    format!("?watch=true&timeoutSeconds=1{}", choices[rng.usize(..choices.len())])
 }
 
 fn list_options(rng: &mut Rng, earlier: usize) -> String {

@@ -27,7 +27,7 @@ pub(super) const WIDGET: Kind = Kind {
     changes: widget_changes,
 };
 
-pub(super) static KINDS: [Kind; 7] = [
+pub(super) static KINDS: [Kind; 9] = [
     WIDGET,
     Kind {
         group: "",
@@ -109,6 +109,50 @@ pub(super) static KINDS: [Kind; 7] = [
                 json!({"spec": {"rules": null}}),
                 json!({"spec": {"ingressClassName": "nginx"}}),
                 json!({"metadata": {"annotations": {"a": "b"}}}),
+            ]
+        },
+    },
+    Kind {
+        group: "apps",
+        version: "v1",
+        kind: "ReplicaSet",
+        plural: "replicasets",
+        is_custom: false,
+        chosen_by_the_server: &[],
+        valid: replica_set,
+        changes: || {
+            let spec = |spec: Value| json!({"spec": spec});
+            vec![
+                spec(json!({"replicas": 3})),
+                spec(json!({"replicas": -1})),
+                spec(json!({"minReadySeconds": 2})),
+                spec(json!({"selector": {"matchLabels": {"app": "b"}}})),
+                spec(json!({"template": {"spec": {"containers": [{"name": "c", "image": "other"}]}}})),
+                spec(json!({"template": {"metadata": {"labels": {"app": "b"}}}})),
+            ]
+        },
+    },
+    Kind {
+        group: "autoscaling",
+        version: "v2",
+        kind: "HorizontalPodAutoscaler",
+        plural: "horizontalpodautoscalers",
+        is_custom: false,
+        chosen_by_the_server: &[],
+        valid: || {
+            let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "a"});
+            json!({"spec": {"scaleTargetRef": target, "maxReplicas": 3}})
+        },
+        changes: || {
+            let spec = |spec: Value| json!({"spec": spec});
+            vec![
+                spec(json!({"minReplicas": 2})),
+                spec(json!({"minReplicas": 0})),
+                spec(json!({"minReplicas": 5})),
+                spec(json!({"maxReplicas": 0})),
+                spec(json!({"maxReplicas": 9})),
+                spec(json!({"scaleTargetRef": {"name": ""}})),
+                spec(json!({"scaleTargetRef": {"kind": null}})),
             ]
         },
     },
@@ -256,6 +300,10 @@ pub(super) fn definition() -> Value {
                 "subresources": {"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
                     "statusReplicasPath": ".status.replicas", "labelSelectorPath": ".status.selector"}},
                 "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": status}}}}]}})
+}
+
+fn replica_set() -> Value {
+    deployment()
 }
 
 fn deployment() -> Value {

@@ -39,7 +39,7 @@ use self::generate::{BodyOf, Step, sequence};
 use crate::support::{Launcher, real_bed, wait_until};
 
 /// How many sequences run at once.
-const AT_ONCE: usize = 6;
+const AT_ONCE: usize = 12;
 
 /// The object that ends a sequence.
 const MARKER: &str = "marker";
@@ -97,6 +97,11 @@ impl Side {
 
     async fn take(&mut self, step: &Step) -> Said {
         let path = self.fill(&step.path);
+        if step.is_watch() {
+            let said = self.watch(&path).await;
+            self.seen.push(Value::Null);
+            return said;
+        }
         let body = match &step.body {
             BodyOf::Nothing => Vec::new(),
             BodyOf::Raw(text) => self.fill(text).into_bytes(),
@@ -117,6 +122,18 @@ impl Side {
         let said = self.send(&step.method, &path, &step.media, body).await;
         self.seen.push(said.body.clone());
         said
+    }
+
+    /// What a watch says in its second.
+    async fn watch(&self, path: &str) -> Said {
+        let request = http::Request::get(path).body(Body::empty()).expect("a request");
+        let response = self.client.send(request).await.expect("the server answers");
+        let code = response.status().as_u16();
+        let text = response.into_body().collect().await.expect("a whole body").to_bytes();
+        let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let mut said: Vec<Value> = lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect();
+        let body = if code == 200 { json!({"events": said}) } else { said.pop().unwrap_or_default() };
+        Said { code, body, warnings: 0 }
     }
 
     /// The events of a collection since a version, up to the marker's.
