@@ -22,6 +22,7 @@ mod generate;
 mod kinds;
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
@@ -285,7 +286,9 @@ async fn generated_sequences_are_answered_alike() {
     let servers = Arc::new(Servers::start().await);
     let sequences = number("WINDLASS_FIDELITY_SEQUENCES", 300);
     let first = number("WINDLASS_FIDELITY_SEED", 1);
-    eprintln!("fidelity: {sequences} sequences from WINDLASS_FIDELITY_SEED={first}");
+    // Not by a macro: what these print is shown for failures only.
+    let say = |text: String| writeln!(std::io::stderr(), "fidelity: {text}").expect("standard error takes all");
+    say(format!("{sequences} sequences from WINDLASS_FIDELITY_SEED={first}"));
     let outcomes: Vec<Result<usize, String>> = futures_util::stream::iter(first..first + sequences)
         .map(|seed| run(seed, servers.real.clone(), servers.sim()))
         .buffer_unordered(AT_ONCE)
@@ -293,7 +296,7 @@ async fn generated_sequences_are_answered_alike() {
         .await;
     let requests: usize = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok()).sum();
     let failures: Vec<&String> = outcomes.iter().filter_map(|outcome| outcome.as_ref().err()).collect();
-    eprintln!("fidelity: {requests} requests answered alike");
+    say(format!("{requests} requests answered alike"));
     let shown: Vec<&str> = failures
         .iter()
         .take(usize::try_from(number("WINDLASS_FIDELITY_SHOWN", 5)).unwrap_or(usize::MAX))
