@@ -32,12 +32,18 @@
 //! - Bad input names its field, and nothing makes it panic (test: `bad_input_names_its_field`, `no_request_makes_it_panic`)
 //! - A watcher that does not read is cut (test: `a_watcher_that_does_not_read_is_cut`)
 //! - Each fault does what it says (test: `a_fault_meets_the_nth_match_only_and_is_printed`)
+//! - What is misspelt writes nothing (test: `what_is_misspelt_writes_nothing`)
+//! - Owners, and what waits for them, are followed (test: `the_collector_follows_owners`)
+//! - Over a socket only who has a token is let in (test: `without_its_token_the_server_says_401`)
+//! - A real server answers alike (test: `generated_sequences_are_answered_alike`)
 //!
 //! # Not as a real server
 //! - No server-side apply (415), no `managedFields`, no protobuf, no admission webhooks, no RBAC: whoever is
 //!   let in may do all, but for what a fault refuses.
 //! - CEL: types and costs are not checked when a definition is created; see `custom/rules.rs`.
 //! - Quantities are kept as they are written. Pods get no volume with a token.
+//! - Defaults that a definition gains are not applied to what is stored already.
+//! - A list over all namespaces is in the order of (namespace, name); etcd's keys put `team-a` before `team`.
 //! - A list of a version that the server's cache has not seen is refused at once, not after 3 s.
 //! - Messages about a body that does not decode are worded by this program's decoder.
 

@@ -19,5 +19,5 @@ pub mod rate_limiting;
 
 pub use delaying::DelayingQueue;
 pub use queue::{Key, Processing, Queue};
-pub use rate_limiters::{Bucket, ItemExponentialFailure, MaxOf, RateLimiter};
+pub use rate_limiters::{Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait};
 pub use rate_limiting::{AddOptions, RateLimitingQueue};

@@ -5,6 +5,8 @@
 //! # Guarantees
 //! - Each failure of a key doubles its delay, to a cap; forget starts over. (test: `an_item_backs_off_exponentially`)
 //! - A great number of failures does not overflow. (test: `many_failures_stay_at_the_cap`)
+//! - The first failures of a key are tried again fast, later ones slowly. (test: `an_item_is_fast_at_first_and_then_slow`)
+//! - A longest wait cuts the delay and not the count. (test: `a_longest_wait_cuts_the_delay_and_not_the_count`)
 //! - The bucket gives its burst at once and then its rate. (test: `the_bucket_gives_its_burst_then_its_rate`)
 //! - What a bucket is owed has a limit. (test: `the_debt_of_a_bucket_has_a_limit`)
 //! - The longest of several limits counts, and all are asked. (test: `the_longest_of_all_counts`)
@@ -45,36 +47,29 @@ pub trait RateLimiter<T>: fmt::Debug + Send + Sync + 'static {
 pub struct ItemExponentialFailure<T> {
     base: Duration,
     max: Duration,
-    failures: Mutex<HashMap<T, u32, foldhash::fast::RandomState>>,
+    failures: Failures<T>,
 }
 
 impl<T: Key> ItemExponentialFailure<T> {
     /// Starts at `base` and ends at `max`.
     #[must_use]
     pub fn new(base: Duration, max: Duration) -> Self {
-        Self { base, max, failures: Mutex::default() }
+        Self { base, max, failures: Failures::default() }
     }
 }
 
 impl<T: Key> RateLimiter<T> for ItemExponentialFailure<T> {
     fn when(&self, key: &T) -> Duration {
-        let failures = {
-            let mut failures = self.failures.lock();
-            let count = failures.entry(key.clone()).or_default();
-            let before = *count;
-            *count = count.saturating_add(1);
-            before
-        };
-        let factor = 2_u32.checked_pow(failures);
+        let factor = 2_u32.checked_pow(self.failures.count(key) - 1);
         factor.and_then(|factor| self.base.checked_mul(factor)).unwrap_or(self.max).min(self.max)
     }
 
     fn forget(&self, key: &T) {
-        self.failures.lock().remove(key);
+        self.failures.forget(key);
     }
 
     fn num_requeues(&self, key: &T) -> u32 {
-        self.failures.lock().get(key).copied().unwrap_or_default()
+        self.failures.of(key)
     }
 }
 
@@ -83,8 +78,123 @@ impl<T> fmt::Debug for ItemExponentialFailure<T> {
         f.debug_struct("ItemExponentialFailure")
             .field("base", &self.base)
             .field("max", &self.max)
-            .field("keys", &self.failures.lock().len())
+            .field("keys", &self.failures.keys())
             .finish()
+    }
+}
+
+/// How often each key has failed. Only keys that have failed and were not forgotten are in it.
+struct Failures<T>(Mutex<HashMap<T, u32, foldhash::fast::RandomState>>);
+
+impl<T> Default for Failures<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T> Failures<T> {
+    fn keys(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
+impl<T: Key> Failures<T> {
+    /// Counts one more; returns how many there are now.
+    fn count(&self, key: &T) -> u32 {
+        let mut failures = self.0.lock();
+        let count = failures.entry(key.clone()).or_default();
+        *count = count.saturating_add(1);
+        *count
+    }
+
+    fn forget(&self, key: &T) {
+        self.0.lock().remove(key);
+    }
+
+    fn of(&self, key: &T) -> u32 {
+        self.0.lock().get(key).copied().unwrap_or_default()
+    }
+}
+
+/// `fast` after the first so many failures of a key, `slow` after each further one.
+///
+/// Mirrors `ItemFastSlowRateLimiter`.
+///
+/// ```
+/// use std::time::Duration;
+/// use windlass::workqueue::{ItemFastSlow, RateLimiter};
+/// let limiter = ItemFastSlow::new(Duration::from_millis(5), Duration::from_secs(10), 2);
+/// let delays: Vec<Duration> = (0..3).map(|_| limiter.when(&"a")).collect();
+/// assert_eq!(delays, [Duration::from_millis(5), Duration::from_millis(5), Duration::from_secs(10)]);
+/// ```
+pub struct ItemFastSlow<T> {
+    fast: Duration,
+    slow: Duration,
+    fast_attempts: u32,
+    failures: Failures<T>,
+}
+
+impl<T: Key> ItemFastSlow<T> {
+    /// Waits `fast` for the first `fast_attempts` failures, then `slow`.
+    #[must_use]
+    pub fn new(fast: Duration, slow: Duration, fast_attempts: u32) -> Self {
+        Self { fast, slow, fast_attempts, failures: Failures::default() }
+    }
+}
+
+impl<T: Key> RateLimiter<T> for ItemFastSlow<T> {
+    fn when(&self, key: &T) -> Duration {
+        if self.failures.count(key) <= self.fast_attempts { self.fast } else { self.slow }
+    }
+
+    fn forget(&self, key: &T) {
+        self.failures.forget(key);
+    }
+
+    fn num_requeues(&self, key: &T) -> u32 {
+        self.failures.of(key)
+    }
+}
+
+impl<T> fmt::Debug for ItemFastSlow<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ItemFastSlow")
+            .field("fast", &self.fast)
+            .field("slow", &self.slow)
+            .field("fast_attempts", &self.fast_attempts)
+            .field("keys", &self.failures.keys())
+            .finish()
+    }
+}
+
+/// Another limit, cut at a longest wait. What it counts goes on behind the cut.
+///
+/// Mirrors `WithMaxWaitRateLimiter`.
+#[derive(Debug)]
+pub struct WithMaxWait<L> {
+    limiter: L,
+    max_delay: Duration,
+}
+
+impl<L> WithMaxWait<L> {
+    /// Waits as long as `limiter` says, and `max_delay` at most.
+    #[must_use]
+    pub fn new(limiter: L, max_delay: Duration) -> Self {
+        Self { limiter, max_delay }
+    }
+}
+
+impl<T: Key, L: RateLimiter<T>> RateLimiter<T> for WithMaxWait<L> {
+    fn when(&self, key: &T) -> Duration {
+        self.limiter.when(key).min(self.max_delay)
+    }
+
+    fn forget(&self, key: &T) {
+        self.limiter.forget(key);
+    }
+
+    fn num_requeues(&self, key: &T) -> u32 {
+        self.limiter.num_requeues(key)
     }
 }
 
@@ -210,7 +320,36 @@ mod tests {
         let limiter = ItemExponentialFailure::new(MS, MS);
         limiter.when(&"one");
         limiter.forget(&"one");
-        assert!(limiter.failures.lock().is_empty());
+        assert_eq!(limiter.failures.keys(), 0);
+        let limiter = ItemFastSlow::new(MS, MS, 1);
+        limiter.when(&"one");
+        limiter.forget(&"one");
+        assert_eq!(limiter.failures.keys(), 0);
+    }
+
+    /// client-go: `TestItemFastSlowRateLimiter`
+    #[test]
+    fn an_item_is_fast_at_first_and_then_slow() {
+        let limiter = ItemFastSlow::new(5 * MS, 10_000 * MS, 3);
+        for expected in [5, 5, 5, 10_000, 10_000] {
+            assert_eq!(limiter.when(&"one"), expected * MS);
+        }
+        assert_eq!(limiter.num_requeues(&"one"), 5);
+        assert_eq!(limiter.when(&"two"), 5 * MS);
+        limiter.forget(&"one");
+        assert_eq!((limiter.num_requeues(&"one"), limiter.when(&"one")), (0, 5 * MS));
+    }
+
+    /// client-go: `TestWithMaxWaitRateLimiter`
+    #[test]
+    fn a_longest_wait_cuts_the_delay_and_not_the_count() {
+        let limiter = WithMaxWait::new(ItemExponentialFailure::new(MS, 1000 * MS), 5 * MS);
+        for expected in [1, 2, 4, 5, 5] {
+            assert_eq!(limiter.when(&"one"), expected * MS);
+        }
+        assert_eq!(limiter.num_requeues(&"one"), 5);
+        limiter.forget(&"one");
+        assert_eq!(limiter.when(&"one"), MS);
     }
 
     #[tokio::test(start_paused = true)]

@@ -40,7 +40,7 @@ use self::generate::{BodyOf, Step, sequence};
 use crate::support::{Launcher, real_bed, wait_until};
 
 /// How many sequences run at once.
-const AT_ONCE: usize = 12;
+const AT_ONCE: usize = 8;
 
 /// The object that ends a sequence.
 const MARKER: &str = "marker";
@@ -287,7 +287,8 @@ async fn generated_sequences_are_answered_alike() {
     let sequences = number("WINDLASS_FIDELITY_SEQUENCES", 300);
     let first = number("WINDLASS_FIDELITY_SEED", 1);
     // Not by a macro: what these print is shown for failures only.
-    let say = |text: String| writeln!(std::io::stderr(), "fidelity: {text}").expect("standard error takes all");
+    let say =
+        |text: String| writeln!(std::io::stderr(), "fidelity: {text}").expect("standard error takes all");
     say(format!("{sequences} sequences from WINDLASS_FIDELITY_SEED={first}"));
     let outcomes: Vec<Result<usize, String>> = futures_util::stream::iter(first..first + sequences)
         .map(|seed| run(seed, servers.real.clone(), servers.sim()))

@@ -15,7 +15,7 @@ use windlass::client::ApiClient;
 use windlass::sim::Sim;
 
 use super::embedded::seed;
-use super::{PATIENCE, captured_log, wait_until};
+use super::{captured_log, patience, wait_until};
 
 /// A running `windlass run`; dropping it kills it.
 #[derive(Debug)]
@@ -149,7 +149,7 @@ impl Operator {
                 Ended(ended.await.code())
             }
             Self::Task(task) => {
-                let ended = tokio::time::timeout(PATIENCE, task.running.join_next());
+                let ended = tokio::time::timeout(patience(), task.running.join_next());
                 let ended =
                     ended.await.expect("it ends in time").expect("it runs").expect("it does not panic");
                 let code = ended.map_or_else(
