@@ -17,7 +17,7 @@ use super::failure::{Failure, Outcome};
 use super::fault::{Action, Faults, Subject};
 use super::kinds::{Catalogue, Kind, Resource};
 use super::ledger::Ledger;
-use super::reply::{Answer, Reply};
+use super::reply::{Answer, Reply, Trickle};
 use super::request::{Call, MAX_BODY, Request};
 use super::servers::{Held, Server, State, Waits};
 use super::store::{Key, Store};
@@ -36,6 +36,7 @@ pub(super) enum Task {
     /// A server has seen everything up to a version.
     Seen(usize, u64),
     Resume(u64),
+    Trickle(Trickle),
 }
 
 /// See the module.
@@ -132,6 +133,7 @@ impl Core {
             Task::Resume(ticket) => {
                 self.resume(|held| held.ticket == ticket && held.waits == Waits::Time);
             }
+            Task::Trickle(rest) => self.trickle(rest),
         }
     }
 
@@ -265,13 +267,27 @@ impl Core {
                 "the request was carried out, and yet a fault wants an error",
             )),
             Some(Action::BreakBody) => answer.halved(),
+            Some(Action::Trickle { bytes, every, is_endless }) => {
+                let (answer, rest) = answer.trickled(*bytes, *every, *is_endless);
+                rest.into_iter().for_each(|rest| self.trickle(rest));
+                answer
+            }
+
             _ => answer,
         };
         // Who has asked may be gone; what was asked is done all the same.
         drop(reply.send(answer));
     }
 
+    /// Sends one more piece of a body, and plans the next.
+    fn trickle(&mut self, mut rest: Trickle) {
+        if rest.send() {
+            self.schedule(rest.every, Task::Trickle(rest));
+        }
+    }
+
     /// Carries out what is no watch.
+
     fn serve(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
         call.check_write_options()?;
         match (call.verb, call.subresource.as_str()) {

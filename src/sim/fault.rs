@@ -4,6 +4,7 @@
 //! failed one has printed: the seed and its faults.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -70,6 +71,16 @@ pub enum Action {
     Edit(serde_json::Value),
     /// Half of the answer's body is lost.
     BreakBody,
+    /// The answer's body comes in pieces; neither an error's nor a watch's.
+    #[serde(rename_all = "camelCase")]
+    Trickle {
+        /// How long a piece is.
+        bytes: NonZeroUsize,
+        /// When the next one comes.
+        every: Duration,
+        /// Whether the last byte never comes, and blanks for ever in its place.
+        is_endless: bool,
+    },
     /// The connection breaks before the request is carried out.
     DropBefore,
     /// The request is carried out, then the connection breaks.
@@ -80,6 +91,8 @@ pub enum Action {
     CutAfter(usize),
     /// The watch stays open and says nothing, from its beginning on.
     Freeze,
+    /// The watch sends no bookmarks, though they were asked for; the end of a streamed list is marked.
+    NoBookmarks,
     /// The event is not sent.
     SkipEvent,
     /// The event is sent twice.
@@ -265,7 +278,7 @@ impl Faults {
     fn find(&mut self, subject: &Subject<'_>, is_event: bool) -> Option<Action> {
         for active in &mut self.active {
             let Fault { when, then } = &active.fault;
-            let is_for_watches = matches!(then, Action::CutAfter(_) | Action::Freeze);
+            let is_for_watches = matches!(then, Action::CutAfter(_) | Action::Freeze | Action::NoBookmarks);
             let fits = then.is_for_events() == is_event && (!is_for_watches || subject.verb == "watch");
             if !fits || !when.matches(subject) {
                 continue;

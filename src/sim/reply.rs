@@ -1,8 +1,12 @@
 //! What a request is answered, before a door makes HTTP of it.
 
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
 
 use super::failure::Failure;
 
@@ -28,6 +32,32 @@ pub(super) struct Answer {
     pub(super) code: u16,
     pub(super) body: Value,
     pub(super) warnings: Vec<String>,
+}
+
+/// A body that comes in pieces.
+#[derive(Debug)]
+pub(super) struct Trickle {
+    body: Bytes,
+    bytes: NonZeroUsize,
+    pub(super) every: Duration,
+    is_endless: bool,
+    sender: mpsc::Sender<Bytes>,
+}
+
+// === impl Trickle ===
+
+impl Trickle {
+    /// Sends a piece; returns whether there is more.
+    pub(super) fn send(&mut self) -> bool {
+        let sendable = self.body.len() - usize::from(self.is_endless).min(self.body.len());
+        let piece = match sendable.min(self.bytes.get()) {
+            0 => Bytes::from_static(b" "),
+            length => self.body.split_to(length),
+        };
+        // Whoever is slower than the pieces gets the next blank.
+        let is_open = !matches!(self.sender.try_send(piece), Err(TrySendError::Closed(_)));
+        is_open && (self.is_endless || !self.body.is_empty())
+    }
 }
 
 // === impl Answer ===
@@ -76,6 +106,19 @@ impl Reply {
             body.truncate(body.len() / 2);
         }
         self
+    }
+
+    /// With a body that comes in pieces, and what is to be sent of it.
+    pub(super) fn trickled(
+        self,
+        bytes: NonZeroUsize,
+        every: Duration,
+        is_endless: bool,
+    ) -> (Self, Option<Trickle>) {
+        let Self::Whole { code: 200, body, .. } = self else { return (self, None) };
+        // There is room for a body's every piece; blanks that nobody reads are not sent.
+        let (sender, receiver) = mpsc::channel(body.len() / bytes + 2);
+        (Self::Stream(receiver), Some(Trickle { body, bytes, every, is_endless, sender }))
     }
 
     pub(super) fn code(&self) -> u16 {

@@ -117,7 +117,7 @@ impl Core {
             _ => WATCH_TIMEOUT + Duration::from_secs(self.random(WATCH_TIMEOUT.as_secs())),
         };
         self.schedule(timeout, Task::EndWatch(id));
-        if call.query.is_true("allowWatchBookmarks") {
+        if call.query.is_true("allowWatchBookmarks") && !matches!(fault, Some(Action::NoBookmarks)) {
             self.schedule(watch::BOOKMARK_PERIOD, Task::Bookmark(id));
             // So that whoever comes back knows how far it has come.
             if let Some(just_before) = timeout.checked_sub(watch::LAST_BOOKMARK) {

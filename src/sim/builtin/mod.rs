@@ -1,13 +1,14 @@
 //! Built-in kinds: decoding, defaults, validation.
 //!
 //! A body is decoded with the types of `k8s-openapi`, which by themselves are lenient: what they ignore is
-//! found by `serde_ignored`, what they fill in with zero or nothing by the checks here. The defaults and
-//! checks are those that matter to operators with Deployments, Pods, Services and Ingresses; a real server
-//! has many more.
+//! found by `serde_ignored`, what they fill in with zero or nothing by the table in `required`. The defaults
+//! and checks are those that matter to operators with Deployments, Pods, Services and Ingresses; a real
+//! server has many more.
 
 mod network;
 mod others;
 mod pods;
+mod required;
 mod workloads;
 
 use k8s_openapi::api;
@@ -153,6 +154,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
         BuiltIn::CustomResourceDefinition => custom::validate_definition(object, causes),
         BuiltIn::Namespace | BuiltIn::ResourceQuota | BuiltIn::ServiceAccount => {}
     }
+    required::check(of, object, causes);
 }
 
 /// The status of an object that was just created: what a client sends is not kept.
@@ -200,12 +202,10 @@ fn or_default(object: &mut Value, key: &str, value: Value) {
     }
 }
 
-/// Checks a port number.
+/// Checks a port number that is there.
 fn check_port(value: &Value, field: &str, causes: &mut Vec<Cause>) {
-    let is_port = value.as_i64().is_some_and(|port| (1..=65_535).contains(&port));
-    if value.is_null() || value == 0 {
-        causes.push(Cause::required(field, ""));
-    } else if !is_port {
+    let is_port = value.as_i64().is_some_and(|port| (0..=65_535).contains(&port));
+    if !value.is_null() && !is_port {
         causes.push(Cause::invalid(field, value, "must be between 1 and 65535, inclusive"));
     }
 }
@@ -218,12 +218,13 @@ fn check_not_negative(object: &Value, pointer: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// A name in a list must be there, be a DNS label, and be there once.
+/// A name in a list must be a DNS label, and be there once.
 fn check_name(item: &Value, field: &str, seen: &mut Vec<String>, causes: &mut Vec<Cause>) {
     let name = text(item, "/name");
     if name.is_empty() {
-        causes.push(Cause::required(field, ""));
-    } else if !meta::is_label(name) {
+        return;
+    }
+    if !meta::is_label(name) {
         causes.push(Cause::invalid(
             field,
             &json!(name),

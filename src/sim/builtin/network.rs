@@ -70,9 +70,11 @@ pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: 
     let mut taken: Vec<(Value, Value)> = Vec::new();
     for (at, port) in ports.iter().enumerate() {
         let place = format!("spec.ports[{at}]");
-        if ports.len() > 1 || !text(port, "/name").is_empty() {
-            check_name(port, &format!("{place}.name"), &mut names, causes);
+        if ports.len() > 1 && text(port, "/name").is_empty() {
+            causes.push(Cause::required(format!("{place}.name"), ""));
         }
+        check_name(port, &format!("{place}.name"), &mut names, causes);
+
         if port["port"] == 0 || port["port"].is_null() {
             let detail = "must be between 1 and 65535, inclusive";
             causes.push(Cause::invalid(format!("{place}.port"), &json!(0), detail));
@@ -139,9 +141,7 @@ pub(super) fn validate_ingress(ingress: &Value, causes: &mut Vec<Cause>) {
 fn validate_path(path: &Value, place: &str, causes: &mut Vec<Cause>) {
     let types = ["Exact", "ImplementationSpecific", "Prefix"].map(str::to_owned);
     let type_ = text(path, "/pathType");
-    if type_.is_empty() {
-        causes.push(Cause::required(format!("{place}.pathType"), "pathType must be specified"));
-    } else if !types.iter().any(|supported| supported == type_) {
+    if !type_.is_empty() && !types.iter().any(|supported| supported == type_) {
         causes.push(Cause::not_supported(format!("{place}.pathType"), &path["pathType"], &types));
     }
     let at = text(path, "/path");
@@ -149,9 +149,6 @@ fn validate_path(path: &Value, place: &str, causes: &mut Vec<Cause>) {
         causes.push(Cause::invalid(format!("{place}.path"), &json!(at), "must be an absolute path"));
     }
     if let Some(service) = path.pointer("/backend/service") {
-        if text(service, "/name").is_empty() {
-            causes.push(Cause::required(format!("{place}.backend.service.name"), ""));
-        }
         let port = &service["port"];
         if port.get("number").is_none_or(|number| *number == 0) && text(port, "/name").is_empty() {
             causes.push(Cause::required(format!("{place}.backend"), "port name or number is required"));

@@ -53,17 +53,12 @@ pub(super) fn validate_autoscaler(autoscaler: &Value, causes: &mut Vec<Cause>) {
             "must specify at least one Object or External metric to support scaling to zero replicas";
         causes.push(Cause::forbidden("spec.metrics", detail));
     }
-    if most < 1 {
+    if most < 0 {
         causes.push(Cause::required("spec.maxReplicas", "must be set and greater than 0"));
     }
     if most < least {
         let detail = "must be greater than or equal to `minReplicas`";
         causes.push(Cause::invalid("spec.maxReplicas", &json!(most), detail));
-    }
-    for name in ["kind", "name"] {
-        if text(autoscaler, &format!("/spec/scaleTargetRef/{name}")).is_empty() {
-            causes.push(Cause::required(format!("spec.scaleTargetRef.{name}"), ""));
-        }
     }
 }
 

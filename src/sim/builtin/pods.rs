@@ -142,30 +142,18 @@ pub(super) fn quality(pod: &Value) -> &'static str {
 
 /// Names what is wrong with the spec of a Pod or a template.
 pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
-    let containers = items(spec, "/containers");
-    if containers.is_empty() {
-        causes.push(Cause::required(format!("{field}.containers"), ""));
-    }
     let mut names = Vec::new();
-    for (list, containers) in [("containers", containers), ("initContainers", items(spec, "/initContainers"))]
-    {
-        for (at, container) in containers.iter().enumerate() {
+    for list in ["containers", "initContainers"] {
+        for (at, container) in items(spec, &format!("/{list}")).iter().enumerate() {
             let place = format!("{field}.{list}[{at}]");
             check_name(container, &format!("{place}.name"), &mut names, causes);
-            if text(container, "/image").is_empty() {
-                causes.push(Cause::required(format!("{place}.image"), ""));
-            }
+
             for (port_at, port) in items(container, "/ports").iter().enumerate() {
                 check_port(
                     &port["containerPort"],
                     &format!("{place}.ports[{port_at}].containerPort"),
                     causes,
                 );
-            }
-            for (variable_at, variable) in items(container, "/env").iter().enumerate() {
-                if text(variable, "/name").is_empty() {
-                    causes.push(Cause::required(format!("{place}.env[{variable_at}].name"), ""));
-                }
             }
         }
     }

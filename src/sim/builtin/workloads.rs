@@ -48,9 +48,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
     check_not_negative(object, "/spec/minReadySeconds", causes);
     let spec = &object["spec"];
     let selector = &spec["selector"];
-    if meta::is_empty(selector) {
-        causes.push(Cause::required("spec.selector", ""));
-    }
+
     if meta::is_empty(selector) || !selector_matches(selector, &spec["template"]) {
         let labels = spec.pointer("/template/metadata/labels").cloned().unwrap_or(json!({}));
         let detail = "`selector` does not match template `labels`";

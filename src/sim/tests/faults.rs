@@ -245,3 +245,47 @@ async fn a_store_rolls_back_as_from_a_backup() {
     assert_eq!((names(&bed.get(MAPS).await.1), bed.sim.version()), (vec!["a"], backup));
     assert!(!bed.sim.roll_back(backup + 1), "the future is not there");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_gets_no_bookmarks_or_nothing_but_bookmarks() {
+    let bed = Bed::new();
+    let bookmarks = format!("{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=600");
+    bed.sim.fault(Fault::new(When::verb("watch").resource("configmaps").times(1), Action::NoBookmarks));
+    let mut without = bed.watch(&bookmarks).await;
+    assert!(without.is_silent_for(Duration::from_secs(599)).await);
+    assert_eq!(without.next().await, None, "its time is over");
+
+    bed.sim.fault(Fault::new(When::any().resource("configmaps").name("a"), Action::SkipEvent));
+    let mut only = bed.watch(&bookmarks).await;
+    bed.ok("POST", MAPS, map("a")).await;
+    assert_eq!(only.next().await.unwrap().0, "BOOKMARK");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_trickles_and_may_never_end() {
+    let bed = Bed::new();
+    bed.ok("POST", MAPS, map("a")).await;
+    let whole = bed.get(MAPS).await.1;
+    let trickle = |is_endless| {
+        let action =
+            Action::Trickle { bytes: 100.try_into().unwrap(), every: Duration::from_secs(1), is_endless };
+        bed.sim.fault(Fault::new(When::verb("list").resource("configmaps").times(1), action));
+    };
+    trickle(false);
+    let started = tokio::time::Instant::now();
+    assert_eq!(bed.get(MAPS).await.1, whole);
+    let pieces = whole.to_string().len().div_ceil(100);
+    assert_eq!(usize::try_from(started.elapsed().as_secs()).unwrap(), pieces - 1);
+
+    trickle(true);
+    let mut body = bed.watch(MAPS).await;
+    let started = tokio::time::Instant::now();
+    let mut received = Vec::new();
+    while started.elapsed() < Duration::from_secs(3600) {
+        received.extend(body.line().await.expect("it never ends"));
+    }
+    assert!(serde_json::from_slice::<Value>(&received).is_err(), "and is never whole");
+    assert!(received.len() > 3000, "an hour of blanks");
+    received.push(b'}');
+    assert_eq!(serde_json::from_slice::<Value>(&received).unwrap()["items"], whole["items"]);
+}
