@@ -14,6 +14,8 @@
 //! | [`cache`] | reflector, FIFO, store, informers, listers |
 //! | [`workqueue`] | the queue, delays, rate limits; knows nothing of Kubernetes |
 //! | [`record`] | events about objects |
+//! | [`metrics`] | what the process counts |
+//! | `server` | `/metrics`, `/livez`, `/readyz` (feature `cli`) |
 //! | [`controller`] | workers, children, conditions: what the operators share |
 //! | [`operators`] | one folder for each kind of custom resource |
 //! | [`sim`] | an embedded API server (feature `sim`) |
@@ -44,8 +46,11 @@ pub mod cache;
 pub mod cli;
 pub mod client;
 pub mod controller;
+pub mod metrics;
 pub mod operators;
 pub mod record;
+#[cfg(feature = "cli")]
+pub mod server;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod testing;

@@ -9,6 +9,7 @@
 //! - The files in `crd/` are what these types say. (test: `crds_are_fresh`)
 //! - A condition's transition time moves only when its status does. (test: `transition_time_moves_only_with_the_status`)
 
+pub mod annotations;
 pub mod conditions;
 pub mod labels;
 mod resource;

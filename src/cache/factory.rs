@@ -11,6 +11,7 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -19,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::health::CacheState;
 use super::index::Indexers;
 use super::list_watch::ListWatch;
 use super::object::Object;
@@ -55,7 +57,11 @@ struct Entry {
     kind: TypeId,
     informer: Box<dyn Any + Send>,
     run: Option<RunInformer>,
+    state: ReadState,
 }
+
+/// Reads how one kind's cache is.
+type ReadState = Arc<dyn Fn() -> CacheState + Send + Sync>;
 
 type RunInformer = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
@@ -99,8 +105,18 @@ impl SharedInformerFactory {
             kind: TypeId::of::<K>(),
             informer: Box::new(informer.clone()),
             run: Some(run),
+            state: {
+                let informer = informer.clone();
+                Arc::new(move || informer.state())
+            },
         });
         informer
+    }
+
+    /// Reads how the caches are that were asked for until now, whenever it is called.
+    pub fn states(&self) -> impl Fn() -> Vec<CacheState> + Clone + Send + Sync + 'static {
+        let states: Vec<ReadState> = self.informers.lock().iter().map(|entry| entry.state.clone()).collect();
+        move || states.iter().map(|state| state()).collect()
     }
 
     /// Runs all informers that were asked for until `shutdown`.

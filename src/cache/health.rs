@@ -1,12 +1,38 @@
 //! What a reflector says in the log: one line when something changes, a reminder a minute at most.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::client::Error;
 
 const REMINDER: Duration = Duration::from_secs(60);
+
+/// How the cache of one kind is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheState {
+    /// The kind, `plural.group`.
+    pub kind: String,
+    /// Whether the first list is in the store. It stays so, whatever is lost later.
+    pub is_synced: bool,
+    /// Why the kind cannot be listed or watched at present: a code and a reason, or that no answer came.
+    pub trouble: Option<String>,
+    /// How many objects there are in the store.
+    pub objects: usize,
+}
+
+/// Why a kind cannot be listed or watched at present, for those who ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    pub(crate) fn get(&self) -> Option<String> {
+        self.0.lock().clone()
+    }
+}
 
 /// The state of one kind's list and watch, as far as the log has told it.
 #[derive(Debug)]
@@ -14,15 +40,18 @@ pub(crate) struct Health {
     /// The kind, `plural.group`.
     kind: String,
     told: Option<(String, Instant)>,
+    trouble: Trouble,
 }
 
 impl Health {
-    pub(crate) fn new(kind: String) -> Self {
-        Self { kind, told: None }
+    pub(crate) fn new(kind: String, trouble: Trouble) -> Self {
+        Self { kind, told: None, trouble }
     }
 
     /// A list succeeded, or a watch was opened.
     pub(crate) fn works(&mut self) {
+        *self.trouble.0.lock() = None;
+
         if self.told.take().is_some() {
             tracing::info!(kind = self.kind, "List and watch work again");
         }
@@ -31,6 +60,8 @@ impl Health {
     /// Something failed; lost connections are told once for all kinds, by the client.
     pub(crate) fn failed(&mut self, error: &Error, again_in: Duration) {
         let delay = again_in.as_secs_f32();
+        *self.trouble.0.lock() = Some(cause(error));
+
         if error.is_connection() || !self.worth_a_line(&cause(error), Instant::now()) {
             tracing::debug!(kind = self.kind, error = error as &dyn std::error::Error, delay, "Trying again");
             return;
@@ -60,7 +91,8 @@ impl Health {
 fn cause(error: &Error) -> String {
     match error.status() {
         Some(status) => format!("{} {}", status.code, status.reason),
-        None => "no status".to_owned(),
+        None if error.is_connection() => "no answer".to_owned(),
+        None => "an answer that does not decode".to_owned(),
     }
 }
 
@@ -70,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_lasting_cause_is_told_once_a_minute_and_a_new_one_at_once() {
-        let mut health = Health::new("foos".to_owned());
+        let mut health = Health::new("foos".to_owned(), Trouble::default());
         let start = Instant::now();
         let mut told = |cause, seconds| health.worth_a_line(cause, start + Duration::from_secs(seconds));
         assert!(told("404", 0));

@@ -27,6 +27,12 @@ impl<K: Object> Lister<K> {
         Self { store }
     }
 
+    /// The version that the store has seen; see [`Store::resource_version`].
+    #[must_use]
+    pub fn resource_version(&self) -> std::sync::Arc<str> {
+        self.store.resource_version()
+    }
+
     /// The object of this name.
     #[must_use]
     pub fn get(&self, name: &ObjectName) -> Option<Cached<K>> {

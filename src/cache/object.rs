@@ -42,6 +42,10 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     fn is_deleting(&self) -> bool;
     /// The labels, if any.
     fn labels(&self) -> Option<&BTreeMap<String, String>>;
+    /// The annotations, if any; `None` also for a projection that does not keep them.
+    fn annotations(&self) -> Option<&BTreeMap<String, String>> {
+        None
+    }
     /// The owner that controls this object, if any.
     fn controller(&self) -> Option<ControllerRef<'_>>;
 }
@@ -99,6 +103,10 @@ where
 
     fn labels(&self) -> Option<&BTreeMap<String, String>> {
         self.meta().labels.as_ref()
+    }
+
+    fn annotations(&self) -> Option<&BTreeMap<String, String>> {
+        self.meta().annotations.as_ref()
     }
 
     fn controller(&self) -> Option<ControllerRef<'_>> {
@@ -316,6 +324,12 @@ impl<K: Object> Cached<K> {
             Self::Readable(object) => object.labels(),
             Self::Unreadable(object) => Some(&object.meta.labels),
         }
+    }
+
+    /// The annotations, if any and if the object decoded.
+    #[must_use]
+    pub fn annotations(&self) -> Option<&BTreeMap<String, String>> {
+        self.readable().and_then(|object| object.annotations())
     }
 
     /// The object itself, if it decoded.

@@ -51,7 +51,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::fifo::{Delta, Fifo};
-use super::health::Health;
+use super::health::{Health, Trouble};
 use super::list_watch::{ListOptions, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStream};
 use super::object::{Cached, Decoded, Object};
 use super::version;
@@ -112,7 +112,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     pub fn new(source: L, fifo: Arc<Fifo<K>>, resync_period: Option<Duration>, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let backoff = Backoff::new(random.fork());
-        let health = Health::new(K::resource().to_string());
+        let health = Health::new(K::resource().to_string(), Trouble::default());
         let resync = resync_period.map(|period| Resync { period, next: Instant::now() + period });
         Self {
             source,
@@ -126,6 +126,12 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             random,
             health,
         }
+    }
+
+    /// Says here why the kind cannot be listed or watched, while that is so.
+    pub(crate) fn reporting(mut self, trouble: Trouble) -> Self {
+        self.health = Health::new(K::resource().to_string(), trouble);
+        self
     }
 
     /// Lists and watches until `shutdown`; returns at the next await, leaving the server's stream.

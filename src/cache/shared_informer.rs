@@ -36,6 +36,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::fifo::Fifo;
+use super::health::{CacheState, Trouble};
 use super::index::Indexers;
 use super::list_watch::ListerWatcher;
 use super::listers::Lister;
@@ -78,6 +79,7 @@ struct Inner<K: Object> {
     listeners: mpsc::UnboundedSender<Listener<K>>,
     /// What `run` needs, until it takes it.
     parts: Mutex<Option<Parts<K>>>,
+    trouble: Trouble,
 }
 
 struct Parts<K: Object> {
@@ -108,12 +110,15 @@ impl<K: Object> SharedInformer<K> {
         let (store, writer) = store::pair(indexers);
         let (listeners, listeners_in) = mpsc::unbounded_channel();
         let sink = fifo.clone();
+        let trouble = Trouble::default();
+        let reported = trouble.clone();
+
         let reflect = Box::new(move |shutdown| -> BoxFuture<'static, ()> {
-            Box::pin(Reflector::new(source, sink, resync_period, seed).run(shutdown))
+            Box::pin(Reflector::new(source, sink, resync_period, seed).reporting(reported).run(shutdown))
         });
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
         let processor = Mutex::new(Processor::new());
-        Self { inner: Arc::new(Inner { name, store, fifo, processor, listeners, parts }) }
+        Self { inner: Arc::new(Inner { name, store, fifo, processor, listeners, parts, trouble }) }
     }
 
     /// What it caches, `plural.group`.
@@ -139,6 +144,17 @@ impl<K: Object> SharedInformer<K> {
     #[must_use]
     pub fn synced(&self) -> Synced {
         self.inner.fifo.synced()
+    }
+
+    /// How the cache is now.
+    #[must_use]
+    pub fn state(&self) -> CacheState {
+        CacheState {
+            kind: self.inner.name.clone(),
+            is_synced: self.synced().is_synced(),
+            trouble: self.inner.trouble.get(),
+            objects: self.inner.store.len(),
+        }
     }
 
     /// Adds a handler, before or while the informer runs. It hears first of what is in the store.

@@ -12,6 +12,7 @@ mod crds;
 #[cfg(feature = "demo")]
 mod demo;
 mod duration;
+mod endpoints;
 mod logging;
 mod run;
 mod version;

@@ -3,6 +3,7 @@
 //! Stop order: informers and workers (syncs in flight end), then what events are left. A second signal
 //! exits at once.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Failure, duration, logging};
-use crate::cache::SharedInformerFactory;
-use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
+use super::endpoints::Listeners;
+use super::{Failure, duration, endpoints, logging};
+use crate::cache::{SharedInformerFactory, Synced};
+use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource, RequestLimits};
+use crate::metrics::Metrics;
 use crate::operators::{self, Context, Limits};
 use crate::record;
 
@@ -30,6 +33,8 @@ pub(super) struct Args {
     what: What,
     #[command(flatten)]
     queues: Queues,
+    #[command(flatten)]
+    endpoints: Endpoints,
     #[command(flatten)]
     logging: logging::LogArgs,
 
@@ -54,6 +59,18 @@ struct Cluster {
     /// The one namespace to look at; all when left out
     #[arg(long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
+
+    /// Requests a second to the API server, lists and watches of the caches not counted, 1 to 100000; 0 for
+    /// as many as come, which the server's priority and fairness rules hold in check. Few: passes wait for
+    /// each other; many: other clients do
+    #[arg(long, env = "WINDLASS_KUBE_API_QPS", value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    kube_api_qps: u32,
+
+    /// Requests at once before --kube-api-qps counts, 1 to 100000
+    #[arg(long, env = "WINDLASS_KUBE_API_BURST", value_name = "N", default_value_t = 30,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    kube_api_burst: u32,
 }
 
 #[derive(Debug, clap::Args)]
@@ -79,6 +96,11 @@ struct Queues {
     #[arg(long, env = "WINDLASS_WORKERS", value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
+
+    /// The same for the controller of Foos alone; --workers when left out
+    #[arg(long, env = "WINDLASS_CONCURRENT_FOO_SYNCS", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    concurrent_foo_syncs: Option<u16>,
 
     /// How long an object waits after its first failure; it doubles with each. Short: failures cost the
     /// API server more; long: recovery takes longer
@@ -109,7 +131,32 @@ struct Queues {
     #[arg(long, env = "WINDLASS_RESYNC_PERIOD", value_name = "DURATION", default_value = "0",
           value_parser = duration::parse)]
     resync_period: Duration,
+
+    /// In what time every object is checked once against the API server itself, spread evenly; at least 1s,
+    /// 0 for never. Short: it costs the API server requests; long or never: what a cache has missed is found
+    /// late or not at all
+    #[arg(long, env = "WINDLASS_AUDIT_PERIOD", value_name = "DURATION", default_value = "30m",
+          value_parser = duration::parse)]
+    audit_period: Duration,
 }
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Endpoints")]
+struct Endpoints {
+    /// Where /metrics is served, ADDRESS:PORT or :PORT for all addresses; 0 for nowhere. It tells no names of
+    /// objects, and asks for no password
+    #[arg(long, env = "WINDLASS_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080",
+          value_parser = bind_address)]
+    metrics_bind_address: BindAddress,
+
+    /// Where /livez and /readyz are served, likewise; `?verbose` lists the checks
+    #[arg(long, env = "WINDLASS_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS",
+          default_value = "127.0.0.1:8081", value_parser = bind_address)]
+    health_probe_bind_address: BindAddress,
+}
+
+/// Where an endpoint listens; `None` for nowhere.
+type BindAddress = Option<SocketAddr>;
 
 /// What the flags mean, checked.
 struct Settings {
@@ -117,7 +164,11 @@ struct Settings {
     namespace: Option<String>,
     controllers: Vec<&'static str>,
     limits: Limits,
+    /// Other than those of all.
+    foo_workers: Option<usize>,
+    requests: RequestLimits,
     resync_period: Option<Duration>,
+    listeners: Listeners,
     shutdown_timeout: Duration,
 }
 
@@ -134,8 +185,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 impl Settings {
     fn of(args: &Args) -> Result<Self, Failure> {
-        let Queues { workers, queue_base_delay, queue_max_delay, queue_qps, queue_burst, resync_period } =
-            args.queues;
+        let Queues { workers, queue_base_delay, queue_max_delay, queue_qps, queue_burst, .. } = args.queues;
+        let Queues { resync_period, audit_period, concurrent_foo_syncs, .. } = args.queues;
         if queue_max_delay < queue_base_delay {
             return Err(Failure::Usage {
                 cause: format!(
@@ -144,12 +195,15 @@ impl Settings {
                 remedy: "Raise --queue-max-delay or lower --queue-base-delay.".to_owned(),
             });
         }
-        if !resync_period.is_zero() && resync_period < Duration::from_secs(1) {
-            return Err(Failure::Usage {
-                cause: format!("--resync-period ({resync_period:?}) is below 1s"),
-                remedy: "Give at least 1s, or 0 for never.".to_owned(),
-            });
+        for (flag, period) in [("--resync-period", resync_period), ("--audit-period", audit_period)] {
+            if !period.is_zero() && period < Duration::from_secs(1) {
+                return Err(Failure::Usage {
+                    cause: format!("{flag} ({period:?}) is below 1s"),
+                    remedy: "Give at least 1s, or 0 for never.".to_owned(),
+                });
+            }
         }
+
         Ok(Self {
             source: ConfigSource {
                 kubeconfig: args.cluster.kubeconfig.clone(),
@@ -163,7 +217,19 @@ impl Settings {
                 max_delay: queue_max_delay,
                 qps: f64::from(queue_qps),
                 burst: queue_burst,
+                audit_period: (!audit_period.is_zero()).then_some(audit_period),
             },
+            foo_workers: concurrent_foo_syncs.map(usize::from),
+            requests: RequestLimits {
+                qps: (args.cluster.kube_api_qps > 0).then(|| f64::from(args.cluster.kube_api_qps)),
+                burst: args.cluster.kube_api_burst,
+                ..RequestLimits::default()
+            },
+            // Before anything runs or is logged.
+            listeners: endpoints::listen(
+                args.endpoints.metrics_bind_address,
+                args.endpoints.health_probe_bind_address,
+            )?,
             resync_period: (!resync_period.is_zero()).then_some(resync_period),
             shutdown_timeout: args.shutdown_timeout,
         })
@@ -223,29 +289,60 @@ async fn operate(
         controllers = settings.controllers.join(","),
         "Starting"
     );
-
+    let metrics = Metrics::new();
+    let client = client.with_limits(settings.requests).with_metrics(&metrics);
     let clock = Clock::system();
     let informers =
         SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
     let (recorder, sink) = record::pair(client.clone(), clock, instance());
-    let context = Context { client, informers: &informers, recorder, clock, limits: settings.limits };
+    let mut context = Context {
+        client: client.clone(),
+        informers: &informers,
+        recorder,
+        clock,
+        limits: settings.limits,
+        metrics: metrics.clone(),
+    };
 
     let shutdown = CancellationToken::new();
     let mut machine = JoinSet::new();
+    let mut controllers = Vec::new();
     for name in settings.controllers {
-        let run = operators::wire(name, &context).expect("the name was chosen from the list of all");
-        machine.spawn(run(shutdown.child_token()).in_current_span());
+        context.limits.workers = workers_of(name, &settings.limits, settings.foo_workers);
+        controllers.push(operators::wire(name, &context).expect("the name was chosen from the list of all"));
     }
     drop(context);
+    let caches = informers.states();
+    endpoints::observe(&metrics, caches.clone());
+    let started: Vec<Synced> = controllers.iter().map(|wired| wired.started.clone()).collect();
+    let servers = endpoints::servers(settings.listeners, &metrics, caches, started, shutdown.clone())?;
+    for wired in controllers {
+        machine.spawn((wired.run)(shutdown.child_token()).in_current_span());
+    }
     let stop = shutdown.child_token();
     machine.spawn(async move { informers.run(stop).await }.in_current_span());
-    let mut events = JoinSet::new();
-    let events_shutdown = CancellationToken::new();
-    events.spawn(sink.run(events_shutdown.clone()).in_current_span());
+    // Events and endpoints outlive the machine.
+    let (mut others, last) = (JoinSet::new(), CancellationToken::new());
+    others.spawn(sink.run(last.clone()).in_current_span());
+    for server in servers {
+        others.spawn(server.run(last.clone()).in_current_span());
+    }
 
-    let outcome = until_stopped(&mut machine, &mut events, signals).await;
+    let outcome = until_stopped(&mut machine, &mut others, signals).await;
     shutdown.cancel();
-    let limit = settings.shutdown_timeout;
+    client.gate().shut_down();
+    stop_all(outcome, machine, others, &last, settings.shutdown_timeout, signals).await
+}
+
+/// Lets syncs in flight end, then events; a second signal, or too long a time, is a failure.
+async fn stop_all(
+    outcome: Result<(), Failure>,
+    mut machine: JoinSet<()>,
+    mut others: JoinSet<()>,
+    last: &CancellationToken,
+    limit: Duration,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
     let drained = tokio::select! {
         biased;
         _ = signals.next() => {
@@ -257,9 +354,9 @@ async fn operate(
     let drained = drained.unwrap_or_else(|_| {
         Err(Failure::Running(format!("syncs in flight did not end within --shutdown-timeout ({limit:?})")))
     });
-    events_shutdown.cancel();
+    last.cancel();
     // Events are a courtesy: a server that hangs must not hold the exit, nor make it a failure.
-    let flushed = tokio::time::timeout(EVENTS_FLUSH.min(limit), drain(&mut events)).await;
+    let flushed = tokio::time::timeout(EVENTS_FLUSH.min(limit), drain(&mut others)).await;
     let flushed = flushed.unwrap_or_else(|_| {
         tracing::warn!("The last events could not be written");
         Ok(())
@@ -267,6 +364,12 @@ async fn operate(
     outcome.and(drained).and(flushed)?;
     tracing::info!("Stopped");
     Ok(())
+}
+
+/// A controller's own number of workers, or that of all.
+fn workers_of(name: &str, limits: &Limits, foo_workers: Option<usize>) -> usize {
+    let own = if name == operators::foo::NAME { foo_workers } else { None };
+    own.unwrap_or(limits.workers)
 }
 
 pub(super) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
@@ -380,6 +483,21 @@ fn chosen(list: &[String]) -> Result<Vec<&'static str>, Failure> {
     Ok(chosen)
 }
 
+/// `ADDRESS:PORT`, `:PORT` as Go writes it for all addresses, `localhost:PORT`, or `0` for none.
+fn bind_address(text: &str) -> Result<BindAddress, String> {
+    if text == "0" {
+        return Ok(None);
+    }
+    let full = match text.strip_prefix("localhost:") {
+        Some(port) => format!("127.0.0.1:{port}"),
+        None if text.starts_with(':') => format!("[::]{text}"),
+        None => text.to_owned(),
+    };
+    let wrong =
+        "write ADDRESS:PORT with an IP address, such as 127.0.0.1:8080, or :8080 for all, or 0 for none";
+    full.parse().map(Some).map_err(|_| wrong.to_owned())
+}
+
 fn namespace(text: &str) -> Result<String, String> {
     let is_label = !text.is_empty()
         && text.len() <= 63
@@ -440,6 +558,18 @@ mod tests {
         check("-foo,*", Err("leaves nothing to run"));
         check("bar", Err("there is no controller \"bar\""));
         check("*,-bar", Err("there is no controller \"bar\""));
+    }
+
+    #[test]
+    fn an_address_is_written_as_in_kubernetes() {
+        let at = |text: &str| bind_address(text).map(|address| address.map(|a| a.to_string()));
+        assert_eq!(at("0"), Ok(None));
+        assert_eq!(at(":8080"), Ok(Some("[::]:8080".to_owned())));
+        assert_eq!(at("localhost:1"), Ok(Some("127.0.0.1:1".to_owned())));
+        assert_eq!(at("10.0.0.1:9443"), Ok(Some("10.0.0.1:9443".to_owned())));
+        for text in ["8080", "example.com:80", "127.0.0.1", ":", ""] {
+            assert!(at(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

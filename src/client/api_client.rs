@@ -10,11 +10,14 @@ use kube_client::Client;
 use kube_client::client::Body;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::config::{Config, ConfigError};
 use super::error::{Error, ServerStatus};
+use super::gate::{Gate, Passage, RequestLimits};
 use super::reachability::Reachability;
 use crate::api::{ApiResource, labels};
+use crate::metrics::{Metrics, RequestMetrics};
 
 /// How long a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,6 +36,10 @@ pub struct ApiClient {
     inner: Client,
     user_agent: HeaderValue,
     reachability: Arc<Reachability>,
+    gate: Arc<Gate>,
+    metrics: RequestMetrics,
+    /// For the metrics.
+    host: Arc<str>,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -50,13 +57,15 @@ impl ApiClient {
     /// [`ConfigError::Client`] when certificates, keys or an exec plugin do not work.
     pub async fn connect(config: Config) -> Result<Self, ConfigError> {
         let url = config.server();
+        let host = config.host();
         // An exec plugin of a kubeconfig is run here, blocking its thread.
         let built = tokio::task::spawn_blocking(move || Client::try_from(config.inner)).await;
         let outcome = match built {
             Ok(outcome) => outcome.map_err(|error| explain(&error)),
             Err(panic) => Err(panic.to_string()),
         };
-        outcome.map(Self::new).map_err(|cause| ConfigError::Client { url, cause })
+        let with_host = |inner| Self { host: host.into(), ..Self::new(inner) };
+        outcome.map(with_host).map_err(|cause| ConfigError::Client { url, cause })
     }
 
     /// Wraps a client that is made elsewhere: over a `tower` service in tests, with own layers, ...
@@ -65,7 +74,35 @@ impl ApiClient {
     #[must_use]
     pub fn new(inner: Client) -> Self {
         let user_agent = HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII");
-        Self { inner, user_agent, reachability: Arc::default() }
+        let metrics = RequestMetrics::unread();
+        Self {
+            inner,
+            user_agent,
+            reachability: Arc::default(),
+            gate: Arc::default(),
+            metrics,
+            host: "".into(),
+        }
+    }
+
+    /// The same with other limits, and a gate of its own.
+    #[must_use]
+    pub fn with_limits(mut self, limits: RequestLimits) -> Self {
+        self.gate = Arc::new(Gate::new(limits));
+        self
+    }
+
+    /// The same, counting its requests here.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = metrics.requests(&self.host);
+        self
+    }
+
+    /// What requests pass before they are sent.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// Reads one object from the store itself, not from a cache: a *live read*.
@@ -202,7 +239,20 @@ impl ApiClient {
             .header(header::ACCEPT, HeaderValue::from_static("application/json"))
             .body(Body::from(body.into_bytes()))
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
-        self.send(&name, request, REQUEST_TIMEOUT).await
+        let verb = request.method().clone();
+        let passage = if verb == Method::GET { Passage::Read } else { Passage::Write };
+        let started = Instant::now();
+        let Ok(permit) = self.gate.pass(passage).await else { return Err(Error::NotSent { request: name }) };
+        self.metrics.waited(verb.as_str(), started.elapsed());
+        let _in_flight = permit.is_some().then(|| self.metrics.write_in_flight());
+        let outcome = self.send(&name, request, REQUEST_TIMEOUT).await;
+        if let Err(error) = &outcome
+            && error.is_too_many_requests()
+            && let Some(time) = error.retry_after()
+        {
+            self.gate.asked_to_wait(time);
+        }
+        outcome
     }
 
     /// Sends a request and collects the answer's body, all within `timeout`.
@@ -267,7 +317,13 @@ impl ApiClient {
     async fn open_inner(&self, name: &str, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         // kube's client sends none.
         request.headers_mut().insert(header::USER_AGENT, self.user_agent.clone());
-        let response = self.inner.send(request).await.map_err(|e| self.lost(name, Box::new(e)))?;
+        let (method, started) = (request.method().clone(), Instant::now());
+        let lost = |error| {
+            self.metrics.lost(method.as_str(), started.elapsed());
+            self.lost(name, Box::new(error))
+        };
+        let response = self.inner.send(request).await.map_err(lost)?;
+        self.metrics.answered(method.as_str(), response.status().as_u16(), started.elapsed());
         self.reachability.answered();
         if response.status().is_success() {
             return Ok(response);

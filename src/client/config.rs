@@ -57,6 +57,12 @@ impl Config {
         Ok(Self { inner })
     }
 
+    /// Host and port of the API server.
+    #[must_use]
+    pub fn host(&self) -> String {
+        self.inner.cluster_url.authority().map(ToString::to_string).unwrap_or_default()
+    }
+
     /// Address of the API server.
     #[must_use]
     pub fn server(&self) -> String {

@@ -37,6 +37,12 @@ pub enum Error {
         /// How long it was waited for.
         after: Duration,
     },
+    /// The process is stopping, and the request would have had to wait: it was not sent.
+    #[error("{request}: not sent, as the process is stopping")]
+    NotSent {
+        /// Verb and path.
+        request: String,
+    },
     /// The answer is not what was asked for.
     #[error("{request}: answer does not decode")]
     Decode {
@@ -64,6 +70,7 @@ impl Error {
             Self::Status { status, .. } => Some(status),
             Self::Transport { .. }
             | Self::Timeout { .. }
+            | Self::NotSent { .. }
             | Self::Decode { .. }
             | Self::LineTooLong { .. } => None,
         }

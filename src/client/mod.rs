@@ -17,16 +17,19 @@
 //!   (test: `a_lost_server_is_reported_once`)
 //!
 //! # Differences from client-go
-//! No retry inside the client (client-go repeats what carries a Retry-After), no client-side rate
-//! limit (the server's priority and fairness rules).
+//! No retry inside the client (client-go repeats what carries a Retry-After), no rate limit unless one is
+//! asked for (the server's priority and fairness rules). What a server asks of one request holds for all;
+//! see [`Gate`].
 
 mod api_client;
 mod clock;
 mod config;
 mod error;
+mod gate;
 mod reachability;
 
 pub use api_client::ApiClient;
 pub use clock::Clock;
 pub use config::{Config, ConfigError, ConfigSource};
 pub use error::{Cause, Error, ServerStatus};
+pub use gate::{Gate, RequestLimits};

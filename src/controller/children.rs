@@ -244,6 +244,17 @@ impl Children {
         }
     }
 
+    /// Makes the child as wanted, believing no cache: for a pass that looks for what caches have missed.
+    ///
+    /// # Errors
+    /// As [`ensure`](Self::ensure).
+    pub async fn audit<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Ensured<W::Observed>, Error> {
+        match self.live(owner, wanted).await? {
+            Some(live) => self.repair(owner, wanted, live).await,
+            None => self.create(owner, wanted).await,
+        }
+    }
+
     /// Creates the child, for an owner that a live read shows to be as it was decided on: a stale cache
     /// must not feed the garbage collector.
     async fn create<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Ensured<W::Observed>, Error> {
@@ -337,8 +348,7 @@ impl Children {
         }
     }
 
-    /// Deletes a child that is no longer wanted, now that `replacement` is there. Every delete goes through
-    /// here.
+    /// Deletes a child that is no longer wanted, now that `replacement` is there.
     ///
     /// Reads owner, replacement and child live first: nothing is deleted when the owner is gone, is being
     /// deleted, or has another spec than the one that the decision was based on, when the replacement is
@@ -369,8 +379,28 @@ impl Children {
             tracing::debug!(child = name, "Deletes nothing: what replaces it is not there");
             return Ok(Deletion::NotNow);
         }
-        let (namespace, resource) = (owner.name.namespace(), W::Observed::resource());
-        let child: Option<W::Observed> = self.client.get(&resource, namespace, name).await?;
+        self.delete_child::<W::Observed>(owner, name).await
+    }
+
+    /// Deletes a child that is one too many: a scale-down.
+    ///
+    /// Reads owner and child live first, as [`delete_replaced`](Self::delete_replaced) does: on the word of a
+    /// cache that does not know yet that more are wanted again, nothing is deleted.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again.
+    pub async fn delete_surplus<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
+        if !self.owner_is_as_decided_on(owner).await? {
+            tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
+            return Ok(Deletion::NotNow);
+        }
+        self.delete_child::<O>(owner, name).await
+    }
+
+    /// The one place from which deletes are sent.
+    async fn delete_child<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
+        let (namespace, resource) = (owner.name.namespace(), O::resource());
+        let child: Option<O> = self.client.get(&resource, namespace, name).await?;
         let Some(child) = child.filter(|c| owner.ownership(c) == Ownership::Ours && !c.is_deleting()) else {
             return Ok(Deletion::NothingToDo);
         };

@@ -24,13 +24,13 @@
 //! One lock around the memory, taken before the stores' own.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::api::ApiResource;
@@ -62,8 +62,10 @@ impl<K: Object> StoreView for Store<K> {
 /// Remembers writes by key; see the module.
 #[derive(Default)]
 pub struct Consistency {
-    stores: HashMap<ApiResource, Box<dyn StoreView>>,
+    stores: RwLock<HashMap<ApiResource, Box<dyn StoreView>>>,
     writes: Mutex<HashMap<ObjectName, Writes>>,
+    /// The keys whose pass that is under way has written something.
+    written: Mutex<HashSet<ObjectName>>,
     failed_open: AtomicU64,
 }
 
@@ -87,13 +89,26 @@ impl Consistency {
 
     /// Compares writes of this resource with this store.
     #[must_use]
-    pub fn with(mut self, resource: ApiResource, store: impl StoreView + 'static) -> Self {
-        self.stores.insert(resource, Box::new(store));
+    pub fn with(self, resource: ApiResource, store: impl StoreView + 'static) -> Self {
+        self.observe(resource, store);
         self
+    }
+
+    /// Compares writes of this resource with this store from now on.
+    pub fn observe(&self, resource: ApiResource, store: impl StoreView + 'static) {
+        self.stores.write().insert(resource, Box::new(store));
+    }
+
+    /// Whether the pass of `key` has written something; asked once, at its end.
+    #[must_use]
+    pub fn take_written(&self, key: &ObjectName) -> bool {
+        self.written.lock().remove(key)
     }
 
     /// A sync of `key` wrote an object, and the server answered with this version.
     pub fn wrote(&self, key: &ObjectName, resource: &ApiResource, resource_version: &str) {
+        self.written.lock().insert(key.clone());
+
         let mut writes = self.writes.lock();
         let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
         let newest = entry.versions.entry(resource.clone()).or_default();
@@ -105,6 +120,8 @@ impl Consistency {
 
     /// A sync of `key` deleted this life of a name.
     pub fn deleted(&self, key: &ObjectName, resource: &ApiResource, name: ObjectName, uid: &str) {
+        self.written.lock().insert(key.clone());
+
         let mut writes = self.writes.lock();
         let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
         entry.deleted.push((resource.clone(), name, uid.to_owned()));
@@ -118,7 +135,7 @@ impl Consistency {
         let Some(entry) = writes.get_mut(key) else { return true };
         entry.versions.retain(|resource, version| self.is_behind(resource, version));
         entry.deleted.retain(|(resource, name, uid)| {
-            self.stores.get(resource).is_some_and(|store| store.lives(name, uid))
+            self.stores.read().get(resource).is_some_and(|store| store.lives(name, uid))
         });
         let is_ready = entry.versions.is_empty() && entry.deleted.is_empty();
         let is_over = entry.since.elapsed() >= PATIENCE;
@@ -139,7 +156,8 @@ impl Consistency {
     }
 
     fn is_behind(&self, resource: &ApiResource, version: &str) -> bool {
-        let Some(store) = self.stores.get(resource) else { return false };
+        let stores = self.stores.read();
+        let Some(store) = stores.get(resource) else { return false };
         compare_versions(&store.resource_version(), version) == Some(Ordering::Less)
     }
 }

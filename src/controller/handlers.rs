@@ -5,7 +5,10 @@
 //!
 //! # Guarantees
 //! - A child wakes the owner that its controller reference names, by kind, name and uid. (test: `a_child_wakes_its_owner_by_uid`)
-//! - A new spec, life or deletion mark of the object ends its backoff; nothing else does. (test: `a_new_spec_ends_the_backoff`)
+//! - A new spec, life, deletion mark or [`RECONCILE_AT`](annotations::RECONCILE_AT) of the object ends its
+//!   backoff; nothing else does. (test: `a_new_spec_ends_the_backoff`)
+//! - The first list and resyncs wait behind what users change. (test: `the_first_list_and_resyncs_can_wait`)
+//! - Each key says why. (test: `a_key_says_why`)
 //! - A child that goes wakes every custom resource that wants its name. (test: `a_child_that_goes_wakes_all_who_want_its_name`)
 //!
 //! # Differences from client-go
@@ -14,8 +17,9 @@
 
 use std::fmt;
 
+use crate::api::annotations;
 use crate::cache::{Cached, Deleted, EventHandler, Object, ObjectName, Store};
-use crate::workqueue::{AddOptions, RateLimitingQueue};
+use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
 /// The index of custom resources by the children that they want, `namespace/name`.
 pub const CHILD_NAME: &str = "child-name";
@@ -35,21 +39,46 @@ impl EnqueueSelf {
 }
 
 /// What may have cured the cause of a failure: the key comes at once, also when it backs off.
-const BYPASS_BACKOFF: AddOptions = AddOptions { after: None, rate_limited: false, bypass_backoff: true };
+fn at_once(reason: Reason) -> AddOptions {
+    AddOptions { bypass_backoff: true, ..AddOptions::because(reason) }
+}
+
+/// What can wait until the changes of users are dealt with.
+fn when_there_is_time(reason: Reason) -> AddOptions {
+    AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(reason) }
+}
+
+/// What the annotation says by which users ask for a pass.
+fn reconcile_at<K: Object>(object: &Cached<K>) -> Option<&String> {
+    object.annotations()?.get(annotations::RECONCILE_AT)
+}
 
 impl<K: Object> EventHandler<K> for EnqueueSelf {
-    fn on_add(&mut self, object: &Cached<K>, _is_in_initial_list: bool) {
-        self.queue.add(object.object_name(), BYPASS_BACKOFF);
+    fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {
+        let options =
+            if is_in_initial_list { when_there_is_time(Reason::Initial) } else { at_once(Reason::Created) };
+        self.queue.add(object.object_name(), options);
     }
 
     fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
-        let state = |object: &Cached<K>| (object.uid().to_owned(), object.generation(), object.is_deleting());
-        let is_new = state(old) != state(new);
-        self.queue.add(new.object_name(), if is_new { BYPASS_BACKOFF } else { AddOptions::default() });
+        let options = if old.uid() != new.uid() {
+            at_once(Reason::Created)
+        } else if old.generation() != new.generation() {
+            at_once(Reason::SpecChanged { from: old.generation(), to: new.generation() })
+        } else if reconcile_at(old) != reconcile_at(new) {
+            at_once(Reason::Manual)
+        } else if old.is_deleting() != new.is_deleting() {
+            at_once(Reason::Changed)
+        } else if old.resource_version() == new.resource_version() {
+            when_there_is_time(Reason::Resync)
+        } else {
+            AddOptions::because(Reason::Changed)
+        };
+        self.queue.add(new.object_name(), options);
     }
 
     fn on_delete(&mut self, object: &Deleted<K>) {
-        self.queue.add(object.object_name(), BYPASS_BACKOFF);
+        self.queue.add(object.object_name(), at_once(Reason::Deleted));
     }
 }
 
@@ -66,33 +95,39 @@ impl<P: Object> EnqueueOwner<P> {
         Self { owners, queue }
     }
 
-    fn enqueue_owner<K: Object>(&self, child: &Cached<K>) {
+    fn enqueue_owner<K: Object>(&self, child: &Cached<K>, priority: i32) {
         let Some(reference) = child.controller().filter(|owner| owner.is_a(&P::resource())) else { return };
         let owner = ObjectName::new(child.object_name().namespace(), reference.name);
         if self.owners.get(&owner).is_some_and(|found| found.uid() == reference.uid) {
-            self.queue.add(owner, AddOptions::default());
+            self.queue.add(owner, because_of(child, priority));
         }
     }
 }
 
+fn because_of<K: Object>(child: &Cached<K>, priority: i32) -> AddOptions {
+    let name = child.object_name().to_string().into();
+    AddOptions { priority, ..AddOptions::because(Reason::Child { kind: K::resource().kind, name }) }
+}
+
 impl<P: Object, K: Object> EventHandler<K> for EnqueueOwner<P> {
-    fn on_add(&mut self, object: &Cached<K>, _is_in_initial_list: bool) {
-        self.enqueue_owner(object);
+    fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {
+        self.enqueue_owner(object, if is_in_initial_list { LOW_PRIORITY } else { 0 });
     }
 
     fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
-        self.enqueue_owner(new);
+        let is_resync = old.resource_version() == new.resource_version();
+        self.enqueue_owner(new, if is_resync { LOW_PRIORITY } else { 0 });
         if old.controller().map(|owner| owner.uid) != new.controller().map(|owner| owner.uid) {
-            self.enqueue_owner(old);
+            self.enqueue_owner(old, 0);
         }
     }
 
     fn on_delete(&mut self, object: &Deleted<K>) {
-        self.enqueue_owner(object.last_known());
+        self.enqueue_owner(object.last_known(), 0);
         let name = object.object_name().to_string();
         let wanting = self.owners.index_names(CHILD_NAME, &name).expect("owners are indexed by child name");
         for owner in wanting {
-            self.queue.add(owner, AddOptions::default());
+            self.queue.add(owner, because_of(object.last_known(), 0));
         }
     }
 }
@@ -109,7 +144,7 @@ mod tests {
     use crate::api::samplecontroller::v1alpha1::Foo;
     use crate::cache::{Indexers, store};
     use crate::controller::deployment::ObservedDeployment;
-    use crate::workqueue::ItemExponentialFailure;
+    use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions};
     use futures_util::FutureExt;
     use serde_json::json;
     use std::time::Duration;
@@ -147,6 +182,11 @@ mod tests {
         std::iter::from_fn(|| queue.get().now_or_never().flatten()).map(|p| p.key().to_string()).collect()
     }
 
+    fn reasons(queue: &RateLimitingQueue<ObjectName>) -> Vec<String> {
+        let processing = std::iter::from_fn(|| queue.get().now_or_never().flatten());
+        processing.map(|processing| processing.reasons().to_string()).collect()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_new_spec_ends_the_backoff() {
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(
@@ -168,6 +208,42 @@ mod tests {
         handler.on_update(&at(1, "2"), &at(2, "3"));
         assert_eq!(queued(&queue), ["ns/one"]);
         assert_eq!(queue.waiting(), 0);
+
+        let asked = |when: &str| {
+            let foo = json!({
+                "metadata": {"name": "one", "namespace": "ns", "uid": "u", "resourceVersion": when,
+                    "annotations": {"windlass.dev/reconcile-at": when, "other": "x"}},
+                "spec": {"deploymentName": "web"},
+            });
+            Cached::<Foo>::new(Ok(serde_json::from_value(foo).unwrap()))
+        };
+        queue.back_off("ns/one".parse().unwrap(), Duration::ZERO);
+        handler.on_update(&asked("1"), &asked("2"));
+        assert_eq!(reasons(&queue), ["manual"]);
+    }
+
+    #[test]
+    fn the_first_list_and_resyncs_can_wait() {
+        let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
+        let options = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
+        let queue = RateLimitingQueue::with(limiter, options);
+        let mut handler = EnqueueSelf::new(queue.clone());
+        handler.on_add(&foo("listed", "u1"), true);
+        handler.on_update(&foo("resynced", "u2"), &foo("resynced", "u2"));
+        handler.on_add(&foo("new", "u3"), false);
+        assert_eq!(queued(&queue), ["ns/new", "ns/listed", "ns/resynced"]);
+    }
+
+    #[test]
+    fn a_key_says_why() {
+        let (mut owner, queue) = rig(&[("one", "u1")]);
+        let mut own = EnqueueSelf::new(queue.clone());
+        own.on_add(&foo("one", "u1"), true);
+        owner.on_add(&deployment("Foo", "one", "u1"), true);
+        owner.on_update(&deployment("Foo", "one", "u1"), &deployment("Foo", "one", "u1"));
+        assert_eq!(reasons(&queue), ["initial, Deployment ns/web changed"]);
+        own.on_delete(&Deleted::Observed(foo("one", "u1")));
+        assert_eq!(reasons(&queue), ["deleted"]);
     }
 
     #[test]

@@ -4,22 +4,35 @@
 //!
 //! | module | in one sentence |
 //! |---|---|
-//! | [`worker`] | takes keys off the queue and syncs them: `run`, `run_worker`, `process_next_work_item` |
+//! | [`worker`] | takes keys off the queue and syncs them |
+//! | [`outcome`] | how a pass ends, and what follows |
 //! | [`handlers`] | from a changed object to the key of whom it concerns |
 //! | [`children`] | makes a child as it is wanted, and writes nothing when it is |
 //! | [`deployment`] | what is wanted and what is observed of a Deployment |
 //! | [`consistency`] | holds a key until the caches have seen what it wrote |
 //! | [`contention`] | notices that somebody changes a child back each time |
+//! | [`hot_loop`] | notices a key that asks for itself without end |
+//! | [`audit`] | has every object checked against the server |
+//! | [`slow_start`] | begins many calls carefully |
 //! | [`status`] | writes a status when it differs |
 
+pub mod audit;
 pub mod children;
 pub mod consistency;
 pub mod contention;
 pub mod deployment;
 pub mod handlers;
+pub mod hot_loop;
+pub mod outcome;
+pub mod slow_start;
 pub mod status;
 pub mod worker;
 
 pub use children::{Children, Deletion, Difference, Ensured, Owner, Wanted};
 pub use consistency::Consistency;
-pub use worker::{Controller, Outcome, SyncError, SyncHandler};
+pub use outcome::{Outcome, Pass, SyncError};
+pub use slow_start::slow_start_batch;
+pub use worker::{Controller, SyncHandler, Workers};
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;

@@ -3,21 +3,18 @@
 //! Mirrors sample-controller `controller.go` (`Run`, `runWorker`, `processNextWorkItem`).
 //! Flow: workqueue -> **workers** -> sync handler -> API server
 //!
-//! | a sync ends with | forget failures? | next pass | log |
-//! |---|---|---|---|
-//! | [`Outcome::Done`] | yes | when something changes | debug |
-//! | [`Outcome::RequeueAfter`] | yes | after that time, or when something changes | debug |
-//! | [`SyncError`]: conflict | no | after the backoff | debug |
-//! | [`SyncError`]: lost connection | no | after the backoff | debug (the client tells it once) |
-//! | [`SyncError`]: other | no | after the backoff, and not before the server's Retry-After (at most 10 min) | warn |
-//! | a panic | no | after the backoff | error |
+//! What follows from the end of a sync is the table in [`outcome`](super::outcome).
 //!
 //! # Guarantees
 //! - No worker starts before the caches have synced. (test: `workers_wait_for_the_caches`)
+//! - Those that are missing after [`CACHE_SYNC_PATIENCE`] are named. (test: `caches_that_are_missing_are_named`)
 //! - A key is never synced twice at once, whatever the number of workers. (test: `a_key_is_never_synced_twice_at_once`)
+//! - The number of workers can change while they work; nothing under way is cut. (test: `workers_come_and_go`)
 //! - A key is not synced before the caches have seen its own writes. (test: `a_key_waits_for_its_own_writes`)
 //! - An error is retried with backoff; a success forgets it. (test: `an_error_is_retried_with_backoff_until_it_succeeds`)
 //! - An event during the backoff does not bring the key early. (test: `an_event_during_the_backoff_waits`)
+//! - A pass knows all its reasons, also those that came while the key had to wait. (test: `a_pass_knows_what_came_while_it_waited`)
+//! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`)
 //! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
 //!
@@ -27,23 +24,35 @@
 //! [`RateLimitingQueue`]).
 //!
 //! # Locks and tasks
-//! One task for each worker and one for the queue's delays, all owned by [`Controller::run`].
+//! One task for each worker, one for the queue's delays, one for audits if there are any, all owned by
+//! [`Controller::run`].
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::audit;
 use super::consistency::{self, Consistency};
-use crate::cache::{ObjectName, Synced, wait_for_cache_sync};
-use crate::client;
-use crate::workqueue::RateLimitingQueue;
+use super::hot_loop::{HotLoops, PACE, Temperature};
+use super::outcome::{Outcome, Pass, SyncError};
+use crate::cache::synctrack::{self, SyncedSetter};
+use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync};
+use crate::metrics::{ControllerMetrics, Retry};
+use crate::workqueue::{AddOptions, Processing, RateLimitingQueue};
+
+/// How long caches may take until those that are missing are named, again and again.
+pub const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Makes the world as one object wants it.
 pub trait SyncHandler: Send + Sync + 'static {
@@ -51,26 +60,16 @@ pub trait SyncHandler: Send + Sync + 'static {
     ///
     /// `Err` means "try again with backoff", nothing else: a spec that can never work becomes a
     /// condition, and `Ok`.
-    fn sync(&self, key: &ObjectName) -> impl Future<Output = Result<Outcome, SyncError>> + Send;
+    fn sync(
+        &self,
+        key: &ObjectName,
+        pass: Pass<'_>,
+    ) -> impl Future<Output = Result<Outcome, SyncError>> + Send;
 }
-
-/// How a sync ended that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Nothing is left to do until something changes.
-    Done,
-    /// Look again after this time, whatever happens.
-    RequeueAfter(Duration),
-}
-
-/// Why a sync has to be tried again.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-pub struct SyncError(#[from] pub client::Error);
 
 /// Workers over a queue; see the module.
 pub struct Controller<H> {
-    /// For the log.
+    /// For log and metrics.
     name: &'static str,
     queue: RateLimitingQueue<ObjectName>,
     handler: H,
@@ -78,23 +77,115 @@ pub struct Controller<H> {
     caches: Vec<Synced>,
     /// What must have been seen before a key is taken again.
     consistency: Arc<Consistency>,
-    workers: usize,
+    workers: watch::Sender<usize>,
+    metrics: ControllerMetrics,
+    hot: HotLoops,
+    audit: Option<Audit>,
+    started: (SyncedSetter, Synced),
+}
+
+struct Audit {
+    period: Duration,
+    keys: Box<dyn Fn() -> Vec<ObjectName> + Send + Sync>,
+}
+
+/// Changes how many syncs are made at once. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Workers(watch::Sender<usize>);
+
+/// What has ended of a controller's tasks.
+enum Ended {
+    Worker(usize),
+    Other,
+}
+
+// === impl Workers ===
+
+impl Workers {
+    /// So many from now on. Those that are too many end after the sync that they are in; with none,
+    /// keys wait.
+    pub fn set(&self, workers: usize) {
+        self.0.send_replace(workers);
+    }
 }
 
 // === impl Controller ===
 
 impl<H: SyncHandler> Controller<H> {
-    /// Nothing happens before [`run`](Self::run).
+    /// A controller with one worker. Nothing happens before [`run`](Self::run).
     #[must_use]
     pub fn new(
         name: &'static str,
         queue: RateLimitingQueue<ObjectName>,
         handler: H,
-        caches: Vec<Synced>,
         consistency: Arc<Consistency>,
-        workers: usize,
     ) -> Self {
-        Self { name, queue, handler, caches, consistency, workers }
+        Self {
+            name,
+            queue,
+            handler,
+            caches: Vec::new(),
+            consistency,
+            workers: watch::Sender::new(1),
+            metrics: ControllerMetrics::unread(name),
+            hot: HotLoops::default(),
+            audit: None,
+            started: synctrack::pair(name),
+        }
+    }
+
+    /// Calls `handler` when an object of this kind changes: it queues the keys that this concerns. Workers
+    /// wait until it has heard of the first list, and a key waits until this cache has seen its writes.
+    ///
+    /// # Panics
+    /// When the informer has ended.
+    #[must_use]
+    pub fn watches<K: Object>(mut self, informer: &SharedInformer<K>, handler: impl EventHandler<K>) -> Self {
+        let registration = informer.add_event_handler(handler).expect("an informer runs after the wiring");
+        self.caches.push(registration.synced());
+        self.consistency.observe(K::resource(), informer.store());
+        self
+    }
+
+    /// Waits for this, too, before the first key is taken.
+    #[must_use]
+    pub fn waits_for(mut self, cache: Synced) -> Self {
+        self.caches.push(cache);
+        self
+    }
+
+    /// So many syncs at once.
+    #[must_use]
+    pub fn with_workers(self, workers: usize) -> Self {
+        self.workers.send_replace(workers);
+        self
+    }
+
+    /// Counts here.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: ControllerMetrics) -> Self {
+        self.metrics = metrics;
+        self
+    }
+
+    /// Queues each object of this store once in a period for a check against the server; see [`audit`].
+    #[must_use]
+    pub fn audits<K: Object>(mut self, store: Store<K>, period: Duration) -> Self {
+        let keys = Box::new(move || store.list().iter().map(crate::cache::Cached::object_name).collect());
+        self.audit = Some(Audit { period, keys });
+        self
+    }
+
+    /// Changes the number of workers while they work.
+    #[must_use]
+    pub fn workers(&self) -> Workers {
+        Workers(self.workers.clone())
+    }
+
+    /// Tells when the workers have started.
+    #[must_use]
+    pub fn started(&self) -> Synced {
+        self.started.1.clone()
     }
 
     /// Waits for the caches, syncs keys until `shutdown`, waits for what is in flight.
@@ -105,104 +196,192 @@ impl<H: SyncHandler> Controller<H> {
     /// # Cancel safety
     /// Not cancel-safe: end it by the token.
     pub async fn run(self, shutdown: CancellationToken) {
-        if let Err(missing) = wait_for_cache_sync(&self.caches, &shutdown).await {
-            tracing::info!(controller = self.name, error = %missing, "Stopped before it started");
+        if !self.caches_have_synced(&shutdown).await {
             return;
         }
-        tracing::info!(controller = self.name, workers = self.workers, "Caches synced, starting workers");
-        let this = Arc::new(self);
         let scope = shutdown.child_token();
-        let mut tasks = JoinSet::new();
-        let delays = this.queue.clone();
-        let delays = async move {
-            let forgotten = delays.run().await;
-            tracing::debug!(forgotten, "Delays ended");
-        };
-        tasks.spawn(delays.in_current_span());
-        for _ in 0..this.workers {
-            let (worker, scope) = (this.clone(), scope.clone());
-            tasks.spawn(async move { worker.run_worker(&scope).await }.in_current_span());
-        }
-        let queue = &this.queue;
+        let mut team = Team { controller: Arc::new(self), tasks: JoinSet::new(), at_work: BTreeSet::new() };
+        team.start_others(&scope);
+        let controller = team.controller.clone();
+        let mut wanted = controller.workers.subscribe();
+        let queue = &controller.queue;
+        tracing::info!(
+            controller = controller.name,
+            workers = *wanted.borrow(),
+            "Caches synced, starting workers"
+        );
+        team.start_workers(*wanted.borrow_and_update(), &scope);
+        controller.started.0.set();
         loop {
             let ended = tokio::select! {
                 biased;
-                ended = tasks.join_next() => ended,
+                ended = team.tasks.join_next() => ended,
                 () = scope.cancelled(), if !queue.is_shutting_down() => {
                     queue.shut_down();
                     continue;
                 }
+                Ok(()) = wanted.changed(), if !queue.is_shutting_down() => {
+                    let workers = *wanted.borrow_and_update();
+                    tracing::info!(controller = controller.name, workers, "Another number of workers");
+                    team.start_workers(workers, &scope);
+                    continue;
+                }
             };
             match ended {
-                Some(Ok(())) => {}
+                Some(Ok(Ended::Worker(index))) => {
+                    team.at_work.remove(&index);
+                    if !queue.is_shutting_down() {
+                        // It may have ended for a number that has changed again.
+                        team.start_workers(*wanted.borrow(), &scope);
+                    }
+                }
+                Some(Ok(Ended::Other)) => {}
                 Some(Err(failure)) => {
                     queue.shut_down();
                     scope.cancel();
-                    while tasks.join_next().await.is_some() {}
+                    while team.tasks.join_next().await.is_some() {}
                     std::panic::resume_unwind(failure.into_panic());
                 }
                 None => break,
             }
         }
-        tracing::info!(controller = this.name, left = this.queue.len(), "Workers stopped");
+        tracing::info!(controller = controller.name, left = queue.len(), "Workers stopped");
     }
 
-    /// One worker: a key after the other. What is queued at the shutdown is the next process's.
-    async fn run_worker(&self, shutdown: &CancellationToken) {
-        while !shutdown.is_cancelled() && self.process_next_work_item(shutdown).await {}
-    }
-
-    /// Takes one key and syncs it; `false` when the queue has ended or the shutdown has begun.
-    async fn process_next_work_item(&self, shutdown: &CancellationToken) -> bool {
-        let Some(processing) = self.queue.get().await else { return false };
-        if shutdown.is_cancelled() {
-            return false;
+    async fn caches_have_synced(&self, shutdown: &CancellationToken) -> bool {
+        loop {
+            let waiting = wait_for_cache_sync(&self.caches, shutdown);
+            match tokio::time::timeout(CACHE_SYNC_PATIENCE, waiting).await {
+                Ok(Ok(())) => return true,
+                Ok(Err(missing)) => {
+                    tracing::info!(controller = self.name, error = %missing, "Stopped before it started");
+                    return false;
+                }
+                Err(_) => {
+                    let missing: Vec<&str> =
+                        self.caches.iter().filter(|cache| !cache.is_synced()).map(Synced::name).collect();
+                    tracing::warn!(
+                        controller = self.name,
+                        missing = missing.join(", "),
+                        "Still waiting for the first list of these kinds; no object is synced before"
+                    );
+                }
+            }
         }
-        let key = processing.key();
-        let span = tracing::info_span!("sync", controller = self.name, object = %key);
-        async {
+    }
+
+    /// One worker: a key after the other, as long as so many are wanted. What is queued at the shutdown is
+    /// the next process's.
+    async fn run_worker(&self, index: usize, shutdown: &CancellationToken) {
+        let mut wanted = self.workers.subscribe();
+        while !shutdown.is_cancelled() && index < *wanted.borrow_and_update() {
+            tokio::select! {
+                biased;
+                _ = wanted.changed() => {}
+                processing = self.queue.get() => match processing {
+                    Some(processing) if !shutdown.is_cancelled() => self.process(&processing).await,
+                    _ => return,
+                },
+            }
+        }
+    }
+
+    /// Syncs one key, unless it has to wait.
+    async fn process(&self, processing: &Processing<ObjectName>) {
+        let (key, reasons) = (processing.key(), processing.reasons());
+        let why = tracing::field::display(reasons);
+        let span = tracing::info_span!("sync", controller = self.name, object = %key, why);
+        let pass = async {
             if self.queue.backs_off(key) {
                 // An event came while the sync that failed was under way; the end of the backoff brings it.
+                self.queue.note(key, processing.priority(), reasons.clone());
                 return;
             }
-            if !self.consistency.is_ready(key) {
+            if !self.may_go_on(key) {
                 // The event of our own write wakes the key; this is for events that never come.
                 tracing::debug!("Waiting for the caches to show our own writes");
-                self.queue.add_after(key.clone(), consistency::RETRY);
+                self.metrics.waits_for_own_writes();
+                let (after, priority) = (Some(consistency::RETRY), processing.priority());
+                let options =
+                    AddOptions { after, priority, reasons: reasons.clone(), ..AddOptions::default() };
+                self.queue.add(key.clone(), options);
                 return;
             }
-            match AssertUnwindSafe(async { self.handler.sync(key).await }).catch_unwind().await {
-                Ok(Ok(outcome)) => self.succeeded(key, outcome),
-                Ok(Err(error)) => self.failed(key, &error),
-                Err(panic) => self.panicked(key, &*panic),
+            let _active = self.metrics.active();
+            self.metrics.reasons(reasons);
+            let started = Instant::now();
+            let sync = AssertUnwindSafe(async { self.handler.sync(key, Pass::new(reasons)).await });
+            let ended = sync.catch_unwind().await;
+            let took = started.elapsed();
+            let has_written = self.consistency.take_written(key);
+            match ended {
+                Ok(Ok(outcome)) => {
+                    self.metrics.effect(if has_written { "changed" } else { "nothing" });
+                    self.succeeded(processing, outcome, took);
+                }
+                Ok(Err(error)) => {
+                    self.metrics.effect("error");
+                    self.failed(key, &error, took);
+                }
+                Err(panic) => {
+                    self.metrics.effect("error");
+                    self.panicked(key, &*panic, took);
+                }
             }
-        }
-        .instrument(span)
-        .await;
-        true
+        };
+        pass.instrument(span).await;
     }
 
-    fn succeeded(&self, key: &ObjectName, outcome: Outcome) {
+    fn may_go_on(&self, key: &ObjectName) -> bool {
+        let before = self.consistency.failed_open();
+        let is_ready = self.consistency.is_ready(key);
+        if self.consistency.failed_open() > before {
+            self.metrics.failed_open();
+        }
+        is_ready
+    }
+
+    fn succeeded(&self, processing: &Processing<ObjectName>, outcome: Outcome, took: Duration) {
+        let key = processing.key();
         self.queue.forget(key);
-        if let Outcome::RequeueAfter(delay) = outcome {
-            self.queue.add_after(key.clone(), delay);
+        let mut next = outcome.next_pass();
+        self.metrics.succeeded(took, next.is_some());
+        match self.hot.passed(key, processing.reasons(), next) {
+            Temperature::Cool => {}
+            Temperature::Hot => next = next.map(|time| time.max(PACE)),
+            Temperature::JustHot => {
+                next = next.map(|time| time.max(PACE));
+                self.metrics.hot();
+                tracing::warn!(
+                    ?outcome,
+                    "Asks for itself again and again though nothing changes; slowed down"
+                );
+            }
+        }
+        if let Some(time) = next {
+            self.queue.add_after(key.clone(), time);
         }
         tracing::debug!(?outcome, "Synced");
     }
 
-    fn failed(&self, key: &ObjectName, SyncError(error): &SyncError) {
+    fn failed(&self, key: &ObjectName, error: &SyncError, took: Duration) {
+        let retry = error.retry();
+        self.metrics.failed(took, retry);
         let attempt = self.queue.num_requeues(key) + 1;
-        let at_least = error.retry_after().unwrap_or_default();
-        self.queue.back_off(key.clone(), at_least);
-        let cause = error as &dyn std::error::Error;
-        if error.is_conflict() || error.is_already_exists() || error.is_connection() {
-            tracing::debug!(error = cause, attempt, "Could not sync; trying again");
-        } else {
-            tracing::warn!(error = cause, attempt, "Could not sync; trying again");
+        self.queue.back_off(key.clone(), error.at_least());
+        let cause = &error.0 as &dyn std::error::Error;
+        match retry {
+            Retry::Conflict | Retry::Connection | Retry::Throttled => {
+                tracing::debug!(error = cause, attempt, "Could not sync; trying again");
+            }
+            Retry::Error | Retry::Panic => {
+                tracing::warn!(error = cause, attempt, "Could not sync; trying again");
+            }
         }
     }
 
-    fn panicked(&self, key: &ObjectName, panic: &(dyn Any + Send)) {
+    fn panicked(&self, key: &ObjectName, panic: &(dyn Any + Send), took: Duration) {
+        self.metrics.failed(took, Retry::Panic);
         let attempt = self.queue.num_requeues(key) + 1;
         self.queue.back_off(key.clone(), Duration::ZERO);
         let text = panic.downcast_ref::<&str>().copied();
@@ -214,6 +393,53 @@ impl<H: SyncHandler> Controller<H> {
 impl<H> fmt::Debug for Controller<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The tasks of a controller that runs.
+struct Team<H> {
+    controller: Arc<Controller<H>>,
+    tasks: JoinSet<Ended>,
+    /// The workers that have not ended.
+    at_work: BTreeSet<usize>,
+}
+
+impl<H: SyncHandler> Team<H> {
+    fn spawn(&mut self, task: BoxFuture<'static, Ended>) {
+        self.tasks.spawn(task.in_current_span());
+    }
+
+    /// The queue's delays, and audits.
+    fn start_others(&mut self, scope: &CancellationToken) {
+        let delays = self.controller.queue.clone();
+        self.spawn(Box::pin(async move {
+            let forgotten = delays.run().await;
+            tracing::debug!(forgotten, "Delays ended");
+            Ended::Other
+        }));
+        if self.controller.audit.is_some() {
+            let (controller, scope) = (self.controller.clone(), scope.clone());
+            self.spawn(Box::pin(async move {
+                if let Some(Audit { period, keys }) = &controller.audit {
+                    audit::run(keys, controller.queue.clone(), *period, scope).await;
+                }
+                Ended::Other
+            }));
+        }
+    }
+
+    /// Starts those that are missing of so many.
+    fn start_workers(&mut self, wanted: usize, scope: &CancellationToken) {
+        self.controller.metrics.workers(wanted);
+        for index in 0..wanted {
+            if self.at_work.insert(index) {
+                let (controller, scope) = (self.controller.clone(), scope.clone());
+                self.spawn(Box::pin(async move {
+                    controller.run_worker(index, &scope).await;
+                    Ended::Worker(index)
+                }));
+            }
+        }
     }
 }
 

@@ -12,17 +12,20 @@
 
 pub mod foo;
 
+use std::fmt;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::api::labels;
 use crate::cache::factory::Watched;
-use crate::cache::{ObjectName, SharedInformer, SharedInformerFactory};
+use crate::cache::{ObjectName, SharedInformer, SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock};
 use crate::controller::deployment::ObservedDeployment;
+use crate::controller::{Controller, SyncHandler, Workers};
+use crate::metrics::Metrics;
 use crate::record::EventRecorder;
-use crate::workqueue::{Bucket, ItemExponentialFailure, MaxOf, RateLimitingQueue};
+use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
 
 /// The names of all operators, as `--controllers` takes them.
 pub const NAMES: [&str; 1] = [foo::NAME];
@@ -40,6 +43,8 @@ pub struct Context<'a> {
     pub clock: Clock,
     /// Workers and limits.
     pub limits: Limits,
+    /// Counts.
+    pub metrics: Metrics,
 }
 
 /// How many syncs run at once, and how fast failures are tried again.
@@ -55,6 +60,8 @@ pub struct Limits {
     pub qps: f64,
     /// Retries at once before `qps` counts.
     pub burst: u32,
+    /// In what time each object is checked once against the server; `None` for never.
+    pub audit_period: Option<Duration>,
 }
 
 impl Default for Limits {
@@ -65,34 +72,61 @@ impl Default for Limits {
             max_delay: Duration::from_secs(120),
             qps: 50.0,
             burst: 300,
+            audit_period: Some(Duration::from_secs(30 * 60)),
         }
     }
 }
 
 /// A controller that is wired and waits to be run.
+pub struct Wired {
+    /// Tells when its workers have started.
+    pub started: Synced,
+    /// Changes how many they are.
+    pub workers: Workers,
+    /// Runs it until the token.
+    pub run: RunController,
+}
+
+impl fmt::Debug for Wired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wired").field("started", &self.started).finish_non_exhaustive()
+    }
+}
+
+/// Runs a controller until the token.
 pub type RunController =
     Box<dyn FnOnce(CancellationToken) -> futures_util::future::BoxFuture<'static, ()> + Send>;
 
 /// Wires the operator of this name; `None` for a name that is not in [`NAMES`].
 #[must_use]
-pub fn wire(name: &str, context: &Context<'_>) -> Option<RunController> {
+pub fn wire(name: &str, context: &Context<'_>) -> Option<Wired> {
     match name {
-        foo::NAME => {
-            let controller = foo::controller(context);
-            Some(Box::new(move |shutdown| Box::pin(controller.run(shutdown))))
-        }
+        foo::NAME => Some(wired(foo::controller(context))),
         _ => None,
     }
 }
 
+fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
+    Wired {
+        started: controller.started(),
+        workers: controller.workers(),
+        run: Box::new(move |shutdown| Box::pin(controller.run(shutdown))),
+    }
+}
+
 impl Context<'_> {
-    /// A queue with the sample-controller's two limits, longest wins.
-    fn queue(&self) -> RateLimitingQueue<ObjectName> {
+    /// A queue with priorities and the sample-controller's two limits, longest wins.
+    fn queue(&self, name: &'static str) -> RateLimitingQueue<ObjectName> {
         let Limits { base_delay, max_delay, qps, burst, .. } = self.limits;
-        RateLimitingQueue::new(MaxOf::new(vec![
+        let limiter = MaxOf::new(vec![
             Box::new(ItemExponentialFailure::new(base_delay, max_delay)),
             Box::new(Bucket::new(qps, burst, max_delay)),
-        ]))
+        ]);
+        let options =
+            QueueOptions { ageing: Some(Ageing::default()), metrics: Some(self.metrics.queue(name)) };
+        let queue = RateLimitingQueue::with(limiter, options);
+        self.metrics.observe_queue(name, queue.clone());
+        queue
     }
 
     /// Our Deployments, as a projection. Only those that carry our label are listed and watched: in a

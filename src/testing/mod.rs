@@ -3,8 +3,13 @@
 //! Mirrors client-go `tools/cache/testing` and `tools/record/fake.go`.
 
 mod fake_source;
+#[cfg(all(test, feature = "cli"))]
+mod log;
 #[cfg(test)]
 pub(crate) mod object_server;
+
+#[cfg(all(test, feature = "cli"))]
+pub(crate) use log::capture_log;
 
 pub use fake_source::{FakeSource, FakeWatch};
 

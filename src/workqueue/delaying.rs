@@ -12,25 +12,27 @@
 //! - A shutdown ends [`run`](DelayingQueue::run), and says how many delays it forgets. (test: `shutdown_ends_the_loop_and_counts_what_it_forgets`)
 //!
 //! # Differences from client-go
-//! Adds go straight into the heap instead of through a channel of 1000 that can block.
+//! Adds go straight into the heap instead of through a channel of 1000 that can block. A delay can be taken
+//! back, and leaves nothing behind.
 //!
 //! # Locks and tasks
-//! One lock around heap and map; the owner runs [`run`](DelayingQueue::run), which sleeps until the
+//! One lock around the timetable; the owner runs [`run`](DelayingQueue::run), which sleeps until the
 //! first key is due and is woken when an earlier one comes.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::queue::{Key, Processing, Queue};
+use super::metrics::{QueueMetrics, QueueState};
+use super::queue::{Get, Key, Queue, QueueOptions};
+use super::reasons::{Reason, Reasons};
+use super::sync::Mutex;
+use super::timetable::Timetable;
 
-/// A century, more or less.
+/// A century, more or less: a delay beyond what the clock can hold is as good as this one.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A [`Queue`] that also takes keys for later; see the module. Cheap to clone.
@@ -40,34 +42,33 @@ pub struct DelayingQueue<T: Key> {
 }
 
 struct Waiting<T> {
-    state: Mutex<State<T>>,
+    /// Due times are nanoseconds since `started`.
+    timetable: Mutex<Timetable<T>>,
+    started: Instant,
+    metrics: Option<Arc<dyn QueueMetrics>>,
     /// The first due time changed, or the queue is shutting down.
     changed: Notify,
-}
-
-struct State<T> {
-    /// By due time; an entry whose time is not that of `due` is a leftover.
-    heap: BinaryHeap<Reverse<Entry<T>>>,
-    due: HashMap<T, Instant, foldhash::fast::RandomState>,
-    /// Orders keys that are due at the same time by their arrival.
-    arrivals: u64,
-}
-
-struct Entry<T> {
-    due: Instant,
-    arrival: u64,
-    key: T,
 }
 
 // === impl DelayingQueue ===
 
 impl<T: Key> DelayingQueue<T> {
-    /// An empty queue; delays pass only while [`run`](Self::run) runs.
+    /// An empty queue, first in, first out; delays pass only while [`run`](Self::run) runs.
     #[must_use]
     pub fn new() -> Self {
-        let state = State { heap: BinaryHeap::new(), due: HashMap::default(), arrivals: 0 };
-        let waiting = Waiting { state: Mutex::new(state), changed: Notify::new() };
-        Self { queue: Queue::new(), waiting: Arc::new(waiting) }
+        Self::with(QueueOptions::default())
+    }
+
+    /// An empty queue with these options.
+    #[must_use]
+    pub fn with(options: QueueOptions) -> Self {
+        let waiting = Waiting {
+            timetable: Mutex::new(Timetable::default()),
+            started: Instant::now(),
+            metrics: options.metrics.clone(),
+            changed: Notify::new(),
+        };
+        Self { queue: Queue::with(options), waiting: Arc::new(waiting) }
     }
 
     /// Marks `key` as needing a pass now.
@@ -75,28 +76,43 @@ impl<T: Key> DelayingQueue<T> {
         self.queue.add(key);
     }
 
+    /// The same with a priority and reasons; see [`Queue::add_with`].
+    pub fn add_with(&self, key: T, priority: i32, reasons: impl Into<Reasons>) {
+        self.queue.add_with(key, priority, reasons);
+    }
+
     /// Marks `key` as needing a pass after `delay`; at once when it is zero, never during a shutdown.
     pub fn add_after(&self, key: T, delay: Duration) {
+        self.add_after_with(key, delay, 0, Reason::Timer);
+    }
+
+    /// The same with a priority and reasons. Of two adds the higher priority and all reasons count.
+    pub fn add_after_with(&self, key: T, delay: Duration, priority: i32, reasons: impl Into<Reasons>) {
         if self.queue.is_shutting_down() {
             return;
         }
+        if let Some(metrics) = &self.waiting.metrics {
+            metrics.retried();
+        }
         if delay.is_zero() {
-            self.queue.add(key);
+            self.queue.add_with(key, priority, reasons);
             return;
         }
-        let now = Instant::now();
-        // A delay beyond what the clock can hold is as good as this one.
-        let due = now.checked_add(delay).unwrap_or(now + FAR_FUTURE);
-        let is_first = self.waiting.state.lock().insert(key, due);
+        let due = self.waiting.now().saturating_add(nanoseconds(delay.min(FAR_FUTURE)));
+        let is_first = self.waiting.timetable.lock().insert(key, due, priority, reasons.into());
         if is_first {
             self.waiting.changed.notify_one();
         }
     }
 
+    /// Gives a key that waits one more reason; its time stays. Whether it waits.
+    pub fn note(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
+        self.waiting.timetable.lock().note(key, priority, reasons.into())
+    }
+
     /// Takes back a delay of `key` that has not passed; what is queued stays.
     pub fn cancel(&self, key: &T) {
-        // The heap's entry is a leftover from now on.
-        self.waiting.state.lock().due.remove(key);
+        self.waiting.timetable.lock().remove(key);
     }
 
     /// Queues each key when it is due; ends with the shutdown and returns how many delays it forgets.
@@ -109,18 +125,22 @@ impl<T: Key> DelayingQueue<T> {
             tokio::pin!(changed);
             changed.as_mut().enable();
             if self.queue.is_shutting_down() {
-                return self.waiting.state.lock().due.len();
+                return self.waiting.timetable.lock().len();
             }
-            let (due, next) = self.waiting.state.lock().take_due(Instant::now());
-            for key in due {
-                self.queue.add(key);
+            let now = self.waiting.now();
+            let (due, next) = {
+                let mut timetable = self.waiting.timetable.lock();
+                (timetable.take_due(now), timetable.next_due())
+            };
+            for (key, priority, reasons) in due {
+                self.queue.add_with(key, priority, reasons);
             }
             match next {
                 None => changed.await,
                 Some(next) => tokio::select! {
                     biased;
                     () = changed => {}
-                    () = tokio::time::sleep_until(next) => {}
+                    () = tokio::time::sleep_until(self.waiting.started + Duration::from_nanos(next)) => {}
                 },
             }
         }
@@ -130,8 +150,8 @@ impl<T: Key> DelayingQueue<T> {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn get(&self) -> Option<Processing<T>> {
-        self.queue.get().await
+    pub fn get(&self) -> Get<'_, T> {
+        self.queue.get()
     }
 
     /// How many keys are queued; see [`Queue::len`].
@@ -149,7 +169,13 @@ impl<T: Key> DelayingQueue<T> {
     /// How many keys wait for their time.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.state.lock().due.len()
+        self.waiting.timetable.lock().len()
+    }
+
+    /// What there is in the queue; see [`Queue::state`].
+    #[must_use]
+    pub fn state(&self) -> QueueState {
+        self.queue.state()
     }
 
     /// Takes no more keys and ends [`run`](Self::run); see [`Queue::shut_down`].
@@ -169,8 +195,14 @@ impl<T: Key> DelayingQueue<T> {
     /// # Cancel safety
     /// Safe.
     pub async fn shut_down_with_drain(&self) {
-        self.shut_down();
-        self.queue.shut_down_with_drain().await;
+        // The loop ends as soon as it sees the shutdown, which the drain's first poll begins.
+        let drain = self.queue.shut_down_with_drain();
+        tokio::pin!(drain);
+        let first = futures_util::poll!(drain.as_mut());
+        self.waiting.changed.notify_one();
+        if first.is_pending() {
+            drain.await;
+        }
     }
 }
 
@@ -195,64 +227,14 @@ impl<T: Key> fmt::Debug for DelayingQueue<T> {
     }
 }
 
-// === impl State ===
-
-impl<T: Key> State<T> {
-    /// Whether the first due time changed.
-    fn insert(&mut self, key: T, due: Instant) -> bool {
-        if self.due.get(&key).is_some_and(|&known| known <= due) {
-            return false;
-        }
-        let is_first = self.heap.peek().is_none_or(|Reverse(first)| due < first.due);
-        self.due.insert(key.clone(), due);
-        self.heap.push(Reverse(Entry { due, arrival: self.arrivals, key }));
-        self.arrivals += 1;
-        is_first
-    }
-
-    /// The keys that are due, and when the next one will be.
-    fn take_due(&mut self, now: Instant) -> (Vec<T>, Option<Instant>) {
-        let mut due = Vec::new();
-        while let Some(Reverse(first)) = self.heap.peek() {
-            let is_leftover = self.due.get(&first.key) != Some(&first.due);
-            if !is_leftover && first.due > now {
-                return (due, Some(first.due));
-            }
-            if let Some(Reverse(entry)) = self.heap.pop()
-                && !is_leftover
-            {
-                self.due.remove(&entry.key);
-                due.push(entry.key);
-            }
-        }
-        (due, None)
+impl<T> Waiting<T> {
+    fn now(&self) -> u64 {
+        nanoseconds(self.started.elapsed())
     }
 }
 
-impl<T> Entry<T> {
-    fn order(&self) -> (Instant, u64) {
-        (self.due, self.arrival)
-    }
-}
-
-impl<T> PartialEq for Entry<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.order() == other.order()
-    }
-}
-
-impl<T> Eq for Entry<T> {}
-
-impl<T> PartialOrd for Entry<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Entry<T> {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.order().cmp(&other.order())
-    }
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -5,19 +5,31 @@
 //! | module | client-go | adds |
 //! |---|---|---|
 //! | [`queue`] | `queue.go` | order, deduplication, one worker a key |
+//! | [`levels`] | controller-runtime's `priorityqueue` | priorities that age |
+//! | [`reasons`] | (none) | why a key is processed |
 //! | [`delaying`] | `delaying_queue.go` | keys that become due later |
 //! | [`rate_limiters`] | `default_rate_limiters.go` | how much later |
 //! | [`rate_limiting`] | `rate_limiting_queue.go` | the two together |
+//! | [`metrics`] | `metrics.go` | what a queue tells about itself |
 //!
-//! Each wraps the one before and writes its delegation out. It knows nothing of Kubernetes: any
+//! Each queue wraps the one before and writes its delegation out. It knows nothing of Kubernetes: any
 //! hashable value is a key.
 
 pub mod delaying;
+mod keyed;
+pub mod levels;
+pub mod metrics;
 pub mod queue;
 pub mod rate_limiters;
 pub mod rate_limiting;
+pub mod reasons;
+mod sync;
+mod timetable;
 
 pub use delaying::DelayingQueue;
-pub use queue::{Key, Processing, Queue};
+pub use levels::{Ageing, LOW_PRIORITY};
+pub use metrics::{QueueMetrics, QueueState};
+pub use queue::{Get, Key, Processing, Queue, QueueOptions};
 pub use rate_limiters::{Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait};
 pub use rate_limiting::{AddOptions, RateLimitingQueue};
+pub use reasons::{Reason, Reasons};

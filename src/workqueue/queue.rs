@@ -1,9 +1,16 @@
-//! A FIFO of keys with a dirty and a processing set: fair, deduplicating, one worker a key.
+//! A FIFO of keys with a dirty and a processing state: fair, deduplicating, one worker a key.
 //!
 //! Mirrors client-go `util/workqueue/queue.go` (`Type`).
 //! Flow: handlers -> **queue** -> workers -> sync handler
 //!
-//! # How it works
+//! # The life of a key
+//! ```text
+//!              add                    get                     done
+//!   (unknown) -----> dirty, queued -------> processing ---------------> (unknown)
+//!                     ^    add: same          |     ^ add: same
+//!                     |                   add v     |
+//!                     +---- done ---- dirty, processing
+//! ```
 //! A key that is added is *dirty*. If nobody works on it, it is also queued. A worker that gets it makes
 //! it clean and *processing*; an add meanwhile makes it dirty again and waits for the worker, whose
 //! done queues it once more. So every queued key is dirty and not processing.
@@ -12,30 +19,61 @@
 //! - Any number of adds between two gets is one. (test: `adds_collapse`)
 //! - An add while the key is processed makes one more pass, after that one. (test: `a_key_added_while_processing_comes_again`)
 //! - A key is never with two workers. (test: `a_key_is_never_with_two_workers`)
-//! - Order of first add is kept. (test: `the_queue_agrees_with_a_naive_model`)
+//! - Order of first add is kept, or of priorities that age, if they are on. (test: `the_queue_agrees_with_a_naive_model`)
+//! - A key that is added again has the highest of its priorities. (test: `the_highest_priority_counts`)
+//! - A pass knows why: the reasons of all adds that it answers. (test: `adds_that_collapse_leave_all_their_reasons`)
 //! - After a shutdown, what is queued is still handed out; what is added is not. (test: `shutdown_hands_out_the_rest`)
-//! - A drain waits for what is queued and what is processed. (test: `drain_waits_for_queued_and_processed`)
+//! - A drain waits for what is queued and what is processed; another shutdown ends it. (test: `drain_waits_for_queued_and_processed`)
 //! - A waiting get that is dropped loses no key. (test: `a_dropped_get_loses_no_key`)
+//! - An add wakes one worker at most. (test: `an_add_wakes_one_worker`)
+//! - Memory is that of the keys that are in it. (test: `done_keys_leave_nothing`)
+//! - All that in whatever order threads take the lock. (test: `no_add_is_lost_and_no_key_has_two_workers`)
 //!
 //! # Differences from client-go
 //! *Done* is the drop of [`Processing`], so that no path, return or panic, forgets it. The drain waits
-//! for queued keys too; client-go's waits only for those in process.
+//! for queued keys too; client-go's waits only for those in process. Priorities and reasons are ours.
 //!
 //! # Locks and tasks
-//! One lock, no task. Each add wakes one getter, and a getter that leaves keys behind wakes the next.
+//! One lock, no task. Nobody is woken, and no metric told, while it is held. A key is hashed twice in its
+//! life: when it is added and when it is done.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 use std::hash::Hash;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::keyed::Keyed;
+use super::levels::{Ageing, Levels, Place};
+use super::metrics::{QueueMetrics, QueueState};
+use super::reasons::Reasons;
+use super::sync::Mutex;
 
 /// What can be queued: cheap to clone, compared by value.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
 
 impl<T: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static> Key for T {}
+
+/// What a queue may have beyond the plain one.
+///
+/// ```
+/// use windlass::workqueue::{Ageing, Queue, QueueOptions};
+/// let queue = Queue::<&str>::with(QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() });
+/// # drop(queue);
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct QueueOptions {
+    /// Priorities, and how fast what waits grows into higher ones; `None` for plain FIFO.
+    pub ageing: Option<Ageing>,
+    /// Hears what happens.
+    pub metrics: Option<Arc<dyn QueueMetrics>>,
+}
 
 /// The queue; see the module. Cheap to clone: all clones are the same queue.
 pub struct Queue<T: Key> {
@@ -44,82 +82,123 @@ pub struct Queue<T: Key> {
 
 struct Inner<T> {
     state: Mutex<State<T>>,
-    /// A key was queued, or the queue is shutting down.
-    changed: Notify,
-    /// Nothing is queued or processed any more.
+    /// Nothing is queued or processed any more, or nobody is to wait for that.
     idle: Notify,
+    metrics: Option<Arc<dyn QueueMetrics>>,
+    /// When it was made, if anybody looks at the time.
+    started: Option<Instant>,
 }
 
 struct State<T> {
-    /// What to hand out, in order. Every key here is in `dirty` and not in `processing`.
-    queue: VecDeque<T>,
-    /// What needs a pass.
-    dirty: HashSet<T, foldhash::fast::RandomState>,
-    /// What a worker has.
-    processing: HashSet<T, foldhash::fast::RandomState>,
+    /// What is dirty or processed.
+    keys: Keyed<T, Entry>,
+    /// What to hand out, in order. Every key here is dirty and not processed.
+    queued: Levels,
+    processing: Vec<InFlight>,
+    /// How many keys are dirty.
+    depth: usize,
+    /// Gets that wait, with names.
+    waiters: VecDeque<(u64, Waker)>,
+    last_waiter: u64,
+    wakeups: u64,
     shutting_down: bool,
+    /// How often it was shut down without a drain.
+    forced: u64,
+}
+
+/// What there is to know about a key. Times are nanoseconds since the queue was made.
+struct Entry {
+    reasons: Reasons,
+    added: u64,
+    /// Of its place among the queued; 0 when it is not queued.
+    stamp: u64,
+    priority: i32,
+    /// Its place among the processed.
+    processing: Option<u32>,
+    is_dirty: bool,
+}
+
+struct InFlight {
+    number: u32,
+    since: u64,
 }
 
 /// A key that a worker has: dropping it is *done*.
 #[must_use = "dropping it at once means that the key is done"]
 pub struct Processing<T: Key> {
     key: T,
+    number: u32,
+    priority: i32,
+    reasons: Reasons,
+    waited: Duration,
     queue: Queue<T>,
+}
+
+/// Waits for a key; see [`Queue::get`].
+#[must_use = "a future does nothing until it is awaited"]
+pub struct Get<'a, T: Key> {
+    queue: &'a Queue<T>,
+    /// The name under which it waits.
+    waiter: Option<u64>,
 }
 
 // === impl Queue ===
 
 impl<T: Key> Queue<T> {
-    /// An empty queue.
+    /// An empty queue, first in, first out.
     #[must_use]
     pub fn new() -> Self {
+        Self::with(QueueOptions::default())
+    }
+
+    /// An empty queue with these options.
+    #[must_use]
+    pub fn with(options: QueueOptions) -> Self {
         let state = State {
-            queue: VecDeque::new(),
-            dirty: HashSet::default(),
-            processing: HashSet::default(),
+            keys: Keyed::default(),
+            queued: Levels::new(options.ageing),
+            processing: Vec::new(),
+            depth: 0,
+            waiters: VecDeque::new(),
+            last_waiter: 0,
+            wakeups: 0,
             shutting_down: false,
+            forced: 0,
         };
-        let inner = Inner { state: Mutex::new(state), changed: Notify::new(), idle: Notify::new() };
+        let needs_time = options.ageing.is_some() || options.metrics.is_some();
+        let started = needs_time.then(Instant::now);
+        let inner =
+            Inner { state: Mutex::new(state), idle: Notify::new(), metrics: options.metrics, started };
         Self { inner: Arc::new(inner) }
     }
 
     /// Marks `key` as needing a pass; ignored during a shutdown.
     pub fn add(&self, key: T) {
-        let queued = self.inner.state.lock().add(key);
-        if queued {
-            self.inner.changed.notify_one();
+        self.add_with(key, 0, Reasons::default());
+    }
+
+    /// The same with a priority (0 is that of a plain add, higher is sooner) and reasons.
+    pub fn add_with(&self, key: T, priority: i32, reasons: impl Into<Reasons>) {
+        let now = self.inner.now();
+        let (is_new, waker) = self.inner.state.lock().add(key, priority, reasons.into(), now);
+        if let Some(metrics) = self.inner.metrics.as_ref().filter(|_| is_new) {
+            metrics.added();
         }
+        waker.into_iter().for_each(Waker::wake);
     }
 
     /// The next key; `None` when the queue is shut down and empty.
     ///
     /// # Cancel safety
-    /// Safe: the key is taken in the last step or not at all.
-    pub async fn get(&self) -> Option<Processing<T>> {
-        loop {
-            let changed = self.inner.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            let (key, more, ended) = {
-                let mut state = self.inner.state.lock();
-                let key = state.get();
-                (key, !state.queue.is_empty(), state.shutting_down)
-            };
-            if more || ended {
-                self.inner.changed.notify_one();
-            }
-            match key {
-                Some(key) => return Some(Processing { key, queue: self.clone() }),
-                None if ended => return None,
-                None => changed.await,
-            }
-        }
+    /// Safe: the key is taken in the last step or not at all, and a wake-up that comes too late is handed on.
+    pub fn get(&self) -> Get<'_, T> {
+        Get { queue: self, waiter: None }
     }
 
     /// How many keys are queued: without those that are processed, or added again meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.state.lock().queue.len()
+        self.inner.state.lock().queued.len()
     }
 
     /// Whether none is queued.
@@ -134,24 +213,37 @@ impl<T: Key> Queue<T> {
         self.inner.state.lock().processing.len()
     }
 
-    /// Takes no more keys; what is queued is still handed out, then every get ends.
-    pub fn shut_down(&self) {
-        self.inner.state.lock().shutting_down = true;
-        self.inner.changed.notify_one();
+    /// What there is in the queue now; times are zero in a queue that looks at no clock.
+    #[must_use]
+    pub fn state(&self) -> QueueState {
+        let now = self.inner.now();
+        self.inner.state.lock().describe(now)
     }
 
-    /// Shuts down and waits until nothing is queued or processed. Somebody must go on getting.
+    /// Takes no more keys; what is queued is still handed out, then every get ends. A drain that waits ends.
+    pub fn shut_down(&self) {
+        self.inner.state.lock().forced += 1;
+        self.stop();
+        self.inner.idle.notify_waiters();
+    }
+
+    /// Shuts down and waits until nothing is queued or processed, or until somebody calls
+    /// [`shut_down`](Self::shut_down). Somebody must go on getting.
     ///
     /// # Cancel safety
     /// Safe: the queue stays shut down.
     pub async fn shut_down_with_drain(&self) {
-        self.shut_down();
+        let forced = self.inner.state.lock().forced;
+        self.stop();
         loop {
             let idle = self.inner.idle.notified();
             tokio::pin!(idle);
             idle.as_mut().enable();
-            if self.inner.state.lock().is_idle() {
-                return;
+            {
+                let state = self.inner.state.lock();
+                if state.is_idle() || state.forced != forced {
+                    return;
+                }
             }
             idle.await;
         }
@@ -163,15 +255,28 @@ impl<T: Key> Queue<T> {
         self.inner.state.lock().shutting_down
     }
 
-    fn done(&self, key: &T) {
-        let (queued, idle) = {
+    /// Every get that waits is to see that it is over.
+    fn stop(&self) {
+        let waiters = {
             let mut state = self.inner.state.lock();
-            (state.done(key), state.is_idle())
+            state.shutting_down = true;
+            std::mem::take(&mut state.waiters)
         };
-        if queued {
-            self.inner.changed.notify_one();
+        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    fn done(&self, number: u32) {
+        let now = self.inner.now();
+        let (worked, waker, is_idle) = {
+            let mut state = self.inner.state.lock();
+            let (worked, waker) = state.done(number, now);
+            (worked, waker, state.is_idle())
+        };
+        if let Some(metrics) = &self.inner.metrics {
+            metrics.done(worked);
         }
-        if idle {
+        waker.into_iter().for_each(Waker::wake);
+        if is_idle {
             self.inner.idle.notify_waiters();
         }
     }
@@ -195,37 +300,200 @@ impl<T: Key> fmt::Debug for Queue<T> {
     }
 }
 
+impl<T> Inner<T> {
+    fn now(&self) -> u64 {
+        self.started.map_or(0, |started| u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
 // === impl State ===
 
 impl<T: Key> State<T> {
-    /// Whether the key was queued.
-    fn add(&mut self, key: T) -> bool {
-        if self.shutting_down || !self.dirty.insert(key.clone()) || self.processing.contains(&key) {
-            return false;
+    /// Whether the key was clean, and who is to be woken.
+    fn add(&mut self, key: T, priority: i32, reasons: Reasons, now: u64) -> (bool, Option<Waker>) {
+        if self.shutting_down {
+            return (false, None);
         }
-        self.queue.push_back(key);
-        true
+        let (number, _) = self.keys.find_or_insert(key, Entry::clean);
+        let Some(entry) = self.keys.get_mut(number) else { return (false, None) };
+        entry.reasons.merge(reasons);
+        if entry.is_dirty {
+            if priority > entry.priority && self.queued.has_priorities() {
+                if entry.stamp != 0 {
+                    let place = Place { stamp: entry.stamp, number };
+                    let Some(stamp) = self.queued.raise(place, entry.priority, priority, now) else {
+                        return (false, None);
+                    };
+                    entry.stamp = stamp;
+                }
+                entry.priority = priority;
+            }
+            return (false, None);
+        }
+        entry.is_dirty = true;
+        entry.priority = priority;
+        entry.added = now;
+        self.depth += 1;
+        if entry.processing.is_some() {
+            return (true, None);
+        }
+        (true, self.push(number, now))
     }
 
-    fn get(&mut self) -> Option<T> {
-        let key = self.queue.pop_front()?;
-        self.dirty.remove(&key);
-        self.processing.insert(key.clone());
-        Some(key)
+    /// Queues a dirty key; returns who is to be woken for it.
+    fn push(&mut self, number: u32, now: u64) -> Option<Waker> {
+        let entry = self.keys.get_mut(number)?;
+        entry.stamp = self.queued.push(number, entry.priority, now);
+        self.next_waiter()
     }
 
-    /// Whether the key was queued again.
-    fn done(&mut self, key: &T) -> bool {
-        self.processing.remove(key);
-        let again = self.dirty.contains(key);
-        if again {
-            self.queue.push_back(key.clone());
+    fn next_waiter(&mut self) -> Option<Waker> {
+        let (_, waker) = self.waiters.pop_front()?;
+        self.wakeups += 1;
+        Some(waker)
+    }
+
+    /// Names grow, so they are in order.
+    fn find_waiter(&self, waiter: u64) -> Option<usize> {
+        self.waiters.binary_search_by_key(&waiter, |(name, _)| *name).ok()
+    }
+
+    /// Whether it was still waiting.
+    fn remove_waiter(&mut self, waiter: u64) -> bool {
+        self.find_waiter(waiter).and_then(|at| self.waiters.remove(at)).is_some()
+    }
+
+    /// Hands out the first key.
+    fn get(&mut self, queue: &Queue<T>, now: u64) -> Option<Processing<T>> {
+        let Self { keys, queued, .. } = self;
+        let place =
+            queued.pop(|place| keys.get(place.number).is_some_and(|(_, e)| e.stamp == place.stamp))?;
+        let number = place.number;
+        self.depth -= 1;
+        let at = u32::try_from(self.processing.len()).expect("there are fewer than four billion workers");
+        self.processing.push(InFlight { number, since: now });
+        let entry = self.keys.get_mut(number)?;
+        entry.is_dirty = false;
+        entry.stamp = 0;
+        entry.processing = Some(at);
+        let (priority, added) = (entry.priority, entry.added);
+        let reasons = std::mem::take(&mut entry.reasons);
+        let key = self.keys.get(number)?.0.clone();
+        let waited = Duration::from_nanos(now.saturating_sub(added));
+        Some(Processing { key, number, priority, reasons, waited, queue: queue.clone() })
+    }
+
+    /// How long the key was processed, and who is to be woken because it is queued again.
+    fn done(&mut self, number: u32, now: u64) -> (Duration, Option<Waker>) {
+        let Some(entry) = self.keys.get_mut(number) else { return (Duration::ZERO, None) };
+        let Some(at) = entry.processing.take() else { return (Duration::ZERO, None) };
+        let is_dirty = entry.is_dirty;
+        let since = self.processing.swap_remove(at as usize).since;
+        if let Some(moved) = self.processing.get(at as usize).map(|other| other.number)
+            && let Some(moved) = self.keys.get_mut(moved)
+        {
+            moved.processing = Some(at);
         }
-        again
+        let worked = Duration::from_nanos(now.saturating_sub(since));
+        if is_dirty {
+            return (worked, self.push(number, now));
+        }
+        self.keys.remove(number);
+        (worked, None)
     }
 
     fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.processing.is_empty()
+        self.queued.len() == 0 && self.processing.is_empty()
+    }
+
+    fn describe(&self, now: u64) -> QueueState {
+        let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
+        let running = self.processing.iter().map(|in_flight| since(in_flight.since));
+        let added = |place: Place| {
+            let (_, entry) = self.keys.get(place.number)?;
+            (entry.stamp == place.stamp).then_some(entry.added)
+        };
+        let oldest = self.queued.heads(added).into_iter().min();
+        QueueState {
+            depth: self.depth,
+            by_priority: self.queued.by_priority(),
+            processing: self.processing.len(),
+            unfinished_work: running.clone().sum(),
+            longest_running: running.max().unwrap_or_default(),
+            oldest_waiting: oldest.map(since).unwrap_or_default(),
+            wakeups: self.wakeups,
+        }
+    }
+}
+
+impl Entry {
+    fn clean() -> Self {
+        Self {
+            reasons: Reasons::default(),
+            added: 0,
+            stamp: 0,
+            priority: 0,
+            processing: None,
+            is_dirty: false,
+        }
+    }
+}
+
+// === impl Get ===
+
+impl<T: Key> Future for Get<'_, T> {
+    type Output = Option<Processing<T>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let now = this.queue.inner.now();
+        let mut state = this.queue.inner.state.lock();
+        if let Some(processing) = state.get(this.queue, now) {
+            if let Some(waiter) = this.waiter.take() {
+                state.remove_waiter(waiter);
+            }
+
+            drop(state);
+            if let Some(metrics) = &this.queue.inner.metrics {
+                metrics.got(processing.waited);
+            }
+            return Poll::Ready(Some(processing));
+        }
+        if state.shutting_down {
+            this.waiter = None;
+            return Poll::Ready(None);
+        }
+        match this.waiter.and_then(|waiter| state.find_waiter(waiter)) {
+            Some(at) => state.waiters[at].1.clone_from(context.waker()),
+            None => {
+                state.last_waiter += 1;
+                let name = state.last_waiter;
+                state.waiters.push_back((name, context.waker().clone()));
+                this.waiter = Some(name);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl<T: Key> Drop for Get<'_, T> {
+    fn drop(&mut self) {
+        let Some(waiter) = self.waiter else { return };
+        let next = {
+            let mut state = self.queue.inner.state.lock();
+            // It was woken for a key that it does not take: that is another's now.
+            let was_woken = !state.remove_waiter(waiter);
+            #[cfg(all(test, feature = "shuttle"))]
+            let was_woken = was_woken && !model::FORGETS_WAKEUPS.load(std::sync::atomic::Ordering::SeqCst);
+            if was_woken && state.queued.len() > 0 { state.next_waiter() } else { None }
+        };
+        next.into_iter().for_each(Waker::wake);
+    }
+}
+
+impl<T: Key> fmt::Debug for Get<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Get").field("waiter", &self.waiter).finish_non_exhaustive()
     }
 }
 
@@ -237,11 +505,29 @@ impl<T: Key> Processing<T> {
     pub fn key(&self) -> &T {
         &self.key
     }
+
+    /// Why: the reasons of all adds that this pass answers.
+    #[must_use]
+    pub fn reasons(&self) -> &Reasons {
+        &self.reasons
+    }
+
+    /// The highest priority of those adds.
+    #[must_use]
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// How long it has waited; zero in a queue that looks at no clock.
+    #[must_use]
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
 }
 
 impl<T: Key> Drop for Processing<T> {
     fn drop(&mut self) {
-        self.queue.done(&self.key);
+        self.queue.done(self.number);
     }
 }
 
@@ -251,5 +537,8 @@ impl<T: Key> fmt::Debug for Processing<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
+
+#[cfg(all(test, feature = "shuttle"))]
+mod model;

@@ -7,6 +7,7 @@
 //! - Delay and rate limit together: the shorter counts. (test: `delay_and_limit_together_take_the_shorter`)
 //! - Honest backoff: an add during the backoff neither ends it nor makes it longer; one that bypasses it
 //!   starts anew. (test: `an_event_during_the_backoff_waits_and_a_new_spec_does_not`)
+//! - What came during the backoff is among the reasons of the pass that ends it. (test: `a_pass_after_the_backoff_knows_what_came_meanwhile`)
 //!
 //! # Two ways to come back after a failure
 //! [`add_rate_limited`](RateLimitingQueue::add_rate_limited) is client-go's: the delay is just one more way
@@ -30,11 +31,13 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::delaying::DelayingQueue;
-use super::queue::{Key, Processing};
+use super::metrics::QueueState;
+use super::queue::{Get, Key, QueueOptions};
 use super::rate_limiters::RateLimiter;
+use super::reasons::{Reason, Reasons};
 
-/// When an added key is due.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// When an added key is due, how urgent it is, and why it is added.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddOptions {
     /// When this has passed, unless the rate limiter is sooner.
     pub after: Option<Duration>,
@@ -42,6 +45,18 @@ pub struct AddOptions {
     pub rate_limited: bool,
     /// Also when the key backs off: it starts anew, as if it had never failed.
     pub bypass_backoff: bool,
+    /// Higher is sooner; 0 is that of a plain add. Counts in a queue that has [`Ageing`](super::Ageing).
+    pub priority: i32,
+    /// Why.
+    pub reasons: Reasons,
+}
+
+impl AddOptions {
+    /// Now, for a reason.
+    #[must_use]
+    pub fn because(reason: Reason) -> Self {
+        Self { reasons: reason.into(), ..Self::default() }
+    }
 }
 
 /// A [`DelayingQueue`] that knows how long a failed key waits. Cheap to clone.
@@ -78,50 +93,74 @@ impl<T: Key> RateLimitingQueue<T> {
     /// An empty queue; delays pass only while [`run`](Self::run) runs.
     #[must_use]
     pub fn new(limiter: impl RateLimiter<T>) -> Self {
-        Self { queue: DelayingQueue::new(), limiter: Arc::new(limiter), backoff: Arc::default() }
+        Self::with(limiter, QueueOptions::default())
+    }
+
+    /// The same with priorities or metrics.
+    #[must_use]
+    pub fn with(limiter: impl RateLimiter<T>, options: QueueOptions) -> Self {
+        Self { queue: DelayingQueue::with(options), limiter: Arc::new(limiter), backoff: Arc::default() }
     }
 
     /// Marks `key` as needing a pass, when the options say. A key that backs off comes when that is over.
     pub fn add(&self, key: T, options: AddOptions) {
-        if options.bypass_backoff {
+        let AddOptions { after, rate_limited, bypass_backoff, priority, reasons } = options;
+        if bypass_backoff {
             let mut backoff = self.backoff.lock();
             self.limiter.forget(&key);
             let pause = backoff.get_mut(&key);
             if let Some(wait) = pause.and_then(Pause::shorten) {
                 self.queue.cancel(&key);
-                self.queue.add_after(key, wait);
+                self.queue.add_after_with(key, wait, priority, reasons);
                 return;
             }
             backoff.remove(&key);
             self.queue.cancel(&key);
         } else if self.backs_off(&key) {
+            self.queue.note(&key, priority, reasons);
             return;
         }
-        let limited = options.rate_limited.then(|| self.limiter.when(&key));
-        let delay = options.after.into_iter().chain(limited).min().unwrap_or_default();
-        self.queue.add_after(key, delay);
+        let limited = rate_limited.then(|| self.limiter.when(&key));
+        match after.into_iter().chain(limited).min() {
+            Some(delay) => self.queue.add_after_with(key, delay, priority, reasons),
+            None => self.queue.add_with(key, priority, reasons),
+        }
     }
 
     /// Marks `key` as needing a pass after `delay`.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.add(key, AddOptions { after: Some(delay), ..AddOptions::default() });
+        self.add(key, AddOptions { after: Some(delay), ..AddOptions::because(Reason::Timer) });
     }
 
     /// Marks `key` as needing a pass when the rate limiter lets it.
     pub fn add_rate_limited(&self, key: T) {
-        self.add(key, AddOptions { rate_limited: true, ..AddOptions::default() });
+        let attempt = self.num_requeues(&key).saturating_add(1);
+        self.add(key, AddOptions { rate_limited: true, ..AddOptions::because(Reason::Retry(attempt)) });
     }
 
     /// `key` has failed: it comes again when the rate limiter lets it and `at_least` has passed, and not
     /// before, whatever is added meanwhile.
     pub fn back_off(&self, key: T, at_least: Duration) {
         let delay = self.limiter.when(&key).max(at_least).min(DELAY_MAX);
+        let retry = Reason::Retry(self.limiter.num_requeues(&key));
         let now = Instant::now();
         let mut backoff = self.backoff.lock();
         backoff.insert(key.clone(), Pause { until: now + delay, not_before: now + at_least.min(DELAY_MAX) });
         // A delay that was asked for before would bring the key too early.
         self.queue.cancel(&key);
-        self.queue.add_after(key, delay);
+        self.queue.add_after_with(key, delay, 0, retry);
+    }
+
+    /// Gives a key that waits for its time another reason; whether it waits.
+    pub fn note(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
+        self.queue.note(key, priority, reasons)
+    }
+
+    /// How many keys wait after a failure.
+    #[must_use]
+    pub fn backing_off(&self) -> usize {
+        let now = Instant::now();
+        self.backoff.lock().values().filter(|pause| pause.until > now).count()
     }
 
     /// Whether `key` waits after a failure.
@@ -154,8 +193,8 @@ impl<T: Key> RateLimitingQueue<T> {
     ///
     /// # Cancel safety
     /// Safe.
-    pub async fn get(&self) -> Option<Processing<T>> {
-        self.queue.get().await
+    pub fn get(&self) -> Get<'_, T> {
+        self.queue.get()
     }
 
     /// How many keys are queued.
@@ -174,6 +213,12 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
+    }
+
+    /// What there is in the queue; see [`Queue::state`](super::Queue::state).
+    #[must_use]
+    pub fn state(&self) -> QueueState {
+        self.queue.state()
     }
 
     /// Takes no more keys.
@@ -270,13 +315,29 @@ mod tests {
 
         let bypass = AddOptions { bypass_backoff: true, ..AddOptions::default() };
         queue.back_off("b", Duration::ZERO);
-        queue.add("b", bypass);
+        queue.add("b", bypass.clone());
         assert_eq!(wait(&queue).await, Duration::ZERO);
         assert_eq!((queue.num_requeues(&"b"), queue.waiting()), (0, 0), "it starts anew");
 
         queue.back_off("c", 300 * MS);
         queue.add("c", bypass);
         assert_eq!(wait(&queue).await, 300 * MS, "what the server asked for holds all the same");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_after_the_backoff_knows_what_came_meanwhile() {
+        let queue = queue();
+        queue.back_off("a", Duration::ZERO);
+        queue.add("a", AddOptions::because(Reason::Changed));
+        assert_eq!(queue.backing_off(), 1);
+        tokio::select! {
+            biased;
+            processing = queue.get() => {
+                assert_eq!(processing.unwrap().reasons().to_string(), "retry 1, changed");
+            }
+            _ = queue.run() => {}
+        }
+        assert_eq!(queue.backing_off(), 0);
     }
 
     /// A delay from before the failure must not bring the key early, nor be all that is left of it.

@@ -8,6 +8,7 @@
 
 mod control_plane;
 mod demo;
+mod endpoints;
 mod faults;
 mod fidelity;
 mod foo;

@@ -33,6 +33,10 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--queue-max-delay=1ms"], &[], "--queue-max-delay");
     refused(&["run", "--queue-qps=0"], &[], "--queue-qps");
     refused(&["run", "--resync-period=1ms"], &[], "--resync-period");
+    refused(&["run", "--audit-period=1ms"], &[], "--audit-period");
+    refused(&["run", "--concurrent-foo-syncs=0"], &[], "--concurrent-foo-syncs");
+    refused(&["run", "--kube-api-burst=0"], &[], "--kube-api-burst");
+    refused(&["run", "--metrics-bind-address=8080"], &[], "ADDRESS:PORT");
     refused(&["run", "--namespace=a,b"], &[], "--namespace");
     refused(&["run", "--log-format=xml"], &[], "--log-format");
     refused(&["run", "--log-level=foo=bar=baz"], &[], "--log-level");

@@ -102,8 +102,11 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     let mut operator = JoinSet::new();
     let client = place.operator.clone();
     let shutdown_timeout = format!("--shutdown-timeout={STOPPING}");
-    operator
-        .spawn(async move { super::run_over(client, &[&shutdown_timeout], fastrand::u64(..), signal).await });
+    operator.spawn(async move {
+        // Nobody asks a demo whether it is ready, and its ports may be another's.
+        let flags = [shutdown_timeout.as_str(), "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+        super::run_over(client, &flags, fastrand::u64(..), signal).await
+    });
     let board = Board::new(&place.client, place.clock, samples, args.logging.is_silent());
     let verdict = tokio::select! {
         biased;

@@ -5,8 +5,10 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::cache::synctrack;
+use crate::client;
+use crate::metrics::Metrics;
 use crate::testing::status_error;
-use crate::workqueue::ItemExponentialFailure;
+use crate::workqueue::{ItemExponentialFailure, Reason};
 
 /// What the handler does with a key, by the key's name.
 type Script = Box<dyn Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync>;
@@ -21,13 +23,14 @@ struct Scripted {
 #[derive(Default)]
 struct Log {
     started: Vec<(String, Instant)>,
+    reasons: Vec<String>,
     ended: usize,
     busy: HashMap<ObjectName, u32>,
     twice_at_once: bool,
 }
 
 impl SyncHandler for Scripted {
-    async fn sync(&self, key: &ObjectName) -> Result<Outcome, SyncError> {
+    async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
         let attempt = {
             let mut log = self.log.lock();
             let busy = log.busy.entry(key.clone()).or_default();
@@ -36,6 +39,7 @@ impl SyncHandler for Scripted {
             let twice = *busy > 1;
             log.twice_at_once |= twice;
             log.started.push((key.to_string(), Instant::now()));
+            log.reasons.push(pass.reasons().to_string());
             log.started.iter().filter(|(name, _)| *name == key.to_string()).count()
         };
         tokio::time::sleep(self.takes).await;
@@ -55,6 +59,9 @@ struct Rig {
     caches: synctrack::SyncedSetter,
     shutdown: CancellationToken,
     tasks: JoinSet<()>,
+    workers: Workers,
+    started: Synced,
+    metrics: Metrics,
 }
 
 const MS: Duration = Duration::from_millis(1);
@@ -69,11 +76,16 @@ fn start(
     let (caches, synced) = synctrack::pair("foos");
     let handler = Scripted { script: Box::new(script), takes, log: Arc::clone(&log) };
     let consistency = Arc::new(Consistency::new());
-    let controller = Controller::new("test", queue.clone(), handler, vec![synced], consistency, workers);
+    let metrics = Metrics::new();
+    let controller = Controller::new("test", queue.clone(), handler, consistency)
+        .waits_for(synced)
+        .with_workers(workers)
+        .with_metrics(metrics.controller("test"));
+    let (workers, started) = (controller.workers(), controller.started());
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(controller.run(shutdown.clone()));
-    Rig { queue, log, caches, shutdown, tasks }
+    Rig { queue, log, caches, shutdown, tasks, workers, started, metrics }
 }
 
 impl Rig {
@@ -96,10 +108,10 @@ async fn workers_wait_for_the_caches() {
     let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
     rig.add("a");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!(rig.started(), 0);
+    assert_eq!((rig.started(), rig.started.is_synced()), (0, false));
     rig.caches.set();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.started(), 1);
+    assert_eq!((rig.started(), rig.started.is_synced()), (1, true));
     rig.stop().await;
 }
 
@@ -261,7 +273,7 @@ async fn a_key_waits_for_its_own_writes() {
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
     let log: Arc<Mutex<Log>> = Arc::default();
     let handler = Scripted { script: Box::new(|_, _| Ok(Outcome::Done)), takes: MS, log: log.clone() };
-    let controller = Controller::new("test", queue.clone(), handler, vec![], consistency.clone(), 1);
+    let controller = Controller::new("test", queue.clone(), handler, consistency.clone());
     let shutdown = CancellationToken::new();
     let mut tasks = JoinSet::new();
     tasks.spawn(controller.run(shutdown.clone()));
@@ -290,4 +302,154 @@ async fn shutdown_ends_what_is_in_flight_and_starts_no_more() {
     let log = rig.log.lock();
     assert_eq!((log.started.len(), log.ended), (2, 2));
     assert_eq!(rig.queue.len(), 2, "the rest is left to the next process");
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_that_are_missing_are_named() {
+    let log = crate::testing::capture_log();
+    let mut rig = start(1, MS, |_, _| Ok(Outcome::Done));
+    tokio::time::sleep(CACHE_SYNC_PATIENCE + MS).await;
+    let expected = "WARN Still waiting for the first list of these kinds; no object is synced before";
+    assert_eq!(log.lines(), [format!("{expected} controller=test missing=foos")]);
+    rig.caches.set();
+    tokio::time::sleep(MS).await;
+    assert!(rig.started.is_synced());
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_come_and_go() {
+    let second = Duration::from_secs(1);
+    let mut rig = start(1, second, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for n in 0..40 {
+        rig.add(&format!("n{n}"));
+    }
+    tokio::time::sleep(second / 2).await;
+    assert_eq!(rig.started(), 1);
+    rig.workers.set(4);
+    tokio::time::sleep(MS).await;
+    assert_eq!(rig.started(), 4, "the new ones begin at once");
+    tokio::time::sleep(second).await;
+    rig.workers.set(0);
+    tokio::time::sleep(10 * second).await;
+    let (started, ended) = (rig.started(), rig.log.lock().ended);
+    assert_eq!((started, ended), (8, 8), "what was under way has ended, and nothing new begins");
+    rig.workers.set(2);
+    tokio::time::sleep(second / 2).await;
+    assert_eq!(rig.started(), 10);
+    assert!(
+        rig.metrics
+            .encode()
+            .contains("controller_runtime_max_concurrent_reconciles{controller=\"test\"} 2\n")
+    );
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_knows_what_came_while_it_waited() {
+    let mut rig = start(1, 6 * MS, |_, attempt| match attempt {
+        1 => Err(SyncError(status_error(500, "InternalError"))),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    let key = ObjectName::new(Some("ns"), "a");
+    rig.queue.add(key.clone(), AddOptions::because(Reason::Created));
+    tokio::time::sleep(3 * MS).await;
+    // One comes while the pass that fails is under way, one during the backoff.
+    rig.queue.add(key.clone(), AddOptions::because(Reason::Changed));
+    tokio::time::sleep(6 * MS).await;
+    rig.queue.add(key.clone(), AddOptions::because(Reason::Resync));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.log.lock().reasons, ["created", "retry 1, changed, resync"]);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_key_is_slowed() {
+    let log = crate::testing::capture_log();
+    let mut rig = start(1, Duration::ZERO, |_, _| Ok(Outcome::RequeueAfter(10 * MS)));
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // The burst, then one each five seconds.
+    assert!((65..80).contains(&rig.started()), "{}", rig.started());
+    let named = log.lines().iter().filter(|line| line.contains("Asks for itself again and again")).count();
+    assert_eq!(named, 1);
+    assert!(rig.metrics.encode().contains("windlass_hot_keys_total{controller=\"test\"} 1\n"));
+    rig.stop().await;
+}
+
+/// What is seen of one row: passes in the next ten minutes, failures kept, log level, counters.
+async fn row(end: fn() -> Result<Outcome, SyncError>) -> (usize, u32, &'static str, Vec<String>) {
+    let log = crate::testing::capture_log();
+    let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {
+        1 => Ok(Outcome::Done),
+        2 => end(),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(MS).await;
+    rig.add("a");
+    tokio::time::sleep(MS).await;
+    let failures = rig.queue.num_requeues(&ObjectName::new(Some("ns"), "a"));
+    let text = rig.metrics.encode();
+    let lines = log.lines();
+    let level = lines.iter().rev().find_map(|line| line.split_once(' ')).map(|(level, _)| level.to_owned());
+    let level =
+        ["DEBUG", "INFO", "WARN", "ERROR"].into_iter().find(|l| level.as_deref() == Some(*l)).unwrap();
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let passes = rig.started() - 2;
+    rig.stop().await;
+    let counters = text.lines().filter(|line| {
+        let of_interest = ["_reconcile_total", "_reconcile_panics_total", "windlass_retries_total"];
+        of_interest.iter().any(|name| line.contains(name)) && !line.ends_with(" 0") && !line.starts_with('#')
+    });
+    let short =
+        |line: &str| line.replace("controller_runtime_reconcile_", "").replace("controller=\"test\",", "");
+    (passes, failures, level, counters.map(short).collect())
+}
+
+fn error(code: u16, reason: &str, retry_after: Option<u64>) -> Result<Outcome, SyncError> {
+    let mut error = status_error(code, reason);
+    if let client::Error::Status { status, .. } = &mut error {
+        status.retry_after = retry_after.map(Duration::from_secs);
+    }
+    Err(SyncError(error))
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_row_of_the_table_of_outcomes() {
+    // The first pass of each is a success; only the second is looked at.
+    let once = "total{result=\"success\"} 1";
+    let counted = |results: &[&str]| results.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+    let retry = |cause: &str| format!("windlass_retries_total{{cause=\"{cause}\"}} 1");
+    let check =
+        |found: (usize, u32, &str, Vec<String>), passes, failures, level, mut counters: Vec<String>| {
+            let mut seen = found.3;
+            seen.sort();
+            counters.sort();
+            assert_eq!((found.0, found.1, found.2, seen), (passes, failures, level, counters));
+        };
+    let success = counted(&["total{result=\"success\"} 2"]);
+    let requeued = counted(&[once, "total{result=\"requeue_after\"} 1"]);
+    let failed = |cause: &str| counted(&[once, "total{result=\"error\"} 1", &retry(cause)]);
+    check(row(|| Ok(Outcome::Done)).await, 0, 0, "DEBUG", success.clone());
+    check(row(|| Ok(Outcome::RequeueAfter(Duration::from_secs(60)))).await, 1, 0, "DEBUG", requeued.clone());
+    let wait = || Ok(Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    check(row(wait).await, 1, 0, "DEBUG", requeued);
+    check(row(|| Ok(Outcome::WaitForUser { look_again: None })).await, 0, 0, "DEBUG", success);
+    let conflict = counted(&[once, "total{result=\"requeue_after\"} 1", &retry("conflict")]);
+    check(row(|| error(409, "Conflict", None)).await, 1, 1, "DEBUG", conflict);
+    let lost = || {
+        let request = "GET /".to_owned();
+        Err(SyncError(client::Error::Timeout { request, after: Duration::from_secs(30) }))
+    };
+    check(row(lost).await, 1, 1, "DEBUG", failed("connection"));
+    check(row(|| error(429, "TooManyRequests", Some(30))).await, 1, 1, "DEBUG", failed("throttled"));
+    check(row(|| error(500, "InternalError", None)).await, 1, 1, "WARN", failed("error"));
+    let mut panicked = failed("panic");
+    panicked.push("panics_total{controller=\"test\"} 1".to_owned());
+    check(row(|| std::panic::resume_unwind(Box::new("x"))).await, 1, 1, "ERROR", panicked);
 }

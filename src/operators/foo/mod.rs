@@ -40,11 +40,9 @@ use std::sync::Arc;
 use kube_core::Resource;
 
 use super::Context;
-use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::factory::Watched;
 use crate::cache::{Cached, Indexers, ObjectName, object};
-use crate::controller::deployment::DEPLOYMENTS;
 use crate::controller::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
 use crate::controller::{Children, Consistency, Controller};
 
@@ -56,21 +54,15 @@ pub const NAME: &str = "foo";
 /// Wires the controller: informers, handlers, queue, sync handler.
 #[must_use]
 pub fn controller(context: &Context<'_>) -> Controller<FooSync> {
-    let queue = context.queue();
+    let queue = context.queue(NAME);
+    let metrics = context.metrics.controller(NAME);
     let foos = context.informers.informer(|| Watched {
         transform: Some(object::trim),
         indexers: Indexers::default().with(CHILD_NAME, child_names),
         ..Watched::default()
     });
     let deployments = context.deployments();
-    let for_foos = foos.add_event_handler(EnqueueSelf::new(queue.clone()));
-    let for_deployments = deployments.add_event_handler(EnqueueOwner::new(foos.store(), queue.clone()));
-    let caches = [for_foos, for_deployments]
-        .map(|added| added.expect("the factory has not ended: it runs after the wiring").synced());
-    let consistency = Consistency::new()
-        .with(ApiResource::of::<Foo>(), foos.store())
-        .with(DEPLOYMENTS, deployments.store());
-    let consistency = Arc::new(consistency);
+    let consistency = Arc::new(Consistency::new());
     let sync = FooSync {
         client: context.client.clone(),
         foos: foos.lister(),
@@ -79,8 +71,17 @@ pub fn controller(context: &Context<'_>) -> Controller<FooSync> {
         consistency: consistency.clone(),
         recorder: context.recorder.clone(),
         clock: context.clock,
+        metrics: metrics.clone(),
     };
-    Controller::new(NAME, queue, sync, caches.into(), consistency, context.limits.workers)
+    let controller = Controller::new(NAME, queue.clone(), sync, consistency)
+        .watches(&foos, EnqueueSelf::new(queue.clone()))
+        .watches(&deployments, EnqueueOwner::new(foos.store(), queue))
+        .with_workers(context.limits.workers)
+        .with_metrics(metrics);
+    match context.limits.audit_period {
+        Some(period) => controller.audits(foos.store(), period),
+        None => controller,
+    }
 }
 
 /// The names of the children that a Foo wants.

@@ -24,12 +24,15 @@ use super::wanted;
 use crate::api::ApiResource;
 use crate::api::conditions::{self, READY};
 use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
-use crate::cache::{Cached, Lister, Object, ObjectName, Unreadable};
+use crate::cache::{Cached, Lister, Object, ObjectName, Unreadable, compare_versions};
 use crate::client::{ApiClient, Clock, Error, ServerStatus};
 use crate::controller::children::describe;
 use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
 use crate::controller::status::write;
-use crate::controller::{Children, Consistency, Deletion, Ensured, Outcome, Owner, SyncError, SyncHandler};
+use crate::controller::{
+    Children, Consistency, Deletion, Ensured, Outcome, Owner, Pass, SyncError, SyncHandler,
+};
+use crate::metrics::ControllerMetrics;
 use crate::record::{EventRecorder, EventType, Regarding};
 
 /// How soon a name that somebody else has is looked at again.
@@ -49,11 +52,14 @@ pub struct FooSync {
     pub(super) consistency: Arc<Consistency>,
     pub(super) recorder: EventRecorder,
     pub(super) clock: Clock,
+    pub(super) metrics: ControllerMetrics,
 }
 
 impl SyncHandler for FooSync {
-    async fn sync(&self, key: &ObjectName) -> Result<Outcome, SyncError> {
-        let foo = match self.foos.get(key) {
+    async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
+        let cached = self.foos.get(key);
+        let found = if pass.is_audit() { self.live(key, cached.as_ref()).await? } else { cached };
+        let foo = match found {
             None => return Ok(Outcome::Done),
             Some(Cached::Unreadable(unreadable)) => {
                 return Ok(self.sync_unreadable(key, &unreadable).await?);
@@ -66,7 +72,14 @@ impl SyncHandler for FooSync {
         let owner = Owner::of(&*foo);
         let wanted = wanted::deployment(&foo);
         let cached = self.deployments.get(&ObjectName::new(key.namespace(), &wanted.name));
-        let ensured = self.children.ensure(&owner, &wanted, cached.as_ref()).await?;
+        let ensured = if pass.is_audit() {
+            self.children.audit(&owner, &wanted).await?
+        } else {
+            self.children.ensure(&owner, &wanted, cached.as_ref()).await?
+        };
+        if pass.is_audit() {
+            self.metrics.audited(matches!(ensured, Ensured::Created(_) | Ensured::Updated(..)));
+        }
         self.record_child(&foo, &wanted.name, &ensured);
         if matches!(ensured, Ensured::OwnerMovedOn) {
             // The event that shows it is on its way to the cache.
@@ -82,15 +95,17 @@ impl SyncHandler for FooSync {
             }
         }
         self.update_status(&foo, &wanted, &ensured, refusal.as_ref()).await?;
+        let wait = |look_again| Outcome::WaitForUser { look_again: Some(look_again) };
         Ok(match ensured {
-            _ if refusal.is_some() => Outcome::RequeueAfter(REFUSED_RETRY),
+            _ if refusal.is_some() => wait(REFUSED_RETRY),
             Ensured::Unchanged(_) | Ensured::Created(_) | Ensured::Updated(..) | Ensured::OwnerMovedOn => {
                 Outcome::Done
             }
             Ensured::Undone(_) => Outcome::RequeueAfter(UNDONE_RETRY),
-            Ensured::Leaving(_) | Ensured::ResourceExists => Outcome::RequeueAfter(EXISTS_RETRY),
-            Ensured::Refused { .. } => Outcome::RequeueAfter(REFUSED_RETRY),
-            Ensured::Contended { again_in, .. } => Outcome::RequeueAfter(again_in),
+            Ensured::Leaving(_) => Outcome::RequeueAfter(EXISTS_RETRY),
+            Ensured::ResourceExists => wait(EXISTS_RETRY),
+            Ensured::Refused { .. } => wait(REFUSED_RETRY),
+            Ensured::Contended { again_in, .. } => wait(again_in),
         })
     }
 }
@@ -111,6 +126,32 @@ fn is_applied(foo: &Foo) -> bool {
 // === impl FooSync ===
 
 impl FooSync {
+    /// The Foo as the server has it, for a pass that believes no cache. What the cache had missed is told
+    /// once; a Foo that does not decode is left to the usual way.
+    async fn live(
+        &self,
+        key: &ObjectName,
+        cached: Option<&Cached<Foo>>,
+    ) -> Result<Option<Cached<Foo>>, Error> {
+        let resource = ApiResource::of::<Foo>();
+        let live = match self.client.get::<Foo>(&resource, key.namespace(), key.name()).await {
+            Err(Error::Decode { .. }) => return Ok(cached.cloned()),
+            live => live?,
+        };
+        let version = |foo: &Foo| Object::resource_version(foo).to_owned();
+        let (seen, now) = (cached.map(|foo| foo.resource_version().to_owned()), live.as_ref().map(version));
+        // A cache that is only late has not passed the version that the server has.
+        let is_missed = now.as_ref().is_some_and(|now| {
+            let order = compare_versions(&self.foos.resource_version(), now);
+            seen.as_ref() != Some(now) && order.is_some_and(std::cmp::Ordering::is_ge)
+        });
+        if is_missed {
+            self.metrics.audited(true);
+            tracing::warn!("The cache had missed a change of this Foo; its next list brings it");
+        }
+        Ok(live.map(|foo| Cached::new(Ok(foo))))
+    }
+
     /// Deletes the Deployments that this Foo had under other names. When the spec or the Deployment is
     /// new, also those that lost our label, which the cache does not show. `false` when that has to be
     /// looked at again.

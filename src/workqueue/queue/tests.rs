@@ -1,4 +1,4 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::workqueue::{LOW_PRIORITY, Reason};
 
 fn get_now<T: Key>(queue: &Queue<T>) -> Option<Processing<T>> {
     queue.get().now_or_never().flatten()
@@ -144,53 +145,299 @@ async fn a_key_is_never_with_two_workers() {
     }
 }
 
+/// Five workers wait: each add wakes one, and no more are ever woken than keys are added.
+#[tokio::test]
+async fn an_add_wakes_one_worker() {
+    let queue = Queue::<u32>::new();
+    let mut workers = JoinSet::new();
+    for _ in 0..5 {
+        let queue = queue.clone();
+        workers.spawn(async move {
+            let mut taken = 0;
+            while queue.get().await.is_some() {
+                taken += 1;
+            }
+            taken
+        });
+    }
+    tokio::task::yield_now().await;
+    queue.add(0);
+    queue.add(0);
+    assert_eq!(queue.state().wakeups, 1);
+    for key in 1..4 {
+        queue.add(key);
+    }
+    assert_eq!(queue.state().wakeups, 4);
+    for key in 4..100 {
+        queue.add(key);
+    }
+    assert_eq!(queue.state().wakeups, 5, "nobody is left to be woken");
+    queue.shut_down_with_drain().await;
+    assert_eq!(workers.join_all().await.into_iter().sum::<u32>(), 100);
+}
+
+#[tokio::test]
+async fn a_wakeup_that_comes_too_late_is_handed_on() {
+    let queue = Queue::new();
+    let mut first = Box::pin(queue.get());
+    assert!(first.as_mut().now_or_never().is_none());
+    let second = tokio::spawn({
+        let queue = queue.clone();
+        async move { queue.get().await.map(|processing| *processing.key()) }
+    });
+    tokio::task::yield_now().await;
+    queue.add("a");
+    assert_eq!(queue.state().wakeups, 1, "the first, which does not look");
+    drop(first);
+    assert_eq!(second.await.unwrap(), Some("a"));
+}
+
+fn with_priorities<T: Key>() -> Queue<T> {
+    Queue::with(QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_highest_priority_counts() {
+    let queue = with_priorities();
+    for (key, priority) in [("low", -100), ("raised", -100), ("normal", 0), ("raised", 10), ("raised", -100)]
+    {
+        queue.add_with(key, priority, Reasons::default());
+    }
+    assert_eq!(queue.state().by_priority, [(10, 1), (0, 1), (-100, 1)]);
+    let raised = get_now(&queue).unwrap();
+    assert_eq!((*raised.key(), raised.priority()), ("raised", 10));
+    // What comes again during its pass starts from its own priorities.
+    queue.add_with("raised", -100, Reasons::default());
+    queue.add_with("raised", -50, Reasons::default());
+    drop(raised);
+    let order: Vec<_> = std::iter::from_fn(|| get_now(&queue).map(|p| (*p.key(), p.priority()))).collect();
+    assert_eq!(order, [("normal", 0), ("raised", -50), ("low", -100)]);
+}
+
+/// A stream of changes that never ends does not keep a resync waiting for ever.
+#[tokio::test(start_paused = true)]
+async fn what_waits_grows_into_higher_priorities() {
+    let queue = with_priorities();
+    queue.add_with(0, LOW_PRIORITY, Reasons::default());
+    let mut handed_out = 0;
+    for change in 1.. {
+        queue.add(change);
+        let processing = get_now(&queue).unwrap();
+        if *processing.key() == 0 {
+            break;
+        }
+        handed_out += 1;
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(handed_out, 61, "the changes of the first minute, from 0 s to 60 s");
+}
+
+#[test]
+fn adds_that_collapse_leave_all_their_reasons() {
+    let queue = Queue::new();
+    queue.add_with("a", 0, Reason::Created);
+    queue.add("a");
+    queue.add_with("a", 0, Reason::Manual);
+    let first = get_now(&queue).unwrap();
+    assert_eq!(first.reasons().to_string(), "created, manual");
+    queue.add_with("a", 0, Reason::Resync);
+    drop(first);
+    assert_eq!(get_now(&queue).unwrap().reasons().as_slice(), [Reason::Resync]);
+}
+
+#[derive(Debug, Default)]
+struct Heard(parking_lot::Mutex<Vec<String>>);
+
+impl QueueMetrics for Heard {
+    fn added(&self) {
+        self.0.lock().push("added".to_owned());
+    }
+    fn got(&self, waited: Duration) {
+        self.0.lock().push(format!("got after {waited:?}"));
+    }
+    fn done(&self, worked: Duration) {
+        self.0.lock().push(format!("done after {worked:?}"));
+    }
+    fn retried(&self) {}
+}
+
+/// client-go: `TestMetrics`
+#[tokio::test(start_paused = true)]
+async fn metrics_mean_what_they_mean_in_client_go() {
+    let heard = Arc::new(Heard::default());
+    let queue = Queue::with(QueueOptions { metrics: Some(heard.clone()), ..QueueOptions::default() });
+    let second = Duration::from_secs(1);
+    queue.add("a");
+    tokio::time::advance(second).await;
+    queue.add("a");
+    assert_eq!((queue.state().depth, queue.state().oldest_waiting), (1, second));
+    let first = get_now(&queue).unwrap();
+    assert_eq!(queue.state().depth, 0);
+    for _ in 0..5 {
+        queue.add("a");
+    }
+    tokio::time::advance(2 * second).await;
+    let state = queue.state();
+    assert_eq!((state.depth, queue.len()), (1, 0), "depth counts what is to come again");
+    assert_eq!((state.unfinished_work, state.longest_running), (2 * second, 2 * second));
+    drop(first);
+    tokio::time::advance(3 * second).await;
+    let again = get_now(&queue).unwrap();
+    assert_eq!(again.waited(), 5 * second, "from its add, during the first pass");
+    drop(again);
+    let expected = ["added", "got after 1s", "added", "done after 2s", "got after 5s", "done after 0ns"]
+        .map(str::to_owned);
+    assert_eq!(*heard.0.lock(), expected);
+}
+
+/// client-go: `TestGarbageCollection`
+#[test]
+fn done_keys_leave_nothing() {
+    let queue = Queue::new();
+    let key = Arc::new(());
+    queue.add(key.clone());
+    drop(get_now(&queue).unwrap());
+    assert_eq!(Arc::strong_count(&key), 1);
+}
+
+/// client-go: `TestForceQueueShutdownUsingShutDown`
+#[test]
+fn a_shutdown_ends_a_drain() {
+    let queue = Queue::new();
+    queue.add("a");
+    let mut drain = Box::pin(queue.shut_down_with_drain());
+    assert!(drain.as_mut().now_or_never().is_none());
+    queue.shut_down();
+    assert!(drain.as_mut().now_or_never().is_some());
+}
+
 #[derive(Clone, Debug)]
 enum Step {
-    Add(u8),
+    Add(u8, i32),
     Get,
     /// Ends the n-th of the passes that are under way.
     Done(usize),
+    /// So many times 700 ms pass: never a multiple of the ageing, so that no two ranks are equal.
+    Wait(u64),
+}
+
+/// What the queue is held against: lists, and a search through all of them at each turn.
+#[derive(Default)]
+struct Model {
+    /// Milliseconds.
+    now: i64,
+    /// Key, priority, and when it came to its place.
+    waiting: Vec<(u8, i32, i64)>,
+    held: Vec<u8>,
+    /// Keys that come again after their pass, with their priority.
+    again: Vec<(u8, i32)>,
+    turn: i64,
+}
+
+impl Model {
+    /// A place of its own in time.
+    fn stamp(&mut self) -> i64 {
+        self.turn += 1;
+        self.now * 1_000_000 + self.turn
+    }
+
+    /// The ageing is a second.
+    fn rank((_, priority, stamp): (u8, i32, i64)) -> i64 {
+        stamp - 1_000_000_000 * i64::from(priority)
+    }
+
+    fn add(&mut self, key: u8, priority: i32) {
+        if self.held.contains(&key) {
+            match self.again.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, known)) => *known = priority.max(*known),
+                None => self.again.push((key, priority)),
+            }
+        } else if let Some(at) = self.waiting.iter().position(|(known, ..)| *known == key) {
+            let place = self.waiting[at];
+            let raised = (key, priority, self.now * 1_000_000 + self.turn + 1);
+            if priority > place.1 && Self::rank(raised) < Self::rank(place) {
+                self.stamp();
+                self.waiting[at] = raised;
+            }
+        } else {
+            let stamp = self.stamp();
+            self.waiting.push((key, priority, stamp));
+        }
+    }
+
+    fn get(&mut self) -> Option<u8> {
+        let first = self.waiting.iter().copied().min_by_key(|&place| (Self::rank(place), -place.1))?;
+        self.waiting.retain(|place| *place != first);
+        self.held.push(first.0);
+        Some(first.0)
+    }
+
+    fn done(&mut self, at: usize) {
+        let key = self.held.remove(at);
+        if let Some(at) = self.again.iter().position(|(known, _)| *known == key) {
+            let (key, priority) = self.again.remove(at);
+            let stamp = self.stamp();
+            self.waiting.push((key, priority, stamp));
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => (0..5_u8, -3..3_i32).prop_map(|(key, priority)| Step::Add(key, priority)),
+        3 => Just(Step::Get),
+        2 => (0..4_usize).prop_map(Step::Done),
+        1 => (1..4_u64).prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// One history on a queue and on the model; each key has one worker, and none is lost.
+async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
+    let ageing = Ageing(Duration::from_secs(1));
+    let queue =
+        Queue::with(QueueOptions { ageing: has_priorities.then_some(ageing), ..QueueOptions::default() });
+    let mut model = Model::default();
+    let mut held: Vec<Processing<u8>> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Add(key, priority) => {
+                queue.add_with(key, priority, Reasons::default());
+                model.add(key, if has_priorities { priority } else { 0 });
+            }
+            Step::Get => {
+                let got = get_now(&queue);
+                assert_eq!(got.as_ref().map(|p| *p.key()), model.get());
+                held.extend(got);
+            }
+            Step::Done(at) if at < held.len() => {
+                drop(held.remove(at));
+                model.done(at);
+            }
+            Step::Done(_) => {}
+            Step::Wait(times) => {
+                tokio::time::advance(Duration::from_millis(700 * times)).await;
+                model.now += 700 * i64::try_from(times).unwrap();
+            }
+        }
+        let state = queue.state();
+        assert_eq!((queue.len(), state.processing), (model.waiting.len(), model.held.len()));
+        assert_eq!(state.depth, model.waiting.len() + model.again.len());
+    }
+    queue.shut_down();
+    drop(held);
+    let mut left: Vec<u8> = std::iter::from_fn(|| get_now(&queue).map(|p| *p.key())).collect();
+    left.sort_unstable();
+    let mut expected: Vec<u8> = model.waiting.iter().map(|place| place.0).collect();
+    expected.extend(model.again.iter().map(|(key, _)| *key));
+    expected.sort_unstable();
+    assert_eq!(left, expected, "what is left at the end is handed out, each once");
 }
 
 proptest! {
-    /// The model is a list of keys to hand out, a set of those in process and a set of those to come again.
     #[test]
-    fn the_queue_agrees_with_a_naive_model(
-        steps in prop::collection::vec(
-            prop_oneof![(0..5u8).prop_map(Step::Add), Just(Step::Get), (0..4usize).prop_map(Step::Done)],
-            1..60,
-        )
-    ) {
-        let queue = Queue::new();
-        let mut held: Vec<Processing<u8>> = Vec::new();
-        let mut waiting: Vec<u8> = Vec::new();
-        let mut again: BTreeSet<u8> = BTreeSet::new();
-        for step in steps {
-            match step {
-                Step::Add(key) => {
-                    queue.add(key);
-                    if held.iter().any(|p| *p.key() == key) {
-                        again.insert(key);
-                    } else if !waiting.contains(&key) {
-                        waiting.push(key);
-                    }
-                }
-                Step::Get => {
-                    let got = get_now(&queue);
-                    let expected = (!waiting.is_empty()).then(|| waiting.remove(0));
-                    prop_assert_eq!(got.as_ref().map(|p| *p.key()), expected);
-                    held.extend(got);
-                }
-                Step::Done(at) if at < held.len() => {
-                    let key = *held.remove(at).key();
-                    if again.remove(&key) {
-                        waiting.push(key);
-                    }
-                }
-                Step::Done(_) => {}
-            }
-            prop_assert_eq!(queue.len(), waiting.len());
-            prop_assert_eq!(queue.processing(), held.len());
-        }
+    fn the_queue_agrees_with_a_naive_model(has_priorities in any::<bool>(), steps in steps()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(agrees_with_the_model(has_priorities, steps));
     }
 }

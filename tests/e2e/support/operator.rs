@@ -63,7 +63,7 @@ impl Operator {
             .arg("run")
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .args(["--log-format=text", "--log-level=info,windlass=debug"])
-            .args(flags)
+            .args(with_endpoints(flags, "127.0.0.1:0"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)
@@ -77,7 +77,8 @@ impl Operator {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let id = format!("{user}#{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let (signals, received) = mpsc::channel(8);
-        let flags: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+        // Sockets know nothing of paused time.
+        let flags = with_endpoints(flags, "0");
         let span = tracing::info_span!("operator", %id);
         let mut running = JoinSet::new();
         let operate = async move {
@@ -202,6 +203,17 @@ impl Drop for Operator {
             eprintln!("--- the operator's log:\n{}", self.log());
         }
     }
+}
+
+/// Many run at once, so each has addresses of its own, unless the case says where.
+fn with_endpoints(flags: &[&str], address: &str) -> Vec<String> {
+    let mut all: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
+    for flag in ["--metrics-bind-address", "--health-probe-bind-address"] {
+        if !flags.iter().any(|given| given.starts_with(flag)) {
+            all.push(format!("{flag}={address}"));
+        }
+    }
+    all
 }
 
 /// Runs the program with these arguments to its end.

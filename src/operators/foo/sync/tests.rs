@@ -6,6 +6,7 @@ use crate::cache::store::StoreWriter;
 use crate::cache::{Indexers, store};
 use crate::record::Event;
 use crate::testing::object_server::ObjectServer;
+use crate::workqueue::{Reason, Reasons};
 
 const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
 const FOO: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos/one";
@@ -18,6 +19,12 @@ struct Fixture {
     deployments: StoreWriter<ObservedDeployment>,
     sync: FooSync,
     events: mpsc::Receiver<Event>,
+}
+
+/// A pass of which nobody says why.
+fn pass() -> Pass<'static> {
+    static NONE: std::sync::LazyLock<Reasons> = std::sync::LazyLock::new(Reasons::default);
+    Pass::new(&NONE)
 }
 
 impl Fixture {
@@ -35,6 +42,7 @@ impl Fixture {
             consistency: Arc::default(),
             recorder,
             clock,
+            metrics: ControllerMetrics::unread("foo"),
         };
         Self { server, foos, deployments, sync, events }
     }
@@ -72,12 +80,17 @@ impl Fixture {
     }
 
     async fn sync(&mut self) -> (Outcome, Vec<String>) {
-        self.server.requests();
-        let outcome = self.sync.sync(&ObjectName::new(Some("ns"), "one")).await.unwrap();
-        let short = |request: String| request.replace(FOOS, "foos").replace(DEPLOYMENTS, "deployments");
-        let requests = self.server.requests().into_iter().map(short).collect();
+        let ended = self.sync_without_news().await;
         self.catch_up();
-        (outcome, requests)
+        ended
+    }
+
+    /// A pass after which the caches hear of nothing.
+    async fn sync_without_news(&mut self) -> (Outcome, Vec<String>) {
+        self.server.requests();
+        let outcome = self.sync.sync(&ObjectName::new(Some("ns"), "one"), pass()).await.unwrap();
+        let short = |request: String| request.replace(FOOS, "foos").replace(DEPLOYMENTS, "deployments");
+        (outcome, self.server.requests().into_iter().map(short).collect())
     }
 
     fn events(&mut self) -> Vec<&'static str> {
@@ -173,7 +186,7 @@ async fn a_foreign_deployment_is_left_alone_and_reported_once() {
     f.foo("web", 1);
     f.deployments.replace(&[], "1");
     let (outcome, requests) = f.sync().await;
-    assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(30)));
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
     assert_eq!(
         requests,
         ["GET foos/one", "POST deployments", "GET deployments/web", "PATCH foos/one/status"]
@@ -241,7 +254,7 @@ async fn while_the_new_name_is_taken_the_old_one_stays() {
     f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
     renamed(&mut f);
     let (outcome, _) = f.sync().await;
-    assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(30)));
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some());
     assert_eq!(f.ready().1, "ResourceExists");
 }
@@ -252,7 +265,7 @@ async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     f.foo("web", 1);
     f.server.refuse(http::Method::POST, 403, "Forbidden");
     let (outcome, _) = f.sync().await;
-    assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(120)));
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
     assert_eq!(f.events(), ["ChildRefused"]);
     assert_eq!(f.ready().1, "ChildRefused");
     f.sync().await;
@@ -268,7 +281,7 @@ async fn a_refused_delete_of_the_old_deployment_shows_in_the_status() {
     renamed(&mut f);
     f.server.refuse(http::Method::DELETE, 403, "Forbidden");
     let (outcome, _) = f.sync().await;
-    assert_eq!(outcome, Outcome::RequeueAfter(Duration::from_secs(120)));
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
     assert_eq!(f.ready().1, "ChildRefused");
     f.sync().await;
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none(), "granted, it goes on");
@@ -333,9 +346,35 @@ async fn a_conflict_on_the_status_is_retried_and_records_no_event() {
     f.events();
     f.server.refuse(http::Method::PATCH, 409, "Conflict");
     let key = ObjectName::new(Some("ns"), "one");
-    let SyncError(error) = f.sync.sync(&key).await.unwrap_err();
+    let SyncError(error) = f.sync.sync(&key, pass()).await.unwrap_err();
     assert!(error.is_conflict());
     assert_eq!(f.events(), Vec::<&str>::new());
     f.sync().await;
     assert_eq!(f.events(), ["Synced"]);
+}
+
+/// R9: the watch has lost the event that would have told. The caches know nothing; the server does.
+#[tokio::test]
+async fn an_audit_finds_what_the_caches_have_missed() {
+    let mut f = Fixture::new();
+    f.foo("web", 1);
+    f.sync().await;
+    f.roll_out("web");
+    f.sync().await;
+    let metrics = crate::metrics::Metrics::new();
+    f.sync.metrics = metrics.controller("foo");
+    let found = |what: &str| format!("windlass_audits_total{{controller=\"foo\",found=\"{what}\"}} 1\n");
+    let (key, why) = (ObjectName::new(Some("ns"), "one"), Reasons::from(Reason::Audit));
+
+    assert_eq!(f.sync.sync(&key, Pass::new(&why)).await.unwrap(), Outcome::Done);
+    assert!(metrics.encode().contains(&found("nothing")));
+
+    let mut deployment = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
+    deployment["spec"]["replicas"] = json!(7);
+    f.server.store(DEPLOYMENTS, deployment);
+    let (_, requests) = f.sync_without_news().await;
+    assert_eq!(requests, Vec::<String>::new(), "a usual pass believes the cache");
+    f.sync.sync(&key, Pass::new(&why)).await.unwrap();
+    assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
+    assert!(metrics.encode().contains(&found("difference")));
 }

@@ -1,0 +1,221 @@
+//! The work queues beside client-go's and controller-runtime's, in one run on one machine.
+//!
+//! `cargo bench --bench workqueue` prints nanoseconds a key and bytes a waiting key of both sides, and how
+//! many times faster and smaller ours is. Each figure is the median of five rounds. The Go side is
+//! `hack/bench/workqueue`; without Go only ours is shown. Keys are those of the two projects' controllers:
+//! namespace and name.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "its results go to standard output")]
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cpu_time::ProcessTime;
+use futures_util::FutureExt;
+use peak_alloc::PeakAlloc;
+use serde::Deserialize;
+use tokio::runtime;
+use tokio::task::JoinSet;
+use windlass::cache::ObjectName;
+use windlass::workqueue::{
+    Ageing, DelayingQueue, ItemExponentialFailure, Queue, QueueOptions, RateLimitingQueue, Reasons,
+};
+
+#[global_allocator]
+static HEAP: PeakAlloc = PeakAlloc;
+
+const MILLION: usize = 1_000_000;
+const DELAYED: usize = 100_000;
+const ROUNDS: usize = 5;
+
+type Keys = [ObjectName];
+type Case = fn(&Keys) -> (Duration, usize, usize);
+
+const CASES: [(&str, &str, Case); 7] = [
+    ("one key", "one key is added, got and done, again and again", one_key),
+    ("million keys", "a million keys are added, then got and done", million_keys),
+    ("4 + 4", "four producers and four workers share a million keys", four_and_four),
+    ("hot keys", "adds of a hundred keys that wait already", hot_keys),
+    ("rate limited", "a rate limited add, get, forget, done", rate_limited),
+    ("delayed", "100,000 keys wait and become due (processor time)", delayed),
+    ("priorities", "100,000 keys of three priorities", priorities),
+];
+
+#[derive(Deserialize)]
+struct Measured {
+    case: String,
+    nanos: f64,
+    bytes: f64,
+}
+
+fn main() {
+    // `cargo test --benches` only wants to know that it starts.
+    if std::env::args().any(|argument| argument == "--test") {
+        return;
+    }
+    let keys: Vec<ObjectName> =
+        (0..MILLION).map(|at| ObjectName::new(Some("default"), &format!("object-{at:07}"))).collect();
+    let mut ours = Vec::new();
+    for round in 1..=ROUNDS {
+        eprintln!("round {round} of {ROUNDS}, ours");
+        for (case, _, run) in CASES {
+            let (took, count, bytes) = run(&keys);
+            let (nanos, bytes) = (took.as_nanos() as f64 / count as f64, bytes as f64 / count as f64);
+            ours.push(Measured { case: case.to_owned(), nanos, bytes });
+        }
+    }
+    let theirs = go_side();
+    print(&medians(&ours), &theirs.as_deref().map(medians).unwrap_or_default());
+}
+
+fn one_key(keys: &Keys) -> (Duration, usize, usize) {
+    let queue = Queue::new();
+    let started = Instant::now();
+    for _ in 0..MILLION {
+        queue.add(keys[0].clone());
+        drop(queue.get().now_or_never().unwrap());
+    }
+    (started.elapsed(), MILLION, 0)
+}
+
+fn million_keys(keys: &Keys) -> (Duration, usize, usize) {
+    let queue = Queue::new();
+    let before = HEAP.current_usage();
+    let started = Instant::now();
+    keys.iter().for_each(|key| queue.add(key.clone()));
+    let added = started.elapsed();
+    let bytes = HEAP.current_usage() - before;
+    let started = Instant::now();
+    while queue.get().now_or_never().is_some() {}
+    (added + started.elapsed(), keys.len(), bytes)
+}
+
+fn four_and_four(keys: &Keys) -> (Duration, usize, usize) {
+    let queue = Queue::new();
+    let keys: std::sync::Arc<Keys> = keys.into();
+    let runtime = runtime::Builder::new_multi_thread().build().unwrap();
+    let started = Instant::now();
+    runtime.block_on(async {
+        let (mut producers, mut workers) = (JoinSet::new(), JoinSet::new());
+        for at in 0..4 {
+            let worker = queue.clone();
+            workers.spawn(async move { while worker.get().await.is_some() {} });
+            let (queue, keys) = (queue.clone(), keys.clone());
+            producers.spawn(async move {
+                for (count, key) in keys.iter().skip(at).step_by(4).enumerate() {
+                    queue.add(key.clone());
+                    // Tasks share a thread by giving way; Go's scheduler takes it.
+                    if count % 256 == 255 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            });
+        }
+        producers.join_all().await;
+        queue.shut_down();
+        workers.join_all().await;
+    });
+    (started.elapsed(), keys.len(), 0)
+}
+
+fn hot_keys(keys: &Keys) -> (Duration, usize, usize) {
+    let queue = Queue::new();
+    let started = Instant::now();
+    for at in 0..MILLION {
+        queue.add(keys[at % 100].clone());
+    }
+    (started.elapsed(), MILLION, 0)
+}
+
+fn rate_limited(keys: &Keys) -> (Duration, usize, usize) {
+    let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::from_secs(60));
+    let queue = RateLimitingQueue::new(limiter);
+    let started = Instant::now();
+    for key in keys {
+        queue.add_rate_limited(key.clone());
+        let processing = queue.get().now_or_never().flatten().unwrap();
+        queue.forget(processing.key());
+    }
+    (started.elapsed(), keys.len(), 0)
+}
+
+fn delayed(keys: &Keys) -> (Duration, usize, usize) {
+    let queue = DelayingQueue::new();
+    let before = HEAP.current_usage();
+    let started = ProcessTime::now();
+    for (at, key) in keys[..DELAYED].iter().enumerate() {
+        // Spread out of order, as failures are.
+        let spread = Duration::from_nanos(5000) * u32::try_from(at * 7919 % DELAYED).unwrap();
+        queue.add_after(key.clone(), Duration::from_secs(1) + spread);
+    }
+    let added = started.elapsed();
+    let bytes = HEAP.current_usage() - before;
+    let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let started = ProcessTime::now();
+    runtime.block_on(async {
+        let worker = async {
+            for _ in 0..DELAYED {
+                drop(queue.get().await);
+            }
+        };
+        tokio::select! { _ = queue.run() => {}, () = worker => {} }
+    });
+    (added + started.elapsed(), DELAYED, bytes)
+}
+
+fn priorities(keys: &Keys) -> (Duration, usize, usize) {
+    let queue = Queue::with(QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() });
+    let started = Instant::now();
+    for (at, key) in keys[..DELAYED].iter().enumerate() {
+        queue.add_with(key.clone(), [-100, 0, 10][at % 3], Reasons::default());
+    }
+    while queue.get().now_or_never().is_some() {}
+    (started.elapsed(), DELAYED, 0)
+}
+
+/// Builds and runs the Go side; `None` where there is no Go.
+fn go_side() -> Option<Vec<Measured>> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/bench/workqueue");
+    eprintln!("building the Go side in {folder}");
+    let output = Command::new("go").args(["run", "."]).current_dir(folder).stderr(Stdio::inherit()).output();
+    let output = output.inspect_err(|error| eprintln!("go: {error}; only ours is shown")).ok()?;
+    assert!(output.status.success(), "the Go side failed");
+    let lines = String::from_utf8(output.stdout).unwrap();
+    Some(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+}
+
+/// The median of each case's rounds.
+fn medians(measured: &[Measured]) -> BTreeMap<&str, (f64, f64)> {
+    let median = |case: &str, value: fn(&Measured) -> f64| {
+        let mut values: Vec<f64> = measured.iter().filter(|m| m.case == case).map(value).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let cases = measured.iter().map(|measured| measured.case.as_str());
+    cases.map(|case| (case, (median(case, |m| m.nanos), median(case, |m| m.bytes)))).collect()
+}
+
+fn print(ours: &BTreeMap<&str, (f64, f64)>, theirs: &BTreeMap<&str, (f64, f64)>) {
+    println!(
+        "{:<14} {:>9} {:>9} {:>7}   {:>7} {:>7} {:>7}",
+        "", "ours, ns", "Go, ns", "faster", "bytes", "Go", "smaller"
+    );
+    for (case, what, _) in CASES {
+        let (nanos, bytes) = ours[case];
+        let Some(&(go_nanos, go_bytes)) = theirs.get(case) else {
+            println!("{case:<14} {nanos:>9.0} {:>9} {:>7}   {bytes:>7.0}{:>18}{what}", "-", "-", "");
+            continue;
+        };
+        let memory = if bytes == 0.0 {
+            String::new()
+        } else {
+            format!("{bytes:>7.0} {go_bytes:>7.0} {:>6.1}x", go_bytes / bytes)
+        };
+        println!(
+            "{case:<14} {nanos:>9.0} {go_nanos:>9.0} {:>6.1}x   {memory:<23}   {what}",
+            go_nanos / nanos
+        );
+    }
+}

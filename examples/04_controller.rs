@@ -1,0 +1,85 @@
+//! A whole controller in one file: each ConfigMap has a copy, `<name>-copy`.
+//!
+//! Run with: `cargo run --example 04_controller`. `docs/adding-a-controller.md` explains it part by part. It runs
+//! on the embedded API server; with a client of `ApiClient::connect` it runs on a cluster.
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
+use std::{sync::Arc, time::Duration};
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+use windlass::api::ApiResource;
+use windlass::cache::{Cached, Indexers, Lister, ObjectName, SharedInformerFactory, factory::Watched};
+use windlass::client::ApiClient;
+use windlass::controller::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
+use windlass::controller::{Consistency, Controller, Outcome, Pass, SyncError, SyncHandler};
+use windlass::sim::{Door, Settings, Sim};
+use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};
+
+fn copy_of(name: &ObjectName) -> Option<ObjectName> {
+    let is_copy = name.name().ends_with("-copy");
+    (!is_copy).then(|| ObjectName::new(name.namespace(), &format!("{}-copy", name.name())))
+}
+
+struct CopySync {
+    client: ApiClient,
+    maps: Lister<ConfigMap>,
+    consistency: Arc<Consistency>,
+}
+
+impl SyncHandler for CopySync {
+    async fn sync(&self, key: &ObjectName, _: Pass<'_>) -> Result<Outcome, SyncError> {
+        let (Some(Cached::Readable(map)), Some(name)) = (self.maps.get(key), copy_of(key)) else {
+            return Ok(Outcome::Done);
+        };
+        if self.maps.get(&name).is_some_and(|c| c.readable().is_some_and(|copy| copy.data == map.data)) {
+            return Ok(Outcome::Done);
+        }
+        let (resource, namespace) = (ApiResource::of::<ConfigMap>(), key.namespace());
+        let written: ConfigMap = match self.client.get::<Value>(&resource, namespace, name.name()).await? {
+            Some(mut live) => {
+                live["data"] = json!(map.data);
+                self.client.replace(&resource, namespace, name.name(), &live).await?
+            }
+            None => {
+                let copy = json!({"metadata": {"name": name.name()}, "data": map.data});
+                self.client.create(&resource, namespace, &copy).await?
+            }
+        };
+        self.consistency.wrote(key, &resource, written.metadata.resource_version.as_deref().unwrap_or(""));
+        Ok(Outcome::Done)
+    }
+}
+
+fn wire(client: &ApiClient, informers: &SharedInformerFactory) -> Controller<CopySync> {
+    let copies =
+        |map: &Cached<ConfigMap>| copy_of(&map.object_name()).iter().map(ToString::to_string).collect();
+    let indexers = Indexers::default().with(CHILD_NAME, copies);
+    let maps = informers.informer(|| Watched { indexers, ..Watched::default() });
+    let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(120));
+    let (queue, consistency) = (RateLimitingQueue::new(limiter), Arc::new(Consistency::new()));
+    let sync = CopySync { client: client.clone(), maps: maps.lister(), consistency: consistency.clone() };
+    Controller::new("copy", queue.clone(), sync, consistency)
+        .watches(&maps, EnqueueSelf::new(queue.clone()))
+        .watches(&maps, EnqueueOwner::new(maps.store(), queue))
+}
+
+#[tokio::main(flavor = "current_thread", start_paused = true)]
+async fn main() {
+    let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
+    let client = ApiClient::new(kube_client::Client::new(Door::new(&sim, "copier"), "default"));
+    let informers = SharedInformerFactory::new(client.clone(), None, None, 1);
+    let controller = wire(&client, &informers);
+    let users = async {
+        let map = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
+        let maps = ApiResource::of::<ConfigMap>();
+        client.create::<Value>(&maps, Some("default"), &map).await.expect("it is created");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let copy: Option<Value> = client.get(&maps, Some("default"), "a-copy").await.expect("it is read");
+        println!("{}", copy.expect("the controller has made it")["data"]);
+        stop.cancel();
+    };
+    let machine = async { tokio::join!(informers.run(stop.clone()), controller.run(stop.clone()), users) };
+    tokio::select! { _ = machine => {}, () = sim.run() => {} }
+}

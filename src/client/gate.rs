@@ -1,0 +1,247 @@
+//! The one place through which requests pass before they are sent: leadership, limits, what a server asks for.
+//!
+//! Mirrors client-go `util/flowcontrol` and the throttling of `rest/request.go`; the leadership gate is ours.
+//! Flow: sync handlers -> children, status -> **gate** -> API server. Lists and watches of the cache have a
+//! pace of their own and do not pass here.
+//!
+//! # Guarantees
+//! - While it is closed, no write is sent. (test: `a_closed_gate_lets_no_write_pass`)
+//! - No more writes are under way than the limit. (test: `writes_in_flight_are_limited`)
+//! - A server that asks for less (429 with Retry-After) is left alone by all until that has passed.
+//!   (test: `what_a_server_asks_of_one_holds_for_all`)
+//! - With a rate, requests are not faster than that. (test: `requests_keep_the_rate`)
+//! - At a shutdown nobody waits here: what would have to is not sent. (test: `at_a_shutdown_nobody_waits`)
+//!
+//! # Differences from client-go
+//! No rate by default: the server's priority and fairness rules. client-go repeats a request that was answered
+//! with Retry-After; ours is an error, and its key waits.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::time::Instant;
+
+use crate::workqueue::{Bucket, RateLimiter};
+
+/// The longest pause of all requests: one answer must not stop everything for long.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The longest that a request waits for the rate.
+const RATE_WAIT_MAX: Duration = Duration::from_secs(3600);
+
+/// How many requests a client sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RequestLimits {
+    /// Requests a second, without lists and watches of the cache; `None` for as many as come.
+    pub qps: Option<f64>,
+    /// Requests at once before `qps` counts.
+    pub burst: u32,
+    /// Writes under way at once. By default as many as a kube-apiserver takes from all its clients.
+    pub writes_in_flight: usize,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        Self { qps: None, burst: 10, writes_in_flight: 200 }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Gate {
+    state: watch::Sender<State>,
+    in_flight: Semaphore,
+    rate: Option<Bucket>,
+    /// A server has asked for this.
+    not_before: Mutex<Option<Instant>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Closed,
+    ShuttingDown,
+}
+
+/// The process is stopping, and the request would have had to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopping;
+
+/// What kind of request wants to pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passage {
+    Read,
+    Write,
+}
+
+// === impl Gate ===
+
+impl Gate {
+    /// An open gate with these limits.
+    ///
+    /// # Panics
+    /// When `qps` is not above zero, or no write may be under way.
+    #[must_use]
+    pub fn new(limits: RequestLimits) -> Self {
+        assert!(limits.writes_in_flight > 0, "at least one write must be let through");
+        Self {
+            state: watch::Sender::new(State::Open),
+            in_flight: Semaphore::new(limits.writes_in_flight),
+            rate: limits.qps.map(|qps| Bucket::new(qps, limits.burst, RATE_WAIT_MAX)),
+            not_before: Mutex::new(None),
+        }
+    }
+
+    /// Lets writes pass: this process leads.
+    pub fn open(&self) {
+        self.change(State::Open);
+    }
+
+    /// Lets no write pass until it is opened again. What is under way is not touched.
+    pub fn close(&self) {
+        self.change(State::Closed);
+    }
+
+    /// Makes nobody wait any more: what would have to is not sent.
+    pub fn shut_down(&self) {
+        self.state.send_replace(State::ShuttingDown);
+    }
+
+    fn change(&self, to: State) {
+        self.state.send_if_modified(|state| {
+            let changes = *state != State::ShuttingDown && *state != to;
+            if changes {
+                *state = to;
+            }
+            changes
+        });
+    }
+
+    /// A server has answered 429 and asked for this.
+    pub(super) fn asked_to_wait(&self, time: Duration) {
+        let until = Instant::now() + time.min(PAUSE_MAX);
+        let mut not_before = self.not_before.lock();
+        *not_before = Some(not_before.map_or(until, |known| known.max(until)));
+    }
+
+    /// Waits until a request may be sent; a write holds its place until the permit is dropped.
+    ///
+    /// # Cancel safety
+    /// Safe; what the rate has counted stays counted.
+    pub(super) async fn pass(&self, passage: Passage) -> Result<Option<SemaphorePermit<'_>>, Stopping> {
+        if let Some(rate) = &self.rate {
+            self.wait_until(Instant::now() + RateLimiter::when(rate, &())).await?;
+        }
+        let permit = match passage {
+            Passage::Read => None,
+            // It is never closed.
+            Passage::Write => Some(self.in_flight.acquire().await.map_err(|_| Stopping)?),
+        };
+        loop {
+            let pause = *self.not_before.lock();
+            if let Some(until) = pause.filter(|until| *until > Instant::now()) {
+                self.wait_until(until).await?;
+            } else if passage == Passage::Write && *self.state.borrow() == State::Closed {
+                let mut state = self.state.subscribe();
+                state.wait_for(|state| *state != State::Closed).await.map_err(|_| Stopping)?;
+                if *self.state.borrow() == State::ShuttingDown {
+                    return Err(Stopping);
+                }
+            } else {
+                return Ok(permit);
+            }
+        }
+    }
+
+    async fn wait_until(&self, until: Instant) -> Result<(), Stopping> {
+        if until <= Instant::now() {
+            return Ok(());
+        }
+        let mut state = self.state.subscribe();
+        tokio::select! {
+            biased;
+            _ = state.wait_for(|state| *state == State::ShuttingDown) => Err(Stopping),
+            () = tokio::time::sleep_until(until) => Ok(()),
+        }
+    }
+}
+
+impl Default for Gate {
+    fn default() -> Self {
+        Self::new(RequestLimits::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    async fn passes_after(gate: &Gate, passage: Passage) -> Duration {
+        let started = Instant::now();
+        drop(gate.pass(passage).await.unwrap());
+        started.elapsed()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_gate_lets_no_write_pass() {
+        let gate = Gate::default();
+        gate.close();
+        assert!(tokio::time::timeout(600 * SECOND, gate.pass(Passage::Write)).await.is_err());
+        assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
+        let mut write = Box::pin(gate.pass(Passage::Write));
+        assert!(write.as_mut().now_or_never().is_none());
+        gate.open();
+        assert!(write.await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn writes_in_flight_are_limited() {
+        let gate = Gate::new(RequestLimits { writes_in_flight: 2, ..RequestLimits::default() });
+        let first = gate.pass(Passage::Write).await.unwrap();
+        let _second = gate.pass(Passage::Write).await.unwrap();
+        assert!(gate.pass(Passage::Write).now_or_never().is_none());
+        assert!(gate.pass(Passage::Read).now_or_never().is_some());
+        drop(first);
+        assert!(gate.pass(Passage::Write).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_server_asks_of_one_holds_for_all() {
+        let gate = Gate::default();
+        gate.asked_to_wait(5 * SECOND);
+        gate.asked_to_wait(2 * SECOND);
+        assert_eq!(passes_after(&gate, Passage::Read).await, 5 * SECOND);
+        gate.asked_to_wait(3600 * SECOND);
+        assert_eq!(passes_after(&gate, Passage::Write).await, PAUSE_MAX);
+        assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_keep_the_rate() {
+        let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 3, ..RequestLimits::default() });
+        let started = Instant::now();
+        for _ in 0..13 {
+            drop(gate.pass(Passage::Read).await.unwrap());
+        }
+        assert_eq!(started.elapsed(), SECOND, "three at once, then ten a second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn at_a_shutdown_nobody_waits() {
+        let gate = Gate::default();
+        gate.close();
+        let mut write = Box::pin(gate.pass(Passage::Write));
+        assert!(write.as_mut().now_or_never().is_none());
+        gate.shut_down();
+        assert_eq!(write.await.err(), Some(Stopping));
+        gate.asked_to_wait(5 * SECOND);
+        assert_eq!(gate.pass(Passage::Read).now_or_never().unwrap().err(), Some(Stopping));
+        let gate = Gate::default();
+        gate.shut_down();
+        assert!(gate.pass(Passage::Write).now_or_never().unwrap().is_ok(), "a sync under way may end");
+    }
+}

@@ -1,0 +1,104 @@
+//! How a pass over a key ends, and what follows from it.
+//!
+//! Mirrors controller-runtime `pkg/reconcile` (`Result`, `TerminalError`).
+//!
+//! | a pass ends with | failures forgotten? | next pass, unless something changes before | counted as | log |
+//! |---|---|---|---|---|
+//! | [`Outcome::Done`] | yes | none | `success` | debug |
+//! | [`Outcome::RequeueAfter`] | yes | after that time | `requeue_after` | debug |
+//! | [`Outcome::WaitForUser`] with a time | yes | after that time | `requeue_after` | debug |
+//! | [`Outcome::WaitForUser`] without | yes | none: a new spec, or the annotation that asks for one | `success` | debug |
+//! | [`SyncError`], a conflict | no | after the backoff | `requeue_after`, retry `conflict` | debug |
+//! | [`SyncError`], no answer | no | after the backoff | `error`, retry `connection` | debug (the client tells it once) |
+//! | [`SyncError`], 429 | no | after the backoff and the server's Retry-After | `error`, retry `throttled` | debug |
+//! | [`SyncError`], other | no | after the backoff, not before Retry-After | `error`, retry `error` | warn |
+//! | a panic | no | after the backoff | `error`, `panics`, retry `panic` | error |
+//!
+//! # Guarantees
+//! - Each row is so. (test: `every_row_of_the_table_of_outcomes`)
+
+use std::time::Duration;
+
+use crate::client;
+use crate::metrics::Retry;
+use crate::workqueue::{Reason, Reasons};
+
+/// How a pass ended that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing is left to do until something changes.
+    Done,
+    /// Look again after this time, whatever happens.
+    RequeueAfter(Duration),
+    /// Only a user can help: a condition and an event say how. A new spec is looked at at once.
+    WaitForUser {
+        /// When to look again all the same; `None` for never.
+        look_again: Option<Duration>,
+    },
+}
+
+impl Outcome {
+    /// After what time the next pass comes when nothing changes.
+    #[must_use]
+    pub fn next_pass(&self) -> Option<Duration> {
+        match self {
+            Self::Done => None,
+            Self::RequeueAfter(time) => Some(*time),
+            Self::WaitForUser { look_again } => *look_again,
+        }
+    }
+}
+
+/// Why a pass has to be made again.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct SyncError(#[from] pub client::Error);
+
+impl SyncError {
+    /// What kind of failure it is.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        let Self(error) = self;
+        if error.is_conflict() || error.is_already_exists() {
+            Retry::Conflict
+        } else if error.is_connection() {
+            Retry::Connection
+        } else if error.is_too_many_requests() {
+            Retry::Throttled
+        } else {
+            Retry::Error
+        }
+    }
+
+    /// The least time to wait that the server has asked for.
+    #[must_use]
+    pub fn at_least(&self) -> Duration {
+        self.0.retry_after().unwrap_or_default()
+    }
+}
+
+/// What a pass may know beside its key.
+#[derive(Clone, Copy, Debug)]
+pub struct Pass<'a> {
+    reasons: &'a Reasons,
+}
+
+impl<'a> Pass<'a> {
+    /// A pass for these reasons.
+    #[must_use]
+    pub fn new(reasons: &'a Reasons) -> Self {
+        Self { reasons }
+    }
+
+    /// Why it is made. What to do must not depend on it: a reason may be lost with the process.
+    #[must_use]
+    pub fn reasons(&self) -> &'a Reasons {
+        self.reasons
+    }
+
+    /// Whether everything is to be read from the server, and nothing believed that the cache says.
+    #[must_use]
+    pub fn is_audit(&self) -> bool {
+        self.reasons.as_slice().contains(&Reason::Audit)
+    }
+}

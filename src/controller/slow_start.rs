@@ -1,0 +1,70 @@
+//! Many calls of one kind, begun carefully: one, then two, four, and so on, as long as all succeed.
+//!
+//! Mirrors kubernetes `pkg/controller/replicaset` (`slowStartBatch`).
+//!
+//! # Guarantees
+//! - A quota that refuses costs a batch of calls and not all of them. (test: `a_failure_stops_after_its_batch`)
+
+use futures_util::future;
+
+/// Makes `count` calls, numbered from 0, in batches that double from one; after a batch with a failure no
+/// further call is made. Returns how many succeeded, and the first failure.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// use windlass::controller::slow_start_batch;
+/// let (made, failure) = slow_start_batch(10, |number| async move { if number < 5 { Ok(()) } else { Err("quota") } }).await;
+/// assert_eq!((made, failure), (5, Some("quota")));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// # Cancel safety
+/// Calls under way are dropped with it.
+pub async fn slow_start_batch<E, F>(count: usize, call: impl Fn(usize) -> F) -> (usize, Option<E>)
+where
+    F: Future<Output = Result<(), E>>,
+{
+    let (mut begun, mut succeeded, mut batch) = (0, 0, 1);
+    while begun < count {
+        let end = count.min(begun + batch);
+        let outcomes = future::join_all((begun..end).map(&call)).await;
+        let mut failure = None;
+        for outcome in outcomes {
+            match outcome {
+                Ok(()) => succeeded += 1,
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        if failure.is_some() {
+            return (succeeded, failure);
+        }
+        begun = end;
+        batch *= 2;
+    }
+    (succeeded, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// client-go's kin: `TestSlowStartBatch`
+    #[tokio::test]
+    async fn a_failure_stops_after_its_batch() {
+        for (count, allowed, expected_successes, expected_calls) in
+            [(0, 0, 0, 0), (10, 10, 10, 10), (10, 5, 5, 7)]
+        {
+            let calls = Cell::new(0);
+            let call = |_| {
+                calls.set(calls.get() + 1);
+                std::future::ready(if calls.get() > allowed { Err("quota") } else { Ok(()) })
+            };
+            let (succeeded, failure) = slow_start_batch(count, call).await;
+            assert_eq!((succeeded, calls.get()), (expected_successes, expected_calls));
+            assert_eq!(failure.is_some(), allowed < count);
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Late caches, on the embedded API server: a controller that keeps so many children as its Foo asks for, which
+//! have no names of their own, so that nothing but the guard keeps it from creating one twice.
+//!
+//! Each seed is a history of its own: how late the cache is, when watches are cut, how the Foo is scaled. Two
+//! things hold at every request: there are no more children than were ever asked for at once, and none is
+//! deleted while as many as there are are asked for.
+//!
+//! The same histories find out three controllers that are broken on purpose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube_core::CustomResourceExt;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::handlers::{EnqueueOwner, EnqueueSelf};
+use super::*;
+use crate::api::ApiResource;
+use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::cache::factory::Watched;
+use crate::cache::{Cached, Indexers, Lister, Object, ObjectName, SharedInformerFactory};
+use crate::client::ApiClient;
+use crate::sim::{Action, Door, Fault, LedgerEntry, Settings, Sim, When};
+use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
+
+const HISTORIES: u64 = 500;
+
+/// What is left out of a controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    Nothing,
+    /// The guard is not told of writes.
+    Guard,
+    /// A cache is believed before something is deleted.
+    LiveRead,
+    /// A failure is tried again at once.
+    Backoff,
+}
+
+struct SetSync {
+    client: ApiClient,
+    foos: Lister<Foo>,
+    maps: Lister<ConfigMap>,
+    children: Children,
+    consistency: Arc<Consistency>,
+    broken: Broken,
+}
+
+impl SyncHandler for SetSync {
+    async fn sync(&self, key: &ObjectName, _: Pass<'_>) -> Result<Outcome, SyncError> {
+        let Some(Cached::Readable(foo)) = self.foos.get(key) else { return Ok(Outcome::Done) };
+        // A pass takes time; without, one that is tried again at once would never let it pass.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let owner = Owner::of(&*foo);
+        let wanted = usize::try_from(foo.spec.replicas).unwrap_or_default();
+        let mut children = self.maps.controlled_by(&owner.uid);
+        children.retain(|child| !child.is_deleting());
+        if children.len() < wanted {
+            let missing = wanted - children.len();
+            let (_, failure) = slow_start_batch(missing, |_| self.create(&owner)).await;
+            return failure.map_or(Ok(Outcome::Done), |error| Err(error.into()));
+        }
+        for child in children.iter().skip(wanted) {
+            let (name, uid) = (child.object_name(), child.uid());
+            if self.broken == Broken::LiveRead {
+                let maps = ApiResource::of::<ConfigMap>();
+                let version = child.resource_version();
+                self.client.delete(&maps, name.namespace(), name.name(), uid, version).await?;
+                self.consistency.deleted(key, &maps, name, uid);
+            } else if self.children.delete_surplus::<ConfigMap>(&owner, name.name()).await?
+                == Deletion::NotNow
+            {
+                return Ok(Outcome::RequeueAfter(Duration::from_secs(1)));
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+impl SetSync {
+    async fn create(&self, owner: &Owner) -> Result<(), crate::client::Error> {
+        let maps = ApiResource::of::<ConfigMap>();
+        let body = json!({"metadata": {"generateName": "child-", "ownerReferences": [{
+            "apiVersion": owner.resource.api_version(), "kind": owner.resource.kind,
+            "name": owner.name.name(), "uid": owner.uid, "controller": true}]}});
+        let created: ConfigMap = self.client.create(&maps, owner.name.namespace(), &body).await?;
+        if self.broken != Broken::Guard {
+            self.consistency.wrote(&owner.name, &maps, Object::resource_version(&created));
+        }
+        Ok(())
+    }
+}
+
+/// A server, a controller over its second, late cache, and a user.
+struct Bed {
+    sim: Sim,
+    user: ApiClient,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+fn client(sim: &Sim, name: &str, server: usize) -> ApiClient {
+    ApiClient::new(kube_client::Client::new(Door::new(sim, name).to_server(server), "default"))
+}
+
+impl Bed {
+    async fn start(seed: u64, broken: Broken) -> Self {
+        let sim = Sim::new(Settings { seed, ..Settings::default() });
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let (world, end) = (sim.clone(), stop.clone());
+        tasks.spawn(async move {
+            tokio::select! { () = world.run() => {}, () = end.cancelled() => {} }
+        });
+        let user = client(&sim, "user", 0);
+        let crds = ApiResource::new(
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+        );
+        let crd = serde_json::to_value(Foo::crd()).unwrap();
+        let _: Value = user.create(&crds, None, &crd).await.unwrap();
+        // It is served when it is established.
+        while user.list::<Value>(&ApiResource::of::<Foo>(), None).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+
+        let client = client(&sim, "controller", 1);
+        let informers = SharedInformerFactory::new(client.clone(), None, None, seed);
+        let foos = informers.informer(|| Watched {
+            indexers: Indexers::default().with(handlers::CHILD_NAME, |_| vec![]),
+            ..<_>::default()
+        });
+        let maps = informers.informer(Watched::<ConfigMap>::default);
+        let delays = if broken == Broken::Backoff { (0, 0) } else { (5, 10_000) };
+        let (base, max) = (Duration::from_millis(delays.0), Duration::from_millis(delays.1));
+        let queue = RateLimitingQueue::new(ItemExponentialFailure::new(base, max));
+        let consistency = Arc::new(Consistency::new());
+        let sync = SetSync {
+            foos: foos.lister(),
+            maps: maps.lister(),
+            children: Children::new(client.clone(), consistency.clone()),
+            consistency: consistency.clone(),
+            client,
+            broken,
+        };
+        let controller = Controller::new("set", queue.clone(), sync, consistency)
+            .watches(&foos, EnqueueSelf::new(queue.clone()))
+            .watches(&maps, EnqueueOwner::new(foos.store(), queue))
+            .with_workers(2);
+        let (scope, other) = (stop.clone(), stop.clone());
+        tasks.spawn(async move { informers.run(scope).await });
+        tasks.spawn(controller.run(other));
+        Self { sim, user, stop, tasks }
+    }
+
+    /// Creates the Foo, or changes how many children it asks for.
+    async fn scale(&self, replicas: usize) {
+        let foos = ApiResource::of::<Foo>();
+        let live: Option<Value> = self.user.get(&foos, Some("default"), "set").await.unwrap();
+        if let Some(mut live) = live {
+            live["spec"]["replicas"] = json!(replicas);
+            let _: Value = self.user.replace(&foos, Some("default"), "set", &live).await.unwrap();
+        } else {
+            let foo = json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo",
+                "metadata": {"name": "set"}, "spec": {"deploymentName": "x", "replicas": replicas}});
+            let _: Value = self.user.create(&foos, Some("default"), &foo).await.unwrap();
+        }
+    }
+
+    async fn stop(mut self) {
+        self.stop.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            ended.unwrap();
+        }
+    }
+}
+
+/// What is wrong with a history, as the server has written it down: each request in its order, and what the
+/// user asked for with each of theirs.
+fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
+    let mut asked = asked.iter().copied();
+    let (mut wanted, mut most, mut children) = (0, 0, 0_usize);
+    // What the controller has read from the server about its Foo, for the delete that it reads it for.
+    let mut read = None;
+    for entry in ledger.iter().filter(|entry| (200..300).contains(&entry.code)) {
+        match (entry.user.as_str(), entry.verb.as_str(), entry.resource.as_str()) {
+            ("user", "create" | "update", "foos") => {
+                wanted = asked.next()?;
+                most = most.max(wanted);
+            }
+            ("controller", "get", "foos") => read = Some(wanted),
+            ("controller", "create", "configmaps") => {
+                children += 1;
+                if children > most {
+                    return Some(format!("{children} children, and never more than {most} were asked for"));
+                }
+            }
+            ("controller", "delete", "configmaps") => {
+                // Between the last look and the delete the user may ask for more.
+                let decided_on = read.take().unwrap_or(wanted);
+                if children <= decided_on {
+                    return Some(format!(
+                        "one of {children} children is deleted, and {decided_on} are asked for"
+                    ));
+                }
+                children -= 1;
+            }
+            _ => {}
+        }
+    }
+    (children != wanted).then(|| format!("{children} children at the end, and {wanted} are asked for"))
+}
+
+/// One history; what is wrong in it, if anything.
+async fn history(seed: u64, broken: Broken) -> Option<String> {
+    let bed = Bed::start(seed, broken).await;
+    let mut random = fastrand::Rng::with_seed(seed);
+    let asked: Vec<usize> = (0..random.usize(3..7)).map(|_| random.usize(1..8)).collect();
+    for wanted in &asked {
+        bed.sim.set_lag(1, Duration::from_millis(random.u64(0..8000)));
+        if random.bool() {
+            bed.sim.cut_watches("controller", if random.bool() { "foos" } else { "configmaps" });
+        }
+        bed.scale(*wanted).await;
+        // Often before the controller has come to rest.
+        tokio::time::sleep(Duration::from_millis(random.u64(1..15_000))).await;
+    }
+    bed.sim.set_lag(1, Duration::ZERO);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let fault = fault_of(&bed.sim.ledger(), &asked);
+    let fault = fault.map(|fault| format!("seed {seed}: {fault}; {}", bed.sim.recipe()));
+    bed.stop().await;
+    fault
+}
+
+#[tokio::test(start_paused = true)]
+async fn late_caches_create_none_too_many_and_delete_none_that_is_wanted() {
+    for seed in 0..HISTORIES {
+        assert_eq!(history(seed, Broken::Nothing).await, None);
+    }
+}
+
+/// How many histories it takes until a broken controller is found out.
+async fn found_out_after(broken: Broken) -> Option<u64> {
+    for seed in 0..HISTORIES {
+        if history(seed, broken).await.is_some() {
+            return Some(seed + 1);
+        }
+    }
+    None
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_without_the_guard_is_found_out() {
+    assert!(found_out_after(Broken::Guard).await.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_without_live_reads_is_found_out() {
+    assert!(found_out_after(Broken::LiveRead).await.is_some());
+}
+
+/// Creates that fail for ten seconds: how many were tried.
+async fn tries(broken: Broken) -> usize {
+    let bed = Bed::start(1, broken).await;
+    let creates = When::verb("create").resource("configmaps");
+    bed.sim.fault(Fault::new(creates, Action::refuse(500, "InternalError")));
+    bed.scale(1).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let is_try = |entry: &&LedgerEntry| entry.user == "controller" && entry.verb == "create";
+    let tries = bed.sim.ledger().iter().filter(is_try).count();
+    bed.stop().await;
+    tries
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_fails_is_tried_ever_more_seldom_and_a_controller_without_backoff_is_found_out() {
+    // 5 ms doubling: 5, 10, ... 5120 ms.
+    assert!((8..=14).contains(&tries(Broken::Nothing).await));
+    assert!(tries(Broken::Backoff).await > 100);
+}

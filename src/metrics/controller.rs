@@ -1,0 +1,309 @@
+//! What controllers count, and what caches are.
+
+use std::fmt;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::{Counters, Histograms, Labels};
+use crate::workqueue::Reasons;
+
+/// controller-runtime's.
+fn passes() -> Histogram {
+    const SECONDS: [f64; 38] = [
+        0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0,
+        1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 30.0, 45.0,
+        60.0,
+    ];
+    Histogram::new(SECONDS)
+}
+
+/// Why a pass is tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Somebody wrote in between.
+    Conflict,
+    /// The server was not reached, or did not answer.
+    Connection,
+    /// The server asked for less.
+    Throttled,
+    /// The server failed, or something else did.
+    Error,
+    /// The sync handler panicked.
+    Panic,
+}
+
+impl Retry {
+    const ALL: [Self; 5] = [Self::Conflict, Self::Connection, Self::Throttled, Self::Error, Self::Panic];
+
+    /// As the label has it.
+    #[must_use]
+    pub fn as_label(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Connection => "connection",
+            Self::Throttled => "throttled",
+            Self::Error => "error",
+            Self::Panic => "panic",
+        }
+    }
+}
+
+/// The families of all controllers.
+#[derive(Debug)]
+pub(super) struct Controllers {
+    total: Counters,
+    time: Histograms,
+    errors: Counters,
+    panics: Counters,
+    workers: Family<Labels, Gauge>,
+    active: Family<Labels, Gauge>,
+    retries: Counters,
+    reasons: Counters,
+    stale: Counters,
+    failed_open: Counters,
+    hot: Counters,
+    audits: Counters,
+    effects: Counters,
+}
+
+/// One controller's share of them.
+#[derive(Clone, Debug)]
+pub struct ControllerMetrics {
+    name: &'static str,
+    success: Counter,
+    error: Counter,
+    requeue_after: Counter,
+    time: Histogram,
+    errors: Counter,
+    panics: Counter,
+    workers: Gauge,
+    active: Gauge,
+    retries: Counters,
+    reasons: Counters,
+    stale: Counter,
+    failed_open: Counter,
+    hot: Counter,
+    audits: Counters,
+    effects: Counters,
+}
+
+fn labels(name: &'static str) -> Labels {
+    vec![("controller", name.to_owned())]
+}
+
+fn with(name: &'static str, key: &'static str, value: &str) -> Labels {
+    vec![("controller", name.to_owned()), (key, value.to_owned())]
+}
+
+// === impl Controllers ===
+
+impl Controllers {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let this = Self {
+            total: Counters::default(),
+            time: Histograms::new_with_constructor(passes),
+            errors: Counters::default(),
+            panics: Counters::default(),
+            workers: Family::default(),
+            active: Family::default(),
+            retries: Counters::default(),
+            reasons: Counters::default(),
+            stale: Counters::default(),
+            failed_open: Counters::default(),
+            hot: Counters::default(),
+            audits: Counters::default(),
+            effects: Counters::default(),
+        };
+        let counters = [
+            ("controller_runtime_reconcile", "Passes by result", &this.total),
+            ("controller_runtime_reconcile_errors", "Passes that failed", &this.errors),
+            ("controller_runtime_reconcile_panics", "Passes that panicked", &this.panics),
+            ("windlass_retries", "Passes that are tried again, by cause", &this.retries),
+            ("windlass_reasons", "Why passes were made", &this.reasons),
+            (
+                "windlass_stale_sync_skips",
+                "Passes that waited for the caches to show own writes",
+                &this.stale,
+            ),
+            (
+                "windlass_consistency_failed_open",
+                "Passes that waited no longer for the caches to show own writes",
+                &this.failed_open,
+            ),
+            ("windlass_hot_keys", "Keys that were synced far oftener than anything changed", &this.hot),
+            ("windlass_audits", "Checks against the server, by what they found", &this.audits),
+            ("windlass_passes", "Passes by effect: changed something, nothing, error", &this.effects),
+        ];
+        for (name, help, family) in counters {
+            registry.register(name, help, family.clone());
+        }
+        registry.register(
+            "controller_runtime_reconcile_time_seconds",
+            "How long a pass takes",
+            this.time.clone(),
+        );
+        let help = "How many passes may be made at once";
+        registry.register("controller_runtime_max_concurrent_reconciles", help, this.workers.clone());
+        registry.register("controller_runtime_active_workers", "Passes under way", this.active.clone());
+        this
+    }
+
+    pub(super) fn of(&self, name: &'static str) -> ControllerMetrics {
+        let (labels, result) = (labels(name), |result| with(name, "result", result));
+        for retry in Retry::ALL {
+            drop(self.retries.get_or_create(&with(name, "cause", retry.as_label())));
+        }
+        ControllerMetrics {
+            name,
+            success: self.total.get_or_create_owned(&result("success")),
+            error: self.total.get_or_create_owned(&result("error")),
+            requeue_after: self.total.get_or_create_owned(&result("requeue_after")),
+            time: self.time.get_or_create_owned(&labels),
+            errors: self.errors.get_or_create_owned(&labels),
+            panics: self.panics.get_or_create_owned(&labels),
+            workers: self.workers.get_or_create_owned(&labels),
+            active: self.active.get_or_create_owned(&labels),
+            retries: self.retries.clone(),
+            reasons: self.reasons.clone(),
+            stale: self.stale.get_or_create_owned(&labels),
+            failed_open: self.failed_open.get_or_create_owned(&labels),
+            hot: self.hot.get_or_create_owned(&labels),
+            audits: self.audits.clone(),
+            effects: self.effects.clone(),
+        }
+    }
+}
+
+// === impl ControllerMetrics ===
+
+impl ControllerMetrics {
+    /// Of a controller whose numbers nobody reads.
+    #[must_use]
+    pub fn unread(name: &'static str) -> Self {
+        super::Metrics::new().controller(name)
+    }
+
+    /// So many passes may be made at once.
+    pub fn workers(&self, workers: usize) {
+        self.workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
+    }
+
+    /// A pass begins; it is under way until the answer is dropped.
+    #[must_use]
+    pub fn active(&self) -> impl Drop + use<> {
+        super::counted(&self.active)
+    }
+
+    /// A pass has these reasons.
+    pub fn reasons(&self, reasons: &Reasons) {
+        for reason in reasons.as_slice() {
+            self.reasons.get_or_create(&with(self.name, "reason", reason.as_label())).inc();
+        }
+    }
+
+    /// A pass has ended well; whether it asked for another.
+    pub fn succeeded(&self, took: Duration, is_to_be_repeated: bool) {
+        if is_to_be_repeated { &self.requeue_after } else { &self.success }.inc();
+        self.time.observe(took.as_secs_f64());
+    }
+
+    /// A pass has failed. A conflict is no error: somebody else was faster.
+    pub fn failed(&self, took: Duration, retry: Retry) {
+        if retry == Retry::Conflict {
+            self.requeue_after.inc();
+        } else {
+            self.error.inc();
+            self.errors.inc();
+        }
+        if retry == Retry::Panic {
+            self.panics.inc();
+        }
+        self.time.observe(took.as_secs_f64());
+        self.retried(retry);
+    }
+
+    /// A pass is tried again.
+    pub fn retried(&self, retry: Retry) {
+        self.retries.get_or_create(&with(self.name, "cause", retry.as_label())).inc();
+    }
+
+    /// A pass waits for the caches to show the key's own writes.
+    pub fn waits_for_own_writes(&self) {
+        self.stale.inc();
+    }
+
+    /// A pass does not wait for them any longer.
+    pub fn failed_open(&self) {
+        self.failed_open.inc();
+    }
+
+    /// What a pass did: "changed", "nothing" or "error".
+    pub fn effect(&self, effect: &str) {
+        self.effects.get_or_create(&with(self.name, "effect", effect)).inc();
+    }
+
+    /// A key is synced far oftener than anything changes.
+    pub fn hot(&self) {
+        self.hot.inc();
+    }
+
+    /// An object was checked against the server.
+    pub fn audited(&self, found_something: bool) {
+        let found = if found_something { "difference" } else { "nothing" };
+        self.audits.get_or_create(&with(self.name, "found", found)).inc();
+    }
+}
+
+/// How the cache of one kind is.
+#[derive(Clone, Debug)]
+pub struct CacheReading {
+    /// The kind, `plural.group`.
+    pub kind: String,
+    /// Whether it was listed once.
+    pub is_synced: bool,
+    /// Whether it cannot be listed or watched at present.
+    pub is_troubled: bool,
+    /// How many objects it holds.
+    pub objects: usize,
+}
+
+/// Reads the state of caches.
+pub(super) struct Caches(pub(super) Box<dyn Fn() -> Vec<CacheReading> + Send + Sync>);
+
+impl fmt::Debug for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Caches").finish_non_exhaustive()
+    }
+}
+
+impl Collector for Caches {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        type Value = fn(&CacheReading) -> f64;
+        let gauges: [(&str, &str, Value); 3] = [
+            ("windlass_cache_synced", "Whether a kind was listed once", |cache| {
+                f64::from(u8::from(cache.is_synced))
+            }),
+            ("windlass_cache_trouble", "Whether a kind cannot be listed or watched at present", |cache| {
+                f64::from(u8::from(cache.is_troubled))
+            }),
+            ("windlass_cache_objects", "Objects in the cache of a kind", |cache| cache.objects as f64),
+        ];
+        let caches = (self.0)();
+        for (name, help, value) in gauges {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for cache in &caches {
+                let labels = [("kind", cache.kind.as_str())];
+                ConstGauge::new(value(cache)).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

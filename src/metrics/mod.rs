@@ -1,0 +1,227 @@
+//! What the process counts, by the names that Kubernetes components and kubebuilder's scaffold use, so that
+//! stock dashboards show it.
+//!
+//! Mirrors component-base `metrics/prometheus/{workqueue,restclient}` and controller-runtime
+//! `pkg/internal/controller/metrics`.
+//!
+//! | family | says |
+//! |---|---|
+//! | `workqueue_*` | each queue: depth, adds, retries, how long keys wait and are worked on |
+//! | `controller_runtime_*` | each controller: passes by result, their time, errors, panics, workers |
+//! | `rest_client_*` | requests to the API server by verb and code, their time, waits for the client's own limits |
+//! | `windlass_*` | what those have no name for: reasons, retries by cause, keys that back off, caches |
+//!
+//! # Guarantees
+//! - Every series of a controller is there from its start, with zero. (test: `a_controllers_series_are_there_from_its_start`)
+//! - Labels are names of ours, verbs and codes: no name of an object, no namespace, no message.
+//!   (test: `labels_are_few`)
+//!
+//! # Differences from client-go
+//! Nothing is global: whoever makes a queue or a client hands the metrics in. Gauges are read when somebody
+//! asks, where client-go refreshes them twice a second.
+
+mod controller;
+mod queue;
+mod requests;
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+pub use controller::{CacheReading, ControllerMetrics, Retry};
+pub use requests::RequestMetrics;
+
+use crate::workqueue::{Key, QueueMetrics, RateLimitingQueue};
+
+/// The media type of what [`Metrics::encode`] gives.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+type Labels = Vec<(&'static str, String)>;
+type Counters = Family<Labels, Counter>;
+type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
+
+/// All metrics of a process. Cheap to clone: all clones are the same.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    queues: Arc<queue::Queues>,
+    controllers: Arc<controller::Controllers>,
+    requests: Arc<requests::Requests>,
+}
+
+// === impl Metrics ===
+
+impl Metrics {
+    /// Metrics of which nothing has happened yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::default();
+        let queues = Arc::new(queue::Queues::register(&mut registry));
+        let controllers = Arc::new(controller::Controllers::register(&mut registry));
+        let requests = Arc::new(requests::Requests::register(&mut registry));
+        Self { registry: Arc::new(Mutex::new(registry)), queues, controllers, requests }
+    }
+
+    /// What a queue of this name tells, to be given to it.
+    #[must_use]
+    pub fn queue(&self, name: &'static str) -> Arc<dyn QueueMetrics> {
+        self.queues.of(name)
+    }
+
+    /// Reads the gauges of this queue from now on.
+    pub fn observe_queue<T: Key>(&self, name: &'static str, queue: RateLimitingQueue<T>) {
+        self.queues.observe(name, queue);
+    }
+
+    /// What a controller of this name counts.
+    #[must_use]
+    pub fn controller(&self, name: &'static str) -> ControllerMetrics {
+        self.controllers.of(name)
+    }
+
+    /// What a client of this host counts.
+    #[must_use]
+    pub fn requests(&self, host: &str) -> RequestMetrics {
+        RequestMetrics::new(self.requests.clone(), host)
+    }
+
+    /// Reads the state of caches from now on.
+    pub fn observe_caches(&self, caches: impl Fn() -> Vec<CacheReading> + Send + Sync + 'static) {
+        let collector = controller::Caches(Box::new(caches));
+        self.registry.lock().register_collector(Box::new(collector));
+    }
+
+    /// All of it as text in the OpenMetrics form, which Prometheus reads.
+    #[must_use]
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        if text::encode(&mut text, &self.registry.lock()).is_err() {
+            // Writing to memory does not fail; a collector could.
+            text.push_str("# incomplete\n");
+        }
+        text
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Counts one in a gauge until it is dropped.
+fn counted(gauge: &Gauge) -> impl Drop + use<> {
+    struct Counted(Gauge);
+    impl Drop for Counted {
+        fn drop(&mut self) {
+            self.0.dec();
+        }
+    }
+    gauge.inc();
+    Counted(gauge.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::workqueue::{ItemExponentialFailure, QueueOptions, Reason};
+
+    fn value(text: &str, series: &str) -> f64 {
+        let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(name, _)| name == series));
+        let line = line.unwrap_or_else(|| panic!("no {series} in\n{text}"));
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_shows_what_client_gos_shows() {
+        let metrics = Metrics::new();
+        let limiter = ItemExponentialFailure::new(Duration::from_secs(1), Duration::from_secs(9));
+        let options = QueueOptions { metrics: Some(metrics.queue("foo")), ..QueueOptions::default() };
+        let queue = RateLimitingQueue::with(limiter, options);
+        metrics.observe_queue("foo", queue.clone());
+        queue.add("a", <_>::default());
+        queue.add("a", <_>::default());
+        queue.add("b", <_>::default());
+        let processing = queue.get().await.unwrap();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        queue.back_off("c", Duration::ZERO);
+        let text = metrics.encode();
+        let of = |name: &str| value(&text, &format!("{name}{{name=\"foo\",controller=\"foo\"}}"));
+        assert_eq!((of("workqueue_depth"), of("workqueue_adds_total")), (1.0, 2.0));
+        assert_eq!((of("workqueue_retries_total"), of("windlass_queue_waiting")), (1.0, 1.0));
+        assert_eq!(of("workqueue_unfinished_work_seconds"), 3.0);
+        assert_eq!(of("workqueue_longest_running_processor_seconds"), 3.0);
+        assert_eq!((of("windlass_queue_oldest_seconds"), of("windlass_queue_backing_off")), (3.0, 1.0));
+        assert_eq!(of("workqueue_queue_duration_seconds_count"), 1.0);
+        drop(processing);
+        let text = metrics.encode();
+        let bucket = "workqueue_work_duration_seconds_bucket{le=\"10.0\",name=\"foo\",controller=\"foo\"}";
+        assert_eq!(value(&text, bucket), 1.0);
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn a_controllers_series_are_there_from_its_start() {
+        let metrics = Metrics::new();
+        let controller = metrics.controller("foo");
+        let text = metrics.encode();
+        for result in ["success", "error", "requeue_after"] {
+            let series =
+                format!("controller_runtime_reconcile_total{{controller=\"foo\",result=\"{result}\"}}");
+            assert_eq!(value(&text, &series), 0.0);
+        }
+        assert_eq!(value(&text, "controller_runtime_reconcile_panics_total{controller=\"foo\"}"), 0.0);
+        controller.reasons(&Reason::Manual.into());
+        controller.retried(Retry::Conflict);
+        let text = metrics.encode();
+        let retries = "windlass_retries_total{controller=\"foo\",cause=\"conflict\"}";
+        assert_eq!(value(&text, retries), 1.0);
+        assert_eq!(value(&text, "windlass_reasons_total{controller=\"foo\",reason=\"manual\"}"), 1.0);
+    }
+
+    #[test]
+    fn labels_are_few() {
+        let metrics = Metrics::new();
+        let requests = metrics.requests("127.0.0.1:6443");
+        requests.answered("GET", 200, Duration::from_millis(3));
+        requests.answered("GET", 200, Duration::from_millis(3));
+        requests.lost("POST", Duration::from_millis(3));
+        let text = metrics.encode();
+        let series = |code: &str, method: &str| {
+            format!(
+                "rest_client_requests_total{{code=\"{code}\",method=\"{method}\",host=\"127.0.0.1:6443\"}}"
+            )
+        };
+        assert_eq!(value(&text, &series("200", "GET")), 2.0);
+        assert_eq!(value(&text, &series("<error>", "POST")), 1.0);
+        let known = [
+            "cause",
+            "code",
+            "controller",
+            "effect",
+            "found",
+            "host",
+            "kind",
+            "le",
+            "method",
+            "name",
+            "priority",
+            "reason",
+            "result",
+            "verb",
+        ];
+        let labels = text.lines().filter_map(|line| Some(line.split_once('{')?.1.split_once('}')?.0));
+        for label in labels.flat_map(|labels| labels.split(',')) {
+            let name = label.split_once('=').unwrap().0;
+            assert!(known.contains(&name), "{name}");
+        }
+    }
+}

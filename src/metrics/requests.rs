@@ -1,0 +1,96 @@
+//! What the client counts of its requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::{Counters, Histograms};
+
+/// client-go's.
+fn requests() -> Histogram {
+    Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
+}
+
+/// The families.
+#[derive(Debug)]
+pub(super) struct Requests {
+    total: Counters,
+    duration: Histograms,
+    limiter: Histograms,
+    in_flight: Gauge,
+}
+
+/// Counts requests. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct RequestMetrics {
+    families: Arc<Requests>,
+    host: Arc<str>,
+}
+
+// === impl Requests ===
+
+impl Requests {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let this = Self {
+            total: Counters::default(),
+            duration: Histograms::new_with_constructor(requests),
+            limiter: Histograms::new_with_constructor(requests),
+            in_flight: Gauge::default(),
+        };
+        let help = "Requests by code and method; code is <error> where no answer came";
+        registry.register("rest_client_requests", help, this.total.clone());
+        let help = "How long it takes until an answer begins";
+        registry.register("rest_client_request_duration_seconds", help, this.duration.clone());
+        let help = "How long a request waits for the client's own limits and for what a server asked for";
+        registry.register("rest_client_rate_limiter_duration_seconds", help, this.limiter.clone());
+        registry.register("windlass_requests_in_flight", "Writes under way", this.in_flight.clone());
+        this
+    }
+}
+
+// === impl RequestMetrics ===
+
+impl RequestMetrics {
+    pub(super) fn new(families: Arc<Requests>, host: &str) -> Self {
+        Self { families, host: host.into() }
+    }
+
+    /// Of a client whose numbers nobody reads.
+    #[must_use]
+    pub fn unread() -> Self {
+        super::Metrics::new().requests("")
+    }
+
+    /// An answer has begun.
+    pub fn answered(&self, method: &str, code: u16, took: Duration) {
+        self.count(method, &code.to_string(), took);
+    }
+
+    /// None came.
+    pub fn lost(&self, method: &str, took: Duration) {
+        self.count(method, "<error>", took);
+    }
+
+    /// A request has waited before it was sent.
+    pub fn waited(&self, method: &str, waited: Duration) {
+        let labels = vec![("verb", method.to_owned()), ("host", self.host.to_string())];
+        self.families.limiter.get_or_create(&labels).observe(waited.as_secs_f64());
+    }
+
+    /// A write is under way until the answer is dropped.
+    #[must_use]
+    pub fn write_in_flight(&self) -> impl Drop + use<> {
+        super::counted(&self.families.in_flight)
+    }
+
+    fn count(&self, method: &str, code: &str, took: Duration) {
+        let host = || ("host", self.host.to_string());
+        let labels = vec![("code", code.to_owned()), ("method", method.to_owned()), host()];
+        self.families.total.get_or_create(&labels).inc();
+        let labels = vec![("verb", method.to_owned()), host()];
+        self.families.duration.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+}

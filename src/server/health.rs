@@ -1,0 +1,150 @@
+//! `/livez`, `/readyz`: a list of checks, each with a name and a verdict.
+//!
+//! Mirrors apiserver `server/healthz`.
+//!
+//! # Guarantees
+//! - Ready is when every check passes; the answer names those that do not. (test: `ready_is_when_every_check_passes`)
+//! - `?verbose` lists all; `/readyz/<check>` asks for one. (test: `verbose_lists_all_and_a_check_can_be_asked_for`)
+//! - What is lost later than it was needed leaves the process ready, and is told. (test: `what_is_lost_later_is_told`)
+
+use std::fmt;
+
+use super::Page;
+
+/// What a check finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All is well.
+    Passed,
+    /// It is not, and yet the process can do its work; this is told.
+    PassedBut(String),
+    /// It is not, for this reason.
+    Failed(String),
+}
+
+/// Something that is looked at when somebody asks.
+pub struct Check {
+    name: String,
+    look: Box<dyn Fn() -> Verdict + Send + Sync>,
+}
+
+/// The checks of a process.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// Failing these, the process is to be started anew.
+    alive: Vec<Check>,
+    /// Failing these, it is not to be relied on yet.
+    ready: Vec<Check>,
+}
+
+// === impl Check ===
+
+impl Check {
+    /// A check of this name.
+    pub fn new(name: impl Into<String>, look: impl Fn() -> Verdict + Send + Sync + 'static) -> Self {
+        Self { name: name.into(), look: Box::new(look) }
+    }
+}
+
+impl fmt::Debug for Check {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Check").field(&self.name).finish()
+    }
+}
+
+// === impl Health ===
+
+impl Health {
+    /// A process that is alive as long as it answers.
+    #[must_use]
+    pub fn new() -> Self {
+        let ping = || Check::new("ping", || Verdict::Passed);
+        Self { alive: vec![ping()], ready: vec![ping()] }
+    }
+
+    /// Adds a check for `/readyz`.
+    pub fn ready_when(&mut self, check: Check) {
+        self.ready.push(check);
+    }
+
+    /// The answer of `/livez`, `/readyz` (and `/healthz`, which is the first), or of one of their checks.
+    #[must_use]
+    pub fn page(&self, path: &str, query: &str) -> Option<Page> {
+        let path = path.strip_prefix('/')?;
+        let (endpoint, only) = path.split_once('/').map_or((path, None), |(e, c)| (e, Some(c)));
+        let checks = match endpoint {
+            "livez" | "healthz" => &self.alive,
+            "readyz" => &self.ready,
+            _ => return None,
+        };
+        let chosen: Vec<&Check> = checks.iter().filter(|c| only.is_none_or(|only| only == c.name)).collect();
+        if chosen.is_empty() {
+            return None;
+        }
+        let is_verbose = query.split('&').any(|part| part == "verbose" || part.starts_with("verbose="));
+        Some(report(endpoint, &chosen, is_verbose))
+    }
+}
+
+fn report(endpoint: &str, checks: &[&Check], is_verbose: bool) -> Page {
+    let mut text = String::new();
+    let mut has_failed = false;
+    for Check { name, look } in checks {
+        let (mark, words) = match look() {
+            Verdict::Passed => ('+', "ok".to_owned()),
+            Verdict::PassedBut(reason) => ('+', format!("ok, but {reason}")),
+            Verdict::Failed(reason) => {
+                has_failed = true;
+                ('-', format!("failed: {reason}"))
+            }
+        };
+        text.push_str(&format!("[{mark}]{name} {words}\n"));
+    }
+    if has_failed {
+        return Page::text(500, format!("{text}{endpoint} check failed\n"));
+    }
+    let text = if is_verbose { format!("{text}{endpoint} check passed\n") } else { "ok".to_owned() };
+    Page::text(200, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn health(verdict: Verdict) -> Health {
+        let mut health = Health::new();
+        health.ready_when(Check::new("cache-foos", move || verdict.clone()));
+        health
+    }
+
+    #[test]
+    fn ready_is_when_every_check_passes() {
+        let starting = health(Verdict::Failed("not listed yet: 403 Forbidden".to_owned()));
+        let expected =
+            "[+]ping ok\n[-]cache-foos failed: not listed yet: 403 Forbidden\nreadyz check failed\n";
+        assert_eq!(starting.page("/readyz", ""), Some(Page::text(500, expected)));
+        assert_eq!(starting.page("/livez", ""), Some(Page::text(200, "ok")));
+        assert_eq!(health(Verdict::Passed).page("/readyz", ""), Some(Page::text(200, "ok")));
+    }
+
+    #[test]
+    fn verbose_lists_all_and_a_check_can_be_asked_for() {
+        let health = health(Verdict::Passed);
+        let expected = "[+]ping ok\n[+]cache-foos ok\nreadyz check passed\n";
+        assert_eq!(health.page("/readyz", "verbose").unwrap().body, expected);
+        assert_eq!(
+            health.page("/readyz/cache-foos", "verbose=1").unwrap().body,
+            "[+]cache-foos ok\nreadyz check passed\n"
+        );
+        assert_eq!(health.page("/readyz/unknown", ""), None);
+        assert_eq!(health.page("/metrics", ""), None);
+    }
+
+    #[test]
+    fn what_is_lost_later_is_told() {
+        let health = health(Verdict::PassedBut("cannot be watched: 404 NotFound".to_owned()));
+        assert_eq!(health.page("/readyz", "").unwrap().code, 200);
+        let text = health.page("/readyz", "verbose").unwrap().body;
+        assert!(text.contains("[+]cache-foos ok, but cannot be watched: 404 NotFound\n"), "{text}");
+    }
+}

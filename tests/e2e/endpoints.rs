@@ -1,0 +1,91 @@
+//! What the operator answers on its two addresses.
+
+use macro_rules_attribute::apply;
+
+use crate::support::{Bed, Operator, Scene, no_bed, real_bed, run_to_end, wait_until};
+
+/// Where an operator serves these paths, as its log says.
+async fn address_of(operator: &Operator, paths: &str) -> String {
+    let line = operator.logged(&format!("paths=\"{paths}\"")).await;
+    let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
+}
+
+async fn get(address: &str, path: &str) -> (u16, String) {
+    let response = reqwest::get(format!("http://{address}{path}")).await.expect("the endpoint answers");
+    (response.status().as_u16(), response.text().await.expect("the answer is text"))
+}
+
+#[apply(real_bed)]
+#[why = "sockets know nothing of the embedded bed's paused time"]
+async fn readyz_names_what_is_missing_and_stays_ready_when_something_is_lost() {
+    let scene = Scene::on(Bed::own(true).await, "readyz").await;
+    let namespace = format!("--namespace={}", scene.namespace);
+    let operator = scene.bed.operator_without_role("reader", &[&namespace]);
+    let address = address_of(&operator, "/livez /readyz").await;
+    assert_eq!(get(&address, "/livez").await, (200, "ok".to_owned()));
+    let kind = "cache-foos.samplecontroller.k8s.io";
+    let (code, text) = wait_until("a 403", async || {
+        let answer = get(&address, "/readyz").await;
+        if answer.1.contains("403 Forbidden") { Ok(answer) } else { Err(answer) }
+    })
+    .await;
+    assert_eq!(code, 500);
+    assert!(text.contains(&format!("[-]{kind} failed: it was not listed yet: 403 Forbidden\n")), "{text}");
+    assert!(text.contains("[-]workers-foo failed: they wait for the caches\n"), "{text}");
+
+    scene.bed.grant_all("reader", &scene.namespace).await;
+    let ready = async || {
+        let answer = get(&address, "/readyz").await;
+        if answer.0 == 200 { Ok(()) } else { Err(answer) }
+    };
+    wait_until("the operator is ready", ready).await;
+
+    scene.bed.kill_server();
+    let expected = format!("[+]{kind} ok, but it cannot be listed or watched now: no answer\n");
+    wait_until("the loss is told", async || {
+        let (code, text) = get(&address, "/readyz?verbose").await;
+        if code == 200 && text.contains(&expected) { Ok(()) } else { Err((code, text)) }
+    })
+    .await;
+    scene.bed.start_server().await;
+}
+
+#[apply(real_bed)]
+#[why = "sockets know nothing of the embedded bed's paused time"]
+async fn metrics_count_what_happened() {
+    let mut scene = Scene::new("metrics").await;
+    scene.start_operator();
+    scene.ready_foo("web", 1).await;
+    let address = address_of(scene.operator(), "/metrics").await;
+    let (code, text) = get(&address, "/metrics").await;
+    assert_eq!(code, 200);
+    let value = |series: &str| -> f64 {
+        let line = text.lines().find(|line| line.starts_with(series));
+        let line = line.unwrap_or_else(|| panic!("no {series} in\n{text}"));
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    };
+    assert!(value("workqueue_adds_total{name=\"foo\"") >= 1.0);
+    assert!(value("workqueue_work_duration_seconds_count{name=\"foo\"") >= 1.0);
+    assert!(value("controller_runtime_reconcile_total{controller=\"foo\",result=\"success\"}") >= 1.0);
+    assert_eq!(value("controller_runtime_max_concurrent_reconciles{controller=\"foo\"}"), 2.0);
+    assert!(value("rest_client_requests_total{code=\"201\",method=\"POST\"") >= 1.0);
+    assert_eq!(value("windlass_cache_synced{kind=\"foos.samplecontroller.k8s.io\"}"), 1.0);
+    assert!(!text.contains(&scene.namespace), "no tenant is named");
+    assert!(text.ends_with("# EOF\n"));
+}
+
+#[apply(no_bed)]
+#[why = "it is about the program without a server"]
+async fn a_taken_port_is_refused() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    for flag in ["--metrics-bind-address", "--health-probe-bind-address"] {
+        let output = run_to_end(&["run", &format!("{flag}={address}")], &[]);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        let first = text.lines().next().unwrap_or_default();
+        assert!(first.starts_with(&format!("error: {flag}: cannot listen on {address}: ")), "{text}");
+        assert!(text.contains("give") && text.lines().count() <= 8, "{text}");
+    }
+}
