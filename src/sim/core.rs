@@ -53,7 +53,7 @@ pub(super) struct Core {
     pub(super) journal: Vec<String>,
     pub(super) world: World,
     rng: fastrand::Rng,
-    agenda: BTreeMap<(Duration, u64), Task>,
+    pub(super) agenda: BTreeMap<(Duration, u64), Task>,
     agenda_entries: u64,
     pub(super) servers: Vec<Server>,
     /// What faults keep.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::core::Core;
+use super::core::{Core, Task};
 use super::kinds::Resource;
 use super::reply::Reply;
 use super::request::Request;
@@ -169,6 +169,15 @@ impl Core {
             return false;
         }
         self.watchers.cut(|_| true);
+        // The caches begin anew with what is there.
+        for server in &mut self.servers {
+            server.began = server.began.min(version);
+            server.frozen.clear();
+            if let Some((_, seen)) = &mut server.lag {
+                *seen = version;
+            }
+        }
+        self.agenda.retain(|_, task| !matches!(task, Task::Seen(..)));
         self.reindex();
         true
     }

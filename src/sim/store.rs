@@ -19,7 +19,7 @@ pub(super) struct Change {
     pub(super) version: u64,
     pub(super) resource: Resource,
     pub(super) key: Key,
-    /// What was there; a deletion's carries the version of the deletion.
+    /// What was there.
     pub(super) before: Option<Arc<Value>>,
     /// What is there now.
     pub(super) after: Option<Arc<Value>>,
@@ -37,6 +37,8 @@ pub(super) struct Store {
     window_limit: usize,
     /// The oldest version from which changes can still be followed.
     oldest: u64,
+    /// The version of the newest change of each resource that is forgotten.
+    forgotten: BTreeMap<Resource, u64>,
 }
 
 // === impl Store ===
@@ -49,6 +51,7 @@ impl Store {
             window: VecDeque::new(),
             window_limit: window_limit.max(1),
             oldest: 1,
+            forgotten: BTreeMap::new(),
         }
     }
 
@@ -91,9 +94,8 @@ impl Store {
         self.version += 1;
         let mut last = Value::clone(&before);
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let last = Arc::new(last);
-        self.remember(resource, key.clone(), Some(last.clone()), None);
-        Some(last)
+        self.remember(resource, key.clone(), Some(before), None);
+        Some(Arc::new(last))
     }
 
     fn remember(
@@ -107,6 +109,7 @@ impl Store {
             && let Some(dropped) = self.window.pop_front()
         {
             self.oldest = dropped.version;
+            self.forgotten.insert(dropped.resource, dropped.version);
         }
         self.window.push_back(Change {
             version: self.version,
@@ -128,13 +131,16 @@ impl Store {
             self.collections.insert(resource, past);
         }
         self.version = version;
+        self.window.retain(|change| change.version <= version);
         self.compact();
         true
     }
 
     /// Forgets the history: from now on only the present version can be followed.
     pub(super) fn compact(&mut self) {
-        self.window.clear();
+        for change in self.window.drain(..) {
+            self.forgotten.insert(change.resource, change.version);
+        }
         self.oldest = self.version;
     }
 
@@ -143,13 +149,13 @@ impl Store {
         self.window.back()
     }
 
-    /// The changes of a collection behind a version, oldest first; `None` when some are forgotten.
+    /// The changes of a collection behind a version, oldest first; `None` when one of them is forgotten.
     pub(super) fn changes_since(
         &self,
         resource: &Resource,
         version: u64,
     ) -> Option<impl Iterator<Item = &Change> + use<'_>> {
-        if version < self.oldest {
+        if self.forgotten.get(resource).is_some_and(|newest| version < *newest) {
             return None;
         }
         let first = self.window.partition_point(|change| change.version <= version);
@@ -159,11 +165,13 @@ impl Store {
 
     /// A collection as it was at a version, by undoing what came later; `None` when that is forgotten.
     pub(super) fn collection_at(&self, resource: &Resource, version: u64) -> Option<Collection> {
+        if version < self.oldest {
+            return None;
+        }
         let later: Vec<&Change> = self.changes_since(resource, version)?.collect();
         let mut collection = self.collections.get(resource).cloned().unwrap_or_default();
         for change in later.into_iter().rev() {
             match &change.before {
-                // What a deletion keeps carries its own version; the change before it has the right one.
                 Some(before) => collection.insert(change.key.clone(), before.clone()),
                 None => collection.remove(&change.key),
             };
@@ -181,8 +189,12 @@ mod tests {
         ("default".to_owned(), name.to_owned())
     }
 
-    fn names(collection: Option<Collection>) -> Option<Vec<String>> {
-        collection.map(|all| all.into_keys().map(|(_, name)| name).collect())
+    /// Names and versions.
+    fn shown(collection: Option<Collection>) -> Option<Vec<String>> {
+        let one = |((_, name), object): (Key, Arc<Value>)| {
+            format!("{name}{}", object["metadata"]["resourceVersion"].as_str().unwrap())
+        };
+        collection.map(|all| all.into_iter().map(one).collect())
     }
 
     #[test]
@@ -192,14 +204,26 @@ mod tests {
         store.put(&foos, key("a"), json!({"metadata": {}}));
         store.put(&foos, key("b"), json!({"metadata": {}}));
         store.remove(&foos, &key("a"));
-        let at = |store: &Store, version| names(store.collection_at(&foos, version));
+        let at = |store: &Store, version| shown(store.collection_at(&foos, version));
         assert_eq!(at(&store, 1), Some(vec![]));
-        assert_eq!(at(&store, 3), Some(vec!["a".to_owned(), "b".to_owned()]));
-        assert_eq!(at(&store, 4), Some(vec!["b".to_owned()]));
+        assert_eq!(at(&store, 3), Some(vec!["a2".to_owned(), "b3".to_owned()]));
+        assert_eq!(at(&store, 4), Some(vec!["b3".to_owned()]));
         store.put(&foos, key("c"), json!({"metadata": {}}));
         assert_eq!(at(&store, 1), None, "the window holds three changes");
         store.compact();
         assert_eq!(at(&store, 4), None);
-        assert_eq!(at(&store, 5), Some(vec!["b".to_owned(), "c".to_owned()]));
+        assert_eq!(at(&store, 5), Some(vec!["b3".to_owned(), "c5".to_owned()]));
+    }
+
+    #[test]
+    fn only_a_resources_own_changes_are_missed() {
+        let (foos, bars) = (resource("example.com", "foos"), resource("example.com", "bars"));
+        let mut store = Store::new(1);
+        store.put(&foos, key("a"), json!({"metadata": {}}));
+        store.put(&bars, key("a"), json!({"metadata": {}}));
+        store.put(&bars, key("b"), json!({"metadata": {}}));
+        let follows = |store: &Store, resource, version| store.changes_since(resource, version).is_some();
+        assert!(follows(&store, &foos, 2) && !follows(&store, &foos, 1));
+        assert!(follows(&store, &bars, 3) && !follows(&store, &bars, 2));
     }
 }

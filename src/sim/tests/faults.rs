@@ -236,14 +236,31 @@ async fn one_servers_restart_is_not_the_others() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_rolls_back_as_from_a_backup() {
-    let bed = Bed::new();
-    bed.ok("POST", MAPS, map("a")).await;
+    let mut bed = Bed::new();
+    settle().await;
+    let made = bed.ok("POST", MAPS, map("a")).await;
     let backup = bed.sim.version();
+    bed.sim.freeze_cache(0, "", "configmaps", true);
+    bed.sim.set_lag(1, Duration::from_secs(10));
     bed.ok("POST", MAPS, map("b")).await;
     bed.ok("DELETE", &format!("{MAPS}/a"), Value::Null).await;
+    bed.sim.stop(0);
+    bed.sim.start(0);
     assert!(bed.sim.roll_back(backup));
     assert_eq!((names(&bed.get(MAPS).await.1), bed.sim.version()), (vec!["a"], backup));
+    assert_eq!(bed.get(&format!("{MAPS}/a")).await.1, made, "with the version that it had");
     assert!(!bed.sim.roll_back(backup + 1), "the future is not there");
+    // Nothing that a cache had seen of that future is left.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    for server in [1, 0] {
+        bed.server = server;
+        let list = bed.get(&format!("{MAPS}?resourceVersion=0")).await.1;
+        assert_eq!(list["metadata"]["resourceVersion"], backup.to_string());
+        let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={backup}")).await;
+        assert!(watch.is_silent_for(Duration::from_secs(1)).await);
+    }
+    bed.ok("POST", MAPS, map("c")).await;
+    assert_eq!(names(&bed.get(&format!("{MAPS}?resourceVersion=0")).await.1), ["a", "c"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -87,6 +87,29 @@ async fn a_watch_resumes_and_is_told_410_when_it_cannot() {
     assert_eq!(late.next().await, None);
 }
 
+/// What others have done is no loss to a watch, however much of it is forgotten.
+#[tokio::test(start_paused = true)]
+async fn an_open_watch_is_told_410_only_when_it_has_missed_something() {
+    let bed = Bed::with(Settings { window: 5, ..Settings::default() });
+    settle().await;
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 3)).await;
+    settle().await;
+    bed.ok("POST", MAPS, map("a")).await;
+    assert_eq!(watch.event().await, event("ADDED", "a"));
+    bed.ok("POST", DEPLOYMENTS, deployment("other", 0)).await;
+    bed.sim.compact();
+    bed.ok("POST", MAPS, map("b")).await;
+    assert_eq!(watch.event().await, event("ADDED", "b"));
+    bed.sim.freeze(0);
+    let missed = json!({"metadata": {"name": "c", "namespace": "default"}});
+    bed.sim.write_behind("", "configmaps", &missed);
+    bed.sim.compact();
+    bed.sim.thaw(0);
+    assert_eq!(watch.next().await.unwrap().0, "ERROR");
+    assert_eq!(watch.next().await, None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_a_version_begins_with_what_there_is() {
     let bed = Bed::new();
