@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Value, json};
 
 use super::core::{Core, key_of};
@@ -29,8 +30,8 @@ impl Core {
         {
             return Err(Failure::forbidden(&kind, &call.name, "this namespace may not be deleted"));
         }
-        let is_dry_run = !items(&options, "/dryRun").is_empty();
-        let grace = options.get("gracePeriodSeconds").and_then(Value::as_i64);
+        let is_dry_run = is_dry_run(&options);
+        let grace = options.grace_period_seconds;
         let (last, is_gone) = self.start_deletion(&kind, &stored, policy, grace, is_dry_run);
         let body = if is_gone && !returns_deleted(&kind) {
             deleted(&kind, &last)
@@ -47,8 +48,8 @@ impl Core {
         }
         let options = call.delete_options()?;
         let policy = policy_of(&options)?;
-        let selection = Selection::of(&kind, &call.namespace, &call.query)?;
-        let is_dry_run = !items(&options, "/dryRun").is_empty();
+        let selection = Selection::of(call)?;
+        let is_dry_run = is_dry_run(&options);
         let found: Vec<Arc<Value>> = self
             .store
             .collection(&kind.resource)
@@ -56,7 +57,7 @@ impl Core {
             .filter(|object| selection.matches(object))
             .cloned()
             .collect();
-        let grace = options.get("gracePeriodSeconds").and_then(Value::as_i64);
+        let grace = options.grace_period_seconds;
         let mut deleted = Vec::new();
         for object in found {
             check_preconditions(&kind, text(&object, "/metadata/name"), &options, &object)?;
@@ -117,7 +118,7 @@ impl Core {
             meta["deletionGracePeriodSeconds"] = json!(grace);
         }
         if is_first && let Some(generation) = meta.get("generation").and_then(Value::as_i64) {
-            meta["generation"] = json!(generation + 1);
+            meta["generation"] = json!(generation.saturating_add(1));
         }
         if kind.is(BuiltIn::Namespace) {
             member(&mut object, "status")["phase"] = json!("Terminating");
@@ -157,11 +158,15 @@ pub(super) fn set_finalizers(object: &mut Value, finalizers: Vec<Value>) {
     }
 }
 
-fn policy_of(options: &Value) -> Outcome<&'static str> {
-    if options["orphanDependents"] == true {
+fn is_dry_run(options: &DeleteOptions) -> bool {
+    options.dry_run.as_ref().is_some_and(|stages| !stages.is_empty())
+}
+
+fn policy_of(options: &DeleteOptions) -> Outcome<&'static str> {
+    if options.orphan_dependents == Some(true) {
         return Ok("Orphan");
     }
-    match text(options, "/propagationPolicy") {
+    match options.propagation_policy.as_deref().unwrap_or_default() {
         "" => Ok(""),
         "Background" => Ok("Background"),
         "Foreground" => Ok("Foreground"),
@@ -174,15 +179,19 @@ fn policy_of(options: &Value) -> Outcome<&'static str> {
     }
 }
 
-fn check_preconditions(kind: &Kind, name: &str, options: &Value, stored: &Value) -> Outcome<()> {
+fn check_preconditions(kind: &Kind, name: &str, options: &DeleteOptions, stored: &Value) -> Outcome<()> {
+    let Some(preconditions) = &options.preconditions else { return Ok(()) };
     let about = [
-        ("uid", "UID", "The object might have been deleted and then recreated"),
-        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+        (&preconditions.uid, "uid", "UID", "The object might have been deleted and then recreated"),
+        (
+            &preconditions.resource_version,
+            "resourceVersion",
+            "ResourceVersion",
+            "The object might have been modified",
+        ),
     ];
-    for (key, shown, guess) in about {
-        let Some(wanted) = options.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str) else {
-            continue;
-        };
+    for (wanted, key, shown, guess) in about {
+        let Some(wanted) = wanted else { continue };
         let found = text(stored, &format!("/metadata/{key}"));
         if wanted != found {
             let why = format!(

@@ -2,6 +2,7 @@
 //!
 //! Mirrors `BeforeCreate`, `BeforeUpdate` and `ValidateObjectMeta` of the API server.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Map, Value, json};
 
 use super::failure::{Cause, Failure, Outcome};
@@ -71,6 +72,18 @@ fn is_qualified_part(text: &str) -> bool {
         && edge(text.as_bytes().last())
 }
 
+/// Whether text is a label's key, or an annotation's or a finalizer's.
+pub(super) fn is_qualified_name(text: &str) -> bool {
+    let mut causes = Vec::new();
+    validate_key("", text, &mut causes);
+    causes.is_empty()
+}
+
+/// Whether text is a label's value.
+pub(super) fn is_label_value(text: &str) -> bool {
+    text.is_empty() || is_qualified_part(text)
+}
+
 /// What the name of an object of this kind must look like; `None` when this one does.
 fn name_problem(kind: &Kind, name: &str) -> Option<&'static str> {
     let is_dns_1035 = |name: &str| is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
@@ -109,7 +122,7 @@ pub(super) fn normalize(object: &mut Value, unknown: &mut Vec<String>) -> Result
         let fits = match key.as_str() {
             "annotations" | "labels" => is_text_map(value),
             "finalizers" => is_text_list(value),
-            "ownerReferences" => value.as_array().is_some_and(|all| all.iter().all(Value::is_object)),
+            "ownerReferences" => value.is_array(),
             "generation" | "deletionGracePeriodSeconds" => value.is_i64() || value.is_u64(),
             _ => value.is_string(),
         };
@@ -125,6 +138,13 @@ pub(super) fn normalize(object: &mut Value, unknown: &mut Vec<String>) -> Result
             // Go reads null into a text as no text.
             map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = json!(""));
         }
+    }
+    let owners = meta.get_mut("ownerReferences").and_then(Value::as_array_mut);
+    for (at, owner) in owners.into_iter().flatten().enumerate() {
+        let place = format!("metadata.ownerReferences[{at}]");
+        let mut ignored = |path: serde_ignored::Path<'_>| unknown.push(format!("{place}.{path}"));
+        let typed: Result<OwnerReference, _> = serde_ignored::deserialize(&*owner, &mut ignored);
+        *owner = typed.and_then(serde_json::to_value).map_err(|error| format!("{place}: {error}"))?;
     }
     Ok(())
 }
@@ -207,7 +227,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
     for (key, value) in members(object, "/metadata/labels").into_iter().flatten() {
         validate_key("metadata.labels", key, causes);
         let value = value.as_str().unwrap_or_default();
-        if !value.is_empty() && !is_qualified_part(value) {
+        if !is_label_value(value) {
             causes.push(Cause::invalid("metadata.labels", &json!(value), VALUE_RULE));
         }
     }

@@ -106,12 +106,6 @@ pub(super) fn include(call: &Call) -> &str {
     call.query.get("includeObject")
 }
 
-pub(super) fn selection_of(call: &Call) -> Outcome<Selection> {
-    let mut selection = Selection::of(&call.kind, &call.namespace, &call.query)?;
-    selection.name.clone_from(&call.name);
-    Ok(selection)
-}
-
 fn check_match(call: &Call, version: Option<u64>) -> Outcome<()> {
     let rule = call.query.get("resourceVersionMatch");
     let refuse = |detail: &str| {
@@ -196,7 +190,7 @@ impl Core {
     }
 
     pub(super) fn list(&self, server: usize, call: &Call) -> Outcome<Answer> {
-        let selection = selection_of(call)?;
+        let selection = Selection::of(call)?;
         let wanted = version_of(call)?;
         check_match(call, wanted)?;
         let Page { version, after, limit, all } = self.page_of(server, call, wanted)?;

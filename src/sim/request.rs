@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, header};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::DeleteOptions;
 use serde_json::{Map, Value, json};
 
 use super::failure::{Cause, Failure, Outcome};
@@ -193,7 +194,7 @@ impl Call {
         };
         match self.query.get("dryRun") {
             "" => Ok(()),
-            value => check_dry_run(options, &[json!(value)]),
+            value => check_dry_run(options, &[value.to_owned()]),
         }
     }
 
@@ -225,7 +226,7 @@ impl Call {
     }
 
     /// `DeleteOptions`, from the body or the query.
-    pub(super) fn delete_options(&self) -> Outcome<Value> {
+    pub(super) fn delete_options(&self) -> Outcome<DeleteOptions> {
         let mut options = if self.body.is_empty() { json!({}) } else { self.json_body()? };
         if !options.is_object() {
             return Err(Failure::bad_request("the body of a delete is DeleteOptions"));
@@ -234,7 +235,7 @@ impl Call {
             let value = self.query.get(parameter);
             if !value.is_empty() && options.get(parameter).is_none() {
                 options[parameter] = if is_number {
-                    value.parse::<i64>().map_or(Value::Null, Value::from)
+                    value.parse::<i64>().map_or_else(|_| json!(value), Value::from)
                 } else {
                     json!(value)
                 };
@@ -243,22 +244,15 @@ impl Call {
         if !self.query.get("dryRun").is_empty() {
             options["dryRun"] = json!([self.query.get("dryRun")]);
         }
-        check_dry_run("DeleteOptions", items(&options, "/dryRun"))?;
-        let preconditions = &options["preconditions"];
-        let is_wrong =
-            |key: &str| preconditions.get(key).is_some_and(|value| !value.is_string() && !value.is_null());
-        let has_wrong = !preconditions.is_object() && !preconditions.is_null();
-        if has_wrong || is_wrong("uid") || is_wrong("resourceVersion") {
-            return Err(Failure::bad_request(
-                "DeleteOptions: preconditions has a uid and a resourceVersion, both text",
-            ));
-        }
+        let options: DeleteOptions = serde_json::from_value(options)
+            .map_err(|error| Failure::bad_request(format!("DeleteOptions: {error}")))?;
+        check_dry_run("DeleteOptions", options.dry_run.as_deref().unwrap_or_default())?;
         Ok(options)
     }
 }
 
 /// Whoever misspells a dry run must not have written.
-fn check_dry_run(options: &str, values: &[Value]) -> Outcome<()> {
+fn check_dry_run(options: &str, values: &[String]) -> Outcome<()> {
     let Some(wrong) = values.iter().find(|value| **value != "All") else { return Ok(()) };
     let cause = Cause::not_supported("dryRun", &json!([wrong]), &["All".to_owned()]);
     Err(Failure::invalid_options(options, &[cause]))

@@ -68,6 +68,7 @@ impl Core {
         if !causes.is_empty() {
             return Err(Failure::invalid(&kind, &call.name, &causes));
         }
+        super::write::check_size(&object)?;
         let object = self.store_update(&kind, object, &stored, call.is_dry_run());
         Ok(Answer::ok(shown(&object)))
     }

@@ -1,21 +1,22 @@
 //! Label and field selectors.
 //!
 //! Mirrors `labels.Parse` and `fields.ParseSelector`: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`,
-//! `!a`; fields only by equality.
+//! `!a`, `a>1`, `a<1`; fields only by equality.
+
+use std::iter::Peekable;
 
 use serde_json::Value;
 
 use super::failure::{Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Of};
-use super::request::{Query, text};
+use super::meta;
+use super::request::{Call, text};
 
 /// Both selectors of a request, and the namespace.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
     /// Empty: all.
-    pub(super) namespace: String,
-    /// Empty: all.
-    pub(super) name: String,
+    namespace: String,
     labels: Vec<Requirement>,
     fields: Vec<(String, String, bool)>,
 }
@@ -23,15 +24,24 @@ pub(super) struct Selection {
 #[derive(Clone, Debug, PartialEq)]
 struct Requirement {
     key: String,
-    values: Vec<String>,
-    /// Whether the label's value must be, or must not be, among the values; without values, whether it exists.
+    test: Test,
+    /// Whether the label must pass the test, or must not; a label that is not there passes none.
     holds: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Test {
+    Exists,
+    In(Vec<String>),
+    Above(i64),
+    Below(i64),
 }
 
 // === impl Selection ===
 
 impl Selection {
-    pub(super) fn of(kind: &Kind, namespace: &str, query: &Query) -> Outcome<Self> {
+    pub(super) fn of(call: &Call) -> Outcome<Self> {
+        let Call { kind, namespace, query, .. } = call;
         let labels = parse_labels(query.get("labelSelector"))
             .map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
         let mut fields = Vec::new();
@@ -55,13 +65,12 @@ impl Selection {
             }
             fields.push((field.to_owned(), value.to_owned(), holds));
         }
-        Ok(Self { namespace: namespace.to_owned(), name: String::new(), labels, fields })
+        Ok(Self { namespace: namespace.clone(), labels, fields })
     }
 
     pub(super) fn matches(&self, object: &Value) -> bool {
-        let is = |wanted: &str, pointer| wanted.is_empty() || text(object, pointer) == wanted;
-        is(&self.namespace, "/metadata/namespace")
-            && is(&self.name, "/metadata/name")
+        let namespace = text(object, "/metadata/namespace");
+        (self.namespace.is_empty() || self.namespace == namespace)
             && self.labels.iter().all(|requirement| requirement.matches(object))
             && self.fields.iter().all(|(field, value, holds)| (field_of(object, field) == *value) == *holds)
     }
@@ -139,55 +148,129 @@ fn field_of(object: &Value, field: &str) -> String {
 impl Requirement {
     fn matches(&self, object: &Value) -> bool {
         let label = object.pointer("/metadata/labels").and_then(|labels| labels.get(&self.key));
-        let label = label.and_then(Value::as_str);
-        if self.values.is_empty() {
-            return label.is_some() == self.holds;
-        }
-        label.is_some_and(|label| self.values.iter().any(|value| value == label)) == self.holds
+        let passes = label.and_then(Value::as_str).is_some_and(|label| match &self.test {
+            Test::Exists => true,
+            Test::In(values) => values.iter().any(|value| value == label),
+            Test::Above(bound) => label.parse::<i64>().is_ok_and(|number| number > *bound),
+            Test::Below(bound) => label.parse::<i64>().is_ok_and(|number| number < *bound),
+        });
+        passes == self.holds
     }
 }
 
-fn parse_labels(selector: &str) -> Result<Vec<Requirement>, String> {
-    let mut rest = selector.trim();
-    let mut requirements = Vec::new();
+/// A selector's symbols, and the words between them.
+type Tokens<'a> = Peekable<std::vec::IntoIter<&'a str>>;
+
+fn is_symbol(c: char) -> bool {
+    matches!(c, '=' | '!' | '(' | ')' | ',' | '>' | '<')
+}
+
+fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t' | '\r' | '\n')
+}
+
+fn tokens(selector: &str) -> Tokens<'_> {
+    let mut tokens = Vec::new();
+    let mut rest = selector.trim_start_matches(is_blank);
     while !rest.is_empty() {
-        let mut depth = 0;
-        let end = rest.char_indices().find(|&(_, c)| {
-            depth += i32::from(c == '(') - i32::from(c == ')');
-            c == ',' && depth == 0
-        });
-        let (term, next) = end.map_or((rest, ""), |(at, _)| (&rest[..at], &rest[at + 1..]));
-        requirements.push(parse_requirement(term.trim())?);
-        rest = next.trim();
+        let end = if rest.starts_with("==") || rest.starts_with("!=") {
+            2
+        } else if rest.starts_with(is_symbol) {
+            1
+        } else {
+            rest.find(|c: char| is_symbol(c) || is_blank(c)).unwrap_or(rest.len())
+        };
+        let (token, behind) = rest.split_at(end);
+        tokens.push(token);
+        rest = behind.trim_start_matches(is_blank);
+    }
+    tokens.into_iter().peekable()
+}
+
+fn parse_labels(selector: &str) -> Result<Vec<Requirement>, String> {
+    let mut tokens = tokens(selector);
+    let mut requirements = Vec::new();
+    while tokens.peek().is_some() {
+        requirements.push(parse_requirement(&mut tokens)?);
+        match tokens.next() {
+            None => break,
+            Some(",") if tokens.peek().is_some() => {}
+            Some(found) => return Err(format!("found '{found}', expected: ',' or 'end of string'")),
+        }
     }
     Ok(requirements)
 }
 
-fn parse_requirement(term: &str) -> Result<Requirement, String> {
-    let one = |key: &str, values: Vec<String>, holds| {
-        let key = key.trim();
-        if key.is_empty() || key.contains([' ', '(', ')', '=', '!']) {
-            return Err(format!("found '{term}', expected: identifier"));
+fn parse_requirement(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
+    let is_negated = tokens.next_if_eq(&"!").is_some();
+    let key = word(tokens)?.to_owned();
+    if !meta::is_qualified_name(&key) {
+        return Err(format!("key: Invalid value: {key:?}: a label's key is a qualified name"));
+    }
+    if is_negated || is_at_end(tokens) {
+        return Ok(Requirement { key, test: Test::Exists, holds: !is_negated });
+    }
+    let (test, holds) = match tokens.next().unwrap_or_default() {
+        "=" | "==" => (Test::In(vec![value(tokens)?]), true),
+        "!=" => (Test::In(vec![value(tokens)?]), false),
+        "in" => (Test::In(values(tokens)?), true),
+        "notin" => (Test::In(values(tokens)?), false),
+        ">" => (Test::Above(bound(tokens)?), true),
+        "<" => (Test::Below(bound(tokens)?), true),
+        other => return Err(format!("found '{other}', expected: in, notin, =, ==, !=, >, <")),
+    };
+    Ok(Requirement { key, test, holds })
+}
+
+fn is_at_end(tokens: &mut Tokens<'_>) -> bool {
+    matches!(tokens.peek(), None | Some(&","))
+}
+
+fn word<'a>(tokens: &mut Tokens<'a>) -> Result<&'a str, String> {
+    let found = tokens.next().unwrap_or_default();
+    if found.is_empty() || found.starts_with(is_symbol) {
+        return Err(format!("found '{found}', expected: identifier"));
+    }
+    Ok(found)
+}
+
+/// The value behind a symbol; none is the empty one.
+fn value(tokens: &mut Tokens<'_>) -> Result<String, String> {
+    checked(if is_at_end(tokens) { "" } else { word(tokens)? })
+}
+
+fn bound(tokens: &mut Tokens<'_>) -> Result<i64, String> {
+    let value = value(tokens)?;
+    value.parse().map_err(|_| format!("values[0]: Invalid value: {value:?}: the value must be an integer"))
+}
+
+/// The values in parentheses; between two commas is the empty one.
+fn values(tokens: &mut Tokens<'_>) -> Result<Vec<String>, String> {
+    if tokens.next_if_eq(&"(").is_none() {
+        return Err(format!("found '{}', expected: '('", tokens.next().unwrap_or_default()));
+    }
+    if tokens.peek() == Some(&")") {
+        return Err(
+            "values: Invalid value: []: for 'in', 'notin' operators, values set can't be empty".to_owned()
+        );
+    }
+    let mut values = Vec::new();
+    loop {
+        let is_empty = matches!(tokens.peek(), Some(&"," | &")"));
+        values.push(checked(if is_empty { "" } else { word(tokens)? })?);
+        match tokens.next() {
+            Some(",") => {}
+            Some(")") => return Ok(values),
+            found => return Err(format!("found '{}', expected: ',' or ')'", found.unwrap_or_default())),
         }
-        Ok(Requirement { key: key.to_owned(), values, holds })
-    };
-    let set = |text: &str| {
-        let inside = text.trim().strip_prefix('(').and_then(|text| text.strip_suffix(')'));
-        let inside = inside.ok_or_else(|| format!("found '{text}', expected: '('"))?;
-        Ok::<_, String>(inside.split(',').map(|value| value.trim().to_owned()).collect())
-    };
-    if let Some((key, value)) = term.split_once("!=") {
-        one(key, vec![value.trim().to_owned()], false)
-    } else if let Some((key, value)) = term.split_once("==").or_else(|| term.split_once('=')) {
-        one(key, vec![value.trim().to_owned()], true)
-    } else if let Some((key, values)) = term.split_once(" notin ") {
-        one(key, set(values)?, false)
-    } else if let Some((key, values)) = term.split_once(" in ") {
-        one(key, set(values)?, true)
-    } else if let Some(key) = term.strip_prefix('!') {
-        one(key, Vec::new(), false)
+    }
+}
+
+fn checked(value: &str) -> Result<String, String> {
+    if meta::is_label_value(value) {
+        Ok(value.to_owned())
     } else {
-        one(term, Vec::new(), true)
+        Err(format!("values: Invalid value: {value:?}: it is no label's value"))
     }
 }
 
@@ -198,7 +281,7 @@ mod tests {
 
     #[track_caller]
     fn check(selector: &str, expected: bool) {
-        let object = json!({"metadata": {"labels": {"app": "web", "tier": "front"}}});
+        let object = json!({"metadata": {"labels": {"app": "web", "tier": "front", "size": "7"}}});
         let requirements = parse_labels(selector).unwrap();
         let matches = requirements.iter().all(|requirement| requirement.matches(&object));
         assert_eq!(matches, expected, "{selector}");
@@ -206,17 +289,63 @@ mod tests {
 
     #[test]
     fn label_selectors_are_read_as_kubectl_writes_them() {
-        for selector in
-            ["", "app=web", "app==web,tier!=back", "app in (web, api)", "app", "!other", "tier notin (back)"]
-        {
+        for selector in [
+            "",
+            "app=web",
+            "app==web,tier!=back",
+            "app in (web, api)",
+            "app",
+            "!other",
+            " ! other , app",
+            "tier notin (back)",
+            "tier notin(back,)",
+            "size>6,size<8",
+            "app!=",
+        ] {
             check(selector, true);
         }
-        for selector in ["app=api", "app!=web", "app notin (web,api),tier", "!app", "other", "other in (a)"] {
+        for selector in [
+            "app=api",
+            "app!=web",
+            "app notin (web,api),tier",
+            "!app",
+            "other",
+            "other in (a)",
+            "size > 7",
+            "size<7",
+            "app>1",
+            "other<1",
+            "app=",
+        ] {
             check(selector, false);
         }
         // Nothing has the label, so it is not the value.
         check("other!=a,other notin (b)", true);
-        assert!(parse_labels("app in web").is_err());
-        assert!(parse_labels("=web").is_err());
+    }
+
+    #[test]
+    fn a_misspelt_selector_selects_nothing() {
+        for selector in [
+            "app in web",
+            "app in ()",
+            "app in (web",
+            "app in (web) x",
+            "=web",
+            "==",
+            "app!=we b",
+            "app=-web",
+            "app=web,",
+            ",app",
+            "app,,tier",
+            "!app=web",
+            "a b",
+            "-app",
+            "a/b/c=d",
+            "size>six",
+            "size>",
+            "size>=6",
+        ] {
+            assert!(parse_labels(selector).is_err(), "{selector}");
+        }
     }
 }

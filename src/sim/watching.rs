@@ -11,8 +11,9 @@ use super::core::{Core, Task};
 use super::failure::{Cause, Failure, Outcome};
 use super::fault::{Action, Subject};
 use super::kinds::Resource;
-use super::read::{include, presented, selection_of, too_old, version_of, wants_table};
+use super::read::{include, presented, too_old, version_of, wants_table};
 use super::request::Call;
+use super::selectors::Selection;
 use super::store::{Collection, Key};
 use super::table;
 use super::watch::{self, BUFFER, Watcher};
@@ -83,7 +84,7 @@ impl Core {
         call: &Call,
         fault: Option<&Action>,
     ) -> Outcome<mpsc::Receiver<Bytes>> {
-        let selection = selection_of(call)?;
+        let selection = Selection::of(call)?;
         check_options(call)?;
         let start = match self.start_of(server, call)? {
             Ok(start) => start,

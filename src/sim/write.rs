@@ -19,6 +19,9 @@ use super::read::presented;
 use super::reply::Answer;
 use super::request::{Call, items, text};
 
+/// The largest object that is stored, in bytes of JSON: what etcd takes in one request.
+pub(super) const MAX_OBJECT: usize = 1536 * 1024;
+
 impl Core {
     pub(super) fn create(&mut self, call: &Call) -> Outcome<Answer> {
         let kind = call.kind.clone();
@@ -58,6 +61,7 @@ impl Core {
             let why = "resourceVersion should not be set on objects to be created";
             return Err(Failure::new(500, "", why));
         }
+        check_size(&object)?;
         let object = if call.is_dry_run() { Arc::new(object) } else { self.put(&kind, object) };
         Ok(Answer { code: 201, body: presented(&kind, &call.version, &object), warnings })
     }
@@ -126,6 +130,7 @@ impl Core {
         if !causes.is_empty() {
             return Err(Failure::invalid(&kind, &call.name, &causes));
         }
+        check_size(&object)?;
         let object = self.store_update(&kind, object, &stored, call.is_dry_run());
         Ok(Answer { code: 200, body: presented(&kind, &call.version, &object), warnings })
     }
@@ -228,7 +233,7 @@ impl Core {
         if changes {
             let generation =
                 stored.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default();
-            object["metadata"]["generation"] = json!(generation + 1);
+            object["metadata"]["generation"] = json!(generation.saturating_add(1));
         }
     }
 
@@ -317,20 +322,52 @@ fn set_or_remove(object: &mut Value, key: &str, value: Option<&Value>) {
     }
 }
 
-/// What was wrong before and has not been touched is let pass, as CRD validation ratcheting does.
+/// Refuses what etcd does not take; a real server has no reason for it.
+pub(super) fn check_size(object: &Value) -> Outcome<()> {
+    if object.to_string().len() > MAX_OBJECT {
+        return Err(Failure::new(500, "", "etcdserver: request is too large"));
+    }
+    Ok(())
+}
+
+/// What was wrong before and has not been touched is let pass, as CRD validation ratcheting does. What a path
+/// does not lead to (a dot in a key misleads it) has not been shown to be untouched.
 fn ratchet(causes: &mut Vec<Cause>, object: &Value, stored: &Value) {
+    let is_untouched = |path: &str| object.pointer(path).is_some_and(|now| stored.pointer(path) == Some(now));
     causes.retain(|cause| {
         if cause.field.starts_with("metadata") {
             return true;
         }
         let field = cause.field.trim_start_matches('.');
         let path = format!("/{}", field.replace(['.', '['], "/").replace(']', ""));
-        let (now, before) = (object.pointer(&path), stored.pointer(&path));
-        if now.is_some() {
-            return now != before;
+        if object.pointer(&path).is_some() {
+            return !is_untouched(&path);
         }
         // What is missing is the mistake of the object around it.
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
-        object.pointer(parent) != stored.pointer(parent)
+        !is_untouched(parent)
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(field: &str, object: &Value, stored: &Value, is_kept: bool) {
+        let mut causes = vec![Cause::required(field, "")];
+        ratchet(&mut causes, object, stored);
+        assert_eq!(!causes.is_empty(), is_kept, "{field}");
+    }
+
+    #[test]
+    fn only_what_is_seen_to_be_untouched_is_let_pass() {
+        let stored = json!({"spec": {"name": "", "labels": {"a": "x"}}});
+        let object = json!({"spec": {"name": "", "labels": {"a": 1, "b.c/d": 1}}});
+        check("spec.name", &object, &stored, false);
+        check("spec.labels.a", &object, &stored, true);
+        check("spec.labels.b.c/d", &object, &stored, true);
+        check("spec.replicas", &object, &stored, true);
+        check("spec.replicas", &stored, &stored, false);
+    }
 }

@@ -149,7 +149,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
         BuiltIn::Ingress => network::validate_ingress(object, causes),
         BuiltIn::HorizontalPodAutoscaler => others::validate_autoscaler(object, causes),
         BuiltIn::Event | BuiltIn::EventV1 => others::validate_event(object, causes),
-        BuiltIn::ConfigMap | BuiltIn::Secret => others::validate_data(object, stored, causes),
+        BuiltIn::ConfigMap | BuiltIn::Secret => others::validate_data(of, object, stored, causes),
         BuiltIn::Lease => others::validate_lease(object, causes),
         BuiltIn::CustomResourceDefinition => custom::validate_definition(object, causes),
         BuiltIn::Namespace | BuiltIn::ResourceQuota | BuiltIn::ServiceAccount => {}

@@ -5,6 +5,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::super::failure::Cause;
+use super::super::kinds::BuiltIn;
 use super::super::request::{member, members, text};
 use super::{check_not_negative, or_default};
 
@@ -62,7 +63,25 @@ pub(super) fn validate_autoscaler(autoscaler: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-pub(super) fn validate_data(object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+/// How many bytes the data of a ConfigMap or a Secret may have in all.
+const MAX_DATA: usize = 1024 * 1024;
+
+/// The bytes of all values; what is not plain text is base64.
+fn size_of_data(object: &Value, is_plain: bool) -> usize {
+    let plain = |value: &Value| value.as_str().unwrap_or_default().len();
+    let decoded =
+        |value: &Value| BASE64_STANDARD.decode(value.as_str().unwrap_or_default()).map_or(0, |b| b.len());
+    let data = members(object, "/data").into_iter().flatten();
+    let data: usize = data.map(|(_, value)| if is_plain { plain(value) } else { decoded(value) }).sum();
+    let binary = members(object, "/binaryData").into_iter().flatten();
+    data + binary.map(|(_, value)| decoded(value)).sum::<usize>()
+}
+
+pub(super) fn validate_data(of: BuiltIn, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+    let is_config = of == BuiltIn::ConfigMap;
+    if size_of_data(object, is_config) > MAX_DATA {
+        causes.push(Cause::too_long(if is_config { "" } else { "data" }, MAX_DATA as u64));
+    }
     for (key, _) in members(object, "/data").into_iter().flatten() {
         let is_key = !key.is_empty()
             && key.len() <= 253

@@ -3,6 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::sim::request::MAX_BODY;
 use crate::sim::watch::BUFFER;
+use crate::sim::write::MAX_OBJECT;
 
 #[tokio::test(start_paused = true)]
 async fn a_body_that_is_too_large_is_413() {
@@ -10,6 +11,45 @@ async fn a_body_that_is_too_large_is_413() {
     let mut big = map("a");
     big["data"]["a"] = json!("x".repeat(MAX_BODY));
     assert_eq!(reason(&bed.call("POST", MAPS, big).await), (413, "RequestEntityTooLarge"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_may_have_a_mebibyte_in_all() {
+    let bed = Bed::new();
+    let half = "x".repeat(512 * 1024);
+    let data = |rest: &str| json!({"a": half, "b": half, "c": rest});
+    let sent = |key: &str, rest: &str| json!({"metadata": {"name": "a"}, key: data(rest)});
+    let secrets = "/api/v1/namespaces/default/secrets";
+    for (path, key, field) in [(MAPS, "data", ""), (secrets, "stringData", "data")] {
+        let refused = bed.call("POST", path, sent(key, "x")).await;
+        assert_eq!(reason(&refused), (422, "Invalid"));
+        let cause = &refused.1["details"]["causes"][0];
+        assert_eq!((&cause["field"], &cause["reason"]), (&json!(field), &json!("FieldValueTooLong")));
+        assert_eq!(cause["message"], "Too long: may not be more than 1048576 bytes");
+        bed.ok("POST", path, sent(key, "")).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_too_large_is_not_stored() {
+    let bed = Bed::new();
+    let web = format!("{DEPLOYMENTS}/web");
+    let big = json!([{"name": "c", "image": "i", "args": ["x".repeat(MAX_OBJECT)]}]);
+    let big = json!({"spec": {"template": {"spec": {"containers": big}}}});
+    let mut new = deployment("new", 0);
+    json_patch::merge(&mut new, &big);
+    let made = bed.ok("POST", DEPLOYMENTS, deployment("web", 0)).await;
+    for (verb, path, body) in [("POST", DEPLOYMENTS, new), ("PATCH", web.as_str(), big.clone())] {
+        let refused = bed.call(verb, path, body).await;
+        assert_eq!(refused.0, 500, "{verb}");
+        assert_eq!(refused.1["message"], "etcdserver: request is too large");
+    }
+    assert_eq!(bed.get(&format!("{DEPLOYMENTS}/new")).await.0, 404);
+    // What is there already, and too large, can be scaled no more.
+    let mut behind = made;
+    json_patch::merge(&mut behind, &big);
+    bed.sim.write_behind("apps", "deployments", &behind);
+    assert_eq!(bed.call("PATCH", &format!("{web}/scale"), json!({"spec": {"replicas": 1}})).await.0, 500);
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,7 +204,7 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let bed = Bed::new();
+            let mut bed = Bed::new();
             bed.define_foos().await;
             bed.ok("POST", FOOS, foo("a")).await;
             bed.ok("POST", DEPLOYMENTS, deployment("web", 1)).await;
@@ -178,6 +218,7 @@ proptest! {
             // The world has looked at whatever was stored, and the server still answers.
             settle().await;
             bed.get(MAPS).await;
+            assert!(bed.driver.try_join_next().is_none(), "the world has panicked");
         });
     }
 }

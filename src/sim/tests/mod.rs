@@ -23,7 +23,8 @@ struct Bed {
     sim: Sim,
     user: &'static str,
     server: usize,
-    _driver: JoinSet<()>,
+    /// Drives the server's time; it ends only with a panic.
+    driver: JoinSet<()>,
 }
 
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
@@ -41,7 +42,7 @@ impl Bed {
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });
-        Self { sim, user: "me", server: 0, _driver: driver }
+        Self { sim, user: "me", server: 0, driver }
     }
 
     async fn send(

@@ -169,6 +169,17 @@ async fn a_finalizer_makes_a_deletion_two_phases() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_generation_that_a_client_has_set_may_be_the_last() {
+    let bed = Bed::new();
+    let mut held = map("a");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    held["metadata"]["generation"] = json!(i64::MAX);
+    bed.ok("POST", MAPS, held).await;
+    let marked = bed.ok("DELETE", &format!("{MAPS}/a"), Value::Null).await;
+    assert_eq!(marked["metadata"]["generation"], i64::MAX);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_collection_is_deleted_by_selector() {
     let bed = Bed::new();
     for name in ["a", "b"] {
@@ -257,6 +268,19 @@ async fn what_is_misspelt_writes_nothing() {
     {
         assert!(matches!(bed.call("DELETE", &a, wrong.clone()).await.0, 400 | 422), "{wrong}");
     }
+    for wrong in [
+        json!({"propagationPolicy": ["Orphan"]}),
+        json!({"gracePeriodSeconds": "0"}),
+        json!({"orphanDependents": "true"}),
+        json!({"dryRun": "All"}),
+    ] {
+        for path in [MAPS, &a] {
+            assert_eq!(bed.call("DELETE", path, wrong.clone()).await.0, 400, "{wrong}");
+        }
+    }
+    for query in ["?gracePeriodSeconds=x", "?labelSelector=app!=we%20b"] {
+        assert_eq!(bed.call("DELETE", &format!("{MAPS}{query}"), Value::Null).await.0, 400, "{query}");
+    }
     assert_eq!(bed.call("DELETE", MAPS, json!({"preconditions": {"uid": "other"}})).await.0, 409);
     assert_eq!(bed.call("DELETE", "/api/v1/configmaps", Value::Null).await.0, 405, "not in all namespaces");
     assert_eq!(
@@ -272,6 +296,25 @@ async fn what_is_misspelt_writes_nothing() {
     nameless["metadata"].as_object_mut().unwrap().remove("name");
     assert_eq!(bed.call("PUT", &a, nameless).await.0, 400);
     assert_eq!(bed.get(&a).await.1, made);
+}
+
+#[tokio::test(start_paused = true)]
+async fn owner_references_are_decoded_by_their_type() {
+    let bed = Bed::new();
+    let owned = |key: &str, value: Value| {
+        let mut reference = json!({"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "y"});
+        reference[key] = value;
+        let mut owned = map("a");
+        owned["metadata"]["ownerReferences"] = json!([reference]);
+        owned
+    };
+    assert_eq!(bed.call("POST", MAPS, owned("controller", json!("true"))).await.0, 400);
+    let strict = bed.call("POST", &format!("{MAPS}?fieldValidation=Strict"), owned("other", json!(1))).await;
+    let words = strict.1["message"].as_str().unwrap();
+    assert!(words.contains("unknown field \"metadata.ownerReferences[0].other\""), "{words}");
+    let made = bed.ok("POST", MAPS, owned("other", json!(1))).await;
+    assert_eq!(made["metadata"]["ownerReferences"][0]["other"], Value::Null);
+    assert_eq!(made["metadata"]["ownerReferences"][0]["name"], "x");
 }
 
 #[tokio::test(start_paused = true)]

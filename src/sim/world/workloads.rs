@@ -212,7 +212,8 @@ impl Core {
         }
         let mut changed = Value::clone(&stored);
         set_number(&mut changed, "/spec/replicas", replicas);
-        set_number(&mut changed, "/metadata/generation", number(&stored, "/metadata/generation") + 1);
+        let generation = number(&stored, "/metadata/generation").saturating_add(1);
+        set_number(&mut changed, "/metadata/generation", generation);
         self.amend(&kind, changed, &stored);
     }
 

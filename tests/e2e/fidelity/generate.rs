@@ -209,6 +209,8 @@ fn list_options(rng: &mut Rng, earlier: usize) -> String {
         "?labelSelector=team%3Da".to_owned(),
         "?labelSelector=team,tier!%3Db".to_owned(),
         "?labelSelector=%3D%3D".to_owned(),
+        "?labelSelector=team!%3Dwe%20b".to_owned(),
+        "?labelSelector=team%20notin(a),tier%3E1".to_owned(),
         "?fieldSelector=metadata.name%3Da".to_owned(),
         "?fieldSelector=spec.nothing%3Da".to_owned(),
         "?limit=1".to_owned(),

@@ -261,6 +261,7 @@ fn widget_changes() -> Vec<Value> {
         json!({"spec": {"free": {"any": {"thing": [1, "x"]}}}}),
         json!({"spec": {"labels": {"a": "b"}}}),
         json!({"spec": {"labels": {"a": 1}}}),
+        json!({"spec": {"labels": {"a.b/c": 1}}}),
         json!({"spec": {"since": "2026-01-01T00:00:00Z"}}),
         json!({"spec": {"since": "yesterday"}}),
         json!({"spec": {"other": 1}}),

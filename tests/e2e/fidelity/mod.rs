@@ -23,7 +23,6 @@ mod kinds;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::Arc;
 
 use futures_util::StreamExt;
 use http_body_util::BodyExt;
@@ -224,7 +223,7 @@ struct Servers {
     real: Client,
     sim: Sim,
     _launcher: Launcher,
-    _driver: JoinSet<()>,
+    driver: JoinSet<()>,
 }
 
 impl Servers {
@@ -245,7 +244,7 @@ impl Servers {
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });
-        let servers = Self { real, sim, _launcher: launcher, _driver: driver };
+        let servers = Self { real, sim, _launcher: launcher, driver };
         for client in [servers.real.clone(), servers.sim()] {
             define(client).await;
         }
@@ -283,7 +282,7 @@ fn number(variable: &str, default: u64) -> u64 {
 #[apply(real_bed)]
 #[why = "it compares the two"]
 async fn generated_sequences_are_answered_alike() {
-    let servers = Arc::new(Servers::start().await);
+    let mut servers = Servers::start().await;
     let sequences = number("WINDLASS_FIDELITY_SEQUENCES", 300);
     let first = number("WINDLASS_FIDELITY_SEED", 1);
     // Not by a macro: what these print is shown for failures only.
@@ -303,5 +302,6 @@ async fn generated_sequences_are_answered_alike() {
         .take(usize::try_from(number("WINDLASS_FIDELITY_SHOWN", 5)).unwrap_or(usize::MAX))
         .map(|failure| failure.as_str())
         .collect();
+    assert!(servers.driver.try_join_next().is_none(), "the embedded server has panicked");
     assert!(failures.is_empty(), "{} sequences differ; the first:\n{}", failures.len(), shown.join("\n\n"));
 }

@@ -25,7 +25,7 @@ pub(crate) struct EmbeddedBed {
     /// The way in for kubectl, where a case wants it.
     socket: Option<Socket>,
     /// Drives the server's time and its connections.
-    _driver: JoinSet<()>,
+    driver: JoinSet<()>,
 }
 
 #[derive(Debug)]
@@ -44,6 +44,12 @@ impl Drop for EmbeddedBed {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- the embedded server: {} (WINDLASS_E2E_SEED)", self.sim.recipe());
+            return;
+        }
+        // Nobody else waits for these tasks, so nobody else sees that one has panicked.
+        while let Some(ended) = self.driver.try_join_next() {
+            let has_panicked = ended.is_err_and(|error| error.is_panic());
+            assert!(!has_panicked, "the embedded server has panicked: {}", self.sim.recipe());
         }
     }
 }
@@ -65,7 +71,7 @@ impl EmbeddedBed {
             driver.spawn(server.run());
             socket = Some(Socket { dir, kubectl });
         }
-        Arc::new(Self { sim, denied: Mutex::default(), socket, _driver: driver })
+        Arc::new(Self { sim, denied: Mutex::default(), socket, driver })
     }
 
     /// kubectl as the administrator.
