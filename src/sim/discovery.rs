@@ -1,9 +1,12 @@
 //! What is there: groups, versions, resources, health, version.
 
+use std::cmp::Reverse;
+
 use http::Method;
 use serde_json::{Value, json};
 
 use super::core::Core;
+use super::custom;
 use super::failure::{Failure, Outcome};
 use super::kinds::Kind;
 use super::reply::{Answer, Reply};
@@ -74,6 +77,7 @@ impl Core {
                 }
             }
         }
+        versions.sort_by_key(|version| Reverse(custom::priority(version)));
         versions
     }
 

@@ -151,7 +151,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
         BuiltIn::Event | BuiltIn::EventV1 => others::validate_event(object, causes),
         BuiltIn::ConfigMap | BuiltIn::Secret => others::validate_data(of, object, stored, causes),
         BuiltIn::Lease => others::validate_lease(object, causes),
-        BuiltIn::CustomResourceDefinition => custom::validate_definition(object, causes),
+        BuiltIn::CustomResourceDefinition => custom::validate_definition(object, stored, causes),
         BuiltIn::Namespace | BuiltIn::ResourceQuota | BuiltIn::ServiceAccount => {}
     }
     required::check(of, object, causes);

@@ -151,7 +151,7 @@ pub(super) fn kind_of(crd: &Value) -> Option<Kind> {
 }
 
 /// Which version clients prefer: v2 to v1, v1 to v1beta1, that to v1alpha1, and any of these to other words.
-fn priority(version: &str) -> (u8, u64, u64) {
+pub(super) fn priority(version: &str) -> (u8, u64, u64) {
     let parse = || {
         let rest = version.strip_prefix('v')?;
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -204,8 +204,25 @@ pub(super) fn established(crd: &Value, now: &str) -> Value {
     })
 }
 
-/// Checks a definition.
-pub(super) fn validate_definition(crd: &Value, causes: &mut Vec<Cause>) {
+/// Whether the kind of a definition has been served.
+pub(super) fn is_established(crd: &Value) -> bool {
+    crd.pointer("/status/conditions").is_some()
+}
+
+/// What objects are stored by cannot change once there may be some.
+fn validate_change(crd: &Value, stored: &Value, causes: &mut Vec<Cause>) {
+    for (field, pointer) in [("spec.scope", "/spec/scope"), ("spec.names.kind", "/spec/names/kind")] {
+        if is_established(stored) && crd.pointer(pointer) != stored.pointer(pointer) {
+            causes.push(Cause::invalid(field, &json!(text(crd, pointer)), "field is immutable"));
+        }
+    }
+}
+
+/// Checks a definition, new or changed.
+pub(super) fn validate_definition(crd: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+    if let Some(stored) = stored {
+        validate_change(crd, stored, causes);
+    }
     let (group, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/plural"));
     for (field, value) in [
         ("spec.group", group),

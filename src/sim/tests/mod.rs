@@ -30,6 +30,7 @@ struct Bed {
 const FOOS: &str = "/apis/example.com/v1/namespaces/default/foos";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
 impl Bed {
@@ -105,8 +106,7 @@ impl Bed {
                                 "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "name is immutable"}]},
                             "replicas": {"type": "integer", "minimum": 1, "maximum": 10, "default": 1}}},
                         "status": {"type": "object", "properties": {"replicas": {"type": "integer"}}}}}}}]}});
-        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-        self.ok("POST", path, crd).await;
+        self.ok("POST", CRDS, crd).await;
         settle().await;
     }
 }

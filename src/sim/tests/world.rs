@@ -7,6 +7,18 @@ fn owned(name: &str, owner: &Value, blocks: bool) -> Value {
     map
 }
 
+/// An owner that is being deleted in the foreground, and waits for a child that a finalizer holds.
+async fn wait_for_a_held_child(bed: &Bed) {
+    let owner = bed.ok("POST", MAPS, map("owner")).await;
+    let mut child = owned("child", &owner, true);
+    child["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    bed.ok("POST", MAPS, child).await;
+    bed.ok("DELETE", &format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
+    settle().await;
+    let owner = bed.get(&format!("{MAPS}/owner")).await.1;
+    assert_eq!(owner["metadata"]["finalizers"], json!(["foregroundDeletion"]));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deployment_makes_pods_that_become_ready() {
     let bed = Bed::new();
@@ -50,9 +62,40 @@ async fn a_rollout_keeps_enough_pods_available() {
     assert_eq!(sets["items"].as_array().unwrap().len(), 2);
 }
 
+/// Also when a version comes back whose ReplicaSet is there already.
 #[tokio::test(start_paused = true)]
-async fn images_by_name_fail() {
+async fn recreate_never_runs_two_versions_at_once() {
     let bed = Bed::new();
+    let mut web = deployment("web", 3);
+    web["spec"]["strategy"] = json!({"type": "Recreate"});
+    bed.ok("POST", DEPLOYMENTS, web).await;
+    for image in ["a", "b", "a"] {
+        let containers = json!([{"name": "c", "image": image}]);
+        let change = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+        bed.ok("PATCH", &format!("{DEPLOYMENTS}/web"), change).await;
+        let mut running = Vec::new();
+        for _ in 0..200 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            let pods = bed.get(PODS).await.1;
+            let images = pods["items"].as_array().unwrap().iter();
+            running = images.map(|pod| pod["spec"]["containers"][0]["image"].clone()).collect();
+            assert!(running.iter().all(|image| *image == running[0]), "{running:?}");
+        }
+        assert_eq!(running, [image; 3]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn images_by_name_fail_or_end() {
+    let bed = Bed::new();
+    for (policy, phase) in [("Always", "Running"), ("Never", "Succeeded")] {
+        let name = policy.to_lowercase();
+        let containers = json!([{"name": "c", "image": "complete"}]);
+        let spec = json!({"restartPolicy": policy, "containers": containers});
+        bed.ok("POST", PODS, json!({"metadata": {"name": name}, "spec": spec})).await;
+        settle().await;
+        assert_eq!(bed.get(&format!("{PODS}/{name}")).await.1["status"]["phase"], phase);
+    }
     for (image, waiting) in [("missing", "ImagePullBackOff"), ("crash", "CrashLoopBackOff")] {
         let pod =
             json!({"metadata": {"name": image}, "spec": {"containers": [{"name": "c", "image": image}]}});
@@ -87,18 +130,53 @@ async fn the_collector_follows_owners() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_owner_that_cannot_be_looked_up_keeps_its_dependents() {
+    let bed = Bed::new();
+    let references =
+        |version: &str, kind: &str| json!([{"apiVersion": version, "kind": kind, "name": "x", "uid": "y"}]);
+    let mut team = json!({"metadata": {"name": "team"}});
+    team["metadata"]["ownerReferences"] = references("v1", "ConfigMap");
+    bed.ok("POST", "/api/v1/namespaces", team).await;
+    for (name, version, kind) in [
+        ("group", "example.com/v1", "ConfigMap"),
+        ("kind", "v1", "Nothing"),
+        ("version", "apps/v9", "Deployment"),
+    ] {
+        let mut kept = map(name);
+        kept["metadata"]["ownerReferences"] = references(version, kind);
+        bed.ok("POST", MAPS, kept).await;
+    }
+    settle().await;
+    assert_eq!(names(&bed.get(MAPS).await.1), ["group", "kind", "version"]);
+    let team = bed.get("/api/v1/namespaces/team").await.1;
+    assert_eq!(
+        team["metadata"]["deletionTimestamp"],
+        Value::Null,
+        "a ConfigMap is in a namespace, it is in none"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_custom_object_owns_goes_with_its_definition() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let owner = bed.ok("POST", FOOS, foo("a")).await;
+    let mut child = owned("child", &owner, false);
+    for key in ["apiVersion", "kind"] {
+        child["metadata"]["ownerReferences"][0][key] = owner[key].clone();
+    }
+    bed.ok("POST", MAPS, child).await;
+    settle().await;
+    assert_eq!(bed.get(&format!("{MAPS}/child")).await.0, 200);
+    bed.ok("DELETE", &format!("{CRDS}/foos.example.com"), Value::Null).await;
+    settle().await;
+    assert_eq!(bed.get(&format!("{MAPS}/child")).await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
 async fn foreground_waits_for_dependents_that_block() {
     let bed = Bed::new();
-    let owner = bed.ok("POST", MAPS, map("owner")).await;
-    let mut child = owned("child", &owner, true);
-    child["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    bed.ok("POST", MAPS, child).await;
-    bed.ok("DELETE", &format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
-    settle().await;
-    assert_eq!(
-        bed.get(&format!("{MAPS}/owner")).await.1["metadata"]["finalizers"],
-        json!(["foregroundDeletion"])
-    );
+    wait_for_a_held_child(&bed).await;
     bed.ok("PATCH", &format!("{MAPS}/child"), json!({"metadata": {"finalizers": null}})).await;
     settle().await;
     assert_eq!(bed.get(&format!("{MAPS}/owner")).await.0, 404);
@@ -141,7 +219,7 @@ async fn a_definition_makes_its_kind_and_takes_it_along() {
     assert_eq!(bed.get(FOOS).await.0, 404);
     bed.define_foos().await;
     bed.ok("POST", FOOS, foo("a")).await;
-    let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/foos.example.com";
+    let crd = &format!("{CRDS}/foos.example.com");
     let mut watch = bed.watch(&format!("{FOOS}?watch=true")).await;
     assert_eq!(watch.event().await, event("ADDED", "a"));
     bed.ok("DELETE", crd, Value::Null).await;
@@ -153,9 +231,69 @@ async fn a_definition_makes_its_kind_and_takes_it_along() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kind_is_served_as_long_as_its_definition_is_stored() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let mut held = foo("a");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    bed.ok("POST", FOOS, held).await;
+    let defined = bed.sim.version();
+    let mut watch = bed.watch(&format!("{FOOS}?watch=true&resourceVersion={defined}")).await;
+    let crd = &format!("{CRDS}/foos.example.com");
+    bed.ok("DELETE", crd, Value::Null).await;
+    settle().await;
+    assert_eq!(bed.get(FOOS).await.0, 200, "one of its objects waits");
+    assert_eq!(watch.event().await, event("MODIFIED", "a"));
+    bed.ok("PATCH", crd, json!({"metadata": {"finalizers": null}})).await;
+    assert_eq!(bed.get(FOOS).await.0, 404);
+    assert_eq!(watch.next().await, None);
+    assert!(bed.sim.roll_back(defined));
+    assert_eq!(names(&bed.get(FOOS).await.1), ["a"]);
+
+    let bed = Bed::new();
+    let undefined = bed.sim.version();
+    bed.define_foos().await;
+    assert!(bed.sim.roll_back(undefined));
+    assert_eq!(bed.get(FOOS).await.0, 404);
+}
+
+#[tokio::test(start_paused = true)]
+async fn scope_and_kind_of_a_definition_do_not_change() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    for (change, field) in [
+        (json!({"spec": {"scope": "Cluster"}}), "spec.scope"),
+        (json!({"spec": {"names": {"kind": "Bar"}}}), "spec.names.kind"),
+    ] {
+        let refused = bed.call("PATCH", &format!("{CRDS}/foos.example.com"), change).await;
+        assert_eq!(reason(&refused), (422, "Invalid"));
+        let cause = &refused.1["details"]["causes"][0];
+        assert_eq!((&cause["field"], &cause["reason"]), (&json!(field), &json!("FieldValueInvalid")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_groups_most_stable_version_is_preferred() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let bars = json!({"metadata": {"name": "bars.example.com"}, "spec": {"group": "example.com", "scope": "Namespaced",
+        "names": {"plural": "bars", "kind": "Bar"},
+        "versions": [{"name": "v1alpha1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
+    bed.ok("POST", CRDS, bars).await;
+    settle().await;
+    let group = bed.get("/apis/example.com").await.1;
+    assert_eq!(group["preferredVersion"]["version"], "v1");
+    assert_eq!(group["versions"][1]["version"], "v1alpha1");
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_part_of_the_world_can_be_switched_off() {
     let world = crate::sim::Switches { collector: false, workloads: false, pods: false, quotas: false };
     let bed = Bed::with(Settings { world, ..Settings::default() });
+    let quotas = "/api/v1/namespaces/default/resourcequotas";
+    let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "1"}}});
+    bed.ok("POST", quotas, quota).await;
+    settle().await;
     bed.ok("POST", DEPLOYMENTS, deployment("web", 3)).await;
     let owner = bed.ok("POST", MAPS, map("owner")).await;
     bed.ok("POST", MAPS, owned("child", &owner, false)).await;
@@ -166,18 +304,14 @@ async fn each_part_of_the_world_can_be_switched_off() {
     assert_eq!(bed.get(&format!("{DEPLOYMENTS}/web")).await.1["status"], json!({}));
     assert_eq!(bed.get(&format!("{MAPS}/child")).await.0, 200);
     assert_eq!(bed.get(&format!("{PODS}/p")).await.1["status"]["phase"], "Pending");
+    assert_eq!(bed.get(&format!("{quotas}/q")).await.1["status"], json!({}), "and it has let two maps in");
 }
 
 /// A dependent that is let go, not removed, holds its owner no longer.
 #[tokio::test(start_paused = true)]
 async fn foreground_goes_on_when_a_dependent_loses_its_reference() {
     let bed = Bed::new();
-    let owner = bed.ok("POST", MAPS, map("owner")).await;
-    let mut child = owned("child", &owner, true);
-    child["metadata"]["finalizers"] = json!(["example.com/hold"]);
-    bed.ok("POST", MAPS, child).await;
-    bed.ok("DELETE", &format!("{MAPS}/owner"), json!({"propagationPolicy": "Foreground"})).await;
-    settle().await;
+    wait_for_a_held_child(&bed).await;
     bed.ok("PATCH", &format!("{MAPS}/child"), json!({"metadata": {"ownerReferences": null}})).await;
     settle().await;
     assert_eq!(bed.get(&format!("{MAPS}/owner")).await.0, 404);

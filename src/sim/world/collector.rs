@@ -1,27 +1,52 @@
 //! The garbage collector.
 //!
 //! An object whose owners are all gone is deleted. An owner is there when an object with its uid is, of the
-//! kind and name that the reference says, in the same namespace or in none.
+//! kind and name that the reference says, in the same namespace or in none. Where that cannot be looked up the
+//! object stays (test: `an_owner_that_cannot_be_looked_up_keeps_its_dependents`).
+
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::super::core::Core;
 use super::super::delete::{FOREGROUND, ORPHAN, set_finalizers};
-use super::super::kinds::Resource;
+use super::super::kinds::{Kind, Resource};
 use super::super::request::{items, member, text};
 use super::super::store::Key;
 use super::is_deleting;
 
+/// What has become of an owner.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    There,
+    /// It waits for its dependents to go.
+    Waiting,
+    Gone,
+}
+
 impl Core {
-    /// Whether the object that a reference names is there, and whether it waits for its dependents to go.
-    fn owner_of(&self, reference: &Value, namespace: &str) -> Option<bool> {
-        let (resource, key) = self.world.alive.get(text(reference, "/uid"))?;
-        let kind = self.kind_of(resource)?;
-        let is_same = kind.kind == text(reference, "/kind") && key.1 == text(reference, "/name");
-        let is_near = key.0.is_empty() || key.0 == namespace;
-        let owner = self.store.get(resource, &key.0, &key.1).filter(|_| is_same && is_near)?;
-        let waits = is_deleting(owner) && has_finalizer(owner, FOREGROUND);
-        Some(waits)
+    /// What has become of the object that a reference names. `None`: nobody serves its kind, or it would be in
+    /// a namespace and its dependent is in none.
+    fn owner_of(&self, reference: &Value, namespace: &str) -> Option<Owner> {
+        let uid = text(reference, "/uid");
+        if self.world.gone.iter().any(|(at, gone)| gone == uid && (at.is_empty() || at == namespace)) {
+            return Some(Owner::Gone);
+        }
+        let (version, kind) = (text(reference, "/apiVersion"), text(reference, "/kind"));
+        let is_meant = |found: &&Arc<Kind>| {
+            found.kind == kind && found.versions.iter().any(|v| found.api_version(v) == version)
+        };
+        let kind = self.catalogue.iter().find(is_meant)?;
+        let at = if kind.is_namespaced { namespace } else { "" };
+        if kind.is_namespaced && at.is_empty() {
+            return None;
+        }
+        let owner = self.store.get(&kind.resource, at, text(reference, "/name"));
+        Some(match owner.filter(|owner| text(owner, "/metadata/uid") == uid) {
+            None => Owner::Gone,
+            Some(owner) if is_deleting(owner) && has_finalizer(owner, FOREGROUND) => Owner::Waiting,
+            Some(_) => Owner::There,
+        })
     }
 
     /// Deletes an object whose owners are gone, or whose last owner waits for that.
@@ -32,22 +57,22 @@ impl Core {
         if references.is_empty() || is_deleting(&object) {
             return;
         }
-        let owners: Vec<Option<bool>> =
+        let owners: Option<Vec<Owner>> =
             references.iter().map(|reference| self.owner_of(reference, &key.0)).collect();
-        let solid = owners.contains(&Some(false));
-        let waiting = owners.contains(&Some(true));
-        if !solid {
+        let Some(owners) = owners else { return };
+        let waiting = owners.contains(&Owner::Waiting);
+        if !owners.contains(&Owner::There) {
             let has_dependents = !self.dependents_of(text(&object, "/metadata/uid")).is_empty();
             let policy = if waiting && has_dependents { "Foreground" } else { "Background" };
             self.start_deletion(&kind, &object, policy, None, false);
             return;
         }
-        if owners.iter().any(|owner| *owner != Some(false)) {
+        if owners.iter().any(|owner| *owner != Owner::There) {
             // Another owner keeps it; references to what is gone go.
             let kept: Vec<Value> = references
                 .iter()
                 .zip(&owners)
-                .filter(|(_, owner)| **owner == Some(false))
+                .filter(|(_, owner)| **owner == Owner::There)
                 .map(|(reference, _)| reference.clone())
                 .collect();
             let mut changed = Value::clone(&object);

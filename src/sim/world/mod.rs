@@ -17,7 +17,7 @@ mod pods;
 mod quotas;
 mod workloads;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,9 @@ const REACTION: Duration = Duration::from_millis(5);
 
 /// How long an event is kept.
 const EVENT_LIFE: Duration = Duration::from_secs(3600);
+
+/// How many owners that have gone are remembered.
+const GONE_MAX: usize = 500;
 
 /// Which parts of the world are there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +81,8 @@ pub(super) struct World {
     alive: HashMap<String, (Resource, Key)>,
     /// Who names this uid as an owner.
     dependents: HashMap<String, BTreeSet<(Resource, Key)>>,
+    /// The owners that were last seen to go, by namespace and uid: their kinds may have gone with them.
+    gone: VecDeque<(String, String)>,
 }
 
 /// Sets the value at a pointer, making objects on the way.
@@ -179,6 +184,7 @@ impl Core {
             ("apiextensions.k8s.io", "customresourcedefinitions") if is_there => {
                 self.plan(Work::Definition(key.1.clone()));
             }
+            ("apiextensions.k8s.io", "customresourcedefinitions") => self.undefine(&object),
             _ => {}
         }
         let has_quotas = self.has_quotas(&key.0);
@@ -189,7 +195,12 @@ impl Core {
 
     fn react_to_removal(&mut self, object: &Value, resource: &Resource, key: &Key) {
         let uid = text(object, "/metadata/uid").to_owned();
-        for (resource, key) in self.dependents_of(&uid) {
+        let dependents = self.dependents_of(&uid);
+        if !dependents.is_empty() {
+            self.world.gone.truncate(GONE_MAX - 1);
+            self.world.gone.push_front((key.0.clone(), uid));
+        }
+        for (resource, key) in dependents {
             self.plan(Work::Owned(resource, key));
         }
         for owner in items(object, "/metadata/ownerReferences") {
@@ -248,10 +259,12 @@ impl Core {
         }
     }
 
-    /// Makes the two indexes anew.
+    /// Makes everything anew that follows from what is stored.
     pub(super) fn reindex(&mut self) {
+        self.redefine();
         self.world.alive.clear();
         self.world.dependents.clear();
+        self.world.gone.clear();
         let all: Vec<(Resource, Key, Arc<Value>)> = self
             .store
             .everything()

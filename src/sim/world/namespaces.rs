@@ -10,7 +10,7 @@ use super::super::builtin::{NODE_PORTS, ports};
 use super::super::core::Core;
 use super::super::custom;
 use super::super::failure::Cause;
-use super::super::kinds::BuiltIn;
+use super::super::kinds::{BuiltIn, Catalogue};
 use super::super::request::{items, text};
 use super::is_deleting;
 
@@ -38,7 +38,7 @@ impl Core {
         let content: Vec<_> = self
             .store
             .everything()
-            .filter(|(_, key, _)| key.0 == name)
+            .filter(|(resource, key, _)| key.0 == name && self.kind_of(resource).is_some())
             .map(|(resource, _, object)| (resource.clone(), object.clone()))
             .collect();
         if content.is_empty() {
@@ -64,10 +64,10 @@ impl Core {
         match custom::kind_of(&crd) {
             Some(custom) => self.catalogue.insert(Arc::new(custom)),
             // No version is served any more.
-            None => drop(self.catalogue.remove(text(&crd, "/spec/group"), text(&crd, "/spec/names/plural"))),
+            None => self.undefine(&crd),
         }
         let mut changed = Value::clone(&crd);
-        let is_new = crd.pointer("/status/conditions").is_none();
+        let is_new = !custom::is_established(&crd);
         let now = self.stamp();
         if is_new {
             changed["status"] = custom::established(&crd, &now);
@@ -90,13 +90,30 @@ impl Core {
                 // Somebody's finalizers hold them; the removal of each comes back here.
                 return;
             }
-            self.catalogue.remove(group, plural);
-            self.watchers.cut(|watcher| watcher.kind.resource == kind.resource);
         }
         let mut changed = Value::clone(crd);
         let kept = items(crd, "/metadata/finalizers").iter().filter(|f| *f != custom::CLEANUP).cloned();
         super::super::delete::set_finalizers(&mut changed, kept.collect());
         self.amend(&definitions, changed, crd);
+    }
+
+    /// A kind without its definition is not served, and its watches end.
+    pub(super) fn undefine(&mut self, crd: &Value) {
+        let (group, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/plural"));
+        if let Some(kind) = self.catalogue.remove(group, plural) {
+            self.watchers.cut(|watcher| watcher.kind.resource == kind.resource);
+        }
+    }
+
+    /// Serves the kinds of the definitions that are stored and established, and no others.
+    pub(super) fn redefine(&mut self) {
+        self.catalogue = Catalogue::new();
+        let definitions = self.catalogue.built_in(BuiltIn::CustomResourceDefinition);
+        for (_, crd) in self.store.collection(&definitions.resource) {
+            if let Some(kind) = custom::kind_of(crd).filter(|_| custom::is_established(crd)) {
+                self.catalogue.insert(Arc::new(kind));
+            }
+        }
     }
 
     /// Gives a Service its address and its ports on the nodes, or says why not.

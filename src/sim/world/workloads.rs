@@ -187,7 +187,13 @@ impl Core {
             return;
         };
         let wanted = number(new, "/spec/replicas");
-        let room = if is_recreate { desired } else { (desired + surge - old_pods).max(0) };
+        // `Recreate` begins when the last of the old Pods has ended.
+        let is_over = old.iter().all(|set| number(set, "/status/replicas") == 0);
+        let room = match (is_recreate, is_over) {
+            (true, true) => desired,
+            (true, false) => 0,
+            (false, _) => (desired + surge - old_pods).max(0),
+        };
         let next = if wanted > desired { desired } else { desired.min(room.max(wanted)) };
         self.scale_set(new, next);
         if is_recreate {
