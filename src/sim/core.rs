@@ -123,7 +123,7 @@ impl Core {
         match task {
             Task::World(work) => self.work(work),
             Task::Bookmark(id) => self.send_bookmark(id),
-            Task::EndWatch(id) => self.watchers.cut(|watcher| watcher.id == id),
+            Task::EndWatch(id) => self.end_watch(id),
             Task::Seen(server, version) => {
                 if let Some((_, seen)) = &mut self.servers[server].lag {
                     *seen = (*seen).max(version);
@@ -189,13 +189,18 @@ impl Core {
     }
 
     pub(super) fn consider(&mut self, mut held: Held) {
-        // What a fault has kept is under way: its sender may be suspended, or gone.
+        // A suspended sender has not sent it yet.
+        let is_sent = !matches!(held.waits, Waits::No | Waits::Sender);
+        if !is_sent && self.suspended.contains(&held.request.user) {
+            held.waits = Waits::Sender;
+            return self.waiting.push_back(held);
+        }
+        // What a fault has kept is under way.
         let is_under_way = matches!(held.waits, Waits::Time | Waits::Release);
-        let is_suspended = !is_under_way && self.suspended.contains(&held.request.user);
         match self.servers[held.server].state {
             State::Down => return drop(held.reply.send(Reply::Refused)),
-            State::Up if !is_suspended => {}
-            State::Frozen | State::Up => {
+            State::Up => {}
+            State::Frozen => {
                 if !is_under_way {
                     held.waits = Waits::Thaw;
                 }
@@ -268,26 +273,26 @@ impl Core {
             )),
             Some(Action::BreakBody) => answer.halved(),
             Some(Action::Trickle { bytes, every, is_endless }) => {
-                let (answer, rest) = answer.trickled(*bytes, *every, *is_endless);
+                let (answer, rest) = answer.trickled(server, *bytes, *every, *is_endless);
                 rest.into_iter().for_each(|rest| self.trickle(rest));
                 answer
             }
-
             _ => answer,
         };
         // Who has asked may be gone; what was asked is done all the same.
         drop(reply.send(answer));
     }
 
-    /// Sends one more piece of a body, and plans the next.
+    /// Sends one more piece of a body, and plans the next; a frozen server sends none.
     fn trickle(&mut self, mut rest: Trickle) {
-        if rest.send() {
-            self.schedule(rest.every, Task::Trickle(rest));
+        let is_frozen = self.servers[rest.server].state == State::Frozen;
+        if is_frozen || rest.send() {
+            // What takes no time at all would never let time pass.
+            self.schedule(rest.every.max(Duration::from_millis(1)), Task::Trickle(rest));
         }
     }
 
     /// Carries out what is no watch.
-
     fn serve(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
         call.check_write_options()?;
         match (call.verb, call.subresource.as_str()) {
@@ -341,6 +346,16 @@ impl Core {
     pub(super) fn deliver_all(&mut self) {
         for resource in self.watchers.resources() {
             self.deliver(&resource);
+        }
+    }
+
+    /// Ends a watch whose time is over; a frozen server does so when it goes on.
+    fn end_watch(&mut self, id: u64) {
+        let Some(watcher) = self.watchers.find(id) else { return };
+        watcher.is_over = true;
+        let server = watcher.server;
+        if self.servers[server].state != State::Frozen {
+            self.watchers.cut(|watcher| watcher.id == id);
         }
     }
 

@@ -302,7 +302,8 @@ impl Sim {
         self.inflict(format_args!("thaw {server}"), |core| core.set_state(server, State::Up));
     }
 
-    /// Stops a client as SIGSTOP does, or lets it go on.
+    /// Stops a client as SIGSTOP does, or lets it go on. Of a client in this process only the way to the server
+    /// is stopped: its own time goes on, and what it gives up meanwhile is never sent.
     pub fn suspend(&self, user: &str, is_suspended: bool) {
         self.inflict(format_args!("suspend {user} {is_suspended}"), |core| core.suspend(user, is_suspended));
     }

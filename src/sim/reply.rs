@@ -37,6 +37,7 @@ pub(super) struct Answer {
 /// A body that comes in pieces.
 #[derive(Debug)]
 pub(super) struct Trickle {
+    pub(super) server: usize,
     body: Bytes,
     bytes: NonZeroUsize,
     pub(super) every: Duration,
@@ -111,6 +112,7 @@ impl Reply {
     /// With a body that comes in pieces, and what is to be sent of it.
     pub(super) fn trickled(
         self,
+        server: usize,
         bytes: NonZeroUsize,
         every: Duration,
         is_endless: bool,
@@ -118,7 +120,7 @@ impl Reply {
         let Self::Whole { code: 200, body, .. } = self else { return (self, None) };
         // There is room for a body's every piece; blanks that nobody reads are not sent.
         let (sender, receiver) = mpsc::channel(body.len() / bytes + 2);
-        (Self::Stream(receiver), Some(Trickle { body, bytes, every, is_endless, sender }))
+        (Self::Stream(receiver), Some(Trickle { server, body, bytes, every, is_endless, sender }))
     }
 
     pub(super) fn code(&self) -> u16 {

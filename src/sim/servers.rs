@@ -28,7 +28,9 @@ pub(super) struct Held {
 pub(super) enum Waits {
     /// Nothing yet: faults have not had their say.
     No,
-    /// A server or a sender that is frozen.
+    /// A sender that is suspended: it has not sent it yet.
+    Sender,
+    /// A server that is frozen: it has taken it.
     Thaw,
     /// A fault that delays it; it is under way, whatever becomes of its sender.
     Time,
@@ -88,11 +90,13 @@ impl Core {
             State::Down => {
                 self.watchers.cut(|watcher| watcher.server == server);
                 // What it had taken and not answered is lost with it.
-                self.waiting.retain(|held| held.server != server);
+                self.waiting.retain(|held| held.server != server || held.waits == Waits::Sender);
+                self.agenda.retain(|_, task| !matches!(task, Task::Trickle(rest) if rest.server == server));
             }
             State::Up => {
                 self.consider_waiting();
                 self.deliver_all();
+                self.watchers.cut(|watcher| watcher.server == server && watcher.is_over);
             }
             State::Frozen => {}
         }
@@ -104,6 +108,10 @@ impl Core {
             self.suspended.insert(user.to_owned());
         } else {
             self.suspended.remove(user);
+            // What it has given up meanwhile was never sent.
+            self.waiting.retain(|held| {
+                held.request.user != user || held.waits != Waits::Sender || !held.reply.is_closed()
+            });
             self.consider_waiting();
             self.deliver_all();
         }

@@ -42,6 +42,8 @@ pub(super) struct Watcher {
     /// Everything up to this version has been sent.
     pub(super) position: u64,
     pub(super) is_frozen: bool,
+    /// Its time has come, while its server was frozen.
+    pub(super) is_over: bool,
     /// Ends after so many more events.
     pub(super) events_left: Option<usize>,
     pub(super) sender: mpsc::Sender<Bytes>,

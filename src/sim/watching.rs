@@ -104,6 +104,7 @@ impl Core {
             include: include(call).to_owned(),
             position: start.position,
             is_frozen: matches!(fault, Some(Action::Freeze)),
+            is_over: false,
             events_left: match fault {
                 Some(Action::CutAfter(events)) => Some(*events),
                 _ => None,

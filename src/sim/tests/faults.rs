@@ -170,8 +170,39 @@ async fn a_suspended_client_neither_sends_nor_hears() {
     other.user = "other";
     other.ok("POST", MAPS, map("a")).await;
     assert!(watch.is_silent_for(Duration::from_secs(60)).await);
-    bed.sim.suspend("me", false);
+    let given_up = tokio::time::timeout(Duration::from_secs(5), bed.call("POST", MAPS, map("b"))).await;
+    assert!(given_up.is_err());
+    let started = tokio::time::Instant::now();
+    let resume = async {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        bed.sim.suspend("me", false);
+    };
+    tokio::join!(bed.ok("POST", MAPS, map("c")), resume);
+    assert_eq!(started.elapsed().as_secs(), 60);
     assert_eq!(watch.event().await, event("ADDED", "a"));
+    assert_eq!(watch.event().await, event("ADDED", "c"), "nobody waits for the other one any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_server_ends_no_watch_and_one_that_is_stopped_sends_no_more() {
+    let bed = Bed::new();
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true&timeoutSeconds=90")).await;
+    bed.sim.freeze(0);
+    assert!(watch.is_silent_for(Duration::from_secs(600)).await);
+    bed.sim.thaw(0);
+    assert_eq!(watch.next().await, None, "its time was over long ago");
+
+    let action =
+        Action::Trickle { bytes: 1.try_into().unwrap(), every: Duration::from_secs(1), is_endless: true };
+    bed.sim.fault(Fault::new(When::verb("list").resource("configmaps"), action));
+    let mut body = bed.watch(MAPS).await;
+    assert!(body.line().await.is_some());
+    bed.sim.freeze(0);
+    assert!(body.is_silent_for(Duration::from_secs(60)).await);
+    bed.sim.thaw(0);
+    assert!(body.line().await.is_some());
+    bed.sim.stop(0);
+    assert_eq!(body.line().await, None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,6 +334,12 @@ async fn a_list_trickles_and_may_never_end() {
     }
     assert!(serde_json::from_slice::<Value>(&received).is_err(), "and is never whole");
     assert!(received.len() > 3000, "an hour of blanks");
+    let action = Action::Trickle { bytes: 100.try_into().unwrap(), every: Duration::ZERO, is_endless: true };
+    bed.sim.fault(Fault::new(When::verb("list").resource("secrets"), action));
+    let mut at_once = bed.watch("/api/v1/namespaces/default/secrets").await;
+    for _ in 0..100 {
+        at_once.line().await.expect("it never ends either");
+    }
     received.push(b'}');
     assert_eq!(serde_json::from_slice::<Value>(&received).unwrap()["items"], whole["items"]);
 }
