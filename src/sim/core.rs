@@ -27,6 +27,9 @@ use super::world::{Work, World};
 /// Nothing is planned for later than this: ten years.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
+/// Letters and digits that make no words.
+pub(super) const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
 /// Something to be done at a time.
 #[derive(Debug)]
 pub(super) enum Task {
@@ -165,9 +168,8 @@ impl Core {
         )
     }
 
-    /// Five letters and digits, of those that make no words.
+    /// The end of a name.
     pub(super) fn suffix(&mut self) -> String {
-        const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
         (0..5).map(|_| char::from(LETTERS[self.rng.usize(..LETTERS.len())])).collect()
     }
 

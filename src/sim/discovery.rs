@@ -91,7 +91,7 @@ impl Core {
 
     fn resources(&self, group: &str, version: &str) -> Outcome<Reply> {
         let mut resources = Vec::new();
-        for kind in self.catalogue.iter().filter(|kind| serves(kind, group, version)) {
+        for kind in self.catalogue.iter().filter(|kind| kind.serves(group, version)) {
             let mut main = json!({
                 "name": kind.plural,
                 "singularName": kind.singular,
@@ -135,7 +135,7 @@ impl Core {
                     .versions(group)
                     .iter()
                     .map(|version| {
-                        let kinds = self.catalogue.iter().filter(|kind| serves(kind, group, version));
+                        let kinds = self.catalogue.iter().filter(|kind| kind.serves(group, version));
                         let resources: Vec<Value> =
                             kinds.map(|kind| aggregated_resource(kind, version)).collect();
                         json!({"version": version, "resources": resources, "freshness": "Current"})
@@ -155,10 +155,6 @@ impl Core {
             "items": items,
         })
     }
-}
-
-fn serves(kind: &Kind, group: &str, version: &str) -> bool {
-    kind.group == group && kind.versions.iter().any(|v| v == version)
 }
 
 /// Name, kind, and group and version where they are others than the resource's.

@@ -148,6 +148,10 @@ impl Kind {
         if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
     }
 
+    pub(super) fn serves(&self, group: &str, version: &str) -> bool {
+        self.group == group && self.versions.iter().any(|v| v == version)
+    }
+
     pub(super) fn is(&self, built_in: BuiltIn) -> bool {
         matches!(self.of, Of::BuiltIn(of) if of == built_in)
     }
@@ -196,7 +200,12 @@ impl Catalogue {
     }
 
     pub(super) fn serves(&self, group: &str, version: &str) -> bool {
-        self.iter().any(|kind| kind.group == group && kind.versions.iter().any(|v| v == version))
+        self.iter().any(|kind| kind.serves(group, version))
+    }
+
+    /// Whether a group and version has kinds that need no definition.
+    pub(super) fn has_built_in(&self, group: &str, version: &str) -> bool {
+        self.iter().any(|kind| matches!(kind.of, Of::BuiltIn(_)) && kind.serves(group, version))
     }
 
     /// Adds a custom kind; a built-in one is never replaced.

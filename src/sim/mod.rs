@@ -26,12 +26,16 @@
 //! # What it promises
 //! - The same seed gives the same trace (test: `the_same_seed_gives_the_same_trace`)
 //! - Versions mean what they mean on a real server (test: `versions_mean_what_they_mean_on_a_real_server`)
-//! - History is bounded, and 410 is real (test: `a_watch_resumes_and_is_told_410_when_it_cannot`)
+//! - History is bounded, and 410 is real (test: `a_past_version_is_what_it_was_until_it_is_forgotten`, `a_watch_resumes_and_is_told_410_when_it_cannot`)
+//! - A watch that has missed nothing goes on (test: `an_open_watch_is_told_410_only_when_it_has_missed_something`)
 //! - A write that changes nothing keeps the version (test: `a_write_that_changes_nothing_keeps_the_version`)
 //! - A deletion has two phases where a finalizer asks for it (test: `a_finalizer_makes_a_deletion_two_phases`)
 //! - Bad input names its field, and nothing makes it panic (test: `bad_input_names_its_field`, `no_request_makes_it_panic`)
 //! - A watcher that does not read is cut (test: `a_watcher_that_does_not_read_is_cut`)
-//! - Each fault does what it says (test: `a_fault_meets_the_nth_match_only_and_is_printed`)
+//! - A fault meets what it is for, and prints as what can be read again (test: `a_fault_meets_the_nth_match_only_and_is_printed`)
+//! - Faults of requests do what they say (test: `a_request_is_dropped_before_or_after_it_is_applied`, `a_request_is_delayed_or_held_until_it_is_released`)
+//! - Faults of watches do what they say (test: `a_watch_is_cut_after_some_events_or_freezes`, `an_event_is_skipped_repeated_or_broken`)
+//! - Faults of servers do what they say (test: `a_server_stops_starts_freezes_and_thaws`, `a_second_servers_cache_is_late_or_frozen`)
 //! - What is misspelt writes nothing (test: `what_is_misspelt_writes_nothing`)
 //! - Owners, and what waits for them, are followed (test: `the_collector_follows_owners`)
 //! - Over a socket only who has a token is let in (test: `without_its_token_the_server_says_401`)
@@ -42,6 +46,7 @@
 //!   let in may do all, but for what a fault refuses.
 //! - CEL: types and costs are not checked when a definition is created; see `custom/rules.rs`.
 //! - Quantities are kept as they are written. Pods get no volume with a token.
+//! - An object may have 1.5 MiB of JSON; where a real server stores protobuf it takes a little more.
 //! - Defaults that a definition gains are not applied to what is stored already.
 //! - A list over all namespaces is in the order of (namespace, name); etcd's keys put `team-a` before `team`.
 //! - A list of a version that the server's cache has not seen is refused at once, not after 3 s.

@@ -3,8 +3,6 @@
 //! Built-in kinds are described by the schemas that `k8s-openapi` gives its types, custom ones by their
 //! definitions. Each schema carries its group, version and kind.
 
-use std::sync::Arc;
-
 use k8s_openapi::api;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use schemars::JsonSchema;
@@ -46,8 +44,7 @@ impl Core {
         }
         let mut schemas = Map::new();
         let mut paths = Map::new();
-        let serves = |kind: &&Arc<Kind>| kind.group == group && kind.versions.iter().any(|v| v == version);
-        for kind in self.catalogue.iter().filter(serves) {
+        for kind in self.catalogue.iter().filter(|kind| kind.serves(group, version)) {
             let identity = json!([{"group": group, "kind": kind.kind, "version": version}]);
             let (mut schema, shared) = schema_of(kind, version);
             schema["x-kubernetes-group-version-kind"] = identity.clone();

@@ -114,8 +114,9 @@ impl Request {
         };
         let Some(kind) = catalogue.get(group, rest[0]).filter(|k| k.versions.iter().any(|v| v == version))
         else {
-            let is_ours = catalogue.serves(group, version) && (group.is_empty() || !group.contains('.'));
-            return Err(if is_ours { Failure::no_such_resource() } else { Failure::no_such_path() });
+            // Of a group that definitions have made nothing is known but their kinds.
+            let is_built_in = catalogue.has_built_in(group, version);
+            return Err(if is_built_in { Failure::no_such_resource() } else { Failure::no_such_path() });
         };
         if rest.len() > 3 || (!kind.is_namespaced && !namespace.is_empty()) {
             return Err(Failure::no_such_path());
@@ -272,6 +273,11 @@ pub(super) fn parse_json(body: &[u8]) -> Outcome<Value> {
 /// The text at a pointer; empty when there is none.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The whole number at a pointer; 0 when there is none.
+pub(super) fn number(object: &Value, pointer: &str) -> i64 {
+    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
 /// The members of an object at a pointer.

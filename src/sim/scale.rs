@@ -7,7 +7,7 @@ use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{Kind, Of};
 use super::patch;
 use super::reply::Answer;
-use super::request::{Call, text};
+use super::request::{Call, number, text};
 
 impl Core {
     /// The subresource `scale`.
@@ -17,17 +17,16 @@ impl Core {
         let stored = stored.ok_or_else(|| Failure::not_found(&kind, &call.name))?;
         let (spec_path, status_path, selector) = scale_of(&kind, &call.version, &stored);
         let shown = |object: &Value| {
-            let number = |path: &str| object.pointer(path).and_then(Value::as_i64).unwrap_or_default();
             let mut scale = json!({
                 "kind": "Scale",
                 "apiVersion": "autoscaling/v1",
                 "metadata": {},
                 "spec": {},
-                "status": {"replicas": number(&status_path)},
+                "status": {"replicas": number(object, &status_path)},
             });
             // Go leaves out a zero here, and not in the status.
-            if number(&spec_path) != 0 {
-                scale["spec"]["replicas"] = json!(number(&spec_path));
+            if number(object, &spec_path) != 0 {
+                scale["spec"]["replicas"] = json!(number(object, &spec_path));
             }
             for key in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
                 scale["metadata"][key] = object["metadata"][key].clone();

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::core::Core;
 use super::kinds::{BuiltIn, Kind, Of};
-use super::request::{items, members, text};
+use super::request::{items, members, number, text};
 
 /// One column: name, type, whether it is for `-o wide` alone.
 struct Column {
@@ -145,10 +145,6 @@ fn cells(kind: &Kind, version: &str, object: &Value, core: &Core) -> Vec<Value> 
         }
     }
     cells
-}
-
-fn number(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
 fn joined(values: impl Iterator<Item = String>) -> String {

@@ -105,18 +105,15 @@ async fn kubectl_rollout_restart_is_not_undone() {
 async fn kubectl_scale_outside_the_bounds_is_refused() {
     let scene = Scene::on(Bed::shared().await, "scale-bounds").await;
     scene.create_foo("web", "web", 1).await;
-    let namespace = format!("--namespace={}", scene.namespace);
     for replicas in ["--replicas=0", "--replicas=11"] {
-        let output = scene.bed.kubectl(&[&namespace, "scale", "foo/web", replicas]);
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && text.contains("spec.replicas"), "{replicas}: {text}");
+        let (ok, said) = kubectl(&scene, &["scale", "foo/web", replicas]);
+        assert!(!ok && said.contains("spec.replicas"), "{replicas}: {said}");
     }
 }
 
-/// What kubectl prints for these arguments in the scene's namespace, and whether it succeeded.
+/// Whether kubectl succeeded in the scene's namespace, and all that it printed.
 fn kubectl(scene: &Scene, args: &[&str]) -> (bool, String) {
-    let namespace = format!("--namespace={}", scene.namespace);
-    let output = scene.bed.kubectl(&[&[namespace.as_str()], args].concat());
+    let output = scene.kubectl_output(args);
     (output.status.success(), text(&output.stdout) + &text(&output.stderr))
 }
 

@@ -55,7 +55,7 @@ pub(super) fn check(of: BuiltIn, object: &Value, causes: &mut Vec<Cause>) {
             let path = format!("{root}.{path}");
             let steps: Vec<&str> = path.split('.').collect();
             walk(Some(object), &steps, String::new(), &mut |field| {
-                causes.push(Cause::required(field, *detail));
+                causes.push(Cause::required(field, detail));
             });
         }
     }

@@ -161,8 +161,12 @@ async fn what_is_not_there_is_said_as_a_real_server_says_it() {
     assert_eq!(reason(&bed.get(&format!("{MAPS}/none")).await), (404, "NotFound"));
     let (code, text) = bed.get("/apis/example.com/v1/foos").await;
     assert_eq!((code, text), (404, json!("404 page not found\n")));
-    let missing = bed.get("/apis/apps/v1/foos").await;
-    assert_eq!(missing.1["message"], "the server could not find the requested resource");
+    for built_in in ["apps", "networking.k8s.io"] {
+        let missing = bed.get(&format!("/apis/{built_in}/v1/foos")).await;
+        assert_eq!(missing.1["message"], "the server could not find the requested resource");
+    }
+    bed.define_foos().await;
+    assert_eq!(bed.get("/apis/example.com/v1/bars").await, (404, json!("404 page not found\n")));
     assert_eq!(bed.call("POST", &format!("{MAPS}/x"), map("x")).await.0, 405);
     for path in [
         "/healthz",

@@ -108,10 +108,6 @@ fn is_deleting(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
-fn number(object: &Value, pointer: &str) -> i64 {
-    object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
-}
-
 impl Core {
     /// Plans to look at something, a moment from now.
     fn plan(&mut self, work: Work) {

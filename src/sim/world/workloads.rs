@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::super::core::Core;
+use super::super::core::{Core, LETTERS};
 use super::super::kinds::BuiltIn;
-use super::super::request::{items, member, text};
+use super::super::request::{items, member, number, text};
 use super::super::selectors::selector_matches;
 use super::super::store::Key;
-use super::{Work, controller_of, is_deleting, number, set, set_condition};
+use super::{Work, controller_of, is_deleting, set, set_condition};
 
 /// How many Pods one look at a ReplicaSet makes.
 const BURST: usize = 500;
@@ -27,7 +27,6 @@ const REVISION: &str = "deployment.kubernetes.io/revision";
 fn hash_of(template: &Value) -> String {
     let hasher = BuildHasherDefault::<DefaultHasher>::new();
     let hash = hasher.hash_one(template.to_string());
-    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let letter = |at: u32| {
         let digit = (hash >> (at * 6)) % LETTERS.len() as u64;
         char::from(LETTERS[usize::try_from(digit).unwrap_or_default()])

@@ -119,7 +119,7 @@ pub(super) static KINDS: [Kind; 9] = [
         plural: "replicasets",
         is_custom: false,
         chosen_by_the_server: &[],
-        valid: replica_set,
+        valid: deployment,
         changes: || {
             let spec = |spec: Value| json!({"spec": spec});
             vec![
@@ -303,10 +303,7 @@ pub(super) fn definition() -> Value {
                 "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": status}}}}]}})
 }
 
-fn replica_set() -> Value {
-    deployment()
-}
-
+/// A `ReplicaSet` may look the same.
 fn deployment() -> Value {
     json!({"spec": {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": {
         "metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}}})

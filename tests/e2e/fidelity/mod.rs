@@ -10,8 +10,15 @@
 //! # Known differences
 //! | difference | why |
 //! |---|---|
-//! | words of messages | compared are code, reason, and field and reason of each cause |
-//! | `managedFields` | not kept |
+//! | words of messages | compared are code, reason, retry time, the object's name, and field and reason of each cause |
+//! | order of causes, and one that is said twice | a real server collects some from maps |
+//! | words of warnings | compared is how many there are |
+//! | `managedFields`, `selfLink` | not kept |
+//! | versions, `creationTimestamp`, `remainingItemCount` | each server's own |
+//! | `deletionTimestamp` and `continue` | compared is whether they are set |
+//! | `kind` and `apiVersion` of a list's items | a real one leaves them out for built-in kinds |
+//! | order of what a watch begins with | it has none |
+//! | bookmarks, but for the one that ends a streamed list | a matter of time |
 //! | addresses and ports that a server chooses | chosen in another order |
 //! | items of lists that a cache may answer (version 0, or not older than) | a real one's cache may be a moment late |
 //! | members that are empty: the code's `omitempty` | a client that decodes them sees no difference |

@@ -115,7 +115,8 @@ impl Bed {
         }
     }
 
-    /// Lets a user read and write Foos in a namespace, and nothing else.
+    /// Lets a user read and write Foos in a namespace, and nothing else. The embedded bed knows no roles: there
+    /// Deployments alone are refused, and in all namespaces.
     pub(crate) async fn grant_foos(&self, user: &str, namespace: &str) {
         match self {
             Self::Real(bed) => bed.grant_foos(user, namespace).await,

@@ -1,5 +1,7 @@
 //! A scene: a namespace of its own on a bed, an operator that looks at it, and words for what happens.
 
+use std::process::Output;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -228,10 +230,15 @@ impl Scene {
         })
     }
 
-    /// Runs kubectl in the scene's namespace.
-    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
+    /// Runs kubectl in the scene's namespace, well or not.
+    pub(crate) fn kubectl_output(&self, args: &[&str]) -> Output {
         let namespace = format!("--namespace={}", self.namespace);
-        let output = self.bed.kubectl(&[&[namespace.as_str()], args].concat());
+        self.bed.kubectl(&[&[namespace.as_str()], args].concat())
+    }
+
+    /// Runs kubectl in the scene's namespace; what it prints.
+    pub(crate) fn kubectl(&self, args: &[&str]) -> String {
+        let output = self.kubectl_output(args);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(output.status.success(), "kubectl {args:?}: {}", text(&output.stderr));
         text(&output.stdout)
