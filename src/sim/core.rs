@@ -373,7 +373,7 @@ impl Core {
         if let Some(watcher) = self.watchers.find(id).filter(|_| !is_quiet) {
             let line = watch::bookmark(&watcher.kind, &watcher.version, seen.max(watcher.position), false);
             // Who does not read is cut at the next event.
-            drop(watcher.sender.try_send(line));
+            drop(watcher.sender.try_send(Ok(line)));
         }
     }
 }

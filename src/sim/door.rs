@@ -11,7 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use tokio::sync::mpsc;
 
-use super::reply::Reply;
+use super::reply::{Piece, Reply};
 use super::{Request, Sim};
 
 /// The body of an answer.
@@ -104,12 +104,12 @@ pub(super) fn respond(reply: Reply) -> Result<Response<ReplyBody>, ConnectionErr
 
 type FrameOf = Result<http_body::Frame<Bytes>, ConnectionError>;
 
-fn frames(lines: mpsc::Receiver<Bytes>) -> impl futures_util::Stream<Item = FrameOf> + Send {
+fn frames(lines: mpsc::Receiver<Piece>) -> impl futures_util::Stream<Item = FrameOf> + Send {
     futures_util::stream::unfold(
         lines,
         |mut lines| async move { lines.recv().await.map(|line| (line, lines)) },
     )
-    .map(|line| Ok(http_body::Frame::data(line)))
+    .map(|line| line.map(http_body::Frame::data))
 }
 
 impl<B> tower_service::Service<http::Request<B>> for Door

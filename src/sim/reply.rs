@@ -8,10 +8,14 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
+use super::door::ConnectionError;
 use super::failure::Failure;
 
 /// How many warnings an answer has at most.
 const MAX_WARNINGS: usize = 40;
+
+/// A piece of a body, or the break of its connection.
+pub(super) type Piece = Result<Bytes, ConnectionError>;
 
 /// What a request is answered.
 #[derive(Debug)]
@@ -19,7 +23,7 @@ pub(super) enum Reply {
     /// Code, media type, headers, body.
     Whole { code: u16, media: &'static str, headers: Vec<(&'static str, String)>, body: Bytes },
     /// Lines, until the channel closes.
-    Stream(mpsc::Receiver<Bytes>),
+    Stream(mpsc::Receiver<Piece>),
     /// Nobody listens.
     Refused,
     /// The connection breaks without an answer.
@@ -42,7 +46,7 @@ pub(super) struct Trickle {
     bytes: NonZeroUsize,
     pub(super) every: Duration,
     is_endless: bool,
-    sender: mpsc::Sender<Bytes>,
+    sender: mpsc::Sender<Piece>,
 }
 
 // === impl Trickle ===
@@ -56,8 +60,13 @@ impl Trickle {
             length => self.body.split_to(length),
         };
         // Whoever is slower than the pieces gets the next blank.
-        let is_open = !matches!(self.sender.try_send(piece), Err(TrySendError::Closed(_)));
+        let is_open = !matches!(self.sender.try_send(Ok(piece)), Err(TrySendError::Closed(_)));
         is_open && (self.is_endless || !self.body.is_empty())
+    }
+
+    /// Breaks the connection.
+    pub(super) fn reset(&self) {
+        drop(self.sender.try_send(Err(ConnectionError::Reset)));
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::core::{Core, Task};
+use super::door::ConnectionError;
 use super::kinds::Resource;
 use super::reply::Reply;
 use super::request::Request;
@@ -88,10 +89,23 @@ impl Core {
         self.servers[server].state = state;
         match state {
             State::Down => {
-                self.watchers.cut(|watcher| watcher.server == server);
+                // Connections break; whoever has not read for long sees no more than an end.
+                self.watchers.cut(|watcher| {
+                    let is_cut = watcher.server == server;
+                    if is_cut {
+                        drop(watcher.sender.try_send(Err(ConnectionError::Reset)));
+                    }
+                    is_cut
+                });
+                self.agenda.retain(|_, task| match task {
+                    Task::Trickle(rest) if rest.server == server => {
+                        rest.reset();
+                        false
+                    }
+                    _ => true,
+                });
                 // What it had taken and not answered is lost with it.
                 self.waiting.retain(|held| held.server != server || held.waits == Waits::Sender);
-                self.agenda.retain(|_, task| !matches!(task, Task::Trickle(rest) if rest.server == server));
             }
             State::Up => {
                 self.consider_waiting();

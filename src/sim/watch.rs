@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 
 use super::failure::Failure;
 use super::kinds::{Kind, Resource};
+use super::reply::Piece;
 use super::selectors::Selection;
 use super::store::Change;
 
@@ -46,7 +47,7 @@ pub(super) struct Watcher {
     pub(super) is_over: bool,
     /// Ends after so many more events.
     pub(super) events_left: Option<usize>,
-    pub(super) sender: mpsc::Sender<Bytes>,
+    pub(super) sender: mpsc::Sender<Piece>,
 }
 
 /// All open watches, by what they watch.

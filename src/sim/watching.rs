@@ -12,6 +12,7 @@ use super::failure::{Cause, Failure, Outcome};
 use super::fault::{Action, Subject};
 use super::kinds::Resource;
 use super::read::{include, presented, too_old, version_of, wants_table};
+use super::reply::Piece;
 use super::request::Call;
 use super::selectors::Selection;
 use super::store::{Collection, Key};
@@ -83,7 +84,7 @@ impl Core {
         user: &str,
         call: &Call,
         fault: Option<&Action>,
-    ) -> Outcome<mpsc::Receiver<Bytes>> {
+    ) -> Outcome<mpsc::Receiver<Piece>> {
         let selection = Selection::of(call)?;
         check_options(call)?;
         let start = match self.start_of(server, call)? {
@@ -148,7 +149,7 @@ impl Core {
         }
         if start.marks_end {
             let line = watch::bookmark(&watcher.kind, &watcher.version, start.position, true);
-            return watcher.sender.try_send(line).is_ok();
+            return watcher.sender.try_send(Ok(line)).is_ok();
         }
         true
     }
@@ -182,7 +183,7 @@ impl Core {
         }
         let Some(changes) = self.store.changes_since(&watcher.kind.resource, watcher.position) else {
             let line = watch::gone(watcher.position, self.store.oldest());
-            drop(watcher.sender.try_send(line));
+            drop(watcher.sender.try_send(Ok(line)));
             return false;
         };
         let changes: Vec<_> = changes.take_while(|change| change.version <= seen).cloned().collect();
@@ -232,7 +233,7 @@ impl Core {
             _ => vec![line],
         };
         // A watcher that has gone, or that does not read.
-        if lines.into_iter().any(|line| watcher.sender.try_send(line).is_err()) {
+        if lines.into_iter().any(|line| watcher.sender.try_send(Ok(line)).is_err()) {
             return false;
         }
         match &mut watcher.events_left {
@@ -246,9 +247,9 @@ impl Core {
 }
 
 /// A watch that says one thing and ends.
-fn only(line: Bytes) -> mpsc::Receiver<Bytes> {
+fn only(line: Bytes) -> mpsc::Receiver<Piece> {
     let (sender, receiver) = mpsc::channel(1);
     // There is room for one.
-    drop(sender.try_send(line));
+    drop(sender.try_send(Ok(line)));
     receiver
 }

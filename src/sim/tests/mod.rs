@@ -161,6 +161,11 @@ impl Watch {
         (type_, object["metadata"]["name"].as_str().unwrap_or_default().to_owned())
     }
 
+    /// Whether the connection breaks next.
+    async fn is_broken(&mut self) -> bool {
+        matches!(self.body.frame().await, Some(Err(ConnectionError::Reset)))
+    }
+
     /// Whether nothing comes in so long.
     async fn is_silent_for(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.body.frame()).await.is_err()
