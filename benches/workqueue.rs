@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cpu_time::ProcessTime;
 use futures_util::FutureExt;
@@ -18,6 +18,7 @@ use peak_alloc::PeakAlloc;
 use serde::Deserialize;
 use tokio::runtime;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use windlass::cache::ObjectName;
 use windlass::workqueue::{
     Ageing, DelayingQueue, ItemExponentialFailure, Queue, QueueOptions, RateLimitingQueue, Reasons,
@@ -60,14 +61,22 @@ fn main() {
     let mut ours = Vec::new();
     for round in 1..=ROUNDS {
         eprintln!("round {round} of {ROUNDS}, ours");
-        for (case, _, run) in CASES {
+        for (case, _, run) in CASES.into_iter().filter(|(case, ..)| is_chosen(case)) {
             let (took, count, bytes) = run(&keys);
             let (nanos, bytes) = (took.as_nanos() as f64 / count as f64, bytes as f64 / count as f64);
             ours.push(Measured { case: case.to_owned(), nanos, bytes });
         }
     }
-    let theirs = go_side();
+    let is_whole = CASES.iter().all(|(case, ..)| is_chosen(case));
+    let theirs = if is_whole { go_side() } else { None };
     print(&medians(&ours), &theirs.as_deref().map(medians).unwrap_or_default());
+}
+
+/// `-- "4 + 4"` measures that case of ours alone.
+fn is_chosen(case: &str) -> bool {
+    let chosen: Vec<String> =
+        std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    chosen.is_empty() || chosen.iter().any(|name| name == case)
 }
 
 fn one_key(keys: &Keys) -> (Duration, usize, usize) {
@@ -203,7 +212,7 @@ fn print(ours: &BTreeMap<&str, (f64, f64)>, theirs: &BTreeMap<&str, (f64, f64)>)
         "", "ours, ns", "Go, ns", "faster", "bytes", "Go", "smaller"
     );
     for (case, what, _) in CASES {
-        let (nanos, bytes) = ours[case];
+        let Some(&(nanos, bytes)) = ours.get(case) else { continue };
         let Some(&(go_nanos, go_bytes)) = theirs.get(case) else {
             println!("{case:<14} {nanos:>9.0} {:>9} {:>7}   {bytes:>7.0}{:>18}{what}", "-", "-", "");
             continue;

@@ -1,13 +1,8 @@
-//! A whole controller in one file: each ConfigMap has a copy, `<name>-copy`.
-//!
-//! Run with: `cargo run --example 04_controller`. `docs/adding-a-controller.md` explains it part by part. It runs
-//! on the embedded API server; with a client of `ApiClient::connect` it runs on a cluster.
+//! A whole controller in one file: each ConfigMap has a copy, `<name>-copy`; `docs/adding-a-controller.md` explains it.
 #![allow(clippy::print_stdout, reason = "an example prints")]
-
-use std::{sync::Arc, time::Duration};
-
 use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
 use windlass::cache::{Cached, Indexers, Lister, ObjectName, SharedInformerFactory, factory::Watched};
@@ -18,8 +13,8 @@ use windlass::sim::{Door, Settings, Sim};
 use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
 fn copy_of(name: &ObjectName) -> Option<ObjectName> {
-    let is_copy = name.name().ends_with("-copy");
-    (!is_copy).then(|| ObjectName::new(name.namespace(), &format!("{}-copy", name.name())))
+    let copy = || ObjectName::new(name.namespace(), &format!("{}-copy", name.name()));
+    (!name.name().ends_with("-copy")).then(copy)
 }
 
 struct CopySync {
@@ -53,8 +48,7 @@ impl SyncHandler for CopySync {
 }
 
 fn wire(client: &ApiClient, informers: &SharedInformerFactory) -> Controller<CopySync> {
-    let copies =
-        |map: &Cached<ConfigMap>| copy_of(&map.object_name()).iter().map(ToString::to_string).collect();
+    let copies = |m: &Cached<ConfigMap>| copy_of(&m.object_name()).iter().map(ToString::to_string).collect();
     let indexers = Indexers::default().with(CHILD_NAME, copies);
     let maps = informers.informer(|| Watched { indexers, ..Watched::default() });
     let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(120));
@@ -70,16 +64,15 @@ async fn main() {
     let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
     let client = ApiClient::new(kube_client::Client::new(Door::new(&sim, "copier"), "default"));
     let informers = SharedInformerFactory::new(client.clone(), None, None, 1);
-    let controller = wire(&client, &informers);
+    let controller = wire(&client, &informers).run(stop.clone());
     let users = async {
-        let map = json!({"metadata": {"name": "a"}, "data": {"k": "1"}});
-        let maps = ApiResource::of::<ConfigMap>();
+        let (maps, map) = (ApiResource::of::<ConfigMap>(), json!({"metadata": {"name": "a"}, "data": {}}));
         client.create::<Value>(&maps, Some("default"), &map).await.expect("it is created");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let copy: Option<Value> = client.get(&maps, Some("default"), "a-copy").await.expect("it is read");
-        println!("{}", copy.expect("the controller has made it")["data"]);
+        println!("{}", copy.expect("the controller has made it")["metadata"]["name"]);
         stop.cancel();
     };
-    let machine = async { tokio::join!(informers.run(stop.clone()), controller.run(stop.clone()), users) };
+    let machine = async { tokio::join!(informers.run(stop.clone()), controller, users) };
     tokio::select! { _ = machine => {}, () = sim.run() => {} }
 }

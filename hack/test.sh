@@ -4,11 +4,11 @@
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    everything behind -- goes to the part's test program
 #   hack/test.sh e2e --bed embedded    the cases on the embedded server alone: seconds, and no Go
-# Parts: fmt, lint, features, docs, codegen, unit, doc, e2e. --help says what each is.
+# Parts: fmt, lint, features, docs, codegen, unit, model, doc, e2e. --help says what each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-parts=(fmt lint features docs codegen unit doc e2e)
+parts=(fmt lint features docs codegen unit model doc e2e)
 chosen=()
 rest=()
 bed=both
@@ -19,11 +19,12 @@ while (($#)); do
 hack/test.sh [PART ...] [--bed BED] [-- ARGUMENTS]
 
   fmt       the code is formatted
-  lint      clippy, warnings denied; shell scripts parse
+  lint      clippy, warnings denied; shell scripts parse; Go is formatted
   features  the library compiles without the program's features, the program without the demo's
   docs      the documentation builds, warnings denied
   codegen   crd/ is what the types say
   unit      unit tests and the rules of the repository
+  model     the work queue under a model checker, which tries many orders of its threads
   doc       the examples in the documentation
   e2e       end to end, each case on two beds: the embedded server, and a real control plane that is
             built with Go the first time
@@ -102,6 +103,7 @@ lint() {
   cargo clippy --all-targets --locked -- -D warnings
   local script
   for script in hack/*.sh hack/control-plane/*.sh .ci/run; do bash -n "$script"; done
+  if command -v gofmt >/dev/null; then [[ -z $(gofmt -l hack) ]]; fi
 }
 # k8s-openapi takes its version from the library's user; here nobody has chosen one.
 features() {
@@ -112,6 +114,7 @@ features() {
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --locked; }
 codegen() { hack/verify-codegen.sh; }
 unit() { cargo test --locked --lib --bins --test tidy -- "$@"; }
+model() { cargo test --locked --lib --features shuttle -- workqueue::queue::model; }
 doc() { cargo test --locked --doc; }
 # Most of a case is waiting for the control plane, so more run at once than there are cores.
 e2e() {
@@ -178,7 +181,7 @@ for part in "${chosen[@]}"; do
     detail="${detail:+$detail; }$why"
   elif run "$part"; then
     state=ok
-    case $part in unit | doc | e2e) count ;; *) passed=$((passed + 1)) ;; esac
+    case $part in unit | model | doc | e2e) count ;; *) passed=$((passed + 1)) ;; esac
     if [[ $part == e2e ]]; then
       beds
       # Without kubectl its cases are left out: counted, and with CI set a failure.
@@ -191,7 +194,7 @@ for part in "${chosen[@]}"; do
     fi
   else
     state=FAILED
-    case $part in unit | doc | e2e) count ;; esac
+    case $part in unit | model | doc | e2e) count ;; esac
     # A part that fails without a failed test, by a compile error say, counts as one.
     if [[ -z $detail || $detail == *", 0 failed"* ]]; then failed=$((failed + 1)); fi
   fi

@@ -121,8 +121,8 @@ impl Bed {
             "CustomResourceDefinition",
             "customresourcedefinitions",
         );
-        let crd = serde_json::to_value(Foo::crd()).unwrap();
-        let _: Value = user.create(&crds, None, &crd).await.unwrap();
+        let crd = serde_json::to_value(Foo::crd()).expect("a CRD is JSON");
+        let _: Value = user.create(&crds, None, &crd).await.expect("the server takes it");
         // It is served when it is established.
         while user.list::<Value>(&ApiResource::of::<Foo>(), None).await.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -160,21 +160,23 @@ impl Bed {
     /// Creates the Foo, or changes how many children it asks for.
     async fn scale(&self, replicas: usize) {
         let foos = ApiResource::of::<Foo>();
-        let live: Option<Value> = self.user.get(&foos, Some("default"), "set").await.unwrap();
+        let live: Option<Value> =
+            self.user.get(&foos, Some("default"), "set").await.expect("the server takes it");
         if let Some(mut live) = live {
             live["spec"]["replicas"] = json!(replicas);
-            let _: Value = self.user.replace(&foos, Some("default"), "set", &live).await.unwrap();
+            let _: Value =
+                self.user.replace(&foos, Some("default"), "set", &live).await.expect("the server takes it");
         } else {
             let foo = json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo",
                 "metadata": {"name": "set"}, "spec": {"deploymentName": "x", "replicas": replicas}});
-            let _: Value = self.user.create(&foos, Some("default"), &foo).await.unwrap();
+            let _: Value = self.user.create(&foos, Some("default"), &foo).await.expect("the server takes it");
         }
     }
 
     async fn stop(mut self) {
         self.stop.cancel();
         while let Some(ended) = self.tasks.join_next().await {
-            ended.unwrap();
+            ended.expect("no task panics");
         }
     }
 }

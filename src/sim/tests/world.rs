@@ -74,7 +74,7 @@ async fn recreate_never_runs_two_versions_at_once() {
         let change = json!({"spec": {"template": {"spec": {"containers": containers}}}});
         bed.ok("PATCH", &format!("{DEPLOYMENTS}/web"), change).await;
         let mut running = Vec::new();
-        for _ in 0..200 {
+        for _ in 0..500 {
             tokio::time::sleep(Duration::from_millis(1)).await;
             let pods = bed.get(PODS).await.1;
             let images = pods["items"].as_array().unwrap().iter();

@@ -20,6 +20,8 @@ use super::{Work, controller_of, is_deleting, set, set_condition};
 const BURST: usize = 500;
 /// When what could not be made is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// How soon a rollout that waits for Pods to end looks again.
+const ENDING: Duration = Duration::from_millis(100);
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
@@ -111,15 +113,15 @@ impl Core {
             .filter_map(|set| set["metadata"]["annotations"][REVISION].as_str()?.parse::<i64>().ok())
             .max()
             .unwrap_or_default();
-        if new.is_empty() {
-            let is_ready = deployment["spec"]["strategy"]["type"] != "Recreate"
-                || old.iter().all(|set| number(set, "/status/replicas") == 0);
-            if is_ready {
-                match self.make_replica_set(&deployment, &hash, revision.saturating_add(1)) {
-                    Some(made) => new.push(made),
-                    // A quota, or a name that is taken: it may come free.
-                    None => self.plan_in(RETRY, Work::Deployment(key.clone())),
-                }
+        let waits = deployment["spec"]["strategy"]["type"] == "Recreate" && self.run_pods(&old);
+        if waits {
+            self.plan_in(ENDING, Work::Deployment(key.clone()));
+        }
+        if new.is_empty() && !waits {
+            match self.make_replica_set(&deployment, &hash, revision.saturating_add(1)) {
+                Some(made) => new.push(made),
+                // A quota, or a name that is taken: it may come free.
+                None => self.plan_in(RETRY, Work::Deployment(key.clone())),
             }
         }
         let new = new.first().cloned();
@@ -168,6 +170,12 @@ impl Core {
         self.make(BuiltIn::ReplicaSet, json!({"metadata": metadata, "spec": spec}))
     }
 
+    /// Whether Pods of these sets run, those included that are ending.
+    fn run_pods(&self, sets: &[Arc<Value>]) -> bool {
+        let has_ended = |pod: &Value| matches!(text(pod, "/status/phase"), "Failed" | "Succeeded");
+        sets.iter().any(|set| self.controlled(BuiltIn::Pod, set).iter().any(|pod| !has_ended(pod)))
+    }
+
     /// Moves Pods from the old sets to the new one, as fast as the strategy allows.
     fn roll(&mut self, deployment: &Value, new: Option<&Arc<Value>>, old: &[Arc<Value>]) {
         let desired = number(deployment, "/spec/replicas");
@@ -187,7 +195,8 @@ impl Core {
         };
         let wanted = number(new, "/spec/replicas");
         // `Recreate` begins when the last of the old Pods has ended.
-        let is_over = old.iter().all(|set| number(set, "/status/replicas") == 0);
+        let is_over = !self.run_pods(old);
+
         let room = match (is_recreate, is_over) {
             (true, true) => desired,
             (true, false) => 0,
