@@ -56,7 +56,7 @@ impl HotLoops {
     #[must_use]
     pub fn passed(&self, key: &ObjectName, reasons: &Reasons, next: Option<Duration>) -> Temperature {
         let mut keys = self.keys.lock();
-        let is_own = reasons.as_slice() == [Reason::Timer];
+        let is_own = reasons.iter().eq([&Reason::Timer]);
         if next.is_none() || !is_own {
             keys.remove(key);
             return Temperature::Cool;

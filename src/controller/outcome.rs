@@ -99,6 +99,6 @@ impl<'a> Pass<'a> {
     /// Whether everything is to be read from the server, and nothing believed that the cache says.
     #[must_use]
     pub fn is_audit(&self) -> bool {
-        self.reasons.as_slice().contains(&Reason::Audit)
+        self.reasons.contains(&Reason::Audit)
     }
 }

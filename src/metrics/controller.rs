@@ -204,7 +204,7 @@ impl ControllerMetrics {
 
     /// A pass has these reasons.
     pub fn reasons(&self, reasons: &Reasons) {
-        for reason in reasons.as_slice() {
+        for reason in reasons.iter() {
             self.reasons.get_or_create(&with(self.name, "reason", reason.as_label())).inc();
         }
     }

@@ -83,10 +83,11 @@ impl<T: Key> DelayingQueue<T> {
 
     /// Marks `key` as needing a pass after `delay`; at once when it is zero, never during a shutdown.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.add_after_with(key, delay, 0, Reason::Timer);
+        self.add_after_with(key, delay, 0, Reasons::default());
     }
 
-    /// The same with a priority and reasons. Of two adds the higher priority and all reasons count.
+    /// The same with a priority and reasons; none stands for [`Reason::Timer`]. Of two adds the higher priority
+    /// and all reasons count.
     pub fn add_after_with(&self, key: T, delay: Duration, priority: i32, reasons: impl Into<Reasons>) {
         if self.queue.is_shutting_down() {
             return;
@@ -94,12 +95,14 @@ impl<T: Key> DelayingQueue<T> {
         if let Some(metrics) = &self.waiting.metrics {
             metrics.retried();
         }
+        let reasons = reasons.into();
         if delay.is_zero() {
+            let reasons = if reasons.is_empty() { Reason::Timer.into() } else { reasons };
             self.queue.add_with(key, priority, reasons);
             return;
         }
         let due = self.waiting.now().saturating_add(nanoseconds(delay.min(FAR_FUTURE)));
-        let is_first = self.waiting.timetable.lock().insert(key, due, priority, reasons.into());
+        let is_first = self.waiting.timetable.lock().insert(key, due, priority, reasons);
         if is_first {
             self.waiting.changed.notify_one();
         }

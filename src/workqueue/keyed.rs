@@ -18,13 +18,27 @@ pub(super) struct Keyed<T, V> {
     slots: Vec<Slot<T, V>>,
     /// The first of the free slots, each of which names the next.
     free: Option<u32>,
-    numbers: HashTable<u32>,
+    numbers: HashTable<Numbered>,
     hasher: foldhash::fast::RandomState,
 }
 
 enum Slot<T, V> {
     Taken(T, V),
     Free(Option<u32>),
+}
+
+/// A key's number beside its hash: a table that grows, and a look that meets another key, need not touch keys.
+#[derive(Clone, Copy)]
+struct Numbered {
+    hash: u32,
+    number: u32,
+}
+
+impl Numbered {
+    /// The hash as the table wants it, good in all its bits.
+    fn spread(hash: u32) -> u64 {
+        u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
 }
 
 // === impl Keyed ===
@@ -42,36 +56,43 @@ impl<T: Key, V> Keyed<T, V> {
         self.numbers.len()
     }
 
+    fn hash_of(&self, key: &T) -> u32 {
+        // The upper half is as good as the lower one.
+        (self.hasher.hash_one(key) >> 32) as u32
+    }
+
     /// The number of a key.
     pub(super) fn find(&self, key: &T) -> Option<u32> {
-        let is_key = |&number: &u32| matches!(&self.slots[number as usize], Slot::Taken(k, _) if k == key);
-        self.numbers.find(self.hasher.hash_one(key), is_key).copied()
+        self.find_hashed(key, self.hash_of(key))
+    }
+
+    fn find_hashed(&self, key: &T, hash: u32) -> Option<u32> {
+        let is_key = |known: &Numbered| {
+            known.hash == hash && matches!(&self.slots[known.number as usize], Slot::Taken(k, _) if k == key)
+        };
+        self.numbers.find(Numbered::spread(hash), is_key).map(|known| known.number)
     }
 
     /// The number of a key that is put in with `value` if it is not there; whether it was.
     pub(super) fn find_or_insert(&mut self, key: T, value: impl FnOnce() -> V) -> (u32, bool) {
-        let Self { slots, free, numbers, hasher } = self;
-        let hash = hasher.hash_one(&key);
-        let is_key = |&number: &u32| matches!(&slots[number as usize], Slot::Taken(k, _) if *k == key);
-        if let Some(&number) = numbers.find(hash, is_key) {
+        let hash = self.hash_of(&key);
+        if let Some(number) = self.find_hashed(&key, hash) {
             return (number, true);
         }
         let taken = Slot::Taken(key, value());
-        let number = match *free {
+        let number = match self.free {
             Some(number) => {
-                let slot = std::mem::replace(&mut slots[number as usize], taken);
-                *free = if let Slot::Free(next) = slot { next } else { None };
+                let slot = std::mem::replace(&mut self.slots[number as usize], taken);
+                self.free = if let Slot::Free(next) = slot { next } else { None };
                 number
             }
             None => {
-                slots.push(taken);
-                u32::try_from(slots.len() - 1).expect("there are fewer than four billion keys")
+                self.slots.push(taken);
+                u32::try_from(self.slots.len() - 1).expect("there are fewer than four billion keys")
             }
         };
-        numbers.insert_unique(hash, number, |&number| match &slots[number as usize] {
-            Slot::Taken(key, _) => hasher.hash_one(key),
-            Slot::Free(_) => 0,
-        });
+        let numbered = Numbered { hash, number };
+        self.numbers.insert_unique(Numbered::spread(hash), numbered, |known| Numbered::spread(known.hash));
         (number, false)
     }
 
@@ -93,8 +114,8 @@ impl<T: Key, V> Keyed<T, V> {
 
     /// Takes out a key.
     pub(super) fn remove(&mut self, number: u32) -> Option<(T, V)> {
-        let hash = self.hasher.hash_one(self.get(number)?.0);
-        self.numbers.find_entry(hash, |&found| found == number).ok()?.remove();
+        let hash = self.hash_of(self.get(number)?.0);
+        self.numbers.find_entry(Numbered::spread(hash), |known| known.number == number).ok()?.remove();
         let slot = std::mem::replace(&mut self.slots[number as usize], Slot::Free(self.free));
         self.free = Some(number);
         if self.numbers.is_empty() && self.slots.capacity() > KEPT {

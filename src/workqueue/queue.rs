@@ -270,7 +270,8 @@ impl<T: Key> Queue<T> {
         let (worked, waker, is_idle) = {
             let mut state = self.inner.state.lock();
             let (worked, waker) = state.done(number, now);
-            (worked, waker, state.is_idle())
+            // Only a drain waits for that.
+            (worked, waker, state.shutting_down && state.is_idle())
         };
         if let Some(metrics) = &self.inner.metrics {
             metrics.done(worked);

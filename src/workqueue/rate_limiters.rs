@@ -29,6 +29,10 @@ pub trait RateLimiter<T>: fmt::Debug + Send + Sync + 'static {
     fn forget(&self, key: &T);
     /// How often `key` has failed.
     fn num_requeues(&self, key: &T) -> u32;
+    /// [`when`](Self::when) and [`num_requeues`](Self::num_requeues) in one step.
+    fn failed(&self, key: &T) -> (Duration, u32) {
+        (self.when(key), self.num_requeues(key))
+    }
 }
 
 /// `base * 2^n` after n failures of a key, at most `max`.
@@ -60,8 +64,13 @@ impl<T: Key> ItemExponentialFailure<T> {
 
 impl<T: Key> RateLimiter<T> for ItemExponentialFailure<T> {
     fn when(&self, key: &T) -> Duration {
-        let factor = 2_u32.checked_pow(self.failures.count(key) - 1);
-        factor.and_then(|factor| self.base.checked_mul(factor)).unwrap_or(self.max).min(self.max)
+        self.failed(key).0
+    }
+
+    fn failed(&self, key: &T) -> (Duration, u32) {
+        let count = self.failures.count(key);
+        let delay = 2_u32.checked_pow(count - 1).and_then(|factor| self.base.checked_mul(factor));
+        (delay.unwrap_or(self.max).min(self.max), count)
     }
 
     fn forget(&self, key: &T) {

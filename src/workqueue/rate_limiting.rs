@@ -120,7 +120,12 @@ impl<T: Key> RateLimitingQueue<T> {
             self.queue.note(&key, priority, reasons);
             return;
         }
-        let limited = rate_limited.then(|| self.limiter.when(&key));
+        let mut reasons = reasons;
+        let limited = rate_limited.then(|| {
+            let (delay, failures) = self.limiter.failed(&key);
+            reasons.add(Reason::Retry(failures));
+            delay
+        });
         match after.into_iter().chain(limited).min() {
             Some(delay) => self.queue.add_after_with(key, delay, priority, reasons),
             None => self.queue.add_with(key, priority, reasons),
@@ -129,20 +134,20 @@ impl<T: Key> RateLimitingQueue<T> {
 
     /// Marks `key` as needing a pass after `delay`.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.add(key, AddOptions { after: Some(delay), ..AddOptions::because(Reason::Timer) });
+        self.add(key, AddOptions { after: Some(delay), ..AddOptions::default() });
     }
 
     /// Marks `key` as needing a pass when the rate limiter lets it.
     pub fn add_rate_limited(&self, key: T) {
-        let attempt = self.num_requeues(&key).saturating_add(1);
-        self.add(key, AddOptions { rate_limited: true, ..AddOptions::because(Reason::Retry(attempt)) });
+        self.add(key, AddOptions { rate_limited: true, ..AddOptions::default() });
     }
 
     /// `key` has failed: it comes again when the rate limiter lets it and `at_least` has passed, and not
     /// before, whatever is added meanwhile.
     pub fn back_off(&self, key: T, at_least: Duration) {
-        let delay = self.limiter.when(&key).max(at_least).min(DELAY_MAX);
-        let retry = Reason::Retry(self.limiter.num_requeues(&key));
+        let (delay, failures) = self.limiter.failed(&key);
+        let (delay, retry) = (delay.max(at_least).min(DELAY_MAX), Reason::Retry(failures));
+
         let now = Instant::now();
         let mut backoff = self.backoff.lock();
         backoff.insert(key.clone(), Pause { until: now + delay, not_before: now + at_least.min(DELAY_MAX) });

@@ -97,29 +97,33 @@ impl fmt::Display for Reason {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons(Option<Box<Kept>>);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
-    reasons: Vec<Reason>,
+    first: Reason,
+    others: Vec<Reason>,
     more: u32,
 }
 
 impl Reasons {
     /// Adds one.
     pub fn add(&mut self, reason: Reason) {
-        let kept = self.0.get_or_insert_default();
-        if let Reason::SpecChanged { to: newer, .. } = reason {
-            let before = kept.reasons.iter_mut().find_map(|known| match known {
-                Reason::SpecChanged { to, .. } => Some(to),
-                _ => None,
-            });
-            if let Some(to) = before {
-                *to = newer;
-                return;
+        let Some(kept) = &mut self.0 else {
+            *self = reason.into();
+            return;
+        };
+        let known = std::iter::once(&mut kept.first).chain(&mut kept.others);
+        for known in known {
+            match (known, &reason) {
+                (Reason::SpecChanged { to, .. }, Reason::SpecChanged { to: newer, .. }) => {
+                    *to = *newer;
+                    return;
+                }
+                (known, reason) if *known == *reason => return,
+                _ => {}
             }
         }
-        if kept.reasons.contains(&reason) {
-        } else if kept.reasons.len() < MAX {
-            kept.reasons.push(reason);
+        if kept.others.len() + 1 < MAX {
+            kept.others.push(reason);
         } else {
             kept.more = kept.more.saturating_add(1);
         }
@@ -127,12 +131,13 @@ impl Reasons {
 
     /// Adds all of another's.
     pub fn merge(&mut self, other: Self) {
-        let Some(other) = other.0 else { return };
-        if self.0.is_none() {
-            self.0 = Some(other);
+        if self.is_empty() {
+            *self = other;
             return;
         }
-        for reason in other.reasons {
+        let Some(other) = other.0 else { return };
+        self.add(other.first);
+        for reason in other.others {
             self.add(reason);
         }
         if let Some(kept) = &mut self.0 {
@@ -140,10 +145,21 @@ impl Reasons {
         }
     }
 
-    /// Those that are kept.
+    /// Whether there is none.
     #[must_use]
-    pub fn as_slice(&self) -> &[Reason] {
-        self.0.as_ref().map_or(&[], |kept| &kept.reasons)
+    pub fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Those that are kept.
+    pub fn iter(&self) -> impl Iterator<Item = &Reason> {
+        self.0.iter().flat_map(|kept| std::iter::once(&kept.first).chain(&kept.others))
+    }
+
+    /// Whether this is one of them.
+    #[must_use]
+    pub fn contains(&self, reason: &Reason) -> bool {
+        self.iter().any(|known| known == reason)
     }
 
     /// How many there were beyond those.
@@ -155,13 +171,13 @@ impl Reasons {
 
 impl From<Reason> for Reasons {
     fn from(reason: Reason) -> Self {
-        Self(Some(Box::new(Kept { reasons: vec![reason], more: 0 })))
+        Self(Some(Box::new(Kept { first: reason, others: Vec::new(), more: 0 })))
     }
 }
 
 impl fmt::Display for Reasons {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, reason) in self.as_slice().iter().enumerate() {
+        for (at, reason) in self.iter().enumerate() {
             write!(f, "{}{reason}", if at == 0 { "" } else { ", " })?;
         }
         match self.more() {
@@ -200,10 +216,10 @@ mod tests {
         for at in 0..MAX + 3 {
             reasons.add(child(&at.to_string()));
         }
-        assert_eq!((reasons.as_slice().len(), reasons.more()), (MAX, 3));
+        assert_eq!((reasons.iter().count(), reasons.more()), (MAX, 3));
         assert!(reasons.to_string().ends_with("Pod 7 changed, and 3 more"));
         let mut all = Reasons::from(Reason::Manual);
         all.merge(reasons);
-        assert_eq!((all.as_slice().len(), all.more()), (MAX, 4));
+        assert_eq!((all.iter().count(), all.more()), (MAX, 4));
     }
 }

@@ -8,7 +8,7 @@
 
 use super::keyed::Keyed;
 use super::queue::Key;
-use super::reasons::Reasons;
+use super::reasons::{Reason, Reasons};
 
 /// Children of a node.
 const CHILDREN: usize = 4;
@@ -29,7 +29,14 @@ struct Delayed {
     /// Where it is in the heap.
     at: u32,
     priority: i32,
+    /// None stands for the time alone: most keys need no memory for that.
     reasons: Reasons,
+}
+
+impl Delayed {
+    fn why(self) -> Reasons {
+        if self.reasons.is_empty() { Reason::Timer.into() } else { self.reasons }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -83,7 +90,15 @@ impl<T: Key> Timetable<T> {
     fn enrich(&mut self, number: u32, priority: i32, reasons: Reasons) -> Option<usize> {
         let delayed = self.keys.get_mut(number)?;
         delayed.priority = delayed.priority.max(priority);
-        delayed.reasons.merge(reasons);
+        if delayed.reasons.is_empty() != reasons.is_empty() {
+            // One of the two was for the time alone.
+            let timer = Reasons::from(Reason::Timer);
+            let (first, then) = if delayed.reasons.is_empty() { (timer, reasons) } else { (reasons, timer) };
+            delayed.reasons.merge(first);
+            delayed.reasons.merge(then);
+        } else {
+            delayed.reasons.merge(reasons);
+        }
         Some(delayed.at as usize)
     }
 
@@ -107,7 +122,7 @@ impl<T: Key> Timetable<T> {
             let number = first.number;
             self.remove_at(0);
             let taken = self.keys.remove(number);
-            due.extend(taken.map(|(key, delayed)| (key, delayed.priority, delayed.reasons)));
+            due.extend(taken.map(|(key, delayed)| (key, delayed.priority, delayed.why())));
         }
         if self.heap.is_empty() && self.heap.capacity() > KEPT {
             self.heap = Vec::new();
@@ -226,10 +241,9 @@ mod tests {
 
     #[test]
     fn of_two_delays_the_higher_priority_and_all_reasons_count() {
-        use super::super::reasons::Reason;
         let mut timetable = Timetable::default();
         timetable.insert("a", 5, -100, Reason::Resync.into());
-        timetable.insert("a", 9, 0, Reason::Timer.into());
+        timetable.insert("a", 9, 0, Reasons::default());
         assert!(timetable.note(&"a", -100, Reason::Changed.into()));
         assert!(!timetable.note(&"b", 0, Reason::Changed.into()));
         let (key, priority, reasons) = timetable.take_due(5).remove(0);
