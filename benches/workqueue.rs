@@ -10,6 +10,8 @@
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cpu_time::ProcessTime;
@@ -17,11 +19,16 @@ use futures_util::FutureExt;
 use peak_alloc::PeakAlloc;
 use serde::Deserialize;
 use tokio::runtime;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use windlass::cache::ObjectName;
+use windlass::controller::{Controller, Outcome, Pass, SyncError, SyncHandler};
+use windlass::metrics::Metrics;
 use windlass::workqueue::{
-    Ageing, DelayingQueue, ItemExponentialFailure, Queue, QueueOptions, RateLimitingQueue, Reasons,
+    AddOptions, Ageing, Bucket, DelayingQueue, ItemExponentialFailure, MaxOf, Queue, QueueOptions,
+    RateLimitingQueue, Reason, Reasons,
 };
 
 #[global_allocator]
@@ -34,14 +41,16 @@ const ROUNDS: usize = 5;
 type Keys = [ObjectName];
 type Case = fn(&Keys) -> (Duration, usize, usize);
 
-const CASES: [(&str, &str, Case); 7] = [
+const CASES: [(&str, &str, Case); 9] = [
     ("one key", "one key is added, got and done, again and again", one_key),
     ("million keys", "a million keys are added, then got and done", million_keys),
     ("4 + 4", "four producers and four workers share a million keys", four_and_four),
+    ("4 + 16", "the same with sixteen workers", four_and_sixteen),
     ("hot keys", "adds of a hundred keys that wait already", hot_keys),
     ("rate limited", "a rate limited add, get, forget, done", rate_limited),
     ("delayed", "100,000 keys wait and become due (processor time)", delayed),
     ("priorities", "100,000 keys of three priorities", priorities),
+    ("controller", "100,000 keys through a whole controller whose handler does nothing", controller),
 ];
 
 #[derive(Deserialize)]
@@ -102,15 +111,25 @@ fn million_keys(keys: &Keys) -> (Duration, usize, usize) {
 }
 
 fn four_and_four(keys: &Keys) -> (Duration, usize, usize) {
+    four_and(4, keys)
+}
+
+fn four_and_sixteen(keys: &Keys) -> (Duration, usize, usize) {
+    four_and(16, keys)
+}
+
+fn four_and(worker_count: usize, keys: &Keys) -> (Duration, usize, usize) {
     let queue = Queue::new();
-    let keys: std::sync::Arc<Keys> = keys.into();
+    let keys: Arc<Keys> = keys.into();
     let runtime = runtime::Builder::new_multi_thread().build().unwrap();
     let started = Instant::now();
     runtime.block_on(async {
         let (mut producers, mut workers) = (JoinSet::new(), JoinSet::new());
-        for at in 0..4 {
+        for _ in 0..worker_count {
             let worker = queue.clone();
             workers.spawn(async move { while worker.get().await.is_some() {} });
+        }
+        for at in 0..4 {
             let (queue, keys) = (queue.clone(), keys.clone());
             producers.spawn(async move {
                 for (count, key) in keys.iter().skip(at).step_by(4).enumerate() {
@@ -182,6 +201,45 @@ fn priorities(keys: &Keys) -> (Duration, usize, usize) {
     }
     while queue.get().now_or_never().is_some() {}
     (started.elapsed(), DELAYED, 0)
+}
+
+/// Does nothing, and counts down.
+struct Nothing(AtomicUsize, Notify);
+
+impl SyncHandler for Nothing {
+    async fn sync(&self, _: &ObjectName, _: Pass<'_>) -> Result<Outcome, SyncError> {
+        if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.1.notify_one();
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn controller(keys: &Keys) -> (Duration, usize, usize) {
+    // As the operators have it: priorities, metrics, both limits.
+    let metrics = Metrics::new();
+    let limiter: MaxOf<ObjectName> = MaxOf::new(vec![
+        Box::new(ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(120))),
+        Box::new(Bucket::new(50.0, 300, Duration::from_secs(120))),
+    ]);
+    let options = QueueOptions { ageing: Some(Ageing::default()), metrics: Some(metrics.queue("bench")) };
+    let queue = RateLimitingQueue::with(limiter, options);
+    let handler = Arc::new(Nothing(AtomicUsize::new(DELAYED), Notify::new()));
+    let controller = Controller::new("bench", queue.clone(), handler.clone(), Arc::default())
+        .with_metrics(metrics.controller("bench"));
+    let runtime = runtime::Builder::new_multi_thread().enable_time().build().unwrap();
+    let took = runtime.block_on(async {
+        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+        let started = Instant::now();
+        tasks.spawn(controller.run(stop.clone()));
+        keys[..DELAYED].iter().for_each(|key| queue.add(key.clone(), AddOptions::because(Reason::Created)));
+        handler.1.notified().await;
+        let took = started.elapsed();
+        stop.cancel();
+        tasks.join_all().await;
+        took
+    });
+    (took, DELAYED, 0)
 }
 
 /// Builds and runs the Go side; `None` where there is no Go.

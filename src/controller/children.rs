@@ -157,8 +157,8 @@ pub enum Deletion {
 /// Writes children. One for each controller.
 #[derive(Debug)]
 pub struct Children {
-    client: ApiClient,
-    consistency: Arc<Consistency>,
+    pub(super) client: ApiClient,
+    pub(super) consistency: Arc<Consistency>,
     contention: Contention,
 }
 

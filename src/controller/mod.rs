@@ -11,6 +11,7 @@
 //! | [`deployment`] | what is wanted and what is observed of a Deployment |
 //! | [`consistency`] | holds a key until the caches have seen what it wrote |
 //! | [`contention`] | notices that somebody changes a child back each time |
+//! | [`finalizers`] | holds an owner until its effects are undone |
 //! | [`hot_loop`] | notices a key that asks for itself without end |
 //! | [`audit`] | has every object checked against the server |
 //! | [`slow_start`] | begins many calls carefully |
@@ -21,6 +22,7 @@ pub mod children;
 pub mod consistency;
 pub mod contention;
 pub mod deployment;
+pub mod finalizers;
 pub mod handlers;
 pub mod hot_loop;
 pub mod outcome;

@@ -67,6 +67,17 @@ pub trait SyncHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Outcome, SyncError>> + Send;
 }
 
+/// A handler that somebody else holds, too.
+impl<H: SyncHandler> SyncHandler for Arc<H> {
+    fn sync(
+        &self,
+        key: &ObjectName,
+        pass: Pass<'_>,
+    ) -> impl Future<Output = Result<Outcome, SyncError>> + Send {
+        H::sync(self, key, pass)
+    }
+}
+
 /// Workers over a queue; see the module.
 pub struct Controller<H> {
     /// For log and metrics.

@@ -9,6 +9,17 @@
 //!   starts anew. (test: `an_event_during_the_backoff_waits_and_a_new_spec_does_not`)
 //! - What came during the backoff is among the reasons of the pass that ends it. (test: `a_pass_after_the_backoff_knows_what_came_meanwhile`)
 //!
+//! # The life of a key that fails
+//! ```text
+//!                 add                 get                    forget, done
+//!   (unknown) ----------> queued -------------> processing --------------> (unknown)
+//!                           ^                       |
+//!                  time is  |                       | back_off, done
+//!                  over, or |                       v
+//!                  bypass   +---------------- backing off
+//!                                              add: one more reason
+//! ```
+//!
 //! # Two ways to come back after a failure
 //! [`add_rate_limited`](RateLimitingQueue::add_rate_limited) is client-go's: the delay is just one more way
 //! into the queue, so an event that arrives meanwhile brings the key at once, and if it fails again the

@@ -3,18 +3,24 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 )
 
 type key = cache.ObjectName
@@ -46,10 +52,12 @@ func main() {
 			{"one key", oneKey},
 			{"million keys", millionKeys},
 			{"4 + 4", fourAndFour},
+			{"4 + 16", fourAndSixteen},
 			{"hot keys", hotKeys},
 			{"rate limited", rateLimited},
 			{"delayed", delayedKeys},
 			{"priorities", priorities},
+			{"controller", wholeController},
 		} {
 			runtime.GC()
 			took, n, bytes := c.run(keys)
@@ -93,11 +101,16 @@ func millionKeys(keys []key) (time.Duration, int, float64) {
 }
 
 // Four producers share the keys, four workers take them.
-func fourAndFour(keys []key) (time.Duration, int, float64) {
+func fourAndFour(keys []key) (time.Duration, int, float64) { return fourAnd(4, keys) }
+
+// The same with sixteen workers.
+func fourAndSixteen(keys []key) (time.Duration, int, float64) { return fourAnd(16, keys) }
+
+func fourAnd(workerCount int, keys []key) (time.Duration, int, float64) {
 	q := workqueue.NewTyped[key]()
 	var producers, workers sync.WaitGroup
 	start := time.Now()
-	for w := range 4 {
+	for range workerCount {
 		workers.Go(func() {
 			for {
 				k, shutdown := q.Get()
@@ -107,6 +120,8 @@ func fourAndFour(keys []key) (time.Duration, int, float64) {
 				q.Done(k)
 			}
 		})
+	}
+	for w := range 4 {
 		producers.Go(func() {
 			for i := w; i < len(keys); i += 4 {
 				q.Add(keys[i])
@@ -182,6 +197,45 @@ func priorities(keys []key) (time.Duration, int, float64) {
 		k, _, _ := q.GetWithPriority()
 		q.Done(k)
 	}
+	return time.Since(start), delayed, 0
+}
+
+// A hundred thousand keys through a whole controller whose reconciler does nothing.
+func wholeController(keys []key) (time.Duration, int, float64) {
+	var left atomic.Int64
+	left.Store(delayed)
+	done := make(chan struct{})
+	nothing := reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		if left.Add(-1) == 0 {
+			close(done)
+		}
+		return reconcile.Result{}, nil
+	})
+	unchecked := true
+	c, err := controller.NewUnmanaged("bench", controller.Options{Reconciler: nothing, SkipNameValidation: &unchecked})
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	start := time.Now()
+	feed := source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		go func() {
+			for _, k := range keys[:delayed] {
+				q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: k.Namespace, Name: k.Name}})
+			}
+		}()
+		return nil
+	})
+	if err := c.Watch(feed); err != nil {
+		panic(err)
+	}
+	go func() {
+		if err := c.Start(ctx); err != nil {
+			panic(err)
+		}
+	}()
+	<-done
 	return time.Since(start), delayed, 0
 }
 

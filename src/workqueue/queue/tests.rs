@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -109,39 +108,47 @@ fn a_panic_does_not_keep_the_key() {
     assert_eq!(queue.processing(), 0);
 }
 
-/// Four workers, ten keys, many adds: no key is with two workers, and the last add of each is answered.
+/// 64 workers, 1000 keys, many adds from four threads: no key is with two workers, and the last add of each is
+/// answered by a pass that begins after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_key_is_never_with_two_workers() {
+    const KEYS: usize = 1000;
     let queue = Queue::<usize>::new();
-    let busy: Arc<Vec<AtomicUsize>> = Arc::new((0..10).map(|_| AtomicUsize::new(0)).collect());
-    let wanted: Arc<Vec<AtomicUsize>> = Arc::new((0..10).map(|_| AtomicUsize::new(0)).collect());
+    let counters = || -> Arc<Vec<AtomicUsize>> { Arc::new((0..KEYS).map(|_| AtomicUsize::new(0)).collect()) };
+    let (busy, wanted, seen) = (counters(), counters(), counters());
     let mut workers = JoinSet::new();
-    for _ in 0..4 {
-        let (queue, busy, wanted) = (queue.clone(), busy.clone(), wanted.clone());
+    for _ in 0..64 {
+        let (queue, busy, wanted, seen) = (queue.clone(), busy.clone(), wanted.clone(), seen.clone());
         workers.spawn(async move {
-            let mut seen = HashMap::new();
             while let Some(processing) = queue.get().await {
                 let key = *processing.key();
                 assert_eq!(busy[key].fetch_add(1, Ordering::SeqCst), 0, "key {key} is with two workers");
-                seen.insert(key, wanted[key].load(Ordering::SeqCst));
+                seen[key].fetch_max(wanted[key].load(Ordering::SeqCst), Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 busy[key].fetch_sub(1, Ordering::SeqCst);
             }
-            seen
         });
     }
-    for round in 1..=2000 {
-        wanted[round % 10].store(round, Ordering::SeqCst);
-        queue.add(round % 10);
-        if round % 7 == 0 {
-            tokio::task::yield_now().await;
-        }
+    let mut adders = JoinSet::new();
+    for adder in 0..4 {
+        let (queue, wanted) = (queue.clone(), wanted.clone());
+        adders.spawn(async move {
+            for round in 0..10 * KEYS {
+                let key = (round * 7 + adder * 13) % KEYS;
+                wanted[key].fetch_add(1, Ordering::SeqCst);
+                queue.add(key);
+                if round % 7 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
     }
+    adders.join_all().await;
     queue.shut_down_with_drain().await;
-    let seen = workers.join_all().await;
-    for (key, wanted) in wanted.iter().enumerate() {
-        let last = seen.iter().filter_map(|seen| seen.get(&key)).max();
-        assert_eq!(last, Some(&wanted.load(Ordering::SeqCst)), "the last add of key {key} was not answered");
+    workers.join_all().await;
+    for key in 0..KEYS {
+        let (seen, wanted) = (seen[key].load(Ordering::SeqCst), wanted[key].load(Ordering::SeqCst));
+        assert_eq!(seen, wanted, "the last add of key {key} was not answered");
     }
 }
 
