@@ -194,7 +194,9 @@ fn delayed(keys: &Keys) -> (Duration, usize, usize) {
 }
 
 fn priorities(keys: &Keys) -> (Duration, usize, usize) {
-    let queue = Queue::with(QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() });
+    // controller-runtime's counts, too.
+    let metrics = Some(Metrics::new().queue("bench"));
+    let queue = Queue::with(QueueOptions { ageing: Some(Ageing::default()), metrics });
     let started = Instant::now();
     for (at, key) in keys[..DELAYED].iter().enumerate() {
         queue.add_with(key.clone(), [-100, 0, 10][at % 3], Reasons::default());

@@ -8,7 +8,7 @@ use windlass::api::ApiResource;
 use windlass::cache::{Cached, Indexers, Lister, ObjectName, SharedInformerFactory, factory::Watched};
 use windlass::client::ApiClient;
 use windlass::controller::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
-use windlass::controller::{Consistency, Controller, Outcome, Pass, SyncError, SyncHandler};
+use windlass::controller::{Consistency, Controller, Outcome, Owner, Pass, SyncError, SyncHandler};
 use windlass::sim::{Door, Settings, Sim};
 use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
@@ -28,21 +28,22 @@ impl SyncHandler for CopySync {
         let (Some(Cached::Readable(map)), Some(name)) = (self.maps.get(key), copy_of(key)) else {
             return Ok(Outcome::Done);
         };
-        if self.maps.get(&name).is_some_and(|c| c.readable().is_some_and(|copy| copy.data == map.data)) {
-            return Ok(Outcome::Done);
-        }
-        let (resource, namespace) = (ApiResource::of::<ConfigMap>(), key.namespace());
-        let written: ConfigMap = match self.client.get::<Value>(&resource, namespace, name.name()).await? {
-            Some(mut live) => {
-                live["data"] = json!(map.data);
-                self.client.replace(&resource, namespace, name.name(), &live).await?
+        let (owner, maps, ns) = (Owner::of(&*map), ApiResource::of::<ConfigMap>(), key.namespace());
+        let written: ConfigMap = match self.maps.get(&name) {
+            Some(copy) if copy.controller().is_none_or(|found| found.uid != owner.uid) => {
+                return Ok(Outcome::WaitForUser { look_again: None }); // it is somebody else's
             }
-            None => {
-                let copy = json!({"metadata": {"name": name.name()}, "data": map.data});
-                self.client.create(&resource, namespace, &copy).await?
+            Some(Cached::Readable(copy)) if copy.data == map.data => return Ok(Outcome::Done),
+            Some(Cached::Readable(copy)) => {
+                let copy = ConfigMap { data: map.data.clone(), ..ConfigMap::clone(&copy) };
+                self.client.replace(&maps, ns, name.name(), &json!(copy)).await?
+            }
+            _ => {
+                let metadata = json!({"name": name.name(), "ownerReferences": [owner.reference()]});
+                self.client.create(&maps, ns, &json!({"metadata": metadata, "data": map.data})).await?
             }
         };
-        self.consistency.wrote(key, &resource, written.metadata.resource_version.as_deref().unwrap_or(""));
+        self.consistency.wrote(key, &maps, written.metadata.resource_version.as_deref().unwrap_or(""));
         Ok(Outcome::Done)
     }
 }

@@ -21,6 +21,8 @@ use crate::metrics::Metrics;
 use crate::operators::{self, Context, Limits};
 use crate::record;
 
+/// How long it takes to end what does nothing.
+const MOMENT: Duration = Duration::from_millis(250);
 /// How long the last events may take.
 const EVENTS_FLUSH: Duration = Duration::from_secs(5);
 
@@ -114,7 +116,8 @@ struct Queues {
           value_parser = duration::parse)]
     queue_max_delay: Duration,
 
-    /// Retries a second, over all objects of a controller, 1 to 100000. Few: after an outage recovery takes
+    /// Retries a second, over all objects of a controller, 1 to 100000; where more fail at once than that lets
+    /// through within --queue-max-delay, the rest comes after that delay. Few: after an outage recovery takes
     /// longer; many: it comes as one burst
     #[arg(long, env = "WINDLASS_QUEUE_QPS", value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -349,14 +352,22 @@ async fn stop_all(
             tracing::warn!("Exiting at once");
             return Err(Failure::Running("stopped by a second signal, with syncs in flight".to_owned()));
         }
-        drained = tokio::time::timeout(limit, drain(&mut machine)) => drained,
+                // What is idle needs a moment to end, too.
+        drained = tokio::time::timeout(limit.max(MOMENT), drain(&mut machine)) => drained,
     };
     let drained = drained.unwrap_or_else(|_| {
         Err(Failure::Running(format!("syncs in flight did not end within --shutdown-timeout ({limit:?})")))
     });
     last.cancel();
     // Events are a courtesy: a server that hangs must not hold the exit, nor make it a failure.
-    let flushed = tokio::time::timeout(EVENTS_FLUSH.min(limit), drain(&mut others)).await;
+    let flushed = tokio::select! {
+        biased;
+        _ = signals.next() => {
+            tracing::warn!("Exiting at once, with events that are not written");
+            return outcome.and(drained);
+        }
+        flushed = tokio::time::timeout(EVENTS_FLUSH.min(limit.max(MOMENT)), drain(&mut others)) => flushed,
+    };
     let flushed = flushed.unwrap_or_else(|_| {
         tracing::warn!("The last events could not be written");
         Ok(())

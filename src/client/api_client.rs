@@ -247,7 +247,7 @@ impl ApiClient {
         let _in_flight = permit.is_some().then(|| self.metrics.write_in_flight());
         let outcome = self.send(&name, request, REQUEST_TIMEOUT).await;
         if let Err(error) = &outcome
-            && error.is_too_many_requests()
+            && error.is_overload()
             && let Some(time) = error.retry_after()
         {
             self.gate.asked_to_wait(time);
@@ -317,13 +317,10 @@ impl ApiClient {
     async fn open_inner(&self, name: &str, mut request: Request<Body>) -> Result<Response<Body>, Error> {
         // kube's client sends none.
         request.headers_mut().insert(header::USER_AGENT, self.user_agent.clone());
-        let (method, started) = (request.method().clone(), Instant::now());
-        let lost = |error| {
-            self.metrics.lost(method.as_str(), started.elapsed());
-            self.lost(name, Box::new(error))
-        };
-        let response = self.inner.send(request).await.map_err(lost)?;
-        self.metrics.answered(method.as_str(), response.status().as_u16(), started.elapsed());
+        // What is dropped before an answer comes, by a timeout say, has got none.
+        let asked = self.metrics.asked(request.method().as_str());
+        let response = self.inner.send(request).await.map_err(|error| self.lost(name, Box::new(error)))?;
+        asked.answered(response.status().as_u16());
         self.reachability.answered();
         if response.status().is_success() {
             return Ok(response);

@@ -122,6 +122,12 @@ impl Error {
         self.has(429, "TooManyRequests")
     }
 
+    /// The server itself asks for less, and not an admission webhook for one object: then there is no `Status`.
+    #[must_use]
+    pub fn is_overload(&self) -> bool {
+        self.status().is_some_and(|status| status.code == 429 && status.reason.is_empty())
+    }
+
     /// The server refuses this object as it is: the same request would be refused again.
     #[must_use]
     pub fn is_refused(&self) -> bool {

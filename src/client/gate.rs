@@ -7,10 +7,10 @@
 //! # Guarantees
 //! - While it is closed, no write is sent. (test: `a_closed_gate_lets_no_write_pass`)
 //! - No more writes are under way than the limit. (test: `writes_in_flight_are_limited`)
-//! - A server that asks for less (429 with Retry-After) is left alone by all until that has passed.
-//!   (test: `what_a_server_asks_of_one_holds_for_all`)
+//! - A server that is overloaded (429 with Retry-After from itself, not from an admission webhook) is left alone
+//!   by all until that has passed. (test: `what_a_server_asks_of_one_holds_for_all`)
 //! - With a rate, requests are not faster than that. (test: `requests_keep_the_rate`)
-//! - At a shutdown nobody waits here: what would have to is not sent. (test: `at_a_shutdown_nobody_waits`)
+//! - At a shutdown nobody waits here, but for a turn that is near: what would have to is not sent. (test: `at_a_shutdown_nobody_waits`)
 //!
 //! # Differences from client-go
 //! No rate by default: the server's priority and fairness rules. client-go repeats a request that was answered
@@ -26,6 +26,8 @@ use crate::workqueue::{Bucket, RateLimiter};
 
 /// The longest pause of all requests: one answer must not stop everything for long.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// How long a request waits for the rate when the process is stopping.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The longest that a request waits for the rate.
 const RATE_WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -117,7 +119,7 @@ impl Gate {
         });
     }
 
-    /// A server has answered 429 and asked for this.
+    /// A server is overloaded, and has asked for this.
     pub(super) fn asked_to_wait(&self, time: Duration) {
         let until = Instant::now() + time.min(PAUSE_MAX);
         let mut not_before = self.not_before.lock();
@@ -129,39 +131,64 @@ impl Gate {
     /// # Cancel safety
     /// Safe; what the rate has counted stays counted.
     pub(super) async fn pass(&self, passage: Passage) -> Result<Option<SemaphorePermit<'_>>, Stopping> {
-        if let Some(rate) = &self.rate {
-            self.wait_until(Instant::now() + RateLimiter::when(rate, &())).await?;
-        }
         let permit = match passage {
             Passage::Read => None,
-            // It is never closed.
-            Passage::Write => Some(self.in_flight.acquire().await.map_err(|_| Stopping)?),
+            Passage::Write => Some(self.place().await?),
         };
-        loop {
-            let pause = *self.not_before.lock();
-            if let Some(until) = pause.filter(|until| *until > Instant::now()) {
-                self.wait_until(until).await?;
-            } else if passage == Passage::Write && *self.state.borrow() == State::Closed {
-                let mut state = self.state.subscribe();
-                state.wait_for(|state| *state != State::Closed).await.map_err(|_| Stopping)?;
-                if *self.state.borrow() == State::ShuttingDown {
-                    return Err(Stopping);
-                }
-            } else {
-                return Ok(permit);
-            }
+        self.open_and_unpaused(passage).await?;
+        if let Some(rate) = &self.rate {
+            // The last wait: what has its turn is sent.
+            self.wait(RateLimiter::when(rate, &()), LAST_WAIT).await?;
         }
+        Ok(permit)
     }
 
-    async fn wait_until(&self, until: Instant) -> Result<(), Stopping> {
-        if until <= Instant::now() {
-            return Ok(());
+    /// A place among the writes that are under way.
+    async fn place(&self) -> Result<SemaphorePermit<'_>, Stopping> {
+        if let Ok(permit) = self.in_flight.try_acquire() {
+            return Ok(permit);
         }
         let mut state = self.state.subscribe();
         tokio::select! {
             biased;
             _ = state.wait_for(|state| *state == State::ShuttingDown) => Err(Stopping),
-            () = tokio::time::sleep_until(until) => Ok(()),
+            // It is never closed.
+            permit = self.in_flight.acquire() => permit.map_err(|_| Stopping),
+        }
+    }
+
+    async fn open_and_unpaused(&self, passage: Passage) -> Result<(), Stopping> {
+        loop {
+            let pause = *self.not_before.lock();
+            let pause = pause.and_then(|until| until.checked_duration_since(Instant::now()));
+            if let Some(left) = pause.filter(|left| !left.is_zero()) {
+                self.wait(left, Duration::ZERO).await?;
+            } else if passage == Passage::Write && *self.state.borrow() == State::Closed {
+                let mut state = self.state.subscribe();
+                let state = state.wait_for(|state| *state != State::Closed).await.map_err(|_| Stopping)?;
+                if *state == State::ShuttingDown {
+                    return Err(Stopping);
+                }
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits; during a shutdown for `at_most` in all.
+    async fn wait(&self, time: Duration, at_most: Duration) -> Result<(), Stopping> {
+        let mut state = self.state.subscribe();
+        let stopping = async {
+            let stopped = state.wait_for(|state| *state == State::ShuttingDown).await.is_ok();
+            if !stopped {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(at_most).await;
+        };
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep(time) => Ok(()),
+            () = stopping => Err(Stopping),
         }
     }
 }
@@ -243,5 +270,29 @@ mod tests {
         let gate = Gate::default();
         gate.shut_down();
         assert!(gate.pass(Passage::Write).now_or_never().unwrap().is_ok(), "a sync under way may end");
+
+        let limits = RequestLimits { qps: Some(10.0), burst: 1, writes_in_flight: 1 };
+        let gate = Gate::new(limits);
+        gate.shut_down();
+        let first = gate.pass(Passage::Write).await.unwrap();
+        assert_eq!(
+            gate.pass(Passage::Write).now_or_never().unwrap().err(),
+            Some(Stopping),
+            "no place is free"
+        );
+        drop(first);
+        assert!(gate.pass(Passage::Write).await.is_ok(), "its turn is near");
+        let turns = futures_util::future::join_all((0..20).map(|_| gate.pass(Passage::Read))).await;
+        assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 10, "those of the next second");
+    }
+
+    /// A pause must not save up turns that all come at once when it ends.
+    #[tokio::test(start_paused = true)]
+    async fn after_a_pause_requests_keep_the_rate() {
+        let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 1, ..RequestLimits::default() });
+        gate.asked_to_wait(30 * SECOND);
+        let started = Instant::now();
+        futures_util::future::join_all((0..11).map(|_| gate.pass(Passage::Read))).await;
+        assert_eq!(started.elapsed(), 31 * SECOND);
     }
 }

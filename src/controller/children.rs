@@ -184,7 +184,9 @@ impl Owner {
         }
     }
 
-    fn reference(&self) -> Value {
+    /// The controller reference that its children carry.
+    #[must_use]
+    pub fn reference(&self) -> Value {
         json!({
             "apiVersion": self.resource.api_version(),
             "kind": self.resource.kind,

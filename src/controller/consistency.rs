@@ -59,6 +59,17 @@ impl<K: Object> StoreView for Store<K> {
     }
 }
 
+/// Whether a key may be synced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// The caches have seen all that it wrote.
+    Ready,
+    /// They have not.
+    Waits,
+    /// They have not, and it is not waited any longer.
+    FailedOpen,
+}
+
 /// Remembers writes by key; see the module.
 #[derive(Default)]
 pub struct Consistency {
@@ -131,8 +142,14 @@ impl Consistency {
     /// Whether the caches have seen all that `key` wrote; what they have seen is forgotten.
     #[must_use]
     pub fn is_ready(&self, key: &ObjectName) -> bool {
+        self.look(key) != Readiness::Waits
+    }
+
+    /// The same, saying which.
+    #[must_use]
+    pub fn look(&self, key: &ObjectName) -> Readiness {
         let mut writes = self.writes.lock();
-        let Some(entry) = writes.get_mut(key) else { return true };
+        let Some(entry) = writes.get_mut(key) else { return Readiness::Ready };
         entry.versions.retain(|resource, version| self.is_behind(resource, version));
         entry.deleted.retain(|(resource, name, uid)| {
             self.stores.read().get(resource).is_some_and(|store| store.lives(name, uid))
@@ -146,7 +163,11 @@ impl Consistency {
         if is_ready || is_over {
             writes.remove(key);
         }
-        is_ready || is_over
+        match (is_ready, is_over) {
+            (true, _) => Readiness::Ready,
+            (false, true) => Readiness::FailedOpen,
+            (false, false) => Readiness::Waits,
+        }
     }
 
     /// How often it was not waited any longer.

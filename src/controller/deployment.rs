@@ -9,7 +9,7 @@
 //! | `spec.template.metadata.annotations` | others' (`kubectl rollout restart` writes there) | | |
 //! | `spec.template.spec.containers` | ours by name, others' stay | `name` | |
 //! | `.. .image` | ours | | |
-//! | `.. .env` | ours whole | order counts | `valueFrom.fieldRef.apiVersion: v1` |
+//! | `.. .env` | ours whole | order counts | `valueFrom.fieldRef.apiVersion: v1`, `valueFrom.resourceFieldRef.divisor: "0"` |
 //! | `.. .ports` | ours whole | order counts | `protocol: TCP` |
 //! | everything else | others' | | |
 //!
@@ -17,12 +17,14 @@
 //! - What we write has no difference from what we want, whatever was there before. (test: `after_applying_nothing_differs`)
 //! - Applying twice changes nothing the second time. (test: `after_applying_nothing_differs`)
 //! - What is not ours stays. (test: `what_is_not_ours_stays`)
+//! - What a real server fills in is no difference. (test: `what_is_written_reads_back_without_a_difference`)
 //! - The value of an environment variable is shown to nobody. (test: `the_values_of_an_environment_are_not_shown`)
 
 use std::collections::BTreeMap;
 use std::hash::BuildHasher;
 
 use k8s_openapi::api::core::v1::{ContainerPort, EnvVar};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -301,8 +303,13 @@ impl WantedContainer {
 
 fn env_with_defaults(variable: &EnvVar) -> EnvVar {
     let mut variable = variable.clone();
-    if let Some(field) = variable.value_from.as_mut().and_then(|from| from.field_ref.as_mut()) {
-        field.api_version.get_or_insert_with(|| "v1".to_owned());
+    if let Some(source) = &mut variable.value_from {
+        if let Some(field) = &mut source.field_ref {
+            field.api_version.get_or_insert_with(|| "v1".to_owned());
+        }
+        if let Some(field) = &mut source.resource_field_ref {
+            field.divisor.get_or_insert_with(|| Quantity("0".to_owned()));
+        }
     }
     // An empty value and none mean the same, unless the value comes from elsewhere.
     if variable.value_from.is_none() {

@@ -219,7 +219,7 @@ mod tests {
         };
         queue.back_off("ns/one".parse().unwrap(), Duration::ZERO);
         handler.on_update(&asked("1"), &asked("2"));
-        assert_eq!(reasons(&queue), ["manual"]);
+        assert_eq!(reasons(&queue), ["retry 1, manual"]);
     }
 
     #[test]

@@ -13,6 +13,8 @@
 //! - A key is not synced before the caches have seen its own writes. (test: `a_key_waits_for_its_own_writes`)
 //! - An error is retried with backoff; a success forgets it. (test: `an_error_is_retried_with_backoff_until_it_succeeds`)
 //! - An event during the backoff does not bring the key early. (test: `an_event_during_the_backoff_waits`)
+//! - A new spec during a pass that fails is not held back by its backoff. (test: `a_new_spec_during_a_pass_that_fails_comes_at_once`)
+//! - A try after a failure is for the same reasons as the first. (test: `an_audit_that_fails_is_tried_again_as_an_audit`)
 //! - A pass knows all its reasons, also those that came while the key had to wait. (test: `a_pass_knows_what_came_while_it_waited`)
 //! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`)
 //! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
@@ -43,13 +45,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::audit;
-use super::consistency::{self, Consistency};
+use super::consistency::{self, Consistency, Readiness};
 use super::hot_loop::{HotLoops, PACE, Temperature};
 use super::outcome::{Outcome, Pass, SyncError};
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync};
 use crate::metrics::{ControllerMetrics, Retry};
-use crate::workqueue::{AddOptions, Processing, RateLimitingQueue};
+use crate::workqueue::{AddOptions, Processing, RateLimitingQueue, Reason};
 
 /// How long caches may take until those that are missing are named, again and again.
 pub const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
@@ -304,8 +306,12 @@ impl<H: SyncHandler> Controller<H> {
         let span = tracing::info_span!("sync", controller = self.name, object = %key, why);
         let pass = async {
             if self.queue.backs_off(key) {
-                // An event came while the sync that failed was under way; the end of the backoff brings it.
-                self.queue.note(key, processing.priority(), reasons.clone());
+                // An event came while the sync that failed was under way. What may have cured the cause ends the
+                // backoff; the end of the backoff brings everything else.
+                let bypass_backoff = reasons.iter().any(Reason::may_cure);
+                let (priority, reasons) = (processing.priority(), reasons.clone());
+                let options = AddOptions { bypass_backoff, priority, reasons, ..AddOptions::default() };
+                self.queue.add(key.clone(), options);
                 return;
             }
             if !self.may_go_on(key) {
@@ -328,15 +334,15 @@ impl<H: SyncHandler> Controller<H> {
             match ended {
                 Ok(Ok(outcome)) => {
                     self.metrics.effect(if has_written { "changed" } else { "nothing" });
-                    self.succeeded(processing, outcome, took);
+                    self.succeeded(processing, outcome, took, has_written);
                 }
                 Ok(Err(error)) => {
                     self.metrics.effect("error");
-                    self.failed(key, &error, took);
+                    self.failed(processing, &error, took);
                 }
                 Err(panic) => {
                     self.metrics.effect("error");
-                    self.panicked(key, &*panic, took);
+                    self.panicked(processing, &*panic, took);
                 }
             }
         };
@@ -344,42 +350,41 @@ impl<H: SyncHandler> Controller<H> {
     }
 
     fn may_go_on(&self, key: &ObjectName) -> bool {
-        let before = self.consistency.failed_open();
-        let is_ready = self.consistency.is_ready(key);
-        if self.consistency.failed_open() > before {
+        let readiness = self.consistency.look(key);
+        if readiness == Readiness::FailedOpen {
             self.metrics.failed_open();
         }
-        is_ready
+        readiness != Readiness::Waits
     }
 
-    fn succeeded(&self, processing: &Processing<ObjectName>, outcome: Outcome, took: Duration) {
+    fn succeeded(
+        &self,
+        processing: &Processing<ObjectName>,
+        outcome: Outcome,
+        took: Duration,
+        has_written: bool,
+    ) {
         let key = processing.key();
         self.queue.forget(key);
-        let mut next = outcome.next_pass();
+        let next = outcome.next_pass();
         self.metrics.succeeded(took, next.is_some());
-        match self.hot.passed(key, processing.reasons(), next) {
-            Temperature::Cool => {}
-            Temperature::Hot => next = next.map(|time| time.max(PACE)),
-            Temperature::JustHot => {
-                next = next.map(|time| time.max(PACE));
-                self.metrics.hot();
-                tracing::warn!(
-                    ?outcome,
-                    "Asks for itself again and again though nothing changes; slowed down"
-                );
-            }
+        let temperature = self.hot.passed(key, processing.reasons(), next, has_written);
+        if temperature == Temperature::JustHot {
+            self.metrics.hot();
+            tracing::warn!(?outcome, "Asks for itself again and again though nothing changes; slowed down");
         }
-        if let Some(time) = next {
-            self.queue.add_after(key.clone(), time);
+        match (temperature, next) {
+            (Temperature::Cool, Some(time)) => self.queue.add_after(key.clone(), time),
+            (Temperature::Cool, None) => {}
+            (_, next) => self.queue.rest(key.clone(), next.unwrap_or_default().max(PACE)),
         }
         tracing::debug!(?outcome, "Synced");
     }
 
-    fn failed(&self, key: &ObjectName, error: &SyncError, took: Duration) {
+    fn failed(&self, processing: &Processing<ObjectName>, error: &SyncError, took: Duration) {
         let retry = error.retry();
         self.metrics.failed(took, retry);
-        let attempt = self.queue.num_requeues(key) + 1;
-        self.queue.back_off(key.clone(), error.at_least());
+        let attempt = self.back_off(processing, error.at_least());
         let cause = &error.0 as &dyn std::error::Error;
         match retry {
             Retry::Conflict | Retry::Connection | Retry::Throttled => {
@@ -391,13 +396,19 @@ impl<H: SyncHandler> Controller<H> {
         }
     }
 
-    fn panicked(&self, key: &ObjectName, panic: &(dyn Any + Send), took: Duration) {
+    fn panicked(&self, processing: &Processing<ObjectName>, panic: &(dyn Any + Send), took: Duration) {
         self.metrics.failed(took, Retry::Panic);
-        let attempt = self.queue.num_requeues(key) + 1;
-        self.queue.back_off(key.clone(), Duration::ZERO);
+        let attempt = self.back_off(processing, Duration::ZERO);
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         tracing::error!(panic = text.unwrap_or("of another type"), attempt, "A sync panicked; trying again");
+    }
+
+    /// The next try answers what this one was for, with the same priority; returns how often it has failed.
+    fn back_off(&self, processing: &Processing<ObjectName>, at_least: Duration) -> u32 {
+        let (key, reasons) = (processing.key(), processing.reasons().clone());
+        self.queue.back_off_with(key.clone(), at_least, processing.priority(), reasons);
+        self.queue.num_requeues(key)
     }
 }
 

@@ -13,7 +13,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::{Counters, Histograms, Labels};
-use crate::workqueue::Reasons;
+use crate::workqueue::{Reason, Reasons};
 
 /// controller-runtime's.
 fn passes() -> Histogram {
@@ -41,7 +41,8 @@ pub enum Retry {
 }
 
 impl Retry {
-    const ALL: [Self; 5] = [Self::Conflict, Self::Connection, Self::Throttled, Self::Error, Self::Panic];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Conflict, Self::Connection, Self::Throttled, Self::Error, Self::Panic];
 
     /// As the label has it.
     #[must_use]
@@ -158,8 +159,16 @@ impl Controllers {
 
     pub(super) fn of(&self, name: &'static str) -> ControllerMetrics {
         let (labels, result) = (labels(name), |result| with(name, "result", result));
-        for retry in Retry::ALL {
-            drop(self.retries.get_or_create(&with(name, "cause", retry.as_label())));
+        let closed: [(&Counters, &'static str, &[&str]); 4] = [
+            (&self.retries, "cause", &Retry::ALL.map(Retry::as_label)),
+            (&self.reasons, "reason", &Reason::LABELS),
+            (&self.effects, "effect", &["changed", "nothing", "error"]),
+            (&self.audits, "found", &["difference", "nothing"]),
+        ];
+        for (family, label, values) in closed {
+            for value in values {
+                drop(family.get_or_create(&with(name, label, value)));
+            }
         }
         ControllerMetrics {
             name,

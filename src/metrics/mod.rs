@@ -173,10 +173,17 @@ mod tests {
         let metrics = Metrics::new();
         let controller = metrics.controller("foo");
         let text = metrics.encode();
-        for result in ["success", "error", "requeue_after"] {
-            let series =
-                format!("controller_runtime_reconcile_total{{controller=\"foo\",result=\"{result}\"}}");
-            assert_eq!(value(&text, &series), 0.0);
+        for (name, label, values) in [
+            ("controller_runtime_reconcile_total", "result", vec!["success", "error", "requeue_after"]),
+            ("windlass_retries_total", "cause", Retry::ALL.map(Retry::as_label).to_vec()),
+            ("windlass_reasons_total", "reason", Reason::LABELS.to_vec()),
+            ("windlass_passes_total", "effect", vec!["changed", "nothing", "error"]),
+            ("windlass_audits_total", "found", vec!["difference", "nothing"]),
+        ] {
+            for found in values {
+                let series = format!("{name}{{controller=\"foo\",{label}=\"{found}\"}}");
+                assert_eq!(value(&text, &series), 0.0);
+            }
         }
         assert_eq!(value(&text, "controller_runtime_reconcile_panics_total{controller=\"foo\"}"), 0.0);
         controller.reasons(&Reason::Manual.into());
@@ -187,14 +194,28 @@ mod tests {
         assert_eq!(value(&text, "windlass_reasons_total{controller=\"foo\",reason=\"manual\"}"), 1.0);
     }
 
+    /// Everything is counted for objects whose names must not show up.
     #[test]
     fn labels_are_few() {
         let metrics = Metrics::new();
         let requests = metrics.requests("127.0.0.1:6443");
-        requests.answered("GET", 200, Duration::from_millis(3));
-        requests.answered("GET", 200, Duration::from_millis(3));
-        requests.lost("POST", Duration::from_millis(3));
+        requests.asked("GET").answered(200);
+        requests.asked("GET").answered(200);
+        drop(requests.asked("POST"));
+        requests.waited("GET", Duration::from_millis(1));
+        let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
+        let options = QueueOptions { metrics: Some(metrics.queue("foo")), ..QueueOptions::default() };
+        let queue = RateLimitingQueue::with(limiter, options);
+        metrics.observe_queue("foo", queue.clone());
+        queue.add("secret-team/secret-name".to_owned(), <_>::default());
+        let child = Reason::Child { kind: "Secret".into(), name: "secret-team/secret-name".into() };
+        metrics.controller("foo").reasons(&child.into());
+        let reading =
+            CacheReading { kind: "foos".to_owned(), is_synced: true, is_troubled: false, objects: 1 };
+        metrics.observe_caches(move || vec![reading.clone()]);
+
         let text = metrics.encode();
+        assert!(!text.contains("secret"), "{text}");
         let series = |code: &str, method: &str| {
             format!(
                 "rest_client_requests_total{{code=\"{code}\",method=\"{method}\",host=\"127.0.0.1:6443\"}}"
@@ -219,9 +240,9 @@ mod tests {
             "verb",
         ];
         let labels = text.lines().filter_map(|line| Some(line.split_once('{')?.1.split_once('}')?.0));
-        for label in labels.flat_map(|labels| labels.split(',')) {
-            let name = label.split_once('=').unwrap().0;
-            assert!(known.contains(&name), "{name}");
-        }
+        let names = labels.flat_map(|labels| labels.split(',')).map(|label| label.split_once('=').unwrap().0);
+        let names: std::collections::BTreeSet<&str> = names.collect();
+        assert!(names.iter().all(|name| known.contains(name)), "{names:?}");
+        assert_eq!(names.len(), known.len(), "every label is looked at");
     }
 }

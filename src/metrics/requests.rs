@@ -6,6 +6,7 @@ use std::time::Duration;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+use tokio::time::Instant;
 
 use super::{Counters, Histograms};
 
@@ -64,14 +65,10 @@ impl RequestMetrics {
         super::Metrics::new().requests("")
     }
 
-    /// An answer has begun.
-    pub fn answered(&self, method: &str, code: u16, took: Duration) {
-        self.count(method, &code.to_string(), took);
-    }
-
-    /// None came.
-    pub fn lost(&self, method: &str, took: Duration) {
-        self.count(method, "<error>", took);
+    /// A request is sent. It counts as one without an answer, unless one comes before this is dropped.
+    #[must_use]
+    pub fn asked(&self, method: &str) -> Asked {
+        Asked { metrics: self.clone(), method: method.to_owned(), started: Instant::now(), code: None }
     }
 
     /// A request has waited before it was sent.
@@ -92,5 +89,28 @@ impl RequestMetrics {
         self.families.total.get_or_create(&labels).inc();
         let labels = vec![("verb", method.to_owned()), host()];
         self.families.duration.get_or_create(&labels).observe(took.as_secs_f64());
+    }
+}
+
+/// A request that waits for its answer.
+#[derive(Debug)]
+pub struct Asked {
+    metrics: RequestMetrics,
+    method: String,
+    started: Instant,
+    code: Option<u16>,
+}
+
+impl Asked {
+    /// An answer has begun.
+    pub fn answered(mut self, code: u16) {
+        self.code = Some(code);
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let code = self.code.map_or("<error>".to_owned(), |code| code.to_string());
+        self.metrics.count(&self.method, &code, self.started.elapsed());
     }
 }

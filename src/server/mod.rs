@@ -5,8 +5,8 @@
 //! # Guarantees
 //! - A port that is taken is known before anything starts, and named. (test: `a_taken_port_is_named`)
 //! - What is asked for is answered; other paths are 404, other methods 405. (test: `pages_are_served_and_the_rest_is_refused`)
-//! - A client that is slow or says nothing is dropped, and no more than [`CONNECTIONS`] are open at once.
-//!   (test: `a_client_that_says_nothing_is_dropped`)
+//! - A client that says nothing, or is slow, is dropped. (test: `a_client_that_says_nothing_is_dropped`)
+//! - No more than [`CONNECTIONS`] are open at once, and none of them for long. (test: `a_crowd_that_says_nothing_keeps_nobody_out`)
 //!
 //! # Locks and tasks
 //! One task for each connection, owned by [`Server::run`]. HTTP is `hyper`'s.
@@ -16,7 +16,7 @@ pub mod health;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub use health::{Check, Health, Verdict};
 
 /// How many connections are open at once; further ones wait.
 pub const CONNECTIONS: usize = 64;
-/// How long a client may take for a request's head, and between requests.
+/// How long a client may take to ask and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is answered.
@@ -85,7 +85,16 @@ impl Listener {
     /// [`ListenError`] when it cannot be had: another process has it, or it is none of this machine's.
     pub fn bind(address: SocketAddr) -> Result<Self, ListenError> {
         let error = |source| ListenError { address, source };
-        let inner = std::net::TcpListener::bind(address).map_err(error)?;
+        let bound = std::net::TcpListener::bind(address);
+        // A machine without IPv6 has all its addresses below 0.0.0.0.
+        let is_all = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
+        let bound = match bound {
+            Err(failure) if is_all && failure.kind() != io::ErrorKind::AddrInUse => {
+                std::net::TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port()))
+            }
+            bound => bound,
+        };
+        let inner = bound.map_err(error)?;
         inner.set_nonblocking(true).map_err(error)?;
         let address = inner.local_addr().map_err(error)?;
         Ok(Self { inner, address })
@@ -172,9 +181,13 @@ async fn talk(stream: TcpStream, pages: Pages) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
+        // A place is for one answer: nobody keeps it by asking now and then.
+        .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer);
-    if let Err(error) = connection.await {
-        tracing::debug!(%error, "A connection ended");
+    match tokio::time::timeout(PATIENCE, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "A connection ended"),
+        Err(_) => tracing::debug!("A client was too slow"),
     }
 }
 
@@ -260,5 +273,18 @@ mod tests {
         let ended = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut rest)).await;
         assert!(ended.is_ok(), "it was not dropped");
         assert!(started.elapsed() >= PATIENCE, "it had its time");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_that_says_nothing_keeps_nobody_out() {
+        let (address, _tasks, _shutdown) = start().await;
+        let mut crowd = Vec::new();
+        for _ in 0..CONNECTIONS {
+            crowd.push(TcpStream::connect(address).await.unwrap());
+        }
+        let started = tokio::time::Instant::now();
+        let found = tokio::time::timeout(2 * PATIENCE, ask(address, "GET /here")).await.unwrap();
+        assert!(found.starts_with("HTTP/1.1 200"), "{found}");
+        assert!(started.elapsed() >= PATIENCE, "there was no room before");
     }
 }

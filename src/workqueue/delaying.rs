@@ -113,9 +113,10 @@ impl<T: Key> DelayingQueue<T> {
         self.waiting.timetable.lock().note(key, priority, reasons.into())
     }
 
-    /// Takes back a delay of `key` that has not passed; what is queued stays.
-    pub fn cancel(&self, key: &T) {
-        self.waiting.timetable.lock().remove(key);
+    /// Takes back a delay of `key` that has not passed; what is queued stays. Returns the priority and the
+    /// reasons that it had, so that whoever queues the key in another way can keep them.
+    pub fn cancel(&self, key: &T) -> Option<(i32, Reasons)> {
+        self.waiting.timetable.lock().remove(key)
     }
 
     /// Queues each key when it is due; ends with the shutdown and returns how many delays it forgets.

@@ -69,7 +69,9 @@ impl<T: Key> RateLimiter<T> for ItemExponentialFailure<T> {
 
     fn failed(&self, key: &T) -> (Duration, u32) {
         let count = self.failures.count(key);
-        let delay = 2_u32.checked_pow(count - 1).and_then(|factor| self.base.checked_mul(factor));
+        // A hundred doublings of a nanosecond are more than any longest delay.
+        let nanos = self.base.as_nanos().checked_mul(1 << (count - 1).min(100));
+        let delay = nanos.and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos);
         (delay.unwrap_or(self.max).min(self.max), count)
     }
 

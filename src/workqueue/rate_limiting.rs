@@ -98,6 +98,11 @@ impl Pause {
     }
 }
 
+fn merged(mut first: Reasons, then: Reasons) -> Reasons {
+    first.merge(then);
+    first
+}
+
 // === impl RateLimitingQueue ===
 
 impl<T: Key> RateLimitingQueue<T> {
@@ -115,23 +120,24 @@ impl<T: Key> RateLimitingQueue<T> {
 
     /// Marks `key` as needing a pass, when the options say. A key that backs off comes when that is over.
     pub fn add(&self, key: T, options: AddOptions) {
-        let AddOptions { after, rate_limited, bypass_backoff, priority, reasons } = options;
+        let AddOptions { after, rate_limited, bypass_backoff, mut priority, mut reasons } = options;
         if bypass_backoff {
             let mut backoff = self.backoff.lock();
             self.limiter.forget(&key);
+            if let Some((known, before)) = self.queue.cancel(&key) {
+                priority = priority.max(known);
+                reasons = merged(before, reasons);
+            }
             let pause = backoff.get_mut(&key);
             if let Some(wait) = pause.and_then(Pause::shorten) {
-                self.queue.cancel(&key);
                 self.queue.add_after_with(key, wait, priority, reasons);
                 return;
             }
             backoff.remove(&key);
-            self.queue.cancel(&key);
         } else if self.backs_off(&key) {
             self.queue.note(&key, priority, reasons);
             return;
         }
-        let mut reasons = reasons;
         let limited = rate_limited.then(|| {
             let (delay, failures) = self.limiter.failed(&key);
             reasons.add(Reason::Retry(failures));
@@ -156,15 +162,32 @@ impl<T: Key> RateLimitingQueue<T> {
     /// `key` has failed: it comes again when the rate limiter lets it and `at_least` has passed, and not
     /// before, whatever is added meanwhile.
     pub fn back_off(&self, key: T, at_least: Duration) {
-        let (delay, failures) = self.limiter.failed(&key);
-        let (delay, retry) = (delay.max(at_least).min(DELAY_MAX), Reason::Retry(failures));
+        self.back_off_with(key, at_least, 0, Reasons::default());
+    }
 
+    /// The same with the priority and the reasons of the pass that has failed: its next try answers them still.
+    pub fn back_off_with(&self, key: T, at_least: Duration, priority: i32, mut reasons: Reasons) {
+        let (delay, failures) = self.limiter.failed(&key);
+        reasons.add(Reason::Retry(failures));
         let now = Instant::now();
+        let delay = delay.max(at_least).min(DELAY_MAX);
+        let pause = Pause { until: now + delay, not_before: now + at_least.min(DELAY_MAX) };
+        self.pause(key, pause, delay, priority, reasons);
+    }
+
+    /// `key` is to rest, though it has not failed: it comes again after `time`, and not before, unless
+    /// something bypasses that.
+    pub fn rest(&self, key: T, time: Duration) {
+        let (now, time) = (Instant::now(), time.min(DELAY_MAX));
+        self.pause(key, Pause { until: now + time, not_before: now }, time, 0, Reasons::default());
+    }
+
+    fn pause(&self, key: T, pause: Pause, delay: Duration, priority: i32, reasons: Reasons) {
         let mut backoff = self.backoff.lock();
-        backoff.insert(key.clone(), Pause { until: now + delay, not_before: now + at_least.min(DELAY_MAX) });
-        // A delay that was asked for before would bring the key too early.
-        self.queue.cancel(&key);
-        self.queue.add_after_with(key, delay, 0, retry);
+        backoff.insert(key.clone(), pause);
+        // A delay that was asked for before would bring the key too early; what it was for is not forgotten.
+        let (known, before) = self.queue.cancel(&key).unwrap_or((priority, Reasons::default()));
+        self.queue.add_after_with(key, delay, priority.max(known), merged(before, reasons));
     }
 
     /// Gives a key that waits for its time another reason; whether it waits.

@@ -6,6 +6,7 @@
 //! - Adds that collapse leave all their reasons. (test: `adds_that_collapse_leave_all_their_reasons`)
 //! - A reason that comes again is kept once; changes of the spec become one. (test: `equal_reasons_are_one`)
 //! - No more than [`MAX`] are kept; the others are counted. (test: `what_is_too_much_is_counted`)
+//! - Of too many, children give way to everything else. (test: `children_make_room_for_what_may_matter_more`)
 
 use std::borrow::Cow;
 use std::fmt;
@@ -72,6 +73,20 @@ impl Reason {
     }
 }
 
+impl Reason {
+    /// All that [`as_label`](Self::as_label) says.
+    pub const LABELS: [&'static str; 11] = [
+        "initial", "created", "spec", "changed", "deleted", "child", "resync", "retry", "timer", "audit",
+        "manual",
+    ];
+
+    /// Whether it may have cured the cause of a failure: a new spec or life, or somebody's word.
+    #[must_use]
+    pub fn may_cure(&self) -> bool {
+        matches!(self, Self::Created | Self::SpecChanged { .. } | Self::Deleted | Self::Manual)
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -118,14 +133,25 @@ impl Reasons {
                     *to = *newer;
                     return;
                 }
+                (Reason::Retry(attempt), Reason::Retry(newer)) => {
+                    *attempt = *newer;
+                    return;
+                }
                 (known, reason) if *known == *reason => return,
                 _ => {}
             }
         }
         if kept.others.len() + 1 < MAX {
             kept.others.push(reason);
-        } else {
-            kept.more = kept.more.saturating_add(1);
+            return;
+        }
+        kept.more = kept.more.saturating_add(1);
+        // There may be any number of children; of everything else there are few, and each may matter.
+        let is_child = |reason: &Reason| matches!(reason, Reason::Child { .. });
+        if !is_child(&reason)
+            && let Some(child) = kept.others.iter_mut().rev().find(|known| is_child(known))
+        {
+            *child = reason;
         }
     }
 
@@ -208,6 +234,17 @@ mod tests {
             reasons.to_string(),
             "Pod a changed, spec changed (generation 1 to 7), Pod b changed, resync"
         );
+    }
+
+    #[test]
+    fn children_make_room_for_what_may_matter_more() {
+        let mut reasons = Reasons::default();
+        (0..20).for_each(|at| reasons.add(child(&at.to_string())));
+        reasons.add(Reason::Audit);
+        reasons.add(Reason::Retry(1));
+        reasons.add(Reason::Retry(2));
+        assert!(reasons.contains(&Reason::Audit) && reasons.contains(&Reason::Retry(2)), "{reasons}");
+        assert_eq!((reasons.iter().count(), reasons.more()), (MAX, 14));
     }
 
     #[test]

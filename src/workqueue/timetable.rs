@@ -102,12 +102,11 @@ impl<T: Key> Timetable<T> {
         Some(delayed.at as usize)
     }
 
-    /// Takes out a key.
-    pub(super) fn remove(&mut self, key: &T) {
-        let Some((_, delayed)) = self.keys.find(key).and_then(|number| self.keys.remove(number)) else {
-            return;
-        };
+    /// Takes out a key; returns its priority and reasons, none for the time alone.
+    pub(super) fn remove(&mut self, key: &T) -> Option<(i32, Reasons)> {
+        let (_, delayed) = self.keys.find(key).and_then(|number| self.keys.remove(number))?;
         self.remove_at(delayed.at as usize);
+        Some((delayed.priority, delayed.reasons))
     }
 
     /// When the first is due.

@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
+mod children;
 mod control_plane;
 mod demo;
 mod endpoints;

@@ -361,7 +361,7 @@ async fn a_pass_knows_what_came_while_it_waited() {
     tokio::time::sleep(6 * MS).await;
     rig.queue.add(key.clone(), AddOptions::because(Reason::Resync));
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.log.lock().reasons, ["created", "retry 1, changed, resync"]);
+    assert_eq!(rig.log.lock().reasons, ["created", "created, retry 1, changed, resync"]);
     rig.stop().await;
 }
 
@@ -452,4 +452,37 @@ async fn every_row_of_the_table_of_outcomes() {
     let mut panicked = failed("panic");
     panicked.push("panics_total{controller=\"test\"} 1".to_owned());
     check(row(|| std::panic::resume_unwind(Box::new("x"))).await, 1, 1, "ERROR", panicked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_spec_during_a_pass_that_fails_comes_at_once() {
+    let mut rig = start(1, Duration::from_secs(30), |_, attempt| match attempt {
+        1 => error(503, "ServiceUnavailable", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    let key = ObjectName::new(Some("ns"), "a");
+    // Many failures before: the next backoff is long.
+    for _ in 0..20 {
+        rig.queue.add_rate_limited(key.clone());
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let changed = Reason::SpecChanged { from: 1, to: 2 };
+    rig.queue.add(key, AddOptions { bypass_backoff: true, ..AddOptions::because(changed) });
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    assert_eq!(rig.started(), 2);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_that_fails_is_tried_again_as_an_audit() {
+    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
+        1 => error(409, "Conflict", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Audit));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.log.lock().reasons, ["audit", "audit, retry 1"]);
+    rig.stop().await;
 }

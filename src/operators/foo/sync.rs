@@ -58,7 +58,8 @@ pub struct FooSync {
 impl SyncHandler for FooSync {
     async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
         let cached = self.foos.get(key);
-        let found = if pass.is_audit() { self.live(key, cached.as_ref()).await? } else { cached };
+        let (found, is_missed) =
+            if pass.is_audit() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
         let foo = match found {
             None => return Ok(Outcome::Done),
             Some(Cached::Unreadable(unreadable)) => {
@@ -78,7 +79,8 @@ impl SyncHandler for FooSync {
             self.children.ensure(&owner, &wanted, cached.as_ref()).await?
         };
         if pass.is_audit() {
-            self.metrics.audited(matches!(ensured, Ensured::Created(_) | Ensured::Updated(..)));
+            let is_repaired = matches!(ensured, Ensured::Created(_) | Ensured::Updated(..));
+            self.metrics.audited(is_missed || is_repaired);
         }
         self.record_child(&foo, &wanted.name, &ensured);
         if matches!(ensured, Ensured::OwnerMovedOn) {
@@ -126,16 +128,16 @@ fn is_applied(foo: &Foo) -> bool {
 // === impl FooSync ===
 
 impl FooSync {
-    /// The Foo as the server has it, for a pass that believes no cache. What the cache had missed is told
-    /// once; a Foo that does not decode is left to the usual way.
+    /// The Foo as the server has it, for a pass that believes no cache, and whether the cache had missed that.
+    /// A Foo that does not decode is left to the usual way.
     async fn live(
         &self,
         key: &ObjectName,
         cached: Option<&Cached<Foo>>,
-    ) -> Result<Option<Cached<Foo>>, Error> {
+    ) -> Result<(Option<Cached<Foo>>, bool), Error> {
         let resource = ApiResource::of::<Foo>();
         let live = match self.client.get::<Foo>(&resource, key.namespace(), key.name()).await {
-            Err(Error::Decode { .. }) => return Ok(cached.cloned()),
+            Err(Error::Decode { .. }) => return Ok((cached.cloned(), false)),
             live => live?,
         };
         let version = |foo: &Foo| Object::resource_version(foo).to_owned();
@@ -146,10 +148,9 @@ impl FooSync {
             seen.as_ref() != Some(now) && order.is_some_and(std::cmp::Ordering::is_ge)
         });
         if is_missed {
-            self.metrics.audited(true);
             tracing::warn!("The cache had missed a change of this Foo; its next list brings it");
         }
-        Ok(live.map(|foo| Cached::new(Ok(foo))))
+        Ok((live.map(|foo| Cached::new(Ok(foo))), is_missed))
     }
 
     /// Deletes the Deployments that this Foo had under other names. When the spec or the Deployment is
@@ -235,7 +236,11 @@ impl FooSync {
         let stored = Status::deserialize(&live["status"]).unwrap_or_default();
         let conditions =
             status::unreadable(&stored.conditions, foo.meta.generation, &foo.error, self.clock.now());
-        write(&self.client, &resource, key, version, Some(&stored), &Status { conditions }).await?;
+        let status = Status { conditions };
+        if let Some(version) = write(&self.client, &resource, key, version, Some(&stored), &status).await? {
+            self.consistency.wrote(key, &resource, &version);
+        }
+
         if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
             tracing::warn!(
                 error = foo.error,

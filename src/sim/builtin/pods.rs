@@ -59,6 +59,9 @@ fn default_container(container: &mut Value) {
         if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
             or_default(field, "apiVersion", json!("v1"));
         }
+        if let Some(field) = variable.pointer_mut("/valueFrom/resourceFieldRef") {
+            or_default(field, "divisor", json!("0"));
+        }
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let Some(probe) = container.get_mut(probe).filter(|probe| probe.is_object()) else { continue };
