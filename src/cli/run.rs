@@ -3,8 +3,8 @@
 //! Stop order: informers and workers (syncs in flight end), then what events are left. A second signal
 //! exits at once.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+mod flags;
+
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -13,167 +13,19 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::endpoints::Listeners;
-use super::{Failure, duration, endpoints, logging};
+use super::{Failure, endpoints, logging};
 use crate::cache::{SharedInformerFactory, Synced};
-use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource, RequestLimits};
+use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
 use crate::metrics::Metrics;
 use crate::operators::{self, Context, Limits};
 use crate::record;
+pub(super) use flags::Args;
+use flags::Settings;
 
 /// How long it takes to end what does nothing.
 const MOMENT: Duration = Duration::from_millis(250);
 /// How long the last events may take.
 const EVENTS_FLUSH: Duration = Duration::from_secs(5);
-
-#[derive(Debug, clap::Args)]
-#[command(after_help = "DURATION is a number with a unit: 5ms, 20s, 2m, 1h30m.")]
-pub(super) struct Args {
-    #[command(flatten)]
-    cluster: Cluster,
-    #[command(flatten)]
-    what: What,
-    #[command(flatten)]
-    queues: Queues,
-    #[command(flatten)]
-    endpoints: Endpoints,
-    #[command(flatten)]
-    logging: logging::LogArgs,
-
-    /// How long syncs in flight may take after a signal; then the process exits with 1. Too short: work is
-    /// cut, and found again by the next process; too long: a hanging server holds the exit; 0 waits for none
-    #[arg(long, env = "WINDLASS_SHUTDOWN_TIMEOUT", value_name = "DURATION", default_value = "20s",
-          value_parser = duration::parse, help_heading = "Logging")]
-    shutdown_timeout: Duration,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Cluster")]
-struct Cluster {
-    /// Kubeconfig file; when left out: in-cluster if there, else KUBECONFIG, else ~/.kube/config
-    #[arg(long, env = "WINDLASS_KUBECONFIG", value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-
-    /// Context of the kubeconfig; its current one when left out
-    #[arg(long, env = "WINDLASS_CONTEXT", value_name = "NAME")]
-    context: Option<String>,
-
-    /// The one namespace to look at; all when left out
-    #[arg(long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
-    namespace: Option<String>,
-
-    /// Requests a second to the API server, lists and watches of the caches not counted, 1 to 100000; 0 for
-    /// as many as come, which the server's priority and fairness rules hold in check. Few: passes wait for
-    /// each other; many: other clients do
-    #[arg(long, env = "WINDLASS_KUBE_API_QPS", value_name = "N", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(0..=100_000))]
-    kube_api_qps: u32,
-
-    /// Requests at once before --kube-api-qps counts, 1 to 100000
-    #[arg(long, env = "WINDLASS_KUBE_API_BURST", value_name = "N", default_value_t = 30,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    kube_api_burst: u32,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "What runs")]
-struct What {
-    /// Controllers to run, separated by commas: `*` for all, `foo` for one, `-foo` to leave one out
-    #[arg(
-        long,
-        env = "WINDLASS_CONTROLLERS",
-        value_name = "LIST",
-        default_value = "*",
-        value_delimiter = ',',
-        allow_hyphen_values = true
-    )]
-    controllers: Vec<String>,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Workers and queues")]
-struct Queues {
-    /// Syncs at once, for each controller, 1 to 1000. Few: objects wait in the queue; many: more requests
-    /// at once for the API server
-    #[arg(long, env = "WINDLASS_WORKERS", value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    workers: u16,
-
-    /// The same for the controller of Foos alone; --workers when left out
-    #[arg(long, env = "WINDLASS_CONCURRENT_FOO_SYNCS", value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    concurrent_foo_syncs: Option<u16>,
-
-    /// How long an object waits after its first failure; it doubles with each. Short: failures cost the
-    /// API server more; long: recovery takes longer
-    #[arg(long, env = "WINDLASS_QUEUE_BASE_DELAY", value_name = "DURATION", default_value = "5ms",
-          value_parser = duration::parse)]
-    queue_base_delay: Duration,
-
-    /// The longest wait of an object that keeps failing, not below the base delay. Short: what fails for
-    /// good costs the API server more; long: it is noticed later that the cause has gone
-    #[arg(long, env = "WINDLASS_QUEUE_MAX_DELAY", value_name = "DURATION", default_value = "120s",
-          value_parser = duration::parse)]
-    queue_max_delay: Duration,
-
-    /// Retries a second, over all objects of a controller, 1 to 100000; where more fail at once than that lets
-    /// through within --queue-max-delay, the rest comes after that delay. Few: after an outage recovery takes
-    /// longer; many: it comes as one burst
-    #[arg(long, env = "WINDLASS_QUEUE_QPS", value_name = "N", default_value_t = 50,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    queue_qps: u32,
-
-    /// Retries at once before --queue-qps counts, 1 to 100000. Few: small outages are felt; many: large
-    /// ones hit the API server at once
-    #[arg(long, env = "WINDLASS_QUEUE_BURST", value_name = "N", default_value_t = 300,
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    queue_burst: u32,
-
-    /// How often every object is synced again from the cache, though nothing changed; at least 1s, 0 for
-    /// never. Short: it costs processor time; long or never: nothing is lost, as changes are watched
-    #[arg(long, env = "WINDLASS_RESYNC_PERIOD", value_name = "DURATION", default_value = "0",
-          value_parser = duration::parse)]
-    resync_period: Duration,
-
-    /// In what time every object is checked once against the API server itself, spread evenly; at least 1s,
-    /// 0 for never. Short: it costs the API server requests; long or never: what a cache has missed is found
-    /// late or not at all
-    #[arg(long, env = "WINDLASS_AUDIT_PERIOD", value_name = "DURATION", default_value = "30m",
-          value_parser = duration::parse)]
-    audit_period: Duration,
-}
-
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Endpoints")]
-struct Endpoints {
-    /// Where /metrics is served, ADDRESS:PORT or :PORT for all addresses; 0 for nowhere. It tells no names of
-    /// objects, and asks for no password
-    #[arg(long, env = "WINDLASS_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080",
-          value_parser = bind_address)]
-    metrics_bind_address: BindAddress,
-
-    /// Where /livez and /readyz are served, likewise; `?verbose` lists the checks
-    #[arg(long, env = "WINDLASS_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS",
-          default_value = "127.0.0.1:8081", value_parser = bind_address)]
-    health_probe_bind_address: BindAddress,
-}
-
-/// Where an endpoint listens; `None` for nowhere.
-type BindAddress = Option<SocketAddr>;
-
-/// What the flags mean, checked.
-struct Settings {
-    source: ConfigSource,
-    namespace: Option<String>,
-    controllers: Vec<&'static str>,
-    limits: Limits,
-    /// Other than those of all.
-    foo_workers: Option<usize>,
-    requests: RequestLimits,
-    resync_period: Option<Duration>,
-    listeners: Listeners,
-    shutdown_timeout: Duration,
-}
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let settings = Settings::of(args)?;
@@ -184,59 +36,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // What is still blocked (an exec plugin, a frozen disk) must not hold the exit.
     runtime.shutdown_background();
     outcome
-}
-
-impl Settings {
-    fn of(args: &Args) -> Result<Self, Failure> {
-        let Queues { workers, queue_base_delay, queue_max_delay, queue_qps, queue_burst, .. } = args.queues;
-        let Queues { resync_period, audit_period, concurrent_foo_syncs, .. } = args.queues;
-        if queue_max_delay < queue_base_delay {
-            return Err(Failure::Usage {
-                cause: format!(
-                    "--queue-max-delay ({queue_max_delay:?}) is below --queue-base-delay ({queue_base_delay:?})"
-                ),
-                remedy: "Raise --queue-max-delay or lower --queue-base-delay.".to_owned(),
-            });
-        }
-        for (flag, period) in [("--resync-period", resync_period), ("--audit-period", audit_period)] {
-            if !period.is_zero() && period < Duration::from_secs(1) {
-                return Err(Failure::Usage {
-                    cause: format!("{flag} ({period:?}) is below 1s"),
-                    remedy: "Give at least 1s, or 0 for never.".to_owned(),
-                });
-            }
-        }
-
-        Ok(Self {
-            source: ConfigSource {
-                kubeconfig: args.cluster.kubeconfig.clone(),
-                context: args.cluster.context.clone(),
-            },
-            namespace: args.cluster.namespace.clone(),
-            controllers: chosen(&args.what.controllers)?,
-            limits: Limits {
-                workers: usize::from(workers),
-                base_delay: queue_base_delay,
-                max_delay: queue_max_delay,
-                qps: f64::from(queue_qps),
-                burst: queue_burst,
-                audit_period: (!audit_period.is_zero()).then_some(audit_period),
-            },
-            foo_workers: concurrent_foo_syncs.map(usize::from),
-            requests: RequestLimits {
-                qps: (args.cluster.kube_api_qps > 0).then(|| f64::from(args.cluster.kube_api_qps)),
-                burst: args.cluster.kube_api_burst,
-                ..RequestLimits::default()
-            },
-            // Before anything runs or is logged.
-            listeners: endpoints::listen(
-                args.endpoints.metrics_bind_address,
-                args.endpoints.health_probe_bind_address,
-            )?,
-            resync_period: (!resync_period.is_zero()).then_some(resync_period),
-            shutdown_timeout: args.shutdown_timeout,
-        })
-    }
 }
 
 /// Runs the operator over a client that is made elsewhere, with the flags of `run` that concern the machine;
@@ -467,61 +266,6 @@ fn instance() -> String {
     format!("{host}-{}", std::process::id())
 }
 
-/// Reads a list of controllers as kube-controller-manager does: what is left out wins.
-fn chosen(list: &[String]) -> Result<Vec<&'static str>, Failure> {
-    let known = |name: &str| operators::NAMES.iter().find(|known| **known == name);
-    for item in list {
-        let name = item.strip_prefix('-').unwrap_or(item);
-        if name != "*" && known(name).is_none() {
-            return Err(Failure::Usage {
-                cause: format!("there is no controller {name:?}, in --controllers={}", list.join(",")),
-                remedy: format!(
-                    "Controllers: {}. `*` is all of them, `-name` leaves one out.",
-                    operators::NAMES.join(", ")
-                ),
-            });
-        }
-    }
-    let has = |wanted: &str| list.iter().any(|item| item == wanted);
-    let is_chosen = |name: &&&str| !has(&format!("-{name}")) && (has(name) || has("*"));
-    let chosen: Vec<&'static str> = operators::NAMES.iter().filter(is_chosen).copied().collect();
-    if chosen.is_empty() {
-        return Err(Failure::Usage {
-            cause: format!("--controllers={} leaves nothing to run", list.join(",")),
-            remedy: format!("Name at least one of: {}.", operators::NAMES.join(", ")),
-        });
-    }
-    Ok(chosen)
-}
-
-/// `ADDRESS:PORT`, `:PORT` as Go writes it for all addresses, `localhost:PORT`, or `0` for none.
-fn bind_address(text: &str) -> Result<BindAddress, String> {
-    if text == "0" {
-        return Ok(None);
-    }
-    let full = match text.strip_prefix("localhost:") {
-        Some(port) => format!("127.0.0.1:{port}"),
-        None if text.starts_with(':') => format!("[::]{text}"),
-        None => text.to_owned(),
-    };
-    let wrong =
-        "write ADDRESS:PORT with an IP address, such as 127.0.0.1:8080, or :8080 for all, or 0 for none";
-    full.parse().map(Some).map_err(|_| wrong.to_owned())
-}
-
-fn namespace(text: &str) -> Result<String, String> {
-    let is_label = !text.is_empty()
-        && text.len() <= 63
-        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-');
-    if is_label {
-        Ok(text.to_owned())
-    } else {
-        Err("a namespace is one DNS label: lower-case letters, digits and hyphens".to_owned())
-    }
-}
-
 fn usage(error: &ConfigError) -> Failure {
     let remedy = match error {
         ConfigError::Kubeconfig { .. } => {
@@ -549,45 +293,5 @@ mod tests {
         let failure = drain(&mut machine).await.unwrap_err();
         assert_eq!(failure.to_string(), "error: a part of the machinery panicked; the log says where");
         others.await.unwrap();
-    }
-
-    #[track_caller]
-    fn check(list: &str, expected: Result<Vec<&str>, &str>) {
-        let list: Vec<String> = list.split(',').map(str::to_owned).collect();
-        let found = chosen(&list).map_err(|failure| failure.to_string());
-        match expected {
-            Ok(names) => assert_eq!(found, Ok(names)),
-            Err(cause) => assert!(found.unwrap_err().contains(cause)),
-        }
-    }
-
-    #[test]
-    fn controllers_are_chosen_as_in_kube_controller_manager() {
-        check("*", Ok(vec!["foo"]));
-        check("foo", Ok(vec!["foo"]));
-        check("*,-foo", Err("leaves nothing to run"));
-        check("-foo,*", Err("leaves nothing to run"));
-        check("bar", Err("there is no controller \"bar\""));
-        check("*,-bar", Err("there is no controller \"bar\""));
-    }
-
-    #[test]
-    fn an_address_is_written_as_in_kubernetes() {
-        let at = |text: &str| bind_address(text).map(|address| address.map(|a| a.to_string()));
-        assert_eq!(at("0"), Ok(None));
-        assert_eq!(at(":8080"), Ok(Some("[::]:8080".to_owned())));
-        assert_eq!(at("localhost:1"), Ok(Some("127.0.0.1:1".to_owned())));
-        assert_eq!(at("10.0.0.1:9443"), Ok(Some("10.0.0.1:9443".to_owned())));
-        for text in ["8080", "example.com:80", "127.0.0.1", ":", ""] {
-            assert!(at(text).is_err(), "{text:?}");
-        }
-    }
-
-    #[test]
-    fn a_namespace_is_one_dns_label() {
-        assert!(namespace("team-a").is_ok());
-        for text in ["", "a,b", "A", "-a", "a-", "a.b"] {
-            assert!(namespace(text).is_err(), "{text:?}");
-        }
     }
 }

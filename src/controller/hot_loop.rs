@@ -113,9 +113,10 @@ impl HotLoops {
         }
     }
 
-    /// Forgets a key.
-    pub fn forget(&self, key: &ObjectName) {
-        self.keys.lock().remove(key);
+    /// Whether a key is hot.
+    #[must_use]
+    pub fn is_hot(&self, key: &ObjectName) -> bool {
+        self.keys.lock().get(key).is_some_and(|heat| heat.is_hot)
     }
 }
 

@@ -81,13 +81,27 @@ impl SyncError {
 #[derive(Clone, Copy, Debug)]
 pub struct Pass<'a> {
     reasons: &'a Reasons,
+    is_hot: bool,
 }
 
 impl<'a> Pass<'a> {
     /// A pass for these reasons.
     #[must_use]
     pub fn new(reasons: &'a Reasons) -> Self {
-        Self { reasons }
+        Self { reasons, is_hot: false }
+    }
+
+    /// The same, of a key that is hot or not.
+    #[must_use]
+    pub fn hot(self, is_hot: bool) -> Self {
+        Self { is_hot, ..self }
+    }
+
+    /// Whether the key asks for itself without end, and is slowed down for that: worth a condition. See
+    /// [`hot_loop`](super::hot_loop).
+    #[must_use]
+    pub fn is_hot(&self) -> bool {
+        self.is_hot
     }
 
     /// Why it is made. What to do must not depend on it: a reason may be lost with the process.

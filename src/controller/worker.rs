@@ -327,7 +327,8 @@ impl<H: SyncHandler> Controller<H> {
             let _active = self.metrics.active();
             self.metrics.reasons(reasons);
             let started = Instant::now();
-            let sync = AssertUnwindSafe(async { self.handler.sync(key, Pass::new(reasons)).await });
+            let pass = Pass::new(reasons).hot(self.hot.is_hot(key));
+            let sync = AssertUnwindSafe(async { self.handler.sync(key, pass).await });
             let ended = sync.catch_unwind().await;
             let took = started.elapsed();
             let has_written = self.consistency.take_written(key);

@@ -23,7 +23,12 @@ pub(super) struct Keyed<T, V> {
 }
 
 enum Slot<T, V> {
-    Taken(T, V),
+    /// With its hash, so that a key is taken out without looking at it again.
+    Taken {
+        key: T,
+        value: V,
+        hash: u32,
+    },
     Free(Option<u32>),
 }
 
@@ -68,7 +73,8 @@ impl<T: Key, V> Keyed<T, V> {
 
     fn find_hashed(&self, key: &T, hash: u32) -> Option<u32> {
         let is_key = |known: &Numbered| {
-            known.hash == hash && matches!(&self.slots[known.number as usize], Slot::Taken(k, _) if k == key)
+            known.hash == hash
+                && matches!(&self.slots[known.number as usize], Slot::Taken { key: k, .. } if k == key)
         };
         self.numbers.find(Numbered::spread(hash), is_key).map(|known| known.number)
     }
@@ -79,7 +85,7 @@ impl<T: Key, V> Keyed<T, V> {
         if let Some(number) = self.find_hashed(&key, hash) {
             return (number, true);
         }
-        let taken = Slot::Taken(key, value());
+        let taken = Slot::Taken { key, value: value(), hash };
         let number = match self.free {
             Some(number) => {
                 let slot = std::mem::replace(&mut self.slots[number as usize], taken);
@@ -99,7 +105,7 @@ impl<T: Key, V> Keyed<T, V> {
     /// A key and its value, if the number is in use.
     pub(super) fn get(&self, number: u32) -> Option<(&T, &V)> {
         match self.slots.get(number as usize) {
-            Some(Slot::Taken(key, value)) => Some((key, value)),
+            Some(Slot::Taken { key, value, .. }) => Some((key, value)),
             Some(Slot::Free(_)) | None => None,
         }
     }
@@ -107,14 +113,14 @@ impl<T: Key, V> Keyed<T, V> {
     /// The value, to be changed, if the number is in use.
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut V> {
         match self.slots.get_mut(number as usize) {
-            Some(Slot::Taken(_, value)) => Some(value),
+            Some(Slot::Taken { value, .. }) => Some(value),
             Some(Slot::Free(_)) | None => None,
         }
     }
 
     /// Takes out a key.
     pub(super) fn remove(&mut self, number: u32) -> Option<(T, V)> {
-        let hash = self.hash_of(self.get(number)?.0);
+        let Some(&Slot::Taken { hash, .. }) = self.slots.get(number as usize) else { return None };
         self.numbers.find_entry(Numbered::spread(hash), |known| known.number == number).ok()?.remove();
         let slot = std::mem::replace(&mut self.slots[number as usize], Slot::Free(self.free));
         self.free = Some(number);
@@ -122,7 +128,7 @@ impl<T: Key, V> Keyed<T, V> {
             *self = Self::default();
         }
         match slot {
-            Slot::Taken(key, value) => Some((key, value)),
+            Slot::Taken { key, value, .. } => Some((key, value)),
             Slot::Free(_) => None,
         }
     }

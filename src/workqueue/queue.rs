@@ -37,7 +37,6 @@
 //! One lock, no task. Nobody is woken, and no metric told, while it is held. A key is hashed twice in its
 //! life: when it is added and when it is done.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
@@ -49,11 +48,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::keyed::Keyed;
-use super::levels::{Ageing, Levels, Place};
+use super::levels::{Ageing, Levels};
 use super::metrics::{QueueMetrics, QueueState};
 use super::reasons::Reasons;
 use super::sync::Mutex;
+use state::State;
 
 /// What can be queued: cheap to clone, compared by value.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
@@ -89,40 +88,6 @@ struct Inner<T> {
     started: Option<Instant>,
 }
 
-struct State<T> {
-    /// What is dirty or processed.
-    keys: Keyed<T, Entry>,
-    /// What to hand out, in order. Every key here is dirty and not processed.
-    queued: Levels,
-    processing: Vec<InFlight>,
-    /// How many keys are dirty.
-    depth: usize,
-    /// Gets that wait, with names.
-    waiters: VecDeque<(u64, Waker)>,
-    last_waiter: u64,
-    wakeups: u64,
-    shutting_down: bool,
-    /// How often it was shut down without a drain.
-    forced: u64,
-}
-
-/// What there is to know about a key. Times are nanoseconds since the queue was made.
-struct Entry {
-    reasons: Reasons,
-    added: u64,
-    /// Of its place among the queued; 0 when it is not queued.
-    stamp: u64,
-    priority: i32,
-    /// Its place among the processed.
-    processing: Option<u32>,
-    is_dirty: bool,
-}
-
-struct InFlight {
-    number: u32,
-    since: u64,
-}
-
 /// A key that a worker has: dropping it is *done*.
 #[must_use = "dropping it at once means that the key is done"]
 pub struct Processing<T: Key> {
@@ -154,17 +119,7 @@ impl<T: Key> Queue<T> {
     /// An empty queue with these options.
     #[must_use]
     pub fn with(options: QueueOptions) -> Self {
-        let state = State {
-            keys: Keyed::default(),
-            queued: Levels::new(options.ageing),
-            processing: Vec::new(),
-            depth: 0,
-            waiters: VecDeque::new(),
-            last_waiter: 0,
-            wakeups: 0,
-            shutting_down: false,
-            forced: 0,
-        };
+        let state = State::new(Levels::new(options.ageing));
         let needs_time = options.ageing.is_some() || options.metrics.is_some();
         let started = needs_time.then(Instant::now);
         let inner =
@@ -210,7 +165,7 @@ impl<T: Key> Queue<T> {
     /// How many keys workers have.
     #[must_use]
     pub fn processing(&self) -> usize {
-        self.inner.state.lock().processing.len()
+        self.inner.state.lock().processing()
     }
 
     /// What there is in the queue now; times are zero in a queue that looks at no clock.
@@ -304,139 +259,6 @@ impl<T: Key> fmt::Debug for Queue<T> {
 impl<T> Inner<T> {
     fn now(&self) -> u64 {
         self.started.map_or(0, |started| u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-}
-
-// === impl State ===
-
-impl<T: Key> State<T> {
-    /// Whether the key was clean, and who is to be woken.
-    fn add(&mut self, key: T, priority: i32, reasons: Reasons, now: u64) -> (bool, Option<Waker>) {
-        if self.shutting_down {
-            return (false, None);
-        }
-        let (number, _) = self.keys.find_or_insert(key, Entry::clean);
-        let Some(entry) = self.keys.get_mut(number) else { return (false, None) };
-        entry.reasons.merge(reasons);
-        if entry.is_dirty {
-            if priority > entry.priority && self.queued.has_priorities() {
-                if entry.stamp != 0 {
-                    let place = Place { stamp: entry.stamp, number };
-                    let Some(stamp) = self.queued.raise(place, entry.priority, priority, now) else {
-                        return (false, None);
-                    };
-                    entry.stamp = stamp;
-                }
-                entry.priority = priority;
-            }
-            return (false, None);
-        }
-        entry.is_dirty = true;
-        entry.priority = priority;
-        entry.added = now;
-        self.depth += 1;
-        if entry.processing.is_some() {
-            return (true, None);
-        }
-        (true, self.push(number, now))
-    }
-
-    /// Queues a dirty key; returns who is to be woken for it.
-    fn push(&mut self, number: u32, now: u64) -> Option<Waker> {
-        let entry = self.keys.get_mut(number)?;
-        entry.stamp = self.queued.push(number, entry.priority, now);
-        self.next_waiter()
-    }
-
-    fn next_waiter(&mut self) -> Option<Waker> {
-        let (_, waker) = self.waiters.pop_front()?;
-        self.wakeups += 1;
-        Some(waker)
-    }
-
-    /// Names grow, so they are in order.
-    fn find_waiter(&self, waiter: u64) -> Option<usize> {
-        self.waiters.binary_search_by_key(&waiter, |(name, _)| *name).ok()
-    }
-
-    /// Whether it was still waiting.
-    fn remove_waiter(&mut self, waiter: u64) -> bool {
-        self.find_waiter(waiter).and_then(|at| self.waiters.remove(at)).is_some()
-    }
-
-    /// Hands out the first key.
-    fn get(&mut self, queue: &Queue<T>, now: u64) -> Option<Processing<T>> {
-        let Self { keys, queued, .. } = self;
-        let place =
-            queued.pop(|place| keys.get(place.number).is_some_and(|(_, e)| e.stamp == place.stamp))?;
-        let number = place.number;
-        self.depth -= 1;
-        let at = u32::try_from(self.processing.len()).expect("there are fewer than four billion workers");
-        self.processing.push(InFlight { number, since: now });
-        let entry = self.keys.get_mut(number)?;
-        entry.is_dirty = false;
-        entry.stamp = 0;
-        entry.processing = Some(at);
-        let (priority, added) = (entry.priority, entry.added);
-        let reasons = std::mem::take(&mut entry.reasons);
-        let key = self.keys.get(number)?.0.clone();
-        let waited = Duration::from_nanos(now.saturating_sub(added));
-        Some(Processing { key, number, priority, reasons, waited, queue: queue.clone() })
-    }
-
-    /// How long the key was processed, and who is to be woken because it is queued again.
-    fn done(&mut self, number: u32, now: u64) -> (Duration, Option<Waker>) {
-        let Some(entry) = self.keys.get_mut(number) else { return (Duration::ZERO, None) };
-        let Some(at) = entry.processing.take() else { return (Duration::ZERO, None) };
-        let is_dirty = entry.is_dirty;
-        let since = self.processing.swap_remove(at as usize).since;
-        if let Some(moved) = self.processing.get(at as usize).map(|other| other.number)
-            && let Some(moved) = self.keys.get_mut(moved)
-        {
-            moved.processing = Some(at);
-        }
-        let worked = Duration::from_nanos(now.saturating_sub(since));
-        if is_dirty {
-            return (worked, self.push(number, now));
-        }
-        self.keys.remove(number);
-        (worked, None)
-    }
-
-    fn is_idle(&self) -> bool {
-        self.queued.len() == 0 && self.processing.is_empty()
-    }
-
-    fn describe(&self, now: u64) -> QueueState {
-        let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
-        let running = self.processing.iter().map(|in_flight| since(in_flight.since));
-        let added = |place: Place| {
-            let (_, entry) = self.keys.get(place.number)?;
-            (entry.stamp == place.stamp).then_some(entry.added)
-        };
-        let oldest = self.queued.heads(added).into_iter().min();
-        QueueState {
-            depth: self.depth,
-            by_priority: self.queued.by_priority(),
-            processing: self.processing.len(),
-            unfinished_work: running.clone().sum(),
-            longest_running: running.max().unwrap_or_default(),
-            oldest_waiting: oldest.map(since).unwrap_or_default(),
-            wakeups: self.wakeups,
-        }
-    }
-}
-
-impl Entry {
-    fn clean() -> Self {
-        Self {
-            reasons: Reasons::default(),
-            added: 0,
-            stamp: 0,
-            priority: 0,
-            processing: None,
-            is_dirty: false,
-        }
     }
 }
 
@@ -537,6 +359,8 @@ impl<T: Key> fmt::Debug for Processing<T> {
         f.debug_tuple("Processing").field(&self.key).finish()
     }
 }
+
+mod state;
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

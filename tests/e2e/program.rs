@@ -30,6 +30,7 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--controllers=*,-foo"], &[], "leaves nothing to run");
     refused(&["run", "--workers=0"], &[], "--workers");
     refused(&["run", "--queue-base-delay=5"], &[], "--queue-base-delay");
+    refused(&["run", "--queue-base-delay=0"], &[], "--queue-base-delay");
     refused(&["run", "--queue-max-delay=1ms"], &[], "--queue-max-delay");
     refused(&["run", "--queue-qps=0"], &[], "--queue-qps");
     refused(&["run", "--resync-period=1ms"], &[], "--resync-period");

@@ -24,6 +24,7 @@ struct Scripted {
 struct Log {
     started: Vec<(String, Instant)>,
     reasons: Vec<String>,
+    hot: Vec<bool>,
     ended: usize,
     busy: HashMap<ObjectName, u32>,
     twice_at_once: bool,
@@ -40,6 +41,7 @@ impl SyncHandler for Scripted {
             log.twice_at_once |= twice;
             log.started.push((key.to_string(), Instant::now()));
             log.reasons.push(pass.reasons().to_string());
+            log.hot.push(pass.is_hot());
             log.started.iter().filter(|(name, _)| *name == key.to_string()).count()
         };
         tokio::time::sleep(self.takes).await;
@@ -376,6 +378,8 @@ async fn a_hot_key_is_slowed() {
     assert!((65..80).contains(&rig.started()), "{}", rig.started());
     let named = log.lines().iter().filter(|line| line.contains("Asks for itself again and again")).count();
     assert_eq!(named, 1);
+    assert!(!rig.log.lock().hot[0] && rig.log.lock().hot.last() == Some(&true), "the handler is told");
+
     assert!(rig.metrics.encode().contains("windlass_hot_keys_total{controller=\"test\"} 1\n"));
     rig.stop().await;
 }

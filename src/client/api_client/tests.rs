@@ -1,0 +1,93 @@
+use super::*;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
+
+fn answering(answer: impl Fn(&Request<Body>) -> (u16, String) + Clone + Send + Sync + 'static) -> ApiClient {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, body) = answer(&request);
+        let response = Response::builder().status(code).body(Body::from(body.into_bytes())).unwrap();
+        std::future::ready(Ok::<_, Infallible>(response))
+    });
+    ApiClient::new(Client::new(service, "default"))
+}
+
+#[tokio::test]
+async fn every_request_says_who_sends_it() {
+    let service = tower::service_fn(|request: Request<Body>| async move {
+        let agent = request.headers()[header::USER_AGENT].to_str().unwrap().to_owned();
+        let expected = format!("windlass/{} (", env!("CARGO_PKG_VERSION"));
+        assert!(agent.starts_with(&expected), "{agent:?}");
+        Ok::<_, Infallible>(Response::new(Body::from(b"{}".to_vec())))
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    let answer: Value = client.create(&DEPLOYMENTS, Some("ns"), &json!({})).await.unwrap();
+    assert_eq!(answer, json!({}));
+}
+
+#[tokio::test]
+async fn a_failed_post_is_not_sent_again() {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let seen = calls.clone();
+    let client = answering(move |_| {
+        seen.fetch_add(1, Ordering::Relaxed);
+        (503, String::new())
+    });
+    let result = client.create::<Value>(&DEPLOYMENTS, Some("default"), &json!({})).await;
+    assert_eq!(result.unwrap_err().status().unwrap().code, 503);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_missing_object_is_none_and_a_missing_kind_is_an_error() {
+    let object =
+        r#"{"status":"Failure","code":404,"reason":"NotFound","message":"deployments.apps \"x\" not found"}"#;
+    let client = answering(move |_| (404, object.to_owned()));
+    assert!(client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await.unwrap().is_none());
+
+    let client = answering(|_| (404, "404 page not found".to_owned()));
+    assert!(client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await.is_err());
+}
+
+#[tokio::test]
+async fn a_delete_carries_uid_and_version() {
+    let service = tower::service_fn(|request: Request<Body>| async move {
+        assert_eq!(request.method(), Method::DELETE);
+        assert_eq!(request.uri().path(), "/apis/apps/v1/namespaces/ns/deployments/x");
+        let body = request.into_body().collect_bytes().await.unwrap();
+        let options: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(options["preconditions"], json!({"uid": "u1", "resourceVersion": "7"}));
+        Ok::<_, Infallible>(Response::new(Body::from(b"{}".to_vec())))
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    client.delete(&DEPLOYMENTS, Some("ns"), "x", "u1", "7").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_times_out() {
+    let service =
+        tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
+    let client = ApiClient::new(Client::new(service, "default"));
+    let result = client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await;
+    assert!(matches!(result, Err(Error::Timeout { after: REQUEST_TIMEOUT, .. })), "{result:?}");
+}
+
+/// I17: the library's words for a plugin that fails hold its command line and its output.
+#[tokio::test]
+async fn a_credential_plugin_is_not_quoted() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("kubeconfig");
+    let kubeconfig = r#"{"current-context": "x",
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"exec": {"apiVersion": "client.authentication.k8s.io/v1",
+            "command": "sh", "args": ["-c", "echo canary-out; exit 1", "canary-arg"],
+            "env": [{"name": "SECRET", "value": "canary-env"}], "interactiveMode": "Never"}}}]}"#;
+    std::fs::write(&path, kubeconfig).unwrap();
+    let source = crate::client::ConfigSource { kubeconfig: Some(path), context: None };
+    let config = Config::load(&source).await.unwrap();
+    let error = ApiClient::connect(config).await.unwrap_err().to_string();
+    assert!(error.contains("credentials"), "{error}");
+    assert!(!error.contains("canary"), "{error}");
+}
