@@ -11,7 +11,6 @@
 //! that a copy in the queue, the store and an index costs a counter and no memory.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -24,12 +23,10 @@ use std::sync::Arc;
 /// assert_eq!(ObjectName::new(None, "node-1").to_string(), "node-1");
 /// # Ok::<(), windlass::cache::object_name::ParseError>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ObjectName {
-    /// `namespace/name`, or `name`.
+    /// `namespace/name`, or `name`; neither holds a slash.
     text: Arc<str>,
-    /// Length of the namespace; 0 when there is none.
-    split: usize,
 }
 
 /// Text that is no `name` or `namespace/name`.
@@ -43,38 +40,23 @@ impl ObjectName {
     /// Makes a key; an empty namespace is none.
     #[must_use]
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
-        match namespace {
-            Some(namespace) if !namespace.is_empty() => {
-                Self { text: format!("{namespace}/{name}").into(), split: namespace.len() }
-            }
-            _ => Self { text: name.into(), split: 0 },
-        }
+        let text = match namespace {
+            Some(namespace) if !namespace.is_empty() => format!("{namespace}/{name}").into(),
+            _ => name.into(),
+        };
+        Self { text }
     }
 
     /// The namespace; `None` for cluster-scoped objects.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
-        (self.split > 0).then(|| &self.text[..self.split])
+        self.text.split_once('/').map(|(namespace, _)| namespace)
     }
 
     /// The name.
     #[must_use]
     pub fn name(&self) -> &str {
-        if self.split > 0 { &self.text[self.split + 1..] } else { &self.text }
-    }
-}
-
-impl PartialEq for ObjectName {
-    fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
-    }
-}
-
-impl Eq for ObjectName {}
-
-impl Hash for ObjectName {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.text.split_once('/').map_or(&self.text, |(_, name)| name)
     }
 }
 

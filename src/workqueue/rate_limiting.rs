@@ -210,7 +210,11 @@ impl<T: Key> RateLimitingQueue<T> {
 
     /// Forgets the failures of `key`: its next one counts as the first.
     pub fn forget(&self, key: &T) {
-        self.backoff.lock().remove(key);
+        let mut backoff = self.backoff.lock();
+        if !backoff.is_empty() {
+            backoff.remove(key);
+        }
+        drop(backoff);
         self.limiter.forget(key);
     }
 
