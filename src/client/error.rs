@@ -125,7 +125,7 @@ impl Error {
     /// The server itself asks for less, and not an admission webhook for one object: then there is no `Status`.
     #[must_use]
     pub fn is_overload(&self) -> bool {
-        self.status().is_some_and(|status| status.code == 429 && status.reason.is_empty())
+        self.status().is_some_and(|status| status.code == 429 && !status.is_object)
     }
 
     /// The server refuses this object as it is: the same request would be refused again.
@@ -164,6 +164,8 @@ pub struct ServerStatus {
     pub causes: Vec<Cause>,
     /// How long the server asked to wait.
     pub retry_after: Option<Duration>,
+    /// Whether it was a Status object.
+    pub is_object: bool,
 }
 
 /// One field that the server refused, and why.
@@ -206,6 +208,7 @@ impl ServerStatus {
                 .map(|c| Cause { field: c.field, reason: c.reason, message: c.message })
                 .collect(),
             retry_after: retry_after.or(in_body),
+            is_object: true,
         }
     }
 }
@@ -245,6 +248,17 @@ mod tests {
         assert_eq!(status.causes[0].field, "spec.replicas");
         assert_eq!(e.retry_after(), Some(Duration::from_secs(3)));
         assert_eq!(e.to_string(), "create deployments.apps: 422 Invalid: it is invalid");
+    }
+
+    /// A webhook's answer is a Status, with a reason or without; an overloaded server's is plain text.
+    #[test]
+    fn a_webhooks_429_is_no_overload() {
+        assert!(error(429, "Too many requests, please try again later.").is_overload());
+        for reason in ["", r#""reason":"TooManyRequests","#] {
+            let body = format!(r#"{{"status":"Failure","code":429,{reason}"message":"later"}}"#);
+            let error = error(429, &body);
+            assert!(error.is_too_many_requests() && !error.is_overload());
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //!
 //! # Guarantees
 //! - While it is closed, no write is sent. (test: `a_closed_gate_lets_no_write_pass`)
+//! - Also what waits for its turn is held then. (test: `what_waits_for_its_turn_is_held_by_a_pause_and_a_closed_gate`)
 //! - No more writes are under way than the limit. (test: `writes_in_flight_are_limited`)
 //! - A server that is overloaded (429 with Retry-After from itself, not from an admission webhook) is left alone
-//!   by all until that has passed. (test: `what_a_server_asks_of_one_holds_for_all`)
+//!   by all until that has passed. (test: `what_a_server_asks_of_one_holds_for_all`, `a_webhooks_429_is_no_overload`)
 //! - With a rate, requests are not faster than that. (test: `requests_keep_the_rate`)
 //! - At a shutdown nobody waits here, but for a turn that is near: what would have to is not sent. (test: `at_a_shutdown_nobody_waits`)
 //!
@@ -135,12 +136,25 @@ impl Gate {
             Passage::Read => None,
             Passage::Write => Some(self.place().await?),
         };
-        self.open_and_unpaused(passage).await?;
-        if let Some(rate) = &self.rate {
-            // The last wait: what has its turn is sent.
+        loop {
+            self.open_and_unpaused(passage).await?;
+            let Some(rate) = &self.rate else { return Ok(permit) };
             self.wait(RateLimiter::when(rate, &()), LAST_WAIT).await?;
+            // A turn that came while nothing may be sent is lost: they must not pile up.
+            if self.pause_left().is_none() && !self.is_closed_for(passage) {
+                return Ok(permit);
+            }
         }
-        Ok(permit)
+    }
+
+    /// How long a server is still to be left alone.
+    fn pause_left(&self) -> Option<Duration> {
+        let until = (*self.not_before.lock())?;
+        until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
+
+    fn is_closed_for(&self, passage: Passage) -> bool {
+        passage == Passage::Write && *self.state.borrow() == State::Closed
     }
 
     /// A place among the writes that are under way.
@@ -159,11 +173,9 @@ impl Gate {
 
     async fn open_and_unpaused(&self, passage: Passage) -> Result<(), Stopping> {
         loop {
-            let pause = *self.not_before.lock();
-            let pause = pause.and_then(|until| until.checked_duration_since(Instant::now()));
-            if let Some(left) = pause.filter(|left| !left.is_zero()) {
+            if let Some(left) = self.pause_left() {
                 self.wait(left, Duration::ZERO).await?;
-            } else if passage == Passage::Write && *self.state.borrow() == State::Closed {
+            } else if self.is_closed_for(passage) {
                 let mut state = self.state.subscribe();
                 let state = state.wait_for(|state| *state != State::Closed).await.map_err(|_| Stopping)?;
                 if *state == State::ShuttingDown {
@@ -284,6 +296,27 @@ mod tests {
         assert!(gate.pass(Passage::Write).await.is_ok(), "its turn is near");
         let turns = futures_util::future::join_all((0..20).map(|_| gate.pass(Passage::Read))).await;
         assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 10, "those of the next second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_its_turn_is_held_by_a_pause_and_a_closed_gate() {
+        let gate = Gate::new(RequestLimits { qps: Some(1.0), burst: 1, ..RequestLimits::default() });
+        drop(gate.pass(Passage::Write).await);
+        let started = Instant::now();
+        let held = async {
+            tokio::time::sleep(SECOND / 2).await;
+            gate.asked_to_wait(10 * SECOND);
+            gate.close();
+            tokio::time::sleep(20 * SECOND).await;
+            gate.open();
+        };
+        let (read, write, ()) = tokio::join!(
+            async { gate.pass(Passage::Read).await.map(|_| started.elapsed()) },
+            async { gate.pass(Passage::Write).await.map(|_| started.elapsed()) },
+            held,
+        );
+        assert!(read.unwrap() >= SECOND * 21 / 2, "after the pause: {read:?}");
+        assert!(write.unwrap() >= SECOND * 41 / 2, "after the gate was opened: {write:?}");
     }
 
     /// A pause must not save up turns that all come at once when it ends.

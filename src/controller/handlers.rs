@@ -68,7 +68,7 @@ impl<K: Object> EventHandler<K> for EnqueueSelf {
         } else if reconcile_at(old) != reconcile_at(new) {
             at_once(Reason::Manual)
         } else if old.is_deleting() != new.is_deleting() {
-            at_once(Reason::Changed)
+            at_once(Reason::Deleted)
         } else if old.resource_version() == new.resource_version() {
             when_there_is_time(Reason::Resync)
         } else {

@@ -5,7 +5,8 @@
 //! # Guarantees
 //! - A port that is taken is known before anything starts, and named. (test: `a_taken_port_is_named`)
 //! - What is asked for is answered; other paths are 404, other methods 405. (test: `pages_are_served_and_the_rest_is_refused`)
-//! - A client that says nothing, or is slow, is dropped. (test: `a_client_that_says_nothing_is_dropped`)
+//! - A client that says nothing is dropped. (test: `a_client_that_says_nothing_is_dropped`)
+//! - A connection is for one answer, however slowly it is read. (test: `a_connection_is_for_one_answer`, `a_client_that_does_not_read_is_dropped`)
 //! - No more than [`CONNECTIONS`] are open at once, and none of them for long. (test: `a_crowd_that_says_nothing_keeps_nobody_out`)
 //!
 //! # Locks and tasks
@@ -286,5 +287,35 @@ mod tests {
         let found = tokio::time::timeout(2 * PATIENCE, ask(address, "GET /here")).await.unwrap();
         assert!(found.starts_with("HTTP/1.1 200"), "{found}");
         assert!(started.elapsed() >= PATIENCE, "there was no room before");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_for_one_answer() {
+        let (address, _tasks, _shutdown) = start().await;
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /here HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let started = tokio::time::Instant::now();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(started.elapsed() < PATIENCE, "it is closed at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_is_dropped() {
+        // More than sockets buffer.
+        const LENGTH: usize = 32 << 20;
+        let pages: Pages = Arc::new(|_, _| Some(Page::text(200, "x".repeat(LENGTH))));
+        let server = Server::new(Listener::bind(ANYWHERE).unwrap(), pages).unwrap();
+        let address = server.address();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(server.run(CancellationToken::new()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        tokio::time::sleep(2 * PATIENCE).await;
+        let mut received = Vec::new();
+        // Reset, or ended early: either way it did not wait.
+        let outcome = stream.read_to_end(&mut received).await;
+        assert!(outcome.is_err() || received.len() < LENGTH, "{} bytes", received.len());
     }
 }

@@ -8,6 +8,7 @@
 //! - Honest backoff: an add during the backoff neither ends it nor makes it longer; one that bypasses it
 //!   starts anew. (test: `an_event_during_the_backoff_waits_and_a_new_spec_does_not`)
 //! - What came during the backoff is among the reasons of the pass that ends it. (test: `a_pass_after_the_backoff_knows_what_came_meanwhile`)
+//! - So is what came at its very end. (test: `an_event_at_the_end_of_the_backoff_is_part_of_the_try`)
 //!
 //! # The life of a key that fails
 //! ```text
@@ -81,6 +82,8 @@ pub struct RateLimitingQueue<T: Key> {
 /// How long a key that failed stays away.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
+    /// Whether it has failed; else it only rests.
+    is_failure: bool,
     until: Instant,
     /// What a server has asked for holds even for what bypasses the backoff.
     not_before: Instant,
@@ -90,6 +93,11 @@ struct Pause {
 const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Pause {
+    /// The time that is left of it.
+    fn left(&self) -> Option<Duration> {
+        self.until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
+
     /// Ends the backoff where nothing else was asked for; else the time that is left of what was.
     fn shorten(&mut self) -> Option<Duration> {
         let left = self.not_before.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
@@ -121,22 +129,32 @@ impl<T: Key> RateLimitingQueue<T> {
     /// Marks `key` as needing a pass, when the options say. A key that backs off comes when that is over.
     pub fn add(&self, key: T, options: AddOptions) {
         let AddOptions { after, rate_limited, bypass_backoff, mut priority, mut reasons } = options;
+        // Held until the key is in its place: a failure meanwhile must find it there.
+        let mut backoff = self.backoff.lock();
         if bypass_backoff {
-            let mut backoff = self.backoff.lock();
             self.limiter.forget(&key);
-            if let Some((known, before)) = self.queue.cancel(&key) {
+        }
+        if let Some(pause) = backoff.get_mut(&key) {
+            let left = if bypass_backoff { pause.shorten() } else { pause.left() };
+            let is_over = left.is_none() || bypass_backoff;
+            if is_over && let Some((known, before)) = self.queue.cancel(&key) {
+                // Its own time is over or does not count any more: one pass answers both.
                 priority = priority.max(known);
                 reasons = merged(before, reasons);
             }
-            let pause = backoff.get_mut(&key);
-            if let Some(wait) = pause.and_then(Pause::shorten) {
-                self.queue.add_after_with(key, wait, priority, reasons);
+            if let Some(left) = left {
+                // It waits already, as a rule: an event is no retry.
+                if !self.queue.note(&key, priority, reasons.clone()) {
+                    self.queue.add_after_with(key, left, priority, reasons);
+                }
                 return;
             }
-            backoff.remove(&key);
-        } else if self.backs_off(&key) {
-            self.queue.note(&key, priority, reasons);
-            return;
+            if bypass_backoff {
+                backoff.remove(&key);
+            }
+        } else if bypass_backoff && let Some((known, before)) = self.queue.cancel(&key) {
+            priority = priority.max(known);
+            reasons = merged(before, reasons);
         }
         let limited = rate_limited.then(|| {
             let (delay, failures) = self.limiter.failed(&key);
@@ -171,7 +189,7 @@ impl<T: Key> RateLimitingQueue<T> {
         reasons.add(Reason::Retry(failures));
         let now = Instant::now();
         let delay = delay.max(at_least).min(DELAY_MAX);
-        let pause = Pause { until: now + delay, not_before: now + at_least.min(DELAY_MAX) };
+        let pause = Pause { is_failure: true, until: now + delay, not_before: now + at_least.min(DELAY_MAX) };
         self.pause(key, pause, delay, priority, reasons);
     }
 
@@ -179,7 +197,13 @@ impl<T: Key> RateLimitingQueue<T> {
     /// something bypasses that.
     pub fn rest(&self, key: T, time: Duration) {
         let (now, time) = (Instant::now(), time.min(DELAY_MAX));
-        self.pause(key, Pause { until: now + time, not_before: now }, time, 0, Reasons::default());
+        self.pause(
+            key,
+            Pause { is_failure: false, until: now + time, not_before: now },
+            time,
+            0,
+            Reasons::default(),
+        );
     }
 
     fn pause(&self, key: T, pause: Pause, delay: Duration, priority: i32, reasons: Reasons) {
@@ -199,10 +223,10 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn backing_off(&self) -> usize {
         let now = Instant::now();
-        self.backoff.lock().values().filter(|pause| pause.until > now).count()
+        self.backoff.lock().values().filter(|pause| pause.is_failure && pause.until > now).count()
     }
 
-    /// Whether `key` waits after a failure.
+    /// Whether `key` waits after a failure, or rests.
     #[must_use]
     pub fn backs_off(&self, key: &T) -> bool {
         self.backoff.lock().get(key).is_some_and(|pause| pause.until > Instant::now())
@@ -381,6 +405,28 @@ mod tests {
             _ = queue.run() => {}
         }
         assert_eq!(queue.backing_off(), 0);
+    }
+
+    /// An event that comes when the backoff is over, and before its own add: one pass answers both, and what
+    /// comes later is told apart from what was answered.
+    #[tokio::test(start_paused = true)]
+    async fn an_event_at_the_end_of_the_backoff_is_part_of_the_try() {
+        let queue = queue();
+        queue.back_off_with("a", Duration::ZERO, 5, Reason::Created.into());
+        tokio::time::advance(11 * MS).await;
+        queue.add("a", AddOptions::because(Reason::Changed));
+        assert_eq!((queue.len(), queue.waiting()), (1, 0));
+        let processing = queue.get().await.unwrap();
+        assert_eq!(processing.reasons().to_string(), "created, retry 1, changed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_rests_comes_when_that_is_over_and_counts_as_no_failure() {
+        let queue = queue();
+        queue.rest("a", 300 * MS);
+        queue.add("a", AddOptions::because(Reason::Changed));
+        assert_eq!((queue.backing_off(), queue.num_requeues(&"a")), (0, 0));
+        assert_eq!(wait(&queue).await, 300 * MS);
     }
 
     /// A delay from before the failure must not bring the key early, nor be all that is left of it.

@@ -30,9 +30,9 @@ pub enum Reason {
         /// The generation now.
         to: i64,
     },
-    /// Something else of it changed: status, labels, annotations, a deletion mark.
+    /// Something else of it changed: status, labels, annotations.
     Changed,
-    /// The object has gone.
+    /// The object has gone, or its deletion was asked for.
     Deleted,
     /// One of its children changed, came or went.
     Child {

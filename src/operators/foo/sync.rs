@@ -78,10 +78,6 @@ impl SyncHandler for FooSync {
         } else {
             self.children.ensure(&owner, &wanted, cached.as_ref()).await?
         };
-        if pass.is_audit() {
-            let is_repaired = matches!(ensured, Ensured::Created(_) | Ensured::Updated(..));
-            self.metrics.audited(is_missed || is_repaired);
-        }
         self.record_child(&foo, &wanted.name, &ensured);
         if matches!(ensured, Ensured::OwnerMovedOn) {
             // The event that shows it is on its way to the cache.
@@ -97,6 +93,10 @@ impl SyncHandler for FooSync {
             }
         }
         self.update_status(&foo, &wanted, &ensured, refusal.as_ref()).await?;
+        if pass.is_audit() {
+            let is_repaired = matches!(ensured, Ensured::Created(_) | Ensured::Updated(..));
+            self.metrics.audited(is_missed || is_repaired);
+        }
         let wait = |look_again| Outcome::WaitForUser { look_again: Some(look_again) };
         Ok(match ensured {
             _ if refusal.is_some() => wait(REFUSED_RETRY),
