@@ -53,7 +53,10 @@ pub(super) fn events(events: &[Value], kind: &Kind) -> Value {
     // When bookmarks come between is a matter of time; the one that ends a streamed list is not.
     let is_timed =
         |event: &&Value| event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"].is_null();
-    events.iter().filter(|event| !is_timed(event)).map(compared).collect()
+    let mut events: Vec<Value> = events.iter().filter(|event| !is_timed(event)).map(compared).collect();
+    // A write that changes who manages a field, and nothing else, is one to a real server.
+    events.dedup_by(|later, earlier| later == earlier && later[0] == "MODIFIED");
+    Value::Array(events)
 }
 
 fn object(value: &Value, kind: &Kind) -> Value {

@@ -13,7 +13,7 @@
 //! | words of messages | compared are code, reason, retry time, the object's name, and field and reason of each cause |
 //! | order of causes, and one that is said twice | a real server collects some from maps |
 //! | words of warnings | compared is how many there are |
-//! | `managedFields`, `selfLink` | not kept |
+//! | `managedFields`, `selfLink`; events that change nothing else | not kept |
 //! | versions, `creationTimestamp`, `remainingItemCount` | each server's own |
 //! | `deletionTimestamp` and `continue` | compared is whether they are set |
 //! | `kind` and `apiVersion` of a list's items | a real one leaves them out for built-in kinds |
@@ -91,7 +91,8 @@ impl Side {
             // A list's version is of all sequences, and means something else on each server.
             let is_list = object.get("items").is_some();
             let own = |key: &str| match object["metadata"][key].as_str() {
-                Some(own) if !is_list || key == "continue" => own.to_owned(),
+                // What is empty on one side may be missing on the other.
+                Some(own) if !own.is_empty() && (!is_list || key == "continue") => own.to_owned(),
                 _ => "0".to_owned(),
             };
             filled = filled.replace(&format!("$rv{at}$"), &own("resourceVersion"));
