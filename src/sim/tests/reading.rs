@@ -182,3 +182,42 @@ async fn what_is_not_there_is_said_as_a_real_server_says_it() {
         assert_eq!(bed.get(path).await.0, 200, "{path}");
     }
 }
+
+/// As kubectl asks for it; another client gets the groups, and asks for each.
+#[tokio::test(start_paused = true)]
+async fn discovery_comes_in_one_piece_to_who_asks_for_that() {
+    let bed = Bed::new();
+    bed.define_foos().await;
+    let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+    let mut request = http::Request::get("/apis").body(Full::new(Bytes::new())).unwrap();
+    request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(aggregated));
+    let response = Door::new(&bed.sim, bed.user).call(request).await.unwrap();
+    assert_eq!(response.headers()[header::CONTENT_TYPE], aggregated);
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let list: Value = serde_json::from_slice(&body).unwrap();
+    let groups = list["items"].as_array().unwrap();
+    let group = groups.iter().find(|group| group["metadata"]["name"] == "example.com").unwrap();
+    let foos = &group["versions"][0]["resources"][0];
+    assert_eq!((&foos["resource"], &foos["shortNames"]), (&json!("foos"), &json!(["fo"])));
+    assert_eq!(foos["responseKind"], json!({"group": "example.com", "version": "v1", "kind": "Foo"}));
+    let inner = foos["subresources"].as_array().unwrap().iter().map(|inner| inner["subresource"].clone());
+    assert_eq!(inner.collect::<Vec<_>>(), ["scale", "status"]);
+
+    let plain = bed.get("/apis").await.1;
+    assert_eq!(plain["kind"], "APIGroupList");
+    assert!(plain["groups"].as_array().unwrap().iter().any(|group| group["name"] == "example.com"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_account_is_stored_and_found() {
+    let bed = Bed::new();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    bed.ok("POST", accounts, json!({"metadata": {"name": "robot"}, "automountServiceAccountToken": false}))
+        .await;
+    let stored = bed.ok("GET", &format!("{accounts}/robot"), Value::Null).await;
+    assert_eq!(stored["automountServiceAccountToken"], false);
+    let list = bed.get(accounts).await.1;
+    assert!(names(&list).contains(&"robot"), "{list}");
+    let strict = format!("{accounts}?fieldValidation=Strict");
+    assert_eq!(bed.call("POST", &strict, json!({"metadata": {"name": "x"}, "tokens": []})).await.0, 400);
+}
