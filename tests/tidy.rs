@@ -182,7 +182,7 @@ fn deletes_go_through_one_function() {
             calls.push(relative(&file));
         }
     }
-    assert_eq!(calls, ["src/controller/children.rs"]);
+    assert_eq!(calls, ["src/controller/deletions.rs"]);
 }
 
 /// Follows `mod` lines from the roots; whatever Rust file they do not reach is compiled by nobody.

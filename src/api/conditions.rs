@@ -11,6 +11,8 @@ pub const READY: &str = "Ready";
 pub const RECONCILING: &str = "Reconciling";
 /// Only a person can help.
 pub const STALLED: &str = "Stalled";
+/// The object is looked at again and again although nothing changes; there only while that is so.
+pub const HOT_LOOP: &str = "HotLoop";
 
 /// The longest message that a condition carries, in bytes; a longer one is cut.
 const MESSAGE_MAX: usize = 1024;
@@ -69,6 +71,11 @@ impl ConditionSet {
             Some(condition) => *condition = next,
             None => self.conditions.push(next),
         }
+    }
+
+    /// Takes one off.
+    pub fn remove(&mut self, type_: &str) {
+        self.conditions.retain(|condition| condition.type_ != type_);
     }
 
     /// The list, ready for the status.

@@ -20,8 +20,7 @@
 //! # Guarantees
 //! - Nothing differs, nothing is sent. (test: `no_difference_sends_nothing`)
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
-//! - Every update carries uid and version, every delete has them as preconditions. (test: `an_update_is_made_from_a_live_read`, `a_delete_reads_owner_replacement_and_child_live_first`)
-//! - Nothing is deleted on the word of the cache. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`, `a_delete_is_given_up_when_the_replacement_is_not_there`)
+//! - Every update carries uid and version. (test: `an_update_is_made_from_a_live_read`)
 //! - Nothing is written for an owner that is gone or has another spec by now. (test: `nothing_is_written_for_an_owner_that_has_moved_on`)
 //! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
@@ -46,8 +45,9 @@ use serde_json::{Value, json};
 
 use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
+use super::summary::Summary;
 use crate::api::ApiResource;
-use crate::cache::{Cached, Meta, Object, ObjectName};
+use crate::cache::{Cached, Object, ObjectName};
 use crate::client::{ApiClient, Error, ServerStatus};
 
 /// A child as its owner wants it.
@@ -61,6 +61,11 @@ pub trait Wanted: Send + Sync {
     fn differences(&self, observed: &Self::Observed) -> Vec<Difference>;
     /// Writes what is ours into a live object, or into an empty one; the rest stays.
     fn apply(&self, live: &mut Value);
+
+    /// How far a child has come that is as wanted: one that is there is ready, if its kind knows nothing more.
+    fn progress(&self, _observed: &Self::Observed) -> Summary {
+        Summary::ready(format!("{} {:?} is as wanted", Self::Observed::resource().kind, self.name()))
+    }
 }
 
 /// One field that is not as wanted.
@@ -123,6 +128,15 @@ pub enum Ensured<O> {
     Leaving(Option<O>),
     /// The owner is gone, being deleted, or has another spec by now: nothing was done.
     OwnerMovedOn,
+    /// It is not as wanted, and was left so: the owner is paused.
+    Held {
+        /// The child as it is, if it is there and ours.
+        observed: Option<O>,
+        /// What is not as wanted.
+        differences: Vec<Difference>,
+        /// Whether the present spec had reached the child already, so that somebody else has changed it since.
+        is_applied: bool,
+    },
     /// The name is somebody else's.
     ResourceExists,
     /// The server does not take it.
@@ -143,17 +157,6 @@ pub enum Ensured<O> {
     },
 }
 
-/// What became of a child that was to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deletion {
-    /// It was there, and the server has taken the deletion.
-    Deleted,
-    /// There was nothing to do: it is gone or on its way, or it is not ours.
-    NothingToDo,
-    /// The owner, or what replaces the child, is not as it was decided on: to be looked at again.
-    NotNow,
-}
-
 /// Writes children. One for each controller.
 #[derive(Debug)]
 pub struct Children {
@@ -164,10 +167,36 @@ pub struct Children {
 
 /// Whose an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ownership {
+pub(super) enum Ownership {
     Ours,
     EarlierLife,
     Foreign,
+}
+
+// === impl Ensured ===
+
+impl<O> Ensured<O> {
+    /// The child as it is, if it is there and ours.
+    #[must_use]
+    pub fn observed(&self) -> Option<&O> {
+        match self {
+            Self::Unchanged(observed)
+            | Self::Created(observed)
+            | Self::Updated(observed, _)
+            | Self::Undone(observed)
+            | Self::Contended { observed, .. } => Some(observed),
+            Self::Leaving(observed) | Self::Refused { observed, .. } | Self::Held { observed, .. } => {
+                observed.as_ref()
+            }
+            Self::ResourceExists | Self::OwnerMovedOn => None,
+        }
+    }
+
+    /// Whether it is there, ours, and as wanted.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        matches!(self, Self::Unchanged(_) | Self::Created(_) | Self::Updated(..))
+    }
 }
 
 // === impl Owner ===
@@ -197,7 +226,7 @@ impl Owner {
         })
     }
 
-    fn ownership<O: Object>(&self, child: &O) -> Ownership {
+    pub(super) fn ownership<O: Object>(&self, child: &O) -> Ownership {
         match child.controller() {
             Some(owner) if owner.uid == self.uid => Ownership::Ours,
             Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
@@ -254,6 +283,34 @@ impl Children {
         match self.live(owner, wanted).await? {
             Some(live) => self.repair(owner, wanted, live).await,
             None => self.create(owner, wanted).await,
+        }
+    }
+
+    /// What [`ensure`](Self::ensure) would find, by the cache alone and writing nothing: for an owner that is
+    /// paused. `is_applied` tells whether the present spec had reached the child already.
+    #[must_use]
+    pub fn look<W: Wanted>(
+        &self,
+        owner: &Owner,
+        wanted: &W,
+        cached: Option<&Cached<W::Observed>>,
+        is_applied: bool,
+    ) -> Ensured<W::Observed> {
+        let Some(Cached::Readable(observed)) = cached else {
+            return Ensured::Held { observed: None, differences: Vec::new(), is_applied };
+        };
+        match owner.ownership(&**observed) {
+            Ownership::Foreign => Ensured::ResourceExists,
+            Ownership::EarlierLife => Ensured::Leaving(None),
+            Ownership::Ours if observed.is_deleting() => Ensured::Leaving(Some(W::Observed::clone(observed))),
+            Ownership::Ours => {
+                let (observed, differences) = (W::Observed::clone(observed), wanted.differences(observed));
+                if differences.is_empty() {
+                    Ensured::Unchanged(observed)
+                } else {
+                    Ensured::Held { observed: Some(observed), differences, is_applied }
+                }
+            }
         }
     }
 
@@ -350,89 +407,6 @@ impl Children {
         }
     }
 
-    /// Deletes a child that is no longer wanted, now that `replacement` is there.
-    ///
-    /// Reads owner, replacement and child live first: nothing is deleted when the owner is gone, is being
-    /// deleted, or has another spec than the one that the decision was based on, when the replacement is
-    /// not as wanted, or when the child is not ours or on its way out already.
-    ///
-    /// # Errors
-    /// [`Error`], to be tried again.
-    pub async fn delete_replaced<W: Wanted>(
-        &self,
-        owner: &Owner,
-        replacement: &W,
-        name: &str,
-    ) -> Result<Deletion, Error> {
-        if !self.owner_is_as_decided_on(owner).await? {
-            tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
-            return Ok(Deletion::NotNow);
-        }
-        let is_there = match self.live(owner, replacement).await? {
-            Some(live) => {
-                let live: W::Observed = decode(&live, replacement.name())?;
-                owner.ownership(&live) == Ownership::Ours
-                    && !live.is_deleting()
-                    && replacement.differences(&live).is_empty()
-            }
-            None => false,
-        };
-        if !is_there {
-            tracing::debug!(child = name, "Deletes nothing: what replaces it is not there");
-            return Ok(Deletion::NotNow);
-        }
-        self.delete_child::<W::Observed>(owner, name).await
-    }
-
-    /// Deletes a child that is one too many: a scale-down.
-    ///
-    /// Reads owner and child live first, as [`delete_replaced`](Self::delete_replaced) does: on the word of a
-    /// cache that does not know yet that more are wanted again, nothing is deleted.
-    ///
-    /// # Errors
-    /// [`Error`], to be tried again.
-    pub async fn delete_surplus<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
-        if !self.owner_is_as_decided_on(owner).await? {
-            tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
-            return Ok(Deletion::NotNow);
-        }
-        self.delete_child::<O>(owner, name).await
-    }
-
-    /// The one place from which deletes are sent.
-    async fn delete_child<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
-        let (namespace, resource) = (owner.name.namespace(), O::resource());
-        let child: Option<O> = self.client.get(&resource, namespace, name).await?;
-        let Some(child) = child.filter(|c| owner.ownership(c) == Ownership::Ours && !c.is_deleting()) else {
-            return Ok(Deletion::NothingToDo);
-        };
-        let outcome =
-            self.client.delete(&resource, namespace, name, child.uid(), child.resource_version()).await;
-        match outcome {
-            Ok(()) => {
-                self.consistency.deleted(&owner.name, &resource, child.object_name(), child.uid());
-                Ok(Deletion::Deleted)
-            }
-            Err(error) if error.is_not_found() => Ok(Deletion::NothingToDo),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether a live read shows the owner in the life and with the spec that a decision was based on.
-    async fn owner_is_as_decided_on(&self, owner: &Owner) -> Result<bool, Error> {
-        #[derive(serde::Deserialize)]
-        struct Live {
-            metadata: Meta,
-        }
-        let live: Option<Live> =
-            self.client.get(&owner.resource, owner.name.namespace(), owner.name.name()).await?;
-        Ok(live.is_some_and(|Live { metadata }| {
-            metadata.uid == owner.uid
-                && metadata.generation == owner.generation
-                && metadata.deletion_timestamp.is_none()
-        }))
-    }
-
     /// The children of this owner as the server has them, whatever their labels say: what lost its
     /// label is not in the cache.
     ///
@@ -456,7 +430,7 @@ impl Children {
         }
     }
 
-    async fn live<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Option<Value>, Error> {
+    pub(super) async fn live<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Option<Value>, Error> {
         self.client.get(&W::Observed::resource(), owner.name.namespace(), wanted.name()).await
     }
 }
@@ -467,7 +441,7 @@ fn fingerprint(differences: &[Difference]) -> String {
     differences.iter().map(one).collect::<Vec<_>>().join(";")
 }
 
-fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {
+pub(super) fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {
     O::deserialize(live).map_err(|source| Error::Decode { request: format!("read {name}"), source })
 }
 

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::children::{Difference, Wanted};
+use super::summary::{Summary, reason};
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::{ControllerRef, Meta, Object, ObjectName};
@@ -37,7 +38,7 @@ use crate::cache::{ControllerRef, Meta, Object, ObjectName};
 pub const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
 
 /// A Deployment as a custom resource wants it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct WantedDeployment {
     /// Its name.
     pub name: String,
@@ -257,6 +258,21 @@ impl Wanted for WantedDeployment {
             }
         }
         found
+    }
+
+    fn progress(&self, observed: &ObservedDeployment) -> Summary {
+        let progress =
+            format!("{} of {} replicas are available", observed.status.available_replicas, self.replicas);
+        if observed.is_available() {
+            return Summary::ready(progress);
+        }
+        let failure =
+            observed.condition("ReplicaFailure", "True").or(observed.condition("Progressing", "False"));
+        let message = match failure {
+            Some(condition) => format!("{progress}; {}: {}", condition.reason, condition.message),
+            None => progress,
+        };
+        Summary::reconciling(reason::PROGRESSING, message)
     }
 
     fn apply(&self, live: &mut Value) {

@@ -30,6 +30,8 @@ use crate::workqueue::{Reason, Reasons};
 pub const BURST: u32 = 60;
 /// How long it takes until one more may be asked for; also the least time between passes of a hot key.
 pub const PACE: Duration = Duration::from_secs(5);
+/// After what time without a pass of its own asking a key has cooled.
+pub const COOLED: Duration = Duration::from_secs(5 * (BURST as u64 + 1));
 
 /// The keys that ask for themselves.
 #[derive(Debug, Default)]
@@ -116,7 +118,11 @@ impl HotLoops {
     /// Whether a key is hot.
     #[must_use]
     pub fn is_hot(&self, key: &ObjectName) -> bool {
-        self.keys.lock().get(key).is_some_and(|heat| heat.is_hot)
+        let now = Instant::now();
+        self.keys.lock().get_mut(key).is_some_and(|heat| {
+            heat.cool(now);
+            heat.is_hot
+        })
     }
 }
 

@@ -4,6 +4,9 @@
 //!
 //! | module | in one sentence |
 //! |---|---|
+//! | [`reconciler`] | the frame of every sync handler: from a key to a status |
+//! | [`turn`] | one pass over one object: what may be done in it |
+//! | [`summary`] | ready, on its way or stuck, and the conditions that say so |
 //! | [`worker`] | takes keys off the queue and syncs them |
 //! | [`outcome`] | how a pass ends, and what follows |
 //! | [`handlers`] | from a changed object to the key of whom it concerns |
@@ -11,6 +14,7 @@
 //! | [`deployment`] | what is wanted and what is observed of a Deployment |
 //! | [`consistency`] | holds a key until the caches have seen what it wrote |
 //! | [`contention`] | notices that somebody changes a child back each time |
+//! | [`deletions`] | the one way to delete a child |
 //! | [`finalizers`] | holds an owner until its effects are undone |
 //! | [`hot_loop`] | notices a key that asks for itself without end |
 //! | [`audit`] | has every object checked against the server |
@@ -21,19 +25,27 @@ pub mod audit;
 pub mod children;
 pub mod consistency;
 pub mod contention;
+pub mod deletions;
 pub mod deployment;
 pub mod finalizers;
 pub mod handlers;
 pub mod hot_loop;
 pub mod outcome;
+pub mod reconciler;
 pub mod slow_start;
 pub mod status;
+pub mod summary;
+pub mod turn;
 pub mod worker;
 
-pub use children::{Children, Deletion, Difference, Ensured, Owner, Wanted};
+pub use children::{Children, Difference, Ensured, Owner, Wanted};
 pub use consistency::Consistency;
+pub use deletions::Deletion;
 pub use outcome::{Outcome, Pass, SyncError};
+pub use reconciler::{CommonStatus, CustomResource, Reconcile, Reconciler, StatusOf, Tools};
 pub use slow_start::slow_start_batch;
+pub use summary::{Phase, Summary};
+pub use turn::{Halt, Turn};
 pub use worker::{Controller, SyncHandler, Workers};
 
 #[cfg(all(test, feature = "sim"))]

@@ -4,25 +4,30 @@
 //! |---|---|
 //! | `mod.rs` | the picture of the children, wiring: which informers, which handlers, the controller |
 //! | `wanted.rs` | the children as a pure function of the custom resource |
-//! | `sync.rs` | the sync handler |
-//! | (observed) | what is seen of a child kind is shared: [`deployment`](crate::controller::deployment) |
+//! | `sync.rs` | the sync handler: its steps, in order |
 //! | `status.rs` | the status as a pure function of custom resource and children |
 //!
-//! What two kinds share lives in [`controller`](crate::controller); what they watch is chosen here.
+//! The frame around the steps is [`reconciler`](crate::controller::reconciler). What two kinds share lives in [`controller`](crate::controller); what they watch is chosen here.
 
 pub mod foo;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
 use crate::api::labels;
 use crate::cache::factory::Watched;
-use crate::cache::{ObjectName, SharedInformer, SharedInformerFactory, Synced};
+use crate::cache::{
+    Cached, Indexers, Object, ObjectName, SharedInformer, SharedInformerFactory, Synced, object,
+};
 use crate::client::{ApiClient, Clock};
 use crate::controller::deployment::ObservedDeployment;
-use crate::controller::{Controller, SyncHandler, Workers};
+use crate::controller::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
+use crate::controller::{
+    Children, Consistency, Controller, CustomResource, Reconcile, Reconciler, SyncHandler, Tools, Workers,
+};
 use crate::metrics::Metrics;
 use crate::record::EventRecorder;
 use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
@@ -114,7 +119,61 @@ fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
     }
 }
 
+/// The parts that every operator is made of, for one kind.
+struct Operator<'a, K: CustomResource> {
+    context: &'a Context<'a>,
+    name: &'static str,
+    objects: SharedInformer<K>,
+    queue: RateLimitingQueue<ObjectName>,
+    consistency: Arc<Consistency>,
+}
+
+impl<K: CustomResource> Operator<'_, K> {
+    /// The controller around what the kind brings. It watches the objects; children are to be added.
+    fn controller<R: Reconcile<Resource = K>>(&self, kind: R) -> Controller<Reconciler<R>> {
+        let Context { client, recorder, clock, limits, .. } = self.context;
+        let metrics = self.context.metrics.controller(self.name);
+        let tools = Tools {
+            client: client.clone(),
+            objects: self.objects.lister(),
+            children: Children::new(client.clone(), self.consistency.clone()),
+            consistency: self.consistency.clone(),
+            recorder: recorder.clone(),
+            clock: *clock,
+            metrics: metrics.clone(),
+        };
+        let reconciler = Reconciler::new(tools, kind);
+        let controller = Controller::new(self.name, self.queue.clone(), reconciler, self.consistency.clone())
+            .watches(&self.objects, EnqueueSelf::new(self.queue.clone()))
+            .with_workers(limits.workers)
+            .with_metrics(metrics);
+        match limits.audit_period {
+            Some(period) => controller.audits(self.objects.store(), period),
+            None => controller,
+        }
+    }
+
+    /// The handler of a child kind.
+    fn enqueue_owner(&self) -> EnqueueOwner<K> {
+        EnqueueOwner::new(self.objects.store(), self.queue.clone())
+    }
+}
+
 impl Context<'_> {
+    /// The parts of the operator of this name; `child_names` are those that an object wants, `namespace/name`.
+    fn operator<K: CustomResource>(
+        &self,
+        name: &'static str,
+        child_names: fn(&Cached<K>) -> Vec<String>,
+    ) -> Operator<'_, K> {
+        let objects = self.informers.informer(|| Watched {
+            transform: Some(object::trim),
+            indexers: Indexers::default().with(CHILD_NAME, child_names),
+            ..Watched::default()
+        });
+        Operator { context: self, name, objects, queue: self.queue(name), consistency: Arc::default() }
+    }
+
     /// A queue with priorities and the sample-controller's two limits, longest wins.
     fn queue(&self, name: &'static str) -> RateLimitingQueue<ObjectName> {
         let Limits { base_delay, max_delay, qps, burst, .. } = self.limits;
@@ -129,10 +188,15 @@ impl Context<'_> {
         queue
     }
 
-    /// Our Deployments, as a projection. Only those that carry our label are listed and watched: in a
+    /// Our Deployments, as a projection.
+    fn deployments(&self) -> SharedInformer<ObservedDeployment> {
+        self.children()
+    }
+
+    /// Our children of one kind, as a projection. Only those that carry our label are listed and watched: in a
     /// big cluster we neither cache nor decode other people's. What the selector hides is met at the
     /// write, where a name that is taken is a 409.
-    fn deployments(&self) -> SharedInformer<ObservedDeployment> {
+    fn children<O: Object>(&self) -> SharedInformer<O> {
         self.informers
             .informer(|| Watched { label_selector: Some(labels::SELECTOR.to_owned()), ..Watched::default() })
     }

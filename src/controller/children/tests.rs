@@ -2,6 +2,7 @@ use http::Method;
 
 use super::*;
 use crate::api::labels::Labels;
+use crate::controller::Deletion;
 use crate::controller::deployment::{ObservedDeployment, WantedContainer, WantedDeployment};
 use crate::testing::object_server::ObjectServer;
 
@@ -382,4 +383,25 @@ async fn live_children_are_found_without_their_labels() {
     assert_eq!(found.len(), 1);
     server.refuse(Method::GET, 500, "InternalError");
     assert!(children.live_children::<ObservedDeployment>(&owner()).await.is_err(), "I10");
+}
+
+#[tokio::test]
+async fn a_child_goes_with_its_owner_unless_it_is_orphaned() {
+    let deleted = "2026-01-01T00:00:00Z";
+    for (metadata, expected) in [
+        (json!({"name": "one", "uid": "owner-uid", "deletionTimestamp": deleted}), Deletion::Deleted),
+        (json!({"name": "one", "uid": "owner-uid"}), Deletion::NotNow),
+        (json!({"name": "one", "uid": "another life", "deletionTimestamp": deleted}), Deletion::NotNow),
+        (
+            json!({"name": "one", "uid": "owner-uid", "deletionTimestamp": deleted, "finalizers": ["orphan"]}),
+            Deletion::NotNow,
+        ),
+    ] {
+        let server = ObjectServer::default();
+        server.store(FOOS, json!({"metadata": metadata}));
+        live(&server, "Foo", "one", "owner-uid");
+        let deletion = children_of(&server).delete_of_deleted::<ObservedDeployment>(&owner(), "web").await;
+        assert_eq!(deletion.unwrap(), expected);
+        assert_eq!(server.get(WEB).is_some(), expected != Deletion::Deleted);
+    }
 }

@@ -17,6 +17,7 @@
 //! | of that name, somebody else's | `False` ResourceExists | `False` | `True` |
 //! | refused by the server | `False` ChildRefused | `False` | `True` |
 //! | changed back by somebody each time | `False` Contended | `False` | `True` |
+//! | not as wanted, the Foo is paused | `False` Paused | `False` Paused | `False` |
 //! | (the Foo itself does not decode) | `False` Unreadable | `False` | `True` |
 //!
 //! # Differences from sample-controller
@@ -35,16 +36,10 @@ mod status;
 mod sync;
 mod wanted;
 
-use std::sync::Arc;
-
-use kube_core::Resource;
-
 use super::Context;
 use crate::api::samplecontroller::v1alpha1::Foo;
-use crate::cache::factory::Watched;
-use crate::cache::{Cached, Indexers, ObjectName, object};
-use crate::controller::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
-use crate::controller::{Children, Consistency, Controller};
+use crate::cache::{Cached, Object, ObjectName};
+use crate::controller::{Controller, Reconciler};
 
 pub use sync::FooSync;
 
@@ -53,40 +48,16 @@ pub const NAME: &str = "foo";
 
 /// Wires the controller: informers, handlers, queue, sync handler.
 #[must_use]
-pub fn controller(context: &Context<'_>) -> Controller<FooSync> {
-    let queue = context.queue(NAME);
-    let metrics = context.metrics.controller(NAME);
-    let foos = context.informers.informer(|| Watched {
-        transform: Some(object::trim),
-        indexers: Indexers::default().with(CHILD_NAME, child_names),
-        ..Watched::default()
-    });
+pub fn controller(context: &Context<'_>) -> Controller<Reconciler<FooSync>> {
     let deployments = context.deployments();
-    let consistency = Arc::new(Consistency::new());
-    let sync = FooSync {
-        client: context.client.clone(),
-        foos: foos.lister(),
-        deployments: deployments.lister(),
-        children: Children::new(context.client.clone(), consistency.clone()),
-        consistency: consistency.clone(),
-        recorder: context.recorder.clone(),
-        clock: context.clock,
-        metrics: metrics.clone(),
-    };
-    let controller = Controller::new(NAME, queue.clone(), sync, consistency)
-        .watches(&foos, EnqueueSelf::new(queue.clone()))
-        .watches(&deployments, EnqueueOwner::new(foos.store(), queue))
-        .with_workers(context.limits.workers)
-        .with_metrics(metrics);
-    match context.limits.audit_period {
-        Some(period) => controller.audits(foos.store(), period),
-        None => controller,
-    }
+    let operator = context.operator(NAME, child_names);
+    let sync = FooSync { deployments: deployments.lister() };
+    operator.controller(sync).watches(&deployments, operator.enqueue_owner())
 }
 
 /// The names of the children that a Foo wants.
 fn child_names(foo: &Cached<Foo>) -> Vec<String> {
     let name =
-        |foo: &Foo| ObjectName::new(foo.meta().namespace.as_deref(), &foo.spec.deployment_name).to_string();
+        |foo: &Foo| ObjectName::new(foo.object_name().namespace(), &foo.spec.deployment_name).to_string();
     foo.readable().map(|foo| name(foo)).into_iter().collect()
 }

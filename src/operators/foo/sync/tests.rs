@@ -1,10 +1,18 @@
-use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
+use crate::api::conditions::{self, HOT_LOOP, READY, RECONCILING};
 use crate::cache::store::StoreWriter;
-use crate::cache::{Indexers, store};
-use crate::record::Event;
+use crate::cache::{Cached, Indexers, ObjectName, store};
+use crate::client::Clock;
+use crate::controller::{Children, Outcome, Pass, Reconciler, SyncError, SyncHandler, Tools};
+use crate::metrics::ControllerMetrics;
+use crate::record::{Event, EventRecorder, EventType};
 use crate::testing::object_server::ObjectServer;
 use crate::workqueue::{Reason, Reasons};
 
@@ -17,7 +25,7 @@ struct Fixture {
     server: ObjectServer,
     foos: StoreWriter<Foo>,
     deployments: StoreWriter<ObservedDeployment>,
-    sync: FooSync,
+    sync: Reconciler<FooSync>,
     events: mpsc::Receiver<Event>,
 }
 
@@ -34,16 +42,16 @@ impl Fixture {
         let (recorder, events) = EventRecorder::to_buffer(clock, 100);
         let (foo_store, foos) = store::pair(Indexers::default());
         let (deployment_store, deployments) = store::pair(Indexers::default());
-        let sync = FooSync {
+        let tools = Tools {
             client: server.client(),
-            foos: Lister::new(foo_store),
-            deployments: Lister::new(deployment_store),
+            objects: Lister::new(foo_store),
             children: Children::new(server.client(), Arc::default()),
             consistency: Arc::default(),
             recorder,
             clock,
             metrics: ControllerMetrics::unread("foo"),
         };
+        let sync = Reconciler::new(tools, FooSync { deployments: Lister::new(deployment_store) });
         Self { server, foos, deployments, sync, events }
     }
 
@@ -99,10 +107,13 @@ impl Fixture {
 
     fn ready(&self) -> (String, String) {
         let foo = self.server.get(FOO).unwrap();
-        let conditions: Vec<Condition> = serde_json::from_value(foo["status"]["conditions"].clone()).unwrap();
-        let ready = conditions.into_iter().find(|condition| condition.type_ == READY).unwrap();
+        let ready = conditions_of(&foo).into_iter().find(|condition| condition.type_ == READY).unwrap();
         (ready.status, ready.reason)
     }
+}
+
+fn conditions_of(foo: &Value) -> Vec<Condition> {
+    serde_json::from_value(foo["status"]["conditions"].clone()).unwrap()
 }
 
 /// client-go: sample-controller `TestCreatesDeployment`
@@ -147,7 +158,7 @@ async fn events_come_on_transitions_only() {
     f.sync().await;
     let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
     let (recorder, events) = EventRecorder::to_buffer(clock, 100);
-    (f.sync.recorder, f.events) = (recorder, events);
+    (f.sync.tools().recorder, f.events) = (recorder, events);
     f.sync().await;
     assert_eq!(f.events(), Vec::<&str>::new(), "nor after a restart");
 }
@@ -362,7 +373,7 @@ async fn an_audit_finds_what_the_caches_have_missed() {
     f.roll_out("web");
     f.sync().await;
     let metrics = crate::metrics::Metrics::new();
-    f.sync.metrics = metrics.controller("foo");
+    f.sync.tools().metrics = metrics.controller("foo");
     let found = |what: &str| format!("windlass_audits_total{{controller=\"foo\",found=\"{what}\"}} 1\n");
     let (key, why) = (ObjectName::new(Some("ns"), "one"), Reasons::from(Reason::Audit));
 
@@ -377,4 +388,90 @@ async fn an_audit_finds_what_the_caches_have_missed() {
     f.sync.sync(&key, Pass::new(&why)).await.unwrap();
     assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
     assert!(metrics.encode().contains(&found("difference")));
+}
+
+fn pause(f: &mut Fixture, is_paused: bool) {
+    let mut foo = f.server.get(FOO).unwrap();
+    foo["metadata"]["annotations"] = json!({"windlass.dev/paused": is_paused.to_string()});
+    f.server.store(FOOS, foo);
+    f.catch_up();
+}
+
+#[tokio::test]
+async fn a_paused_foo_is_watched_and_left_alone() {
+    let mut f = Fixture::new();
+    f.foo("web", 1);
+    f.sync().await;
+    f.roll_out("web");
+    f.sync().await;
+    f.events();
+    pause(&mut f, true);
+    let (outcome, requests) = f.sync().await;
+    assert_eq!((outcome, requests), (Outcome::Done, vec!["PATCH foos/one/status".to_owned()]));
+    assert_eq!(f.events(), ["Paused"]);
+    assert_eq!(f.ready(), ("True".to_owned(), "Available".to_owned()));
+    let conditions = conditions_of(&f.server.get(FOO).unwrap());
+    assert_eq!(conditions::reason(&conditions, RECONCILING), Some("Paused"));
+
+    // A new spec waits, and is not said to be observed.
+    let mut foo = f.server.get(FOO).unwrap();
+    foo["spec"]["replicas"] = json!(3);
+    foo["metadata"]["generation"] = json!(2);
+    f.server.store(FOOS, foo);
+    f.catch_up();
+    f.sync().await;
+    assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
+    assert_eq!(f.server.get(FOO).unwrap()["status"]["observedGeneration"], 1);
+    assert_eq!(f.ready().0, "True", "as observed");
+
+    pause(&mut f, false);
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildUpdated", "Resumed"]);
+    assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 3);
+    assert_eq!(f.server.get(FOO).unwrap()["status"]["observedGeneration"], 2);
+}
+
+#[tokio::test]
+async fn a_hand_edit_of_a_paused_foo_is_reported_and_not_repaired() {
+    let mut f = Fixture::new();
+    f.foo("web", 1);
+    f.sync().await;
+    f.roll_out("web");
+    pause(&mut f, true);
+    let mut edited = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
+    edited["spec"]["replicas"] = json!(9);
+    f.server.store(DEPLOYMENTS, edited);
+    f.catch_up();
+    let (_, requests) = f.sync().await;
+    assert_eq!(requests, ["PATCH foos/one/status"]);
+    assert_eq!(f.ready(), ("False".to_owned(), "Paused".to_owned()));
+}
+
+/// The cache of the Foo is behind: nothing is written for its old spec, and nothing said of it.
+#[tokio::test]
+async fn a_pass_over_a_spec_that_has_moved_on_says_nothing() {
+    let mut f = Fixture::new();
+    let mut foo = f.foo("web", 1);
+    foo["metadata"]["generation"] = json!(2);
+    f.server.store(FOOS, foo);
+    let (outcome, requests) = f.sync_without_news().await;
+    assert_eq!((outcome, requests), (Outcome::Done, vec!["GET foos/one".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_hot_foo_has_a_condition() {
+    let mut f = Fixture::new();
+    f.foo("web", 1);
+    f.sync().await;
+    let (key, why) = (ObjectName::new(Some("ns"), "one"), Reasons::from(Reason::Timer));
+    for is_hot in [true, true, false, false] {
+        f.server.requests();
+        let outcome = f.sync.sync(&key, Pass::new(&why).hot(is_hot)).await.unwrap();
+        f.catch_up();
+        let conditions = conditions_of(&f.server.get(FOO).unwrap());
+        assert_eq!(conditions::is_true(&conditions, HOT_LOOP), is_hot);
+        // Looked at again, so that the condition goes.
+        assert_eq!(outcome.next_pass().is_some(), is_hot);
+    }
+    assert_eq!(f.server.requests(), Vec::<String>::new(), "said once");
 }

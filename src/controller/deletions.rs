@@ -1,0 +1,141 @@
+//! The one way to delete a child: nothing goes on the word of a cache.
+//!
+//! Mirrors in-tree controllers' `DeletePod` and the like, which trust their caches here.
+//!
+//! # Guarantees
+//! - Owner, replacement and child are read live before; uid and version are preconditions. (test: `a_delete_reads_owner_replacement_and_child_live_first`)
+//! - Nothing goes when the owner has moved on. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
+//! - Nothing goes when what replaces it is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
+//! - For an owner that is being deleted a child goes only if it is not orphaned. (test: `a_child_goes_with_its_owner_unless_it_is_orphaned`)
+
+use super::children::{Children, Owner, Ownership, Wanted, decode};
+use crate::cache::Object;
+use crate::client::Error;
+
+/// What became of a child that was to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// It was there, and the server has taken the deletion.
+    Deleted,
+    /// There was nothing to do: it is gone or on its way, or it is not ours.
+    NothingToDo,
+    /// The owner, or what replaces the child, is not as it was decided on: to be looked at again.
+    NotNow,
+}
+
+/// What decides whether something may be done for an owner.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct LiveMeta {
+    uid: String,
+    generation: i64,
+    deletion_timestamp: Option<String>,
+    finalizers: Vec<String>,
+}
+
+impl Children {
+    /// Deletes a child that is no longer wanted, now that `replacement` is there.
+    ///
+    /// Reads owner, replacement and child live first: nothing is deleted when the owner is gone, is being
+    /// deleted, or has another spec than the one that the decision was based on, when the replacement is
+    /// not as wanted, or when the child is not ours or on its way out already.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again.
+    pub async fn delete_replaced<W: Wanted>(
+        &self,
+        owner: &Owner,
+        replacement: &W,
+        name: &str,
+    ) -> Result<Deletion, Error> {
+        if !self.owner_is_as_decided_on(owner).await? {
+            tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
+            return Ok(Deletion::NotNow);
+        }
+        let is_there = match self.live(owner, replacement).await? {
+            Some(live) => {
+                let live: W::Observed = decode(&live, replacement.name())?;
+                owner.ownership(&live) == Ownership::Ours
+                    && !live.is_deleting()
+                    && replacement.differences(&live).is_empty()
+            }
+            None => false,
+        };
+        if !is_there {
+            tracing::debug!(child = name, "Deletes nothing: what replaces it is not there");
+            return Ok(Deletion::NotNow);
+        }
+        self.delete_child::<W::Observed>(owner, name).await
+    }
+
+    /// Deletes a child that is one too many: a scale-down.
+    ///
+    /// Reads owner and child live first, as [`delete_replaced`](Self::delete_replaced) does: on the word of a
+    /// cache that does not know yet that more are wanted again, nothing is deleted.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again.
+    pub async fn delete_surplus<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
+        if !self.owner_is_as_decided_on(owner).await? {
+            tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
+            return Ok(Deletion::NotNow);
+        }
+        self.delete_child::<O>(owner, name).await
+    }
+
+    /// Deletes a child of an owner that is being deleted and does not orphan it.
+    ///
+    /// Reads owner and child live first: nothing is deleted for an owner that lives, or is another.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again.
+    pub async fn delete_of_deleted<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
+        let is_going = |meta: &LiveMeta| {
+            meta.uid == owner.uid
+                && meta.deletion_timestamp.is_some()
+                && !meta.finalizers.iter().any(|finalizer| finalizer == "orphan")
+        };
+        if !self.live_owner(owner).await?.as_ref().is_some_and(is_going) {
+            tracing::debug!(child = name, "Deletes nothing: the owner is not going, or orphans it");
+            return Ok(Deletion::NotNow);
+        }
+        self.delete_child::<O>(owner, name).await
+    }
+
+    /// The one place from which deletes are sent.
+    async fn delete_child<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
+        let (namespace, resource) = (owner.name.namespace(), O::resource());
+        let child: Option<O> = self.client.get(&resource, namespace, name).await?;
+        let Some(child) = child.filter(|c| owner.ownership(c) == Ownership::Ours && !c.is_deleting()) else {
+            return Ok(Deletion::NothingToDo);
+        };
+        let outcome =
+            self.client.delete(&resource, namespace, name, child.uid(), child.resource_version()).await;
+        match outcome {
+            Ok(()) => {
+                self.consistency.deleted(&owner.name, &resource, child.object_name(), child.uid());
+                Ok(Deletion::Deleted)
+            }
+            Err(error) if error.is_not_found() => Ok(Deletion::NothingToDo),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether a live read shows the owner in the life and with the spec that a decision was based on.
+    pub(super) async fn owner_is_as_decided_on(&self, owner: &Owner) -> Result<bool, Error> {
+        let live = self.live_owner(owner).await?;
+        Ok(live.is_some_and(|meta| {
+            meta.uid == owner.uid && meta.generation == owner.generation && meta.deletion_timestamp.is_none()
+        }))
+    }
+
+    async fn live_owner(&self, owner: &Owner) -> Result<Option<LiveMeta>, Error> {
+        #[derive(serde::Deserialize)]
+        struct Live {
+            metadata: LiveMeta,
+        }
+        let live: Option<Live> =
+            self.client.get(&owner.resource, owner.name.namespace(), owner.name.name()).await?;
+        Ok(live.map(|live| live.metadata))
+    }
+}

@@ -1,0 +1,372 @@
+//! The frame of every operator's sync handler: from a key to a status that says what is true.
+//!
+//! Mirrors sample-controller `controller.go` (`syncHandler`), without what is Foo's own there.
+//!
+//! # A pass
+//! ```text
+//! key ─▶ object from the cache (an audit reads it live)
+//!         ├─ gone ──────────▶ done
+//!         ├─ does not decode ▶ say so in its status, touch nothing
+//!         ├─ being deleted ─▶ Reconcile::finalize
+//!         └─ alive ─────────▶ Reconcile::reconcile ─▶ status, events on transitions ─▶ when to look again
+//! ```
+//! What a kind brings is [`Reconcile`]; what it may use is its [`Turn`].
+//!
+//! # Guarantees
+//! - A status is written when it differs, and not else. (test: `a_converged_foo_sends_nothing`)
+//! - Events come on transitions only, also across a restart: the stored condition tells. (test: `events_come_on_transitions_only`)
+//! - An object that does not decode keeps its children and says so. (test: `an_unreadable_foo_keeps_its_deployment`)
+//! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
+//! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
+//! - A key that asks for itself without end has a condition that says so, as long as it does. (test: `a_hot_foo_has_a_condition`)
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::children::Children;
+use super::consistency::Consistency;
+use super::hot_loop;
+use super::outcome::{Outcome, Pass, SyncError};
+use super::status::write;
+use super::summary::{Phase, Summary, reason};
+use super::turn::{Halt, Turn};
+use super::worker::SyncHandler;
+use crate::api::ApiResource;
+use crate::api::conditions::{self, ConditionSet, HOT_LOOP, READY, RECONCILING, STALLED};
+use crate::cache::{Cached, Lister, Object, ObjectName, Unreadable, compare_versions};
+use crate::client::{ApiClient, Clock, Error};
+use crate::metrics::ControllerMetrics;
+use crate::record::{EventRecorder, EventType};
+
+/// What a kind's operator does with one object.
+pub trait Reconcile: Send + Sync + 'static {
+    /// The custom resource.
+    type Resource: CustomResource;
+
+    /// The event that says that an object has become ready: reason and note, if there is one.
+    const SYNCED: Option<(&'static str, &'static str)> = None;
+
+    /// Brings the children of a living object to what it wants, and says what is true of it now. Conditions and
+    /// observed generation are filled in afterwards, from what the turn has found.
+    fn reconcile(
+        &self,
+        turn: &mut Turn<'_, Self::Resource>,
+    ) -> impl Future<Output = Result<StatusOf<Self>, Halt>> + Send;
+
+    /// Undoes what the garbage collector does not, for an object that is being deleted; `None` when there is nothing
+    /// (more) to say in its status.
+    fn finalize(
+        &self,
+        _turn: &mut Turn<'_, Self::Resource>,
+    ) -> impl Future<Output = Result<Option<StatusOf<Self>>, Halt>> + Send {
+        std::future::ready(Ok(None))
+    }
+}
+
+/// The status type of what a kind's operator works on.
+pub type StatusOf<R> = <<R as Reconcile>::Resource as CustomResource>::Status;
+
+/// A custom resource with a status such as ours have.
+pub trait CustomResource:
+    kube_core::Resource<DynamicType = ()> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
+{
+    /// Its status.
+    type Status: CommonStatus;
+
+    /// Its status as stored, if there is one.
+    fn status(&self) -> Option<&Self::Status>;
+}
+
+impl<K> CustomResource for K
+where
+    K: kube_core::Resource<DynamicType = ()>
+        + kube_core::object::HasStatus<Status: CommonStatus>
+        + DeserializeOwned
+        + Clone
+        + fmt::Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    type Status = <K as kube_core::object::HasStatus>::Status;
+
+    fn status(&self) -> Option<&Self::Status> {
+        kube_core::object::HasStatus::status(self)
+    }
+}
+
+/// What every status has.
+pub trait CommonStatus: Clone + Default + PartialEq + Serialize + fmt::Debug + Send + Sync + 'static {
+    /// The generation that it is about.
+    fn observed_generation(&self) -> Option<i64>;
+    /// Its conditions.
+    fn conditions(&self) -> Vec<Condition>;
+    /// Fills in both.
+    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>);
+}
+
+/// What every operator works with, for objects of its kind.
+#[derive(Debug)]
+pub struct Tools<K> {
+    /// The way to the API server.
+    pub client: ApiClient,
+    /// The objects.
+    pub objects: Lister<K>,
+    /// Writes their children.
+    pub children: Children,
+    /// Is told of each write.
+    pub consistency: Arc<Consistency>,
+    /// Records events.
+    pub recorder: EventRecorder,
+    /// Stamps conditions.
+    pub clock: Clock,
+    /// Counts.
+    pub metrics: ControllerMetrics,
+}
+
+/// A sync handler around what a kind brings; see the module.
+#[derive(Debug)]
+pub struct Reconciler<R: Reconcile> {
+    tools: Tools<R::Resource>,
+    kind: R,
+}
+
+// === impl Reconciler ===
+
+impl<R: Reconcile> SyncHandler for Reconciler<R> {
+    async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
+        let cached = self.tools.objects.get(key);
+        let (found, is_missed) =
+            if pass.is_audit() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
+        let object = match found {
+            None => return Ok(Outcome::Done),
+            Some(Cached::Unreadable(unreadable)) => {
+                return Ok(self.sync_unreadable(key, &unreadable).await?);
+            }
+            Some(Cached::Readable(object)) => object,
+        };
+        let mut turn = Turn::new(&self.tools, object, pass);
+        let status = if turn.object().is_deleting() {
+            self.kind.finalize(&mut turn).await
+        } else {
+            self.kind.reconcile(&mut turn).await.map(Some)
+        };
+        let outcome = match status {
+            Ok(Some(status)) => self.finish(&turn, status).await?,
+            Ok(None) => Outcome::Done,
+            Err(Halt::Ends(outcome)) => return Ok(outcome),
+            Err(Halt::Failed(error)) => return Err(error.into()),
+        };
+        if pass.is_audit() {
+            self.tools.metrics.audited(is_missed || turn.has_written());
+        }
+        Ok(outcome)
+    }
+}
+
+impl<R: Reconcile> Reconciler<R> {
+    /// What `kind` does, with these tools.
+    #[must_use]
+    pub fn new(tools: Tools<R::Resource>, kind: R) -> Self {
+        Self { tools, kind }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn tools(&mut self) -> &mut Tools<R::Resource> {
+        &mut self.tools
+    }
+
+    /// The object as the server has it, for a pass that believes no cache, and whether the cache had missed that.
+    /// What does not decode is left to the usual way.
+    async fn live(
+        &self,
+        key: &ObjectName,
+        cached: Option<&Cached<R::Resource>>,
+    ) -> Result<(Option<Cached<R::Resource>>, bool), Error> {
+        let resource = ApiResource::of::<R::Resource>();
+        let live = self.tools.client.get::<R::Resource>(&resource, key.namespace(), key.name()).await;
+        let live = match live {
+            Err(Error::Decode { .. }) => return Ok((cached.cloned(), false)),
+            live => live?,
+        };
+        let version = |object: &R::Resource| Object::resource_version(object).to_owned();
+        let (seen, now) =
+            (cached.map(|object| object.resource_version().to_owned()), live.as_ref().map(version));
+        // A cache that is only late has not passed the version that the server has.
+        let is_missed = now.as_ref().is_some_and(|now| {
+            let order = compare_versions(&self.tools.objects.resource_version(), now);
+            seen.as_ref() != Some(now) && order.is_some_and(std::cmp::Ordering::is_ge)
+        });
+        if is_missed {
+            tracing::warn!("The cache had missed a change of this object; its next list brings it");
+        }
+        Ok((live.map(|object| Cached::new(Ok(object))), is_missed))
+    }
+
+    /// Writes the status, says what has changed, and decides when to look again.
+    async fn finish(&self, turn: &Turn<'_, R::Resource>, mut status: StatusOf<R>) -> Result<Outcome, Error> {
+        let object = turn.object();
+        let stored = object.status();
+        let before = stored.map(CommonStatus::conditions).unwrap_or_default();
+        let summary = Summary::worst(turn.findings());
+        let observed_generation = if turn.is_paused() {
+            stored.and_then(CommonStatus::observed_generation)
+        } else {
+            Some(turn.owner().generation)
+        };
+        let conditions =
+            next_conditions(&before, observed_generation, &summary, turn, self.tools.clock.now());
+        status.set_common(observed_generation, conditions);
+        if stored != Some(&status) {
+            let name = object.object_name();
+            let resource = ApiResource::of::<R::Resource>();
+            let version = Object::resource_version(object);
+            let written = write(&self.tools.client, &resource, &name, version, stored, &status).await?;
+            if let Some(version) = written {
+                self.tools.consistency.wrote(&name, &resource, &version);
+            }
+        }
+        Self::record_transition(turn, &before, &summary);
+        let look_again = match turn.is_hot() {
+            // So that the condition goes when the key has cooled.
+            true => Some(summary.look_again.unwrap_or(hot_loop::COOLED)),
+            false => summary.look_again,
+        };
+        Ok(match (summary.phase, look_again) {
+            (Phase::Stalled, look_again) => Outcome::WaitForUser { look_again },
+            (Phase::Ready | Phase::Reconciling, Some(time)) => Outcome::RequeueAfter(time),
+            (Phase::Ready | Phase::Reconciling, None) => Outcome::Done,
+        })
+    }
+
+    /// What changed in the conditions; the stored ones tell, so a restart repeats nothing.
+    fn record_transition(turn: &Turn<'_, R::Resource>, before: &[Condition], now: &Summary) {
+        let was_paused = conditions::reason(before, RECONCILING) == Some(reason::PAUSED);
+        match (was_paused, turn.is_paused()) {
+            (false, true) => turn.event(EventType::Normal, "Paused", "Pause", PAUSED.to_owned()),
+            (true, false) => {
+                turn.event(EventType::Normal, "Resumed", "Resume", "Children are written again".to_owned());
+            }
+            (true, true) | (false, false) => {}
+        }
+        if conditions::reason(before, READY) == Some(now.reason) {
+            return;
+        }
+        let note = now.message.clone();
+        match (now.reason, R::SYNCED) {
+            (reason::AVAILABLE, Some((reason, note))) => {
+                turn.event(EventType::Normal, reason, "Sync", note.to_owned());
+            }
+            (reason::RESOURCE_EXISTS, _) => {
+                turn.event(EventType::Warning, "ErrResourceExists", "Create", note);
+            }
+            (reason::CHILD_REFUSED, _) => turn.event(EventType::Warning, "ChildRefused", "Sync", note),
+            (reason::CONTENDED, _) => turn.event(EventType::Warning, "Contended", "Update", note),
+            _ => {}
+        }
+    }
+
+    /// Says in the status of an object that does not decode why, and touches nothing else.
+    async fn sync_unreadable(&self, key: &ObjectName, object: &Unreadable) -> Result<Outcome, Error> {
+        #[derive(Clone, Default, Serialize, Deserialize)]
+        struct Status {
+            #[serde(default)]
+            conditions: Vec<Condition>,
+        }
+        let resource = ApiResource::of::<R::Resource>();
+        let live: Option<Value> = self.tools.client.get(&resource, key.namespace(), key.name()).await?;
+        let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion")?.as_str());
+        let (Some(live), Some(version)) = (&live, version) else { return Ok(Outcome::Done) };
+        if version != object.meta.resource_version {
+            // It has changed, maybe for the better: the event that shows it is on its way to the cache.
+            return Ok(Outcome::Done);
+        }
+        let stored = Status::deserialize(&live["status"]).unwrap_or_default();
+        let message = format!(
+            "The stored object does not decode; its children are left as they are. Correct: {}",
+            object.error
+        );
+        let summary = Summary::stalled(reason::UNREADABLE, message);
+        let mut set =
+            ConditionSet::new(&stored.conditions, Some(object.meta.generation), self.tools.clock.now());
+        set_summary(&mut set, &summary);
+        let status = Status { conditions: set.into_vec() };
+        let written = write(&self.tools.client, &resource, key, version, Some(&stored), &status).await?;
+        if let Some(version) = written {
+            self.tools.consistency.wrote(key, &resource, &version);
+        }
+        if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
+            tracing::warn!(
+                error = object.error,
+                "The stored object does not decode; its children are left as they are"
+            );
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+const PAUSED: &str = "No child is written until the annotation windlass.dev/paused is taken off";
+
+fn next_conditions<K: CustomResource>(
+    before: &[Condition],
+    observed_generation: Option<i64>,
+    summary: &Summary,
+    turn: &Turn<'_, K>,
+    now: jiff::Timestamp,
+) -> Vec<Condition> {
+    let mut set = ConditionSet::new(before, observed_generation, now);
+    if turn.is_paused() {
+        set.set(READY, summary.phase == Phase::Ready, summary.reason, &summary.message);
+        set.set(RECONCILING, false, reason::PAUSED, PAUSED);
+        set.set(STALLED, summary.phase == Phase::Stalled, summary.reason, &summary.message);
+    } else {
+        set_summary(&mut set, summary);
+    }
+    for (type_, condition) in turn.more_conditions() {
+        match condition {
+            Some((status, reason, message)) => set.set(type_, *status, reason, message),
+            None => set.remove(type_),
+        }
+    }
+    if turn.is_hot() {
+        set.set(HOT_LOOP, true, "AsksForItself", HOT);
+    } else {
+        set.remove(HOT_LOOP);
+    }
+    set.into_vec()
+}
+
+const HOT: &str = "This object is looked at again and again although nothing changes; it is slowed down. The log of the operator says why";
+
+fn set_summary(set: &mut ConditionSet, summary: &Summary) {
+    let Summary { phase, reason, message, .. } = summary;
+    set.set(READY, *phase == Phase::Ready, reason, message);
+    set.set(RECONCILING, *phase == Phase::Reconciling, reason, message);
+    set.set(STALLED, *phase == Phase::Stalled, reason, message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_condition_of_three_is_true() {
+        for (phase, expected) in [
+            (Phase::Ready, [true, false, false]),
+            (Phase::Reconciling, [false, true, false]),
+            (Phase::Stalled, [false, false, true]),
+        ] {
+            let mut set = ConditionSet::new(&[], Some(4), jiff::Timestamp::UNIX_EPOCH);
+            set_summary(&mut set, &Summary { phase, ..Summary::ready("") });
+            let conditions = set.into_vec();
+            let found = [READY, RECONCILING, STALLED].map(|type_| conditions::is_true(&conditions, type_));
+            assert_eq!(found, expected);
+            assert!(conditions.iter().all(|condition| condition.observed_generation == Some(4)));
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! One pass over one object: what a kind's operator may do in it, and what is written down of it.
+//!
+//! Each step brings something nearer to what is wanted, records an event of what it did, and leaves a
+//! [`Summary`] of what it found. When the object is paused the same steps look and write nothing.
+//!
+//! # Guarantees
+//! - What a step finds becomes the object's conditions. (test: `each_end_of_a_child_has_its_summary`)
+//! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
+//! - What is not wanted any more goes after what replaces it is there, also when it lost our label. (test: `an_old_deployment_without_our_label_is_found_live`)
+//! - A deletion that the server refuses is found, not an error. (test: `a_refused_delete_of_the_old_deployment_shows_in_the_status`)
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::children::{Children, Ensured, Owner, Wanted, describe};
+use super::deletions::Deletion;
+use super::outcome::{Outcome, Pass};
+use super::reconciler::{CommonStatus, CustomResource, Tools};
+use super::summary::{Phase, REFUSED_RETRY, Summary, UNDONE_RETRY, reason};
+use crate::api::annotations;
+use crate::api::conditions::{self, READY};
+use crate::cache::{Lister, Object, ObjectName};
+use crate::client::{Clock, Error};
+use crate::record::{EventType, Regarding};
+
+/// Why a pass ends before its status is worked out.
+#[derive(Debug)]
+pub enum Halt {
+    /// It failed, and is to be tried again.
+    Failed(Error),
+    /// What it was based on is not so any more.
+    Ends(Outcome),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// A condition of a kind's own: status, reason and message.
+pub(super) type MoreCondition = (bool, String, String);
+
+/// One pass over one object; see the module.
+pub struct Turn<'a, K> {
+    tools: &'a Tools<K>,
+    object: Arc<K>,
+    owner: Owner,
+    pass: Pass<'a>,
+    is_paused: bool,
+    is_applied: bool,
+    findings: Vec<Summary>,
+    more: Vec<(&'static str, Option<MoreCondition>)>,
+    has_written: bool,
+}
+
+// === impl Turn ===
+
+impl<'a, K: CustomResource> Turn<'a, K> {
+    pub(super) fn new(tools: &'a Tools<K>, object: Arc<K>, pass: Pass<'a>) -> Self {
+        let owner = Owner::of(&*object);
+        let asks_for_pause =
+            Object::annotations(&*object).and_then(|all| all.get(annotations::PAUSED)).map(String::as_str);
+        Self {
+            is_paused: asks_for_pause == Some("true") && !object.is_deleting(),
+            is_applied: is_applied(&*object),
+            tools,
+            object,
+            owner,
+            pass,
+            findings: Vec::new(),
+            more: Vec::new(),
+            has_written: false,
+        }
+    }
+
+    /// The object.
+    #[must_use]
+    pub fn object(&self) -> &K {
+        &self.object
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.owner.name.name()
+    }
+
+    /// The object as the owner of its children.
+    #[must_use]
+    pub fn owner(&self) -> &Owner {
+        &self.owner
+    }
+
+    /// Why the pass is made.
+    #[must_use]
+    pub fn pass(&self) -> Pass<'a> {
+        self.pass
+    }
+
+    /// Its status as stored, or an empty one.
+    #[must_use]
+    pub fn stored_status(&self) -> K::Status {
+        CustomResource::status(&*self.object).cloned().unwrap_or_default()
+    }
+
+    /// Whether the user asked that nothing be written for it. Never so for an object that is being deleted.
+    #[must_use]
+    pub fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
+    /// Whether the present spec had reached the children already, as the stored status tells.
+    #[must_use]
+    pub fn is_applied(&self) -> bool {
+        self.is_applied
+    }
+
+    /// Whether its children are to be left when it goes (`kubectl delete --cascade=orphan`).
+    #[must_use]
+    pub fn is_orphaning(&self) -> bool {
+        self.object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == "orphan")
+    }
+
+    /// Whether it has this finalizer, as the cache shows it.
+    #[must_use]
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
+        self.object.meta().finalizers.iter().flatten().any(|known| known == finalizer)
+    }
+
+    /// Writes children beyond what the steps here do.
+    #[must_use]
+    pub fn children(&self) -> &Children {
+        &self.tools.children
+    }
+
+    /// Stamps times.
+    #[must_use]
+    pub fn clock(&self) -> Clock {
+        self.tools.clock
+    }
+
+    /// What all the steps have found.
+    #[must_use]
+    pub fn findings(&self) -> &[Summary] {
+        &self.findings
+    }
+
+    /// Whether a step has written a child.
+    #[must_use]
+    pub fn has_written(&self) -> bool {
+        self.has_written
+    }
+
+    pub(super) fn is_hot(&self) -> bool {
+        self.pass.is_hot()
+    }
+
+    pub(super) fn more_conditions(&self) -> &[(&'static str, Option<MoreCondition>)] {
+        &self.more
+    }
+
+    /// Writes down what was found.
+    pub fn found(&mut self, summary: Summary) {
+        self.findings.push(summary);
+    }
+
+    /// Sets a condition beside the common ones, or takes it off.
+    pub fn condition(&mut self, type_: &'static str, condition: Option<(bool, String, String)>) {
+        self.more.push((type_, condition));
+    }
+
+    /// Makes a child as it is wanted; what becomes of it is written down.
+    ///
+    /// # Errors
+    /// [`Halt`], when it failed or the object has moved on: the pass is over.
+    ///
+    /// # Cancel safety
+    /// A write that is cut is found again by its name.
+    pub async fn ensure<W: Wanted>(
+        &mut self,
+        wanted: &W,
+        lister: &Lister<W::Observed>,
+    ) -> Result<Ensured<W::Observed>, Halt> {
+        let children = &self.tools.children;
+        let cached = lister.get(&ObjectName::new(self.owner.name.namespace(), wanted.name()));
+        let ensured = if self.is_paused {
+            children.look(&self.owner, wanted, cached.as_ref(), self.observes_this_spec())
+        } else if self.pass.is_audit() {
+            children.audit(&self.owner, wanted).await?
+        } else {
+            children.ensure(&self.owner, wanted, cached.as_ref()).await?
+        };
+        self.record(wanted, &ensured);
+        if matches!(ensured, Ensured::OwnerMovedOn) {
+            // The event that shows it is on its way to the cache.
+            return Err(Halt::Ends(Outcome::Done));
+        }
+        self.findings.push(Summary::of(&self.owner.resource.kind, wanted, &ensured));
+        Ok(ensured)
+    }
+
+    /// Deletes the children of this kind that the object had under other names, now that `wanted` is there in
+    /// their place. `why` ends the event's note.
+    ///
+    /// # Errors
+    /// As [`ensure`](Self::ensure); also when it has to be looked at again: a status must not say that this spec is
+    /// applied while a former child may be left.
+    pub async fn replace_others<W: Wanted>(
+        &mut self,
+        wanted: &W,
+        ensured: &Ensured<W::Observed>,
+        lister: &Lister<W::Observed>,
+        why: &str,
+    ) -> Result<(), Halt> {
+        if self.is_paused || !ensured.is_there() {
+            return Ok(());
+        }
+        let is_new = matches!(ensured, Ensured::Created(_));
+        for name in self.names_of_others(lister, Some(wanted.name()), is_new).await? {
+            let deletion = self.tools.children.delete_replaced(&self.owner, wanted, &name).await;
+            self.deleted::<W::Observed>(&name, deletion, why)?;
+        }
+        Ok(())
+    }
+
+    /// Deletes all children of this kind: none is wanted any more. `why` ends the event's note.
+    ///
+    /// # Errors
+    /// As [`replace_others`](Self::replace_others).
+    pub async fn delete_all<O: Object>(&mut self, lister: &Lister<O>, why: &str) -> Result<(), Halt> {
+        if self.is_paused {
+            return Ok(());
+        }
+        for name in self.names_of_others(lister, None, false).await? {
+            let deletion = self.tools.children.delete_surplus::<O>(&self.owner, &name).await;
+            self.deleted::<O>(&name, deletion, why)?;
+        }
+        Ok(())
+    }
+
+    /// The names of its children of a kind, but for one, without those that are on their way out. When the spec or
+    /// the child is new also those that lost our label, which the cache does not show.
+    async fn names_of_others<O: Object>(
+        &self,
+        lister: &Lister<O>,
+        but: Option<&str>,
+        is_new: bool,
+    ) -> Result<BTreeSet<String>, Error> {
+        let cached = lister.controlled_by(&self.owner.uid).into_iter();
+        let staying = cached.filter(|child| !child.readable().is_some_and(|child| child.is_deleting()));
+        let mut names: BTreeSet<String> =
+            staying.map(|child| child.object_name().name().to_owned()).collect();
+        if self.pass.is_audit() || self.owner.generation > 1 && (is_new || !self.is_applied) {
+            let live: Vec<O> = self.tools.children.live_children(&self.owner).await?;
+            let staying = live.into_iter().filter(|child| !child.is_deleting());
+            names.extend(staying.map(|child| child.object_name().name().to_owned()));
+        }
+        if let Some(but) = but {
+            names.remove(but);
+        }
+        Ok(names)
+    }
+
+    fn deleted<O: Object>(
+        &mut self,
+        name: &str,
+        deletion: Result<Deletion, Error>,
+        why: &str,
+    ) -> Result<(), Halt> {
+        let child = format!("{} {name:?}", O::resource().kind);
+        match deletion {
+            Ok(Deletion::Deleted) => {
+                self.has_written = true;
+                let note = format!("Deleted {child}: {why}");
+                self.event(EventType::Normal, "ChildDeleted", "Delete", note);
+            }
+            Ok(Deletion::NothingToDo) => {}
+            Ok(Deletion::NotNow) => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
+            Err(error) if error.is_refused() => {
+                let summary = match error.status() {
+                    Some(status) => Summary::refused(&format!("to delete {child}"), status),
+                    None => {
+                        Summary::stalled(reason::CHILD_REFUSED, error.to_string()).again_in(REFUSED_RETRY)
+                    }
+                };
+                self.findings.push(summary);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Holds the object by a finalizer, before the first effect that has to be undone. A pass over an object that is
+    /// gone, being deleted or another by now ends here.
+    ///
+    /// # Errors
+    /// As [`ensure`](Self::ensure).
+    pub async fn hold(&self, finalizer: &str) -> Result<(), Halt> {
+        if self.has_finalizer(finalizer) || self.is_paused {
+            return Ok(());
+        }
+        match self.tools.children.hold(&self.owner, finalizer).await? {
+            true => Ok(()),
+            // The event that shows it is on its way to the cache.
+            false => Err(Halt::Ends(Outcome::Done)),
+        }
+    }
+
+    /// Lets the object go, after the last effect was undone.
+    ///
+    /// # Errors
+    /// [`Halt`], when it failed; also when a live read shows that it is not being deleted.
+    pub async fn let_go(&self, finalizer: &str) -> Result<(), Halt> {
+        match self.tools.children.let_go(&self.owner, finalizer).await? {
+            true => Ok(()),
+            false => Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
+        }
+    }
+
+    /// What was done to a child.
+    fn record<W: Wanted>(&mut self, wanted: &W, ensured: &Ensured<W::Observed>) {
+        let child = format_args!("{} {:?}", W::Observed::resource().kind, wanted.name()).to_string();
+        match ensured {
+            Ensured::Created(_) => {
+                self.has_written = true;
+                self.event(EventType::Normal, "ChildCreated", "Create", format!("Created {child}"));
+            }
+            Ensured::Updated(_, differences) => {
+                self.has_written = true;
+                let (reason, verb) =
+                    if self.is_applied { ("ChildRepaired", "Repaired") } else { ("ChildUpdated", "Updated") };
+                let note = format!("{verb} {child}: {}", describe(differences));
+                self.event(EventType::Normal, reason, "Update", note);
+            }
+            Ensured::Unchanged(_)
+            | Ensured::Undone(_)
+            | Ensured::Leaving(_)
+            | Ensured::OwnerMovedOn
+            | Ensured::ResourceExists
+            | Ensured::Refused { .. }
+            | Ensured::Held { .. }
+            | Ensured::Contended { .. } => {}
+        }
+    }
+
+    /// Records an event about the object.
+    pub fn event(&self, event_type: EventType, reason: &'static str, action: &'static str, note: String) {
+        let resource = &self.owner.resource;
+        let regarding = Regarding {
+            api_version: resource.api_version(),
+            kind: resource.kind.to_string(),
+            namespace: self.owner.name.namespace().map(str::to_owned),
+            name: self.name().to_owned(),
+            uid: self.owner.uid.clone(),
+            resource_version: Object::resource_version(&*self.object).to_owned(),
+        };
+        self.tools.recorder.event(regarding, event_type, reason, action, note);
+    }
+
+    /// Whether the stored status is about the present spec.
+    fn observes_this_spec(&self) -> bool {
+        let observed = CustomResource::status(&*self.object).and_then(CommonStatus::observed_generation);
+        observed == self.object.meta().generation
+    }
+
+    /// Whether all that was found so far is well.
+    #[must_use]
+    pub fn is_all_well(&self) -> bool {
+        self.findings.iter().all(|summary| summary.phase == Phase::Ready)
+    }
+}
+
+/// See [`Turn::is_applied`].
+fn is_applied<K: CustomResource>(object: &K) -> bool {
+    let Some(status) = CustomResource::status(object) else { return false };
+    status.observed_generation() == object.meta().generation
+        && conditions::reason(&status.conditions(), READY)
+            .is_some_and(|reason| !reason::NOT_APPLIED.contains(&reason))
+}
+
+impl<K: fmt::Debug> fmt::Debug for Turn<'_, K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Turn")
+            .field("owner", &self.owner)
+            .field("findings", &self.findings)
+            .finish_non_exhaustive()
+    }
+}
