@@ -195,6 +195,24 @@ impl ApiClient {
         decode(&body, || format!("PATCH {path}"))
     }
 
+    /// Sets one annotation of the object of this version.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_conflict`].
+    pub async fn annotate<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        object: (Option<&str>, &str),
+        resource_version: &str,
+        (key, value): (&str, &str),
+    ) -> Result<T, Error> {
+        let (namespace, name) = object;
+        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let patch = json!({"metadata": {"resourceVersion": resource_version, "annotations": {key: value}}});
+        let body = self.call(Method::PATCH, &path, Some(&patch), "application/merge-patch+json").await?;
+        decode(&body, || format!("PATCH {path}"))
+    }
+
     /// Deletes the object of this uid and version, in the background.
     ///
     /// # Errors

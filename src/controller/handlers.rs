@@ -86,13 +86,22 @@ impl<K: Object> EventHandler<K> for EnqueueSelf {
 pub struct EnqueueOwner<P> {
     owners: Store<P>,
     queue: RateLimitingQueue<ObjectName>,
+    /// Under what name in the index a child's name is found.
+    known_by: fn(&ObjectName) -> Option<ObjectName>,
 }
 
 impl<P: Object> EnqueueOwner<P> {
     /// Looks owners up in this store, which has the index [`CHILD_NAME`], and queues into this queue.
     #[must_use]
     pub fn new(owners: Store<P>, queue: RateLimitingQueue<ObjectName>) -> Self {
-        Self { owners, queue }
+        Self { owners, queue, known_by: |child| Some(child.clone()) }
+    }
+
+    /// The same for children whose names are in the index under another one, for owners that want too many to list
+    /// them all.
+    #[must_use]
+    pub fn known_by(self, known_by: fn(&ObjectName) -> Option<ObjectName>) -> Self {
+        Self { known_by, ..self }
     }
 
     fn enqueue_owner<K: Object>(&self, child: &Cached<K>, priority: i32) {
@@ -124,8 +133,9 @@ impl<P: Object, K: Object> EventHandler<K> for EnqueueOwner<P> {
 
     fn on_delete(&mut self, object: &Deleted<K>) {
         self.enqueue_owner(object.last_known(), 0);
-        let name = object.object_name().to_string();
-        let wanting = self.owners.index_names(CHILD_NAME, &name).expect("owners are indexed by child name");
+        let Some(name) = (self.known_by)(&object.object_name()) else { return };
+        let wanting =
+            self.owners.index_names(CHILD_NAME, &name.to_string()).expect("owners are indexed by child name");
         for owner in wanting {
             self.queue.add(owner, because_of(object.last_known(), 0));
         }

@@ -225,8 +225,8 @@ impl<R: Reconcile> Reconciler<R> {
         if stored != Some(&status) {
             let name = object.object_name();
             let resource = ApiResource::of::<R::Resource>();
-            let version = Object::resource_version(object);
-            let written = write(&self.tools.client, &resource, &name, version, stored, &status).await?;
+            let written =
+                write(&self.tools.client, &resource, &name, turn.version(), stored, &status).await?;
             if let Some(version) = written {
                 self.tools.consistency.wrote(&name, &resource, &version);
             }

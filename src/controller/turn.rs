@@ -13,14 +13,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use super::children::{Children, Ensured, Owner, Wanted, describe};
 use super::deletions::Deletion;
 use super::outcome::{Outcome, Pass};
 use super::reconciler::{CommonStatus, CustomResource, Tools};
-use super::summary::{Phase, REFUSED_RETRY, Summary, UNDONE_RETRY, reason};
+use super::slow_start::slow_start_batch;
+use super::summary::{Phase, Summary, UNDONE_RETRY, reason};
 use crate::api::annotations;
 use crate::api::conditions::{self, READY};
-use crate::cache::{Lister, Object, ObjectName};
+use crate::cache::{Lister, Meta, Object, ObjectName};
 use crate::client::{Clock, Error};
 use crate::record::{EventType, Regarding};
 
@@ -53,7 +56,11 @@ pub struct Turn<'a, K> {
     findings: Vec<Summary>,
     more: Vec<(&'static str, Option<MoreCondition>)>,
     has_written: bool,
+    version: String,
 }
+
+/// The longest value of an annotation that is written: all annotations together may have 256 KiB.
+const ANNOTATION_MAX: usize = 128 * 1024;
 
 // === impl Turn ===
 
@@ -65,6 +72,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         Self {
             is_paused: asks_for_pause == Some("true") && !object.is_deleting(),
             is_applied: is_applied(&*object),
+            version: Object::resource_version(&*object).to_owned(),
             tools,
             object,
             owner,
@@ -201,6 +209,51 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         Ok(ensured)
     }
 
+    /// Makes many children of one kind as they are wanted, in batches that double as long as all goes well; for each
+    /// what became of it, `None` where it was not begun. What goes wrong is written down; events are the caller's.
+    ///
+    /// # Errors
+    /// As [`ensure`](Self::ensure).
+    ///
+    /// # Cancel safety
+    /// As [`ensure`](Self::ensure).
+    pub async fn ensure_each<W: Wanted>(
+        &mut self,
+        wanted: &[W],
+        lister: &Lister<W::Observed>,
+    ) -> Result<Vec<Option<Ensured<W::Observed>>>, Halt> {
+        let ended: Vec<Mutex<Option<Ensured<W::Observed>>>> =
+            wanted.iter().map(|_| Mutex::new(None)).collect();
+        let (children, owner) = (&self.tools.children, &self.owner);
+        let one = |at: usize| {
+            let (wanted, ended) = (&wanted[at], &ended[at]);
+            async move {
+                let cached = lister.get(&ObjectName::new(owner.name.namespace(), wanted.name()));
+                let ensured = children.ensure(owner, wanted, cached.as_ref()).await.map_err(Some)?;
+                let is_there = ensured.is_there();
+                *ended.lock() = Some(ensured);
+                is_there.then_some(()).ok_or(None::<Error>)
+            }
+        };
+        let (_, failure) = slow_start_batch(wanted.len(), one).await;
+        let ended: Vec<_> = ended.into_iter().map(Mutex::into_inner).collect();
+        self.has_written |=
+            ended.iter().flatten().any(|e| matches!(e, Ensured::Created(_) | Ensured::Updated(..)));
+        if let Some(Some(error)) = failure {
+            return Err(error.into());
+        }
+        for (wanted, ensured) in wanted.iter().zip(&ended) {
+            match ensured {
+                Some(Ensured::OwnerMovedOn) => return Err(Halt::Ends(Outcome::Done)),
+                Some(ensured) if !ensured.is_there() => {
+                    self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
+                }
+                Some(_) | None => {}
+            }
+        }
+        Ok(ended)
+    }
+
     /// Deletes the children of this kind that the object had under other names, now that `wanted` is there in
     /// their place. `why` ends the event's note.
     ///
@@ -278,22 +331,27 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             }
             Ok(Deletion::NothingToDo) => {}
             Ok(Deletion::NotNow) => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
-            Err(error) if error.is_refused() => {
-                let summary = match error.status() {
-                    Some(status) => Summary::refused(&format!("to delete {child}"), status),
-                    None => {
-                        Summary::stalled(reason::CHILD_REFUSED, error.to_string()).again_in(REFUSED_RETRY)
-                    }
-                };
-                self.findings.push(summary);
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => self.refused_or(error, &format!("to delete {child}"))?,
         }
         Ok(())
     }
 
-    /// Holds the object by a finalizer, before the first effect that has to be undone. A pass over an object that is
-    /// gone, being deleted or another by now ends here.
+    /// Writes down that the server refuses something; any other error ends the pass.
+    ///
+    /// # Errors
+    /// That one.
+    pub fn refused_or(&mut self, error: Error, what: &str) -> Result<(), Halt> {
+        match error.status() {
+            Some(status) if error.is_refused() => {
+                self.findings.push(Summary::refused(what, status));
+                Ok(())
+            }
+            _ => Err(error.into()),
+        }
+    }
+
+    /// Holds the object by a finalizer, before the first effect that has to be undone. The pass goes on when the
+    /// cache shows it; a pass that has to write it ends here, and the next one goes on.
     ///
     /// # Errors
     /// As [`ensure`](Self::ensure).
@@ -301,11 +359,37 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         if self.has_finalizer(finalizer) || self.is_paused {
             return Ok(());
         }
-        match self.tools.children.hold(&self.owner, finalizer).await? {
-            true => Ok(()),
-            // The event that shows it is on its way to the cache.
-            false => Err(Halt::Ends(Outcome::Done)),
+        self.tools.children.hold(&self.owner, finalizer).await?;
+        // The event that shows it, or that the object has moved on, is on its way to the cache.
+        Err(Halt::Ends(Outcome::Done))
+    }
+
+    /// Sets an annotation of the object, when it is not so already and nothing stands in the way of the spec.
+    ///
+    /// # Errors
+    /// [`Halt`], when it failed.
+    pub async fn annotate(&mut self, key: &str, value: &str) -> Result<(), Halt> {
+        #[derive(serde::Deserialize)]
+        struct Written {
+            metadata: Meta,
         }
+        let stored = Object::annotations(&*self.object).and_then(|all| all.get(key)).map(String::as_str);
+        let is_in_the_way = self.findings.iter().any(|finding| finding.phase == Phase::Stalled);
+        if stored == Some(value) || self.is_paused || is_in_the_way || value.len() > ANNOTATION_MAX {
+            return Ok(());
+        }
+        let Owner { resource, name, .. } = &self.owner;
+        let object = (name.namespace(), name.name());
+        let written =
+            self.tools.client.annotate::<Written>(resource, object, &self.version, (key, value)).await?;
+        self.version = written.metadata.resource_version;
+        self.tools.consistency.wrote(name, resource, &self.version);
+        Ok(())
+    }
+
+    /// The version of the object, of which the next write of it is made.
+    pub(super) fn version(&self) -> &str {
+        &self.version
     }
 
     /// Lets the object go, after the last effect was undone.
@@ -360,7 +444,8 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     }
 
     /// Whether the stored status is about the present spec.
-    fn observes_this_spec(&self) -> bool {
+    #[must_use]
+    pub fn observes_this_spec(&self) -> bool {
         let observed = CustomResource::status(&*self.object).and_then(CommonStatus::observed_generation);
         observed == self.object.meta().generation
     }
