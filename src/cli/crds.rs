@@ -1,42 +1,52 @@
 //! `windlass crds`: the custom resource definitions, generated from the types.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionNames,
+};
 use kube_core::CustomResourceExt;
 
 use super::{Failure, print};
+use crate::api::appservice::v1alpha1::AppService;
+use crate::api::myapp::v1::Myapp;
+use crate::api::redis::v1::Redis;
 use crate::api::samplecontroller::v1alpha1::Foo;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only these kinds (`foo`, `Foo` or `foos`); all when left out
+    /// Only these kinds, by kind, plural or short name (`Foo`, `foo`, `foos` or `fo`); all when left out
     #[arg(value_name = "KIND")]
     kinds: Vec<String>,
 }
 
 /// All definitions, in the order of the documentation.
 fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![Foo::crd()]
+    vec![Foo::crd(), Myapp::crd(), AppService::crd(), Redis::crd()]
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let all = definitions();
-    let mut text = String::new();
-    let named = |kind: &String| {
-        let matches = |crd: &&CustomResourceDefinition| {
-            let names = &crd.spec.names;
-            [&names.kind, &names.plural].iter().any(|name| name.eq_ignore_ascii_case(kind))
-        };
-        all.iter().find(matches).ok_or_else(|| unknown_kind(kind, &all))
-    };
     let chosen: Vec<_> = if args.kinds.is_empty() {
         all.iter().collect()
     } else {
-        args.kinds.iter().map(named).collect::<Result<_, _>>()?
+        args.kinds.iter().map(|kind| find(kind, &all)).collect::<Result<_, _>>()?
     };
+    let mut text = String::new();
     for crd in chosen {
         text.push_str(&yaml(crd)?);
     }
     print(&text)
+}
+
+/// The definition of a kind, by any of its names.
+fn find<'a>(
+    name: &str,
+    all: &'a [CustomResourceDefinition],
+) -> Result<&'a CustomResourceDefinition, Failure> {
+    let is_named = |names: &CustomResourceDefinitionNames| {
+        let short = names.short_names.iter().flatten();
+        [&names.kind, &names.plural].into_iter().chain(short).any(|known| known.eq_ignore_ascii_case(name))
+    };
+    all.iter().find(|crd| is_named(&crd.spec.names)).ok_or_else(|| unknown_kind(name, all))
 }
 
 /// One YAML document, with its separator, so that documents can be put one behind the other.
@@ -55,37 +65,4 @@ fn unknown_kind(kind: &str, all: &[CustomResourceDefinition]) -> Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    #[test]
-    fn crds_are_fresh() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("crd");
-        for crd in definitions() {
-            let path = dir.join(format!("{}.yaml", crd.metadata.name.as_deref().unwrap()));
-            let stored = std::fs::read_to_string(&path).unwrap_or_default();
-            let is_fresh = stored == yaml(&crd).unwrap();
-            assert!(is_fresh, "{} is stale: run hack/update-codegen.sh", path.display());
-        }
-    }
-
-    #[test]
-    fn a_definition_has_what_every_kind_promises() {
-        for crd in definitions() {
-            let names = &crd.spec.names;
-            assert_eq!(names.categories.as_deref(), Some(&["windlass".to_owned()][..]), "{}", names.kind);
-            let version = &crd.spec.versions[0];
-            let subresources = version.subresources.as_ref().unwrap();
-            assert!(subresources.status.is_some());
-            let scale = subresources.scale.as_ref().unwrap();
-            assert_eq!(scale.spec_replicas_path, ".spec.replicas");
-            assert_eq!(scale.status_replicas_path, ".status.replicas");
-            assert_eq!(scale.label_selector_path.as_deref(), Some(".status.selector"));
-            let columns = version.additional_printer_columns.as_ref().unwrap();
-            for wanted in ["Ready", "Age"] {
-                assert!(columns.iter().any(|column| column.name == wanted), "{} has no {wanted}", names.kind);
-            }
-        }
-    }
-}
+mod tests;

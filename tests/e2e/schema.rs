@@ -1,55 +1,87 @@
-//! The API server refuses what cannot work, and names the field.
+//! The API server refuses what cannot work, and names the field. Each kind has a file of its own with what is just
+//! inside its bounds and what is just outside.
 
-use kube_client::api::PostParams;
+mod appservice;
+mod foo;
+mod myapp;
+mod redis;
+mod shared;
+
+use kube_client::Resource;
+use kube_client::api::{Api, ApiResource as KubeResource, DynamicObject, PostParams};
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
+use windlass::api::appservice::v1alpha1::AppService;
+use windlass::api::myapp::v1::Myapp;
+use windlass::api::redis::v1::Redis;
+use windlass::api::samplecontroller::v1alpha1::Foo;
 
 use crate::support::{Bed, Scene, both_beds};
 
-/// A Foo that is valid but for what the test changes.
-fn foo(name: &str, spec: impl Into<Value>) -> Value {
-    let spec: Value = spec.into();
-    json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "metadata": {"name": name}, "spec": spec})
+/// An object of a kind that is right but for what the case changes: its name, and members of its spec.
+struct Object {
+    name: String,
+    spec: Value,
 }
 
-/// Asks the server to create it, without storing it.
-async fn create(scene: &Scene, object: &Value) -> Result<(), String> {
+/// One that is refused, and words of the refusal.
+type Refused = (Object, &'static str);
+
+/// An object with this spec.
+fn named(name: impl Into<String>, spec: Value) -> Object {
+    Object { name: name.into(), spec }
+}
+
+/// A minimal spec with some members changed; those that are null are taken away.
+fn with(mut spec: Value, changes: Value) -> Value {
+    let Value::Object(changes) = changes else { panic!("changes are members") };
+    let members = spec.as_object_mut().expect("a spec has members");
+    members.extend(changes);
+    members.retain(|_, value| !value.is_null());
+    spec
+}
+
+fn letters(length: usize) -> String {
+    "a".repeat(length)
+}
+
+/// Asks a server to create them, without storing them.
+async fn check<K: Resource<DynamicType = ()>>(inside: Vec<Object>, outside: Vec<Refused>) {
+    let scene = Scene::on(Bed::shared().await, "bounds").await;
+    let resource = KubeResource::erase::<K>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(scene.bed.client(), &scene.namespace, &resource);
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let object = serde_json::from_value(object.clone()).unwrap();
-    scene.untyped_foos().await.create(&dry_run, &object).await.map(drop).map_err(|error| error.to_string())
+    let create = async |object: &Object| {
+        let object = json!({"apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {"name": object.name}, "spec": object.spec});
+        let object = serde_json::from_value(object).expect("an object has metadata");
+        api.create(&dry_run, &object).await.map(drop).map_err(|error| error.to_string())
+    };
+    for object in inside {
+        assert_eq!(create(&object).await, Ok(()), "{}: {}", object.name, object.spec);
+    }
+    for (object, words) in outside {
+        let refusal = create(&object).await.expect_err(&format!("{} is refused: {words}", object.spec));
+        assert!(refusal.contains(words), "{}: {words} is not in: {refusal}", object.spec);
+    }
 }
 
 #[apply(both_beds)]
-async fn each_bound_holds_just_inside_and_just_outside() {
-    let scene = Scene::on(Bed::shared().await, "bounds").await;
-    let label = |length: usize| "a".repeat(length);
-    let inside = [
-        foo("a", json!({"deploymentName": "a"})),
-        foo("a", json!({"deploymentName": label(63)})),
-        foo("a", json!({"deploymentName": "0-9", "replicas": 1})),
-        foo("a", json!({"deploymentName": "a", "replicas": 10})),
-        foo(&label(63), json!({"deploymentName": "a"})),
-        foo("dots.are.fine", json!({"deploymentName": "a"})),
-    ];
-    for object in inside {
-        assert_eq!(create(&scene, &object).await, Ok(()), "{object}");
-    }
-    let outside = [
-        (foo("a", json!({})), "spec.deploymentName"),
-        (foo("a", json!({"deploymentName": ""})), "spec.deploymentName"),
-        (foo("a", json!({"deploymentName": label(64)})), "spec.deploymentName"),
-        (foo("a", json!({"deploymentName": "-a"})), "spec.deploymentName"),
-        (foo("a", json!({"deploymentName": "a-"})), "spec.deploymentName"),
-        (foo("a", json!({"deploymentName": "A"})), "spec.deploymentName"),
-        (foo("a", json!({"deploymentName": "a.b"})), "spec.deploymentName"),
-        (foo("a", json!({"deploymentName": 7})), "spec.deploymentName"),
-        (foo("a", json!({"deploymentName": "a", "replicas": 0})), "spec.replicas"),
-        (foo("a", json!({"deploymentName": "a", "replicas": 11})), "spec.replicas"),
-        (foo("a", json!({"deploymentName": "a", "replicas": "2"})), "spec.replicas"),
-        (foo(&label(64), json!({"deploymentName": "a"})), "metadata.name must have at most 63 characters"),
-    ];
-    for (object, field) in outside {
-        let refusal = create(&scene, &object).await.expect_err("it is outside a bound");
-        assert!(refusal.contains(field), "{object}: {field} is not in: {refusal}");
-    }
+async fn each_bound_of_foo_holds_just_inside_and_just_outside() {
+    check::<Foo>(foo::inside(), foo::outside()).await;
+}
+
+#[apply(both_beds)]
+async fn each_bound_of_myapp_holds_just_inside_and_just_outside() {
+    check::<Myapp>(myapp::inside(), myapp::outside()).await;
+}
+
+#[apply(both_beds)]
+async fn each_bound_of_appservice_holds_just_inside_and_just_outside() {
+    check::<AppService>(appservice::inside(), appservice::outside()).await;
+}
+
+#[apply(both_beds)]
+async fn each_bound_of_redis_holds_just_inside_and_just_outside() {
+    check::<Redis>(redis::inside(), redis::outside()).await;
 }

@@ -9,6 +9,8 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::schema;
+
 /// What a Foo asks for: one Deployment of nginx, under a name of your choice.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
@@ -59,7 +61,7 @@ pub struct FooSpec {
 
     /// How many Pods the Deployment keeps running, 1 to 10; 1 when left out. The Deployment follows it,
     /// also after somebody has scaled the Deployment by hand.
-    #[serde(default = "default_replicas")]
+    #[serde(default = "schema::default_replicas")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: i32,
 }
@@ -87,10 +89,6 @@ pub struct FooStatus {
     /// `Ready` (the Deployment follows the spec and all replicas are available), `Reconciling` (it is
     /// on its way) and `Stalled` (only a person can help; the message says how).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-}
-
-fn default_replicas() -> i32 {
-    1
 }

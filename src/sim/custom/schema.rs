@@ -83,11 +83,17 @@ pub(in super::super) fn default(object: &mut Value, schema: &Value) {
             }
             let Some(any) = schema.get("additionalProperties").filter(|any| any.is_object()) else { return };
             let named = schema.get("properties").and_then(Value::as_object);
-            for (name, value) in members {
-                if named.is_none_or(|named| !named.contains_key(name)) {
-                    default(value, any);
+            members.retain(|name, value| {
+                if named.is_some_and(|named| named.contains_key(name)) {
+                    return true;
                 }
-            }
+                if value.is_null() && !flag(any, "nullable") {
+                    let Some(instead) = any.get("default") else { return false };
+                    *value = instead.clone();
+                }
+                default(value, any);
+                true
+            });
         }
         Value::Array(items) => {
             let Some(inner) = schema.get("items") else { return };
@@ -413,6 +419,19 @@ mod tests {
         check(&json!({"name": "A", "count": "2", "port": 1.5}), &["spec.count", "spec.name", "spec.port"]);
         check(&json!({"name": "a", "items": [{"x": 1}, {"x": "y"}]}), &["spec.items[1].x"]);
         check(&json!([]), &["spec"]);
+    }
+
+    #[test]
+    fn a_null_in_a_map_is_as_good_as_left_out() {
+        let texts = |any: Value| json!({"type": "object", "additionalProperties": any});
+        let defaulted = |any: Value| {
+            let mut object = json!({"a": null, "b": "x"});
+            default(&mut object, &texts(any));
+            object
+        };
+        assert_eq!(defaulted(json!({"type": "string"})), json!({"b": "x"}));
+        assert_eq!(defaulted(json!({"type": "string", "default": "y"})), json!({"a": "y", "b": "x"}));
+        assert_eq!(defaulted(json!({"type": "string", "nullable": true})), json!({"a": null, "b": "x"}));
     }
 
     #[test]

@@ -3,6 +3,9 @@
 mod faults;
 mod limits;
 mod reading;
+// YAML is read by the program alone.
+#[cfg(feature = "cli")]
+mod samples;
 mod world;
 mod writing;
 

@@ -209,7 +209,13 @@ impl Bed {
 /// The definitions that the program prints.
 fn windlass_crds() -> Vec<CustomResourceDefinition> {
     use kube_client::core::CustomResourceExt;
-    vec![windlass::api::samplecontroller::v1alpha1::Foo::crd()]
+    use windlass::api::{appservice, myapp, redis, samplecontroller};
+    vec![
+        samplecontroller::v1alpha1::Foo::crd(),
+        myapp::v1::Myapp::crd(),
+        appservice::v1alpha1::AppService::crd(),
+        redis::v1::Redis::crd(),
+    ]
 }
 
 pub(super) async fn create_or_keep<K>(api: &Api<K>, object: &K)

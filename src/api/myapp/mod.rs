@@ -1,0 +1,3 @@
+//! Group `myapp.timd.cn`, that of a kubebuilder tutorial.
+
+pub mod v1;

@@ -1,0 +1,3 @@
+//! Group `myapp.tangx.in`, that of a kubebuilder tutorial.
+
+pub mod v1;
