@@ -157,7 +157,7 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
             self.kind.reconcile(&mut turn).await.map(Some)
         };
         let outcome = match status {
-            Ok(Some(status)) => self.finish(&turn, status).await?,
+            Ok(Some(status)) => self.finish(&mut turn, status).await?,
             Ok(None) => Outcome::Done,
             Err(Halt::Ends(outcome)) => return Ok(outcome),
             Err(Halt::Failed(error)) => return Err(error.into()),
@@ -209,8 +209,12 @@ impl<R: Reconcile> Reconciler<R> {
     }
 
     /// Writes the status, says what has changed, and decides when to look again.
-    async fn finish(&self, turn: &Turn<'_, R::Resource>, mut status: StatusOf<R>) -> Result<Outcome, Error> {
-        let object = turn.object();
+    async fn finish(
+        &self,
+        turn: &mut Turn<'_, R::Resource>,
+        mut status: StatusOf<R>,
+    ) -> Result<Outcome, Error> {
+        let object = turn.shared();
         let stored = object.status();
         let before = stored.map(CommonStatus::conditions).unwrap_or_default();
         let summary = Summary::worst(turn.findings());
@@ -220,7 +224,7 @@ impl<R: Reconcile> Reconciler<R> {
             Some(turn.owner().generation)
         };
         let conditions =
-            next_conditions(&before, observed_generation, &summary, turn, self.tools.clock.now());
+            next_conditions(&before, observed_generation, &summary, &*turn, self.tools.clock.now());
         status.set_common(observed_generation, conditions);
         if stored != Some(&status) {
             let name = object.object_name();
@@ -231,6 +235,7 @@ impl<R: Reconcile> Reconciler<R> {
                 self.tools.consistency.wrote(&name, &resource, &version);
             }
         }
+        turn.record_left();
         Self::record_transition(turn, &before, &summary);
         let look_again = match turn.is_hot() {
             // So that the condition goes when the key has cooled.

@@ -57,6 +57,7 @@ pub struct Turn<'a, K> {
     more: Vec<(&'static str, Option<MoreCondition>)>,
     has_written: bool,
     version: String,
+    events: Vec<(EventType, &'static str, &'static str, String)>,
 }
 
 /// The longest value of an annotation that is written: all annotations together may have 256 KiB.
@@ -80,6 +81,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             findings: Vec::new(),
             more: Vec::new(),
             has_written: false,
+            events: Vec::new(),
         }
     }
 
@@ -87,6 +89,12 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     #[must_use]
     pub fn object(&self) -> &K {
         &self.object
+    }
+
+    /// The same, to be kept.
+    #[must_use]
+    pub fn shared(&self) -> Arc<K> {
+        self.object.clone()
     }
 
     /// Its name.
@@ -441,6 +449,24 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             resource_version: Object::resource_version(&*self.object).to_owned(),
         };
         self.tools.recorder.event(regarding, event_type, reason, action, note);
+    }
+
+    /// Records an event when the status is written: of what is only so when it is stored.
+    pub fn event_when_written(
+        &mut self,
+        event_type: EventType,
+        reason: &'static str,
+        action: &'static str,
+        note: String,
+    ) {
+        self.events.push((event_type, reason, action, note));
+    }
+
+    /// Records what was left for now.
+    pub(super) fn record_left(&mut self) {
+        for (event_type, reason, action, note) in std::mem::take(&mut self.events) {
+            self.event(event_type, reason, action, note);
+        }
     }
 
     /// Whether the stored status is about the present spec.
