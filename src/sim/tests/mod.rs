@@ -1,8 +1,10 @@
 //! Promises of the server as a whole, over its door, with the clock paused.
 
+mod children;
 mod faults;
 mod limits;
 mod reading;
+mod services;
 mod world;
 mod writing;
 
