@@ -6,19 +6,20 @@
 //! # How it works
 //! A cached type is the whole type (anything that `kube_core` knows), the whole type with a transform
 //! that drops what nobody reads ([`trim`]), or a *projection*: a narrower serde type that is decoded
-//! straight from the wire, with [`Meta`] for its metadata.
+//! straight from the wire, with [`Meta`] for its metadata: without annotations, or with [`OwnAnnotations`].
 //!
 //! # Guarantees
 //! - A body that does not decode becomes [`Unreadable`] with the object's identity, never a deletion
 //!   and never the end of the others. (test: `a_body_that_does_not_decode_keeps_its_identity`)
 //! - Neither does one label or owner that does not decode. (test: `odd_metadata_does_not_hide_who_it_is`)
+//! - Annotations of Kubernetes itself take no memory. (test: `the_annotations_of_kubernetes_are_not_kept`)
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::object_name::ObjectName;
@@ -130,10 +131,10 @@ pub fn trim<T: kube_core::Resource>(object: &mut T) {
     }
 }
 
-/// The metadata that a projection keeps.
+/// The metadata that a projection keeps; `A` says what it keeps of the annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Meta {
+pub struct Meta<A = NoAnnotations> {
     /// Name.
     pub name: String,
     /// Namespace; `None` for cluster-scoped objects.
@@ -150,7 +151,18 @@ pub struct Meta {
     pub labels: BTreeMap<String, String>,
     /// All owners.
     pub owner_references: Vec<OwnerRef>,
+    /// Annotations, as far as the projection keeps them.
+    pub annotations: A,
 }
+
+/// For a projection that compares no annotation, and pays for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoAnnotations;
+
+/// The annotations but those of Kubernetes itself: of `kubernetes.io`, `k8s.io` and what is below them. Nobody
+/// else may write there, and what stands there may be long: a copy of the whole object, notes of controllers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnAnnotations(pub BTreeMap<String, String>);
 
 /// An owner reference, as far as a projection keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -168,7 +180,27 @@ pub struct OwnerRef {
     pub controller: bool,
 }
 
-impl Meta {
+impl<'de> Deserialize<'de> for NoAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(deserializer).map(|_| Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for OwnAnnotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let is_own = |key: &str| {
+            let domain = key.split_once('/').map_or("", |(domain, _)| domain);
+            let is_below =
+                |of: &str| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+            !is_below("kubernetes.io") && !is_below("k8s.io")
+        };
+        let mut all = BTreeMap::<String, String>::deserialize(deserializer)?;
+        all.retain(|key, _| is_own(key));
+        Ok(Self(all))
+    }
+}
+
+impl<A> Meta<A> {
     /// The key of the object.
     #[must_use]
     pub fn object_name(&self) -> ObjectName {
@@ -235,6 +267,7 @@ pub fn decode<K: DeserializeOwned>(json: &[u8]) -> Result<Decoded<K>, serde_json
         deletion_timestamp: lenient(&metadata, "deletionTimestamp"),
         labels: lenient(&metadata, "labels"),
         owner_references: lenient(&metadata, "ownerReferences"),
+        annotations: NoAnnotations,
     };
     Ok(Err(Unreadable { meta, error }))
 }
@@ -386,6 +419,18 @@ mod tests {
             let unreadable = decode::<ConfigMap>(json.as_bytes()).unwrap().unwrap_err();
             assert_eq!((unreadable.meta.name.as_str(), unreadable.meta.uid.as_str()), ("a", "u"), "{odd}");
         }
+    }
+
+    #[test]
+    fn the_annotations_of_kubernetes_are_not_kept() {
+        let json = r#"{"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}",
+            "kubernetes.io/x": "1", "x.k8s.io/y": "2", "example.com/z": "3", "notkubernetes.io/w": "4", "v": "5"}}"#;
+        let kept: Meta<OwnAnnotations> = serde_json::from_str(json).unwrap();
+        let keys: Vec<&str> = kept.annotations.0.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["example.com/z", "notkubernetes.io/w", "v"]);
+        let none: Meta = serde_json::from_str(json).unwrap();
+        assert_eq!((none.name.as_str(), none.annotations), ("a", NoAnnotations));
+        assert_eq!(size_of::<NoAnnotations>(), 0);
     }
 
     #[test]

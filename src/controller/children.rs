@@ -36,7 +36,6 @@
 //! # Locks and tasks
 //! None of its own; the memory of repairs is behind one lock.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +44,8 @@ use serde_json::{Value, json};
 
 use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
+use super::difference::fingerprint;
+pub use super::difference::{Difference, describe};
 use super::summary::Summary;
 use crate::api::ApiResource;
 use crate::cache::{Cached, Object, ObjectName};
@@ -66,36 +67,6 @@ pub trait Wanted: Send + Sync {
     fn progress(&self, _observed: &Self::Observed) -> Summary {
         Summary::ready(format!("{} {:?} is as wanted", Self::Observed::resource().kind, self.name()))
     }
-}
-
-/// One field that is not as wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
-    /// Its path.
-    pub field: String,
-    /// What it is; `None` for what may hold secrets, such as an environment.
-    pub live: Option<String>,
-    /// What it should be; `None` likewise.
-    pub wanted: Option<String>,
-    /// Tells what is wanted from other values without showing it. Not what is live: who changes a field
-    /// back to ever new values is to be noticed too.
-    pub fingerprint: u64,
-}
-
-/// For a person; values only where they are harmless.
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.live, &self.wanted) {
-            (Some(live), Some(wanted)) => write!(f, "{} was {live}, wanted {wanted}", self.field),
-            _ => write!(f, "{} was different", self.field),
-        }
-    }
-}
-
-/// Differences as one line for a person.
-#[must_use]
-pub fn describe(differences: &[Difference]) -> String {
-    differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The custom resource that a child belongs to, in one state of one life.
@@ -433,12 +404,6 @@ impl Children {
     pub(super) async fn live<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Option<Value>, Error> {
         self.client.get(&W::Observed::resource(), owner.name.namespace(), wanted.name()).await
     }
-}
-
-/// What makes two sets of differences the same, without their values.
-fn fingerprint(differences: &[Difference]) -> String {
-    let one = |difference: &Difference| format!("{}={:x}", difference.field, difference.fingerprint);
-    differences.iter().map(one).collect::<Vec<_>>().join(";")
 }
 
 pub(super) fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {

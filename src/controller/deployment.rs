@@ -3,14 +3,12 @@
 //! | field | whose | list key | when the server fills it in |
 //! |---|---|---|---|
 //! | `metadata.labels` | ours by key, others' stay | | |
+//! | `metadata.annotations` | ours by key, others' stay | | notes of controllers, all of `kubernetes.io` |
 //! | `spec.replicas` | ours | | 1 |
 //! | `spec.selector.matchLabels` | ours whole; immutable | | |
 //! | `spec.template.metadata.labels` | ours by key, others' stay | | |
 //! | `spec.template.metadata.annotations` | others' (`kubectl rollout restart` writes there) | | |
-//! | `spec.template.spec.containers` | ours by name, others' stay | `name` | |
-//! | `.. .image` | ours | | |
-//! | `.. .env` | ours whole | order counts | `valueFrom.fieldRef.apiVersion: v1`, `valueFrom.resourceFieldRef.divisor: "0"` |
-//! | `.. .ports` | ours whole | order counts | `protocol: TCP` |
+//! | `spec.template.spec.containers` | ours by name, others' stay | `name` | see [`container`](super::container) |
 //! | everything else | others' | | |
 //!
 //! # Guarantees
@@ -18,21 +16,19 @@
 //! - Applying twice changes nothing the second time. (test: `after_applying_nothing_differs`)
 //! - What is not ours stays. (test: `what_is_not_ours_stays`)
 //! - What a real server fills in is no difference. (test: `what_is_written_reads_back_without_a_difference`)
-//! - The value of an environment variable is shown to nobody. (test: `the_values_of_an_environment_are_not_shown`)
 
-use std::collections::BTreeMap;
-use std::hash::BuildHasher;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use k8s_openapi::api::core::v1::{ContainerPort, EnvVar};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
-
-use super::children::{Difference, Wanted};
+use super::children::Wanted;
+pub use super::container::{ObservedContainer, WantedContainer};
+use super::difference::{Difference, annotations_differ, differs, labels_differ, merge_keys, object_at};
+pub use super::observed::ObservedCondition;
+use super::observed::object_by_metadata;
 use super::summary::{Summary, reason};
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::{ControllerRef, Meta, Object, ObjectName};
+use crate::cache::{Meta, OwnAnnotations};
 
 /// Where Deployments live.
 pub const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
@@ -44,6 +40,8 @@ pub struct WantedDeployment {
     pub name: String,
     /// Its labels.
     pub labels: Labels,
+    /// Its annotations, not of `kubernetes.io` or `k8s.io`: the cache has none of these.
+    pub annotations: Labels,
     /// The labels by which it finds its Pods.
     pub selector: Labels,
     /// The labels of its Pods: the selector's and more.
@@ -54,25 +52,12 @@ pub struct WantedDeployment {
     pub containers: Vec<WantedContainer>,
 }
 
-/// A container as a custom resource wants it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct WantedContainer {
-    /// Its name.
-    pub name: String,
-    /// Its image.
-    pub image: String,
-    /// Its whole environment.
-    pub env: Vec<EnvVar>,
-    /// All its ports.
-    pub ports: Vec<ContainerPort>,
-}
-
 /// What the cache keeps of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedDeployment {
-    /// Name, uid, labels, owners.
-    pub metadata: Meta,
+    /// Name, uid, labels, annotations, owners.
+    pub metadata: Meta<OwnAnnotations>,
     /// What it asks for.
     pub spec: ObservedSpec,
     /// What the Deployment controller says of it.
@@ -125,20 +110,6 @@ pub struct ObservedPodSpec {
     pub containers: Vec<ObservedContainer>,
 }
 
-/// A container.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct ObservedContainer {
-    /// Its name.
-    pub name: String,
-    /// Its image.
-    pub image: String,
-    /// Its environment.
-    pub env: Vec<EnvVar>,
-    /// Its ports.
-    pub ports: Vec<ContainerPort>,
-}
-
 /// What the Deployment controller says.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -153,23 +124,14 @@ pub struct ObservedStatus {
     pub ready_replicas: i32,
     /// Pods that have been ready long enough.
     pub available_replicas: i32,
+    /// Pods that are wanted and not available.
+    pub unavailable_replicas: i32,
+    /// Pods that are on their way out, where the server counts them.
+    pub terminating_replicas: Option<i32>,
+    /// How often the name of a ReplicaSet was taken.
+    pub collision_count: Option<i32>,
     /// `Available`, `Progressing`, `ReplicaFailure`.
     pub conditions: Vec<ObservedCondition>,
-}
-
-/// A condition of a Deployment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct ObservedCondition {
-    /// Which one.
-    #[serde(rename = "type")]
-    pub type_: String,
-    /// `True`, `False` or `Unknown`.
-    pub status: String,
-    /// Why, in one word.
-    pub reason: String,
-    /// Why, for a person.
-    pub message: String,
 }
 
 // === impl ObservedDeployment ===
@@ -187,6 +149,12 @@ impl ObservedDeployment {
             && status.available_replicas >= wanted
     }
 
+    /// Whether the Deployment controller says that its rollout does not come to an end by itself.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.condition("ReplicaFailure", "True").or(self.condition("Progressing", "False")).is_some()
+    }
+
     /// The condition of this type, if it has this status.
     #[must_use]
     pub fn condition(&self, type_: &str, status: &str) -> Option<&ObservedCondition> {
@@ -194,39 +162,7 @@ impl ObservedDeployment {
     }
 }
 
-impl Object for ObservedDeployment {
-    fn resource() -> ApiResource {
-        DEPLOYMENTS
-    }
-
-    fn object_name(&self) -> ObjectName {
-        self.metadata.object_name()
-    }
-
-    fn uid(&self) -> &str {
-        &self.metadata.uid
-    }
-
-    fn resource_version(&self) -> &str {
-        &self.metadata.resource_version
-    }
-
-    fn generation(&self) -> i64 {
-        self.metadata.generation
-    }
-
-    fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
-    fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        Some(&self.metadata.labels)
-    }
-
-    fn controller(&self) -> Option<ControllerRef<'_>> {
-        self.metadata.controller()
-    }
-}
+object_by_metadata!(ObservedDeployment, DEPLOYMENTS);
 
 // === impl WantedDeployment ===
 
@@ -238,24 +174,17 @@ impl Wanted for WantedDeployment {
     }
 
     fn differences(&self, observed: &ObservedDeployment) -> Vec<Difference> {
-        let spec = &observed.spec;
+        let (metadata, spec) = (&observed.metadata, &observed.spec);
         let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", &self.labels, &observed.metadata.labels);
+        labels_differ(&mut found, "metadata.labels", &metadata.labels, &self.labels);
+        annotations_differ(&mut found, "metadata.annotations", &metadata.annotations.0, &self.annotations);
         differs(&mut found, "spec.replicas", &spec.replicas.unwrap_or(1), &self.replicas);
         differs(&mut found, "spec.selector.matchLabels", &spec.selector.match_labels, &self.selector);
         let template = &spec.template;
-        labels_differ(
-            &mut found,
-            "spec.template.metadata.labels",
-            &self.pod_labels,
-            &template.metadata.labels,
-        );
+        let labels = &template.metadata.labels;
+        labels_differ(&mut found, "spec.template.metadata.labels", labels, &self.pod_labels);
         for wanted in &self.containers {
-            let path = format!("spec.template.spec.containers[{}]", wanted.name);
-            match template.spec.containers.iter().find(|container| container.name == wanted.name) {
-                Some(observed) => wanted.differences(&path, observed, &mut found),
-                None => found.push(difference(path, "none".to_owned(), "there".to_owned())),
-            }
+            wanted.differences("spec.template.spec.containers", &template.spec.containers, &mut found);
         }
         found
     }
@@ -276,11 +205,12 @@ impl Wanted for WantedDeployment {
     }
 
     fn apply(&self, live: &mut Value) {
-        merge_labels(live, &["metadata", "labels"], &self.labels);
+        merge_keys(live, &["metadata", "labels"], &self.labels);
+        merge_keys(live, &["metadata", "annotations"], &self.annotations);
         let spec = object_at(live, &["spec"]);
         spec.insert("replicas".to_owned(), self.replicas.into());
         object_at(live, &["spec", "selector"]).insert("matchLabels".to_owned(), json!(self.selector));
-        merge_labels(live, &["spec", "template", "metadata", "labels"], &self.pod_labels);
+        merge_keys(live, &["spec", "template", "metadata", "labels"], &self.pod_labels);
         let pod = object_at(live, &["spec", "template", "spec"]);
         let containers = pod.entry("containers").or_insert_with(|| json!([]));
         if !containers.is_array() {
@@ -288,117 +218,8 @@ impl Wanted for WantedDeployment {
         }
         let containers = containers.as_array_mut().expect("it was made an array just now");
         for wanted in &self.containers {
-            match containers.iter_mut().find(|container| container["name"] == *wanted.name) {
-                Some(container) => wanted.apply(container),
-                None => {
-                    let mut container = json!({"name": wanted.name});
-                    wanted.apply(&mut container);
-                    containers.push(container);
-                }
-            }
+            wanted.apply_to(containers);
         }
-    }
-}
-
-impl WantedContainer {
-    fn differences(&self, path: &str, observed: &ObservedContainer, found: &mut Vec<Difference>) {
-        differs(found, &format!("{path}.image"), &observed.image, &self.image);
-        let env = |env: &[EnvVar]| env.iter().map(env_with_defaults).collect::<Vec<_>>();
-        list_differs(found, format!("{path}.env"), &env(&observed.env), &env(&self.env));
-        let ports = |ports: &[ContainerPort]| ports.iter().map(port_with_defaults).collect::<Vec<_>>();
-        list_differs(found, format!("{path}.ports"), &ports(&observed.ports), &ports(&self.ports));
-    }
-
-    fn apply(&self, container: &mut Value) {
-        let fields = object_at(container, &[]);
-        fields.insert("image".to_owned(), json!(self.image));
-        replace_list(fields, "env", &self.env);
-        replace_list(fields, "ports", &self.ports);
-    }
-}
-
-fn env_with_defaults(variable: &EnvVar) -> EnvVar {
-    let mut variable = variable.clone();
-    if let Some(source) = &mut variable.value_from {
-        if let Some(field) = &mut source.field_ref {
-            field.api_version.get_or_insert_with(|| "v1".to_owned());
-        }
-        if let Some(field) = &mut source.resource_field_ref {
-            field.divisor.get_or_insert_with(|| Quantity("0".to_owned()));
-        }
-    }
-    // An empty value and none mean the same, unless the value comes from elsewhere.
-    if variable.value_from.is_none() {
-        variable.value.get_or_insert_default();
-    }
-    variable
-}
-
-fn port_with_defaults(port: &ContainerPort) -> ContainerPort {
-    let mut port = port.clone();
-    port.protocol.get_or_insert_with(|| "TCP".to_owned());
-    port
-}
-
-/// A scalar, which is shown.
-fn differs<T: PartialEq + Serialize>(found: &mut Vec<Difference>, field: &str, live: &T, wanted: &T) {
-    if live != wanted {
-        let text = |value: &T| serde_json::to_string(value).unwrap_or_default();
-        found.push(difference(field.to_owned(), text(live), text(wanted)));
-    }
-}
-
-/// A list, whose values are not shown: an environment may hold secrets.
-fn list_differs<T: PartialEq + Serialize>(found: &mut Vec<Difference>, field: String, live: &T, wanted: &T) {
-    if live != wanted {
-        let text = |value: &T| serde_json::to_string(value).unwrap_or_default();
-        let shown = difference(field, text(live), text(wanted));
-        found.push(Difference { live: None, wanted: None, ..shown });
-    }
-}
-
-fn labels_differ(found: &mut Vec<Difference>, field: &str, wanted: &Labels, live: &Labels) {
-    for (key, value) in wanted {
-        let live = live.get(key);
-        if live != Some(value) {
-            let live = live.map_or_else(|| "none".to_owned(), |live| format!("{live:?}"));
-            found.push(difference(format!("{field}[{key}]"), live, format!("{value:?}")));
-        }
-    }
-}
-
-fn difference(field: String, live: String, wanted: String) -> Difference {
-    let fingerprint = foldhash::fast::FixedState::default().hash_one(&wanted);
-    Difference { field, live: Some(live), wanted: Some(wanted), fingerprint }
-}
-
-/// The object at this path, made where it is missing.
-fn object_at<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
-    let mut at = value;
-    for step in path {
-        if !at.is_object() {
-            *at = json!({});
-        }
-        at = at.as_object_mut().expect("it was made an object just now").entry(*step).or_insert(Value::Null);
-    }
-    if !at.is_object() {
-        *at = json!({});
-    }
-    at.as_object_mut().expect("it was made an object just now")
-}
-
-fn merge_labels(live: &mut Value, path: &[&str], wanted: &Labels) {
-    let labels = object_at(live, path);
-    for (key, value) in wanted {
-        labels.insert(key.clone(), json!(value));
-    }
-}
-
-fn replace_list<T: Serialize>(fields: &mut Map<String, Value>, name: &str, wanted: &[T]) {
-    if wanted.is_empty() {
-        fields.remove(name);
-    } else {
-        fields.insert(name.to_owned(), json!(wanted));
     }
 }
 

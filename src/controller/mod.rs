@@ -11,7 +11,11 @@
 //! | [`outcome`] | how a pass ends, and what follows |
 //! | [`handlers`] | from a changed object to the key of whom it concerns |
 //! | [`children`] | makes a child as it is wanted, and writes nothing when it is |
-//! | [`deployment`] | what is wanted and what is observed of a Deployment |
+//! | [`difference`] | what differs between a child as it is and as it is wanted |
+//! | [`quantity`] | amounts such as `500m`, compared by value |
+//! | [`deployment`], [`service`], [`ingress`], [`pod`] | what is wanted and what is observed of each kind of child |
+//! | [`container`] | the same of a container, in a Pod or in a template |
+//! | [`observed`] | what the projections of all kinds of children have in common |
 //! | [`consistency`] | holds a key until the caches have seen what it wrote |
 //! | [`contention`] | notices that somebody changes a child back each time |
 //! | [`deletions`] | the one way to delete a child |
@@ -24,23 +28,31 @@
 pub mod audit;
 pub mod children;
 pub mod consistency;
+pub mod container;
 pub mod contention;
 pub mod deletions;
 pub mod deployment;
+pub mod difference;
 pub mod finalizers;
 pub mod handlers;
 pub mod hot_loop;
+pub mod ingress;
+pub mod observed;
 pub mod outcome;
+pub mod pod;
+pub mod quantity;
 pub mod reconciler;
+pub mod service;
 pub mod slow_start;
 pub mod status;
 pub mod summary;
 pub mod turn;
 pub mod worker;
 
-pub use children::{Children, Difference, Ensured, Owner, Wanted};
+pub use children::{Children, Ensured, Owner, Wanted};
 pub use consistency::Consistency;
 pub use deletions::Deletion;
+pub use difference::Difference;
 pub use outcome::{Outcome, Pass, SyncError};
 pub use reconciler::{CommonStatus, CustomResource, Reconcile, Reconciler, StatusOf, Tools};
 pub use slow_start::slow_start_batch;

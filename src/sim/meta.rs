@@ -15,9 +15,6 @@ const NAME_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower ca
 const LABEL_RULE: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
     and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for \
     validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-const SERVICE_RULE: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with \
-    an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used \
-    for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 const VALUE_RULE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or \
     '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', \
     regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
@@ -86,10 +83,8 @@ pub(super) fn is_label_value(text: &str) -> bool {
 
 /// What the name of an object of this kind must look like; `None` when this one does.
 fn name_problem(kind: &Kind, name: &str) -> Option<&'static str> {
-    let is_dns_1035 = |name: &str| is_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
     match kind.of {
-        Of::BuiltIn(BuiltIn::Namespace) => (!is_label(name)).then_some(LABEL_RULE),
-        Of::BuiltIn(BuiltIn::Service) => (!is_dns_1035(name)).then_some(SERVICE_RULE),
+        Of::BuiltIn(BuiltIn::Namespace | BuiltIn::Service) => (!is_label(name)).then_some(LABEL_RULE),
         _ => (!is_subdomain(name)).then_some(NAME_RULE),
     }
 }

@@ -39,7 +39,7 @@ impl Core {
         self.reset_on_create(&kind, &call.version, &mut object);
         let (mut causes, mut taken) = (Vec::new(), Vec::new());
         if kind.is(BuiltIn::Service) {
-            self.allocate(&mut object, None, call.is_dry_run(), &mut taken);
+            self.allocate(&mut object, None, call.is_dry_run(), &mut taken)?;
         }
         self.check(&kind, &call.version, &object, None, &mut causes);
         // Only what is right is given addresses and ports.
@@ -119,7 +119,7 @@ impl Core {
         }
         let (mut causes, mut taken) = (Vec::new(), Vec::new());
         if kind.is(BuiltIn::Service) && call.subresource.is_empty() {
-            self.allocate(&mut object, Some(&stored), call.is_dry_run(), &mut taken);
+            self.allocate(&mut object, Some(&stored), call.is_dry_run(), &mut taken)?;
         }
         self.count_generation(&kind, &call.version, &mut object, &stored);
         meta::validate_update(&object, &stored, &mut causes);

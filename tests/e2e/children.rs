@@ -1,21 +1,87 @@
 //! The comparison by meaning, held against the server: what is written reads back without a difference.
+//!
+//! Of each kind of child many are generated. Each is created, and another one is written over whatever the server
+//! has made of the first.
+
+use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
+    ResourceRequirements, ServiceAccount, ServicePort,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_client::Api;
-use kube_client::api::{DynamicObject, PostParams};
+use kube_client::api::{DeleteParams, DynamicObject, PostParams};
+use kube_core::GroupVersionKind;
 use macro_rules_attribute::apply;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use windlass::api::labels::Labels;
+use windlass::cache::Object;
 use windlass::controller::Wanted;
-use windlass::controller::deployment::{ObservedDeployment, WantedContainer, WantedDeployment};
+use windlass::controller::container::WantedContainer;
+use windlass::controller::deployment::WantedDeployment;
+use windlass::controller::ingress::WantedIngress;
+use windlass::controller::pod::WantedPod;
+use windlass::controller::service::{ObservedService, ServiceType, WantedService};
 
-use crate::support::{Bed, both_beds};
+use crate::support::{Bed, both_beds, wait_until};
 
-/// Deployments that are generated, each written twice.
-const GENERATED: usize = 60;
+/// How many of each kind.
+const GENERATED: usize = 40;
+
+// --- writing ---
+
+fn parse<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("it is of that type")
+}
+
+fn api_of<W: Wanted>(bed: &Bed, namespace: &str) -> Api<DynamicObject> {
+    let resource = W::Observed::resource();
+    let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
+    let kind = kube_core::ApiResource::from_gvk_with_plural(&kind, &resource.plural);
+    Api::namespaced_with(bed.client(), namespace, &kind)
+}
+
+/// What the cache would keep of it, which is as wanted.
+fn as_wanted<W: Wanted + Debug>(wanted: &W, stored: &DynamicObject) -> W::Observed {
+    let observed = parse(serde_json::to_value(stored).expect("it is JSON"));
+    let differences: Vec<String> = wanted.differences(&observed).iter().map(ToString::to_string).collect();
+    assert_eq!(differences, Vec::<String>::new(), "{wanted:#?}\n{stored:#?}");
+    observed
+}
+
+async fn create<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> W::Observed {
+    let resource = W::Observed::resource();
+    let mut body = json!({"apiVersion": resource.api_version(), "kind": resource.kind});
+    body["metadata"] = json!({"name": wanted.name()});
+    wanted.apply(&mut body);
+    let created = api.create(&PostParams::default(), &parse(body)).await;
+    as_wanted(wanted, &created.unwrap_or_else(|error| panic!("not created: {error}\n{wanted:#?}")))
+}
+
+async fn write_over<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> W::Observed {
+    let name = wanted.name();
+    let updated = loop {
+        let live = api.get(name).await.expect("it is read");
+        let mut live = serde_json::to_value(&live).expect("it is JSON");
+        wanted.apply(&mut live);
+        match api.replace(name, &PostParams::default(), &parse(live)).await {
+            // A controller has written its status in between.
+            Err(kube_client::Error::Api(status)) if status.code == 409 => {}
+            outcome => break outcome.unwrap_or_else(|error| panic!("not replaced: {error}\n{wanted:#?}")),
+        }
+    };
+    as_wanted(wanted, &updated);
+    as_wanted(wanted, &api.get(name).await.expect("it is read"))
+}
+
+// --- generating ---
+
+fn one_of<'a>(random: &mut fastrand::Rng, choices: &[&'a str]) -> &'a str {
+    choices[random.usize(0..choices.len())]
+}
 
 fn some<T>(
     random: &mut fastrand::Rng,
@@ -23,6 +89,10 @@ fn some<T>(
     mut make: impl FnMut(&mut fastrand::Rng, usize) -> T,
 ) -> Vec<T> {
     (0..random.usize(0..=most)).map(|at| make(random, at)).collect()
+}
+
+fn labels(random: &mut fastrand::Rng) -> Labels {
+    some(random, 3, |random, at| (format!("l{at}"), random.u8(0..9).to_string())).into_iter().collect()
 }
 
 fn variable(random: &mut fastrand::Rng, at: usize) -> EnvVar {
@@ -46,14 +116,14 @@ fn variable(random: &mut fastrand::Rng, at: usize) -> EnvVar {
         2 => Some(EnvVarSource {
             resource_field_ref: Some(ResourceFieldSelector {
                 container_name: random.bool().then(|| "c0".to_owned()),
-                divisor: random.bool().then(|| Quantity("1".to_owned())),
+                divisor: random.bool().then(|| Quantity(one_of(random, &["1", "1000m", "1m"]).to_owned())),
                 resource: "limits.cpu".to_owned(),
             }),
             ..EnvVarSource::default()
         }),
         _ => None,
     };
-    let value = source.is_none().then(|| ["", "1", "a b", "$(X)"][random.usize(0..4)].to_owned());
+    let value = source.is_none().then(|| one_of(random, &["", "1", "a b", "$(X)"]).to_owned());
     EnvVar { name: format!("V{at}"), value: value.filter(|_| random.u8(0..4) > 0), value_from: source }
 }
 
@@ -66,74 +136,189 @@ fn port(random: &mut fastrand::Rng, at: usize) -> ContainerPort {
     }
 }
 
-fn wanted(random: &mut fastrand::Rng, name: &str) -> WantedDeployment {
+/// Small amounts, in ascending order: nodes have room for all of them.
+const CPU: [&str; 6] = ["1m", "1500u", "0.002", "3e-3", "10m", ".1"];
+const MEMORY: [&str; 6] = ["1024Ki", "1Mi", "1.5Mi", "2e6", "3000k", "0.01Gi"];
+
+fn resources(random: &mut fastrand::Rng) -> ResourceRequirements {
+    let mut resources = ResourceRequirements::default();
+    for (name, amounts) in [("cpu", CPU), ("memory", MEMORY)] {
+        let limit = random.usize(0..amounts.len());
+        let request = random.usize(0..=limit);
+        for (list, at) in [(&mut resources.limits, limit), (&mut resources.requests, request)] {
+            if random.bool() {
+                list.get_or_insert_default().insert(name.to_owned(), Quantity(amounts[at].to_owned()));
+            }
+        }
+    }
+    resources
+}
+
+fn container(random: &mut fastrand::Rng, at: usize) -> WantedContainer {
+    let digest = "registry.local/a@sha256:0123456789012345678901234567890123456789012345678901234567890123";
+    WantedContainer {
+        name: format!("c{at}"),
+        image: one_of(random, &["nginx", "nginx:1.27", digest]).to_owned(),
+        env: some(random, 4, variable),
+        ports: some(random, 3, port),
+        resources: (random.u8(0..4) > 0).then(|| resources(random)),
+        image_pull_policy: [None, Some("Always"), Some("IfNotPresent"), Some("Never")][random.usize(0..4)]
+            .map(str::to_owned),
+    }
+}
+
+fn deployment(random: &mut fastrand::Rng, name: &str) -> WantedDeployment {
     let selector = Labels::from([("app".to_owned(), name.to_owned())]);
     let mut pod_labels = selector.clone();
     pod_labels.extend(some(random, 2, |_, at| (format!("example.com/l{at}"), String::new())));
     let count = random.usize(1..=3);
-    let containers: Vec<WantedContainer> = (0..count)
-        .map(|at| WantedContainer {
-            name: format!("c{at}"),
-            image: [
-                "nginx",
-                "nginx:1.27",
-                "registry.local/a@sha256:0123456789012345678901234567890123456789012345678901234567890123",
-            ][random.usize(0..3)]
-            .to_owned(),
-            env: some(random, 4, variable),
-            ports: some(random, 3, port),
-        })
-        .collect();
     WantedDeployment {
         name: name.to_owned(),
-        labels: some(random, 3, |random, at| (format!("l{at}"), random.u8(0..9).to_string()))
-            .into_iter()
-            .collect(),
+        labels: labels(random),
+        annotations: some(random, 2, |random, at| {
+            (format!("example.com/a{at}"), random.u8(0..9).to_string())
+        })
+        .into_iter()
+        .collect(),
         selector,
         pod_labels,
         replicas: i32::from(random.u8(0..2)),
-        containers,
+        containers: (0..count).map(|at| container(random, at)).collect(),
     }
 }
 
-/// What of it differs in what the server has stored.
-fn differences(wanted: &WantedDeployment, stored: &DynamicObject) -> Vec<String> {
-    let stored = serde_json::to_value(stored).expect("it is JSON");
-    let observed: ObservedDeployment = serde_json::from_value(stored).expect("it is a Deployment");
-    wanted.differences(&observed).iter().map(ToString::to_string).collect()
+fn service(random: &mut fastrand::Rng, name: &str) -> WantedService {
+    let count = random.usize(1..=4);
+    let mut ports: Vec<ServicePort> = (0..count)
+        .map(|at| ServicePort {
+            name: (count > 1 || random.bool()).then(|| format!("p{at}")),
+            // The second and the third may share a number.
+            port: 80 + [0, 1, random.i32(1..=2), 3][at],
+            protocol: [None, Some("TCP"), Some("UDP"), Some("UDP")][at].map(str::to_owned),
+            target_port: [None, Some(IntOrString::Int(8080)), Some(IntOrString::String("web".to_owned()))]
+                [random.usize(0..3)]
+            .clone(),
+            app_protocol: [None, Some("http"), Some("kubernetes.io/h2c")][random.usize(0..3)]
+                .map(str::to_owned),
+            node_port: None,
+        })
+        .collect();
+    random.shuffle(&mut ports);
+    WantedService {
+        name: name.to_owned(),
+        labels: labels(random),
+        selector: Labels::from([("app".to_owned(), one_of(random, &["a", "b"]).to_owned())]),
+        service_type: [ServiceType::ClusterIp, ServiceType::NodePort][random.usize(0..2)],
+        ports,
+    }
+}
+
+fn ingress(random: &mut fastrand::Rng, name: &str) -> WantedIngress {
+    WantedIngress {
+        name: name.to_owned(),
+        labels: labels(random),
+        class: one_of(random, &["nginx", "other.example.com"]).to_owned(),
+        host: one_of(random, &["a.example.com", "*.example.com"]).to_owned(),
+        service: one_of(random, &["a", "b"]).to_owned(),
+        service_port: random.i32(1..=65_535),
+    }
+}
+
+// --- cases ---
+
+async fn written_twice<W: Wanted + Debug>(
+    make: impl Fn(&mut fastrand::Rng, &str) -> W,
+    keep: impl Fn(&W, W) -> W,
+) {
+    let bed = Bed::shared().await;
+    let namespace = bed.namespace("written").await;
+    let api = api_of::<W>(&bed, &namespace);
+    let mut random = fastrand::Rng::with_seed(7);
+    for at in 0..GENERATED {
+        let name = format!("web-{at}");
+        let first = make(&mut random, &name);
+        create(&api, &first).await;
+        let second = keep(&first, make(&mut random, &name));
+        write_over(&api, &second).await;
+    }
 }
 
 #[apply(both_beds)]
 async fn what_is_written_reads_back_without_a_difference() {
+    // A selector may not change.
+    let keep =
+        |first: &WantedDeployment, second| WantedDeployment { selector: first.selector.clone(), ..second };
+    written_twice(deployment, keep).await;
+}
+
+#[apply(both_beds)]
+async fn an_ingress_that_is_written_reads_back_without_a_difference() {
+    written_twice(ingress, |_, second| second).await;
+}
+
+/// The node port of a live port of this number and protocol.
+fn node_port_of(service: &ObservedService, port: &ServicePort) -> Option<i32> {
+    let protocol = |port: &ServicePort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+    let found =
+        service.spec.ports.iter().find(|live| live.port == port.port && protocol(live) == protocol(port));
+    found.and_then(|live| live.node_port)
+}
+
+#[apply(both_beds)]
+async fn a_service_that_is_written_reads_back_without_a_difference_and_keeps_what_was_allocated() {
     let bed = Bed::shared().await;
     let namespace = bed.namespace("written").await;
-    let resource = kube_core::ApiResource::erase::<k8s_openapi::api::apps::v1::Deployment>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(bed.client(), &namespace, &resource);
+    let api = api_of::<WantedService>(&bed, &namespace);
     let mut random = fastrand::Rng::with_seed(7);
     for at in 0..GENERATED {
         let name = format!("web-{at}");
-        let first = wanted(&mut random, &name);
-        let mut body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}});
-        first.apply(&mut body);
-        let body: DynamicObject = serde_json::from_value(body).expect("it is an object");
-        let created = api.create(&PostParams::default(), &body).await.expect("it is created");
-        assert_eq!(differences(&first, &created), Vec::<String>::new(), "{first:#?}");
-
-        // Another spec over whatever the server has made of the first.
-        let second = WantedDeployment { selector: first.selector.clone(), ..wanted(&mut random, &name) };
-        let updated = loop {
-            let live = api.get(&name).await.expect("it is read");
-            let mut live: Value = serde_json::to_value(&live).expect("it is JSON");
-            second.apply(&mut live);
-            let live: DynamicObject = serde_json::from_value(live).expect("it is an object");
-            match api.replace(&name, &PostParams::default(), &live).await {
-                // The Deployment controller has written its status in between.
-                Err(kube_client::Error::Api(status)) if status.code == 409 => {}
-                outcome => break outcome.expect("it is replaced"),
-            }
+        let first = create(&api, &service(&mut random, &name)).await;
+        let mut second = service(&mut random, &name);
+        // One port asks for the node port of another, or for its own.
+        let asked = if second.service_type == ServiceType::NodePort && random.bool() {
+            let asked = first.spec.ports[random.usize(0..first.spec.ports.len())].node_port;
+            let at = random.usize(0..second.ports.len());
+            second.ports[at].node_port = asked;
+            asked
+        } else {
+            None
         };
-        assert_eq!(differences(&second, &updated), Vec::<String>::new(), "{second:#?}");
-        let stored = api.get(&name).await.expect("it is read");
-        assert_eq!(differences(&second, &stored), Vec::<String>::new(), "{second:#?}");
+        let written = write_over(&api, &second).await;
+        assert_eq!(written.spec.cluster_ip, first.spec.cluster_ip);
+        for port in second.ports.iter().filter(|_| second.service_type == ServiceType::NodePort) {
+            let (before, now) = (node_port_of(&first, port), node_port_of(&written, port));
+            assert!(now.is_some(), "{written:#?}");
+            if before.is_some() && before != asked && port.node_port.is_none() {
+                assert_eq!(now, before, "{first:#?}\n{second:#?}\n{written:#?}");
+            }
+        }
+        // What was asked for and is no longer stays.
+        second.ports.iter_mut().for_each(|port| port.node_port = None);
+        assert_eq!(write_over(&api, &second).await.spec, written.spec);
+        api.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
+    }
+}
+
+/// Of a Pod that is there labels alone can be written.
+#[apply(both_beds)]
+async fn a_pod_that_is_written_reads_back_without_a_difference_and_is_not_outdated() {
+    let bed = Bed::shared().await;
+    let namespace = bed.namespace("written").await;
+    let accounts: Api<ServiceAccount> = Api::namespaced(bed.client(), &namespace);
+    // Without it the server takes no Pods.
+    wait_until("the account of the namespace", async || accounts.get("default").await).await;
+    let api = api_of::<WantedPod>(&bed, &namespace);
+    let mut random = fastrand::Rng::with_seed(7);
+    for at in 0..GENERATED {
+        let wanted = WantedPod {
+            name: format!("web-{at}"),
+            labels: labels(&mut random),
+            container: container(&mut random, 0),
+        };
+        let created = create(&api, &wanted).await;
+        assert_eq!(wanted.is_outdated(&created), [], "{wanted:#?}\n{created:#?}");
+        let relabelled = WantedPod { labels: labels(&mut random), ..wanted };
+        let written = write_over(&api, &relabelled).await;
+        assert_eq!(relabelled.is_outdated(&written), [], "{relabelled:#?}\n{written:#?}");
     }
 }

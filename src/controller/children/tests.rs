@@ -30,6 +30,7 @@ fn wanted(replicas: i32) -> WantedDeployment {
         pod_labels: labels,
         replicas,
         containers: vec![nginx],
+        ..WantedDeployment::default()
     }
 }
 

@@ -1,3 +1,4 @@
+use k8s_openapi::api::core::v1::{ContainerPort, EnvVar};
 use proptest::prelude::*;
 
 use super::*;
@@ -10,6 +11,7 @@ fn wanted() -> WantedDeployment {
     WantedDeployment {
         name: "web".to_owned(),
         labels: labels(&[("managed-by", "windlass")]),
+        annotations: labels(&[("example.com/applied", "1")]),
         selector: labels(&[("app", "web")]),
         pod_labels: labels(&[("app", "web"), ("managed-by", "windlass")]),
         replicas: 2,
@@ -44,6 +46,10 @@ fn each_field_of_ours_that_was_changed_is_named() {
     check(|_| {}, &[]);
     check(|live| live["spec"]["replicas"] = json!(7), &["spec.replicas"]);
     check(|live| live["metadata"]["labels"] = json!({}), &["metadata.labels[managed-by]"]);
+    check(
+        |live| live["metadata"]["annotations"] = json!({"example.com/applied": "2"}),
+        &["metadata.annotations[example.com/applied]"],
+    );
     check(
         |live| live["spec"]["template"]["metadata"]["labels"]["app"] = json!("other"),
         &["spec.template.metadata.labels[app]"],
@@ -102,7 +108,7 @@ fn what_is_not_ours_stays() {
     });
     wanted().apply(&mut live);
     assert_eq!(live["metadata"]["labels"]["team"], "a");
-    assert_eq!(live["metadata"]["annotations"]["note"], "b");
+    assert_eq!(live["metadata"]["annotations"], json!({"note": "b", "example.com/applied": "1"}));
     assert_eq!(live["spec"]["minReadySeconds"], 3);
     let template = &live["spec"]["template"];
     assert_eq!(template["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"], "now");

@@ -34,6 +34,7 @@ pub(super) fn deployment(foo: &Foo) -> WantedDeployment {
         pod_labels,
         replicas: foo.spec.replicas,
         containers: vec![nginx],
+        ..WantedDeployment::default()
     }
 }
 

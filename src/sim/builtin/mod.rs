@@ -8,6 +8,7 @@
 mod network;
 mod others;
 mod pods;
+mod quantity;
 mod required;
 mod workloads;
 
@@ -21,12 +22,15 @@ use super::failure::Cause;
 use super::kinds::BuiltIn;
 use super::request::text;
 use super::{custom, meta};
-pub(super) use network::{NODE_PORTS, ports};
+pub(super) use network::{NODE_PORTS, is_external, ports};
 pub(super) use others::{counted, event_to_group, event_to_v1};
 
 /// Brings a body into the form in which it is stored; names what it has too much.
 pub(super) fn decode(of: BuiltIn, object: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
     use BuiltIn as B;
+    if matches!(of, B::Deployment | B::Pod | B::ReplicaSet) {
+        quantity::normalize(object)?;
+    }
     match of {
         B::ConfigMap => canonical::<api::core::v1::ConfigMap>(object, unknown),
         B::CustomResourceDefinition => canonical::<CustomResourceDefinition>(object, unknown),
@@ -207,6 +211,39 @@ fn check_port(value: &Value, field: &str, causes: &mut Vec<Cause>) {
     let is_port = value.as_i64().is_some_and(|port| (0..=65_535).contains(&port));
     if !value.is_null() && !is_port {
         causes.push(Cause::invalid(field, value, "must be between 1 and 65535, inclusive"));
+    }
+}
+
+/// Checks a name by which a port is referred to.
+fn check_port_name(value: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let name = value.as_str().unwrap_or_default();
+    let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    for (is_wrong, detail) in [
+        (name.len() > 15, "must be no more than 15 characters"),
+        (
+            !name.chars().all(is_allowed),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (!name.contains(|c: char| c.is_ascii_lowercase()), "must contain at least one letter (a-z)"),
+        (name.contains("--"), "must not contain consecutive hyphens"),
+        (name.starts_with('-') || name.ends_with('-'), "must not begin or end with a hyphen"),
+    ] {
+        if is_wrong {
+            causes.push(Cause::invalid(field, value, detail));
+        }
+    }
+}
+
+/// Checks the protocol of a port.
+fn check_protocol(value: &Value, field: &str, causes: &mut Vec<Cause>) {
+    check_one_of(value, &["SCTP", "TCP", "UDP"], field, causes);
+}
+
+/// Checks that a text is one of a few; what is missing has a default.
+fn check_one_of(value: &Value, supported: &[&str], field: &str, causes: &mut Vec<Cause>) {
+    if !value.is_null() && !supported.contains(&value.as_str().unwrap_or_default()) {
+        let supported: Vec<String> = supported.iter().map(|text| (*text).to_owned()).collect();
+        causes.push(Cause::not_supported(field, value, &supported));
     }
 }
 

@@ -5,11 +5,21 @@ use std::ops::RangeInclusive;
 use serde_json::{Value, json};
 
 use super::super::failure::Cause;
-use super::super::request::{items, member, text};
-use super::{check_name, check_port, or_default};
+use super::super::meta::{is_empty, is_qualified_name};
+use super::super::request::{items, member, number, text};
+use super::{check_name, check_one_of, check_port, check_port_name, check_protocol, or_default};
 
 /// The ports that a Service may have on the nodes.
 pub(in super::super) const NODE_PORTS: RangeInclusive<i64> = 30_000..=32_767;
+
+/// Whether a Service can be reached from outside by itself.
+pub(in super::super) fn is_external(service: &Value) -> bool {
+    match text(service, "/spec/type") {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => !items(service, "/spec/externalIPs").is_empty(),
+        _ => false,
+    }
+}
 
 /// The ports of a Service.
 pub(in super::super) fn ports(service: &Value) -> &[Value] {
@@ -35,10 +45,8 @@ pub(super) fn default_service(service: &mut Value) {
         or_default(spec, "ipFamilyPolicy", json!("SingleStack"));
         or_default(spec, "ipFamilies", json!(["IPv4"]));
     }
-    if matches!(type_.as_str(), "NodePort" | "LoadBalancer") {
-        or_default(spec, "externalTrafficPolicy", json!("Cluster"));
-    } else if let Some(spec) = spec.as_object_mut() {
-        spec.remove("externalTrafficPolicy");
+    if is_external(service) {
+        or_default(member(service, "spec"), "externalTrafficPolicy", json!("Cluster"));
     }
     if type_ == "LoadBalancer" {
         let spec = member(service, "spec");
@@ -57,63 +65,105 @@ pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: 
     if type_ == "ExternalName" && text(service, "/spec/externalName").is_empty() {
         causes.push(Cause::required("spec.externalName", ""));
     }
-    let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"].map(str::to_owned);
-    if !types.iter().any(|supported| supported == type_) {
-        causes.push(Cause::not_supported("spec.type", &service["spec"]["type"], &types));
-    }
-    let affinities = ["ClientIP", "None"].map(str::to_owned);
-    if !affinities.iter().any(|supported| supported == text(service, "/spec/sessionAffinity")) {
-        let found = &service["spec"]["sessionAffinity"];
-        causes.push(Cause::not_supported("spec.sessionAffinity", found, &affinities));
-    }
+    let types = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
+    check_one_of(&service["spec"]["type"], &types, "spec.type", causes);
+    let affinity = &service["spec"]["sessionAffinity"];
+    check_one_of(affinity, &["ClientIP", "None"], "spec.sessionAffinity", causes);
     let mut names = Vec::new();
-    let mut taken: Vec<(Value, Value)> = Vec::new();
     for (at, port) in ports.iter().enumerate() {
         let place = format!("spec.ports[{at}]");
         if ports.len() > 1 && text(port, "/name").is_empty() {
             causes.push(Cause::required(format!("{place}.name"), ""));
         }
         check_name(port, &format!("{place}.name"), &mut names, causes);
+        validate_service_port(port, &place, causes);
+    }
+    validate_numbers(ports, type_, causes);
+    validate_type(service, causes);
+    validate_address(service, stored, causes);
+}
 
-        if port["port"] == 0 || port["port"].is_null() {
-            let detail = "must be between 1 and 65535, inclusive";
-            causes.push(Cause::invalid(format!("{place}.port"), &json!(0), detail));
-        } else {
-            check_port(&port["port"], &format!("{place}.port"), causes);
-        }
-        let target = &port["targetPort"];
-        if target.as_i64().is_some_and(|target| !(1..=65_535).contains(&target)) {
-            let detail = "must be between 1 and 65535, inclusive";
-            causes.push(Cause::invalid(format!("{place}.targetPort"), target, detail));
-        }
-        let protocols = ["SCTP", "TCP", "UDP"].map(str::to_owned);
-        if !protocols.iter().any(|protocol| protocol == text(port, "/protocol")) {
-            causes.push(Cause::not_supported(format!("{place}.protocol"), &port["protocol"], &protocols));
-        }
-        let identity = (port["protocol"].clone(), port["port"].clone());
-        if taken.contains(&identity) {
-            let value = json!({"port": port["port"], "protocol": port["protocol"]});
+fn validate_service_port(port: &Value, place: &str, causes: &mut Vec<Cause>) {
+    let detail = "must be between 1 and 65535, inclusive";
+    if port["port"] == 0 || port["port"].is_null() {
+        causes.push(Cause::invalid(format!("{place}.port"), &json!(0), detail));
+    } else {
+        check_port(&port["port"], &format!("{place}.port"), causes);
+    }
+    let (target, field) = (&port["targetPort"], format!("{place}.targetPort"));
+    if target.is_string() {
+        check_port_name(target, &field, causes);
+    } else if target.as_i64().is_some_and(|target| !(1..=65_535).contains(&target)) {
+        causes.push(Cause::invalid(field, target, detail));
+    }
+    check_protocol(&port["protocol"], &format!("{place}.protocol"), causes);
+    let protocol = &port["appProtocol"];
+    if protocol.as_str().is_some_and(|protocol| !is_qualified_name(protocol)) {
+        let detail = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
+            with an alphanumeric character";
+        causes.push(Cause::invalid(format!("{place}.appProtocol"), protocol, detail));
+    }
+}
+
+/// Each number and each node port once for a protocol.
+fn validate_numbers(ports: &[Value], type_: &str, causes: &mut Vec<Cause>) {
+    let (mut numbers, mut node_ports) = (Vec::new(), Vec::new());
+    for (at, port) in ports.iter().enumerate() {
+        let place = format!("spec.ports[{at}]");
+        let protocol = text(port, "/protocol");
+        let identity = (protocol, number(port, "/port"));
+        if numbers.contains(&identity) {
+            let value = json!({"port": port["port"], "protocol": protocol});
             causes.push(Cause::duplicate(place.clone(), &value));
         }
-        taken.push(identity);
-        let node_port = port.get("nodePort").and_then(Value::as_i64).unwrap_or_default();
-        if node_port != 0 && type_ == "ClusterIP" {
+        numbers.push(identity);
+        let identity = (protocol, number(port, "/nodePort"));
+        if identity.1 == 0 {
+            continue;
+        }
+        if type_ == "ClusterIP" {
             let detail = "may not be used when `type` is 'ClusterIP'";
             causes.push(Cause::forbidden(format!("{place}.nodePort"), detail));
         }
+        if node_ports.contains(&identity) {
+            causes.push(Cause::duplicate(format!("{place}.nodePort"), &port["nodePort"]));
+        }
+        node_ports.push(identity);
     }
+}
+
+/// What only some types may have.
+fn validate_type(service: &Value, causes: &mut Vec<Cause>) {
+    let spec = &service["spec"];
+    if text(spec, "/type") != "LoadBalancer" {
+        for (name, field) in [
+            // A real server spells it so.
+            ("loadBalancerSourceRanges", "spec.LoadBalancerSourceRanges"),
+            ("allocateLoadBalancerNodePorts", "spec.allocateLoadBalancerNodePorts"),
+            ("loadBalancerClass", "spec.loadBalancerClass"),
+        ] {
+            if spec.get(name).is_some_and(|found| !is_empty(found)) {
+                causes.push(Cause::forbidden(field, "may only be used when `type` is 'LoadBalancer'"));
+            }
+        }
+    }
+    let policy = &spec["externalTrafficPolicy"];
+    if !is_empty(policy) && !is_external(service) {
+        let detail = "may only be set for externally-accessible services";
+        causes.push(Cause::invalid("spec.externalTrafficPolicy", policy, detail));
+    }
+}
+
+fn validate_address(service: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
     let address = text(service, "/spec/clusterIP");
     let is_ours = address.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.octets()[..2] == [10, 0]);
     if !matches!(address, "" | "None") && !is_ours {
         let detail = "must be empty, 'None', or an address of 10.0.0.0/16";
         causes.push(Cause::invalid("spec.clusterIPs[0]", &json!(address), detail));
     }
-    if let Some(stored) = stored {
-        let (before, now) = (text(stored, "/spec/clusterIP"), text(service, "/spec/clusterIP"));
-        if !before.is_empty() && type_ != "ExternalName" && before != now {
-            let value = json!([now]);
-            causes.push(Cause::invalid("spec.clusterIPs[0]", &value, "may not change once set"));
-        }
+    let before = stored.map_or("", |stored| text(stored, "/spec/clusterIP"));
+    if !before.is_empty() && text(service, "/spec/type") != "ExternalName" && before != address {
+        causes.push(Cause::invalid("spec.clusterIPs[0]", &json!([address]), "may not change once set"));
     }
 }
 

@@ -1,11 +1,13 @@
 //! Pods, and the templates of Pods.
 
+use std::cmp::Ordering;
+
 use serde_json::{Value, json};
 
 use super::super::failure::Cause;
 use super::super::meta;
-use super::super::request::{items, text};
-use super::{check_name, check_port, or_default};
+use super::super::request::{items, members, text};
+use super::{check_name, check_one_of, check_port, check_port_name, check_protocol, or_default, quantity};
 
 /// Fills in what the server fills in, in a Pod's spec or a template's.
 pub(super) fn default_spec(spec: &mut Value) {
@@ -150,27 +152,60 @@ pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) 
         for (at, container) in items(spec, &format!("/{list}")).iter().enumerate() {
             let place = format!("{field}.{list}[{at}]");
             check_name(container, &format!("{place}.name"), &mut names, causes);
-
-            for (port_at, port) in items(container, "/ports").iter().enumerate() {
-                check_port(
-                    &port["containerPort"],
-                    &format!("{place}.ports[{port_at}].containerPort"),
-                    causes,
-                );
-            }
+            validate_container(container, &place, causes);
         }
     }
     let mut names = Vec::new();
     for (at, volume) in items(spec, "/volumes").iter().enumerate() {
         check_name(volume, &format!("{field}.volumes[{at}].name"), &mut names, causes);
     }
-    let policies = ["Always", "OnFailure", "Never"].map(str::to_owned);
-    if !policies.iter().any(|policy| policy == text(spec, "/restartPolicy")) {
-        causes.push(Cause::not_supported(
-            format!("{field}.restartPolicy"),
-            &spec["restartPolicy"],
-            &policies,
-        ));
+    let policies = ["Always", "OnFailure", "Never"];
+    check_one_of(&spec["restartPolicy"], &policies, &format!("{field}.restartPolicy"), causes);
+}
+
+fn validate_container(container: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let mut names = Vec::new();
+    for (at, port) in items(container, "/ports").iter().enumerate() {
+        let place = format!("{field}.ports[{at}]");
+        if let Some(name) = port.get("name").filter(|name| !meta::is_empty(name)) {
+            let known = causes.len();
+            check_port_name(name, &format!("{place}.name"), causes);
+            if causes.len() == known && names.contains(&name) {
+                causes.push(Cause::duplicate(format!("{place}.name"), name));
+            }
+            names.push(name);
+        }
+        check_port(&port["containerPort"], &format!("{place}.containerPort"), causes);
+        check_port(&port["hostPort"], &format!("{place}.hostPort"), causes);
+        check_protocol(&port["protocol"], &format!("{place}.protocol"), causes);
+    }
+    let policies = ["Always", "IfNotPresent", "Never"];
+    check_one_of(&container["imagePullPolicy"], &policies, &format!("{field}.imagePullPolicy"), causes);
+    validate_resources(&container["resources"], &format!("{field}.resources"), causes);
+}
+
+fn validate_resources(resources: &Value, field: &str, causes: &mut Vec<Cause>) {
+    for list in ["limits", "requests"] {
+        for (name, amount) in members(resources, &format!("/{list}")).into_iter().flatten() {
+            let place = format!("{field}.{list}[{name}]");
+            let is_standard = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage");
+            if !is_standard && !name.contains('/') && !name.starts_with("hugepages-") {
+                let detail = "must be a standard resource for containers";
+                causes.push(Cause::invalid(&*place, &json!(name), detail));
+            }
+            if quantity::compare(amount.as_str().unwrap_or_default(), "0") == Ordering::Less {
+                causes.push(Cause::invalid(&*place, amount, "must be greater than or equal to 0"));
+            }
+        }
+    }
+    for (name, request) in members(resources, "/requests").into_iter().flatten() {
+        let limit = resources.pointer("/limits").and_then(|limits| limits[name].as_str());
+        let is_more =
+            |limit| quantity::compare(request.as_str().unwrap_or_default(), limit) == Ordering::Greater;
+        if let Some(limit) = limit.filter(|limit| is_more(limit)) {
+            let detail = format!("must be less than or equal to {name} limit of {limit}");
+            causes.push(Cause::invalid(format!("{field}.requests"), request, &detail));
+        }
     }
 }
 

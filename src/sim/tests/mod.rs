@@ -1,11 +1,13 @@
 //! Promises of the server as a whole, over its door, with the clock paused.
 
+mod children;
 mod faults;
 mod limits;
 mod reading;
-// YAML is read by the program alone.
 #[cfg(feature = "cli")]
+// YAML is read by the program alone.
 mod samples;
+mod services;
 mod world;
 mod writing;
 

@@ -203,25 +203,6 @@ async fn a_dry_run_checks_and_stores_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_get_addresses_and_ports_that_nobody_else_has() {
-    let bed = Bed::new();
-    let path = "/api/v1/namespaces/default/services";
-    let service = |name: &str, port: Value| json!({"metadata": {"name": name}, "spec": {"type": "NodePort", "selector": {"a": "b"}, "ports": [port]}});
-    let first = bed.ok("POST", path, service("a", json!({"port": 80, "nodePort": 30080}))).await;
-    assert!(first["spec"]["clusterIP"].as_str().unwrap().starts_with("10.0."));
-    assert_eq!(first["spec"]["ports"][0]["targetPort"], 80);
-    let taken = bed.call("POST", path, service("b", json!({"port": 80, "nodePort": 30080}))).await;
-    assert_eq!(reason(&taken), (422, "Invalid"));
-    assert!(taken.1["message"].as_str().unwrap().contains("provided port is already allocated"));
-    // TCP and UDP do not meet.
-    bed.ok("POST", path, service("c", json!({"port": 80, "nodePort": 30080, "protocol": "UDP"}))).await;
-    let free = bed.ok("POST", path, service("d", json!({"port": 80}))).await;
-    assert_eq!(free["spec"]["ports"][0]["nodePort"], 30000);
-    bed.ok("DELETE", &format!("{path}/a"), Value::Null).await;
-    bed.ok("POST", path, service("b", json!({"port": 80, "nodePort": 30080}))).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn bad_input_names_its_field() {
     let bed = Bed::new();
     let mut bad = deployment("web", -1);
@@ -315,15 +296,4 @@ async fn owner_references_are_decoded_by_their_type() {
     let made = bed.ok("POST", MAPS, owned("other", json!(1))).await;
     assert_eq!(made["metadata"]["ownerReferences"][0]["other"], Value::Null);
     assert_eq!(made["metadata"]["ownerReferences"][0]["name"], "x");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_service_loses_its_node_ports_with_its_type() {
-    let bed = Bed::new();
-    let path = "/api/v1/namespaces/default/services";
-    let service = json!({"metadata": {"name": "a"}, "spec": {"type": "NodePort", "ports": [{"port": 80}]}});
-    let mut made = bed.ok("POST", path, service).await;
-    made["spec"]["type"] = json!("ClusterIP");
-    let changed = bed.ok("PUT", &format!("{path}/a"), made).await;
-    assert_eq!(changed["spec"]["ports"][0]["nodePort"], Value::Null);
 }

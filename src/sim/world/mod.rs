@@ -6,7 +6,8 @@
 //! | `workloads.rs` | Deployment → ReplicaSet → Pods | `workloads` |
 //! | `pods.rs` | scheduler and kubelet | `pods` |
 //! | `quotas.rs` | quotas that count objects | `quotas` |
-//! | `namespaces.rs` | new and ending namespaces, definitions of kinds, ranges of addresses and ports | |
+//! | `namespaces.rs` | new and ending namespaces, definitions of kinds | |
+//! | `services.rs` | addresses and node ports of Services | |
 //!
 //! Each is level-triggered: a change names what must be looked at, a moment later it is looked at, and what
 //! is found decides. They write as the server itself: no fault meets them and no ledger names them.
@@ -15,6 +16,7 @@ mod collector;
 mod namespaces;
 mod pods;
 mod quotas;
+mod services;
 mod workloads;
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};

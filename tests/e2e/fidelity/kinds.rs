@@ -352,9 +352,22 @@ fn deployment_changes() -> Vec<Value> {
         ),
         container(json!({"env": [{"value": "b"}]})),
         container(json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}})),
+        container(
+            json!({"resources": {"limits": {"cpu": "1500m", "memory": "1024Mi"}, "requests": {"cpu": 0.5}}}),
+        ),
+        container(json!({"resources": {"limits": {"cpu": "100u", "memory": "1.5Gi"}}})),
+        container(json!({"resources": {"limits": {"cpu": "much"}}})),
+        container(json!({"resources": {"limits": {"cpu": "-1"}}})),
+        container(json!({"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1001m"}}})),
+        container(json!({"resources": {"limits": {"cpus": "1"}}})),
         container(json!({"readinessProbe": {"httpGet": {"port": 80}}})),
         container(json!({"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 3}})),
         container(json!({"imagePullPolicy": "Never"})),
+        container(json!({"imagePullPolicy": "Sometimes"})),
+        container(json!({"ports": [{"containerPort": 80, "protocol": "ICMP"}]})),
+        container(json!({"ports": [{"containerPort": 80, "name": "-8080-"}]})),
+        container(json!({"ports": [{"containerPort": 80, "name": "a"}, {"containerPort": 81, "name": "a"}]})),
+        container(json!({"ports": [{"containerPort": 80, "hostPort": 70000}]})),
         container(json!({"unknown": {"a": 1}})),
     ]
 }
@@ -378,6 +391,12 @@ fn service_changes() -> Vec<Value> {
         ports(json!([{"name": "a", "port": 1, "nodePort": 30123}])),
         ports(json!([])),
         json!({"spec": {"type": "NodePort", "ports": [{"name": "a", "port": 1, "nodePort": 80}]}}),
+        json!({"spec": {"type": "LoadBalancer"}}),
+        json!({"spec": {"type": "ClusterIP"}}),
+        json!({"spec": {"externalTrafficPolicy": "Cluster"}}),
+        json!({"spec": {"loadBalancerSourceRanges": ["10.0.0.0/8"]}}),
+        ports(json!([{"name": "a", "port": 1, "targetPort": "much-too-long-for-it"}])),
+        ports(json!([{"name": "a", "port": 1, "appProtocol": ""}])),
     ]
 }
 
