@@ -17,7 +17,7 @@ use super::{Failure, endpoints, logging};
 use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
 use crate::metrics::Metrics;
-use crate::operators::{self, Context, Limits};
+use crate::operators::{self, Context};
 use crate::record;
 pub(super) use flags::Args;
 use flags::Settings;
@@ -110,7 +110,7 @@ async fn operate(
     let mut machine = JoinSet::new();
     let mut controllers = Vec::new();
     for name in settings.controllers {
-        context.limits.workers = workers_of(name, &settings.limits, settings.foo_workers);
+        context.limits.workers = settings.workers_of.get(name).copied().unwrap_or(settings.limits.workers);
         controllers.push(operators::wire(name, &context).expect("the name was chosen from the list of all"));
     }
     drop(context);
@@ -174,12 +174,6 @@ async fn stop_all(
     outcome.and(drained).and(flushed)?;
     tracing::info!("Stopped");
     Ok(())
-}
-
-/// A controller's own number of workers, or that of all.
-fn workers_of(name: &str, limits: &Limits, foo_workers: Option<usize>) -> usize {
-    let own = if name == operators::foo::NAME { foo_workers } else { None };
-    own.unwrap_or(limits.workers)
 }
 
 pub(super) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {

@@ -233,11 +233,17 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let ended: Vec<Mutex<Option<Ensured<W::Observed>>>> =
             wanted.iter().map(|_| Mutex::new(None)).collect();
         let (children, owner) = (&self.tools.children, &self.owner);
+        let is_audit = self.pass.is_audit();
         let one = |at: usize| {
             let (wanted, ended) = (&wanted[at], &ended[at]);
             async move {
-                let cached = lister.get(&ObjectName::new(owner.name.namespace(), wanted.name()));
-                let ensured = children.ensure(owner, wanted, cached.as_ref()).await.map_err(Some)?;
+                let ensured = if is_audit {
+                    children.audit(owner, wanted).await
+                } else {
+                    let name = ObjectName::new(owner.name.namespace(), wanted.name());
+                    children.ensure(owner, wanted, lister.get(&name).as_ref()).await
+                };
+                let ensured = ensured.map_err(Some)?;
                 let is_there = ensured.is_there();
                 *ended.lock() = Some(ensured);
                 is_there.then_some(()).ok_or(None::<Error>)

@@ -9,7 +9,12 @@
 //!
 //! The frame around the steps is [`reconciler`](crate::controller::reconciler). What two kinds share lives in [`controller`](crate::controller); what they watch is chosen here.
 
+pub mod appservice;
+#[cfg(all(test, feature = "sim"))]
+mod fixture;
 pub mod foo;
+pub mod myapp;
+pub mod redis;
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +38,7 @@ use crate::record::EventRecorder;
 use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
 
 /// The names of all operators, as `--controllers` takes them.
-pub const NAMES: [&str; 1] = [foo::NAME];
+pub const NAMES: [&str; 4] = [foo::NAME, myapp::NAME, appservice::NAME, redis::NAME];
 
 /// What every operator works with.
 #[derive(Debug)]
@@ -107,6 +112,9 @@ pub type RunController =
 pub fn wire(name: &str, context: &Context<'_>) -> Option<Wired> {
     match name {
         foo::NAME => Some(wired(foo::controller(context))),
+        myapp::NAME => Some(wired(myapp::controller(context))),
+        appservice::NAME => Some(wired(appservice::controller(context))),
+        redis::NAME => Some(wired(redis::controller(context))),
         _ => None,
     }
 }
@@ -117,6 +125,11 @@ fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
         workers: controller.workers(),
         run: Box::new(move |shutdown| Box::pin(controller.run(shutdown))),
     }
+}
+
+/// The child names of a custom resource all of whose children have its own name.
+fn child_of_its_name<K: Object>(object: &Cached<K>) -> Vec<String> {
+    vec![object.object_name().to_string()]
 }
 
 /// The parts that every operator is made of, for one kind.

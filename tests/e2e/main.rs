@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
+mod appservice;
 mod children;
 mod control_plane;
 mod demo;
@@ -15,7 +16,9 @@ mod fidelity;
 mod foo;
 mod kubectl;
 mod many;
+mod myapp;
 mod program;
+mod redis;
 mod schema;
 mod support;
 mod usage;

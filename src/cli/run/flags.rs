@@ -1,5 +1,6 @@
 //! The flags of `windlass run`, and what they mean.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -82,10 +83,8 @@ struct Queues {
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
 
-    /// The same for the controller of Foos alone; --workers when left out
-    #[arg(long, env = "WINDLASS_CONCURRENT_FOO_SYNCS", value_name = "N",
-          value_parser = clap::value_parser!(u16).range(1..=1000))]
-    concurrent_foo_syncs: Option<u16>,
+    #[command(flatten)]
+    of_one: ConcurrentSyncs,
 
     /// How long an object waits after its first failure, at least 1ms; it doubles with each. Short: failures cost the
     /// API server more; long: recovery takes longer
@@ -126,6 +125,45 @@ struct Queues {
     audit_period: Duration,
 }
 
+/// The number of workers of single controllers.
+#[derive(Debug, clap::Args)]
+struct ConcurrentSyncs {
+    /// As --workers, for the controller of Foos alone; --workers when left out
+    #[arg(long, env = "WINDLASS_CONCURRENT_FOO_SYNCS", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    concurrent_foo_syncs: Option<u16>,
+
+    /// The same for Myapps
+    #[arg(long, env = "WINDLASS_CONCURRENT_MYAPP_SYNCS", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    concurrent_myapp_syncs: Option<u16>,
+
+    /// The same for AppServices
+    #[arg(long, env = "WINDLASS_CONCURRENT_APPSERVICE_SYNCS", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    concurrent_appservice_syncs: Option<u16>,
+
+    /// The same for Redis
+    #[arg(long, env = "WINDLASS_CONCURRENT_REDIS_SYNCS", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    concurrent_redis_syncs: Option<u16>,
+}
+
+impl ConcurrentSyncs {
+    /// Those that are given, by controller.
+    fn given(&self) -> BTreeMap<&'static str, usize> {
+        [
+            (operators::foo::NAME, self.concurrent_foo_syncs),
+            (operators::myapp::NAME, self.concurrent_myapp_syncs),
+            (operators::appservice::NAME, self.concurrent_appservice_syncs),
+            (operators::redis::NAME, self.concurrent_redis_syncs),
+        ]
+        .into_iter()
+        .filter_map(|(name, workers)| Some((name, usize::from(workers?))))
+        .collect()
+    }
+}
+
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Endpoints")]
 struct Endpoints {
@@ -151,7 +189,7 @@ pub(super) struct Settings {
     pub(super) controllers: Vec<&'static str>,
     pub(super) limits: Limits,
     /// Other than those of all.
-    pub(super) foo_workers: Option<usize>,
+    pub(super) workers_of: BTreeMap<&'static str, usize>,
     pub(super) requests: RequestLimits,
     pub(super) resync_period: Option<Duration>,
     pub(super) listeners: Listeners,
@@ -161,7 +199,7 @@ pub(super) struct Settings {
 impl Settings {
     pub(super) fn of(args: &Args) -> Result<Self, Failure> {
         let Queues { workers, queue_base_delay, queue_max_delay, queue_qps, queue_burst, .. } = args.queues;
-        let Queues { resync_period, audit_period, concurrent_foo_syncs, .. } = args.queues;
+        let Queues { resync_period, audit_period, .. } = args.queues;
         if queue_base_delay < Duration::from_millis(1) {
             return Err(Failure::Usage {
                 cause: format!("--queue-base-delay ({queue_base_delay:?}) is below 1ms"),
@@ -202,7 +240,7 @@ impl Settings {
                 burst: queue_burst,
                 audit_period: (!audit_period.is_zero()).then_some(audit_period),
             },
-            foo_workers: concurrent_foo_syncs.map(usize::from),
+            workers_of: args.queues.of_one.given(),
             requests: RequestLimits {
                 qps: (args.cluster.kube_api_qps > 0).then(|| f64::from(args.cluster.kube_api_qps)),
                 burst: args.cluster.kube_api_burst,
@@ -290,10 +328,14 @@ mod tests {
 
     #[test]
     fn controllers_are_chosen_as_in_kube_controller_manager() {
-        check("*", Ok(vec!["foo"]));
+        let all = operators::NAMES.to_vec();
+        let without_foo: Vec<&str> = all.iter().copied().filter(|name| *name != "foo").collect();
+        check("*", Ok(all));
         check("foo", Ok(vec!["foo"]));
-        check("*,-foo", Err("leaves nothing to run"));
-        check("-foo,*", Err("leaves nothing to run"));
+        check("redis,foo", Ok(vec!["foo", "redis"]));
+        check("*,-foo", Ok(without_foo.clone()));
+        check("-foo,*", Ok(without_foo));
+        check("foo,-foo", Err("leaves nothing to run"));
         check("bar", Err("there is no controller \"bar\""));
         check("*,-bar", Err("there is no controller \"bar\""));
     }

@@ -3,6 +3,7 @@
 mod bed;
 mod embedded;
 mod launcher;
+mod objects;
 mod operator;
 mod real;
 pub(crate) mod runs;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 pub(crate) use bed::{Bed, LedgerEntry};
 pub(crate) use launcher::Launcher;
+pub(crate) use objects::{condition_of, is_ready};
 pub(crate) use operator::{Operator, program, run_to_end};
 pub(crate) use runs::{
     both_beds, both_beds_with_kubectl, captured_log, no_bed, on_embedded, on_embedded_with_kubectl, on_real,

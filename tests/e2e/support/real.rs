@@ -20,6 +20,16 @@ use super::launcher::Launcher;
 /// The group whose members have the operator's role, and the name of that role.
 const GROUP: &str = "windlass-operators";
 
+/// The groups and plurals of the custom resources.
+const CUSTOM: [&str; 5] = [
+    "samplecontroller.k8s.io",
+    "myapp.timd.cn",
+    "batch.schwarzeni.github.com",
+    "myapp.tangx.in",
+    "jiajunhuang.com",
+];
+const KINDS: [&str; 5] = ["foos", "myapps", "appservices", "redis", "webapps"];
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct RealBed {
@@ -63,11 +73,17 @@ impl RealBed {
         let role = json!({
             "metadata": {"name": GROUP},
             "rules": [
-                {"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos"], "verbs": ["get", "list", "watch"]},
-                {"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos/status"], "verbs": ["patch"]},
+                {"apiGroups": CUSTOM, "resources": KINDS, "verbs": ["get", "list", "watch"]},
+                {"apiGroups": CUSTOM, "resources": KINDS.map(|kind| format!("{kind}/status")), "verbs": ["patch"]},
                 // Setting blockOwnerDeletion asks for this.
-                {"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos/finalizers"], "verbs": ["update"]},
-                {"apiGroups": ["apps"], "resources": ["deployments"],
+                {"apiGroups": CUSTOM, "resources": KINDS.map(|kind| format!("{kind}/finalizers")),
+                 "verbs": ["update"]},
+                // Their finalizers.
+                {"apiGroups": CUSTOM, "resources": ["redis", "webapps"], "verbs": ["update"]},
+                // Its annotation.
+                {"apiGroups": CUSTOM, "resources": ["appservices"], "verbs": ["patch"]},
+                {"apiGroups": ["", "apps", "networking.k8s.io"],
+                 "resources": ["deployments", "services", "ingresses", "pods"],
                  "verbs": ["get", "list", "watch", "create", "update", "delete"]},
                 {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
             ],

@@ -210,14 +210,14 @@ impl Scene {
 
     /// Reasons and notes of a Foo's events so far, oldest first.
     pub(crate) async fn events(&self, foo: &str) -> Vec<(String, String)> {
+        self.events_about("Foo", foo).await
+    }
+
+    /// All events of the scene, oldest first.
+    pub(super) async fn all_events(&self) -> Vec<Event> {
         let mut events = self.events.list(&ListParams::default()).await.expect("events can be listed").items;
         events.sort_by(|a, b| a.event_time.cmp(&b.event_time));
         events
-            .into_iter()
-            .filter(|event| event.regarding.as_ref().is_some_and(|r| r.name.as_deref() == Some(foo)))
-            .filter(|event| event.regarding.as_ref().is_some_and(|r| r.kind.as_deref() == Some("Foo")))
-            .map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default()))
-            .collect()
     }
 
     /// Waits for an event about a Foo with this reason; returns its note.

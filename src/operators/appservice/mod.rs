@@ -1,0 +1,55 @@
+//! AppService: an application on the nodes' ports, from one resource.
+//!
+//! ```text
+//! AppService "web" { image, replicas, ports, envs, resources }     annotation batch.schwarzeni.github.com/applied-spec
+//!  ├─ Deployment "web"   one container; Pods labelled app: web and the common ones
+//!  └─ Service "web"      NodePort, those ports, selects those Pods; only with ports
+//! ```
+//!
+//! | the children | Ready | Reconciling | Stalled |
+//! |---|---|---|---|
+//! | as wanted, all replicas available | `True` Available | `False` | `False` |
+//! | the Deployment on its way | `False` Progressing | `True` | `False` |
+//! | one stored otherwise than written | `False` StoredOtherwise | `True` | `False` |
+//! | one being deleted, or of an earlier life | `False` WaitingForDeletion | `True` | `False` |
+//! | the name of one is somebody else's | `False` ResourceExists | `False` | `True` |
+//! | one is refused by the server, as for a node port that is taken | `False` ChildRefused | `False` | `True` |
+//! | one is changed back by somebody each time | `False` Contended | `False` | `True` |
+//! | one not as wanted, the AppService is paused | `False` Paused | `False` Paused | `False` |
+//!
+//! The Deployment's own conditions stand beside these: `Available`, `Progressing`, `ReplicaFailure`.
+//!
+//! # Differences from the source document
+//! - Nothing depends on the annotation with the applied spec. There, it is what the spec is compared with: one conflict
+//!   before it is written leaves the resource broken for good, and a child that was changed by hand is never repaired.
+//! - The status is a struct of its own with conditions of the standard type; `observedGeneration` is the AppService's.
+//! - Without ports there is no Service, also when there was one.
+
+mod status;
+mod sync;
+mod wanted;
+
+use super::{Context, child_of_its_name};
+use crate::controller::service::ObservedService;
+use crate::controller::{Controller, Reconciler};
+
+pub use sync::AppServiceSync;
+
+/// The operator's name, as `--controllers` takes it.
+pub const NAME: &str = "appservice";
+
+/// The annotation that holds the spec that was applied last, as JSON.
+pub const APPLIED_SPEC: &str = "batch.schwarzeni.github.com/applied-spec";
+
+/// Wires the controller: informers, handlers, queue, sync handler.
+#[must_use]
+pub fn controller(context: &Context<'_>) -> Controller<Reconciler<AppServiceSync>> {
+    let deployments = context.deployments();
+    let services = context.children::<ObservedService>();
+    let operator = context.operator(NAME, child_of_its_name);
+    let sync = AppServiceSync { deployments: deployments.lister(), services: services.lister() };
+    operator
+        .controller(sync)
+        .watches(&deployments, operator.enqueue_owner())
+        .watches(&services, operator.enqueue_owner())
+}

@@ -1,0 +1,93 @@
+//! The status of an AppService: its Deployment's, in a struct of our own, with the common conditions beside the
+//! Deployment's.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::wanted;
+use crate::api::appservice::v1alpha1::AppServiceStatus;
+use crate::api::labels;
+use crate::controller::deployment::ObservedDeployment;
+use crate::controller::{CommonStatus, Ensured};
+
+/// The Deployment's conditions that are shown.
+const SHOWN: [&str; 3] = ["Available", "Progressing", "ReplicaFailure"];
+
+impl CommonStatus for AppServiceStatus {
+    fn observed_generation(&self) -> Option<i64> {
+        self.observed_generation
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        self.conditions.clone()
+    }
+
+    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
+        self.observed_generation = observed_generation;
+        self.conditions = conditions;
+    }
+}
+
+pub(super) fn status(name: &str, deployment: &Ensured<ObservedDeployment>) -> AppServiceStatus {
+    let numbers = deployment.observed().map(|observed| observed.status.clone()).unwrap_or_default();
+    AppServiceStatus {
+        replicas: numbers.replicas,
+        updated_replicas: numbers.updated_replicas,
+        ready_replicas: numbers.ready_replicas,
+        available_replicas: numbers.available_replicas,
+        unavailable_replicas: numbers.unavailable_replicas,
+        terminating_replicas: numbers.terminating_replicas,
+        collision_count: numbers.collision_count,
+        selector: labels::to_selector(&wanted::selector(name)),
+        ..AppServiceStatus::default()
+    }
+}
+
+/// Status, reason and message of a condition.
+type Shown = (bool, String, String);
+
+/// The Deployment's conditions as ours; `None` for one that it does not have. One that is unknown is not shown.
+pub(super) fn of_the_deployment(
+    deployment: &Ensured<ObservedDeployment>,
+) -> [(&'static str, Option<Shown>); 3] {
+    let conditions =
+        deployment.observed().map(|observed| &observed.status.conditions[..]).unwrap_or_default();
+    SHOWN.map(|type_| {
+        let found = conditions
+            .iter()
+            .find(|condition| condition.type_ == type_ && condition.status != "Unknown")
+            .map(|condition| {
+                // A condition must have a reason.
+                let reason = if condition.reason.is_empty() { type_ } else { &condition.reason };
+                (condition.status == "True", reason.to_owned(), condition.message.clone())
+            });
+        (type_, found)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_conditions_are_the_deployments() {
+        let live = json!({"status": {"replicas": 3, "updatedReplicas": 2, "readyReplicas": 1, "availableReplicas": 1,
+        "unavailableReplicas": 2, "terminatingReplicas": 1, "collisionCount": 4,
+        "conditions": [
+            {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable", "message": "m"},
+            {"type": "Progressing", "status": "Unknown", "reason": "DeploymentPaused", "message": ""},
+            {"type": "SomethingElse", "status": "True", "reason": "x", "message": ""},
+        ]}});
+        let ensured = Ensured::Unchanged(serde_json::from_value::<ObservedDeployment>(live).unwrap());
+        let status = status("web", &ensured);
+        assert_eq!([status.replicas, status.updated_replicas, status.ready_replicas], [3, 2, 1]);
+        assert_eq!([status.available_replicas, status.unavailable_replicas], [1, 2]);
+        assert_eq!((status.terminating_replicas, status.collision_count), (Some(1), Some(4)));
+        let available = (false, "MinimumReplicasUnavailable".to_owned(), "m".to_owned());
+        assert_eq!(
+            of_the_deployment(&ensured),
+            [("Available", Some(available)), ("Progressing", None), ("ReplicaFailure", None)]
+        );
+    }
+}

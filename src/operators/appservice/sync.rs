@@ -1,0 +1,46 @@
+//! The sync handler of AppService.
+//!
+//! # Guarantees
+//! - Nothing to do, nothing sent. (test: `a_converged_appservice_sends_nothing`)
+//! - Without ports the Service goes. (test: `the_service_follows_the_ports`)
+//! - The annotation with the applied spec is written only when the spec changes. (test: `the_applied_spec_is_recorded_when_it_changes`)
+//! - What became of one write before decides nothing. (test: `a_conflict_on_the_annotation_breaks_nothing`)
+//! - A taken node port is a condition, and heals. (test: `a_refused_service_is_reported_and_heals`)
+
+use super::{APPLIED_SPEC, status, wanted};
+use crate::api::appservice::v1alpha1::{AppService, AppServiceStatus};
+use crate::cache::Lister;
+use crate::controller::deployment::ObservedDeployment;
+use crate::controller::service::ObservedService;
+use crate::controller::{Halt, Reconcile, Turn};
+
+/// Makes the children of an AppService as the AppService wants them.
+#[derive(Debug)]
+pub struct AppServiceSync {
+    pub(super) deployments: Lister<ObservedDeployment>,
+    pub(super) services: Lister<ObservedService>,
+}
+
+impl Reconcile for AppServiceSync {
+    type Resource = AppService;
+
+    async fn reconcile(&self, turn: &mut Turn<'_, AppService>) -> Result<AppServiceStatus, Halt> {
+        let wanted = wanted::children(turn.object());
+        let deployment = turn.ensure(&wanted.deployment, &self.deployments).await?;
+        match &wanted.service {
+            Some(service) => {
+                turn.ensure(service, &self.services).await?;
+            }
+            None => turn.delete_all(&self.services, "spec.ports is empty now").await?,
+        }
+        for (type_, condition) in status::of_the_deployment(&deployment) {
+            turn.condition(type_, condition);
+        }
+        let spec = serde_json::to_string(&turn.object().spec).unwrap_or_default();
+        turn.annotate(APPLIED_SPEC, &spec).await?;
+        Ok(status::status(turn.name(), &deployment))
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;

@@ -1,0 +1,279 @@
+//! A rig for sync handlers: caches that hear of things when the test says so, the embedded API server, and a log of
+//! what the handler asks of it.
+//!
+//! Mirrors sample-controller `controller_test.go` (`fixture`): seeded listers, recorded actions.
+
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::CustomResourceExt;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::api::ApiResource;
+use crate::api::conditions::{self, READY};
+use crate::cache::store::{self, StoreWriter};
+use crate::cache::{Cached, Indexers, Lister, Object, ObjectName};
+use crate::client::{ApiClient, Clock};
+use crate::controller::{Children, Outcome, Pass, Reconcile, Reconciler, SyncError, SyncHandler, Tools};
+use crate::metrics::ControllerMetrics;
+use crate::record::{Event, EventRecorder};
+use crate::sim::{Door, Settings, Sim};
+use crate::workqueue::{Reason, Reasons};
+
+const NAMESPACE: &str = "default";
+
+/// Lets a cache hear of what the server has.
+type Feed = Box<dyn FnMut(&ApiClient) -> BoxFuture<'_, ()> + Send>;
+
+/// The caches of a handler.
+#[derive(Default)]
+pub(super) struct Caches(Vec<Feed>);
+
+/// See the module.
+pub(super) struct Fixture<R: Reconcile> {
+    pub(super) sim: Sim,
+    pub(super) sync: Reconciler<R>,
+    user: ApiClient,
+    caches: Caches,
+    events: mpsc::Receiver<Event>,
+    heard: usize,
+}
+
+impl Caches {
+    /// An empty cache of one kind.
+    pub(super) fn lister<O: Object>(&mut self) -> Lister<O> {
+        let (store, writer) = store::pair(Indexers::default());
+        let writer = std::sync::Arc::new(tokio::sync::Mutex::new(writer));
+        self.0.push(Box::new(move |user| {
+            let writer = writer.clone();
+            Box::pin(async move { fill(user, &mut *writer.lock().await).await })
+        }));
+        Lister::new(store)
+    }
+}
+
+async fn fill<O: Object>(user: &ApiClient, writer: &mut StoreWriter<O>) {
+    let live: Vec<Value> = user.list(&O::resource(), None).await.unwrap();
+    let decoded = live
+        .iter()
+        .map(|object| Cached::new(crate::cache::object::decode(object.to_string().as_bytes()).unwrap()));
+    writer.replace(&decoded.collect::<Vec<_>>(), "1");
+}
+
+impl<R: Reconcile> Fixture<R>
+where
+    R::Resource: CustomResourceExt,
+{
+    /// A server that knows the kind, empty caches, and the handler.
+    pub(super) async fn new(make: impl FnOnce(&mut Caches) -> R) -> Self {
+        Self::with_client(|caches, _| make(caches)).await
+    }
+
+    /// The same for a handler that has the client of the operator, too.
+    pub(super) async fn with_client(make: impl FnOnce(&mut Caches, ApiClient) -> R) -> Self {
+        let sim = Sim::new(Settings::default());
+        let of = |name| ApiClient::new(kube_client::Client::new(Door::new(&sim, name), "default"));
+        let (user, client) = (of("user"), of("operator"));
+        let crd = serde_json::to_value(R::Resource::crd()).unwrap();
+        let crds = ApiResource::of::<CustomResourceDefinition>();
+        let _: Value = user.create(&crds, None, &crd).await.unwrap();
+        while user.list::<Value>(&ApiResource::of::<R::Resource>(), None).await.is_err() {
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        let (sync, caches, events) = Self::process(&client, make);
+        Self { sim, sync, user, caches, events, heard: 0 }
+    }
+
+    /// A new process: empty caches, which see what the server has, and nothing remembered.
+    pub(super) async fn restart(&mut self, make: impl FnOnce(&mut Caches, ApiClient) -> R) {
+        let client = ApiClient::new(kube_client::Client::new(Door::new(&self.sim, "operator"), "default"));
+        (self.sync, self.caches, self.events) = Self::process(&client, make);
+        self.catch_up().await;
+    }
+
+    fn process(
+        client: &ApiClient,
+        make: impl FnOnce(&mut Caches, ApiClient) -> R,
+    ) -> (Reconciler<R>, Caches, mpsc::Receiver<Event>) {
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let (recorder, events) = EventRecorder::to_buffer(clock, 1000);
+        let mut caches = Caches::default();
+        let tools = Tools {
+            client: client.clone(),
+            objects: caches.lister(),
+            children: Children::new(client.clone(), std::sync::Arc::default()),
+            consistency: std::sync::Arc::default(),
+            recorder,
+            clock,
+            metrics: ControllerMetrics::unread("test"),
+        };
+        (Reconciler::new(tools, make(&mut caches, client.clone())), caches, events)
+    }
+
+    // --- what a user does ---
+
+    /// Creates an object of the kind, and lets the caches see it.
+    pub(super) async fn create(&mut self, name: &str, spec: Value) -> Value {
+        let resource = ApiResource::of::<R::Resource>();
+        let object = json!({"apiVersion": resource.api_version(), "kind": resource.kind,
+            "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec});
+        let created = self.user.create(&resource, Some(NAMESPACE), &object).await.unwrap();
+        self.catch_up().await;
+        created
+    }
+
+    /// Changes any object, behind the caches' backs.
+    pub(super) async fn edit<O: Object>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut live = self.get::<O>(name).await.unwrap();
+        edit(&mut live);
+        let _: Value = self.user.replace(&O::resource(), Some(NAMESPACE), name, &live).await.unwrap();
+    }
+
+    /// Creates any object.
+    pub(super) async fn put<O: Object>(&self, object: Value) {
+        let _: Value = self.user.create(&O::resource(), Some(NAMESPACE), &object).await.unwrap();
+    }
+
+    /// Deletes any object.
+    pub(super) async fn delete<O: Object>(&self, name: &str) {
+        let live = self.get::<O>(name).await.unwrap();
+        let of = |field: &str| live["metadata"][field].as_str().unwrap().to_owned();
+        let (uid, version) = (of("uid"), of("resourceVersion"));
+        self.user.delete(&O::resource(), Some(NAMESPACE), name, &uid, &version).await.unwrap();
+    }
+
+    /// `kubectl delete --cascade=orphan`.
+    pub(super) async fn orphan(&mut self, name: &str) {
+        let client = kube_client::Client::new(Door::new(&self.sim, "user"), "default");
+        let resource = kube_core::ApiResource::erase::<R::Resource>(&());
+        let api: kube_client::Api<kube_core::DynamicObject> =
+            kube_client::Api::namespaced_with(client, NAMESPACE, &resource);
+        let how = kube_client::api::DeleteParams {
+            propagation_policy: Some(kube_client::api::PropagationPolicy::Orphan),
+            ..Default::default()
+        };
+        drop(api.delete(name, &how).await.unwrap());
+        self.catch_up().await;
+    }
+
+    /// What the server has.
+    pub(super) async fn get<O: Object>(&self, name: &str) -> Option<Value> {
+        self.user.get(&O::resource(), Some(NAMESPACE), name).await.unwrap()
+    }
+
+    /// The names of all objects of a kind that the server has, sorted.
+    pub(super) async fn names<O: Object>(&self) -> Vec<String> {
+        let all: Vec<Value> = self.user.list(&O::resource(), Some(NAMESPACE)).await.unwrap();
+        let mut names: Vec<String> =
+            all.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect();
+        // The Service that every cluster has.
+        names.retain(|name| name != "kubernetes");
+        names.sort();
+        names
+    }
+
+    // --- what passes ---
+
+    /// Lets time pass for the world, and the caches see it.
+    pub(super) async fn pass_time(&mut self, time: Duration) {
+        self.pass_time_unheard(time).await;
+        self.catch_up().await;
+    }
+
+    /// Lets time pass for the world, and the caches hear of nothing.
+    pub(super) async fn pass_time_unheard(&mut self, time: Duration) {
+        for _ in 0..10 {
+            tokio::time::advance(time / 10).await;
+            // What is due is done at a look.
+            drop(self.sim.ledger());
+        }
+    }
+
+    /// Lets the caches see what the server has.
+    pub(super) async fn catch_up(&mut self) {
+        for feed in &mut self.caches.0 {
+            feed(&self.user).await;
+        }
+    }
+
+    /// A pass, after which the caches hear of what it did. What it asked of the server: `POST pods/a`.
+    pub(super) async fn sync(&mut self, name: &str) -> (Outcome, Vec<String>) {
+        let (outcome, asked) = self.pass(name, &Reasons::default()).await;
+        self.catch_up().await;
+        (outcome.unwrap(), asked)
+    }
+
+    /// A pass after which the caches hear of nothing.
+    pub(super) async fn sync_without_news(&mut self, name: &str) -> (Outcome, Vec<String>) {
+        let (outcome, asked) = self.pass(name, &Reasons::default()).await;
+        (outcome.unwrap(), asked)
+    }
+
+    /// A pass that believes no cache.
+    pub(super) async fn audit(&mut self, name: &str) -> (Outcome, Vec<String>) {
+        let (outcome, asked) = self.pass(name, &Reason::Audit.into()).await;
+        self.catch_up().await;
+        (outcome.unwrap(), asked)
+    }
+
+    /// A pass that may fail.
+    pub(super) async fn pass(
+        &mut self,
+        name: &str,
+        why: &Reasons,
+    ) -> (Result<Outcome, SyncError>, Vec<String>) {
+        self.heard = self.sim.ledger().len();
+        let key = ObjectName::new(Some(NAMESPACE), name);
+        let outcome = self.sync.sync(&key, Pass::new(why)).await;
+        let ours =
+            self.sim.ledger().split_off(self.heard).into_iter().filter(|entry| entry.user == "operator");
+        let asked = ours.map(|entry| {
+            let parts = [&entry.resource, &entry.name, &entry.subresource];
+            let path: Vec<&str> =
+                parts.into_iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+            format!("{} {}", entry.verb, path.join("/"))
+        });
+        (outcome, asked.collect())
+    }
+
+    /// Passes, with time for the world in between, until one sends nothing.
+    pub(super) async fn converge(&mut self, name: &str) {
+        for _ in 0..50 {
+            let (_, asked) = self.sync(name).await;
+            self.pass_time(Duration::from_secs(10)).await;
+            if asked.is_empty() && self.sync(name).await.1.is_empty() {
+                return;
+            }
+        }
+        panic!("{name} does not come to rest");
+    }
+
+    // --- what is found ---
+
+    /// The reasons of the events since the last call.
+    pub(super) fn events(&mut self) -> Vec<&'static str> {
+        self.notes().into_iter().map(|(reason, _)| reason).collect()
+    }
+
+    /// Reasons and notes of the events since the last call.
+    pub(super) fn notes(&mut self) -> Vec<(&'static str, String)> {
+        std::iter::from_fn(|| self.events.try_recv().ok()).map(|event| (event.reason, event.note)).collect()
+    }
+
+    /// Status and reason of the Ready condition.
+    pub(super) async fn ready(&self, name: &str) -> (bool, String) {
+        let object = self.get::<R::Resource>(name).await.unwrap();
+        let conditions: Vec<Condition> =
+            serde_json::from_value(object["status"]["conditions"].clone()).unwrap();
+        let reason = conditions::reason(&conditions, READY).unwrap_or_default();
+        (conditions::is_true(&conditions, READY), reason.to_owned())
+    }
+
+    /// The whole status.
+    pub(super) async fn status(&self, name: &str) -> Value {
+        self.get::<R::Resource>(name).await.unwrap()["status"].clone()
+    }
+}

@@ -1,0 +1,59 @@
+//! Myapp: an application behind a name, from one resource.
+//!
+//! ```text
+//! Myapp "web" { image, replicas, containerPort, servicePort, host, env, resources }
+//!  ├─ Deployment "web"   one container; Pods labelled app: web, release: canary and the common ones
+//!  ├─ Service "web"      ClusterIP, servicePort -> containerPort, selects those Pods
+//!  └─ Ingress "web"      host -> Service "web"; only with a host
+//! ```
+//!
+//! | the children | Ready | Reconciling | Stalled | status |
+//! |---|---|---|---|---|
+//! | as wanted, all replicas available | `True` Available | `False` | `False` | `Running` |
+//! | the Deployment on its way | `False` Progressing | `True` | `False` | `Pending`, `NotReady`, `Failed` |
+//! | one stored otherwise than written | `False` StoredOtherwise | `True` | `False` | by its Pods |
+//! | one being deleted, or of an earlier life | `False` WaitingForDeletion | `True` | `False` | by its Pods |
+//! | the name of one is somebody else's | `False` ResourceExists | `False` | `True` | by its Pods |
+//! | one is refused by the server | `False` ChildRefused | `False` | `True` | `Failed` |
+//! | one is changed back by somebody each time | `False` Contended | `False` | `True` | by its Pods |
+//! | one not as wanted, the Myapp is paused | `False` Paused | `False` Paused | `False` | by its Pods |
+//!
+//! # Differences from the source document
+//! - The label `app` is the Myapp's name. There it is the namespace, so that two Myapps of one namespace select each
+//!   other's Pods.
+//! - Children are written when they differ. There, all three are written on every pass.
+//! - The class of the Ingress is a field. There it is the annotation that the field has replaced.
+//! - Without a host there is no Ingress, also when there was one.
+
+mod status;
+mod sync;
+mod wanted;
+
+use super::{Context, child_of_its_name};
+use crate::controller::ingress::ObservedIngress;
+use crate::controller::service::ObservedService;
+use crate::controller::{Controller, Reconciler};
+
+pub use sync::MyappSync;
+
+/// The operator's name, as `--controllers` takes it.
+pub const NAME: &str = "myapp";
+
+/// Wires the controller: informers, handlers, queue, sync handler.
+#[must_use]
+pub fn controller(context: &Context<'_>) -> Controller<Reconciler<MyappSync>> {
+    let deployments = context.deployments();
+    let services = context.children::<ObservedService>();
+    let ingresses = context.children::<ObservedIngress>();
+    let operator = context.operator(NAME, child_of_its_name);
+    let sync = MyappSync {
+        deployments: deployments.lister(),
+        services: services.lister(),
+        ingresses: ingresses.lister(),
+    };
+    operator
+        .controller(sync)
+        .watches(&deployments, operator.enqueue_owner())
+        .watches(&services, operator.enqueue_owner())
+        .watches(&ingresses, operator.enqueue_owner())
+}

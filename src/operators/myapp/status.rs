@@ -1,0 +1,109 @@
+//! The status of a Myapp: a pure function of what became of its children.
+//!
+//! | word | when |
+//! |---|---|
+//! | `Failed` | a child is refused, or the Deployment says that its rollout has failed |
+//! | `Pending` | there is no Deployment, or no Pod is ready yet and it is rolling out |
+//! | `NotReady` | fewer Pods are ready than are wanted |
+//! | `Running` | as many as are wanted |
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::wanted;
+use crate::api::labels;
+use crate::api::myapp::v1::{MyappPhase, MyappStatus};
+use crate::controller::deployment::ObservedDeployment;
+use crate::controller::summary::reason;
+use crate::controller::{CommonStatus, Ensured, Summary};
+
+impl CommonStatus for MyappStatus {
+    fn observed_generation(&self) -> Option<i64> {
+        self.observed_generation
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        self.conditions.clone()
+    }
+
+    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
+        self.observed_generation = observed_generation;
+        self.conditions = conditions;
+    }
+}
+
+pub(super) fn status(
+    name: &str,
+    findings: &[Summary],
+    wanted_replicas: i32,
+    deployment: &Ensured<ObservedDeployment>,
+) -> MyappStatus {
+    let observed = deployment.observed();
+    let numbers = observed.map(|observed| &observed.status);
+    let selector = wanted::selector(name);
+    MyappStatus {
+        replicas: numbers.map_or(0, |status| status.replicas),
+        ready_replicas: numbers.map_or(0, |status| status.ready_replicas),
+        status: Some(word(findings, wanted_replicas, observed)),
+        selector: labels::to_selector(&selector),
+        label_selector: selector,
+        ..MyappStatus::default()
+    }
+}
+
+fn word(findings: &[Summary], wanted: i32, deployment: Option<&ObservedDeployment>) -> MyappPhase {
+    let is_refused = findings.iter().any(|finding| finding.reason == reason::CHILD_REFUSED);
+    let Some(deployment) = deployment else {
+        return if is_refused { MyappPhase::Failed } else { MyappPhase::Pending };
+    };
+    if is_refused || deployment.has_failed() {
+        return MyappPhase::Failed;
+    }
+    let ready = deployment.status.ready_replicas;
+    let is_rolling_out = !deployment.is_available();
+    if ready == 0 && is_rolling_out {
+        MyappPhase::Pending
+    } else if ready < wanted {
+        MyappPhase::NotReady
+    } else {
+        MyappPhase::Running
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(ready: i32, available: i32, condition: (&str, &str, &str)) -> ObservedDeployment {
+        let (type_, status, reason) = condition;
+        serde_json::from_value(json!({
+            "metadata": {"generation": 2},
+            "spec": {"replicas": 2},
+            "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "readyReplicas": ready,
+                "availableReplicas": available,
+                "conditions": [{"type": type_, "status": status, "reason": reason}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn each_situation_has_its_word() {
+        let fine = ("Progressing", "True", "NewReplicaSetAvailable");
+        let refused = [Summary::stalled(reason::CHILD_REFUSED, "")];
+        let deadline = ("Progressing", "False", "ProgressDeadlineExceeded");
+        let failure = ("ReplicaFailure", "True", "FailedCreate");
+        for (findings, deployment, expected) in [
+            (&[][..], None, MyappPhase::Pending),
+            (&refused, None, MyappPhase::Failed),
+            (&refused, Some(deployment(2, 2, fine)), MyappPhase::Failed),
+            (&[], Some(deployment(0, 0, fine)), MyappPhase::Pending),
+            (&[], Some(deployment(1, 1, fine)), MyappPhase::NotReady),
+            (&[], Some(deployment(2, 2, fine)), MyappPhase::Running),
+            (&[], Some(deployment(1, 1, deadline)), MyappPhase::Failed),
+            (&[], Some(deployment(1, 1, failure)), MyappPhase::Failed),
+        ] {
+            assert_eq!(word(findings, 2, deployment.as_ref()), expected, "{findings:?} {deployment:?}");
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Redis: Pods driven directly, as a ReplicaSet does it, each with an ordinal.
+//!
+//! Mirrors kubernetes `pkg/controller/replicaset` and, for the ordinals, `pkg/controller/statefulset`.
+//!
+//! ```text
+//! Redis "cache" { replicas: 3, port: 6379, image: redis:7.4 }    finalizer redis.myapp.tangx.in/pods
+//!  ├─ Pod "cache-0"     controller reference to the uid, labels app: cache and the common ones
+//!  ├─ Pod "cache-1"
+//!  └─ Pod "cache-2"
+//! ```
+//!
+//! | the Pods | Ready | Reconciling | Stalled |
+//! |---|---|---|---|
+//! | all there, Ready, of the present spec | `True` Available | `False` | `False` |
+//! | some missing, not Ready or too many | `False` Progressing | `True` | `False` |
+//! | some of an old spec | `False` RollingUpdate | `True` | `False` |
+//! | a wanted name is taken by a Pod that is being deleted | `False` WaitingForDeletion | `True` | `False` |
+//! | a wanted name is somebody else's | `False` ResourceExists | `False` | `True` |
+//! | one is refused by the server | `False` ChildRefused | `False` | `True` |
+//! | not as wanted, the Redis is paused | `False` Paused | `False` Paused | `False` |
+//! | going with the Redis | `False` Deleting | `True` | `False` |
+//!
+//! # Differences from the source document
+//! - One finalizer, stored before the first Pod. There, each Pod has a finalizer of its name on the Redis, counts of the
+//!   two are compared, and a crash between creating a Pod and recording it leaks the Pod.
+//! - A changed image or port replaces Pods, one at a time. There, nothing happens.
+//! - A Pod that has ended is replaced. There, it counts as one.
+//! - Pods are ours by uid, not by name.
+
+mod plan;
+mod status;
+mod sync;
+mod wanted;
+
+use super::{Context, child_of_its_name};
+use crate::cache::ObjectName;
+use crate::controller::pod::ObservedPod;
+use crate::controller::{Controller, Reconciler};
+
+pub use sync::RedisSync;
+
+/// The operator's name, as `--controllers` takes it.
+pub const NAME: &str = "redis";
+
+/// Keeps a Redis until its Pods are gone.
+pub const FINALIZER: &str = "redis.myapp.tangx.in/pods";
+
+/// Wires the controller: informers, handlers, queue, sync handler.
+#[must_use]
+pub fn controller(context: &Context<'_>) -> Controller<Reconciler<RedisSync>> {
+    let pods = context.children::<ObservedPod>();
+    let operator = context.operator(NAME, child_of_its_name);
+    let sync = RedisSync { pods: pods.lister() };
+    operator.controller(sync).watches(&pods, operator.enqueue_owner().known_by(owner_of))
+}
+
+/// The name from which a Pod's may be made. A Redis wants any number of names, so it is found by its own.
+fn owner_of(pod: &ObjectName) -> Option<ObjectName> {
+    plan::owner_of(pod.name()).map(|name| ObjectName::new(pod.namespace(), name))
+}

@@ -1,0 +1,296 @@
+//! What is to be done about the Pods of a Redis: a pure function of its spec and the Pods that there are.
+//!
+//! | a Pod of ours | and | what is done |
+//! |---|---|---|
+//! | beyond the wanted count | | deleted, the highest first |
+//! | missing | | created |
+//! | being deleted | | waited for; its name is taken until it is gone |
+//! | Failed or Succeeded (evicted, too) | | deleted, and created again when it is gone |
+//! | of an old spec, not Ready | no other Pod is on its way | deleted: it is created from the new one |
+//! | of an old spec, Ready | all other Pods are there and Ready | deleted likewise, the highest first |
+//! | as wanted, but for its labels | | its labels are written |
+//!
+//! # Guarantees
+//! - Surplus Pods go, the highest ordinal first. (test: `a_scale_down_takes_the_highest_first`)
+//! - A roll replaces one at a time, from the highest, and waits for Ready in between. (test: `a_roll_replaces_one_at_a_time_from_the_highest`)
+//! - What is not Ready is replaced first, so that a new spec gets past a roll that is stuck. (test: `a_pod_that_is_not_ready_is_replaced_first`)
+//! - A finished Pod is replaced under its name. (test: `a_finished_pod_is_replaced`)
+//! - A name that is still taken is waited for. (test: `a_pod_that_is_going_is_waited_for`)
+//! - Followed step by step, it ends at the spec from any set of Pods, with never more than one Pod down by a roll. (test: `from_anywhere_the_plan_leads_to_the_spec`)
+
+use std::collections::BTreeMap;
+
+use crate::api::redis::v1::Redis;
+use crate::cache::{Cached, Object};
+use crate::controller::Wanted;
+use crate::controller::pod::ObservedPod;
+
+use super::wanted;
+
+/// How many Pods one pass creates at most, as a ReplicaSet does.
+pub(super) const BURST: usize = 500;
+
+/// Why a Pod is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    Surplus,
+    Finished,
+    Outdated,
+}
+
+/// What to do, and what there is.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Ordinals to create or to label anew.
+    pub(super) ensure: Vec<u32>,
+    /// Ordinals to delete, in this order.
+    pub(super) delete: Vec<(u32, Why)>,
+    /// More are missing than one pass creates.
+    pub(super) is_cut: bool,
+    /// Wanted names that are taken by a Pod that is being deleted.
+    pub(super) waits_for: Vec<u32>,
+    /// Pods that are not on their way out.
+    pub(super) active: i32,
+    /// Those of them that are Ready.
+    pub(super) ready: i32,
+    /// Wanted Pods that are Ready and of the present spec.
+    pub(super) up_to_date: i32,
+    /// Wanted Pods of an old spec.
+    pub(super) outdated: i32,
+}
+
+/// A Pod as the plan sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    is_going: bool,
+    is_finished: bool,
+    is_ready: bool,
+    is_outdated: bool,
+    has_labels: bool,
+}
+
+/// The ordinal in a Pod's name, if it is one that this Redis gives.
+pub(super) fn ordinal(redis: &str, pod: &str) -> Option<u32> {
+    let digits = pod.strip_prefix(redis)?.strip_prefix('-')?;
+    let ordinal: u32 = digits.parse().ok()?;
+    // `-07` and `-+7` are none of ours.
+    (ordinal.to_string() == digits).then_some(ordinal)
+}
+
+/// The name of the Redis whose Pod this may be.
+pub(super) fn owner_of(pod: &str) -> Option<&str> {
+    let (redis, digits) = pod.rsplit_once('-')?;
+    ordinal(redis, pod).filter(|_| !digits.is_empty()).map(|_| redis)
+}
+
+/// What is to be done about these Pods, all of which this Redis controls.
+pub(super) fn plan(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
+    let name = redis.metadata.name.as_deref().unwrap_or_default();
+    let see = |pod: &Cached<ObservedPod>| {
+        let ordinal = ordinal(name, pod.object_name().name())?;
+        Some((ordinal, seen(redis, ordinal, pod)))
+    };
+    plan_for(u32::try_from(redis.spec.replicas).unwrap_or(0), &pods.iter().filter_map(see).collect())
+}
+
+/// The Pods as they are, when nothing more is to be done about them.
+pub(super) fn plan_nothing(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
+    let Plan { active, ready, .. } = plan(redis, pods);
+    Plan { active, ready, ..Plan::default() }
+}
+
+/// The names of Pods that are not on their way out, the highest ordinal first.
+pub(super) fn highest_first(redis: &str, pods: &[Cached<ObservedPod>]) -> Vec<String> {
+    let staying = pods.iter().filter(|pod| !pod.is_deleting());
+    let mut names: Vec<_> = staying.map(|pod| pod.object_name().name().to_owned()).collect();
+    names.sort_by_key(|name| std::cmp::Reverse(ordinal(redis, name)));
+    names
+}
+
+fn seen(redis: &Redis, ordinal: u32, pod: &Cached<ObservedPod>) -> Seen {
+    // What does not decode is there, and more is not known of it.
+    let Some(pod) = pod.readable() else {
+        return Seen {
+            is_going: false,
+            is_finished: false,
+            is_ready: false,
+            is_outdated: false,
+            has_labels: true,
+        };
+    };
+    let wanted = wanted::pod(redis, ordinal);
+    Seen {
+        is_going: pod.is_deleting(),
+        is_finished: pod.is_finished(),
+        is_ready: pod.is_ready(),
+        is_outdated: !wanted.is_outdated(pod).is_empty(),
+        has_labels: wanted.differences(pod).is_empty(),
+    }
+}
+
+fn plan_for(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Plan {
+    let mut plan = Plan::default();
+    let staying = || pods.iter().filter(|(_, pod)| !pod.is_going);
+    plan.active = count(staying().count());
+    plan.ready = count(staying().filter(|(_, pod)| pod.is_ready).count());
+    let wanted = || pods.range(..replicas).filter(|(_, pod)| !pod.is_going && !pod.is_finished);
+    plan.outdated = count(wanted().filter(|(_, pod)| pod.is_outdated).count());
+    plan.up_to_date = count(wanted().filter(|(_, pod)| pod.is_ready && !pod.is_outdated).count());
+
+    let surplus = pods.range(replicas..).rev().filter(|(_, pod)| !pod.is_going);
+    plan.delete.extend(surplus.map(|(&ordinal, _)| (ordinal, Why::Surplus)));
+    let mut missing = (0..replicas).filter(|ordinal| !pods.contains_key(ordinal));
+    plan.ensure.extend(missing.by_ref().take(BURST));
+    plan.is_cut = missing.next().is_some();
+    for (&ordinal, pod) in pods.range(..replicas).rev() {
+        if pod.is_going {
+            plan.waits_for.push(ordinal);
+        } else if pod.is_finished {
+            plan.delete.push((ordinal, Why::Finished));
+        } else if !pod.has_labels {
+            plan.ensure.push(ordinal);
+        }
+    }
+    let is_on_its_way = !plan.waits_for.is_empty() || pods.range(..replicas).count() < replicas as usize;
+    let is_replacing = plan.delete.iter().any(|(_, why)| *why == Why::Finished);
+    if !is_on_its_way && !is_replacing {
+        plan.delete.extend(next_of_roll(replicas, pods).map(|ordinal| (ordinal, Why::Outdated)));
+    }
+    plan
+}
+
+/// The Pod of an old spec that is replaced next, when every wanted Pod is there.
+fn next_of_roll(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Option<u32> {
+    let outdated = || pods.range(..replicas).rev().filter(|(_, pod)| pod.is_outdated);
+    let not_ready = outdated().find(|(_, pod)| !pod.is_ready);
+    let are_all_ready = pods.range(..replicas).all(|(_, pod)| pod.is_ready);
+    let next = not_ready.or_else(|| outdated().next().filter(|_| are_all_ready));
+    next.map(|(&ordinal, _)| ordinal)
+}
+
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FINE: Seen =
+        Seen { is_going: false, is_finished: false, is_ready: true, is_outdated: false, has_labels: true };
+    const OLD: Seen = Seen { is_outdated: true, ..FINE };
+
+    fn pods<const N: usize>(pods: [(u32, Seen); N]) -> BTreeMap<u32, Seen> {
+        pods.into()
+    }
+
+    #[test]
+    fn a_name_has_its_ordinal() {
+        assert_eq!(ordinal("x", "x-0"), Some(0));
+        assert_eq!(ordinal("x-1", "x-1-12"), Some(12));
+        for other in ["x", "x-", "x-07", "x-+7", "x-a", "y-1", "x1-1", "x-1-2"] {
+            assert_eq!(ordinal("x", other), None, "{other}");
+        }
+        assert_eq!(owner_of("x-1-12"), Some("x-1"));
+        assert_eq!((owner_of("x"), owner_of("x-y")), (None, None));
+    }
+
+    #[test]
+    fn at_the_goal_there_is_nothing_to_do() {
+        let plan = plan_for(2, &pods([(0, FINE), (1, FINE)]));
+        assert_eq!(plan, Plan { active: 2, ready: 2, up_to_date: 2, ..Plan::default() });
+        assert_eq!(plan_for(0, &BTreeMap::new()), Plan::default());
+    }
+
+    #[test]
+    fn what_is_missing_is_created_up_to_a_limit() {
+        assert_eq!(plan_for(4, &pods([(1, FINE)])).ensure, [0, 2, 3]);
+        let plan = plan_for(u32::MAX, &BTreeMap::new());
+        assert_eq!((plan.ensure.len(), plan.is_cut), (BURST, true));
+    }
+
+    #[test]
+    fn a_scale_down_takes_the_highest_first() {
+        let going = Seen { is_going: true, ..FINE };
+        let plan = plan_for(1, &pods([(0, FINE), (1, FINE), (2, going), (7, FINE)]));
+        assert_eq!(plan.delete, [(7, Why::Surplus), (1, Why::Surplus)]);
+    }
+
+    #[test]
+    fn a_finished_pod_is_replaced() {
+        let finished = Seen { is_finished: true, is_ready: false, ..OLD };
+        let plan = plan_for(2, &pods([(0, OLD), (1, finished)]));
+        assert_eq!(plan.delete, [(1, Why::Finished)], "and the roll waits");
+    }
+
+    #[test]
+    fn a_pod_that_is_going_is_waited_for() {
+        let going = Seen { is_going: true, ..FINE };
+        let plan = plan_for(2, &pods([(0, going), (1, OLD)]));
+        assert_eq!((plan.waits_for, plan.delete, plan.ensure), (vec![0], vec![], vec![]));
+    }
+
+    #[test]
+    fn a_roll_replaces_one_at_a_time_from_the_highest() {
+        let plan = plan_for(3, &pods([(0, OLD), (1, OLD), (2, OLD)]));
+        assert_eq!(plan.delete, [(2, Why::Outdated)]);
+        assert_eq!(plan_for(3, &pods([(0, OLD), (1, OLD)])).delete, [], "it is being replaced");
+        let starting = Seen { is_ready: false, ..FINE };
+        assert_eq!(plan_for(3, &pods([(0, OLD), (1, OLD), (2, starting)])).delete, []);
+        let plan = plan_for(3, &pods([(0, OLD), (1, OLD), (2, FINE)]));
+        assert_eq!((plan.delete, plan.up_to_date, plan.outdated), (vec![(1, Why::Outdated)], 1, 2));
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_is_replaced_first() {
+        let stuck = Seen { is_ready: false, ..OLD };
+        let starting = Seen { is_ready: false, ..FINE };
+        let plan = plan_for(3, &pods([(0, stuck), (1, OLD), (2, starting)]));
+        assert_eq!(plan.delete, [(0, Why::Outdated)]);
+    }
+
+    #[test]
+    fn lost_labels_are_written_again() {
+        let bare = Seen { has_labels: false, ..FINE };
+        assert_eq!(plan_for(1, &pods([(0, bare)])).ensure, [0]);
+    }
+
+    fn any_pod() -> impl Strategy<Value = Seen> {
+        (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+            |(is_going, is_finished, is_ready, is_outdated)| Seen {
+                is_going,
+                is_finished,
+                is_ready: is_ready && !is_finished,
+                is_outdated,
+                has_labels: true,
+            },
+        )
+    }
+
+    proptest! {
+        /// Each round the plan is carried out; what is created becomes Ready, what is deleted goes.
+        #[test]
+        fn from_anywhere_the_plan_leads_to_the_spec(
+            mut pods in prop::collection::btree_map(0..6_u32, any_pod(), 0..6),
+            replicas in 0..6_u32,
+        ) {
+            for _ in 0..40 {
+                let plan = plan_for(replicas, &pods);
+                let rolled = plan.delete.iter().filter(|(_, why)| *why == Why::Outdated).count();
+                prop_assert!(rolled <= 1);
+                pods.retain(|_, pod| !pod.is_going);
+                for (ordinal, _) in &plan.delete {
+                    pods.get_mut(ordinal).unwrap().is_going = true;
+                }
+                pods.values_mut().filter(|pod| !pod.is_finished && !pod.is_outdated).for_each(|pod| pod.is_ready = true);
+                for &ordinal in &plan.ensure {
+                    prop_assert!(pods.insert(ordinal, Seen { is_ready: false, ..FINE }).is_none(), "a name was taken");
+                }
+            }
+            let expected: BTreeMap<u32, Seen> = (0..replicas).map(|ordinal| (ordinal, FINE)).collect();
+            prop_assert_eq!(pods, expected);
+        }
+    }
+}

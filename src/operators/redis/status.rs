@@ -1,0 +1,83 @@
+//! The status of a Redis: a pure function of its Pods as they were seen.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::plan::Plan;
+use super::wanted;
+use crate::api::labels;
+use crate::api::redis::v1::RedisStatus;
+use crate::controller::summary::reason;
+use crate::controller::{CommonStatus, Summary};
+
+impl CommonStatus for RedisStatus {
+    fn observed_generation(&self) -> Option<i64> {
+        self.observed_generation
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        self.conditions.clone()
+    }
+
+    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
+        self.observed_generation = observed_generation;
+        self.conditions = conditions;
+    }
+}
+
+pub(super) fn status(name: &str, plan: &Plan) -> RedisStatus {
+    RedisStatus {
+        replicas: plan.active,
+        ready_replicas: plan.ready,
+        selector: labels::to_selector(&wanted::selector(name)),
+        ..RedisStatus::default()
+    }
+}
+
+/// Where its Pods are, before anything is done about them.
+pub(super) fn summary(name: &str, replicas: i32, plan: &Plan) -> Summary {
+    let Plan { active, up_to_date, outdated, waits_for, .. } = plan;
+    let surplus = active - replicas;
+    if let Some(ordinal) = waits_for.first() {
+        let message = format!("Pod \"{name}-{ordinal}\" is being deleted; a new one follows when it is gone");
+        return Summary::reconciling(reason::WAITING_FOR_DELETION, message);
+    }
+    if *outdated > 0 {
+        let message = format!(
+            "{outdated} of {replicas} Pods are of an old spec and are replaced one by one; {up_to_date} are new and ready"
+        );
+        return Summary::reconciling(ROLLING, message);
+    }
+    let progress = format!("{up_to_date} of {replicas} Pods are ready");
+    if surplus > 0 {
+        return Summary::reconciling(reason::PROGRESSING, format!("{progress}; {surplus} too many"));
+    }
+    if *up_to_date < replicas {
+        return Summary::reconciling(reason::PROGRESSING, progress);
+    }
+    Summary::ready(progress)
+}
+
+/// Pods of an old spec are being replaced.
+const ROLLING: &str = "RollingUpdate";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::Phase;
+
+    #[test]
+    fn each_state_of_the_pods_has_its_summary() {
+        let fine = || Plan { active: 2, ready: 2, up_to_date: 2, ..Plan::default() };
+        for (plan, phase, reason) in [
+            (fine(), Phase::Ready, "Available"),
+            (Plan { up_to_date: 1, ready: 1, ..fine() }, Phase::Reconciling, "Progressing"),
+            (Plan { active: 3, ..fine() }, Phase::Reconciling, "Progressing"),
+            (Plan { outdated: 1, up_to_date: 1, ..fine() }, Phase::Reconciling, "RollingUpdate"),
+            (Plan { waits_for: vec![1], ..fine() }, Phase::Reconciling, "WaitingForDeletion"),
+        ] {
+            let summary = summary("x", 2, &plan);
+            assert_eq!((summary.phase, summary.reason), (phase, reason), "{plan:?}");
+        }
+        assert_eq!(summary("x", 0, &Plan::default()).phase, Phase::Ready, "none wanted and none there");
+    }
+}

@@ -1,0 +1,170 @@
+//! The sync handler of Redis: Pods driven directly.
+//!
+//! Mirrors kubernetes `pkg/controller/replicaset` (`syncReplicaSet`, `manageReplicas`), with ordinals.
+//!
+//! # Guarantees
+//! - The finalizer is stored before the first Pod. (test: `the_finalizer_is_stored_before_the_first_pod`)
+//! - A quota that refuses costs few requests, and says so. (test: `a_refused_pod_stops_the_others_and_is_reported`)
+//! - A scale-down sends its deletes from the highest. (test: `a_scale_down_deletes_from_the_highest`)
+//! - A late cache neither doubles a Pod nor deletes one for an old spec. (test: `an_old_spec_deletes_nothing`)
+//! - A deleted Redis goes when its last Pod is gone. (test: `a_deleted_redis_stays_until_its_pods_are_gone`)
+//! - One that is orphaned goes at once and leaves its Pods. (test: `an_orphaned_redis_leaves_its_pods`)
+//! - Nothing to do, nothing sent. (test: `a_converged_redis_sends_nothing`)
+
+use std::time::Duration;
+
+use super::plan::{self, Plan, Why};
+use super::{FINALIZER, status, wanted};
+use crate::api::conditions::{self, READY};
+use crate::api::redis::v1::{Redis, RedisStatus};
+use crate::cache::{Cached, Lister};
+use crate::controller::pod::ObservedPod;
+use crate::controller::summary::{EXISTS_RETRY, UNDONE_RETRY, reason};
+use crate::controller::{CommonStatus, Deletion, Ensured, Halt, Outcome, Reconcile, Summary, Turn};
+use crate::record::EventType;
+
+/// How soon Pods that a pass has left out are created.
+const CUT_RETRY: Duration = Duration::from_secs(1);
+/// How many names an event lists.
+const NAMES_MAX: usize = 10;
+
+/// Makes the Pods of a Redis as the Redis wants them.
+#[derive(Debug)]
+pub struct RedisSync {
+    pub(super) pods: Lister<ObservedPod>,
+}
+
+impl Reconcile for RedisSync {
+    type Resource = Redis;
+
+    async fn reconcile(&self, turn: &mut Turn<'_, Redis>) -> Result<RedisStatus, Halt> {
+        turn.hold(FINALIZER).await?;
+        let pods = self.pods(turn).await?;
+        let plan = plan::plan(turn.object(), &pods);
+        let replicas = turn.object().spec.replicas;
+        let summary = status::summary(turn.name(), replicas, &plan);
+        if turn.is_paused() {
+            let is_idle = plan.ensure.is_empty() && plan.delete.is_empty();
+            let message = format!("{}, and this object is paused", summary.message);
+            turn.found(if is_idle { summary } else { Summary::reconciling(reason::PAUSED, message) });
+        } else {
+            turn.found(summary);
+            delete(turn, &plan).await?;
+            self.ensure(turn, &plan).await?;
+        }
+        Ok(status::status(turn.name(), &plan))
+    }
+
+    async fn finalize(&self, turn: &mut Turn<'_, Redis>) -> Result<Option<RedisStatus>, Halt> {
+        if !turn.has_finalizer(FINALIZER) {
+            return Ok(None);
+        }
+        if turn.is_orphaning() {
+            turn.let_go(FINALIZER).await?;
+            return Ok(None);
+        }
+        // What lost our label is not in the cache, and has to be gone all the same.
+        let pods: Vec<ObservedPod> = turn.children().live_children(turn.owner()).await?;
+        if pods.is_empty() {
+            turn.let_go(FINALIZER).await?;
+            return Ok(None);
+        }
+        let count = pods.len();
+        if conditions::reason(&turn.stored_status().conditions(), READY) != Some(reason::DELETING) {
+            let note = format!("Deletes {count} Pods before this Redis goes");
+            turn.event(EventType::Normal, "Deleting", "Delete", note);
+        }
+        let pods: Vec<_> = pods.into_iter().map(|pod| Cached::new(Ok(pod))).collect();
+        let plan = plan::plan_nothing(turn.object(), &pods);
+        for name in plan::highest_first(turn.name(), &pods) {
+            turn.children().delete_of_deleted::<ObservedPod>(turn.owner(), &name).await?;
+        }
+        let message = format!("{count} Pods are being deleted; this Redis goes after the last of them");
+        turn.found(Summary::reconciling(reason::DELETING, message).again_in(EXISTS_RETRY));
+        Ok(Some(status::status(turn.name(), &plan)))
+    }
+}
+
+impl RedisSync {
+    /// Its Pods: of the cache, or for an audit of the server.
+    async fn pods(&self, turn: &Turn<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, Halt> {
+        if !turn.pass().is_audit() {
+            return Ok(self.pods.controlled_by(&turn.owner().uid));
+        }
+        let live: Vec<ObservedPod> = turn.children().live_children(turn.owner()).await?;
+        Ok(live.into_iter().map(|pod| Cached::new(Ok(pod))).collect())
+    }
+
+    /// Creates what is missing, in batches that double, and labels anew what lost its labels.
+    async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan) -> Result<(), Halt> {
+        let wanted: Vec<_> = plan.ensure.iter().map(|&ordinal| wanted::pod(turn.object(), ordinal)).collect();
+        let ended = turn.ensure_each(&wanted, &self.pods).await?;
+        let created: Vec<String> = wanted
+            .iter()
+            .zip(&ended)
+            .filter(|(_, ended)| matches!(ended, Some(Ensured::Created(_))))
+            .map(|(pod, _)| pod.name.clone())
+            .collect();
+        if !created.is_empty() {
+            let was_refused =
+                conditions::reason(&turn.stored_status().conditions(), READY) == Some(reason::CHILD_REFUSED);
+            if turn.observes_this_spec() && !was_refused {
+                let note = format!("Created again: {}", names(&created));
+                turn.event(EventType::Normal, "PodRecreated", "Create", note);
+            } else {
+                let from = usize::try_from(plan.active).unwrap_or(0);
+                let note = format!("Scaled up from {from} to {}: {}", from + created.len(), names(&created));
+                turn.event(EventType::Normal, "ScaledUp", "Create", note);
+            }
+        }
+        if plan.is_cut {
+            let message = format!("{} Pods were created at once; more follow", created.len());
+            turn.found(Summary::reconciling(reason::PROGRESSING, message).again_in(CUT_RETRY));
+        }
+        Ok(())
+    }
+}
+
+/// Deletes what the plan says, in its order.
+async fn delete(turn: &mut Turn<'_, Redis>, plan: &Plan) -> Result<(), Halt> {
+    let mut surplus = Vec::new();
+    for &(ordinal, why) in &plan.delete {
+        let name = format!("{}-{ordinal}", turn.name());
+        match (turn.children().delete_surplus::<ObservedPod>(turn.owner(), &name).await, why) {
+            (Ok(Deletion::Deleted), Why::Surplus) => surplus.push(name),
+            (Ok(Deletion::Deleted), Why::Finished) => {
+                let note = format!("Deleted Pod {name:?}: it has ended; a new one follows");
+                turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
+            }
+            (Ok(Deletion::Deleted), Why::Outdated) => {
+                let note = format!("Deleted Pod {name:?}: it is of an old spec; a new one follows");
+                turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
+            }
+            (Ok(Deletion::NothingToDo), _) => {}
+            (Ok(Deletion::NotNow), _) => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
+            (Err(error), _) => {
+                turn.refused_or(error, &format!("to delete Pod {name:?}"))?;
+                break;
+            }
+        }
+    }
+    if !surplus.is_empty() {
+        let from = usize::try_from(plan.active).unwrap_or(0);
+        let note =
+            format!("Scaled down from {from} to {}: {}", from - surplus.len().min(from), names(&surplus));
+        turn.event(EventType::Normal, "ScaledDown", "Delete", note);
+    }
+    Ok(())
+}
+
+/// The first of them, and how many more there are.
+fn names(all: &[String]) -> String {
+    let shown = all.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(NAMES_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;

@@ -1,0 +1,56 @@
+//! The Pods that a Redis wants: a pure function of the Redis.
+
+use k8s_openapi::api::core::v1::ContainerPort;
+
+use crate::api::labels::{self, Labels};
+use crate::api::redis::v1::Redis;
+use crate::controller::container::WantedContainer;
+use crate::controller::pod::WantedPod;
+
+const KIND: &str = "Redis";
+
+/// The labels by which its Pods are found, as the scale subresource shows them.
+pub(super) fn selector(name: &str) -> Labels {
+    let mut selector = labels::identity(KIND, name);
+    selector.insert("app".to_owned(), name.to_owned());
+    selector
+}
+
+/// The Pod of this ordinal.
+pub(super) fn pod(redis: &Redis, ordinal: u32) -> WantedPod {
+    let name = redis.metadata.name.as_deref().unwrap_or_default();
+    let mut labels = labels::common(KIND, name);
+    labels.extend(selector(name));
+    let container = WantedContainer {
+        name: name.to_owned(),
+        image: redis.spec.image.clone(),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        ports: vec![ContainerPort { container_port: redis.spec.port, ..ContainerPort::default() }],
+        ..WantedContainer::default()
+    };
+    WantedPod { name: format!("{name}-{ordinal}"), labels, container }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::redis::v1::RedisSpec;
+
+    #[test]
+    fn a_pod_has_its_ordinal_and_the_common_labels() {
+        let redis = Redis::new("cache", RedisSpec { replicas: 2, port: 6379, image: "redis:7.4".to_owned() });
+        let pod = pod(&redis, 7);
+        assert_eq!((pod.name.as_str(), pod.container.name.as_str()), ("cache-7", "cache"));
+        assert_eq!(
+            labels::to_selector(&pod.labels),
+            "app=cache,app.kubernetes.io/instance=cache,app.kubernetes.io/managed-by=windlass,app.kubernetes.io/name=redis"
+        );
+        assert!(selector("cache").iter().all(|(key, value)| pod.labels.get(key) == Some(value)));
+    }
+
+    /// I18: selectors of two Redis never meet.
+    #[test]
+    fn selectors_of_two_never_meet() {
+        assert_ne!(selector("a")[labels::INSTANCE], selector("a-0")[labels::INSTANCE]);
+    }
+}

@@ -1,0 +1,109 @@
+//! Redis does what its specification says.
+
+use kube_client::api::DeleteParams;
+use macro_rules_attribute::apply;
+use serde_json::{Value, json};
+
+use crate::support::{Scene, both_beds, condition_of};
+
+fn spec(replicas: i32) -> Value {
+    json!({"replicas": replicas, "port": 6379, "image": "redis:7.4"})
+}
+
+async fn scene(name: &str, replicas: i32) -> Scene {
+    let scene = Scene::new(name).await;
+    scene.make("Redis", "cache", spec(replicas)).await;
+    scene.until_ready("Redis", "cache").await;
+    scene
+}
+
+fn image(pod: &Value) -> &Value {
+    &pod["spec"]["containers"][0]["image"]
+}
+
+#[apply(both_beds)]
+async fn a_redis_gets_its_pods() {
+    let scene = scene("redis", 3).await;
+    assert_eq!(scene.names("Pod").await, ["cache-0", "cache-1", "cache-2"]);
+    let redis = scene.look("Redis", "cache").await.unwrap();
+    let pod = scene.look("Pod", "cache-1").await.unwrap();
+    let owner = &pod["metadata"]["ownerReferences"][0];
+    assert_eq!((&owner["kind"], &owner["uid"]), (&json!("Redis"), &redis["metadata"]["uid"]));
+    assert_eq!((&owner["controller"], &owner["blockOwnerDeletion"]), (&json!(true), &json!(true)));
+    let labels = &pod["metadata"]["labels"];
+    assert_eq!((&labels["app"], &labels["app.kubernetes.io/name"]), (&json!("cache"), &json!("redis")));
+    let container = &pod["spec"]["containers"][0];
+    assert_eq!(container["name"], "cache");
+    assert_eq!(
+        (&container["ports"][0]["containerPort"], &container["imagePullPolicy"]),
+        (&json!(6379), &json!("IfNotPresent"))
+    );
+    let status = &redis["status"];
+    assert_eq!((&status["replicas"], &status["readyReplicas"]), (&json!(3), &json!(3)));
+    assert_eq!(status["selector"], "app=cache,app.kubernetes.io/instance=cache,app.kubernetes.io/name=redis");
+    for (type_, expected) in [("Ready", "True"), ("Reconciling", "False"), ("Stalled", "False")] {
+        assert_eq!(condition_of(&redis, type_).unwrap()["status"], expected, "{type_}");
+    }
+    let conflicts: Vec<_> = scene.writes().into_iter().filter(|write| write.code == 409).collect();
+    assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
+}
+
+#[apply(both_beds)]
+async fn a_redis_is_scaled_up_and_down() {
+    let scene = scene("redis-scale", 1).await;
+    scene.change("Redis", "cache", json!({"spec": {"replicas": 4}})).await;
+    scene.until_names("Pod", &["cache-0", "cache-1", "cache-2", "cache-3"]).await;
+    scene.until_ready("Redis", "cache").await;
+    scene.change("Redis", "cache", json!({"spec": {"replicas": 2}})).await;
+    scene.until_names("Pod", &["cache-0", "cache-1"]).await;
+    scene.until_ready("Redis", "cache").await;
+    let deleted =
+        scene.writes().into_iter().filter(|write| write.verb == "delete" && write.resource == "pods");
+    assert_eq!(deleted.map(|write| write.name).collect::<Vec<_>>(), ["cache-3", "cache-2"]);
+    assert_eq!(
+        scene.until_event("Redis", "cache", "ScaledDown").await,
+        "Scaled down from 4 to 2: cache-3, cache-2"
+    );
+    scene.change("Redis", "cache", json!({"spec": {"replicas": 0}})).await;
+    scene.until_names("Pod", &[]).await;
+    scene.until_ready("Redis", "cache").await;
+}
+
+#[apply(both_beds)]
+async fn a_pod_deleted_by_hand_comes_back_under_its_name() {
+    let scene = scene("redis-deleted", 2).await;
+    let before = scene.look("Pod", "cache-0").await.unwrap();
+    scene.unmake("Pod", "cache-0", DeleteParams::default()).await;
+    scene
+        .until("Pod", "cache-0", "is a new one", |pod| {
+            !pod.is_null() && pod["metadata"]["uid"] != before["metadata"]["uid"]
+        })
+        .await;
+    scene.until_ready("Redis", "cache").await;
+    assert_eq!(scene.until_event("Redis", "cache", "PodRecreated").await, "Created again: cache-0");
+}
+
+#[apply(both_beds)]
+async fn a_new_image_reaches_every_pod() {
+    let scene = scene("redis-roll", 3).await;
+    scene.change("Redis", "cache", json!({"spec": {"image": "redis:8.0"}})).await;
+    for name in ["cache-2", "cache-1", "cache-0"] {
+        scene.until("Pod", name, "has the new image", |pod| image(pod) == "redis:8.0").await;
+    }
+    scene.until_ready("Redis", "cache").await;
+    let deleted =
+        scene.writes().into_iter().filter(|write| write.verb == "delete" && write.resource == "pods");
+    assert_eq!(deleted.map(|write| write.name).collect::<Vec<_>>(), ["cache-2", "cache-1", "cache-0"]);
+}
+
+#[apply(both_beds)]
+async fn a_deleted_redis_stays_until_its_pods_are_gone() {
+    let scene = scene("redis-gone", 2).await;
+    scene.unmake("Redis", "cache", DeleteParams::background()).await;
+    scene.until_gone("Redis", "cache").await;
+    assert_eq!(scene.names("Pod").await, Vec::<String>::new());
+    assert_eq!(
+        scene.until_event("Redis", "cache", "Deleting").await,
+        "Deletes 2 Pods before this Redis goes"
+    );
+}

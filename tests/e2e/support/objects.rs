@@ -1,0 +1,159 @@
+//! Objects of any kind in a scene, as JSON: words for what is done to them and what becomes of them.
+
+use kube_client::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+    PostParams,
+};
+use serde_json::{Value, json};
+
+use super::{Scene, wait_until};
+
+/// Where the kinds that cases speak of live: kind, group, version, plural.
+const KINDS: [(&str, &str, &str, &str); 11] = [
+    ("Foo", "samplecontroller.k8s.io", "v1alpha1", "foos"),
+    ("Myapp", "myapp.timd.cn", "v1", "myapps"),
+    ("AppService", "batch.schwarzeni.github.com", "v1alpha1", "appservices"),
+    ("Redis", "myapp.tangx.in", "v1", "redis"),
+    ("WebApp", "jiajunhuang.com", "v1", "webapps"),
+    ("Deployment", "apps", "v1", "deployments"),
+    ("Service", "", "v1", "services"),
+    ("Ingress", "networking.k8s.io", "v1", "ingresses"),
+    ("Pod", "", "v1", "pods"),
+    ("ResourceQuota", "", "v1", "resourcequotas"),
+    ("ServiceAccount", "", "v1", "serviceaccounts"),
+];
+
+/// The condition of this type.
+pub(crate) fn condition_of<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+    object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
+}
+
+/// Whether it is Ready for its present spec.
+pub(crate) fn is_ready(object: &Value) -> bool {
+    condition_of(object, "Ready").is_some_and(|ready| {
+        ready["status"] == "True" && ready["observedGeneration"] == object["metadata"]["generation"]
+    })
+}
+
+impl Scene {
+    /// The objects of a kind.
+    pub(crate) fn of(&self, kind: &str) -> Api<DynamicObject> {
+        let known = KINDS.iter().find(|(known, ..)| *known == kind);
+        let (kind, group, version, plural) = known.expect("the kind is in the table");
+        let resource =
+            ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        Api::namespaced_with(self.bed.client(), &self.namespace, &resource)
+    }
+
+    /// Creates an object with this spec.
+    pub(crate) async fn make(&self, kind: &str, name: &str, spec: Value) -> Value {
+        self.make_whole(kind, json!({"metadata": {"name": name}, "spec": spec})).await
+    }
+
+    /// Creates an object.
+    pub(crate) async fn make_whole(&self, kind: &str, mut object: Value) -> Value {
+        let (_, group, version, _) = KINDS.iter().find(|(known, ..)| *known == kind).expect("a known kind");
+        object["kind"] = json!(kind);
+        object["apiVersion"] =
+            json!(if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") });
+        let object: DynamicObject = serde_json::from_value(object).expect("it is an object");
+        let made = self.of(kind).create(&PostParams::default(), &object).await;
+        let made = made.unwrap_or_else(|error| panic!("{kind} is created: {error}"));
+        serde_json::to_value(made).expect("it is JSON")
+    }
+
+    /// What the server has.
+    pub(crate) async fn look(&self, kind: &str, name: &str) -> Option<Value> {
+        let found = self.of(kind).get_opt(name).await.expect("it is read");
+        found.map(|object| serde_json::to_value(object).expect("it is JSON"))
+    }
+
+    /// The names of all objects of a kind, sorted.
+    pub(crate) async fn names(&self, kind: &str) -> Vec<String> {
+        let all = self.of(kind).list(&ListParams::default()).await.expect("they are listed");
+        let mut names: Vec<String> =
+            all.items.into_iter().filter_map(|object| object.metadata.name).collect();
+        names.sort();
+        names
+    }
+
+    /// A merge patch.
+    pub(crate) async fn change(&self, kind: &str, name: &str, patch: Value) {
+        let patched = self.of(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        drop(patched.unwrap_or_else(|error| panic!("{kind} {name} is patched: {error}")));
+    }
+
+    /// Deletes an object.
+    pub(crate) async fn unmake(&self, kind: &str, name: &str, how: DeleteParams) {
+        drop(self.of(kind).delete(name, &how).await.expect("it is deleted"));
+    }
+
+    /// Waits until an object is so.
+    #[track_caller]
+    pub(crate) fn until(
+        &self,
+        kind: &str,
+        name: &str,
+        what: &str,
+        test: impl Fn(&Value) -> bool,
+    ) -> impl Future<Output = Value> {
+        let api = self.of(kind);
+        wait_until(&format!("{kind} {name}: {what}"), async move || {
+            let object = api.get_opt(name).await.map_err(|e| e.to_string())?;
+            let object = serde_json::to_value(object).expect("it is JSON");
+            if test(&object) { Ok(object) } else { Err(object.to_string()) }
+        })
+    }
+
+    /// Waits until an object is Ready for its present spec.
+    #[track_caller]
+    pub(crate) fn until_ready(&self, kind: &str, name: &str) -> impl Future<Output = Value> {
+        self.until(kind, name, "is Ready", is_ready)
+    }
+
+    /// Waits until the Ready condition of an object has this reason.
+    #[track_caller]
+    pub(crate) fn until_reason(&self, kind: &str, name: &str, reason: &str) -> impl Future<Output = Value> {
+        self.until(kind, name, reason, move |object| {
+            condition_of(object, "Ready").is_some_and(|ready| ready["reason"] == reason)
+        })
+    }
+
+    /// Waits until there is none of this name.
+    #[track_caller]
+    pub(crate) fn until_gone(&self, kind: &str, name: &str) -> impl Future<Output = ()> {
+        let api = self.of(kind);
+        wait_until(&format!("{kind} {name} is gone"), async move || match api.get_opt(name).await {
+            Ok(None) => Ok(()),
+            seen => Err(format!("{seen:?}")),
+        })
+    }
+
+    /// Waits until the objects of a kind have these names.
+    #[track_caller]
+    pub(crate) fn until_names(&self, kind: &str, names: &[&str]) -> impl Future<Output = ()> {
+        wait_until(&format!("{kind}: {names:?}"), async move || {
+            let found = self.names(kind).await;
+            if found == names { Ok(()) } else { Err(found) }
+        })
+    }
+
+    /// Reasons and notes of the events about an object so far, oldest first.
+    pub(crate) async fn events_about(&self, kind: &str, name: &str) -> Vec<(String, String)> {
+        let events = self.all_events().await.into_iter().filter(|event| {
+            let regarding = event.regarding.as_ref();
+            regarding.is_some_and(|r| r.kind.as_deref() == Some(kind) && r.name.as_deref() == Some(name))
+        });
+        events.map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default())).collect()
+    }
+
+    /// Waits for an event about an object with this reason; returns its note.
+    #[track_caller]
+    pub(crate) fn until_event(&self, kind: &str, name: &str, reason: &str) -> impl Future<Output = String> {
+        wait_until(&format!("event {reason} about {kind} {name}"), async move || {
+            let events = self.events_about(kind, name).await;
+            let found = events.iter().find(|(found, _)| found == reason).map(|(_, note)| note.clone());
+            found.ok_or(events)
+        })
+    }
+}
