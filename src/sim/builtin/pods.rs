@@ -58,6 +58,10 @@ fn default_container(container: &mut Value) {
         or_default(port, "protocol", json!("TCP"));
     }
     for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+        if variable["value"] == "" {
+            // Go does not write empty text.
+            variable.as_object_mut().map(|variable| variable.remove("value"));
+        }
         if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
             or_default(field, "apiVersion", json!("v1"));
         }

@@ -29,6 +29,15 @@ async fn amounts_are_stored_in_canonical_form() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_empty_variable_has_no_value() {
+    let bed = Bed::new();
+    let sent = with_container(&json!({"env": [{"name": "A", "value": ""}, {"name": "B", "value": "1"}]}));
+    let made = bed.ok("POST", DEPLOYMENTS, sent).await;
+    let stored = json!([{"name": "A"}, {"name": "B", "value": "1"}]);
+    assert_eq!(made["spec"]["template"]["spec"]["containers"][0]["env"], stored);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_container_with_mistakes_is_refused() {
     let bed = Bed::new();
     for (more, expected) in [
