@@ -11,7 +11,6 @@
 mod crds;
 #[cfg(feature = "demo")]
 mod demo;
-mod duration;
 mod endpoints;
 mod logging;
 mod run;
@@ -23,6 +22,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::ApiClient;
+use crate::duration;
 
 /// A Kubernetes operator, built by hand from client-go's parts.
 #[derive(Debug, Parser)]
