@@ -14,5 +14,6 @@ pub mod conditions;
 pub mod labels;
 mod resource;
 pub mod samplecontroller;
+pub mod webapp;
 
 pub use resource::ApiResource;

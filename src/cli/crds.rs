@@ -5,6 +5,7 @@ use kube_core::CustomResourceExt;
 
 use super::{Failure, print};
 use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::api::webapp::v1::WebApp;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -15,7 +16,7 @@ pub(super) struct Args {
 
 /// All definitions, in the order of the documentation.
 fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![Foo::crd()]
+    vec![Foo::crd(), WebApp::crd()]
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
