@@ -11,6 +11,7 @@
 //! What two kinds share lives in [`controller`](crate::controller); what they watch is chosen here.
 
 pub mod foo;
+pub mod webapp;
 
 use std::fmt;
 use std::time::Duration;
