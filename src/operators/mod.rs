@@ -7,7 +7,8 @@
 //! | `sync.rs` | the sync handler: its steps, in order |
 //! | `status.rs` | the status as a pure function of custom resource and children |
 //!
-//! The frame around the steps is [`reconciler`](crate::controller::reconciler). What two kinds share lives in [`controller`](crate::controller); what they watch is chosen here.
+//! The frame around the steps is [`reconciler`](crate::controller::reconciler). What two kinds share lives in
+//! [`controller`](crate::controller); what they watch is chosen here.
 
 pub mod appservice;
 #[cfg(all(test, feature = "sim"))]
@@ -15,6 +16,7 @@ mod fixture;
 pub mod foo;
 pub mod myapp;
 pub mod redis;
+pub mod webapp;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,8 +39,10 @@ use crate::metrics::Metrics;
 use crate::record::EventRecorder;
 use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
 
+use webapp::TaskEntry;
+
 /// The names of all operators, as `--controllers` takes them.
-pub const NAMES: [&str; 4] = [foo::NAME, myapp::NAME, appservice::NAME, redis::NAME];
+pub const NAMES: [&str; 5] = [foo::NAME, myapp::NAME, appservice::NAME, redis::NAME, webapp::NAME];
 
 /// What every operator works with.
 #[derive(Debug)]
@@ -55,6 +59,8 @@ pub struct Context<'a> {
     pub limits: Limits,
     /// Counts.
     pub metrics: Metrics,
+    /// What is run for each WebApp, in order.
+    pub webapp_tasks: Vec<TaskEntry>,
 }
 
 /// How many syncs run at once, and how fast failures are tried again.
@@ -115,6 +121,7 @@ pub fn wire(name: &str, context: &Context<'_>) -> Option<Wired> {
         myapp::NAME => Some(wired(myapp::controller(context))),
         appservice::NAME => Some(wired(appservice::controller(context))),
         redis::NAME => Some(wired(redis::controller(context))),
+        webapp::NAME => Some(webapp::wire(context)),
         _ => None,
     }
 }
@@ -164,6 +171,11 @@ impl<K: CustomResource> Operator<'_, K> {
             Some(period) => controller.audits(self.objects.store(), period),
             None => controller,
         }
+    }
+
+    /// Where its keys wait.
+    fn queue(&self) -> RateLimitingQueue<ObjectName> {
+        self.queue.clone()
     }
 
     /// The handler of a child kind.
