@@ -133,7 +133,7 @@ pub enum Ensured<O> {
 pub struct Children {
     pub(super) client: ApiClient,
     pub(super) consistency: Arc<Consistency>,
-    contention: Contention,
+    pub(super) contention: Contention,
 }
 
 /// Whose an object is.

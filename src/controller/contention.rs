@@ -21,7 +21,7 @@ pub const RETRY: Duration = Duration::from_secs(120);
 /// A difference that comes back later than this is a new one.
 const MEMORY: Duration = Duration::from_secs(600);
 
-/// What was repaired, by child. Entries go with time.
+/// What was repaired, by child: its uid, or what stays of it when it is replaced. Entries go with time.
 #[derive(Debug, Default)]
 pub struct Contention {
     repairs: Mutex<HashMap<String, Repair>>,
@@ -47,11 +47,11 @@ pub enum Verdict {
 }
 
 impl Contention {
-    /// A difference was found on the child of this uid: what to do about it.
+    /// A difference was found on this child: what to do about it.
     #[must_use]
-    pub fn verdict(&self, child_uid: &str, difference: &str) -> Verdict {
+    pub fn verdict(&self, child: &str, difference: &str) -> Verdict {
         let repairs = self.repairs.lock();
-        let Some(repair) = repairs.get(child_uid).filter(|repair| repair.difference == difference) else {
+        let Some(repair) = repairs.get(child).filter(|repair| repair.difference == difference) else {
             return Verdict::Repair;
         };
         let since = repair.last.elapsed();
@@ -65,12 +65,12 @@ impl Contention {
     }
 
     /// A difference was written away, and the server took it.
-    pub fn repaired(&self, child_uid: &str, difference: &str) {
+    pub fn repaired(&self, child: &str, difference: &str) {
         let now = Instant::now();
         let mut repairs = self.repairs.lock();
         repairs.retain(|_, repair| now - repair.last < MEMORY);
         let repair = repairs
-            .entry(child_uid.to_owned())
+            .entry(child.to_owned())
             .and_modify(|repair| {
                 if repair.difference != difference {
                     difference.clone_into(&mut repair.difference);
@@ -85,14 +85,14 @@ impl Contention {
     /// Nothing differs on this child. While a contended difference has not stayed away long enough: the
     /// time that is missing.
     #[must_use]
-    pub fn same(&self, child_uid: &str) -> Option<Duration> {
+    pub fn same(&self, child: &str) -> Option<Duration> {
         let mut repairs = self.repairs.lock();
-        let repair = repairs.get(child_uid).filter(|repair| repair.times > RETURNS_MAX)?;
+        let repair = repairs.get(child).filter(|repair| repair.times > RETURNS_MAX)?;
         let since = repair.last.elapsed();
         if since < RETRY {
             return Some(RETRY - since);
         }
-        repairs.remove(child_uid);
+        repairs.remove(child);
         None
     }
 }

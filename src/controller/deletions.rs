@@ -6,9 +6,14 @@
 //! - Owner, replacement and child are read live before; uid and version are preconditions. (test: `a_delete_reads_owner_replacement_and_child_live_first`)
 //! - Nothing goes when the owner has moved on. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
 //! - Nothing goes when what replaces it is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
+//! - One that is replaced in vain, again and again, is left. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
 //! - For an owner that is being deleted a child goes only if it is not orphaned. (test: `a_child_goes_with_its_owner_unless_it_is_orphaned`)
 
+use std::time::Duration;
+
 use super::children::{Children, Owner, Ownership, Wanted, decode};
+use super::contention::{self, Verdict};
+use super::difference::{Difference, fingerprint};
 use crate::cache::Object;
 use crate::client::Error;
 
@@ -83,6 +88,38 @@ impl Children {
         self.delete_child::<O>(owner, name).await
     }
 
+    /// Deletes a child that cannot be written as it is wanted, so that a new one follows. When the new ones are each
+    /// time stored with these differences again, by an admission webhook say, they are contended: the time is
+    /// when to try again.
+    ///
+    /// Reads owner and child live first, as [`delete_surplus`](Self::delete_surplus) does.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again.
+    pub async fn delete_outdated<O: Object>(
+        &self,
+        owner: &Owner,
+        name: &str,
+        differences: &[Difference],
+    ) -> Result<(Deletion, Option<Duration>), Error> {
+        let (place, fingerprint) = (place(owner, name), fingerprint(differences));
+        let verdict = self.contention.verdict(&place, &fingerprint);
+        if let Verdict::Wait(again_in) = verdict {
+            return Ok((Deletion::NothingToDo, Some(again_in)));
+        }
+        let deletion = self.delete_surplus::<O>(owner, name).await?;
+        if deletion == Deletion::Deleted {
+            self.contention.repaired(&place, &fingerprint);
+        }
+        Ok((deletion, (verdict == Verdict::Retry).then_some(contention::RETRY)))
+    }
+
+    /// How long a child that is as wanted by now has still to stay so, after it was contended.
+    #[must_use]
+    pub fn contended_for(&self, owner: &Owner, name: &str) -> Option<Duration> {
+        self.contention.same(&place(owner, name))
+    }
+
     /// Deletes a child of an owner that is being deleted and does not orphan it.
     ///
     /// Reads owner and child live first: nothing is deleted for an owner that lives, or is another.
@@ -138,4 +175,9 @@ impl Children {
             self.client.get(&owner.resource, owner.name.namespace(), owner.name.name()).await?;
         Ok(live.map(|live| live.metadata))
     }
+}
+
+/// What stays the same of a child that is replaced: its uid does not.
+fn place(owner: &Owner, name: &str) -> String {
+    format!("{}/{name}", owner.uid)
 }

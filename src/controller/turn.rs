@@ -218,7 +218,8 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     }
 
     /// Makes many children of one kind as they are wanted, in batches that double as long as all goes well; for each
-    /// what became of it, `None` where it was not begun. What goes wrong is written down; events are the caller's.
+    /// what became of it, `None` where it was not begun. What goes wrong is written down, and what was written is recorded;
+    /// the event of a creation is the caller's.
     ///
     /// # Errors
     /// As [`ensure`](Self::ensure).
@@ -262,6 +263,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
                 Some(ensured) if !ensured.is_there() => {
                     self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
                 }
+                Some(ensured @ Ensured::Updated(..)) => self.record(wanted, ensured),
                 Some(_) | None => {}
             }
         }

@@ -17,6 +17,7 @@
 //! | a wanted name is taken by a Pod that is being deleted | `False` WaitingForDeletion | `True` | `False` |
 //! | a wanted name is somebody else's | `False` ResourceExists | `False` | `True` |
 //! | one is refused by the server | `False` ChildRefused | `False` | `True` |
+//! | one is stored otherwise than written each time | `False` Contended | `False` | `True` |
 //! | not as wanted, the Redis is paused | `False` Paused | `False` Paused | `False` |
 //! | going with the Redis | `False` Deleting | `True` | `False` |
 //!

@@ -6,6 +6,7 @@
 //! - The finalizer is stored before the first Pod. (test: `the_finalizer_is_stored_before_the_first_pod`)
 //! - A quota that refuses costs few requests, and says so. (test: `a_refused_pod_stops_the_others_and_is_reported`)
 //! - A scale-down sends its deletes from the highest. (test: `a_scale_down_deletes_from_the_highest`)
+//! - A Pod that is stored otherwise than written each time is not replaced for ever. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
 //! - A late cache neither doubles a Pod nor deletes one for an old spec. (test: `an_old_spec_deletes_nothing`)
 //! - A deleted Redis goes when its last Pod is gone. (test: `a_deleted_redis_stays_until_its_pods_are_gone`)
 //! - One that is orphaned goes at once and leaves its Pods. (test: `an_orphaned_redis_leaves_its_pods`)
@@ -17,7 +18,9 @@ use super::plan::{self, Plan, Why};
 use super::{FINALIZER, status, wanted};
 use crate::api::conditions::{self, READY};
 use crate::api::redis::v1::{Redis, RedisStatus};
-use crate::cache::{Cached, Lister};
+use crate::cache::{Cached, Lister, Object};
+use crate::client::Error;
+use crate::controller::children::describe;
 use crate::controller::pod::ObservedPod;
 use crate::controller::summary::{EXISTS_RETRY, UNDONE_RETRY, reason};
 use crate::controller::{CommonStatus, Deletion, Ensured, Halt, Outcome, Reconcile, Summary, Turn};
@@ -49,7 +52,8 @@ impl Reconcile for RedisSync {
             turn.found(if is_idle { summary } else { Summary::reconciling(reason::PAUSED, message) });
         } else {
             turn.found(summary);
-            delete(turn, &plan).await?;
+            recall_contention(turn, &plan);
+            delete(turn, &plan, &pods).await?;
             self.ensure(turn, &plan).await?;
         }
         Ok(status::status(turn.name(), &plan))
@@ -126,18 +130,24 @@ impl RedisSync {
 }
 
 /// Deletes what the plan says, in its order.
-async fn delete(turn: &mut Turn<'_, Redis>, plan: &Plan) -> Result<(), Halt> {
+async fn delete(turn: &mut Turn<'_, Redis>, plan: &Plan, pods: &[Cached<ObservedPod>]) -> Result<(), Halt> {
     let mut surplus = Vec::new();
     for &(ordinal, why) in &plan.delete {
         let name = format!("{}-{ordinal}", turn.name());
-        match (turn.children().delete_surplus::<ObservedPod>(turn.owner(), &name).await, why) {
+        let deletion = match why {
+            Why::Surplus | Why::Finished => {
+                turn.children().delete_surplus::<ObservedPod>(turn.owner(), &name).await
+            }
+            Why::Outdated => replace(turn, ordinal, &name, pods).await,
+        };
+        match (deletion, why) {
             (Ok(Deletion::Deleted), Why::Surplus) => surplus.push(name),
             (Ok(Deletion::Deleted), Why::Finished) => {
                 let note = format!("Deleted Pod {name:?}: it has ended; a new one follows");
                 turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
             }
             (Ok(Deletion::Deleted), Why::Outdated) => {
-                let note = format!("Deleted Pod {name:?}: it is of an old spec; a new one follows");
+                let note = format!("Deleted Pod {name:?}: it is not of this spec; a new one follows");
                 turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
             }
             (Ok(Deletion::NothingToDo), _) => {}
@@ -155,6 +165,44 @@ async fn delete(turn: &mut Turn<'_, Redis>, plan: &Plan) -> Result<(), Halt> {
         turn.event(EventType::Normal, "ScaledDown", "Delete", note);
     }
     Ok(())
+}
+
+/// Deletes a Pod of an old spec, unless the new ones are stored otherwise than written each time.
+async fn replace(
+    turn: &mut Turn<'_, Redis>,
+    ordinal: u32,
+    name: &str,
+    pods: &[Cached<ObservedPod>],
+) -> Result<Deletion, Error> {
+    let pod = pods.iter().filter_map(Cached::readable).find(|pod| pod.object_name().name() == name);
+    let differences =
+        pod.map(|pod| wanted::pod(turn.object(), ordinal).is_outdated(pod)).unwrap_or_default();
+    let (deletion, contended) =
+        turn.children().delete_outdated::<ObservedPod>(turn.owner(), name, &differences).await?;
+    if let Some(again_in) = contended {
+        let message = format!(
+            "Each new Pod {name:?} is stored otherwise than written ({}): find out who changes it, and stop one of us",
+            describe(&differences)
+        );
+        turn.found(Summary::stalled(reason::CONTENDED, message).again_in(again_in));
+    }
+    Ok(deletion)
+}
+
+/// What was contended stays so until a new Pod has been as wanted for a while.
+fn recall_contention(turn: &mut Turn<'_, Redis>, plan: &Plan) {
+    if conditions::reason(&turn.stored_status().conditions(), READY) != Some(reason::CONTENDED) {
+        return;
+    }
+    let is_replaced = |ordinal: &u32| plan.delete.contains(&(*ordinal, Why::Outdated));
+    let wanted = 0..u32::try_from(turn.object().spec.replicas).unwrap_or(0);
+    let names = wanted.filter(|ordinal| !is_replaced(ordinal)).map(|ordinal| format!("{}-{ordinal}", turn.name()));
+    let contended =
+        names.filter_map(|name| turn.children().contended_for(turn.owner(), &name).map(|time| (name, time)));
+    if let Some((name, again_in)) = contended.min_by_key(|(_, time)| *time) {
+        let message = format!("Each new Pod {name:?} was stored otherwise than written, and the last one is too new to tell");
+        turn.found(Summary::stalled(reason::CONTENDED, message).again_in(again_in));
+    }
 }
 
 /// The first of them, and how many more there are.

@@ -129,6 +129,61 @@ async fn a_new_image_replaces_every_pod_one_at_a_time() {
     assert!(f.ready("x").await.0);
 }
 
+/// W13: an admission webhook that rewrites the image of every Pod.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_a_webhook_changes_is_not_replaced_for_ever() {
+    let mut f = fixture().await;
+    let theirs = json!({"spec": {"containers": [{"name": "x", "image": "mirror/redis:7.4"}]}});
+    let webhook = f.sim.fault(Fault::new(When::verb("create").resource("pods"), Action::Edit(theirs)));
+    f.create("x", spec(2)).await;
+    let mut deleted = Vec::new();
+    while f.get::<Redis>("x").await.unwrap()["status"].is_null() || f.ready("x").await.1 != "Contended" {
+        assert!(deleted.len() < 6, "{deleted:?}");
+        deleted.extend(f.sync("x").await.1.into_iter().filter(|asked| asked.starts_with("delete")));
+        f.pass_time(Duration::from_secs(2)).await;
+    }
+    assert_eq!(deleted, ["delete pods/x-1"; 5]);
+    let status = f.status("x").await;
+    let stalled = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Stalled").unwrap();
+    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("Contended")));
+    let message = stalled["message"].as_str().unwrap();
+    assert!(message.contains("was \"mirror/redis:7.4\", wanted \"redis:7.4\""), "{message}");
+    assert_eq!(f.events().iter().filter(|reason| **reason == "Contended").count(), 1);
+    // It is tried again every two minutes, and stays contended meanwhile.
+    f.pass_time(Duration::from_secs(120)).await;
+    for _ in 0..10 {
+        deleted.extend(f.sync("x").await.1.into_iter().filter(|asked| asked.starts_with("delete")));
+        assert_eq!(f.ready("x").await, (false, "Contended".to_owned()));
+        f.pass_time(Duration::from_secs(2)).await;
+    }
+    assert_eq!(deleted.len(), 6, "{deleted:?}");
+    assert!(!f.events().contains(&"Contended"), "it was said before");
+    f.sim.heal(webhook);
+    f.pass_time(Duration::from_secs(120)).await;
+    f.converge("x").await;
+    for name in ["x-0", "x-1"] {
+        assert_eq!(f.get::<Pod>(name).await.unwrap()["spec"]["containers"][0]["image"], "redis:7.4");
+    }
+    f.pass_time(Duration::from_secs(120)).await;
+    f.converge("x").await;
+    assert_eq!(f.ready("x").await, (true, "Available".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_changed_by_hand_is_put_back_and_an_event_names_it() {
+    let mut f = fixture().await;
+    f.create("x", spec(1)).await;
+    f.converge("x").await;
+    f.events();
+    f.edit::<Pod>("x-0", |pod| pod["metadata"]["labels"]["app"] = json!("other")).await;
+    f.catch_up().await;
+    f.sync("x").await;
+    let notes = f.notes();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert_eq!(notes[0].0, "ChildRepaired");
+    assert!(notes[0].1.contains("metadata.labels[app]"), "{notes:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_pod_stops_the_others_and_is_reported() {
     let mut f = fixture().await;
