@@ -217,7 +217,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         Ok(ensured)
     }
 
-    /// Makes many children of one kind as they are wanted, in batches that double as long as all goes well; for each
+    /// Makes many children of one kind as they are wanted, in batches that double as long as none is refused; for each
     /// what became of it, `None` where it was not begun. What goes wrong is written down, and what was written is recorded;
     /// the event of a creation is the caller's.
     ///
@@ -245,9 +245,10 @@ impl<'a, K: CustomResource> Turn<'a, K> {
                     children.ensure(owner, wanted, lister.get(&name).as_ref()).await
                 };
                 let ensured = ensured.map_err(Some)?;
-                let is_there = ensured.is_there();
+                // A name that is taken says nothing of the others; a refusal does.
+                let goes_on = !matches!(ensured, Ensured::Refused { .. } | Ensured::OwnerMovedOn);
                 *ended.lock() = Some(ensured);
-                is_there.then_some(()).ok_or(None::<Error>)
+                goes_on.then_some(()).ok_or(None::<Error>)
             }
         };
         let (_, failure) = slow_start_batch(wanted.len(), one).await;

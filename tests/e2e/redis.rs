@@ -1,10 +1,19 @@
 //! Redis does what its specification says.
 
+mod ending;
+mod late;
+mod pods;
+mod rolls;
+mod scaling;
+
 use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
 use crate::support::{Scene, both_beds, condition_of};
+
+/// Holds an object of the case's own in its deletion.
+const HOLD: &str = "windlass.dev/hold-for-the-test";
 
 fn spec(replicas: i32) -> Value {
     json!({"replicas": replicas, "port": 6379, "image": "redis:7.4"})
@@ -15,6 +24,26 @@ async fn scene(name: &str, replicas: i32) -> Scene {
     scene.make("Redis", "cache", spec(replicas)).await;
     scene.until_ready("Redis", "cache").await;
     scene
+}
+
+/// The Pods that were deleted by the operator, in order.
+fn deleted(scene: &Scene) -> Vec<String> {
+    let writes = scene.writes().into_iter();
+    let deletes =
+        writes.filter(|write| write.verb == "delete" && write.resource == "pods" && write.code < 300);
+    deletes.map(|write| write.name).collect()
+}
+
+/// How many Pods the operator has created.
+fn created(scene: &Scene) -> usize {
+    let writes = scene.writes().into_iter();
+    writes.filter(|write| write.verb == "create" && write.resource == "pods" && write.code == 201).count()
+}
+
+/// Waits until another Pod has the name of this one.
+async fn until_replaced(scene: &Scene, before: &Value) -> Value {
+    let (name, uid) = (before["metadata"]["name"].as_str().unwrap(), &before["metadata"]["uid"]);
+    scene.until("Pod", name, "is a new one", |pod| !pod.is_null() && pod["metadata"]["uid"] != *uid).await
 }
 
 fn image(pod: &Value) -> &Value {
@@ -57,9 +86,7 @@ async fn a_redis_is_scaled_up_and_down() {
     scene.change("Redis", "cache", json!({"spec": {"replicas": 2}})).await;
     scene.until_names("Pod", &["cache-0", "cache-1"]).await;
     scene.until_ready("Redis", "cache").await;
-    let deleted =
-        scene.writes().into_iter().filter(|write| write.verb == "delete" && write.resource == "pods");
-    assert_eq!(deleted.map(|write| write.name).collect::<Vec<_>>(), ["cache-3", "cache-2"]);
+    assert_eq!(deleted(&scene), ["cache-3", "cache-2"]);
     assert_eq!(
         scene.until_event("Redis", "cache", "ScaledDown").await,
         "Scaled down from 4 to 2: cache-3, cache-2"
@@ -74,11 +101,7 @@ async fn a_pod_deleted_by_hand_comes_back_under_its_name() {
     let scene = scene("redis-deleted", 2).await;
     let before = scene.look("Pod", "cache-0").await.unwrap();
     scene.unmake("Pod", "cache-0", DeleteParams::default()).await;
-    scene
-        .until("Pod", "cache-0", "is a new one", |pod| {
-            !pod.is_null() && pod["metadata"]["uid"] != before["metadata"]["uid"]
-        })
-        .await;
+    until_replaced(&scene, &before).await;
     scene.until_ready("Redis", "cache").await;
     assert_eq!(scene.until_event("Redis", "cache", "PodRecreated").await, "Created again: cache-0");
 }
@@ -91,9 +114,7 @@ async fn a_new_image_reaches_every_pod() {
         scene.until("Pod", name, "has the new image", |pod| image(pod) == "redis:8.0").await;
     }
     scene.until_ready("Redis", "cache").await;
-    let deleted =
-        scene.writes().into_iter().filter(|write| write.verb == "delete" && write.resource == "pods");
-    assert_eq!(deleted.map(|write| write.name).collect::<Vec<_>>(), ["cache-2", "cache-1", "cache-0"]);
+    assert_eq!(deleted(&scene), ["cache-2", "cache-1", "cache-0"]);
 }
 
 #[apply(both_beds)]

@@ -175,8 +175,7 @@ async fn replace(
     pods: &[Cached<ObservedPod>],
 ) -> Result<Deletion, Error> {
     let pod = pods.iter().filter_map(Cached::readable).find(|pod| pod.object_name().name() == name);
-    let differences =
-        pod.map(|pod| wanted::pod(turn.object(), ordinal).is_outdated(pod)).unwrap_or_default();
+    let differences = pod.map(|pod| wanted::pod(turn.object(), ordinal).is_outdated(pod)).unwrap_or_default();
     let (deletion, contended) =
         turn.children().delete_outdated::<ObservedPod>(turn.owner(), name, &differences).await?;
     if let Some(again_in) = contended {
@@ -196,11 +195,14 @@ fn recall_contention(turn: &mut Turn<'_, Redis>, plan: &Plan) {
     }
     let is_replaced = |ordinal: &u32| plan.delete.contains(&(*ordinal, Why::Outdated));
     let wanted = 0..u32::try_from(turn.object().spec.replicas).unwrap_or(0);
-    let names = wanted.filter(|ordinal| !is_replaced(ordinal)).map(|ordinal| format!("{}-{ordinal}", turn.name()));
+    let names =
+        wanted.filter(|ordinal| !is_replaced(ordinal)).map(|ordinal| format!("{}-{ordinal}", turn.name()));
     let contended =
         names.filter_map(|name| turn.children().contended_for(turn.owner(), &name).map(|time| (name, time)));
     if let Some((name, again_in)) = contended.min_by_key(|(_, time)| *time) {
-        let message = format!("Each new Pod {name:?} was stored otherwise than written, and the last one is too new to tell");
+        let message = format!(
+            "Each new Pod {name:?} was stored otherwise than written, and the last one is too new to tell"
+        );
         turn.found(Summary::stalled(reason::CONTENDED, message).again_in(again_in));
     }
 }

@@ -5,6 +5,7 @@
 //! - `#[apply(both_beds_with_kubectl)]` makes `embedded_kubectl` and `real`: the first needs kubectl too, and
 //!   runs in real time.
 //!
+//! - `#[apply(embedded_bed)]` with `#[why = "..."]` makes `embedded` alone, for what no real one can be made to do.
 //! - `#[apply(real_bed)]` with `#[why = "..."]` makes `only_real`, for what is about the real one alone.
 //! - `#[apply(no_bed)]` with `#[why = "..."]` makes `no_bed`, for what is about the program alone.
 
@@ -46,22 +47,29 @@ macro_rules! both_beds_with_kubectl {
 }
 
 /// See the module.
+macro_rules! embedded_bed {
+    ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
+        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body embedded on_embedded }
+    };
+}
+
+/// See the module.
 macro_rules! real_bed {
     ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
-        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body only_real }
+        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body only_real on_real }
     };
 }
 
 /// See the module.
 macro_rules! no_bed {
     ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
-        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body no_bed }
+        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body no_bed on_real }
     };
 }
 
 /// A module for a case that has one test.
 macro_rules! test_of_case {
-    ([$(#[$attribute:meta])*] $why:literal $name:ident $body:block $test:ident) => {
+    ([$(#[$attribute:meta])*] $why:literal $name:ident $body:block $test:ident $run:ident) => {
         mod $name {
             #[allow(unused_imports, reason = "what a case needs is in the file around it")]
             use super::*;
@@ -72,7 +80,7 @@ macro_rules! test_of_case {
 
             #[test]
             fn $test() {
-                $crate::support::on_real(case());
+                $crate::support::$run(case());
             }
         }
     };
@@ -101,7 +109,9 @@ macro_rules! tests_of_case {
     };
 }
 
-pub(crate) use {both_beds, both_beds_with_kubectl, no_bed, real_bed, test_of_case, tests_of_case};
+pub(crate) use {
+    both_beds, both_beds_with_kubectl, embedded_bed, no_bed, real_bed, test_of_case, tests_of_case,
+};
 
 /// On what the case of this thread runs.
 pub(crate) fn run_mode() -> Mode {

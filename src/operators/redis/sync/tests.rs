@@ -204,15 +204,15 @@ async fn a_refused_pod_stops_the_others_and_is_reported() {
 #[tokio::test(start_paused = true)]
 async fn a_foreign_pod_is_left_alone_and_the_others_are_there() {
     let mut f = fixture().await;
-    f.put::<Pod>(json!({"metadata": {"name": "x-1"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
+    f.put::<Pod>(json!({"metadata": {"name": "x-0"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
         .await;
-    f.create("x", spec(2)).await;
+    f.create("x", spec(3)).await;
     f.sync("x").await;
     let (outcome, _) = f.sync("x").await;
     assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
     assert_eq!(f.ready("x").await, (false, "ResourceExists".to_owned()));
-    assert_eq!(f.get::<Pod>("x-1").await.unwrap()["metadata"]["ownerReferences"], Value::Null);
-    assert_eq!(f.names::<Pod>().await, ["x-0", "x-1"]);
+    assert_eq!(f.get::<Pod>("x-0").await.unwrap()["metadata"]["ownerReferences"], Value::Null);
+    assert_eq!(f.names::<Pod>().await, ["x-0", "x-1", "x-2"]);
 }
 
 #[tokio::test(start_paused = true)]
