@@ -29,6 +29,11 @@ hack/test.sh [PART ...] [--bed BED] [-- ARGUMENTS]
   e2e       end to end, each case on two beds: the embedded server, and a real control plane that is
             built with Go the first time
 
+What e2e generates is always the same, unless the environment says otherwise: WINDLASS_E2E_SEED (1),
+WINDLASS_FIXED_POINT_SPECS (20 specs of each kind that come to rest), WINDLASS_FIDELITY_SEQUENCES (300) and
+WINDLASS_FIDELITY_SEED (1). With WINDLASS_OPERATIONS_ON_REAL=1 every field of every spec is changed on the real
+bed, too.
+
 Without a part, all of them. BED is embedded (needs Rust only, takes seconds), real or both, which is
 what is meant when it is left out. ARGUMENTS go to the test program of unit and e2e, such as a part of a
 test's name. Where a tool is missing, its part is skipped and counted; with CI set that is a failure.

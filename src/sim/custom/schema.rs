@@ -3,7 +3,8 @@
 //! Mirrors `structural-schema` pruning and defaulting, and the validation of `kube-openapi`, with its paths
 //! and words.
 
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, HashMap};
 
 use regex::Regex;
 use serde_json::{Map, Value, json};
@@ -237,7 +238,7 @@ impl Walk<'_> {
             self.invalid(field, &value, &format!("should be at least {limit} chars long"));
         }
         if let Some(pattern) = schema.get("pattern").and_then(Value::as_str)
-            && Regex::new(pattern).is_ok_and(|regex| !regex.is_match(text))
+            && !fits(text, pattern)
         {
             self.invalid(field, &value, &format!("should match '{pattern}'"));
         }
@@ -331,6 +332,21 @@ fn type_name(value: &Value) -> &'static str {
         Value::Array(_) => "array",
         Value::Object(_) => "object",
     }
+}
+
+thread_local! {
+    /// The patterns of all definitions: to compile one takes longer than to use it.
+    static PATTERNS: RefCell<HashMap<String, Option<Regex>>> = RefCell::default();
+}
+
+/// Whether a text fits a pattern; a pattern that is none fits all.
+fn fits(text: &str, pattern: &str) -> bool {
+    PATTERNS.with_borrow_mut(|patterns| {
+        if !patterns.contains_key(pattern) {
+            patterns.insert(pattern.to_owned(), Regex::new(pattern).ok());
+        }
+        patterns.get(pattern).and_then(Option::as_ref).is_none_or(|regex| regex.is_match(text))
+    })
 }
 
 /// The formats that our kinds and common ones use; an unknown format is not checked, as on a real server.

@@ -33,7 +33,7 @@ async fn services_get_addresses_and_ports_that_nobody_else_has() {
         assert!(taken.1["message"].as_str().unwrap().contains("provided port is already allocated"));
     }
     let free = bed.ok("POST", SERVICES, service("d", json!([{"port": 80}]))).await;
-    assert_eq!(node_ports(&free), [30000]);
+    assert_eq!(node_ports(&free), [30086]);
     let outside = bed.call("POST", SERVICES, service("e", json!([{"port": 80, "nodePort": 80}]))).await;
     assert_eq!(fields(&outside), ["spec.ports[0].nodePort"]);
     bed.ok("DELETE", &format!("{SERVICES}/a"), Value::Null).await;
@@ -48,7 +48,7 @@ async fn services_get_addresses_and_ports_that_nobody_else_has() {
 async fn node_ports_of_a_new_service_go_by_number() {
     let bed = Bed::new();
     let dns = json!([{"name": "a", "port": 53}, {"name": "b", "port": 53, "protocol": "UDP"}, {"name": "c", "port": 54}]);
-    assert_eq!(node_ports(&bed.ok("POST", SERVICES, service("a", dns)).await), [30000, 30000, 30001]);
+    assert_eq!(node_ports(&bed.ok("POST", SERVICES, service("a", dns)).await), [30086, 30086, 30087]);
     let asked =
         json!([{"name": "a", "port": 53}, {"name": "b", "port": 53, "protocol": "UDP", "nodePort": 30500}]);
     assert_eq!(node_ports(&bed.ok("POST", SERVICES, service("b", asked)).await), [30500, 30500]);
@@ -71,10 +71,10 @@ async fn node_ports_of_a_changed_service_go_by_name() {
     // The names have changed places, and so do the node ports.
     let turned = json!([{"name": "b", "port": 1}, {"name": "a", "port": 2}, {"name": "c", "port": 3}]);
     let changed = bed.ok("PUT", &path, service("a", turned)).await;
-    assert_eq!(node_ports(&changed), [30002, 30001, 30000]);
+    assert_eq!(node_ports(&changed), [30002, 30001, 30086]);
     // What another one asks for is not kept.
     let asked = json!([{"name": "a", "port": 1}, {"name": "b", "port": 2, "nodePort": 30001}]);
-    assert_eq!(node_ports(&bed.ok("PUT", &path, service("a", asked)).await), [30003, 30001]);
+    assert_eq!(node_ports(&bed.ok("PUT", &path, service("a", asked)).await), [30087, 30001]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -102,7 +102,7 @@ async fn a_service_loses_what_its_type_had_given_it() {
     let mut made = bed.ok("PUT", &path, made).await;
     assert_eq!(made["spec"].get("allocateLoadBalancerNodePorts"), None);
     assert_eq!(made["spec"].get("loadBalancerClass"), None);
-    assert_eq!(node_ports(&made), [30000]);
+    assert_eq!(node_ports(&made), [30086]);
     made["spec"]["type"] = json!("ClusterIP");
     let mut made = bed.ok("PUT", &path, made).await;
     assert_eq!(node_ports(&made), [0]);

@@ -2,6 +2,7 @@
 //!
 //! Mirrors `pkg/registry/core/service` of the API server, odd corners included:
 //! - A node port belongs to one Service, whatever the protocol; within it TCP and UDP may share it. (test: `services_get_addresses_and_ports_that_nobody_else_has`)
+//! - The first 86 node ports are given to those who ask for one. (test: `services_get_addresses_and_ports_that_nobody_else_has`)
 //! - Ports of one number in a new Service get the same node port. (test: `node_ports_of_a_new_service_go_by_number`)
 //! - A changed Service keeps its node ports by the names of its ports. (test: `node_ports_of_a_changed_service_go_by_name`)
 //! - Two of its ports that ask for one node port are an error of the server's own. (test: `a_node_port_asked_for_twice_is_the_servers_own_error`)
@@ -16,6 +17,9 @@ use super::super::core::Core;
 use super::super::failure::{Cause, Failure, Outcome};
 use super::super::kinds::BuiltIn;
 use super::super::request::{number, text};
+
+/// How many node ports are left to those who ask for one.
+const FOR_REQUESTS: i64 = 86;
 
 fn has_node_ports(service: &Value) -> bool {
     matches!(text(service, "/spec/type"), "NodePort" | "LoadBalancer")
@@ -160,9 +164,11 @@ impl Giver {
         None
     }
 
-    /// Takes any.
+    /// Takes any; the first ones are left to those who ask for one, as long as there are others.
     fn next(&mut self) -> i64 {
-        let free = NODE_PORTS.into_iter().find(|port| !self.taken.contains(port)).unwrap_or_default();
+        let left = NODE_PORTS.start() + FOR_REQUESTS;
+        let mut ports = (left..=*NODE_PORTS.end()).chain(*NODE_PORTS.start()..left);
+        let free = ports.find(|port| !self.taken.contains(port)).unwrap_or_default();
         self.taken.insert(free);
         free
     }

@@ -43,7 +43,7 @@ use windlass::sim::{Door, Settings, Sim, Switches};
 
 use self::compare::masked;
 use self::generate::{BodyOf, Step, sequence};
-use crate::support::{Launcher, real_bed, wait_until};
+use crate::support::{Launcher, number, real_bed, wait_until};
 
 /// How many sequences run at once.
 const AT_ONCE: usize = 8;
@@ -278,13 +278,6 @@ async fn define(client: Client) {
         if said.code == 200 { Ok(()) } else { Err(said.code) }
     })
     .await;
-}
-
-fn number(variable: &str, default: u64) -> u64 {
-    match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")),
-        Err(_) => default,
-    }
 }
 
 #[apply(real_bed)]

@@ -1,0 +1,376 @@
+//! Every field of every spec: changed, it shows in a child or a condition, or the server refuses it; changed back,
+//! the world is as it was.
+//!
+//! The changes are made of the schemas: each field alone, to its bounds, beyond them and away; then chains of five,
+//! from `WINDLASS_E2E_SEED` (1). A chain's end is compared with the same spec made from nothing, too. On the real
+//! bed this takes long, so there it runs with `WINDLASS_OPERATIONS_ON_REAL=1` only.
+//!
+//! # Masked
+//! | what | why |
+//! |---|---|
+//! | uids, versions, times, generations, status | of one life |
+//! | when going back: addresses and node ports | the server chooses them |
+//! | when going back: the order of a Service's ports | they are found by number and protocol |
+//! | of a Pod everything but labels and containers | the scheduler's, the node's, admission's |
+//! | `deployment.kubernetes.io/revision` | counts the changes |
+//! | what is empty | means the same as what is not there |
+
+mod changes;
+
+use std::collections::BTreeMap;
+
+use kube_client::api::{DeleteParams, ListParams, PostParams};
+use kube_client::core::CustomResourceExt;
+use macro_rules_attribute::apply;
+use serde_json::{Value, json};
+use windlass::api::appservice::v1alpha1::AppService;
+use windlass::api::myapp::v1::Myapp;
+use windlass::api::redis::v1::Redis;
+use windlass::api::samplecontroller::v1alpha1::Foo;
+
+use self::changes::{Change, changes};
+use crate::support::{Bed, Scene, both_beds, condition_of, is_ready, number, seed, wait_until};
+
+/// The one object of a case.
+const NAME: &str = "web";
+/// How many chains there are of each kind, and how long they are.
+const CHAINS: usize = 12;
+const LENGTH: usize = 5;
+/// More Pods than this nobody waits for: that the server takes the number is all that is looked at.
+const PODS_MAX: i64 = 20;
+
+/// Changes that mean nothing to a child: how the field ends (`*` for a place in a list), what is done to it (all,
+/// where it says nothing), and why.
+const MEAN_NOTHING: [(&str, &str, &str); 3] = [
+    ("/fieldRef/apiVersion", "", "v1 is the only one, and what the server fills in"),
+    ("/*/value", "minimum", "no value and an empty one are the same"),
+    ("/ports", "turned around", "a Service's ports are found by number and protocol"),
+];
+
+/// Its children, by kind and name.
+type World = BTreeMap<String, Value>;
+
+/// A kind, the schema of its spec, and a spec that uses all of it.
+struct Subject {
+    kind: &'static str,
+    schema: Value,
+    spec: Value,
+}
+
+impl Subject {
+    fn new<K: CustomResourceExt>(spec: Value) -> Self {
+        let crd = serde_json::to_value(K::crd()).expect("it is JSON");
+        let schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone();
+        let kind = match K::crd_name() {
+            "foos.samplecontroller.k8s.io" => "Foo",
+            "myapps.myapp.timd.cn" => "Myapp",
+            "appservices.batch.schwarzeni.github.com" => "AppService",
+            _ => "Redis",
+        };
+        Self { kind, schema, spec }
+    }
+
+    fn foo() -> Self {
+        Self::new::<Foo>(json!({"deploymentName": "web", "replicas": 2}))
+    }
+
+    fn redis() -> Self {
+        Self::new::<Redis>(json!({"replicas": 2, "port": 6379, "image": "redis:7.4"}))
+    }
+
+    fn myapp() -> Self {
+        Self::new::<Myapp>(
+            json!({"replicas": 2, "image": "nginx:1.27", "containerPort": 80, "servicePort": 8080,
+            "host": "a.example.com", "resources": resources(), "env": environment()}),
+        )
+    }
+
+    fn appservice() -> Self {
+        let ports = json!([
+            {"name": "a", "protocol": "TCP", "port": 80, "targetPort": "web", "appProtocol": "http"},
+            {"name": "b", "protocol": "UDP", "port": 53, "targetPort": 5353},
+        ]);
+        Self::new::<AppService>(json!({"replicas": 2, "image": "nginx:1.27", "ports": ports,
+            "resources": resources(), "envs": environment()}))
+    }
+}
+
+fn resources() -> Value {
+    json!({"limits": {"cpu": "20m", "memory": "20Mi"}, "requests": {"cpu": "10m", "memory": "10Mi"}})
+}
+
+fn environment() -> Value {
+    json!([
+        {"name": "A", "value": "b"},
+        {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k", "optional": true}}},
+        {"name": "C", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k", "optional": true}}},
+        {"name": "D", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}},
+        {"name": "E", "valueFrom": {"resourceFieldRef":
+            {"containerName": "web", "resource": "limits.memory", "divisor": "1Mi"}}},
+    ])
+}
+
+// --- what is done ---
+
+/// Stores a spec, whatever else has changed meanwhile; a refusal is a code and a message.
+async fn store(scene: &Scene, kind: &str, spec: &Value, dry_run: bool) -> Result<Value, (u16, String)> {
+    let how = PostParams { dry_run, ..PostParams::default() };
+    loop {
+        let mut object = scene.of(kind).get(NAME).await.expect("it is read");
+        object.data["spec"] = spec.clone();
+        match scene.of(kind).replace(NAME, &how, &object).await {
+            Ok(stored) => return Ok(serde_json::to_value(stored).expect("it is JSON")),
+            Err(kube_client::Error::Api(status)) if status.code == 409 => {}
+            Err(kube_client::Error::Api(status)) => return Err((status.code, status.message.clone())),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn is_stalled(object: &Value) -> bool {
+    condition_of(object, "Stalled").is_some_and(|stalled| {
+        stalled["status"] == "True" && stalled["observedGeneration"] == object["metadata"]["generation"]
+    })
+}
+
+/// Waits until nothing more comes of the present spec.
+async fn settled(scene: &Scene, kind: &str) -> Value {
+    scene.until(kind, NAME, "is settled", |object| is_ready(object) || is_stalled(object)).await
+}
+
+// --- what is seen ---
+
+/// Takes away what is empty.
+fn without_empty(value: &Value) -> Value {
+    let is_there = |value: &Value| !(value.is_null() || *value == json!({}) || *value == json!([]));
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| (key.clone(), without_empty(value)))
+            .filter(|(_, value)| is_there(value))
+            .collect(),
+        Value::Array(items) => items.iter().map(without_empty).collect(),
+        other => other.clone(),
+    }
+}
+
+/// The children of the object; see the table of what is masked.
+async fn world(scene: &Scene, object: &Value) -> World {
+    let mut world = World::new();
+    for kind in ["Deployment", "Service", "Ingress", "Pod"] {
+        let all = scene.of(kind).list(&ListParams::default()).await.expect("they are listed");
+        for child in all.items.iter().map(|child| serde_json::to_value(child).expect("it is JSON")) {
+            let meta = &child["metadata"];
+            let is_ours = meta["ownerReferences"][0]["uid"] == object["metadata"]["uid"];
+            if !is_ours || !meta["deletionTimestamp"].is_null() {
+                continue;
+            }
+            let spec = if kind == "Pod" { pod_spec(&child["spec"]) } else { child["spec"].clone() };
+            let mut annotations = meta["annotations"].clone();
+            if let Some(annotations) = annotations.as_object_mut() {
+                annotations.remove("deployment.kubernetes.io/revision");
+            }
+            let seen = json!({"labels": meta["labels"], "annotations": annotations, "spec": spec});
+            let name = meta["name"].as_str().expect("it has a name");
+            world.insert(format!("{kind} {name}"), without_empty(&seen));
+        }
+    }
+    world
+}
+
+fn pod_spec(spec: &Value) -> Value {
+    let ours = ["name", "image", "ports", "env", "resources", "imagePullPolicy"];
+    let containers = spec["containers"].as_array().expect("a Pod has containers").iter();
+    containers
+        .map(|container| ours.map(|key| (key, container[key].clone())).into_iter().collect::<Value>())
+        .collect()
+}
+
+/// The same without what the server chooses, and without an order that means nothing.
+fn without_allocated(mut world: World) -> World {
+    for child in world.values_mut() {
+        let Some(spec) = child["spec"].as_object_mut() else { continue };
+        spec.retain(|key, _| key != "clusterIP" && key != "clusterIPs");
+        let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { continue };
+        for port in ports.iter_mut() {
+            port.as_object_mut().expect("a port has members").remove("nodePort");
+        }
+        ports.sort_by_key(|port| format!("{}/{}", port["port"], port["protocol"]));
+    }
+    world
+}
+
+// --- cases ---
+
+/// A scene with the object, settled; `None` where the case does not run.
+async fn start(subject: &Subject) -> Option<Scene> {
+    let bed = Bed::shared().await;
+    if matches!(bed, Bed::Real(_)) && number("WINDLASS_OPERATIONS_ON_REAL", 0) == 0 {
+        return None;
+    }
+    let mut scene = Scene::on(bed, "operations").await;
+    scene.start_operator();
+    scene.make(subject.kind, NAME, subject.spec.clone()).await;
+    scene.until_ready(subject.kind, NAME).await;
+    Some(scene)
+}
+
+fn is_costly(change: &Change) -> bool {
+    change.path == "/replicas"
+        && change.value.as_ref().and_then(Value::as_i64).is_some_and(|count| count > PODS_MAX)
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It shows in a child or a condition.
+    Shows,
+    /// The server does not take it, or takes it for what was there.
+    Nothing,
+    /// It was taken, and no child is different.
+    Silent,
+}
+
+/// Makes one change and takes it back.
+async fn there_and_back(scene: &Scene, subject: &Subject, change: &Change, before: &World) -> End {
+    let kind = subject.kind;
+    let stored = store(scene, kind, &change.on(&subject.spec), is_costly(change)).await;
+    assert!(!(change.is_wrong && stored.is_ok()), "{kind} {change} is refused");
+    let stored = match stored {
+        Ok(stored) => stored,
+        Err((code, message)) => {
+            assert!([400, 422].contains(&code) && !message.is_empty(), "{kind} {change}: {code} {message}");
+            return End::Nothing;
+        }
+    };
+    if is_costly(change) {
+        return End::Nothing;
+    }
+    let after = settled(scene, kind).await;
+    let shows = is_stalled(&after) || world(scene, &after).await != *before;
+    store(scene, kind, &subject.spec, false).await.expect("it was taken before");
+    let back = scene.until_ready(kind, NAME).await;
+    let (now, then) = (without_allocated(world(scene, &back).await), without_allocated(before.clone()));
+    assert_eq!(now, then, "{kind} {change}, and back");
+    match (shows, stored["spec"] != back["spec"]) {
+        (true, _) => End::Shows,
+        (false, true) => End::Silent,
+        (false, false) => End::Nothing,
+    }
+}
+
+fn means_nothing(field: &str, what: &str) -> bool {
+    MEAN_NOTHING.iter().any(|(known, how, _)| field.ends_with(known) && (how.is_empty() || *how == what))
+}
+
+async fn each_field(subject: Subject) {
+    let Some(scene) = start(&subject).await else { return };
+    let object = scene.look(subject.kind, NAME).await.expect("it is there");
+    let mut before = world(&scene, &object).await;
+    let mut fields: BTreeMap<String, bool> = BTreeMap::new();
+    let mut silent = Vec::new();
+    for change in changes(&subject.schema, &subject.spec) {
+        let end = there_and_back(&scene, &subject, &change, &before).await;
+        let is_known = means_nothing(&change.field(), change.what);
+        if end == End::Silent && !is_known {
+            silent.push(change.to_string());
+        }
+        *fields.entry(change.field()).or_default() |= end == End::Shows;
+        // What the server has chosen anew is what is there from now on.
+        before = world(&scene, &object).await;
+    }
+    assert_eq!(silent, Vec::<String>::new(), "these were taken and show nowhere");
+    // What a field holds may show in its place.
+    let shows = |field: &str| fields.iter().any(|(known, shows)| *shows && known.starts_with(field));
+    let silent = fields.iter().filter(|(field, _)| !shows(field) && !means_nothing(field, ""));
+    let silent: Vec<&String> = silent.map(|(field, _)| field).collect();
+    assert_eq!(silent, Vec::<&String>::new(), "no value of these fields showed in a child");
+}
+
+async fn in_chains(subject: Subject) {
+    let Some(scene) = start(&subject).await else { return };
+    let kind = subject.kind;
+    let object = scene.look(kind, NAME).await.expect("it is there");
+    let before = without_allocated(world(&scene, &object).await);
+    let mut random = fastrand::Rng::with_seed(seed());
+    for _ in 0..CHAINS {
+        let (mut spec, mut made) = (subject.spec.clone(), Vec::new());
+        while made.len() < LENGTH {
+            let all = changes(&subject.schema, &spec);
+            let change = &all[random.usize(0..all.len())];
+            // A refused one is no link, most of the time.
+            if is_costly(change) || change.is_wrong && random.u8(0..5) > 0 {
+                continue;
+            }
+            made.push(change.to_string());
+            if store(&scene, kind, &change.on(&spec), false).await.is_ok() {
+                spec = change.on(&spec);
+            }
+        }
+        let end = settled(&scene, kind).await;
+        let by_the_way = without_allocated(world(&scene, &end).await);
+        if !is_stalled(&end) {
+            let anew = made_anew(&scene, kind, &spec).await;
+            assert_eq!(by_the_way, without_allocated(anew), "{kind} {made:#?}: on the way, and from nothing");
+        }
+        store(&scene, kind, &subject.spec, false).await.expect("it was taken before");
+        let back = scene.until_ready(kind, NAME).await;
+        assert_eq!(without_allocated(world(&scene, &back).await), before, "{kind} {made:#?}, and back");
+    }
+}
+
+/// The world of this spec when there was nothing before it.
+async fn made_anew(scene: &Scene, kind: &str, spec: &Value) -> World {
+    scene.unmake(kind, NAME, DeleteParams::background()).await;
+    scene.until_gone(kind, NAME).await;
+    for child in ["Deployment", "Service", "Ingress", "Pod"] {
+        wait_until(&format!("each {child} is gone"), async || {
+            let left = scene.names(child).await;
+            if left.is_empty() { Ok(()) } else { Err(left) }
+        })
+        .await;
+    }
+    scene.make(kind, NAME, spec.clone()).await;
+    let object = settled(scene, kind).await;
+    world(scene, &object).await
+}
+
+#[apply(both_beds)]
+async fn each_field_of_a_foo_shows_or_is_refused_and_goes_back() {
+    each_field(Subject::foo()).await;
+}
+
+#[apply(both_beds)]
+async fn each_field_of_a_myapp_shows_or_is_refused_and_goes_back() {
+    each_field(Subject::myapp()).await;
+}
+
+#[apply(both_beds)]
+async fn each_field_of_an_appservice_shows_or_is_refused_and_goes_back() {
+    each_field(Subject::appservice()).await;
+}
+
+#[apply(both_beds)]
+async fn each_field_of_a_redis_shows_or_is_refused_and_goes_back() {
+    each_field(Subject::redis()).await;
+}
+
+#[apply(both_beds)]
+async fn chains_of_changes_of_a_foo_end_like_their_last_spec_and_go_back() {
+    in_chains(Subject::foo()).await;
+}
+
+#[apply(both_beds)]
+async fn chains_of_changes_of_a_myapp_end_like_their_last_spec_and_go_back() {
+    in_chains(Subject::myapp()).await;
+}
+
+#[apply(both_beds)]
+async fn chains_of_changes_of_an_appservice_end_like_their_last_spec_and_go_back() {
+    in_chains(Subject::appservice()).await;
+}
+
+#[apply(both_beds)]
+async fn chains_of_changes_of_a_redis_end_like_their_last_spec_and_go_back() {
+    in_chains(Subject::redis()).await;
+}
