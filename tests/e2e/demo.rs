@@ -120,7 +120,7 @@ async fn once_ends_with_0_when_all_samples_are_ready() {
         assert!(text.contains(&format!("children=\"{children}")), "{children} is not in:\n{text}");
     }
     assert!(text.contains(", service, ingress\""), "no Ingress in:\n{text}");
-    assert!(!text.contains("Scaled "), "nothing is scaled:\n{text}");
+    assert!(!text.contains("Scaled redis/"), "nothing is scaled:\n{text}");
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
