@@ -22,3 +22,4 @@ mod redis;
 mod schema;
 mod support;
 mod usage;
+mod webapp;
