@@ -20,7 +20,7 @@ pub(super) struct Args {
 }
 
 /// All definitions, in the order of the documentation.
-fn definitions() -> Vec<CustomResourceDefinition> {
+pub(super) fn definitions() -> Vec<CustomResourceDefinition> {
     vec![Foo::crd(), Myapp::crd(), AppService::crd(), Redis::crd(), WebApp::crd()]
 }
 

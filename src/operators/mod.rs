@@ -11,8 +11,6 @@
 //! [`controller`](crate::controller); what they watch is chosen here.
 
 pub mod appservice;
-#[cfg(all(test, feature = "sim"))]
-mod fixture;
 pub mod foo;
 pub mod myapp;
 pub mod redis;
@@ -226,3 +224,7 @@ impl Context<'_> {
             .informer(|| Watched { label_selector: Some(labels::SELECTOR.to_owned()), ..Watched::default() })
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "sim")]
+mod tests;

@@ -107,8 +107,8 @@ async fn a_crd_applied_after_the_operator_started_is_picked_up() {
 async fn a_missing_permission_is_named_and_heals_when_granted() {
     let mut scene = Scene::on(Bed::shared().await, "denied").await;
     scene.deny_deployments().await;
-    let line = scene.operator().logged("grant list and watch").await;
-    assert!(line.contains("deployments.apps"), "{line}");
+    let line = scene.operator().logged("kind=\"deployments.apps\" error").await;
+    assert!(line.contains("grant list and watch"), "{line}");
     scene.operator().logged("Listed kind=foos.samplecontroller.k8s.io").await;
     scene.create_foo("web", "web", 1).await;
     scene.grant_deployments().await;

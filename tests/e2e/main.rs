@@ -25,3 +25,4 @@ mod redis;
 mod schema;
 mod support;
 mod usage;
+mod webapp;

@@ -11,7 +11,7 @@ use super::super::hooks;
 use super::*;
 use crate::api::webapp::v1::Hook;
 use crate::cache::ObjectName;
-use crate::operators::fixture::{Caches, Fixture};
+use crate::operators::tests::{Caches, Fixture};
 use crate::operators::webapp::tasks::{HookError, HookFuture, TaskExecutor};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
