@@ -5,8 +5,8 @@
 use serde_json::{Map, Value, json};
 
 /// The kinds, each with a way to make a spec for the object of this name. The number is the spec's.
-pub(crate) const KINDS: [(&str, Make); 4] =
-    [("Foo", foo), ("Myapp", myapp), ("AppService", appservice), ("Redis", redis)];
+pub(crate) const KINDS: [(&str, Make); 5] =
+    [("Foo", foo), ("Myapp", myapp), ("AppService", appservice), ("Redis", redis), ("WebApp", webapp)];
 
 /// Makes a spec.
 pub(crate) type Make = fn(&mut fastrand::Rng, usize, &str) -> Value;
@@ -58,6 +58,15 @@ fn redis(random: &mut fastrand::Rng, _: usize, _: &str) -> Value {
     let mut spec = json!({"image": image(random), "port": random.i32(1234..=54_321)});
     let replicas = random.i32(0..=4);
     maybe(random, &mut spec, "replicas", replicas);
+    spec
+}
+
+fn webapp(random: &mut fastrand::Rng, _: usize, _: &str) -> Value {
+    let version = one_of(random, &["1.27", "stable-alpine3.20-perl", "_", "V1"]);
+    let mut spec = json!({"version": version, "replicas": random.i32(0..=3)});
+    // The version wins over a tag.
+    let image = one_of(random, &["nginx", "nginx:latest", "registry.local:5000/a/b", "[::1]:5000/a:b"]);
+    maybe(random, &mut spec, "image", image);
     spec
 }
 

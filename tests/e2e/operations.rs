@@ -27,6 +27,7 @@ use windlass::api::appservice::v1alpha1::AppService;
 use windlass::api::myapp::v1::Myapp;
 use windlass::api::redis::v1::Redis;
 use windlass::api::samplecontroller::v1alpha1::Foo;
+use windlass::api::webapp::v1::WebApp;
 
 use self::changes::{Change, changes};
 use crate::support::{Bed, Scene, both_beds, condition_of, is_ready, number, seed, wait_until};
@@ -65,7 +66,8 @@ impl Subject {
             "foos.samplecontroller.k8s.io" => "Foo",
             "myapps.myapp.timd.cn" => "Myapp",
             "appservices.batch.schwarzeni.github.com" => "AppService",
-            _ => "Redis",
+            "redis.myapp.tangx.in" => "Redis",
+            _ => "WebApp",
         };
         Self { kind, schema, spec }
     }
@@ -76,6 +78,10 @@ impl Subject {
 
     fn redis() -> Self {
         Self::new::<Redis>(json!({"replicas": 2, "port": 6379, "image": "redis:7.4"}))
+    }
+
+    fn webapp() -> Self {
+        Self::new::<WebApp>(json!({"replicas": 2, "version": "1.27", "image": "library/nginx"}))
     }
 
     fn myapp() -> Self {
@@ -373,4 +379,14 @@ async fn chains_of_changes_of_an_appservice_end_like_their_last_spec_and_go_back
 #[apply(both_beds)]
 async fn chains_of_changes_of_a_redis_end_like_their_last_spec_and_go_back() {
     in_chains(Subject::redis()).await;
+}
+
+#[apply(both_beds)]
+async fn each_field_of_a_webapp_shows_or_is_refused_and_goes_back() {
+    each_field(Subject::webapp()).await;
+}
+
+#[apply(both_beds)]
+async fn chains_of_changes_of_a_webapp_end_like_their_last_spec_and_go_back() {
+    in_chains(Subject::webapp()).await;
 }

@@ -161,13 +161,15 @@ impl Found {
     }
 
     fn integer(&mut self, schema: &Value, value: Option<&Value>) {
-        let [least, most] = ["minimum", "maximum"].map(|name| bound(schema, name).expect("it is bounded"));
+        let least = bound(schema, "minimum").expect("it has a minimum");
         self.push("minimum", json!(least));
-        self.push("maximum", json!(most));
         self.push("changed", json!(value.and_then(Value::as_i64).unwrap_or(least) + 1));
         self.push_wrong("below the minimum", json!(least - 1));
-        self.push_wrong("above the maximum", json!(most + 1));
         self.push_wrong("of another type", json!("x"));
+        if let Some(most) = bound(schema, "maximum") {
+            self.push("maximum", json!(most));
+            self.push_wrong("above the maximum", json!(most + 1));
+        }
     }
 
     /// A number or a text: an amount, or a port.
