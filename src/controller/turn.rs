@@ -218,7 +218,8 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     }
 
     /// Makes many children of one kind as they are wanted, in batches that double as long as all goes well; for each
-    /// what became of it, `None` where it was not begun. What goes wrong is written down; events are the caller's.
+    /// what became of it, `None` where it was not begun. What goes wrong is written down; the event of what was created
+    /// is the caller's.
     ///
     /// # Errors
     /// As [`ensure`](Self::ensure).
@@ -259,6 +260,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         for (wanted, ensured) in wanted.iter().zip(&ended) {
             match ensured {
                 Some(Ensured::OwnerMovedOn) => return Err(Halt::Ends(Outcome::Done)),
+                Some(ensured @ Ensured::Updated(..)) => self.record(wanted, ensured),
                 Some(ensured) if !ensured.is_there() => {
                     self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
                 }

@@ -237,7 +237,8 @@ async fn kubectl_finds_kinds_and_events() {
     scene.ready_foo("web", 1).await;
     scene.event("web", "Synced").await;
     let (_, kinds) = kubectl(&scene, &["api-resources", "--categories=windlass", "--no-headers"]);
-    let columns: Vec<&str> = kinds.split_whitespace().collect();
+    let foos = kinds.lines().find(|line| line.starts_with("foos ")).unwrap();
+    let columns: Vec<&str> = foos.split_whitespace().collect();
     assert_eq!(columns, ["foos", "fo", "samplecontroller.k8s.io/v1alpha1", "true", "Foo"]);
     let (_, events) = kubectl(&scene, &["events", "--for", "foo/web"]);
     assert!(events.contains("Foo synced successfully"), "{events}");
