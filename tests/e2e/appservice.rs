@@ -5,7 +5,7 @@ use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 use windlass::sim::{Action, Fault, When};
 
-use crate::support::{Bed, LedgerEntry, Scene, both_beds, condition_of};
+use crate::support::{Bed, LedgerEntry, Scene, both_beds, condition_of, real_bed, wait_until};
 
 fn spec(ports: &Value) -> Value {
     json!({"replicas": 2, "image": "nginx:1.27", "ports": ports})
@@ -238,7 +238,7 @@ async fn a_node_port_that_is_freed_heals_without_a_new_spec() {
     scene.tried_again("AppService", "web").await;
     let app = scene.until_ready("AppService", "web").await;
     assert_eq!(app["metadata"]["generation"], 1, "the spec has not changed");
-    assert_eq!(node_ports(&scene).await, [taken.clone()]);
+    assert_eq!(&node_ports(&scene).await[0], taken);
     let events = scene.events_about("AppService", "web").await;
     assert_eq!(events.iter().filter(|(reason, _)| reason == "ChildRefused").count(), 1, "{events:?}");
 }
@@ -295,19 +295,28 @@ async fn a_conflict_on_the_annotation_does_no_harm() {
 #[apply(both_beds)]
 async fn the_status_is_the_deployments() {
     let scene = scene("appservice-status", &json!([])).await;
+    wait_until("the status is the Deployment's", async || {
+        let app = scene.look("AppService", "web").await.unwrap();
+        let deployment = scene.look("Deployment", "web").await.unwrap();
+        let shown = |object: &Value| {
+            let numbers = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];
+            let numbers = numbers.map(|field| object["status"][field].clone());
+            let conditions = ["Available", "Progressing", "ReplicaFailure"].map(|type_| {
+                let found = condition_of(object, type_)?;
+                Some(["status", "reason", "message"].map(|field| found[field].clone()))
+            });
+            (numbers, conditions)
+        };
+        if shown(&app) == shown(&deployment) { Ok(()) } else { Err([app, deployment]) }
+    })
+    .await;
     let app = scene.look("AppService", "web").await.unwrap();
-    let deployment = scene.look("Deployment", "web").await.unwrap();
-    for field in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
-        assert_eq!((&app["status"][field], &deployment["status"][field]), (&json!(2), &json!(2)), "{field}");
-    }
-    assert_eq!(app["status"]["unavailableReplicas"], 0);
-    for type_ in ["Available", "Progressing"] {
-        let (ours, theirs) = (condition_of(&app, type_).unwrap(), condition_of(&deployment, type_).unwrap());
-        for field in ["status", "reason", "message"] {
-            assert_eq!(ours[field], theirs[field], "{type_}");
-        }
-    }
-    assert_eq!(condition_of(&app, "ReplicaFailure"), None);
+    let numbers = (&app["status"]["availableReplicas"], &app["status"]["unavailableReplicas"]);
+    assert_eq!(numbers, (&json!(2), &json!(0)));
+    assert!(
+        condition_of(&app, "Available").is_some() && condition_of(&app, "Progressing").is_some(),
+        "{app}"
+    );
     // The generation is the AppService's own, and not its Deployment's.
     let by_hand = json!({"spec": {"minReadySeconds": 1}});
     scene.change("Deployment", "web", by_hand).await;
@@ -330,4 +339,21 @@ async fn none_wanted_and_none_there_is_ready() {
     assert_eq!(scene.until_ready("AppService", "web").await["status"]["replicas"], 2);
     scene.change("AppService", "web", json!({"spec": {"replicas": 0}})).await;
     assert_eq!(scene.until_ready("AppService", "web").await["status"]["replicas"], 0);
+}
+
+#[apply(real_bed)]
+#[why = "the embedded bed's ReplicaSets do not tell what they could not make"]
+async fn pods_that_cannot_be_made_are_a_condition() {
+    let scene = Scene::new("appservice-failure").await;
+    scene.make("ResourceQuota", "none", json!({"hard": {"pods": "0"}})).await;
+    scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
+    scene.make("AppService", "web", spec(&json!([]))).await;
+    let app = scene
+        .until("AppService", "web", "has a ReplicaFailure", |app| {
+            condition_of(app, "ReplicaFailure").is_some_and(|failure| failure["status"] == "True")
+        })
+        .await;
+    let ready = condition_of(&app, "Ready").unwrap();
+    assert_eq!(ready["status"], "False");
+    assert!(ready["message"].as_str().unwrap().contains("exceeded quota"), "{ready}");
 }

@@ -129,7 +129,7 @@ async fn the_word_is_failed_while_a_child_is_refused() {
 }
 
 #[apply(real_bed)]
-#[why = "The embedded bed's Deployments have no deadlines."]
+#[why = "the embedded bed's Deployments have no deadlines"]
 async fn the_word_is_failed_when_a_rollout_is_past_its_deadline() {
     let scene = Scene::new("myapp-deadline").await;
     scene.make("Myapp", "web", spec(&never_ready())).await;

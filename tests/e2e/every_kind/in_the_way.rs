@@ -1,27 +1,24 @@
 //! What stands in the way of a child: a name that is taken, a quota.
 
 use futures_util::future::join_all;
-use k8s_openapi::api::core::v1::ResourceQuota;
-use kube_client::Api;
-use kube_client::api::DeleteParams;
+use kube_client::api::{DeleteParams, PostParams};
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
 use super::{KINDS, Kind, controller, count, for_every_kind, uid};
 use crate::support::{LedgerEntry, Scene, both_beds, condition_of, wait_until};
 
-/// Somebody else's object.
-async fn occupy(scene: &Scene, kind: &str, name: &str) -> Value {
+/// What somebody else's object asks for.
+fn spec_of_theirs(kind: &str) -> Value {
     let containers = json!([{"name": "theirs", "image": "theirs"}]);
-    let spec = match kind {
+    match kind {
         "Deployment" => json!({"replicas": 1, "selector": {"matchLabels": {"app": "theirs"}},
             "template": {"metadata": {"labels": {"app": "theirs"}}, "spec": {"containers": containers}}}),
         "Pod" => json!({"containers": containers}),
         "Service" => json!({"ports": [{"port": 1}]}),
         "Ingress" => json!({"defaultBackend": {"service": {"name": "theirs", "port": {"number": 1}}}}),
         kind => panic!("{kind} is no kind of a child"),
-    };
-    scene.make(kind, name, spec).await
+    }
 }
 
 #[apply(both_beds)]
@@ -41,7 +38,7 @@ async fn one_is_in_the_way(scene: &Scene, kind: &Kind, at: usize) {
     let name = format!("{}-{at}", kind.object());
     let (child_kind, suffix) = kind.children[at];
     let child = format!("{name}{suffix}");
-    let theirs = occupy(scene, child_kind, &child).await;
+    let theirs = scene.make(child_kind, &child, spec_of_theirs(child_kind)).await;
     kind.make(scene, &name).await;
     let object = scene.until_reason(kind.name, &name, "ResourceExists").await;
     for (type_, status) in [("Ready", "False"), ("Reconciling", "False"), ("Stalled", "True")] {
@@ -130,10 +127,20 @@ async fn forbid(scene: &Scene) {
     scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
 }
 
+/// Takes the quota away, and waits until no server counts by it any more.
 async fn permit(scene: &Scene) {
-    let quotas: Api<ResourceQuota> = Api::namespaced(scene.bed.client(), &scene.namespace);
-    drop(quotas.delete("none", &DeleteParams::default()).await.unwrap());
+    scene.unmake("ResourceQuota", "none", DeleteParams::default()).await;
     scene.until_gone("ResourceQuota", "none").await;
+    wait_until("a Deployment would be taken", async || would_be_taken(scene).await).await;
+}
+
+/// Asks whether a Deployment would be taken, and makes none.
+async fn would_be_taken(scene: &Scene) -> Result<(), String> {
+    let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "probe"},
+        "spec": spec_of_theirs("Deployment")});
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let object = serde_json::from_value(object).expect("it is an object");
+    scene.of("Deployment").create(&dry_run, &object).await.map(drop).map_err(|error| error.to_string())
 }
 
 async fn all_are_refused(scene: &Scene) {

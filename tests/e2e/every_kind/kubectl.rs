@@ -41,9 +41,9 @@ async fn kubectl_shows_every_kind_in_columns_by_short_name_and_by_category() {
         }
         let wide = scene.kubectl(&["get", kind.short, &name, "-o", "wide"]);
         assert!(wide.contains("REASON") && wide.contains("Available"), "{wide}");
-        assert!(
-            scene.kubectl(&["describe", kind.short, &name]).contains("ChildCreated") || kind.name == "Redis"
-        );
+        let text = scene.kubectl(&["describe", kind.short, &name]);
+        let events = scene.events_about(kind.name, &name).await;
+        assert!(!events.is_empty() && events.iter().all(|(reason, _)| text.contains(reason)), "{text}");
     }
     let all = scene.kubectl(&["get", "windlass", "-o", "name"]);
     let mut all: Vec<&str> = all.lines().collect();

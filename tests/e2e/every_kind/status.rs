@@ -5,7 +5,7 @@ use std::time::Duration;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use super::{KINDS, for_every_kind};
+use super::{KINDS, for_every_kind, uid};
 use crate::support::{Scene, both_beds, condition_of, pass};
 
 const TYPES: [&str; 3] = ["Ready", "Reconciling", "Stalled"];
@@ -81,6 +81,31 @@ async fn events_come_on_transitions_only_also_across_a_restart() {
     // The names that are taken are looked at again meanwhile, where time is cheap.
     scene.rest_for_a_while().await;
     assert_eq!(all_events(&scene).await, before);
+}
+
+/// R16: an object that was stored under an older schema.
+#[apply(both_beds)]
+async fn an_object_that_does_not_decode_keeps_its_children_and_heals() {
+    let scene = Scene::new("every-unreadable").await;
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        let mut stored = kind.ready(&scene, &name).await;
+        let before = kind.children(&scene, &name).await;
+        stored["spec"]["replicas"] = json!("three");
+        stored["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+        let (plural, group) = kind.plural.split_once('.').unwrap();
+        scene.bed.write_behind_the_server(group, plural, &stored).await;
+        let object = scene.until_reason(kind.name, &name, "Unreadable").await;
+        assert_eq!(condition_of(&object, "Stalled").unwrap()["status"], "True", "{name}");
+        let after = kind.children(&scene, &name).await;
+        for ((child_kind, child, before), (_, _, after)) in before.iter().zip(&after) {
+            assert_eq!(uid(after), uid(before), "{child_kind} {child}");
+        }
+        scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
+        let object = scene.until_ready(kind.name, &name).await;
+        assert_eq!(object["status"]["replicas"], 3, "{name}: corrected, it goes on");
+    })
+    .await;
 }
 
 /// The events about all objects.
