@@ -10,7 +10,7 @@ mod status;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::Scene;
+use crate::support::{LedgerEntry, Scene};
 
 /// A kind, and what the cases have to know of it.
 #[derive(Debug)]
@@ -30,11 +30,12 @@ struct Kind {
 }
 
 #[rustfmt::skip]
-static KINDS: [Kind; 4] = [
+static KINDS: [Kind; 5] = [
     Kind { name: "Foo", plural: "foos.samplecontroller.k8s.io", short: "fo", spec: r#"{"replicas": 2, "deploymentName": "NAME"}"#, children: &[("Deployment", "")], finalizer: None, columns: "NAME DEPLOYMENT REPLICAS AVAILABLE READY AGE" },
     Kind { name: "Myapp", plural: "myapps.myapp.timd.cn", short: "ma", spec: r#"{"replicas": 2, "image": "nginx:1.27", "containerPort": 80, "servicePort": 8080, "host": "NAME.example.com"}"#, children: &[("Deployment", ""), ("Service", ""), ("Ingress", "")], finalizer: None, columns: "NAME HOST REPLICAS STATUS READY AGE" },
     Kind { name: "AppService", plural: "appservices.batch.schwarzeni.github.com", short: "appsvc", spec: r#"{"replicas": 2, "image": "nginx:1.27", "ports": [{"port": 80}]}"#, children: &[("Deployment", ""), ("Service", "")], finalizer: None, columns: "NAME REPLICAS AVAILABLE READY AGE" },
     Kind { name: "Redis", plural: "redis.myapp.tangx.in", short: "rd", spec: r#"{"replicas": 2, "port": 6379, "image": "redis:7.4"}"#, children: &[("Pod", "-0"), ("Pod", "-1")], finalizer: Some("redis.myapp.tangx.in/pods"), columns: "NAME REPLICAS READY IMAGENAME AGE" },
+    Kind { name: "WebApp", plural: "webapps.jiajunhuang.com", short: "webapp", spec: r#"{"replicas": 2, "version": "1.27"}"#, children: &[("Deployment", "")], finalizer: Some("webapp.jiajunhuang.com/finalizer"), columns: "NAME REPLICAS VERSION READY AGE" },
 ];
 
 /// A finalizer of nobody who would ever take it off.
@@ -91,6 +92,11 @@ async fn for_every_kind(case: impl AsyncFn(&'static Kind)) {
 async fn hold(scene: &Scene, kind: &str, name: &str, is_held: bool) {
     let finalizers = if is_held { json!([HOLD]) } else { Value::Null };
     scene.change(kind, name, json!({"metadata": {"finalizers": finalizers}})).await;
+}
+
+/// Whether a request is about the objects of a kind themselves: their names are often those of their children.
+fn is_about(write: &LedgerEntry, kind: &Kind) -> bool {
+    kind.plural.split('.').next() == Some(&write.resource)
 }
 
 fn uid(object: &Value) -> &str {

@@ -6,7 +6,7 @@ use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use super::{CHILDREN, controller, for_every_kind, hold, uid};
+use super::{CHILDREN, controller, for_every_kind, hold, is_about, uid};
 use crate::support::{LedgerEntry, Scene, both_beds, pass, wait_until};
 
 #[apply(both_beds)]
@@ -100,10 +100,8 @@ async fn a_finalizer_taken_off_is_put_back_before_the_next_effect() {
         let name = kind.object();
         let object = kind.ready(&scene, &name).await;
         assert_eq!(object["metadata"]["finalizers"], json!([finalizer]));
-        let of_object = |write: &LedgerEntry| write.name == name && write.verb == "update";
-        // The path of a creation does not name what is created.
-        let of_child =
-            |write: &LedgerEntry| CHILDREN.contains(&write.resource.as_str()) && write.verb == "create";
+        let of_object = |write: &LedgerEntry| is_about(write, kind) && write.verb == "update";
+        let of_child = |write: &LedgerEntry| CHILDREN.contains(&write.resource.as_str());
         let before = scene.writes().len();
         let both = json!({"metadata": {"finalizers": null}, "spec": {"replicas": 3}});
         scene.change(kind.name, &name, both).await;
@@ -111,7 +109,7 @@ async fn a_finalizer_taken_off_is_put_back_before_the_next_effect() {
         assert_eq!(object["metadata"]["finalizers"], json!([finalizer]));
         let writes = scene.writes().split_off(before);
         let held = writes.iter().position(of_object).expect("the finalizer is written");
-        let effect = writes.iter().position(of_child).expect("there is one more child");
+        let effect = writes.iter().position(of_child).expect("the new spec reaches the children");
         assert!(held < effect, "{writes:?}");
     })
     .await;

@@ -5,8 +5,8 @@ use kube_client::api::{DeleteParams, PostParams};
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use super::{KINDS, Kind, controller, count, for_every_kind, uid};
-use crate::support::{LedgerEntry, Scene, both_beds, condition_of, wait_until};
+use super::{KINDS, Kind, controller, count, for_every_kind, is_about, uid};
+use crate::support::{Scene, both_beds, condition_of, wait_until};
 
 /// What somebody else's object asks for.
 fn spec_of_theirs(kind: &str) -> Value {
@@ -70,11 +70,6 @@ async fn one_is_in_the_way(scene: &Scene, kind: &Kind, at: usize) {
     let now = scene.look(child_kind, &child).await.unwrap();
     assert_eq!(controller(&now).unwrap()["uid"], object["metadata"]["uid"], "{child_kind} {child}");
     assert_eq!(count(scene, kind.name, &name, "ErrResourceExists").await, 1, "{name}");
-}
-
-/// Whether a request is about the objects of a kind themselves: their names are often those of their children.
-fn is_about(write: &LedgerEntry, kind: &Kind) -> bool {
-    kind.plural.split('.').next() == Some(&write.resource)
 }
 
 #[apply(both_beds)]

@@ -63,9 +63,7 @@ async fn kubectl_shows_every_kind_in_columns_by_short_name_and_by_category() {
 async fn kubectl_explains_every_kind() {
     let bed = Bed::shared().await;
     for kind in &KINDS {
-        for (field, words) in
-            [("spec.replicas", "How many Pods"), ("status.conditions.reason", "Why, in one word")]
-        {
+        for (field, words) in [("spec.replicas", "How many Pods"), ("status.conditions", "`Ready` (")] {
             let path = format!("{}.{field}", kind.plural.split('.').next().unwrap());
             let group = kind.plural.split_once('.').unwrap().1;
             let output = bed.kubectl(&["explain", &path]);
