@@ -11,6 +11,7 @@ mod children;
 mod control_plane;
 mod demo;
 mod endpoints;
+mod every_kind;
 mod faults;
 mod fidelity;
 mod foo;
