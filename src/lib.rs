@@ -46,6 +46,8 @@ pub mod cache;
 pub mod cli;
 pub mod client;
 pub mod controller;
+#[cfg(feature = "cli")]
+mod duration;
 pub mod metrics;
 pub mod operators;
 pub mod record;

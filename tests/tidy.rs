@@ -12,8 +12,9 @@ use syn::visit::Visit;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What each module may import of ours, beside itself. `cli` may import everything.
-const MAY_IMPORT: [(&str, &[&str]); 12] = [
+const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("api", &[]),
+    ("duration", &[]),
     ("workqueue", &[]),
     ("metrics", &["workqueue"]),
     ("server", &[]),
@@ -21,13 +22,14 @@ const MAY_IMPORT: [(&str, &[&str]); 12] = [
     ("cache", &["api", "client"]),
     ("record", &["api", "client"]),
     ("controller", &["api", "workqueue", "metrics", "client", "cache", "record"]),
-    ("operators", &["api", "workqueue", "metrics", "client", "cache", "record", "controller"]),
+    ("operators", &["api", "duration", "workqueue", "metrics", "client", "cache", "record", "controller"]),
     ("sim", &["api"]),
     ("testing", &["api", "client", "cache", "record"]),
     (
         "cli",
         &[
             "api",
+            "duration",
             "workqueue",
             "metrics",
             "server",

@@ -21,5 +21,6 @@ pub mod redis;
 mod resource;
 pub mod samplecontroller;
 mod schema;
+pub mod webapp;
 
 pub use resource::ApiResource;

@@ -10,6 +10,7 @@ use crate::api::appservice::v1alpha1::AppService;
 use crate::api::myapp::v1::Myapp;
 use crate::api::redis::v1::Redis;
 use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::api::webapp::v1::WebApp;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -19,8 +20,8 @@ pub(super) struct Args {
 }
 
 /// All definitions, in the order of the documentation.
-fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![Foo::crd(), Myapp::crd(), AppService::crd(), Redis::crd()]
+pub(super) fn definitions() -> Vec<CustomResourceDefinition> {
+    vec![Foo::crd(), Myapp::crd(), AppService::crd(), Redis::crd(), WebApp::crd()]
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {

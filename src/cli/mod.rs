@@ -11,10 +11,10 @@
 mod crds;
 #[cfg(feature = "demo")]
 mod demo;
-mod duration;
 mod endpoints;
 mod logging;
 mod run;
+mod schema;
 mod version;
 
 use std::fmt;
@@ -23,6 +23,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::ApiClient;
+use crate::duration;
 
 /// A Kubernetes operator, built by hand from client-go's parts.
 #[derive(Debug, Parser)]
@@ -41,6 +42,8 @@ enum Command {
     Demo(demo::Args),
     /// Print the custom resource definitions as YAML, for `kubectl apply -f -`
     Crds(crds::Args),
+    /// Print the JSON schema of a file that the program reads
+    Schema(schema::Args),
     /// Print version, commit, compiler and supported Kubernetes versions
     Version(version::Args),
     /// Print a completion script for a shell
@@ -103,6 +106,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args),
         Command::Crds(args) => crds::run(&args),
+        Command::Schema(args) => schema::run(&args),
         Command::Version(args) => version::run(&args),
         Command::Completion { shell } => completion(shell),
     };

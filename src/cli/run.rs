@@ -17,6 +17,7 @@ use super::{Failure, endpoints, logging};
 use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
 use crate::metrics::Metrics;
+use crate::operators::webapp::tasks;
 use crate::operators::{self, Context};
 use crate::record;
 pub(super) use flags::Args;
@@ -104,6 +105,10 @@ async fn operate(
         clock,
         limits: settings.limits,
         metrics: metrics.clone(),
+        webapp_tasks: tasks::build(&settings.webapp_tasks, clock).map_err(|error| Failure::Usage {
+            cause: format!("--webapp-tasks: task {:?}: {}", error.task, error.cause),
+            remedy: "`windlass schema webapp-tasks` tells what a task may have.".to_owned(),
+        })?,
     };
 
     let shutdown = CancellationToken::new();

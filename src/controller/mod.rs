@@ -60,5 +60,6 @@ pub use summary::{Phase, Summary};
 pub use turn::{Halt, Turn};
 pub use worker::{Controller, SyncHandler, Workers};
 
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

@@ -7,14 +7,14 @@
 //! | `sync.rs` | the sync handler: its steps, in order |
 //! | `status.rs` | the status as a pure function of custom resource and children |
 //!
-//! The frame around the steps is [`reconciler`](crate::controller::reconciler). What two kinds share lives in [`controller`](crate::controller); what they watch is chosen here.
+//! The frame around the steps is [`reconciler`](crate::controller::reconciler). What two kinds share lives in
+//! [`controller`](crate::controller); what they watch is chosen here.
 
 pub mod appservice;
-#[cfg(all(test, feature = "sim"))]
-mod fixture;
 pub mod foo;
 pub mod myapp;
 pub mod redis;
+pub mod webapp;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,8 +37,10 @@ use crate::metrics::Metrics;
 use crate::record::EventRecorder;
 use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
 
+use webapp::TaskEntry;
+
 /// The names of all operators, as `--controllers` takes them.
-pub const NAMES: [&str; 4] = [foo::NAME, myapp::NAME, appservice::NAME, redis::NAME];
+pub const NAMES: [&str; 5] = [foo::NAME, myapp::NAME, appservice::NAME, redis::NAME, webapp::NAME];
 
 /// What every operator works with.
 #[derive(Debug)]
@@ -55,6 +57,8 @@ pub struct Context<'a> {
     pub limits: Limits,
     /// Counts.
     pub metrics: Metrics,
+    /// What is run for each WebApp, in order.
+    pub webapp_tasks: Vec<TaskEntry>,
 }
 
 /// How many syncs run at once, and how fast failures are tried again.
@@ -115,6 +119,7 @@ pub fn wire(name: &str, context: &Context<'_>) -> Option<Wired> {
         myapp::NAME => Some(wired(myapp::controller(context))),
         appservice::NAME => Some(wired(appservice::controller(context))),
         redis::NAME => Some(wired(redis::controller(context))),
+        webapp::NAME => Some(webapp::wire(context)),
         _ => None,
     }
 }
@@ -166,6 +171,11 @@ impl<K: CustomResource> Operator<'_, K> {
         }
     }
 
+    /// Where its keys wait.
+    fn queue(&self) -> RateLimitingQueue<ObjectName> {
+        self.queue.clone()
+    }
+
     /// The handler of a child kind.
     fn enqueue_owner(&self) -> EnqueueOwner<K> {
         EnqueueOwner::new(self.objects.store(), self.queue.clone())
@@ -214,3 +224,7 @@ impl Context<'_> {
             .informer(|| Watched { label_selector: Some(labels::SELECTOR.to_owned()), ..Watched::default() })
     }
 }
+
+#[cfg(test)]
+#[cfg(feature = "sim")]
+mod tests;

@@ -16,6 +16,20 @@ use windlass::api::samplecontroller::v1alpha1::Foo;
 
 use crate::support::{condition, no_bed, program, run_to_end, wait_until};
 
+/// The samples of this program, in the order of the rows.
+const SAMPLES: &[&str] = &[
+    "foo/example",
+    "foo/example-full",
+    "myapp/example-myapp",
+    "myapp/example-myapp-full",
+    "appservice/example-appservice",
+    "appservice/example-appservice-full",
+    "redis/example-redis",
+    "redis/example-redis-full",
+    "webapp/example-webapp",
+    "webapp/example-webapp-full",
+];
+
 /// A running demo.
 struct Demo {
     child: Child,
@@ -93,14 +107,20 @@ async fn once_ends_with_0_when_all_samples_are_ready() {
     let output = run_to_end(&["demo", "--once"], &[]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
-    for word in [
-        "export KUBECONFIG=",
-        "kubectl delete deployment",
-        "foo/example ready=True",
-        "foo/example-full ready=True",
-    ] {
+    for word in
+        ["export KUBECONFIG=", "kubectl get windlass", "kubectl delete deployment", "kubectl delete pod"]
+    {
         assert!(text.contains(word), "{word} is not in:\n{text}");
     }
+    for name in SAMPLES {
+        let line = format!("{name} ready=True");
+        assert!(text.contains(&line), "{line} is not in:\n{text}");
+    }
+    for children in ["deployment/example-foo ", "deployment ", "pods "] {
+        assert!(text.contains(&format!("children=\"{children}")), "{children} is not in:\n{text}");
+    }
+    assert!(text.contains(", service, ingress\""), "no Ingress in:\n{text}");
+    assert!(!text.contains("Scaled redis/"), "nothing is scaled:\n{text}");
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -136,11 +156,15 @@ async fn a_taken_port_and_a_bad_file_are_refused() {
     assert!(first.contains(&port) && first.contains("in use") && text.contains("--port"), "{text}");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("samples.yaml");
-    for (content, cause) in
-        [("kind: Pod", "no kind \"Pod\""), ("a: [", "samples.yaml"), ("", "nothing in it")]
-    {
+    for (content, cause) in [
+        ("kind: Pod", "no kind \"Pod\""),
+        ("kind: Redis\napiVersion: v1", "no kind \"Redis\" in apiVersion \"v1\""),
+        ("kind: Redis\napiVersion: myapp.tangx.in/v1", "a Redis has no metadata.name"),
+        ("a: [", "samples.yaml"),
+        ("", "nothing in it"),
+    ] {
         std::fs::write(&file, content).unwrap();
-        let output = run_to_end(&["demo", "--samples", file.to_str().unwrap()], &[]);
+        let output = run_to_end(&["demo", "-f", file.to_str().unwrap()], &[]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(cause) && text.lines().count() <= 8, "{text}");
@@ -177,6 +201,18 @@ async fn what_is_broken_from_outside_is_repaired() {
     assert!(dir.exists());
     assert_eq!(demo.interrupt().await, Some(0));
     assert!(!dir.exists(), "the kubeconfig goes with the demo");
+}
+
+/// What `--help` promises. Nothing is scaled before all samples are Ready.
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
+async fn a_redis_is_scaled_by_itself() {
+    let mut demo = Demo::start();
+    demo.line("kubectl scale redis/example-redis --replicas=3");
+    demo.line("redis/example-redis ready=True replicas=3/3");
+    demo.line("kubectl scale redis/example-redis --replicas=1");
+    demo.line("redis/example-redis ready=True replicas=1/1");
+    assert_eq!(demo.interrupt().await, Some(0));
 }
 
 /// Whoever has no token is nobody.

@@ -237,8 +237,16 @@ async fn kubectl_finds_kinds_and_events() {
     scene.ready_foo("web", 1).await;
     scene.event("web", "Synced").await;
     let (_, kinds) = kubectl(&scene, &["api-resources", "--categories=windlass", "--no-headers"]);
-    let columns: Vec<&str> = kinds.split_whitespace().collect();
-    assert_eq!(columns, ["foos", "fo", "samplecontroller.k8s.io/v1alpha1", "true", "Foo"]);
+    let mut kinds: Vec<Vec<&str>> = kinds.lines().map(|line| line.split_whitespace().collect()).collect();
+    kinds.sort();
+    let expected = [
+        ["appservices", "appsvc", "batch.schwarzeni.github.com/v1alpha1", "true", "AppService"],
+        ["foos", "fo", "samplecontroller.k8s.io/v1alpha1", "true", "Foo"],
+        ["myapps", "ma", "myapp.timd.cn/v1", "true", "Myapp"],
+        ["redis", "rd", "myapp.tangx.in/v1", "true", "Redis"],
+        ["webapps", "webapp", "jiajunhuang.com/v1", "true", "WebApp"],
+    ];
+    assert_eq!(kinds, expected);
     let (_, events) = kubectl(&scene, &["events", "--for", "foo/web"]);
     assert!(events.contains("Foo synced successfully"), "{events}");
     let (_, events) = kubectl(&scene, &["get", "events"]);

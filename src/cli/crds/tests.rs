@@ -170,6 +170,7 @@ fn each_sample_decodes_into_its_type() {
     decodes::<Myapp>();
     decodes::<AppService>();
     decodes::<Redis>();
+    decodes::<WebApp>();
 }
 
 /// What a server has stored may lack what the schema fills in today, and a status may lack anything.

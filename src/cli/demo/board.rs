@@ -1,25 +1,31 @@
 //! What is shown: a row for each custom resource, from informers of the demo's own.
 //!
 //! It is drawn again when something changes, and each second for the ages.
+//!
+//! # Guarantees
+//! - Each custom resource of each kind has a row, with the children that it controls. (test: `each_resource_has_a_row_with_its_children`)
+//! - A sample that is not Ready is named with its reason. (test: `who_is_not_ready_is_named_with_the_reason`)
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
+use super::kinds::{CHILDREN, KINDS};
+use super::row::row;
+use super::scaling::Scaling;
+use super::seen::{Shelf, Shown, Wake};
 use super::setup::Sample;
 use super::table::{Row, Screen};
-use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::api::labels;
 use crate::cache::factory::Watched;
 use crate::cache::index::Indexers;
-use crate::cache::{Cached, Deleted, EventHandler, Lister, Object, ObjectName, SharedInformerFactory};
+use crate::cache::{Cached, Lister, SharedInformerFactory};
 use crate::client::{ApiClient, Clock};
-use crate::controller::deployment::ObservedDeployment;
 
 /// The index of events by the uid of what they are about.
 const REGARDING: &str = "regarding-uid";
@@ -40,30 +46,14 @@ pub(super) enum Verdict {
 /// See the module.
 pub(super) struct Board {
     informers: SharedInformerFactory,
-    foos: Lister<Foo>,
-    deployments: Lister<ObservedDeployment>,
+    /// The custom resources, a shelf for each kind.
+    ours: Vec<Box<dyn Shelf>>,
+    children: Vec<Box<dyn Shelf>>,
     events: Lister<Event>,
     changed: Arc<Notify>,
     clock: Clock,
     samples: Vec<Sample>,
     is_silent: bool,
-}
-
-/// Wakes the board.
-struct Wake(Arc<Notify>);
-
-impl<K: Object> EventHandler<K> for Wake {
-    fn on_add(&mut self, _: &Cached<K>, _: bool) {
-        self.0.notify_one();
-    }
-
-    fn on_update(&mut self, _: &Cached<K>, _: &Cached<K>) {
-        self.0.notify_one();
-    }
-
-    fn on_delete(&mut self, _: &Deleted<K>) {
-        self.0.notify_one();
-    }
 }
 
 // === impl Board ===
@@ -73,11 +63,9 @@ impl Board {
     pub(super) fn new(client: &ApiClient, clock: Clock, samples: &[Sample], is_silent: bool) -> Self {
         let informers = SharedInformerFactory::new(client.clone(), None, None, fastrand::u64(..));
         let changed = Arc::new(Notify::new());
-        let foos = informers.informer(Watched::<Foo>::default);
-        let deployments = informers.informer(|| Watched::<ObservedDeployment> {
-            label_selector: Some(crate::api::labels::SELECTOR.to_owned()),
-            ..Watched::default()
-        });
+        let ours = KINDS.iter().map(|kind| (kind.watch)(&informers, None, &changed)).collect();
+        let children =
+            CHILDREN.iter().map(|watch| watch(&informers, Some(labels::SELECTOR), &changed)).collect();
         let events = informers.informer(|| Watched::<Event> {
             indexers: Indexers::default().with(REGARDING, |event: &Cached<Event>| match event {
                 Cached::Readable(event) => event.regarding.iter().filter_map(|r| r.uid.clone()).collect(),
@@ -85,13 +73,11 @@ impl Board {
             }),
             ..Watched::default()
         });
-        // They have not ended: they have not begun.
-        drop(foos.add_event_handler(Wake(changed.clone())));
-        drop(deployments.add_event_handler(Wake(changed.clone())));
+        // It has not ended: it has not begun.
         drop(events.add_event_handler(Wake(changed.clone())));
         Self {
-            foos: foos.lister(),
-            deployments: deployments.lister(),
+            ours,
+            children,
             events: events.lister(),
             informers,
             changed,
@@ -101,26 +87,39 @@ impl Board {
         }
     }
 
-    /// Shows what happens: with a deadline until all samples are Ready, else until it is dropped.
-    pub(super) async fn show(&self, deadline: Option<Instant>) -> Result<Verdict, Failure> {
+    /// Shows what happens: with a deadline until all samples are Ready, else until it is dropped. Meanwhile
+    /// `scaling` makes something happen.
+    pub(super) async fn show(
+        &self,
+        deadline: Option<Instant>,
+        scaling: Option<Scaling>,
+    ) -> Result<Verdict, Failure> {
         let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
         tokio::select! {
             biased;
-            verdict = self.draw_until(deadline) => verdict,
+            verdict = self.draw_until(deadline, scaling) => verdict,
             () = self.informers.run(stop) => Err(Failure::Running("the informers ended".to_owned())),
         }
     }
 
-    async fn draw_until(&self, deadline: Option<Instant>) -> Result<Verdict, Failure> {
+    async fn draw_until(
+        &self,
+        deadline: Option<Instant>,
+        mut scaling: Option<Scaling>,
+    ) -> Result<Verdict, Failure> {
         let mut screen = Screen::new(!self.is_silent);
         let mut second = tokio::time::interval(Duration::from_secs(1));
         loop {
             let rows = self.rows();
-            if !screen.draw(&rows, self.clock.now())? {
+            let missing = self.not_ready(&rows);
+            let said = match &mut scaling {
+                Some(scaling) => scaling.turn(missing.is_empty()).await,
+                None => None,
+            };
+            if !screen.draw(said.as_deref(), &rows, self.clock.now())? {
                 return Ok(Verdict::Stopped);
             }
-            let missing = self.not_ready(&rows);
             if deadline.is_some() && missing.is_empty() {
                 return Ok(Verdict::Ready);
             }
@@ -134,40 +133,12 @@ impl Board {
     }
 
     fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> =
-            self.foos.list(None, &kube_core::Selector::default()).iter().map(|foo| self.row(foo)).collect();
-        rows.sort_by(|a, b| a.name.cmp(&b.name));
-        rows
+        self.ours.iter().flat_map(|shelf| shelf.all()).map(|object| self.row(&object)).collect()
     }
 
-    fn row(&self, foo: &Cached<Foo>) -> Row {
-        let name = shown_name(&foo.object_name());
-        let (conditions, generation) = match foo {
-            Cached::Readable(foo) => {
-                let conditions = foo.status.as_ref().map(|status| status.conditions.clone());
-                (conditions.unwrap_or_default(), foo.metadata.generation)
-            }
-            Cached::Unreadable(_) => (Vec::new(), None),
-        };
-        // What is said of an older spec says nothing of this one.
-        let is_current = |condition: &&Condition| condition.observed_generation == generation;
-        let conditions: Vec<&Condition> = conditions.iter().filter(is_current).collect();
-        let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
-        let others = conditions.iter().filter(|c| c.type_ != "Ready" && c.status == "True");
-        let state: Vec<&str> = others.map(|condition| condition.type_.as_str()).collect();
-        let children = self.deployments.controlled_by(foo.uid());
-        let children: Vec<String> = children.iter().map(child).collect();
-        let last = self.last_event(foo.uid());
-        Row {
-            name,
-            ready: ready.map_or("Unknown", |ready| ready.status.as_str()).to_owned(),
-            reason: ready.map_or("", |ready| ready.reason.as_str()).to_owned(),
-            message: ready.map_or("", |ready| ready.message.as_str()).to_owned(),
-            state: state.join(","),
-            children: children.join(", "),
-            last: last.as_ref().map(|(_, words)| words.clone()).unwrap_or_default(),
-            at: last.map(|(at, _)| at),
-        }
+    fn row(&self, object: &Shown) -> Row {
+        let children = self.children.iter().flat_map(|shelf| shelf.controlled_by(&object.uid));
+        row(object, &children.collect::<Vec<_>>(), self.last_event(&object.uid))
     }
 
     /// What happened last; that all is well says the condition.
@@ -187,10 +158,7 @@ impl Board {
 
     /// The samples that are not Ready, each with its reason.
     fn not_ready(&self, rows: &[Row]) -> Vec<String> {
-        let wanted = self.samples.iter().map(|sample| {
-            let name = ObjectName::new(Some(&sample.namespace), &sample.name);
-            (shown_name(&name), sample)
-        });
+        let wanted = self.samples.iter().map(|sample| (sample.shown_name(), sample));
         wanted
             .filter_map(|(name, sample)| match rows.iter().find(|row| row.name == name) {
                 Some(row) if row.ready == "True" => None,
@@ -198,26 +166,101 @@ impl Board {
                     Some(format!("{name}: the operator has said nothing yet; --log-level=warn shows why"))
                 }
                 Some(row) => Some(format!("{name}: {}: {}", row.reason, row.message)),
-                None => Some(format!("{name}: this {} has not been seen yet", sample.kind)),
+                None => Some(format!("{name}: this {} has not been seen yet", sample.resource.kind)),
             })
             .collect()
     }
 }
 
-fn shown_name(name: &ObjectName) -> String {
-    match name.namespace() {
-        Some("default") | None => format!("foo/{}", name.name()),
-        Some(namespace) => format!("{namespace}: foo/{}", name.name()),
-    }
-}
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
 
-fn child(deployment: &Cached<ObservedDeployment>) -> String {
-    let name = deployment.object_name();
-    match deployment {
-        Cached::Readable(deployment) => {
-            let (ready, wanted) = (deployment.status.ready_replicas, deployment.spec.replicas.unwrap_or(1));
-            format!("deployment/{} {ready}/{wanted}", name.name())
+    use super::*;
+    use crate::api::ApiResource;
+    use crate::api::redis::v1::Redis;
+    use crate::cli::demo::setup::tests::Server;
+
+    /// A board on a server with the samples. There is no operator: a test does its part.
+    async fn board() -> (Server, Board) {
+        let server = Server::with_samples().await;
+        let board = Board::new(&server.client, Clock::system(), &server.samples, true);
+        (server, board)
+    }
+
+    /// Lets the informers run until the rows are as they should be.
+    async fn rows_when(board: &Board, is_so: impl Fn(&[Row]) -> bool) -> Vec<Row> {
+        let seen = async {
+            loop {
+                let rows = board.rows();
+                if is_so(&rows) {
+                    return rows;
+                }
+                board.changed.notified().await;
+            }
+        };
+        tokio::select! {
+            rows = seen => rows,
+            () = board.informers.run(CancellationToken::new()) => panic!("the informers ended"),
         }
-        Cached::Unreadable(_) => format!("deployment/{} cannot be read", name.name()),
+    }
+
+    fn of<'a>(rows: &'a [Row], name: &str) -> &'a Row {
+        rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no {name} in {rows:#?}"))
+    }
+
+    /// A Pod of the first Redis, and a status that says how it is.
+    async fn act_for_the_operator(client: &ApiClient) {
+        let resource = ApiResource::of::<Redis>();
+        let (namespace, name) = (Some("default"), "example-redis");
+        let redis: Value = client.get(&resource, namespace, name).await.unwrap().unwrap();
+        let owner = json!({"apiVersion": resource.api_version(), "kind": "Redis", "name": name,
+            "uid": redis["metadata"]["uid"], "controller": true});
+        let pod = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "example-redis-0", "labels": labels::common("Redis", name), "ownerReferences": [owner]},
+            "spec": {"containers": [{"name": "redis", "image": "redis:7.4"}]},
+        });
+        let pods = ApiResource::new("", "v1", "Pod", "pods");
+        client.create::<Value>(&pods, namespace, &pod).await.unwrap();
+        let condition = json!({"type": "Ready", "status": "True", "reason": "Available", "message": "1 of 1",
+            "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let status = json!({"replicas": 1, "readyReplicas": 1, "conditions": [condition]});
+        let version = redis["metadata"]["resourceVersion"].as_str().unwrap();
+        client.patch_status::<Value>(&resource, namespace, name, version, &status).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_resource_has_a_row_with_its_children() {
+        let (server, board) = board().await;
+        act_for_the_operator(&server.client).await;
+        let is_there = |rows: &[Row]| {
+            rows.len() == server.samples.len() && rows.iter().any(|row| row.children == "pods 1/1")
+        };
+        let rows = rows_when(&board, is_there).await;
+        let names: Vec<String> = server.samples.iter().map(Sample::shown_name).collect();
+        assert_eq!(rows.iter().map(|row| row.name.clone()).collect::<Vec<_>>(), names);
+        let redis = of(&rows, "redis/example-redis");
+        assert_eq!((redis.ready.as_str(), redis.replicas.as_str()), ("True", "1/1"));
+        let other = of(&rows, "redis/example-redis-full");
+        assert_eq!((other.ready.as_str(), other.children.as_str()), ("Unknown", ""));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_not_ready_is_named_with_the_reason() {
+        let (server, board) = board().await;
+        let all = board.not_ready(&[]);
+        assert_eq!(all.len(), server.samples.len());
+        assert_eq!(all[0], "foo/example: this Foo has not been seen yet");
+        act_for_the_operator(&server.client).await;
+        let is_ready = |rows: &[Row]| rows.iter().any(|row| row.ready == "True");
+        let mut rows = rows_when(&board, is_ready).await;
+        let missing = board.not_ready(&rows);
+        assert_eq!(missing.len(), server.samples.len() - 1, "{missing:#?}");
+        assert!(missing[0].starts_with("foo/example: the operator has said nothing yet"), "{missing:#?}");
+        rows[0].reason = "ResourceExists".to_owned();
+        rows[0].message = "it is taken".to_owned();
+        assert_eq!(board.not_ready(&rows)[0], "foo/example: ResourceExists: it is taken");
     }
 }

@@ -1,21 +1,34 @@
 //! `windlass demo`: the operator at work, without a cluster.
 //!
 //! It starts the embedded API server (or takes a cluster by `--kubeconfig`), applies the definitions and
-//! samples, runs the operator as `run` does, and shows what happens.
+//! samples of all kinds, runs the operator as `run` does, and shows what happens.
 //!
 //! ```text
-//! Sim ◀─Door── operator (run_over)          ┌─▶ Board ─▶ table or lines on standard output
-//!  ▲ ◀─Door── setup: definitions, samples   │
+//! Sim ◀─Door── operator (run_over)          ┌─▶ Board ─▶ rows ─▶ table or lines on standard output
+//!  ▲ ◀─Door── setup: definitions, samples   │     └─▶ Scaling: a Redis, up and down
 //!  └──https── kubectl in another terminal   └─ informers of its own
 //! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `kinds.rs` | the list of kinds: a new one is an entry there |
+//! | `setup.rs`, `place.rs` | definitions and samples, and the server that they are created on |
+//! | `seen.rs`, `row.rs` | what is read of an object of any kind, and what its row says |
+//! | `board.rs`, `table.rs` | all rows, and how they are printed |
+//! | `scaling.rs` | what happens by itself |
 //!
 //! - It ends with 0 when all samples are Ready (`--once`) or when somebody stops it, with 1 when `--once` is not
 //!   met (test: `once_ends_with_0_when_all_samples_are_ready`, `once_ends_with_1_and_the_reasons_when_they_are_not`)
 //! - A taken port and a bad file are the user's to mend (test: `a_taken_port_and_a_bad_file_are_refused`)
 //! - What is broken with kubectl is repaired (test: `what_is_broken_from_outside_is_repaired`)
+//! - A Redis is scaled up and down by itself, but for `--once` (test: `a_redis_is_scaled_by_itself`)
 
 mod board;
+mod kinds;
 mod place;
+mod row;
+mod scaling;
+mod seen;
 mod setup;
 mod table;
 
@@ -28,6 +41,7 @@ use tokio::time::Instant;
 
 use self::board::{Board, Verdict};
 use self::place::Place;
+use self::scaling::Scaling;
 use super::run::Signals;
 use super::{Failure, duration, logging, print};
 
@@ -36,7 +50,9 @@ const STOPPING: &str = "5s";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "The embedded server is a stand-in for kube-apiserver and what stands behind it: no \
-    containers run, nothing is kept when it ends.\n\nDURATION is a number with a unit: 20s, 2m.")]
+    containers run, nothing is kept when it ends.\n\nA few seconds after all samples are Ready, the first Redis \
+    that was created is scaled up by two, and then down again, once; each time a line says so, with the command \
+    that does the same. With --once nothing is scaled.\n\nDURATION is a number with a unit: 20s, 2m.")]
 pub(super) struct Args {
     /// Run against this cluster instead of an embedded server: definitions and samples are created there,
     /// and stay
@@ -47,8 +63,8 @@ pub(super) struct Args {
     #[arg(long, env = "WINDLASS_PORT", value_name = "PORT", help_heading = "Where")]
     port: Option<u16>,
 
-    /// Custom resources to start with, as YAML; the samples of this program when left out
-    #[arg(long, env = "WINDLASS_SAMPLES", value_name = "FILE", help_heading = "What")]
+    /// Custom resources of any of our kinds to start with, as YAML; the samples of this program when left out
+    #[arg(short = 'f', long, env = "WINDLASS_SAMPLES", value_name = "FILE", help_heading = "What")]
     samples: Option<PathBuf>,
 
     /// End when all samples are Ready: with 0, or with 1 and the reasons when they are not within --timeout
@@ -108,12 +124,13 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
         super::run_over(client, &flags, fastrand::u64(..), signal).await
     });
     let board = Board::new(&place.client, place.clock, samples, args.logging.is_silent());
+    let scaling = if args.once { None } else { Scaling::of(&place.client, &created) };
     let verdict = tokio::select! {
         biased;
         _ = signals.next() => Ok(Verdict::Stopped),
         ended = operator.join_next() => Err(operator_ended(ended).err().unwrap_or_else(ended_by_itself)),
         failure = place.failed() => Err(failure),
-        shown = board.show(deadline) => shown,
+        shown = board.show(deadline, scaling) => shown,
     };
     // Nobody listens when it has ended by itself.
     stop.try_send("SIGTERM").ok();

@@ -116,28 +116,10 @@ impl Place {
             }
             None => format!("Running on the cluster of {kubeconfig}; Ctrl-C ends the operator.\n"),
         };
-        let first = &samples[0];
-        let deployment = first.child();
-        let lines = [
-            (format!("export KUBECONFIG={kubeconfig}"), ""),
-            (format!("kubectl scale deployment/{deployment} --replicas=9"), "put back at once"),
-            (format!("kubectl delete deployment {deployment}"), "comes back"),
-            (format!("kubectl describe {} {}", first.kind.to_lowercase(), first.name), "tells what happened"),
-        ];
         text.push_str("In a second terminal:\n");
-        for (command, effect) in lines {
-            let namespace = if first.namespace == "default" || effect.is_empty() {
-                String::new()
-            } else {
-                format!(" -n {}", first.namespace)
-            };
-            let command = command + &namespace;
-            let line = if effect.is_empty() {
-                format!("  {command}")
-            } else {
-                format!("  {command:<56} # {effect}")
-            };
-            writeln!(text, "{line}").expect("a string takes all");
+        writeln!(text, "  export KUBECONFIG={kubeconfig}").expect("a string takes all");
+        for (command, effect) in tries(samples) {
+            writeln!(text, "  {command:<56} # {effect}").expect("a string takes all");
         }
         text + "\n"
     }
@@ -149,18 +131,50 @@ impl Place {
         if self.embedded.is_some() || created.is_empty() {
             return text;
         }
-        text.push_str("These are still there; to remove them:\n");
-        for sample in created {
-            writeln!(
-                text,
-                "  kubectl --kubeconfig={} delete {} {} -n {}",
-                self.kubeconfig.display(),
-                sample.kind.to_lowercase(),
-                sample.name,
-                sample.namespace
-            )
-            .expect("a string takes all");
+        let kubeconfig = self.kubeconfig.display();
+        // What has a finalizer goes only when an operator has undone what it made.
+        text.push_str("These are still there; to remove them, while the operator runs");
+        writeln!(text, " (windlass run --kubeconfig={kubeconfig}):").expect("a string takes all");
+        for Sample { resource, name, namespace, .. } in created {
+            writeln!(text, "  kubectl --kubeconfig={kubeconfig} delete {resource} {name} -n {namespace}")
+                .expect("a string takes all");
         }
         text
+    }
+}
+
+/// Commands to try, each with its effect: those for the first sample of each kind.
+fn tries(samples: &[Sample]) -> Vec<(String, &'static str)> {
+    let first = &samples[0];
+    let mut tries =
+        vec![(first.in_its_namespace("kubectl get windlass".to_owned()), "all that is shown here")];
+    for (at, sample) in samples.iter().enumerate() {
+        if samples[..at].iter().all(|other| other.resource != sample.resource) {
+            tries.extend(sample.tries());
+        }
+    }
+    let describe = format!("kubectl describe {} {}", first.kind(), first.name);
+    tries.push((first.in_its_namespace(describe), "tells what happened"));
+    tries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_something_to_try_for_each_kind() {
+        let samples = setup::read_samples(None).unwrap();
+        let commands: Vec<String> = tries(&samples).into_iter().map(|(command, _)| command).collect();
+        for command in [
+            "kubectl get windlass",
+            "kubectl delete deployment example-foo",
+            "kubectl delete service example-myapp",
+            "kubectl scale appservice/example-appservice --replicas=2",
+            "kubectl delete pod example-redis-0",
+            "kubectl describe foo example",
+        ] {
+            assert!(commands.contains(&command.to_owned()), "{command} is not in {commands:#?}");
+        }
     }
 }

@@ -1,17 +1,24 @@
 //! Definitions and samples: read, then created where they are not yet.
+//!
+//! # Guarantees
+//! - A sample is of a kind of ours and has a name; two of one kind have two names. (test: `samples_are_ours_and_named`)
+//! - The samples of all kinds are taken by a server with our definitions. (test: `all_definitions_and_samples_are_created`)
+//! - What is there already stays as it is. (test: `what_is_there_already_stays`)
 
 use std::path::Path;
 use std::time::Duration;
 
-use kube_core::CustomResourceExt;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
+use super::kinds::{KINDS, Kind};
+use super::row::shown_name;
 use super::{Failure, print};
 use crate::api::ApiResource;
-use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::cache::ObjectName;
+use crate::cli::crds;
 use crate::client::{ApiClient, Error};
 
-const SAMPLES: &str = include_str!("../../../crd/samples/foo.yaml");
 const DEFINITIONS: ApiResource =
     ApiResource::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
 const NAMESPACES: ApiResource = ApiResource::new("", "v1", "Namespace", "namespaces");
@@ -23,10 +30,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// A custom resource to start with.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    pub(super) kind: String,
     pub(super) name: String,
     pub(super) namespace: String,
-    resource: ApiResource,
+    pub(super) resource: ApiResource,
+    kind: &'static Kind,
     object: Value,
     /// The file that it is from.
     place: String,
@@ -35,15 +42,37 @@ pub(super) struct Sample {
 // === impl Sample ===
 
 impl Sample {
-    /// The name of the Deployment that it asks for.
-    pub(super) fn child(&self) -> &str {
-        self.object.pointer("/spec/deploymentName").and_then(Value::as_str).unwrap_or("NAME")
+    /// How its row calls it.
+    pub(super) fn shown_name(&self) -> String {
+        let name = ObjectName::new(Some(&self.namespace), &self.name);
+        shown_name(&self.kind(), &name)
+    }
+
+    /// Its kind in lower case.
+    pub(super) fn kind(&self) -> String {
+        self.resource.kind.to_lowercase()
+    }
+
+    /// Commands to try on it, each with its effect.
+    pub(super) fn tries(&self) -> Vec<(String, &'static str)> {
+        // A Deployment has its owner's name, if it is not given one.
+        let deployment = self.object.pointer("/spec/deploymentName").and_then(Value::as_str);
+        let command = |text: &str| {
+            let text = text.replace("DEPLOYMENT", deployment.unwrap_or(&self.name));
+            self.in_its_namespace(text.replace("NAME", &self.name))
+        };
+        self.kind.tries.iter().map(|(text, effect)| (command(text), *effect)).collect()
+    }
+
+    /// A command, with the namespace where kubectl would look elsewhere.
+    pub(super) fn in_its_namespace(&self, command: String) -> String {
+        if self.namespace == "default" { command } else { format!("{command} -n {}", self.namespace) }
     }
 }
 
 /// The samples of a file, or the built-in ones.
 pub(super) fn read_samples(file: Option<&Path>) -> Result<Vec<Sample>, Failure> {
-    let Some(file) = file else { return parse(SAMPLES, "the samples") };
+    let Some(file) = file else { return built_in() };
     let text = std::fs::read_to_string(file).map_err(|error| Failure::Usage {
         cause: format!("--samples={}: {error}", file.display()),
         remedy: "Name a file with custom resources in YAML.".to_owned(),
@@ -51,38 +80,50 @@ pub(super) fn read_samples(file: Option<&Path>) -> Result<Vec<Sample>, Failure> 
     parse(&text, &format!("--samples={}", file.display()))
 }
 
+fn built_in() -> Result<Vec<Sample>, Failure> {
+    let all: Vec<&str> = KINDS.iter().map(|kind| kind.samples).collect();
+    parse(&all.join("\n---\n"), "the samples")
+}
+
 fn parse(text: &str, place: &str) -> Result<Vec<Sample>, Failure> {
-    let wrong = |cause: String| Failure::Usage {
-        cause: format!("{place}: {cause}"),
-        remedy: "Each document is a custom resource of this operator, as in crd/samples.".to_owned(),
-    };
+    let wrong = |cause: String| Failure::Usage { cause: format!("{place}: {cause}"), remedy: remedy() };
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)
         .map_err(|error| wrong(error.to_string().lines().next().unwrap_or_default().to_owned()))?;
     let samples = documents.into_iter().filter(|document| !document.is_null()).map(|object| {
         let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (kind, api_version) = (text("/kind"), text("/apiVersion"));
-        let known = ApiResource::of::<Foo>();
-        if kind != known.kind || api_version != known.api_version() {
+        let resource = |known: &&Kind| (known.resource)();
+        let is_it =
+            |known: &&Kind| resource(known).kind == kind && resource(known).api_version() == api_version;
+        let Some(known) = KINDS.iter().find(is_it) else {
             return Err(wrong(format!("there is no kind {kind:?} in apiVersion {api_version:?}")));
-        }
+        };
         let (name, namespace) = (text("/metadata/name"), text("/metadata/namespace"));
         if name.is_empty() {
             return Err(wrong(format!("a {kind} has no metadata.name")));
         }
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
-        Ok(Sample { kind, name, namespace, resource: known, object, place: place.to_owned() })
+        let resource = (known.resource)();
+        Ok(Sample { name, namespace, resource, kind: known, object, place: place.to_owned() })
     });
     let samples = samples.collect::<Result<Vec<_>, _>>()?;
     if samples.is_empty() {
         return Err(wrong("there is nothing in it".to_owned()));
     }
     for (at, sample) in samples.iter().enumerate() {
-        let same = |other: &&Sample| (&other.namespace, &other.name) == (&sample.namespace, &sample.name);
-        if samples[..at].iter().any(|other| same(&other)) {
-            return Err(wrong(format!("there are two {} {}", sample.kind, sample.name)));
+        let identity = |sample: &Sample| (sample.resource.clone(), sample.shown_name());
+        if samples[..at].iter().any(|other| identity(other) == identity(sample)) {
+            return Err(wrong(format!("there are two {} {}", sample.resource.kind, sample.name)));
         }
     }
     Ok(samples)
+}
+
+fn remedy() -> String {
+    let known: Vec<ApiResource> = KINDS.iter().map(|kind| (kind.resource)()).collect();
+    let known: Vec<String> =
+        known.iter().map(|known| format!("{} of {}", known.kind, known.api_version())).collect();
+    format!("Each document is a custom resource of this operator, as in crd/samples: {}.", known.join(", "))
 }
 
 /// Creates definitions and samples; what is there already stays as it is, and that is said. Returns the samples
@@ -92,22 +133,7 @@ pub(super) async fn create<'a>(
     samples: &'a [Sample],
     makes_namespaces: bool,
 ) -> Result<Vec<&'a Sample>, Failure> {
-    let crd = serde_json::to_value(Foo::crd())
-        .map_err(|error| Failure::Running(format!("write a definition: {error}")))?;
-    let name = Foo::crd_name();
-    match client.create::<Value>(&DEFINITIONS, None, &crd).await {
-        Err(error) if !error.is_already_exists() => return Err(not_created(name, &error)),
-        _ => {}
-    }
-    let served = async {
-        while !is_established(client, name).await? {
-            tokio::time::sleep(INTERVAL).await;
-        }
-        Ok(())
-    };
-    tokio::time::timeout(PATIENCE, served)
-        .await
-        .unwrap_or_else(|_| Err(Failure::Running(format!("{name} is not served after {PATIENCE:?}"))))?;
+    define(client).await?;
     let mut created = Vec::new();
     for sample in samples {
         if makes_namespaces {
@@ -115,14 +141,38 @@ pub(super) async fn create<'a>(
             // It may be there, and if it cannot be, the sample says so.
             client.create::<Value>(&NAMESPACES, None, &namespace).await.ok();
         }
-        let what = format!("{} {}", sample.kind.to_lowercase(), sample.name);
+        let what = format!("{} {}", sample.kind(), sample.name);
         match client.create::<Value>(&sample.resource, Some(&sample.namespace), &sample.object).await {
             Ok(_) => created.push(sample),
             Err(error) if error.is_already_exists() => print(&format!("Kept the {what} that is there.\n"))?,
-            Err(error) => return Err(refused(&what, &sample.place, &error)),
+            Err(error) => return Err(refused(sample, &error)),
         }
     }
     Ok(created)
+}
+
+/// Creates the definitions of all kinds, and waits until they are served.
+async fn define(client: &ApiClient) -> Result<(), Failure> {
+    let mut names = Vec::new();
+    for crd in crds::definitions() {
+        let name = crd.metadata.name.clone().unwrap_or_default();
+        let crd = serde_json::to_value(crd)
+            .map_err(|error| Failure::Running(format!("write a definition: {error}")))?;
+        match client.create::<Value>(&DEFINITIONS, None, &crd).await {
+            Err(error) if !error.is_already_exists() => return Err(not_created(&name, &error)),
+            _ => names.push(name),
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    for name in names {
+        while !is_established(client, &name).await? {
+            if Instant::now() >= deadline {
+                return Err(Failure::Running(format!("{name} is not served after {PATIENCE:?}")));
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+    Ok(())
 }
 
 async fn is_established(client: &ApiClient, name: &str) -> Result<bool, Failure> {
@@ -136,13 +186,15 @@ async fn is_established(client: &ApiClient, name: &str) -> Result<bool, Failure>
 }
 
 /// A sample that the server does not take: its author's to mend, when it is the sample's fault.
-fn refused(what: &str, place: &str, error: &Error) -> Failure {
+fn refused(sample: &Sample, error: &Error) -> Failure {
+    let Sample { name, place, .. } = sample;
+    let kind = sample.kind();
     match error.status() {
         Some(status) if matches!(status.code, 400 | 404 | 422) => Failure::Usage {
-            cause: format!("{place}: {what} is refused: {}", status.message),
-            remedy: "Mend it there; kubectl explain foo.spec tells what each field takes.".to_owned(),
+            cause: format!("{place}: {kind} {name} is refused: {}", status.message),
+            remedy: format!("Mend it there; kubectl explain {kind}.spec tells what each field takes."),
         },
-        _ => not_created(what, error),
+        _ => not_created(&format!("{kind} {name}"), error),
     }
 }
 
@@ -151,7 +203,7 @@ fn not_created(what: &str, error: &Error) -> Failure {
 }
 
 /// An error and what caused it.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {
@@ -162,25 +214,4 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn wrong(text: &str, cause: &str) {
-        let failure = parse(text, "--samples=x").unwrap_err().to_string();
-        assert!(failure.starts_with("error: --samples=x: ") && failure.contains(cause), "{failure}");
-    }
-
-    #[test]
-    fn samples_are_ours_and_named() {
-        assert_eq!(parse(SAMPLES, "").unwrap().len(), 2);
-        wrong("a: [", "");
-        wrong("", "nothing in it");
-        wrong("kind: Pod\napiVersion: v1", "no kind \"Pod\"");
-        let foo = "kind: Foo\napiVersion: samplecontroller.k8s.io/v1alpha1\n";
-        wrong(foo, "no metadata.name");
-        let named = format!("{foo}metadata: {{name: a}}\n");
-        assert_eq!(parse(&named, "").unwrap()[0].namespace, "default");
-        wrong(&format!("{named}---\n{named}"), "two Foo a");
-    }
-}
+pub(super) mod tests;

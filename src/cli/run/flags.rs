@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::super::endpoints::{self, Listeners};
 use super::super::{Failure, duration, logging};
 use crate::client::{ConfigSource, RequestLimits};
+use crate::operators::webapp::tasks::{self, TaskSpec};
 use crate::operators::{self, Limits};
 
 #[derive(Debug, clap::Args)]
@@ -72,6 +73,11 @@ struct What {
         allow_hyphen_values = true
     )]
     controllers: Vec<String>,
+
+    /// File with the tasks that are run for each WebApp, YAML or JSON; `windlass schema webapp-tasks` prints its
+    /// schema. Left out: a log line, the Deployment, a log line
+    #[arg(long, env = "WINDLASS_WEBAPP_TASKS", value_name = "FILE")]
+    webapp_tasks: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -147,6 +153,11 @@ struct ConcurrentSyncs {
     #[arg(long, env = "WINDLASS_CONCURRENT_REDIS_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_redis_syncs: Option<u16>,
+
+    /// The same for WebApps. Hooks do not count: they are run beside, up to 64 of each task
+    #[arg(long, env = "WINDLASS_CONCURRENT_WEBAPP_SYNCS", value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=1000))]
+    concurrent_webapp_syncs: Option<u16>,
 }
 
 impl ConcurrentSyncs {
@@ -157,6 +168,7 @@ impl ConcurrentSyncs {
             (operators::myapp::NAME, self.concurrent_myapp_syncs),
             (operators::appservice::NAME, self.concurrent_appservice_syncs),
             (operators::redis::NAME, self.concurrent_redis_syncs),
+            (operators::webapp::NAME, self.concurrent_webapp_syncs),
         ]
         .into_iter()
         .filter_map(|(name, workers)| Some((name, usize::from(workers?))))
@@ -187,6 +199,7 @@ pub(super) struct Settings {
     pub(super) source: ConfigSource,
     pub(super) namespace: Option<String>,
     pub(super) controllers: Vec<&'static str>,
+    pub(super) webapp_tasks: Vec<TaskSpec>,
     pub(super) limits: Limits,
     /// Other than those of all.
     pub(super) workers_of: BTreeMap<&'static str, usize>,
@@ -232,6 +245,7 @@ impl Settings {
             },
             namespace: args.cluster.namespace.clone(),
             controllers: chosen(&args.what.controllers)?,
+            webapp_tasks: tasks_of(args.what.webapp_tasks.as_deref())?,
             limits: Limits {
                 workers: usize::from(workers),
                 base_delay: queue_base_delay,
@@ -255,6 +269,13 @@ impl Settings {
             shutdown_timeout: args.shutdown_timeout,
         })
     }
+}
+
+/// The tasks of this file, or those that are run without one.
+fn tasks_of(file: Option<&Path>) -> Result<Vec<TaskSpec>, Failure> {
+    let Some(file) = file else { return Ok(tasks::default_tasks()) };
+    tasks::file::load(file)
+        .map_err(|error| Failure::Usage { cause: format!("--webapp-tasks: {error}"), remedy: error.remedy })
 }
 
 /// Reads a list of controllers as kube-controller-manager does: what is left out wins.

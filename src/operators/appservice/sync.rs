@@ -42,5 +42,6 @@ impl Reconcile for AppServiceSync {
     }
 }
 
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

@@ -38,5 +38,6 @@ impl Reconcile for MyappSync {
     }
 }
 
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

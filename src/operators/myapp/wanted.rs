@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    fn myapp(name: &str, spec: serde_json::Value) -> Myapp {
+    fn myapp(name: &str, spec: &serde_json::Value) -> Myapp {
         let mut full = json!({"image": "nginx:1.27", "containerPort": 80, "servicePort": 8080});
         full.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         serde_json::from_value(json!({
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn all_children_have_the_name_and_find_the_pods() {
         let Children { deployment, service, ingress } =
-            children(&myapp("web", json!({"host": "web.example.com"})));
+            children(&myapp("web", &json!({"host": "web.example.com"})));
         let ingress = ingress.unwrap();
         assert_eq!([&deployment.name, &service.name, &ingress.name, &ingress.service], ["web"; 4]);
         assert_eq!(deployment.selector, service.selector);
@@ -121,13 +121,13 @@ mod tests {
 
     #[test]
     fn without_a_host_there_is_no_ingress() {
-        assert!(children(&myapp("web", json!({}))).ingress.is_none());
+        assert!(children(&myapp("web", &json!({}))).ingress.is_none());
     }
 
     /// The source document puts the namespace into the label `app`, so that two of them share their Pods.
     #[test]
     fn selectors_of_two_in_one_namespace_never_meet() {
-        let [one, two] = ["one", "two"].map(|name| children(&myapp(name, json!({}))));
+        let [one, two] = ["one", "two"].map(|name| children(&myapp(name, &json!({}))));
         let is_selected =
             one.service.selector.iter().all(|(key, value)| two.deployment.pod_labels.get(key) == Some(value));
         assert!(!is_selected);

@@ -166,5 +166,6 @@ fn names(all: &[String]) -> String {
     }
 }
 
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

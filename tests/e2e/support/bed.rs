@@ -209,12 +209,13 @@ impl Bed {
 /// The definitions that the program prints.
 fn windlass_crds() -> Vec<CustomResourceDefinition> {
     use kube_client::core::CustomResourceExt;
-    use windlass::api::{appservice, myapp, redis, samplecontroller};
+    use windlass::api::{appservice, myapp, redis, samplecontroller, webapp};
     vec![
         samplecontroller::v1alpha1::Foo::crd(),
         myapp::v1::Myapp::crd(),
         appservice::v1alpha1::AppService::crd(),
         redis::v1::Redis::crd(),
+        webapp::v1::WebApp::crd(),
     ]
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::controller::Outcome;
-use crate::operators::fixture::Fixture;
+use crate::operators::tests::Fixture;
 use crate::sim::{Action, Fault, When};
 use crate::workqueue::Reasons;
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::controller::Outcome;
-use crate::operators::fixture::Fixture;
+use crate::operators::tests::Fixture;
 
 async fn fixture() -> Fixture<MyappSync> {
     Fixture::new(|caches| MyappSync {

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::operators::fixture::Fixture;
+use crate::operators::tests::Fixture;
 use crate::sim::{Action, Fault, When};
 
 async fn fixture() -> Fixture<RedisSync> {

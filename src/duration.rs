@@ -6,7 +6,7 @@ use std::time::Duration;
 ///
 /// # Errors
 /// A text that says what to write instead.
-pub(super) fn parse(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }

@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube_core::CustomResourceExt;
@@ -26,7 +25,12 @@ use crate::workqueue::{Reason, Reasons};
 const NAMESPACE: &str = "default";
 
 /// Lets a cache hear of what the server has.
-type Feed = Box<dyn FnMut(&ApiClient) -> BoxFuture<'_, ()> + Send>;
+struct Feed {
+    resource: ApiResource,
+    fill: Fill,
+}
+
+type Fill = Box<dyn FnMut(&[Value]) + Send>;
 
 /// The caches of a handler.
 #[derive(Default)]
@@ -45,22 +49,18 @@ pub(super) struct Fixture<R: Reconcile> {
 impl Caches {
     /// An empty cache of one kind.
     pub(super) fn lister<O: Object>(&mut self) -> Lister<O> {
-        let (store, writer) = store::pair(Indexers::default());
-        let writer = std::sync::Arc::new(tokio::sync::Mutex::new(writer));
-        self.0.push(Box::new(move |user| {
-            let writer = writer.clone();
-            Box::pin(async move { fill(user, &mut *writer.lock().await).await })
-        }));
+        let (store, mut writer) = store::pair(Indexers::default());
+        let fill = Box::new(move |live: &[Value]| fill(live, &mut writer));
+        self.0.push(Feed { resource: O::resource(), fill });
         Lister::new(store)
     }
 }
 
-async fn fill<O: Object>(user: &ApiClient, writer: &mut StoreWriter<O>) {
-    let live: Vec<Value> = user.list(&O::resource(), None).await.unwrap();
-    let decoded = live
-        .iter()
-        .map(|object| Cached::new(crate::cache::object::decode(object.to_string().as_bytes()).unwrap()));
-    writer.replace(&decoded.collect::<Vec<_>>(), "1");
+fn fill<O: Object>(live: &[Value], writer: &mut StoreWriter<O>) {
+    let cached =
+        |object: &Value| Cached::new(crate::cache::object::decode(object.to_string().as_bytes()).unwrap());
+    let decoded: Vec<_> = live.iter().map(cached).collect();
+    writer.replace(&decoded, "1");
 }
 
 impl<R: Reconcile> Fixture<R>
@@ -195,7 +195,8 @@ where
     /// Lets the caches see what the server has.
     pub(super) async fn catch_up(&mut self) {
         for feed in &mut self.caches.0 {
-            feed(&self.user).await;
+            let live: Vec<Value> = self.user.list(&feed.resource, None).await.unwrap();
+            (feed.fill)(&live);
         }
     }
 

@@ -1,0 +1,71 @@
+//! A task of your own for WebApps: it keeps a DNS name for each, here in a map in memory.
+//!
+//! Run with: `cargo run --example 05_task_executor`. It runs the hooks once in order, as the controller does.
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use windlass::api::webapp::v1::{WebApp, WebAppSpec};
+use windlass::operators::webapp::tasks::{Hook, HookCall, HookError, HookFuture, TaskExecutor, run};
+
+/// Names, and the generation of the WebApp that each was written for.
+#[derive(Default)]
+struct Dns {
+    zone: Mutex<BTreeMap<String, i64>>,
+}
+
+impl TaskExecutor for Dns {
+    fn name(&self) -> &'static str {
+        "dns"
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(5)
+    }
+
+    fn pre_create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(async move {
+            match call.name() {
+                "www" => Err(HookError::permanent("www is reserved; choose another name")),
+                _ => Ok(()),
+            }
+        })
+    }
+
+    // It may run more than once, and late: what is there already stays, and so does what is newer.
+    fn create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(async move {
+            let mut zone = self.zone.lock();
+            let written_for = zone.entry(call.object().to_string()).or_default();
+            *written_for = call.generation().max(*written_for);
+            Ok(())
+        })
+    }
+
+    fn delete<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(async move {
+            // What is not there counts as deleted.
+            self.zone.lock().remove(&call.object().to_string());
+            Ok(())
+        })
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    let spec = WebAppSpec { version: "1.2".to_owned(), replicas: 2, image: "nginx".to_owned() };
+    let mut webapp = WebApp::new("shop", spec);
+    webapp.metadata.namespace = Some("default".to_owned());
+    webapp.metadata.uid = Some("0b4f6a0e-6d0d-4b0a-9d0f-3a5f0c1f6f5e".to_owned());
+    webapp.metadata.generation = Some(1);
+    let (webapp, dns) = (Arc::new(webapp), Dns::default());
+    for hook in Hook::CREATION.into_iter().chain(Hook::DELETION) {
+        let call = HookCall::new(dns.name(), hook, webapp.clone());
+        run(&dns, &call).await?;
+        println!("{hook:<11} operation {}  zone {:?}", call.operation_id(), dns.zone.lock());
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! What the demo does by itself, once: it scales a Redis up, and down again.
+//!
+//! ```text
+//! all samples Ready for a while ─▶ replicas + 2 ─▶ all Ready for a while ─▶ replicas as before ─▶ nothing more
+//! ```
+//! Only a Redis that the demo has created: what was there before is somebody's.
+//!
+//! # Guarantees
+//! - Up and down, each once, and each is said with the command that does the same. (test: `a_redis_is_scaled_up_and_down_once`)
+//! - It waits while something is not Ready. (test: `nothing_is_scaled_while_something_is_not_ready`)
+//! - What somebody else has scaled meanwhile stays so. (test: `what_somebody_else_has_scaled_stays_so`)
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::setup::{Sample, chain};
+use crate::api::ApiResource;
+use crate::api::redis::v1::Redis;
+use crate::client::{ApiClient, Error};
+
+/// How long all is well before the demo does something: time to read the table.
+const PAUSE: Duration = Duration::from_secs(5);
+/// How many Pods come and go.
+const MORE: i64 = 2;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Scaling {
+    client: ApiClient,
+    redis: Sample,
+    next: Next,
+    /// When it is time, if all stays well.
+    due: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Up,
+    /// To what it was, if it still is as the demo has left it.
+    Down {
+        from: i64,
+        to: i64,
+    },
+    Nothing,
+}
+
+// === impl Scaling ===
+
+impl Scaling {
+    /// For the first Redis among what the demo has created, if there is one.
+    pub(super) fn of(client: &ApiClient, created: &[&Sample]) -> Option<Self> {
+        let wanted = ApiResource::of::<Redis>();
+        let redis = created.iter().find(|sample| sample.resource == wanted)?;
+        Some(Self { client: client.clone(), redis: (*redis).clone(), next: Next::Up, due: None })
+    }
+
+    /// Looks whether it is time, and says what was done.
+    pub(super) async fn turn(&mut self, are_all_ready: bool) -> Option<String> {
+        if matches!(self.next, Next::Nothing) || !self.is_due(are_all_ready) {
+            return None;
+        }
+        match self.scale().await {
+            Ok(said) => said,
+            // The operator has written in between: another time.
+            Err(error) if error.is_conflict() => None,
+            Err(error) => {
+                self.next = Next::Nothing;
+                Some(format!("Could not scale {}: {}", self.redis.shown_name(), chain(&error)))
+            }
+        }
+    }
+
+    fn is_due(&mut self, are_all_ready: bool) -> bool {
+        if !are_all_ready {
+            self.due = None;
+            return false;
+        }
+        let now = Instant::now();
+        let is_due = now >= *self.due.get_or_insert(now + PAUSE);
+        if is_due {
+            self.due = None;
+        }
+        is_due
+    }
+
+    async fn scale(&mut self) -> Result<Option<String>, Error> {
+        let Sample { resource, name, namespace, .. } = &self.redis;
+        let live: Option<Value> = self.client.get(resource, Some(namespace), name).await?;
+        let replicas = live.as_ref().and_then(|live| live.pointer("/spec/replicas")?.as_i64());
+        let (Some(mut redis), Some(from)) = (live, replicas) else {
+            self.next = Next::Nothing;
+            return Ok(None);
+        };
+        let (to, next) = match self.next {
+            Next::Up => (from + MORE, Next::Down { from: from + MORE, to: from }),
+            Next::Down { from: left, to } if left == from => (to, Next::Nothing),
+            Next::Down { .. } | Next::Nothing => {
+                self.next = Next::Nothing;
+                return Ok(None);
+            }
+        };
+        redis["spec"]["replicas"] = json!(to);
+        self.client.replace::<Value>(resource, Some(namespace), name, &redis).await?;
+        self.next = next;
+        let shown = self.redis.shown_name();
+        let command = self.redis.in_its_namespace(format!("kubectl scale redis/{name} --replicas={to}"));
+        Ok(Some(format!("Scaled {shown} from {from} to {to}, as this does: {command}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::demo::setup::tests::Server;
+
+    /// A server with the samples, and what scales the first Redis.
+    async fn scaling() -> (Server, Scaling) {
+        let server = Server::with_samples().await;
+        let created: Vec<&Sample> = server.samples.iter().collect();
+        let scaling = Scaling::of(&server.client, &created).unwrap();
+        (server, scaling)
+    }
+
+    async fn live(scaling: &Scaling) -> Value {
+        let Sample { resource, name, namespace, .. } = &scaling.redis;
+        scaling.client.get(resource, Some(namespace), name).await.unwrap().unwrap()
+    }
+
+    async fn replicas(scaling: &Scaling) -> i64 {
+        live(scaling).await["spec"]["replicas"].as_i64().unwrap()
+    }
+
+    /// All is Ready for as long as it takes.
+    async fn wait(scaling: &mut Scaling) -> Option<String> {
+        assert_eq!(scaling.turn(true).await, None, "it waits");
+        tokio::time::advance(PAUSE).await;
+        scaling.turn(true).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_redis_is_scaled_up_and_down_once() {
+        let (_server, mut scaling) = scaling().await;
+        assert_eq!(replicas(&scaling).await, 1);
+        let said = wait(&mut scaling).await.unwrap();
+        assert!(said.starts_with("Scaled redis/example-redis from 1 to 3,"), "{said}");
+        assert!(said.ends_with(" kubectl scale redis/example-redis --replicas=3"), "{said}");
+        assert_eq!(replicas(&scaling).await, 3);
+        let said = wait(&mut scaling).await.unwrap();
+        assert!(said.ends_with(" kubectl scale redis/example-redis --replicas=1"), "{said}");
+        assert_eq!(replicas(&scaling).await, 1);
+        assert_eq!(wait(&mut scaling).await, None);
+        assert_eq!(replicas(&scaling).await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_scaled_while_something_is_not_ready() {
+        let (_server, mut scaling) = scaling().await;
+        for _ in 0..3 {
+            assert_eq!(scaling.turn(true).await, None);
+            tokio::time::advance(PAUSE).await;
+            assert_eq!(scaling.turn(false).await, None);
+        }
+        assert!(wait(&mut scaling).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_somebody_else_has_scaled_stays_so() {
+        let (_server, mut scaling) = scaling().await;
+        assert!(wait(&mut scaling).await.is_some());
+        let mut redis = live(&scaling).await;
+        redis["spec"]["replicas"] = json!(7);
+        let Sample { resource, name, namespace, .. } = &scaling.redis;
+        scaling.client.replace::<Value>(resource, Some(namespace), name, &redis).await.unwrap();
+        assert_eq!(wait(&mut scaling).await, None);
+        assert_eq!(replicas(&scaling).await, 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_redis_of_its_own_nothing_is_scaled() {
+        let server = Server::with_samples().await;
+        let others: Vec<&Sample> =
+            server.samples.iter().filter(|sample| sample.resource.kind != "Redis").collect();
+        assert!(!others.is_empty() && Scaling::of(&server.client, &others).is_none());
+    }
+
+    /// A server that refuses is not asked again.
+    #[tokio::test(start_paused = true)]
+    async fn a_refusal_is_said_once() {
+        let (_server, mut scaling) = scaling().await;
+        scaling.redis.resource.plural = "nosuch".into();
+        let said = wait(&mut scaling).await.unwrap();
+        assert!(said.starts_with("Could not scale redis/example-redis: "), "{said}");
+        assert_eq!(wait(&mut scaling).await, None);
+    }
+}

@@ -1,0 +1,94 @@
+use kube_client::Client;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::sim::{Door, Settings, Sim};
+
+/// An embedded server, driven, with the samples on it; no operator.
+pub(in crate::cli::demo) struct Server {
+    pub(in crate::cli::demo) client: ApiClient,
+    pub(in crate::cli::demo) samples: Vec<Sample>,
+    /// Drives the server's time.
+    _driver: JoinSet<()>,
+}
+
+impl Server {
+    fn new() -> Self {
+        let sim = Sim::new(Settings::default());
+        let client = ApiClient::new(Client::new(Door::new(&sim, "demo"), "default"));
+        let mut driver = JoinSet::new();
+        driver.spawn(async move { sim.run().await });
+        Self { client, samples: read_samples(None).unwrap(), _driver: driver }
+    }
+
+    pub(in crate::cli::demo) async fn with_samples() -> Self {
+        let server = Self::new();
+        assert_eq!(create(&server.client, &server.samples, true).await.unwrap().len(), server.samples.len());
+        server
+    }
+}
+
+#[track_caller]
+fn wrong(text: &str, cause: &str) {
+    let failure = parse(text, "--samples=x").unwrap_err().to_string();
+    assert!(failure.starts_with("error: --samples=x: ") && failure.contains(cause), "{failure}");
+    assert!(failure.contains("Foo of samplecontroller.k8s.io/v1alpha1, "), "the remedy: {failure}");
+}
+
+#[test]
+fn samples_are_ours_and_named() {
+    let all = read_samples(None).unwrap();
+    for kind in KINDS {
+        let of_kind = all.iter().filter(|sample| sample.resource == (kind.resource)());
+        assert_eq!(of_kind.count(), 2, "{kind:?}");
+    }
+    wrong("a: [", "");
+    wrong("", "nothing in it");
+    wrong("kind: Pod\napiVersion: v1", "no kind \"Pod\"");
+    wrong("kind: Redis\napiVersion: cache/v1", "no kind \"Redis\" in apiVersion \"cache/v1\"");
+    let foo = "kind: Foo\napiVersion: samplecontroller.k8s.io/v1alpha1\n";
+    wrong(foo, "a Foo has no metadata.name");
+    let named = format!("{foo}metadata: {{name: a}}\n");
+    assert_eq!(parse(&named, "").unwrap()[0].namespace, "default");
+    wrong(&format!("{named}---\n{named}"), "two Foo a");
+    let redis = "kind: Redis\napiVersion: myapp.tangx.in/v1\nmetadata: {name: a}\n";
+    let both = parse(&format!("{named}---\n{redis}"), "").unwrap();
+    assert_eq!([both[0].shown_name(), both[1].shown_name()], ["foo/a", "redis/a"]);
+}
+
+#[test]
+fn a_sample_says_what_to_try_on_it() {
+    let redis = "kind: Redis\napiVersion: myapp.tangx.in/v1\nmetadata: {name: a, namespace: ns}\n";
+    let foo = "kind: Foo\napiVersion: samplecontroller.k8s.io/v1alpha1\nmetadata: {name: b}\n\
+        spec: {deploymentName: web}\n";
+    let samples = parse(&format!("{redis}---\n{foo}"), "").unwrap();
+    assert_eq!(samples[0].tries()[0].0, "kubectl delete pod a-0 -n ns");
+    assert_eq!(samples[1].tries()[1], ("kubectl delete deployment web".to_owned(), "comes back"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_definitions_and_samples_are_created() {
+    let server = Server::with_samples().await;
+    for Sample { resource, namespace, name, .. } in &server.samples {
+        let stored: Option<Value> = server.client.get(resource, Some(namespace), name).await.unwrap();
+        assert_eq!(stored.unwrap()["kind"], *resource.kind, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_there_already_stays() {
+    let server = Server::with_samples().await;
+    let again = &server.samples[..1];
+    assert!(create(&server.client, again, true).await.unwrap().is_empty(), "it is not the demo's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sample_that_is_refused_is_named_with_its_kind() {
+    let server = Server::with_samples().await;
+    let text =
+        "kind: Redis\napiVersion: myapp.tangx.in/v1\nmetadata: {name: a}\nspec: {image: x, port: 80}\n";
+    let samples = parse(text, "--samples=x").unwrap();
+    let failure = create(&server.client, &samples, true).await.unwrap_err().to_string();
+    assert!(failure.starts_with("error: --samples=x: redis a is refused: "), "{failure}");
+    assert!(failure.contains("spec.port") && failure.contains("kubectl explain redis.spec"), "{failure}");
+}

@@ -1,0 +1,148 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::json;
+
+use super::*;
+use crate::api::webapp::v1::{Hook, WebApp};
+use crate::operators::webapp::tasks::HookFuture;
+use crate::workqueue::ItemExponentialFailure;
+
+/// What it does in `create` is a matter of the WebApp's name.
+#[derive(Default)]
+struct Odd(AtomicUsize);
+
+impl TaskExecutor for Odd {
+    fn name(&self) -> &str {
+        "odd"
+    }
+
+    fn create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            match call.name().split('-').next().unwrap_or_default() {
+                "hangs" => std::future::pending().await,
+                "panics" => panic!("as the test wants it"),
+                "fails" => Err(HookError::retry("no")),
+                _ => Ok(()),
+            }
+        })
+    }
+}
+
+struct Rig {
+    hooks: Hooks,
+    queue: RateLimitingQueue<ObjectName>,
+    odd: Arc<Odd>,
+    task: Task,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+fn rig() -> Rig {
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
+    let (hooks, runner) = pair(queue.clone());
+    let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
+    tasks.spawn(runner.run(stop.clone()));
+    let odd = Arc::new(Odd::default());
+    Rig { hooks, queue, task: Task::new(odd.clone()), odd, stop, tasks }
+}
+
+fn call(name: &str) -> (HookCall, WebAppStep) {
+    let webapp: WebApp = serde_json::from_value(json!({
+        "apiVersion": "jiajunhuang.com/v1", "kind": "WebApp",
+        "metadata": {"name": name, "namespace": "ns", "uid": name, "generation": 1},
+        "spec": {"version": "1", "replicas": 1},
+    }))
+    .unwrap();
+    let call = HookCall::new("odd", Hook::Create, Arc::new(webapp));
+    let step = WebAppStep {
+        phase: Phase::Running,
+        hook: Some(Hook::Create),
+        operation_id: call.operation_id().to_owned(),
+        attempts: 1,
+        ..WebAppStep::default()
+    };
+    (call, step)
+}
+
+impl Rig {
+    fn known(&self, name: &str) -> Known {
+        self.hooks.known(name, &call(name).1, false, Duration::from_secs(30))
+    }
+
+    fn run(&self, name: &str) {
+        self.hooks.run(&self.task, call(name).0, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_kept_until_the_next_hook() {
+    let rig = rig();
+    assert_eq!(rig.known("one"), Known::Nothing);
+    rig.run("one");
+    assert_eq!(rig.known("one"), Known::Running);
+    assert_eq!(rig.queue.get().await.unwrap().key().to_string(), "ns/one");
+    for _ in 0..2 {
+        assert_eq!(rig.known("one"), Known::Ended(Ok(())));
+    }
+    let (_, mut retry) = call("one");
+    retry.attempts = 2;
+    assert_eq!(rig.hooks.known("one", &retry, false, Duration::ZERO), Known::Nothing);
+    rig.hooks.forget("one");
+    assert_eq!(rig.known("one"), Known::Nothing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_is_a_failure() {
+    let rig = rig();
+    rig.run("panics");
+    drop(rig.queue.get().await);
+    assert_eq!(rig.known("panics"), Known::Ended(Err(HookError::retry("create panicked"))));
+    let (_, mut step) = call("panics");
+    step.phase = Phase::Failed;
+    let known = rig.hooks.known("panics", &step, false, Duration::ZERO);
+    assert_eq!(known, Known::Resting(Duration::from_secs(1)), "and rests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_hangs_holds_up_no_other() {
+    let rig = rig();
+    for at in 0..AT_ONCE + 7 {
+        rig.run(&format!("hangs-{at}"));
+    }
+    let other = Task::new(rig.odd.clone());
+    rig.hooks.run(&other, call("fine").0, 1);
+    assert_eq!(rig.queue.get().await.unwrap().key().to_string(), "ns/fine", "of another task");
+    assert_eq!(rig.odd.0.load(Ordering::SeqCst), AT_ONCE + 1, "the others wait for their turn");
+    // They are given up after the timeout, and the next have theirs.
+    for _ in 0..AT_ONCE {
+        drop(rig.queue.get().await);
+    }
+    tokio::task::yield_now().await;
+    assert!(rig.odd.0.load(Ordering::SeqCst) > AT_ONCE + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_cuts_what_runs() {
+    let mut rig = rig();
+    rig.run("hangs");
+    tokio::task::yield_now().await;
+    rig.stop.cancel();
+    rig.tasks.join_next().await.unwrap().unwrap();
+    assert_eq!(rig.known("hangs"), Known::Running, "it has not ended");
+    assert!(rig.queue.is_empty());
+}
+
+/// The start of an old generation's hook is found, and nobody here has run it.
+#[tokio::test(start_paused = true)]
+async fn a_superseded_hook_of_another_process_is_waited_for() {
+    let rig = rig();
+    let (_, step) = call("one");
+    let timeout = Duration::from_secs(30);
+    let known = || rig.hooks.known("one", &step, true, timeout);
+    assert_eq!(known(), Known::Elsewhere(timeout));
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!(known(), Known::Elsewhere(Duration::from_secs(10)));
+    tokio::time::advance(timeout).await;
+    assert_eq!(known(), Known::Elsewhere(Duration::ZERO));
+}

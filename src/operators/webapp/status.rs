@@ -1,0 +1,209 @@
+//! The status of a WebApp: a pure function of its steps and its Deployment.
+//!
+//! | the steps | Ready | Reconciling | Stalled |
+//! |---|---|---|---|
+//! | a hook runs, or is next | `False` RunningTasks | `True` | `False` |
+//! | one has failed and is tried again | `False` TaskRetrying | `True` | `False` |
+//! | one has failed for good | `False` TaskFailed | `False` | `True` |
+//! | being undone | `False` Deleting | `True` | `False` |
+//! | an undo has failed | `False` UndoFailed | `True`, or `False` when it failed for good | `False`, `True` |
+//! | one has to be undone by a task that is not there | `False` TaskUnknown | `False` | `True` |
+//! | all have succeeded | as the Deployment | | |
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::steps::{Direction, Next, running};
+use super::{FINALIZER, workload};
+use crate::api::labels;
+use crate::api::webapp::v1::{Phase, WebAppCondition, WebAppStatus, WebAppStep};
+use crate::controller::deployment::ObservedDeployment;
+use crate::controller::summary::reason;
+use crate::controller::{CommonStatus, Summary};
+
+/// A hook runs, or is next.
+const RUNNING: &str = "RunningTasks";
+/// One has failed and is tried again.
+const RETRYING: &str = "TaskRetrying";
+/// One has failed for good.
+pub(super) const FAILED: &str = "TaskFailed";
+/// An undo has failed.
+const UNDO_FAILED: &str = "UndoFailed";
+/// One has to be undone by a task that is not there.
+const UNKNOWN: &str = "TaskUnknown";
+
+impl CommonStatus for WebAppStatus {
+    fn observed_generation(&self) -> Option<i64> {
+        self.observed_generation
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        self.conditions.iter().map(|condition| condition.condition.clone()).collect()
+    }
+
+    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
+        let phase = phase(&self.steps);
+        self.observed_generation = observed_generation;
+        self.conditions =
+            conditions.into_iter().map(|condition| WebAppCondition { condition, phase }).collect();
+    }
+}
+
+/// The phase of the task that is or was run last.
+fn phase(steps: &[WebAppStep]) -> Option<Phase> {
+    let last = |step: &&WebAppStep| (step.generation, step.started_at.as_ref().map(|time| time.0));
+    let at = running(steps).map(|at| &steps[at]);
+    let begun = steps.iter().filter(|step| step.hook.is_some());
+    at.or_else(|| begun.max_by_key(last)).map(|step| step.phase)
+}
+
+pub(super) fn status(
+    name: &str,
+    steps: Vec<WebAppStep>,
+    deployment: Option<&ObservedDeployment>,
+    handled_reconcile_at: Option<String>,
+) -> WebAppStatus {
+    WebAppStatus {
+        available_replicas: deployment.map_or(0, |deployment| deployment.status.available_replicas),
+        replicas: deployment.map_or(0, |deployment| deployment.status.replicas),
+        selector: labels::to_selector(&workload::selector(name)),
+        steps,
+        handled_reconcile_at,
+        ..WebAppStatus::default()
+    }
+}
+
+/// What is found of the steps; `None` when all is done.
+pub(super) fn summary(
+    steps: &[WebAppStep],
+    next: &Next,
+    direction: Direction,
+    is_for_good: bool,
+) -> Option<Summary> {
+    let is_undo = direction == Direction::Deletion;
+    let (at, time) = match next {
+        Next::Finished => return None,
+        Next::Recorded(at) | Next::Run(at) | Next::GivenUp(at) | Next::Held(at) | Next::Unknown(at) => {
+            (*at, None)
+        }
+        Next::Wait(at, time) => (*at, *time),
+        Next::Retry(at, time) => (*at, Some(*time)),
+    };
+    let step = &steps[at];
+    let hook = step.hook.map_or_else(|| "hook".to_owned(), |hook| hook.to_string());
+    let what = format!("Task {:?}: {hook}", step.name);
+    let tries = format!("has failed ({} so far)", attempts(step.attempts));
+    let summary = match next {
+        Next::GivenUp(_) => Summary::stalled(
+            FAILED,
+            format!(
+                "{what} {tries} and is not tried again: {}. Change the spec, or the annotation windlass.dev/reconcile-at",
+                step.message
+            ),
+        ),
+        Next::Retry(..) if is_undo && is_for_good => Summary::stalled(
+            UNDO_FAILED,
+            format!(
+                "{what} {tries}: {}. It is tried every 2 min, and the finalizer {FINALIZER} stays until it succeeds",
+                step.message
+            ),
+        ),
+        Next::Retry(..) => Summary::reconciling(
+            if is_undo { UNDO_FAILED } else { RETRYING },
+            format!("{what} {tries} and is tried again: {}", step.message),
+        ),
+        Next::Unknown(_) => Summary::stalled(
+            UNKNOWN,
+            format!(
+                "Task {:?} has to be undone, and this operator has no task of that name: give it back its tasks file, or take off the finalizer {FINALIZER} when nothing is left of it",
+                step.name
+            ),
+        ),
+        Next::Held(_) => {
+            Summary::reconciling(reason::PAUSED, "More tasks are to be run, and this object is paused")
+        }
+        Next::Finished | Next::Recorded(_) | Next::Run(_) | Next::Wait(..) => {
+            let done = steps.iter().filter(|step| is_done(step, is_undo)).count();
+            let mut message = format!("{what} is run; {done} of {} tasks are done", steps.len());
+            if !step.message.is_empty() {
+                message = format!("{message}; {}", step.message);
+            }
+            Summary::reconciling(if is_undo { reason::DELETING } else { RUNNING }, message)
+        }
+    };
+    Some(match time {
+        Some(time) => summary.again_in(time),
+        None => summary,
+    })
+}
+
+fn is_done(step: &WebAppStep, is_undo: bool) -> bool {
+    match step.phase {
+        Phase::Succeeded => !is_undo,
+        Phase::Undone => true,
+        Phase::Pending => is_undo,
+        Phase::Running | Phase::Failed | Phase::Undoing => false,
+    }
+}
+
+fn attempts(count: i32) -> String {
+    if count == 1 { "1 try".to_owned() } else { format!("{count} tries") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::api::webapp::v1::Hook;
+    use crate::controller::Phase as SummaryPhase;
+
+    #[test]
+    fn each_state_of_the_steps_has_its_summary() {
+        let step = WebAppStep {
+            name: "a".to_owned(),
+            hook: Some(Hook::Create),
+            phase: Phase::Running,
+            attempts: 2,
+            message: "no".to_owned(),
+            ..WebAppStep::default()
+        };
+        let steps = [step];
+        let second = Duration::from_secs(1);
+        use Direction::{Creation, Deletion};
+        for (next, direction, is_for_good, phase, reason) in [
+            (Next::Run(0), Creation, false, SummaryPhase::Reconciling, "RunningTasks"),
+            (Next::Wait(0, None), Creation, false, SummaryPhase::Reconciling, "RunningTasks"),
+            (Next::Retry(0, second), Creation, false, SummaryPhase::Reconciling, "TaskRetrying"),
+            (Next::GivenUp(0), Creation, true, SummaryPhase::Stalled, "TaskFailed"),
+            (Next::Held(0), Creation, false, SummaryPhase::Reconciling, "Paused"),
+            (Next::Recorded(0), Deletion, false, SummaryPhase::Reconciling, "Deleting"),
+            (Next::Retry(0, second), Deletion, false, SummaryPhase::Reconciling, "UndoFailed"),
+            (Next::Retry(0, second), Deletion, true, SummaryPhase::Stalled, "UndoFailed"),
+            (Next::Unknown(0), Deletion, false, SummaryPhase::Stalled, "TaskUnknown"),
+        ] {
+            let summary = summary(&steps, &next, direction, is_for_good).unwrap();
+            assert_eq!((summary.phase, summary.reason), (phase, reason), "{next:?}");
+        }
+        assert_eq!(summary(&steps, &Next::Finished, Creation, false), None);
+        let retry = summary(&steps, &Next::Retry(0, second), Creation, false).unwrap();
+        assert_eq!(retry.message, "Task \"a\": create has failed (2 tries so far) and is tried again: no");
+        assert_eq!(retry.look_again, Some(second));
+    }
+
+    #[test]
+    fn a_condition_has_the_phase_of_the_task_that_runs() {
+        let mut status = WebAppStatus {
+            steps: vec![
+                WebAppStep { hook: Some(Hook::PostCreate), phase: Phase::Succeeded, ..WebAppStep::default() },
+                WebAppStep { hook: Some(Hook::Create), phase: Phase::Running, ..WebAppStep::default() },
+                WebAppStep::default(),
+            ],
+            ..WebAppStatus::default()
+        };
+        let mut set = crate::api::conditions::ConditionSet::new(&[], None, jiff::Timestamp::UNIX_EPOCH);
+        set.set("Ready", false, "RunningTasks", "");
+        status.set_common(Some(1), set.into_vec());
+        assert_eq!(status.conditions[0].phase, Some(Phase::Running));
+        assert_eq!(status.conditions().len(), 1);
+    }
+}

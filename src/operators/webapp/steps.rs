@@ -1,0 +1,256 @@
+//! The steps of a WebApp: which hook is next, as a pure function of what is recorded and what this process knows.
+//!
+//! Mirrors nothing: the source document runs every step on every event.
+//!
+//! # The life of a hook
+//! ```text
+//!   start is recorded ──▶ it is run ──▶ its end is recorded, with the start of the next
+//!        ▲                  ▲   │
+//!        │                  │   └ not yet: again after a while, the same try
+//!        │                  └ a new process finds a start without an end: it runs the same operation again
+//!        └ failed: the next try is recorded after the backoff
+//! ```
+//! What is recorded as running and is not run by this process is run: a first try and one after a crash are the same.
+//! So a hook is never run before the record of its start is stored, and a finished one never again.
+//!
+//! # Guarantees
+//! - Tasks run first to last, hooks in their order, each recorded before it is run. (test: `tasks_run_first_to_last_each_recorded_before_it_is_run`)
+//! - The undo runs last to first, and only what was started. (test: `the_undo_runs_last_to_first_and_only_what_was_started`)
+//! - A finished hook is not run again for the same generation. (test: `a_finished_hook_is_not_run_again`)
+//! - After a crash the hook that was recorded is run under the same ID. (test: `a_recorded_start_is_run_again_under_the_same_id`)
+//! - A new generation waits for the hook of the old one, then runs all tasks under new IDs. (test: `a_new_generation_waits_for_the_hook_of_the_old_one`)
+//! - A failure is tried again with one more attempt and the same ID. (test: `a_failure_is_tried_again_under_the_same_id`)
+//! - What failed for good waits for a user; when undoing, it is tried again. (test: `what_failed_for_good_waits_for_a_user`)
+//! - From any record, run to the end, every task has succeeded once, or is undone. (test: `from_any_record_the_steps_lead_to_the_end`)
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::tasks::{HookError, operation_id};
+use crate::api::webapp::v1::{Hook, Phase, WebAppStep};
+
+/// Whether the tasks are run or undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Creation,
+    Deletion,
+}
+
+/// What this process knows of a hook whose start is recorded, or that has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// It does not run here.
+    Nothing,
+    /// It runs.
+    Running,
+    /// It has ended so.
+    Ended(Result<(), HookError>),
+    /// It is to be looked at, or tried, again after this time.
+    Resting(Duration),
+    /// It was not seen to end, and may still run elsewhere for this time.
+    Elsewhere(Duration),
+}
+
+/// What a WebApp is at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Goal<'a> {
+    pub(super) uid: &'a str,
+    pub(super) generation: i64,
+    pub(super) direction: Direction,
+    /// Whether new hooks may be started.
+    pub(super) may_start: bool,
+    /// Whether what failed for good is to be left alone.
+    pub(super) is_given_up: bool,
+    pub(super) now: Timestamp,
+}
+
+/// What comes of a look at the steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// All is done.
+    Finished,
+    /// The start of this step's hook is recorded now: run it when that is stored.
+    Recorded(usize),
+    /// Run the hook of this step: its start is stored.
+    Run(usize),
+    /// It runs, or is waited for: look again after this time, or when it has ended.
+    Wait(usize, Option<Duration>),
+    /// It has failed and is tried again after this time.
+    Retry(usize, Duration),
+    /// It has failed for good.
+    GivenUp(usize),
+    /// A new one is to be started, and may not be.
+    Held(usize),
+    /// It has to be undone, and there is no such task any more.
+    Unknown(usize),
+}
+
+/// How long a hook waits that has failed so often.
+pub(super) fn backoff(attempts: i32) -> Duration {
+    let doublings = u32::try_from(attempts - 1).unwrap_or(0).min(7);
+    Duration::from_secs(1 << doublings).min(BACKOFF_MAX)
+}
+
+/// The longest backoff; also how often an undo that failed for good is tried.
+pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(120);
+
+/// One step for each task, in their order; behind them what was started of tasks that are no longer there.
+pub(super) fn aligned(stored: &[WebAppStep], tasks: &[&str]) -> Vec<WebAppStep> {
+    let known = |name: &str| stored.iter().find(|step| step.name == name).cloned();
+    let fresh = |name: &str| WebAppStep { name: name.to_owned(), ..WebAppStep::default() };
+    let others = stored.iter().filter(|step| {
+        !tasks.contains(&step.name.as_str()) && step.hook.is_some() && step.phase != Phase::Undone
+    });
+    tasks.iter().map(|name| known(name).unwrap_or_else(|| fresh(name))).chain(others.cloned()).collect()
+}
+
+/// The step whose hook's start is recorded and whose end is not.
+pub(super) fn running(steps: &[WebAppStep]) -> Option<usize> {
+    steps
+        .iter()
+        .position(|step| matches!(step.phase, Phase::Running | Phase::Undoing) && step.finished_at.is_none())
+}
+
+/// Whether a hook that is recorded as running is not what is wanted any more.
+pub(super) fn is_superseded(step: &WebAppStep, goal: &Goal<'_>) -> bool {
+    let is_undo = step.hook.is_some_and(Hook::is_undo);
+    match goal.direction {
+        Direction::Creation => is_undo || step.generation != goal.generation,
+        Direction::Deletion => !is_undo,
+    }
+}
+
+/// Goes on by one look: writes down what has ended and what starts. `count` is how many of the steps have a task;
+/// `known` tells what this process knows of a step's hook.
+pub(super) fn advance(
+    steps: &mut [WebAppStep],
+    count: usize,
+    goal: &Goal<'_>,
+    known: impl Fn(&WebAppStep) -> Known,
+) -> Next {
+    if let Some(at) = running(steps) {
+        let step = &mut steps[at];
+        let superseded = is_superseded(step, goal);
+        match known(step) {
+            Known::Ended(Ok(())) => done(step, goal.now),
+            Known::Ended(Err(HookError::NotYet { message, look_again })) if !superseded => {
+                step.message = message;
+                return Next::Wait(at, look_again);
+            }
+            Known::Ended(Err(error)) => {
+                failed(step, error.message(), goal.now);
+                if !superseded {
+                    // The failure is stored before the next try, however short the rest is.
+                    return Next::Retry(at, resting(&known(step)));
+                }
+            }
+            Known::Nothing if !superseded && at < count => return Next::Run(at),
+            Known::Nothing | Known::Elsewhere(Duration::ZERO) => {
+                failed(step, "its end was not seen", goal.now);
+            }
+            Known::Running => return Next::Wait(at, None),
+            Known::Resting(Duration::ZERO) => return Next::Run(at),
+            Known::Resting(time) | Known::Elsewhere(time) => return Next::Wait(at, Some(time)),
+        }
+    }
+    let next = match goal.direction {
+        Direction::Creation => next_to_do(&steps[..count], goal.generation),
+        Direction::Deletion => next_to_undo(steps),
+    };
+    let Some((at, hook)) = next else { return Next::Finished };
+    if at >= count {
+        return Next::Unknown(at);
+    }
+    let step = &mut steps[at];
+    let is_retry = step.phase == Phase::Failed && step.hook == Some(hook) && !is_superseded(step, goal);
+    if is_retry {
+        if goal.is_given_up {
+            return Next::GivenUp(at);
+        }
+        let rest = resting(&known(step));
+        if !rest.is_zero() {
+            return Next::Retry(at, rest);
+        }
+    }
+    if !goal.may_start {
+        return Next::Held(at);
+    }
+    start(step, hook, is_retry, goal);
+    Next::Recorded(at)
+}
+
+fn resting(known: &Known) -> Duration {
+    match known {
+        Known::Resting(time) => *time,
+        Known::Nothing | Known::Running | Known::Ended(_) | Known::Elsewhere(_) => Duration::ZERO,
+    }
+}
+
+/// The first task that has not succeeded for this generation, and its next hook.
+fn next_to_do(steps: &[WebAppStep], generation: i64) -> Option<(usize, Hook)> {
+    let at = steps.iter().position(|s| s.generation != generation || s.phase != Phase::Succeeded)?;
+    let step = &steps[at];
+    let is_begun = step.generation == generation && !step.hook.is_none_or(Hook::is_undo);
+    let hook = match (step.phase, step.hook) {
+        (Phase::Running, Some(hook)) if is_begun => hook.next(),
+        (Phase::Failed, Some(hook)) if is_begun => Some(hook),
+        _ => None,
+    };
+    Some((at, hook.unwrap_or(Hook::PreCreate)))
+}
+
+/// The last task that was started and is not undone, and its next hook.
+fn next_to_undo(steps: &[WebAppStep]) -> Option<(usize, Hook)> {
+    let at = steps.iter().rposition(|step| step.hook.is_some() && step.phase != Phase::Undone)?;
+    let step = &steps[at];
+    let hook = match (step.phase, step.hook.filter(|hook| hook.is_undo())) {
+        (Phase::Undoing, Some(hook)) => hook.next(),
+        (Phase::Failed, Some(hook)) => Some(hook),
+        _ => None,
+    };
+    Some((at, hook.unwrap_or(Hook::PreDelete)))
+}
+
+fn start(step: &mut WebAppStep, hook: Hook, is_retry: bool, goal: &Goal<'_>) {
+    let now = Some(Time(whole_seconds(goal.now)));
+    // A retry is the same operation: an undo keeps the generation with which it began.
+    let generation = if is_retry || step.phase == Phase::Undoing { step.generation } else { goal.generation };
+    let name = std::mem::take(&mut step.name);
+    *step = WebAppStep {
+        operation_id: operation_id(goal.uid, &name, hook, generation),
+        name,
+        phase: if hook.is_undo() { Phase::Undoing } else { Phase::Running },
+        hook: Some(hook),
+        generation,
+        attempts: if is_retry { step.attempts.saturating_add(1) } else { 1 },
+        started_at: if is_retry { step.started_at.take() } else { now },
+        finished_at: None,
+        message: String::new(),
+    };
+}
+
+fn done(step: &mut WebAppStep, now: Timestamp) {
+    step.finished_at = Some(Time(whole_seconds(now)));
+    step.message = String::new();
+    match step.hook {
+        Some(hook) if hook.next().is_some() => {}
+        Some(hook) if hook.is_undo() => step.phase = Phase::Undone,
+        Some(_) | None => step.phase = Phase::Succeeded,
+    }
+}
+
+fn failed(step: &mut WebAppStep, message: &str, now: Timestamp) {
+    step.phase = Phase::Failed;
+    step.finished_at = Some(Time(whole_seconds(now)));
+    message.clone_into(&mut step.message);
+}
+
+/// As the server stores it.
+fn whole_seconds(stamp: Timestamp) -> Timestamp {
+    Timestamp::from_second(stamp.as_second()).unwrap_or(stamp)
+}
+
+#[cfg(test)]
+mod tests;

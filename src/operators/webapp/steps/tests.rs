@@ -1,0 +1,229 @@
+use std::cell::RefCell;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const TASKS: [&str; 3] = ["a", "b", "c"];
+
+fn goal(generation: i64, direction: Direction) -> Goal<'static> {
+    Goal { uid: "u", generation, direction, may_start: true, is_given_up: false, now: Timestamp::UNIX_EPOCH }
+}
+
+fn nothing(_: &WebAppStep) -> Known {
+    Known::Nothing
+}
+
+fn ended_well(_: &WebAppStep) -> Known {
+    Known::Ended(Ok(()))
+}
+
+/// Runs to the end; each hook is run when its start is recorded, and ends well. What was run, `a.create@2`.
+fn run(steps: &mut [WebAppStep], goal: &Goal<'_>) -> Vec<String> {
+    let log = RefCell::new(Vec::new());
+    let mut is_run = false;
+    for _ in 0..100 {
+        let known = if is_run { Known::Ended(Ok(())) } else { Known::Nothing };
+        is_run = false;
+        match advance(steps, TASKS.len(), goal, |_| known.clone()) {
+            Next::Finished => return log.into_inner(),
+            Next::Run(at) => {
+                let step = &steps[at];
+                log.borrow_mut().push(format!("{}.{}@{}", step.name, step.hook.unwrap(), step.generation));
+                is_run = true;
+            }
+            Next::Recorded(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("it does not end");
+}
+
+#[test]
+fn tasks_run_first_to_last_each_recorded_before_it_is_run() {
+    let mut steps = aligned(&[], &TASKS);
+    let goal = goal(1, Direction::Creation);
+    assert_eq!(advance(&mut steps, 3, &goal, nothing), Next::Recorded(0));
+    assert_eq!(
+        (steps[0].hook, steps[0].phase, steps[0].attempts),
+        (Some(Hook::PreCreate), Phase::Running, 1)
+    );
+    assert_eq!(steps[0].operation_id, operation_id("u", "a", Hook::PreCreate, 1));
+    let mut log = Vec::new();
+    for task in TASKS {
+        log.extend(Hook::CREATION.map(|hook| format!("{task}.{hook}@1")));
+    }
+    assert_eq!(run(&mut steps, &goal), log);
+    assert!(steps.iter().all(|step| step.phase == Phase::Succeeded && step.finished_at.is_some()));
+}
+
+#[test]
+fn a_finished_hook_is_not_run_again() {
+    let mut steps = aligned(&[], &TASKS);
+    let goal = goal(1, Direction::Creation);
+    run(&mut steps, &goal);
+    let before = steps.clone();
+    assert_eq!(run(&mut steps, &goal), Vec::<String>::new());
+    assert_eq!(steps, before);
+}
+
+#[test]
+fn a_recorded_start_is_run_again_under_the_same_id() {
+    let mut steps = aligned(&[], &TASKS);
+    let goal = goal(1, Direction::Creation);
+    advance(&mut steps, 3, &goal, nothing);
+    let id = steps[0].operation_id.clone();
+    // The process dies; the next one finds the record.
+    for _ in 0..2 {
+        assert_eq!(advance(&mut steps, 3, &goal, nothing), Next::Run(0));
+    }
+    assert_eq!((&steps[0].operation_id, steps[0].attempts), (&id, 1));
+}
+
+#[test]
+fn a_new_generation_waits_for_the_hook_of_the_old_one() {
+    let mut steps = aligned(&[], &TASKS);
+    advance(&mut steps, 3, &goal(1, Direction::Creation), nothing);
+    let newer = goal(2, Direction::Creation);
+    assert_eq!(advance(&mut steps, 3, &newer, |_| Known::Running), Next::Wait(0, None));
+    // Another process has started it: it may still run for its timeout.
+    let second = Duration::from_secs(1);
+    assert_eq!(advance(&mut steps, 3, &newer, |_| Known::Elsewhere(second)), Next::Wait(0, Some(second)));
+    assert_eq!(steps[0].generation, 1);
+    let mut ended = steps.clone();
+    assert_eq!(advance(&mut ended, 3, &newer, ended_well), Next::Recorded(0));
+    assert_eq!((ended[0].generation, ended[0].hook), (2, Some(Hook::PreCreate)), "all tasks, anew");
+    assert_ne!(ended[0].operation_id, steps[0].operation_id);
+    assert_eq!(advance(&mut steps, 3, &newer, |_| Known::Elsewhere(Duration::ZERO)), Next::Recorded(0));
+    let log = run(&mut steps, &newer);
+    assert_eq!((log.len(), log[0].as_str()), (9, "a.pre_create@2"));
+}
+
+#[test]
+fn a_failure_is_tried_again_under_the_same_id() {
+    let mut steps = aligned(&[], &TASKS);
+    let goal = goal(1, Direction::Creation);
+    advance(&mut steps, 3, &goal, nothing);
+    let id = steps[0].operation_id.clone();
+    let resting = Duration::from_secs(2);
+    let known = |step: &WebAppStep| match step.phase {
+        Phase::Failed => Known::Resting(resting),
+        _ => Known::Ended(Err(HookError::retry("no"))),
+    };
+    assert_eq!(advance(&mut steps, 3, &goal, known), Next::Retry(0, resting));
+    assert_eq!((steps[0].phase, steps[0].message.as_str()), (Phase::Failed, "no"));
+    assert_eq!(advance(&mut steps, 3, &goal, |_| Known::Resting(Duration::ZERO)), Next::Recorded(0));
+    assert_eq!((steps[0].attempts, &steps[0].operation_id, steps[0].phase), (2, &id, Phase::Running));
+    let delays = [1, 2, 3, 8, 9, i32::MAX].map(|attempts| backoff(attempts).as_secs());
+    assert_eq!(delays, [1, 2, 4, 120, 120, 120]);
+}
+
+#[test]
+fn what_failed_for_good_waits_for_a_user() {
+    let mut steps = aligned(&[], &TASKS);
+    let goal_now = goal(1, Direction::Creation);
+    advance(&mut steps, 3, &goal_now, nothing);
+    let failed = |_: &WebAppStep| Known::Ended(Err(HookError::permanent("never")));
+    advance(&mut steps, 3, &Goal { is_given_up: true, ..goal_now }, failed);
+    let given_up = Goal { is_given_up: true, ..goal_now };
+    assert_eq!(advance(&mut steps, 3, &given_up, nothing), Next::GivenUp(0));
+    assert_eq!(advance(&mut steps.clone(), 3, &goal_now, nothing), Next::Recorded(0), "he asks for it");
+    let mut newer = steps.clone();
+    assert_eq!(advance(&mut newer, 3, &goal(2, Direction::Creation), nothing), Next::Recorded(0));
+    assert_eq!(newer[0].attempts, 1);
+}
+
+#[test]
+fn a_pause_starts_nothing_and_records_what_has_ended() {
+    let mut steps = aligned(&[], &TASKS);
+    let goal_now = goal(1, Direction::Creation);
+    let paused = Goal { may_start: false, ..goal_now };
+    assert_eq!(advance(&mut steps, 3, &paused, nothing), Next::Held(0));
+    assert_eq!(steps[0].phase, Phase::Pending);
+    advance(&mut steps, 3, &goal_now, nothing);
+    assert_eq!(advance(&mut steps, 3, &paused, ended_well), Next::Held(0));
+    assert!(steps[0].finished_at.is_some());
+}
+
+#[test]
+fn the_undo_runs_last_to_first_and_only_what_was_started() {
+    let mut steps = aligned(&[], &TASKS);
+    let created = goal(1, Direction::Creation);
+    // Up to the first hook of the second task, which does not end well.
+    while steps[1].hook.is_none() {
+        advance(&mut steps, 3, &created, ended_well);
+    }
+    let deletion = goal(2, Direction::Deletion);
+    assert_eq!(advance(&mut steps, 3, &deletion, |_| Known::Running), Next::Wait(1, None));
+    advance(&mut steps, 3, &deletion, |_| Known::Ended(Err(HookError::retry("no"))));
+    let mut log = Vec::new();
+    for task in ["b", "a"] {
+        log.extend(Hook::DELETION.map(|hook| format!("{task}.{hook}@2")));
+    }
+    assert_eq!(run(&mut steps, &deletion), log);
+    assert_eq!(
+        steps.iter().map(|step| step.phase).collect::<Vec<_>>(),
+        [Phase::Undone, Phase::Undone, Phase::Pending]
+    );
+    assert_eq!(run(&mut aligned(&[], &TASKS), &deletion), Vec::<String>::new(), "nothing was started");
+}
+
+#[test]
+fn a_task_that_is_not_there_any_more_is_not_forgotten() {
+    let mut steps = aligned(&[], &TASKS);
+    run(&mut steps, &goal(1, Direction::Creation));
+    let mut fewer = aligned(&steps, &["c", "a"]);
+    let names: Vec<&str> = fewer.iter().map(|step| step.name.as_str()).collect();
+    assert_eq!(names, ["c", "a", "b"]);
+    assert_eq!(advance(&mut fewer, 2, &goal(1, Direction::Creation), nothing), Next::Finished);
+    assert_eq!(advance(&mut fewer, 2, &goal(2, Direction::Deletion), nothing), Next::Unknown(2));
+}
+
+fn any_step(name: &'static str) -> impl Strategy<Value = WebAppStep> {
+    let hooks = [
+        None,
+        Some(Hook::PreCreate),
+        Some(Hook::Create),
+        Some(Hook::PostCreate),
+        Some(Hook::PreDelete),
+        Some(Hook::Delete),
+        Some(Hook::PostDelete),
+    ];
+    let phases =
+        [Phase::Pending, Phase::Running, Phase::Succeeded, Phase::Failed, Phase::Undoing, Phase::Undone];
+    (0..hooks.len(), 0..phases.len(), 0..3_i64, any::<bool>()).prop_map(
+        move |(hook, phase, generation, is_over)| WebAppStep {
+            name: name.to_owned(),
+            hook: hooks[hook],
+            phase: phases[phase],
+            generation,
+            finished_at: is_over.then_some(Time(Timestamp::UNIX_EPOCH)),
+            ..WebAppStep::default()
+        },
+    )
+}
+
+proptest! {
+    /// Whatever is recorded, also by a process of another mind: every hook ends well, and the end is reached.
+    #[test]
+    fn from_any_record_the_steps_lead_to_the_end(
+        a in any_step("a"), b in any_step("b"), c in any_step("c"), is_deletion in any::<bool>(),
+    ) {
+        let mut steps = vec![a, b, c];
+        let started: Vec<bool> = steps.iter().map(|step| step.hook.is_some()).collect();
+        let direction = if is_deletion { Direction::Deletion } else { Direction::Creation };
+        let goal = goal(2, direction);
+        for _ in 0..200 {
+            if advance(&mut steps, 3, &goal, ended_well) == Next::Finished {
+                break;
+            }
+        }
+        for (step, started) in steps.iter().zip(started) {
+            if !is_deletion {
+                prop_assert_eq!((step.phase, step.generation), (Phase::Succeeded, 2));
+            } else if started {
+                prop_assert_eq!(step.phase, Phase::Undone);
+            }
+        }
+    }
+}

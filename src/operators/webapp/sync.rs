@@ -1,0 +1,300 @@
+//! The sync handler of WebApp: durable steps, then repair.
+//!
+//! # Guarantees
+//! - A hook's start is stored before it is run, its end after; nothing runs twice. (test: `a_webapp_goes_through_its_tasks_once`)
+//! - Nothing to do, nothing sent. (test: `a_converged_webapp_sends_nothing`)
+//! - Before a hook is run, a live read shows that it is still the one to run. (test: `an_old_record_runs_nothing`)
+//! - A new process goes on where the old one was. (test: `a_new_process_goes_on_where_the_old_one_was`)
+//! - A failure shows in the step, a condition and an event. (test: `a_failing_hook_shows_everywhere_and_is_tried_again`)
+//! - What failed for good waits for a new spec or for [`RECONCILE_AT`](annotations::RECONCILE_AT). (test: `a_hook_that_failed_for_good_waits_for_a_user`)
+//! - Repair of the Deployment runs no task. (test: `a_repair_runs_no_task`)
+//! - A deletion undoes what was started, last to first, and then lets go. (test: `a_deletion_undoes_what_was_started`)
+//! - One that is orphaned goes at once, and nothing is undone. (test: `an_orphaned_webapp_goes_at_once`)
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube_core::Resource;
+use serde_json::Value;
+
+use super::hooks::{Hooks, Task};
+use super::steps::{self, Direction, Goal, Known, Next};
+use super::tasks::{DEFAULT_TIMEOUT, HookCall};
+use super::{FINALIZER, status, workload};
+use crate::api::annotations;
+use crate::api::conditions::{self, STALLED};
+use crate::api::webapp::v1::{Phase, WebApp, WebAppStatus, WebAppStep};
+use crate::cache::{Lister, Object};
+use crate::client::ApiClient;
+use crate::controller::deployment::ObservedDeployment;
+use crate::controller::summary::UNDONE_RETRY;
+use crate::controller::{CommonStatus, Halt, Outcome, Reconcile, Turn};
+use crate::record::EventType;
+
+/// Runs the tasks of a WebApp and keeps its Deployment.
+#[derive(Debug)]
+pub struct WebAppSync {
+    pub(super) client: ApiClient,
+    pub(super) deployments: Lister<ObservedDeployment>,
+    pub(super) tasks: Vec<OneTask>,
+    pub(super) hooks: Hooks,
+}
+
+/// A task of the list.
+pub(super) enum OneTask {
+    /// The one that looks after the Deployment, in the pass itself.
+    Workload(String),
+    /// Any other, beside the workers.
+    Executor(Task),
+}
+
+impl fmt::Debug for OneTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OneTask").field(&self.name()).finish()
+    }
+}
+
+impl OneTask {
+    fn name(&self) -> &str {
+        match self {
+            Self::Workload(name) => name,
+            Self::Executor(task) => task.executor.name(),
+        }
+    }
+}
+
+impl Reconcile for WebAppSync {
+    type Resource = WebApp;
+
+    async fn reconcile(&self, turn: &mut Turn<'_, WebApp>) -> Result<WebAppStatus, Halt> {
+        turn.hold(FINALIZER).await?;
+        let stored = turn.stored_status();
+        let is_given_up = is_given_up(turn, &stored);
+        let (next, steps) = self.go_on(turn, &stored, Direction::Creation, is_given_up).await?;
+        let is_workload_done = self.is_workload_done(turn, &steps);
+        if is_workload_done && turn.findings().is_empty() {
+            turn.ensure(&workload::wanted(turn.object()), &self.deployments).await?;
+        }
+        let has_failed_for_good = self.has_failed_for_good(turn, &stored, &steps, is_given_up);
+        let next = if has_failed_for_good { given_up(&steps).unwrap_or(next) } else { next };
+        match status::summary(&steps, &next, Direction::Creation, has_failed_for_good) {
+            Some(summary) => turn.found(summary),
+            None if turn.findings().is_empty() => turn.found(workload::none_wanted()),
+            None => {}
+        }
+        let handled = if has_failed_for_good { reconcile_at(turn) } else { None };
+        let deployment = workload::observed(turn, &self.deployments);
+        Ok(status::status(turn.name(), steps, deployment.as_ref(), handled))
+    }
+
+    async fn finalize(&self, turn: &mut Turn<'_, WebApp>) -> Result<Option<WebAppStatus>, Halt> {
+        let uid = turn.owner().uid.clone();
+        if !turn.has_finalizer(FINALIZER) {
+            self.hooks.forget(&uid);
+            return Ok(None);
+        }
+        let stored = turn.stored_status();
+        let is_over = if turn.is_orphaning() {
+            None
+        } else {
+            let (next, steps) = self.go_on(turn, &stored, Direction::Deletion, false).await?;
+            let is_for_good = matches!(next, Next::Retry(at, _) if self.is_permanent(turn, &steps[at]));
+            status::summary(&steps, &next, Direction::Deletion, is_for_good).map(|summary| (summary, steps))
+        };
+        let Some((summary, steps)) = is_over else {
+            turn.let_go(FINALIZER).await?;
+            self.hooks.forget(&uid);
+            return Ok(None);
+        };
+        turn.found(summary);
+        let deployment = workload::observed(turn, &self.deployments);
+        Ok(Some(status::status(turn.name(), steps, deployment.as_ref(), None)))
+    }
+}
+
+impl WebAppSync {
+    /// Goes on by one look at the steps; runs what is to be run. What has changed is told when it is stored.
+    async fn go_on(
+        &self,
+        turn: &mut Turn<'_, WebApp>,
+        stored: &WebAppStatus,
+        direction: Direction,
+        is_given_up: bool,
+    ) -> Result<(Next, Vec<WebAppStep>), Halt> {
+        let names: Vec<&str> = self.tasks.iter().map(OneTask::name).collect();
+        let mut steps = steps::aligned(&stored.steps, &names);
+        let uid = turn.owner().uid.clone();
+        let goal = Goal {
+            uid: &uid,
+            generation: turn.owner().generation,
+            direction,
+            may_start: !turn.is_paused(),
+            is_given_up,
+            now: turn.clock().now(),
+        };
+        let in_pass = self.run_in_pass(turn, &steps, &goal).await?;
+        let known = |step: &WebAppStep| match &in_pass {
+            Some((name, known)) if *name == step.name => known.clone(),
+            _ => self.known(&goal, step),
+        };
+        let next = steps::advance(&mut steps, names.len(), &goal, known);
+        if let Next::Run(at) = next
+            && let Some(OneTask::Executor(task)) = self.tasks.get(at)
+            && !turn.is_paused()
+        {
+            self.run(turn, task, &steps[at]).await?;
+        }
+        announce(turn, &stored.steps, &steps);
+        Ok((next, steps))
+    }
+
+    /// The hook of the task that looks after the Deployment, if it is the one that is recorded as running.
+    async fn run_in_pass(
+        &self,
+        turn: &mut Turn<'_, WebApp>,
+        steps: &[WebAppStep],
+        goal: &Goal<'_>,
+    ) -> Result<Option<(String, Known)>, Halt> {
+        let Some(at) = steps::running(steps) else { return Ok(None) };
+        let (Some(OneTask::Workload(_)), Some(hook)) = (self.tasks.get(at), steps[at].hook) else {
+            return Ok(None);
+        };
+        let step = &steps[at];
+        let known = if steps::is_superseded(step, goal) {
+            // It was made in a pass, and no pass is under way but this one.
+            Known::Elsewhere(std::time::Duration::ZERO)
+        } else if turn.is_paused() {
+            Known::Running
+        } else {
+            Known::Ended(workload::run(turn, &self.deployments, hook).await?)
+        };
+        Ok(Some((step.name.clone(), known)))
+    }
+
+    fn known(&self, goal: &Goal<'_>, step: &WebAppStep) -> Known {
+        let task = self.tasks.iter().find(|task| task.name() == step.name);
+        let timeout = match task {
+            Some(OneTask::Executor(task)) => task.executor.timeout(),
+            Some(OneTask::Workload(_)) | None => DEFAULT_TIMEOUT,
+        };
+        self.hooks.known(goal.uid, step, steps::is_superseded(step, goal), timeout)
+    }
+
+    /// Runs a hook whose start is stored, if a live read shows that it is still the one to run.
+    async fn run(&self, turn: &Turn<'_, WebApp>, task: &Task, step: &WebAppStep) -> Result<(), Halt> {
+        let (owner, object) = (turn.owner(), turn.object());
+        let live: Option<Value> =
+            self.client.get(&owner.resource, owner.name.namespace(), owner.name.name()).await?;
+        let is_current = live.is_some_and(|live| is_current(&live, object, step));
+        let Some(hook) = step.hook.filter(|_| is_current) else {
+            tracing::debug!(operation = step.operation_id, "Runs nothing: the record is an old one");
+            return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY)));
+        };
+        let call = HookCall::for_generation(&step.name, hook, Arc::new(object.clone()), step.generation);
+        self.hooks.run(task, call, step.attempts);
+        Ok(())
+    }
+
+    /// Whether the task that looks after the Deployment has made it from the present spec.
+    fn is_workload_done(&self, turn: &Turn<'_, WebApp>, steps: &[WebAppStep]) -> bool {
+        let at = self.tasks.iter().position(|task| matches!(task, OneTask::Workload(_)));
+        at.and_then(|at| steps.get(at))
+            .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == turn.owner().generation)
+    }
+
+    /// Whether a hook of the present generation has failed for good: now, or by the word of the stored status.
+    fn has_failed_for_good(
+        &self,
+        turn: &Turn<'_, WebApp>,
+        stored: &WebAppStatus,
+        steps: &[WebAppStep],
+        is_given_up: bool,
+    ) -> bool {
+        let generation = turn.owner().generation;
+        let failed = |step: &&WebAppStep| step.phase == Phase::Failed && step.generation == generation;
+        let Some(step) = steps.iter().find(failed) else { return false };
+        let is_news = stored.steps.iter().find(failed).is_none_or(|known| known != step);
+        if is_news { self.is_permanent(turn, step) } else { is_given_up }
+    }
+
+    /// Whether this process has seen the hook of this step fail for good.
+    fn is_permanent(&self, turn: &Turn<'_, WebApp>, step: &WebAppStep) -> bool {
+        self.hooks.is_permanent(&turn.owner().uid, step)
+    }
+}
+
+/// The step that has failed for good.
+fn given_up(steps: &[WebAppStep]) -> Option<Next> {
+    steps.iter().position(|step| step.phase == Phase::Failed).map(Next::GivenUp)
+}
+
+fn reconcile_at(turn: &Turn<'_, WebApp>) -> Option<String> {
+    turn.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
+}
+
+/// Whether the stored status says that a hook of the present generation has failed for good, and no user has asked for
+/// another try since.
+fn is_given_up(turn: &Turn<'_, WebApp>, stored: &WebAppStatus) -> bool {
+    stored.observed_generation == Some(turn.owner().generation)
+        && conditions::reason(&stored.conditions(), STALLED) == Some(status::FAILED)
+        && conditions::is_true(&stored.conditions(), STALLED)
+        && stored.handled_reconcile_at == reconcile_at(turn)
+}
+
+/// Whether a live WebApp is in the state in which this step's start was recorded.
+fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
+    let meta = &live["metadata"];
+    let steps = live["status"]["steps"].as_array();
+    let recorded = steps.into_iter().flatten().find(|recorded| recorded["name"] == *step.name);
+    meta["uid"] == Object::uid(object)
+        && meta["generation"] == Object::generation(object)
+        && meta["deletionTimestamp"].is_null() != object.is_deleting()
+        && recorded.is_some_and(|recorded| {
+            recorded["operationID"] == *step.operation_id
+                && recorded["attempts"] == step.attempts
+                && recorded["finishedAt"].is_null()
+        })
+}
+
+/// Events of what has changed in the steps, to be recorded when it is stored.
+fn announce(turn: &mut Turn<'_, WebApp>, before: &[WebAppStep], now: &[WebAppStep]) {
+    for step in now {
+        let former = before.iter().find(|former| former.name == step.name);
+        let hook = step.hook.map_or("a hook", |hook| hook.as_str());
+        let is_same = former.is_some_and(|former| {
+            (former.phase, former.generation, former.hook) == (step.phase, step.generation, step.hook)
+        });
+        // A hook that fails again and again is told once.
+        let is_known_failure = former.is_some_and(|former| former.attempts > 1 && step.attempts > 1);
+        if is_same || step.phase == Phase::Failed && is_known_failure {
+            continue;
+        }
+        let name = &step.name;
+        match step.phase {
+            Phase::Succeeded => {
+                turn.event_when_written(
+                    EventType::Normal,
+                    "TaskSucceeded",
+                    "Run",
+                    format!("Task {name:?} is done"),
+                );
+            }
+            Phase::Undone => {
+                turn.event_when_written(
+                    EventType::Normal,
+                    "TaskUndone",
+                    "Undo",
+                    format!("Task {name:?} is undone"),
+                );
+            }
+            Phase::Failed => {
+                let note = format!("Task {name:?}: {hook} has failed: {}", step.message);
+                turn.event_when_written(EventType::Warning, "TaskFailed", "Run", note);
+            }
+            Phase::Pending | Phase::Running | Phase::Undoing => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

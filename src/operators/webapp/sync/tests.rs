@@ -1,0 +1,421 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::super::hooks;
+use super::*;
+use crate::api::webapp::v1::Hook;
+use crate::cache::ObjectName;
+use crate::operators::tests::{Caches, Fixture};
+use crate::operators::webapp::tasks::{HookError, HookFuture, TaskExecutor};
+use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
+
+/// What the world outside has seen: `task.hook id`, in order; and what it answers.
+#[derive(Clone, Default)]
+struct World {
+    seen: Arc<Mutex<Vec<String>>>,
+    answers: Arc<Mutex<BTreeMap<String, HookError>>>,
+}
+
+struct Outside(&'static str, World);
+
+impl Outside {
+    fn run<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        let what = format!("{}.{}", call.task(), call.hook());
+        self.1.seen.lock().push(format!("{what} {}", call.operation_id()));
+        let answer = self.1.answers.lock().get(&what).cloned();
+        Box::pin(std::future::ready(answer.map_or(Ok(()), Err)))
+    }
+}
+
+impl TaskExecutor for Outside {
+    fn name(&self) -> &str {
+        self.0
+    }
+
+    fn pre_create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        self.run(call)
+    }
+
+    fn create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        self.run(call)
+    }
+
+    fn post_create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        self.run(call)
+    }
+
+    fn pre_delete<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        self.run(call)
+    }
+
+    fn delete<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        self.run(call)
+    }
+
+    fn post_delete<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        self.run(call)
+    }
+}
+
+/// A handler of a process: what runs hooks stays with it.
+struct Process {
+    hooks: Hooks,
+    tasks: JoinSet<()>,
+}
+
+fn process() -> Process {
+    let queue =
+        RateLimitingQueue::<ObjectName>::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
+    let (hooks, runner) = hooks::pair(queue);
+    let mut tasks = JoinSet::new();
+    tasks.spawn(runner.run(CancellationToken::new()));
+    Process { hooks, tasks }
+}
+
+fn sync(caches: &mut Caches, client: ApiClient, hooks: Hooks, world: &World) -> WebAppSync {
+    let outside = |name| OneTask::Executor(Task::new(Arc::new(Outside(name, world.clone()))));
+    WebAppSync {
+        client,
+        deployments: caches.lister(),
+        tasks: vec![outside("first"), OneTask::Workload("workload".to_owned()), outside("last")],
+        hooks,
+    }
+}
+
+struct Rig {
+    f: Fixture<WebAppSync>,
+    world: World,
+    process: Process,
+}
+
+async fn rig() -> Rig {
+    let (world, process) = (World::default(), process());
+    let (w, hooks) = (world.clone(), process.hooks.clone());
+    let f = Fixture::with_client(|caches, client| sync(caches, client, hooks, &w)).await;
+    Rig { f, world, process }
+}
+
+impl Rig {
+    /// One more pass, then time for hooks and world.
+    async fn pass(&mut self) -> Vec<String> {
+        let (_, asked) = self.f.sync("web").await;
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+        self.f.pass_time(Duration::from_secs(10)).await;
+        asked
+    }
+
+    /// Passes until three in a row send nothing.
+    async fn converge(&mut self) {
+        let mut calm = 0;
+        for _ in 0..200 {
+            if self.f.get::<WebApp>("web").await.is_none() {
+                return;
+            }
+            calm = if self.pass().await.is_empty() { calm + 1 } else { 0 };
+            if calm == 3 {
+                return;
+            }
+        }
+        panic!("it does not come to rest: {}", self.f.status("web").await);
+    }
+
+    /// Passes until the status is so.
+    async fn until(&mut self, test: impl Fn(&Value) -> bool) -> Value {
+        for _ in 0..100 {
+            self.pass().await;
+            let status = self.f.status("web").await;
+            if status.is_object() && test(&status) {
+                return status;
+            }
+        }
+        panic!("it does not come: {}", self.f.status("web").await);
+    }
+
+    /// The hooks that were run since the last call, without their IDs.
+    fn seen(&self) -> Vec<String> {
+        let seen = std::mem::take(&mut *self.world.seen.lock());
+        seen.into_iter().map(|seen| seen.split(' ').next().unwrap().to_owned()).collect()
+    }
+
+    fn answer(&self, what: &str, error: HookError) {
+        self.world.answers.lock().insert(what.to_owned(), error);
+    }
+
+    async fn edit(&mut self, edit: impl FnOnce(&mut Value)) {
+        self.f.edit::<WebApp>("web", edit).await;
+        self.f.catch_up().await;
+    }
+
+    async fn create(&mut self) {
+        self.f.create("web", json!({"version": "1.27", "replicas": 2})).await;
+    }
+}
+
+const CREATION: [&str; 6] = [
+    "first.pre_create",
+    "first.create",
+    "first.post_create",
+    "last.pre_create",
+    "last.create",
+    "last.post_create",
+];
+
+#[tokio::test(start_paused = true)]
+async fn a_webapp_goes_through_its_tasks_once() {
+    let mut rig = rig().await;
+    rig.create().await;
+    let asked = rig.pass().await;
+    assert_eq!(asked, ["get webapps/web", "update webapps/web"], "the finalizer is first");
+    let asked = rig.pass().await;
+    assert_eq!(asked, ["patch webapps/web/status"]);
+    assert_eq!(rig.seen(), Vec::<String>::new(), "recorded, and not run yet");
+    let step = &rig.f.status("web").await["steps"][0];
+    assert_eq!((&step["phase"], &step["hook"]), (&json!("Running"), &json!("pre_create")));
+    rig.converge().await;
+    assert_eq!(rig.seen(), CREATION);
+    assert_eq!(rig.f.ready("web").await, (true, "Available".to_owned()));
+    let status = rig.f.status("web").await;
+    let phases: Vec<&str> =
+        status["steps"].as_array().unwrap().iter().map(|step| step["phase"].as_str().unwrap()).collect();
+    assert_eq!(phases, ["Succeeded"; 3]);
+    assert_eq!(status["availableReplicas"], 2);
+    let deployment = rig.f.get::<Deployment>("web").await.unwrap();
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:1.27");
+    assert_eq!(rig.f.events(), ["TaskSucceeded", "ChildCreated", "TaskSucceeded", "TaskSucceeded"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_converged_webapp_sends_nothing() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.seen();
+    for _ in 0..3 {
+        assert_eq!(rig.f.sync("web").await, (Outcome::Done, vec![]));
+    }
+    rig.edit(|webapp| webapp["metadata"]["labels"] = json!({"a": "b"})).await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), Vec::<String>::new(), "only the spec counts");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_spec_runs_all_tasks_under_new_ids() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    let before: Vec<String> = std::mem::take(&mut *rig.world.seen.lock());
+    rig.edit(|webapp| webapp["spec"]["version"] = json!("1.28")).await;
+    rig.converge().await;
+    let after: Vec<String> = rig.world.seen.lock().clone();
+    assert_eq!(rig.seen(), CREATION);
+    assert!(before.iter().all(|one| !after.contains(one)));
+    let deployment = rig.f.get::<Deployment>("web").await.unwrap();
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:1.28");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_record_runs_nothing() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.pass().await;
+    rig.pass().await;
+    // The cache does not know of it yet.
+    rig.f.edit::<WebApp>("web", |webapp| webapp["spec"]["version"] = json!("2")).await;
+    let (outcome, asked) = rig.f.sync_without_news("web").await;
+    assert_eq!((outcome, asked), (Outcome::RequeueAfter(UNDONE_RETRY), vec!["get webapps/web".to_owned()]));
+    tokio::task::yield_now().await;
+    assert_eq!(rig.seen(), Vec::<String>::new());
+}
+
+/// Cut at each point: every hook is run, those that were cut twice under one ID, and no other.
+#[tokio::test(start_paused = true)]
+async fn a_new_process_goes_on_where_the_old_one_was() {
+    for cut in 1..24 {
+        let mut rig = rig().await;
+        rig.create().await;
+        for _ in 0..cut {
+            rig.pass().await;
+        }
+        rig.process.tasks.shutdown().await;
+        rig.process = process();
+        let (world, hooks) = (rig.world.clone(), rig.process.hooks.clone());
+        rig.f.restart(|caches, client| sync(caches, client, hooks, &world)).await;
+        rig.converge().await;
+        let seen = rig.world.seen.lock().clone();
+        let mut once = seen.clone();
+        once.dedup();
+        let hooks: Vec<&str> = once.iter().map(|seen| seen.split(' ').next().unwrap()).collect();
+        assert_eq!(hooks, CREATION, "cut after {cut} passes");
+        assert!(seen.len() <= once.len() + 1, "one at most is run again: {seen:?}");
+        assert!(rig.f.ready("web").await.0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failing_hook_shows_everywhere_and_is_tried_again() {
+    let mut rig = rig().await;
+    rig.answer("first.create", HookError::retry("the other side says 503"));
+    rig.create().await;
+    let status = rig.until(|status| {
+        let step = &status["steps"][0];
+        step["phase"] == "Failed" && step["attempts"].as_i64().unwrap() >= 2
+    });
+    let status = status.await;
+    let step = &status["steps"][0];
+    assert_eq!(step["hook"], "create");
+    assert_eq!(step["message"], "the other side says 503");
+    assert_eq!(rig.f.ready("web").await, (false, "TaskRetrying".to_owned()));
+    assert_eq!(rig.f.events(), ["TaskFailed"], "told once");
+    let ids: std::collections::BTreeSet<String> =
+        rig.world.seen.lock().iter().filter(|seen| seen.starts_with("first.create")).cloned().collect();
+    assert_eq!(ids.len(), 1, "a retry is the same operation");
+    rig.world.answers.lock().clear();
+    for _ in 0..30 {
+        rig.pass().await;
+    }
+    assert!(rig.f.ready("web").await.0, "it heals");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_failed_for_good_waits_for_a_user() {
+    let mut rig = rig().await;
+    rig.answer("first.create", HookError::permanent("the other side says 404"));
+    rig.create().await;
+    rig.converge().await;
+    let tries = |rig: &Rig| rig.seen().iter().filter(|seen| *seen == "first.create").count();
+    assert_eq!(tries(&rig), 1);
+    assert_eq!(rig.f.ready("web").await, (false, "TaskFailed".to_owned()));
+    assert_eq!(rig.f.sync("web").await.0, Outcome::WaitForUser { look_again: None });
+    // Neither time nor a new process tries it again.
+    rig.process = process();
+    let (world, hooks) = (rig.world.clone(), rig.process.hooks.clone());
+    rig.f.restart(|caches, client| sync(caches, client, hooks, &world)).await;
+    rig.f.pass_time(Duration::from_secs(600)).await;
+    rig.converge().await;
+    assert_eq!(tries(&rig), 0);
+    rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": "now"})).await;
+    rig.converge().await;
+    assert_eq!(tries(&rig), 1, "the user asks for it");
+    rig.world.answers.lock().clear();
+    rig.edit(|webapp| webapp["spec"]["version"] = json!("2")).await;
+    rig.converge().await;
+    assert!(rig.f.ready("web").await.0, "a new spec is tried at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repair_runs_no_task() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.seen();
+    rig.f.events();
+    rig.f.edit::<Deployment>("web", |live| live["spec"]["replicas"] = json!(7)).await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    assert_eq!(rig.f.get::<Deployment>("web").await.unwrap()["spec"]["replicas"], 2);
+    rig.f.delete::<Deployment>("web").await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    assert!(rig.f.get::<Deployment>("web").await.is_some() && rig.f.ready("web").await.0);
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    assert_eq!(rig.f.events(), ["ChildRepaired", "ChildCreated"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_undoes_what_was_started() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.seen();
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    let undo = |task: &str| Hook::DELETION.map(|hook| format!("{task}.{hook}"));
+    assert_eq!(rig.seen(), [undo("last"), undo("first")].concat());
+    assert_eq!(rig.f.get::<WebApp>("web").await, None);
+    assert_eq!(rig.f.names::<Deployment>().await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_in_mid_creation_leaves_the_rest_alone() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.answer("first.create", HookError::permanent("no"));
+    rig.converge().await;
+    rig.seen();
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")));
+    assert_eq!(rig.f.get::<WebApp>("web").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undo_that_fails_for_good_keeps_the_webapp_and_says_so() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.answer("last.delete", HookError::permanent("the other side says 403"));
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    let status = rig.until(|status| {
+        let conditions = status["conditions"].as_array().unwrap();
+        conditions
+            .iter()
+            .any(|c| c["type"] == "Stalled" && c["status"] == "True" && c["reason"] == "UndoFailed")
+    });
+    status.await;
+    rig.seen();
+    for _ in 0..30 {
+        rig.pass().await;
+    }
+    let tries = rig.seen().iter().filter(|seen| *seen == "last.delete").count();
+    assert!((1..=3).contains(&tries), "every two minutes, in five: {tries}");
+    assert!(rig.f.events().contains(&"TaskFailed"));
+    rig.world.answers.lock().clear();
+    for _ in 0..40 {
+        if rig.f.get::<WebApp>("web").await.is_none() {
+            return;
+        }
+        rig.pass().await;
+    }
+    panic!("it does not go");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaned_webapp_goes_at_once() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.seen();
+    rig.f.orphan("web").await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    assert_eq!(rig.f.names::<Deployment>().await, ["web"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_paused_webapp_starts_no_hook() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.pass().await;
+    rig.pass().await;
+    rig.pass().await;
+    rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({"windlass.dev/paused": "true"})).await;
+    for _ in 0..5 {
+        rig.pass().await;
+    }
+    assert_eq!(rig.seen().len(), 1, "the one that was under way");
+    assert_eq!(rig.f.ready("web").await, (false, "Paused".to_owned()));
+    rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({})).await;
+    rig.converge().await;
+    assert!(rig.f.ready("web").await.0);
+}

@@ -1,0 +1,147 @@
+//! What a hook is told: which operation this is, and for which WebApp.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kube_core::Resource;
+
+use super::Hook;
+use crate::api::webapp::v1::{WebApp, WebAppSpec};
+use crate::cache::ObjectName;
+
+/// One operation: a hook of a task, for one generation of a WebApp.
+#[derive(Clone)]
+pub struct HookCall {
+    operation_id: String,
+    task: String,
+    hook: Hook,
+    generation: i64,
+    webapp: Arc<WebApp>,
+}
+
+// === impl HookCall ===
+
+impl HookCall {
+    /// The operation of this task and hook, for a WebApp as the server has it.
+    #[must_use]
+    pub fn new(task: &str, hook: Hook, webapp: Arc<WebApp>) -> Self {
+        let generation = webapp.meta().generation.unwrap_or_default();
+        Self::for_generation(task, hook, webapp, generation)
+    }
+
+    /// The same for the generation with which the operation began.
+    #[must_use]
+    pub fn for_generation(task: &str, hook: Hook, webapp: Arc<WebApp>, generation: i64) -> Self {
+        let uid = webapp.meta().uid.as_deref().unwrap_or_default();
+        let operation_id = operation_id(uid, task, hook, generation);
+        Self { operation_id, task: task.to_owned(), hook, generation, webapp }
+    }
+
+    /// Names this operation: every try of it has the same, no other operation has it. See [`operation_id`].
+    #[must_use]
+    pub fn operation_id(&self) -> &str {
+        &self.operation_id
+    }
+
+    /// The task's name.
+    #[must_use]
+    pub fn task(&self) -> &str {
+        &self.task
+    }
+
+    /// The hook to run.
+    #[must_use]
+    pub fn hook(&self) -> Hook {
+        self.hook
+    }
+
+    /// The WebApp.
+    #[must_use]
+    pub fn webapp(&self) -> &WebApp {
+        &self.webapp
+    }
+
+    /// Namespace and name of the WebApp.
+    #[must_use]
+    pub fn object(&self) -> ObjectName {
+        ObjectName::new(Some(self.namespace()), self.name())
+    }
+
+    /// The namespace of the WebApp.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        self.webapp.meta().namespace.as_deref().unwrap_or_default()
+    }
+
+    /// The name of the WebApp.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.webapp.meta().name.as_deref().unwrap_or_default()
+    }
+
+    /// The uid of the WebApp: another one of the same name has another.
+    #[must_use]
+    pub fn uid(&self) -> &str {
+        self.webapp.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// The generation of the WebApp that the operation is for: it grows with each change of the spec, and with the
+    /// deletion.
+    #[must_use]
+    pub fn generation(&self) -> i64 {
+        self.generation
+    }
+
+    /// What is asked for.
+    #[must_use]
+    pub fn spec(&self) -> &WebAppSpec {
+        &self.webapp.spec
+    }
+}
+
+impl fmt::Debug for HookCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HookCall")
+            .field("operation_id", &self.operation_id)
+            .field("task", &self.task)
+            .field("hook", &self.hook)
+            .field("object", &self.object().to_string())
+            .field("generation", &self.generation())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The ID of one operation: a UUID (version 8, RFC 9562) of the first 16 bytes of the SHA-256 of
+/// `uid/task/hook/generation`.
+///
+/// It is fixed for all time, on every platform: a process that takes over after a crash or an upgrade repeats the
+/// operation of its predecessor under the same ID, and whoever had the effect already recognises it. So the way in which
+/// it is made must never change.
+///
+/// ```
+/// use windlass::operators::webapp::tasks::{Hook, operation_id};
+/// let id = operation_id("0b4f6a0e-6d0d-4b0a-9d0f-3a5f0c1f6f5e", "prepare", Hook::PreCreate, 1);
+/// assert_eq!(id, "2f67a581-c050-81dd-955b-af4440bc3d65");
+/// ```
+#[must_use]
+pub fn operation_id(uid: &str, task: &str, hook: Hook, generation: i64) -> String {
+    // Neither a uid, a hook nor a number holds a slash, so no two operations have the same text.
+    let text = format!("{uid}/{task}/{hook}/{generation}");
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+    let mut id = String::with_capacity(36);
+    for (at, byte) in digest.as_ref()[..16].iter().enumerate() {
+        let byte = match at {
+            // The version, and the variant.
+            6 => (byte & 0x0f) | 0x80,
+            8 => (byte & 0x3f) | 0x80,
+            _ => *byte,
+        };
+        if matches!(at, 4 | 6 | 8 | 10) {
+            id.push('-');
+        }
+        for half in [byte >> 4, byte & 0x0f] {
+            id.push(char::from(b"0123456789abcdef"[usize::from(half)]));
+        }
+    }
+    id
+}

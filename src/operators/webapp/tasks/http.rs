@@ -1,0 +1,366 @@
+//! The task that calls an endpoint of somebody else's: one POST for each hook.
+//!
+//! ```text
+//! POST <url>
+//! Content-Type: application/json
+//! Idempotency-Key: <operationID>
+//! Authorization: Bearer <what is in tokenFile>
+//!
+//! {"operationID": "...", "task": "notify", "hook": "create",
+//!  "webapp": {"namespace": "...", "name": "...", "uid": "...", "generation": 1, "spec": {...}}}
+//! ```
+//!
+//! | the endpoint answers | that is |
+//! |---|---|
+//! | 2xx | done |
+//! | 409 with JSON that holds the same `operationID` | done: an earlier try of this operation had its effect |
+//! | 409 otherwise | failed for good |
+//! | 408, 425, 429, 5xx, a broken connection | tried again, not before Retry-After (10 min at most) |
+//! | nothing within the task's timeout | tried again: [`run`](super::run) ends it |
+//! | 401 to a token that `tokenFile` no longer holds | tried again: the token is being rotated |
+//! | 3xx | failed for good: redirects are not followed |
+//! | anything else | failed for good |
+//!
+//! What an endpoint must do: have the effect of an operation ID once, however often it is asked; and refuse (409) what
+//! is older than what it did last for the same `uid`: `generation` only grows, so it tells.
+//!
+//! # Guarantees
+//! - A hook is one POST, with that body and that key. (test: `a_hook_is_one_post_with_body_and_key`)
+//! - Each row of the table is so. (test: `each_code_has_its_verdict`, `a_conflict_is_judged_by_its_operation_id`, `a_broken_connection_is_tried_again`, `a_401_to_a_token_that_was_rotated_is_tried_again`)
+//! - What hangs is left after the task's timeout. (test: `an_endpoint_that_hangs_is_left_after_the_timeout`)
+//! - Retry-After is obeyed in seconds and as a date, ten minutes at most. (test: `retry_after_is_read_in_all_its_forms`, `retry_after_reaches_the_caller`)
+//! - Redirects are not followed. (test: `redirects_are_not_followed`)
+//! - However long an answer is, no more than `maxResponseBytes` of it are read; its code decides. (test: `an_endless_answer_is_judged_by_its_code`)
+//! - Certificates are verified, against the CA file alone when there is one. (test: `a_certificate_is_verified`)
+//! - A CA file and a token file that are rotated are used from the next call on. (test: `a_rotated_ca_file_is_used_at_once`, `a_rotated_token_file_is_used_at_once`)
+//! - While such a file is missing or broken, what it held before stays in use, and the log says so once. (test: `a_missing_or_empty_file_keeps_what_it_held`)
+//! - Neither token nor answer nor address shows up in errors or in the log. (test: `no_secret_shows_up`)
+//! - A connection is used again. (test: `a_connection_is_used_again`)
+//! - A proxy that the environment names is not used. (test: `the_environments_proxy_is_not_used`)
+//! - A URL with another scheme or with user info is refused. (test: `a_url_is_checked`)
+//!
+//! # How it works
+//! [`HttpTask`] writes the request and judges the answer; what lies between is a [`Transport`], so that a simulated run
+//! needs no sockets. The one behind it is `reqwest`, with `rustls` on the same provider as the way to the API server.
+//! Proxies are not used, also not those that the environment names (`HTTPS_PROXY`): the URL is the operator's own
+//! choice, and what stands in between would read tokens. Only the body of a 409 is read, as only there it says more
+//! than the code. The URL comes from the operator's configuration, never from a custom resource.
+
+mod rotating;
+mod transport;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+
+use self::rotating::{Held, RotatingFile};
+use self::transport::ReqwestTransport;
+pub use self::transport::{SendError, Transport};
+use super::{BuildError, HookCall, HookError, HookFuture, TaskExecutor};
+use crate::api::webapp::v1::WebAppSpec;
+use crate::client::Clock;
+
+/// How much of an answer is read when the task does not say.
+pub const DEFAULT_MAX_RESPONSE_BYTES: usize = 65_536;
+/// The longest wait that an endpoint may ask for.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Where a task calls, and with what.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HttpSpec {
+    url: Uri,
+    /// Certificates (PEM) of the authorities to trust, instead of the system's.
+    pub ca_file: Option<PathBuf>,
+    /// A bearer token.
+    pub token_file: Option<PathBuf>,
+    /// How much of an answer is read at most.
+    pub max_response_bytes: usize,
+}
+
+/// A URL that a task cannot call. It is not repeated: it may hold a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UrlError(&'static str);
+
+impl HttpSpec {
+    /// Calls this URL: http or https, without user info.
+    ///
+    /// # Errors
+    /// [`UrlError`] when it cannot be called.
+    pub fn new(url: &str) -> Result<Self, UrlError> {
+        let parsed = reqwest::Url::parse(url)
+            .map_err(|_| UrlError("it is not a URL; write http://HOST/PATH or https://HOST/PATH"))?;
+        if !matches!(parsed.scheme(), "http" | "https") {
+            return Err(UrlError("its scheme is neither http nor https"));
+        }
+        if !parsed.username().is_empty() || parsed.password().is_some() {
+            return Err(UrlError("it holds user info (what stands before an @); use tokenFile instead"));
+        }
+        let url = parsed.as_str().parse().map_err(|_| UrlError("it holds characters that no request can"))?;
+        Ok(Self { url, ca_file: None, token_file: None, max_response_bytes: DEFAULT_MAX_RESPONSE_BYTES })
+    }
+
+    /// Whether the connection is encrypted.
+    #[must_use]
+    pub fn is_https(&self) -> bool {
+        self.url.scheme_str() == Some("https")
+    }
+}
+
+/// Path and query are left out: they may hold secrets.
+impl fmt::Debug for HttpSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpSpec")
+            .field("scheme", &self.url.scheme_str().unwrap_or_default())
+            .field("host", &self.url.host().unwrap_or_default())
+            .field("ca_file", &self.ca_file)
+            .field("token_file", &self.token_file)
+            .field("max_response_bytes", &self.max_response_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Calls an endpoint for each hook; see the [module](self).
+pub struct HttpTask {
+    name: String,
+    timeout: Duration,
+    url: Uri,
+    token: Option<RotatingFile<HeaderValue>>,
+    max_response_bytes: usize,
+    transport: Arc<dyn Transport>,
+    clock: Clock,
+}
+
+/// The body of a request.
+#[derive(Debug, Serialize)]
+struct Body<'a> {
+    #[serde(rename = "operationID")]
+    operation_id: &'a str,
+    task: &'a str,
+    hook: &'a str,
+    webapp: Subject<'a>,
+}
+
+/// The WebApp in it.
+#[derive(Debug, Serialize)]
+struct Subject<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    uid: &'a str,
+    generation: i64,
+    spec: &'a WebAppSpec,
+}
+
+/// What is looked for in the body of a 409.
+#[derive(Deserialize)]
+struct Conflict {
+    #[serde(rename = "operationID")]
+    operation_id: String,
+}
+
+// === impl HttpTask ===
+
+impl HttpTask {
+    /// A task that calls over the network. `clock` is for dates in answers.
+    ///
+    /// # Errors
+    /// [`BuildError`] when the system has no certificates to trust and the task names none.
+    pub fn new(name: &str, timeout: Duration, spec: &HttpSpec, clock: Clock) -> Result<Self, BuildError> {
+        let transport = ReqwestTransport::new(name, spec)
+            .map_err(|cause| BuildError { task: name.to_owned(), cause: cause.to_owned() })?;
+        if spec.token_file.is_some() && !spec.is_https() {
+            tracing::warn!(
+                task = name,
+                "A task sends its token without TLS: whoever is in between can read it"
+            );
+        }
+        Ok(Self::with_transport(name, timeout, spec, clock, Arc::new(transport)))
+    }
+
+    /// The same over a transport of the caller's.
+    #[must_use]
+    pub fn with_transport(
+        name: &str,
+        timeout: Duration,
+        spec: &HttpSpec,
+        clock: Clock,
+        transport: Arc<dyn Transport>,
+    ) -> Self {
+        let token = spec.token_file.as_ref().map(|path| RotatingFile::new(name, "tokenFile", path, bearer));
+        Self {
+            name: name.to_owned(),
+            timeout,
+            url: spec.url.clone(),
+            token,
+            max_response_bytes: spec.max_response_bytes,
+            transport,
+            clock,
+        }
+    }
+
+    async fn post(&self, call: &HookCall) -> Result<(), HookError> {
+        let token = self.token()?.map(|held| held.value);
+        let request = self.request(call, token.as_ref());
+        let response = self.transport.send(request, self.max_response_bytes).await.map_err(|error| {
+            tracing::debug!(
+                task = call.task(),
+                operation_id = call.operation_id(),
+                error = &error as &dyn std::error::Error,
+                "Could not call the endpoint of a task"
+            );
+            HookError::retry(error.to_string())
+        })?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.is_rotated(token.as_ref())? {
+            return Err(HookError::retry(
+                "the task's endpoint answered 401 Unauthorized to a token that is being rotated",
+            ));
+        }
+        let after = retry_after(&response, self.clock.now());
+        let is_same = response.body().as_ref().is_some_and(|body| is_same_operation(body, call));
+        verdict(response.status(), after, is_same)
+    }
+
+    /// Whether the token file does not hold any longer what was sent.
+    fn is_rotated(&self, sent: Option<&HeaderValue>) -> Result<bool, HookError> {
+        let held = self.token()?;
+        Ok(held.is_some_and(|held| !held.is_current || Some(&held.value) != sent))
+    }
+
+    fn token(&self) -> Result<Option<Held<HeaderValue>>, HookError> {
+        let token = self.token.as_ref().map(RotatingFile::current).transpose();
+        token.map_err(|cause| HookError::retry(format!("the task's tokenFile cannot be used: {cause}")))
+    }
+
+    fn request(&self, call: &HookCall, token: Option<&HeaderValue>) -> Request<Bytes> {
+        let body = Body {
+            operation_id: call.operation_id(),
+            task: call.task(),
+            hook: call.hook().as_str(),
+            webapp: Subject {
+                namespace: call.namespace(),
+                name: call.name(),
+                uid: call.uid(),
+                generation: call.generation(),
+                spec: call.spec(),
+            },
+        };
+        let body = serde_json::to_vec(&body).expect("texts and numbers can be written as JSON");
+        let key = HeaderValue::from_str(call.operation_id()).expect("an operation ID is hexadecimal");
+        let mut request = Request::new(Bytes::from(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.url.clone();
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(IDEMPOTENCY_KEY, key);
+        if let Some(token) = token {
+            headers.insert(AUTHORIZATION, token.clone());
+        }
+        request
+    }
+}
+
+impl TaskExecutor for HttpTask {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn pre_create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(self.post(call))
+    }
+
+    fn create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(self.post(call))
+    }
+
+    fn post_create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(self.post(call))
+    }
+
+    fn pre_delete<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(self.post(call))
+    }
+
+    fn delete<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(self.post(call))
+    }
+
+    fn post_delete<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(self.post(call))
+    }
+}
+
+impl fmt::Debug for HttpTask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpTask").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+// === free functions ===
+
+/// What a code means. The texts are ours alone: nothing that the endpoint says is repeated.
+fn verdict(code: StatusCode, after: Option<Duration>, is_same_operation: bool) -> Result<(), HookError> {
+    let said = format!("the task's endpoint answered {}", code.as_u16());
+    let said = code.canonical_reason().map_or_else(|| said.clone(), |reason| format!("{said} {reason}"));
+    match code.as_u16() {
+        200..300 => Ok(()),
+        409 if is_same_operation => Ok(()),
+        409 => Err(HookError::permanent(format!("{said}, and not for this operation"))),
+        300..400 => Err(HookError::permanent(format!(
+            "{said}: redirects are not followed; the tasks file must name the address itself"
+        ))),
+        // A code that there is not is taken for a 5xx, as RFC 9110 asks.
+        408 | 425 | 429 | 500.. => Err(HookError::Retry { message: said, after }),
+        _ => Err(HookError::permanent(said)),
+    }
+}
+
+fn is_same_operation(body: &[u8], call: &HookCall) -> bool {
+    serde_json::from_slice::<Conflict>(body).is_ok_and(|found| found.operation_id == call.operation_id())
+}
+
+/// The wait that an answer asks for: seconds, or a date in one of the three forms of RFC 9110.
+fn retry_after<T>(response: &Response<T>, now: Timestamp) -> Option<Duration> {
+    let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
+    if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More digits than fit are more than the longest wait.
+        return Some(text.parse().map_or(RETRY_AFTER_MAX, Duration::from_secs).min(RETRY_AFTER_MAX));
+    }
+    let forms = ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+    let date = forms.iter().find_map(|form| DateTime::strptime(form, text).ok())?;
+    let date = TimeZone::UTC.to_timestamp(date).ok()?;
+    // A date that has passed asks for no wait.
+    Some(Duration::try_from(date.duration_since(now)).unwrap_or_default().min(RETRY_AFTER_MAX))
+}
+
+/// The header for a token, which may end with a line break.
+fn bearer(contents: &[u8]) -> Result<HeaderValue, &'static str> {
+    let token = contents.trim_ascii();
+    if token.is_empty() {
+        return Err("it is empty");
+    }
+    if !token.iter().all(u8::is_ascii_graphic) {
+        return Err("it holds more than one token, or characters that no header can hold");
+    }
+    let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
+        .map_err(|_| "it holds characters that no header can hold")?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+#[cfg(test)]
+#[cfg(all(feature = "cli", feature = "sim"))]
+mod tests;

@@ -1,0 +1,156 @@
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::api::webapp::v1::{WebApp, WebAppSpec};
+use crate::client::Clock;
+
+pub(super) const UID: &str = "0b4f6a0e-6d0d-4b0a-9d0f-3a5f0c1f6f5e";
+
+pub(super) fn webapp() -> Arc<WebApp> {
+    let spec = WebAppSpec { version: "1.2".to_owned(), replicas: 2, image: "nginx".to_owned() };
+    let mut webapp = WebApp::new("shop", spec);
+    webapp.metadata.namespace = Some("default".to_owned());
+    webapp.metadata.uid = Some(UID.to_owned());
+    webapp.metadata.generation = Some(1);
+    Arc::new(webapp)
+}
+
+pub(super) fn call(hook: Hook) -> HookCall {
+    HookCall::new("notify", hook, webapp())
+}
+
+fn all_hooks() -> impl Iterator<Item = Hook> {
+    Hook::CREATION.into_iter().chain(Hook::DELETION)
+}
+
+#[test]
+fn operation_ids_are_fixed() {
+    let other = "6f0f4d5e-0000-4000-8000-000000000001";
+    let fixed = [
+        (UID, "prepare", Hook::PreCreate, 1, "2f67a581-c050-81dd-955b-af4440bc3d65"),
+        (UID, "prepare", Hook::PreCreate, 2, "d1ace623-9708-8b40-bb8f-035414edd79e"),
+        (UID, "prepare", Hook::Create, 1, "eaedb093-8e61-829c-b0ac-39b3318a354b"),
+        (UID, "announce", Hook::PreCreate, 1, "4d5c9373-4956-87c3-bff1-3c74af56370d"),
+        (other, "prepare", Hook::PreCreate, 1, "89cd8853-1a21-89fa-bc83-0587b845713d"),
+    ];
+    for (uid, task, hook, generation, expected) in fixed {
+        assert_eq!(operation_id(uid, task, hook, generation), expected);
+    }
+}
+
+#[test]
+fn an_operation_id_is_one_hooks_of_one_generation() {
+    let mut seen = BTreeSet::new();
+    let mut made = 0;
+    for (uid, task, hook) in all_hooks().flat_map(|hook| {
+        ["u", "u1"]
+            .into_iter()
+            .flat_map(move |uid| ["a", "ab", "b/create"].map(move |task| (uid, task, hook)))
+    }) {
+        for generation in [0, 1, 11, i64::MAX] {
+            made += 1;
+            seen.insert(operation_id(uid, task, hook, generation));
+            assert!(!seen.insert(operation_id(uid, task, hook, generation)), "a retry has the same");
+        }
+    }
+    assert_eq!(seen.len(), made);
+    assert_eq!(call(Hook::Create).operation_id(), operation_id(UID, "notify", Hook::Create, 1));
+}
+
+/// Writes down what is called, but for `post_delete`, which is left out.
+#[derive(Default)]
+struct Written(Mutex<Vec<Hook>>);
+
+impl Written {
+    fn write(&self, hook: Hook) -> HookFuture<'_> {
+        Box::pin(async move {
+            self.0.lock().push(hook);
+            Ok(())
+        })
+    }
+}
+
+impl TaskExecutor for Written {
+    fn name(&self) -> &'static str {
+        "written"
+    }
+
+    fn pre_create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
+        self.write(Hook::PreCreate)
+    }
+
+    fn create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
+        self.write(Hook::Create)
+    }
+
+    fn post_create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
+        self.write(Hook::PostCreate)
+    }
+
+    fn pre_delete<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
+        self.write(Hook::PreDelete)
+    }
+
+    fn delete<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
+        self.write(Hook::Delete)
+    }
+}
+
+#[tokio::test]
+async fn each_hook_is_called_by_its_name() {
+    let executor: Arc<dyn TaskExecutor> = Arc::new(Written::default());
+    let written = Arc::new(Written::default());
+    for hook in all_hooks() {
+        assert_eq!(run(&*executor, &call(hook)).await, Ok(()));
+        assert_eq!(run(&*written, &call(hook)).await, Ok(()));
+    }
+    let expected: Vec<Hook> = all_hooks().filter(|hook| *hook != Hook::PostDelete).collect();
+    assert_eq!(*written.0.lock(), expected);
+}
+
+struct Hanging;
+
+impl TaskExecutor for Hanging {
+    fn name(&self) -> &'static str {
+        "hanging"
+    }
+
+    fn create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_hangs_is_given_up_after_its_timeout() {
+    let started = tokio::time::Instant::now();
+    let error = run(&Hanging, &call(Hook::Create)).await.unwrap_err();
+    assert_eq!(started.elapsed().as_secs(), DEFAULT_TIMEOUT.as_secs());
+    assert_eq!(error, HookError::retry("create did not end within 30s"));
+}
+
+#[tokio::test]
+async fn the_default_list_builds() {
+    let tasks = build(&default_tasks(), Clock::system()).unwrap();
+    let names: Vec<&str> = tasks.iter().map(|task| task.name()).collect();
+    assert_eq!(names, ["prepare", "workload", "announce"]);
+    assert!(matches!(tasks[1], crate::operators::webapp::TaskEntry::Workload(_)));
+}
+
+#[cfg(feature = "cli")]
+#[tokio::test]
+async fn each_hook_is_one_line_in_the_log() {
+    let log = crate::testing::capture_log();
+    for hook in all_hooks() {
+        let call = call(hook);
+        assert_eq!(run(&LogTask::new("notify"), &call).await, Ok(()));
+        let expected = format!(
+            "INFO Ran a hook task=notify hook={hook} object=default/shop operation_id={}",
+            call.operation_id()
+        );
+        assert_eq!(log.lines().last(), Some(&expected));
+    }
+    assert_eq!(log.lines().len(), 6);
+}

@@ -1,0 +1,136 @@
+//! The Deployment of a WebApp, and the hooks of the task that looks after it.
+//!
+//! Its hooks are calls to the API server like those for any other child, so they are made in the pass itself: what
+//! becomes of the Deployment shows in the conditions as it does for every kind.
+//!
+//! | hook | done when |
+//! |---|---|
+//! | `pre_create`, `pre_delete` | at once |
+//! | `create` | the Deployment is there, ours and as wanted |
+//! | `post_create` | all its replicas are available |
+//! | `delete` | the server has taken the deletion |
+//! | `post_delete` | it is gone |
+
+use super::tasks::HookError;
+use crate::api::labels::{self, Labels};
+use crate::api::webapp::v1::{Hook, WebApp, image_reference};
+use crate::cache::{Lister, Object, ObjectName};
+use crate::controller::container::WantedContainer;
+use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
+use crate::controller::{Deletion, Halt, Phase, Summary, Turn};
+
+const KIND: &str = "WebApp";
+
+/// The labels by which the Deployment finds its Pods.
+pub(super) fn selector(name: &str) -> Labels {
+    let mut selector = labels::identity(KIND, name);
+    selector.insert("app".to_owned(), name.to_owned());
+    selector
+}
+
+/// The Deployment that a WebApp wants.
+pub(super) fn wanted(webapp: &WebApp) -> WantedDeployment {
+    let name = webapp.metadata.name.clone().unwrap_or_default();
+    let labels = labels::common(KIND, &name);
+    let mut pod_labels = selector(&name);
+    pod_labels.extend(labels.clone());
+    let container = WantedContainer {
+        name: name.clone(),
+        image: image_reference(&webapp.spec),
+        ..WantedContainer::default()
+    };
+    WantedDeployment {
+        selector: selector(&name),
+        name,
+        labels,
+        pod_labels,
+        replicas: webapp.spec.replicas,
+        containers: vec![container],
+        ..WantedDeployment::default()
+    }
+}
+
+/// Runs a hook; what the Deployment is at is found along the way.
+pub(super) async fn run(
+    turn: &mut Turn<'_, WebApp>,
+    deployments: &Lister<ObservedDeployment>,
+    hook: Hook,
+) -> Result<Result<(), HookError>, Halt> {
+    let name = turn.name().to_owned();
+    let not_yet = |message: String| Err(HookError::not_yet(message, None));
+    Ok(match hook {
+        Hook::PreCreate | Hook::PreDelete => Ok(()),
+        Hook::Create => {
+            let ensured = turn.ensure(&wanted(turn.object()), deployments).await?;
+            if ensured.is_there() { Ok(()) } else { not_yet(message(turn)) }
+        }
+        Hook::PostCreate => {
+            turn.ensure(&wanted(turn.object()), deployments).await?;
+            let is_ready = turn.findings().last().is_some_and(|found| found.phase == Phase::Ready);
+            if is_ready { Ok(()) } else { not_yet(message(turn)) }
+        }
+        Hook::Delete => {
+            let deletion = turn.children().delete_of_deleted::<ObservedDeployment>(turn.owner(), &name).await;
+            match deletion {
+                Ok(Deletion::Deleted | Deletion::NothingToDo) => Ok(()),
+                Ok(Deletion::NotNow) => not_yet("the WebApp is not being deleted".to_owned()),
+                Err(error) => {
+                    turn.refused_or(error, &format!("to delete Deployment {name:?}"))?;
+                    not_yet(message(turn))
+                }
+            }
+        }
+        Hook::PostDelete => {
+            let left: Vec<ObservedDeployment> = turn.children().live_children(turn.owner()).await?;
+            if left.is_empty() { Ok(()) } else { not_yet(format!("Deployment {name:?} is being deleted")) }
+        }
+    })
+}
+
+fn message(turn: &Turn<'_, WebApp>) -> String {
+    turn.findings().last().map(|found| found.message.clone()).unwrap_or_default()
+}
+
+/// The Deployment as the cache shows it, if it is this WebApp's.
+pub(super) fn observed(
+    turn: &Turn<'_, WebApp>,
+    deployments: &Lister<ObservedDeployment>,
+) -> Option<ObservedDeployment> {
+    let name = ObjectName::new(turn.owner().name.namespace(), turn.name());
+    let cached = deployments.get(&name)?;
+    let deployment = cached.readable()?;
+    let is_ours = deployment.controller().is_some_and(|owner| owner.uid == turn.owner().uid);
+    is_ours.then(|| ObservedDeployment::clone(deployment))
+}
+
+/// What a task that has failed adds to the findings of the Deployment is said elsewhere; this is what is found of a
+/// WebApp without one.
+pub(super) fn none_wanted() -> Summary {
+    Summary::ready("All tasks have succeeded")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_version_is_the_tag_of_the_image() {
+        let webapp: WebApp = serde_json::from_value(json!({
+            "apiVersion": "jiajunhuang.com/v1", "kind": "WebApp", "metadata": {"name": "web"},
+            "spec": {"version": "stable-alpine3.20-perl", "replicas": 2, "image": "nginx:latest"},
+        }))
+        .unwrap();
+        let wanted = wanted(&webapp);
+        assert_eq!(wanted.containers[0].image, "nginx:stable-alpine3.20-perl");
+        assert_eq!((wanted.name.as_str(), wanted.replicas), ("web", 2));
+        assert!(wanted.selector.iter().all(|(key, value)| wanted.pod_labels.get(key) == Some(value)));
+    }
+
+    /// I18: selectors of two WebApps never meet.
+    #[test]
+    fn selectors_of_two_never_meet() {
+        assert_ne!(selector("a")[labels::INSTANCE], selector("b")[labels::INSTANCE]);
+    }
+}
