@@ -33,8 +33,8 @@ use gate::{Act, Flaw, Late};
 use plan::{Reference, Share, check, cuts, errors, share};
 
 /// Without `WINDLASS_CRASH_POINTS`, of each workload.
-const CUTS: Share = Share::All;
-const ERRORS: Share = Share::All;
+const CUTS: Share = Share::Some(25);
+const ERRORS: Share = Share::Some(12);
 
 #[apply(embedded_bed)]
 #[why = "a process is cut between two instructions, and time is its own"]
@@ -61,6 +61,12 @@ fn p1_a_redis_is_the_same_after_a_cut_at_any_call() {
 }
 
 #[apply(embedded_bed)]
+#[why = "a process is cut between two instructions, and time is its own"]
+fn p1_a_webapp_is_the_same_after_a_cut_at_any_call() {
+    check("cuts", &workloads::webapp(), cuts, share(CUTS));
+}
+
+#[apply(embedded_bed)]
 #[why = "one call of many goes wrong, and time is its own"]
 fn a_foo_is_the_same_after_an_error_of_any_call() {
     check("errors", &workloads::foo(), errors, share(ERRORS));
@@ -82,6 +88,12 @@ fn an_appservice_is_the_same_after_an_error_of_any_call() {
 #[why = "one call of many goes wrong, and time is its own"]
 fn a_redis_is_the_same_after_an_error_of_any_call() {
     check("errors", &workloads::redis(), errors, share(ERRORS));
+}
+
+#[apply(embedded_bed)]
+#[why = "one call of many goes wrong, and time is its own"]
+fn a_webapp_is_the_same_after_an_error_of_any_call() {
+    check("errors", &workloads::webapp(), errors, share(ERRORS));
 }
 
 /// What the plan is there to find, it finds: a process that is not started again, and one whose deletes carry no

@@ -1,7 +1,7 @@
 //! What came of a run, so that it can be compared with another.
 //!
 //! Uids become the names of what has them, so that an owner that is another one is seen. Times and versions are
-//! taken out. What else is not the same in two undisturbed runs with different seeds is the mask.
+//! taken out, and how often a hook was tried. What else is not the same in two undisturbed runs with different seeds is the mask.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,7 +61,11 @@ fn replace(value: &mut Value, names: &BTreeMap<String, String>) {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| replace(item, names)),
-        Value::Object(members) => members.values_mut().for_each(|member| replace(member, names)),
+        Value::Object(members) => {
+            // A try that came to nothing is recorded, as it should be.
+            members.remove("attempts");
+            members.values_mut().for_each(|member| replace(member, names));
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

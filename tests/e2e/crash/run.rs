@@ -248,17 +248,12 @@ impl World<'_> {
 
     async fn operate(&mut self, planned: Option<(Call, Act)>) -> Result<(), String> {
         let Workload { before, steps, .. } = self.order.workload;
-        if before.is_empty() {
-            // The start counts, too.
-            self.start();
-            self.gate().open(planned);
-        } else {
-            self.start();
-            for step in before {
-                self.perform(step).await?;
-            }
-            self.gate().open(planned);
+        self.start();
+        // Without anything before, the start counts, too.
+        for step in before {
+            self.perform(step).await?;
         }
+        self.gate().open(planned);
         for step in steps {
             self.perform(step).await?;
         }

@@ -2,7 +2,7 @@
 
 use kube_client::core::CustomResourceExt;
 use serde_json::{Value, json};
-use windlass::api::{appservice, myapp, redis, samplecontroller};
+use windlass::api::{appservice, myapp, redis, samplecontroller, webapp};
 
 /// The one custom resource of a run.
 pub(super) const NAME: &str = "web";
@@ -125,5 +125,17 @@ pub(super) fn redis() -> Kind {
         plural: "redis",
         definition: definition::<redis::v1::Redis>(),
         workloads: workloads(&spec, json!({"image": "redis:8.0"}), Vec::new()),
+    }
+}
+
+pub(super) fn webapp() -> Kind {
+    let spec = json!({"replicas": 2, "version": "1.27", "image": "nginx"});
+    Kind {
+        kind: "WebApp",
+        controller: "webapp",
+        group_version: "jiajunhuang.com/v1",
+        plural: "webapps",
+        definition: definition::<webapp::v1::WebApp>(),
+        workloads: workloads(&spec, json!({"version": "1.28"}), Vec::new()),
     }
 }
