@@ -23,3 +23,4 @@ mod redis;
 mod schema;
 mod support;
 mod usage;
+mod webapp;

@@ -58,8 +58,13 @@ impl Scene {
 
     /// Starts an operator for this namespace.
     pub(crate) fn start_operator(&mut self) {
+        self.start_operator_with(&[]);
+    }
+
+    /// The same with more flags.
+    pub(crate) fn start_operator_with(&mut self, flags: &[&str]) {
         let namespace = format!("--namespace={}", self.namespace);
-        self.operator = Some(self.bed.operator(&self.user(), &[&namespace]));
+        self.operator = Some(self.bed.operator(&self.user(), &[&[namespace.as_str()], flags].concat()));
     }
 
     /// Starts an operator that may see Foos, and no Deployment.

@@ -1,0 +1,181 @@
+//! WebApp does what its specification says.
+
+mod outside;
+
+use kube_client::api::{DeleteParams, PropagationPolicy};
+use macro_rules_attribute::apply;
+use serde_json::{Value, json};
+
+use self::outside::Outside;
+use crate::support::{Scene, both_beds, both_beds_with_kubectl, wait_until};
+
+const FINALIZER: &str = "webapp.jiajunhuang.com/finalizer";
+
+async fn scene(name: &str) -> Scene {
+    let scene = Scene::new(name).await;
+    scene.make("WebApp", "web", json!({"version": "1.27", "replicas": 2})).await;
+    scene.until_ready("WebApp", "web").await;
+    scene
+}
+
+/// Of each step: task, phase, last hook, generation.
+fn steps(webapp: &Value) -> Vec<(String, String, String, i64)> {
+    let text = |step: &Value, field: &str| step[field].as_str().unwrap_or_default().to_owned();
+    let steps = webapp["status"]["steps"].as_array().unwrap();
+    let step = |step: &Value| {
+        (text(step, "name"), text(step, "phase"), text(step, "hook"), step["generation"].as_i64().unwrap())
+    };
+    steps.iter().map(step).collect()
+}
+
+fn all_succeeded(generation: i64) -> Vec<(String, String, String, i64)> {
+    let step = |name: &str| (name.to_owned(), "Succeeded".to_owned(), "post_create".to_owned(), generation);
+    ["prepare", "workload", "announce"].map(step).into()
+}
+
+#[apply(both_beds)]
+async fn a_webapp_goes_through_its_tasks() {
+    let scene = scene("webapp").await;
+    let webapp = scene.look("WebApp", "web").await.unwrap();
+    assert_eq!(steps(&webapp), all_succeeded(1));
+    for step in webapp["status"]["steps"].as_array().unwrap() {
+        assert!(
+            step["operationID"].is_string()
+                && step["startedAt"].is_string()
+                && step["finishedAt"].is_string()
+        );
+        assert_eq!(step["attempts"], 1);
+    }
+    assert_eq!(webapp["metadata"]["finalizers"], json!([FINALIZER]));
+    assert_eq!(webapp["status"]["availableReplicas"], 2);
+    assert_eq!(webapp["status"]["conditions"][0]["phase"], "Succeeded", "as in the source document");
+    let deployment = scene.look("Deployment", "web").await.unwrap();
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:1.27");
+    assert_eq!(deployment["metadata"]["ownerReferences"][0]["uid"], webapp["metadata"]["uid"]);
+    // The finalizer is stored before the first step, each start before it is run.
+    let writes = scene.writes();
+    assert_eq!((writes[0].verb.as_str(), writes[0].resource.as_str()), ("update", "webapps"));
+    let conflicts: Vec<_> = writes.into_iter().filter(|write| write.code == 409).collect();
+    assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
+    for task in ["prepare", "workload", "announce"] {
+        wait_until(&format!("an event of {task}"), async || {
+            let events = scene.events_about("WebApp", "web").await;
+            let expected = ("TaskSucceeded".to_owned(), format!("Task {task:?} is done"));
+            if events.contains(&expected) { Ok(()) } else { Err(events) }
+        })
+        .await;
+    }
+}
+
+#[apply(both_beds)]
+async fn a_new_spec_runs_all_tasks_again_and_a_label_none() {
+    let scene = scene("webapp-spec").await;
+    let ids = |webapp: &Value| -> Vec<String> {
+        let steps = webapp["status"]["steps"].as_array().unwrap();
+        steps.iter().map(|step| step["operationID"].as_str().unwrap().to_owned()).collect()
+    };
+    let before = ids(&scene.look("WebApp", "web").await.unwrap());
+    scene.change("WebApp", "web", json!({"metadata": {"labels": {"a": "b"}}})).await;
+    scene.change("WebApp", "web", json!({"spec": {"version": "1.28"}})).await;
+    let webapp = scene.until_ready("WebApp", "web").await;
+    assert_eq!(steps(&webapp), all_succeeded(2));
+    assert!(ids(&webapp).iter().all(|id| !before.contains(id)));
+    let deployment = scene.look("Deployment", "web").await.unwrap();
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:1.28");
+    scene.change("WebApp", "web", json!({"metadata": {"labels": {"a": "c"}}})).await;
+    scene.change("Deployment", "web", json!({"spec": {"replicas": 7}})).await;
+    scene.until("Deployment", "web", "is repaired", |d| d["spec"]["replicas"] == 2).await;
+    let after = scene.until_ready("WebApp", "web").await;
+    assert_eq!(ids(&after), ids(&webapp), "repair runs no task");
+}
+
+#[apply(both_beds)]
+async fn a_deleted_webapp_is_undone_and_goes() {
+    let scene = scene("webapp-gone").await;
+    scene.unmake("WebApp", "web", DeleteParams::background()).await;
+    scene.until_gone("WebApp", "web").await;
+    scene.until_gone("Deployment", "web").await;
+    let events = scene.events_about("WebApp", "web").await;
+    let undone: Vec<&str> =
+        events.iter().filter(|(reason, _)| reason == "TaskUndone").map(|(_, note)| note.as_str()).collect();
+    let expected = ["announce", "workload"].map(|task| format!("Task {task:?} is undone"));
+    assert_eq!(undone, expected, "last to first; with the last one it is gone");
+}
+
+#[apply(both_beds)]
+async fn an_orphaned_webapp_leaves_its_deployment() {
+    let scene = scene("webapp-orphan").await;
+    let how = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    scene.unmake("WebApp", "web", how).await;
+    scene.until_gone("WebApp", "web").await;
+    let deployment = scene.look("Deployment", "web").await.unwrap();
+    assert!(deployment["metadata"]["deletionTimestamp"].is_null());
+    assert!(scene.writes().iter().all(|write| write.verb != "delete"));
+}
+
+#[apply(both_beds)]
+async fn a_paused_webapp_starts_no_task() {
+    let scene = Scene::new("webapp-paused").await;
+    let paused = json!({"metadata": {"name": "web", "annotations": {"windlass.dev/paused": "true"}},
+        "spec": {"version": "1.27", "replicas": 1}});
+    scene.make_whole("WebApp", paused).await;
+    let webapp = scene.until_reason("WebApp", "web", "Paused").await;
+    assert!(webapp["metadata"]["finalizers"].is_null());
+    assert!(steps(&webapp).iter().all(|(_, phase, ..)| phase == "Pending"));
+    scene.change("WebApp", "web", json!({"metadata": {"annotations": {"windlass.dev/paused": null}}})).await;
+    scene.until_ready("WebApp", "web").await;
+}
+
+const CREATION: [&str; 3] = ["pre_create", "create", "post_create"];
+const DELETION: [&str; 3] = ["pre_delete", "delete", "post_delete"];
+
+fn of(tasks: [&str; 2], hooks: [&str; 3], generation: i64) -> Vec<String> {
+    tasks.iter().flat_map(|task| hooks.map(|hook| format!("{task}.{hook}@{generation}"))).collect()
+}
+
+/// I9: whatever is killed, lost or answered late, the world outside sees each operation once, and in order.
+#[apply(both_beds_with_kubectl)]
+async fn each_operation_has_its_effect_once_and_in_order_across_kills() {
+    let mut scene = Scene::on(crate::support::Bed::shared().await, "webapp-kills").await;
+    let outside = Outside::start(scene.namespace.len() as u64).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let task = |name: &str| json!({"name": name, "type": "http", "url": outside.url(), "timeout": "5s"});
+    let tasks = json!({"tasks": [task("first"), {"name": "workload", "type": "deployment"}, task("last")]});
+    std::fs::write(file.path(), tasks.to_string()).unwrap();
+    let flag = format!("--webapp-tasks={}", file.path().display());
+    // Killed while the request after so many more has taken effect and is not answered, and started again.
+    let kill = async |scene: &mut Scene| {
+        outside.until_held().await;
+        scene.take_operator().kill();
+    };
+    outside.hold_after(1);
+    scene.start_operator_with(&[&flag]);
+    scene.make("WebApp", "web", json!({"version": "1.27", "replicas": 1})).await;
+    for more in [1, 2] {
+        kill(&mut scene).await;
+        outside.hold_after(more);
+        scene.start_operator_with(&[&flag]);
+    }
+    kill(&mut scene).await;
+    scene.start_operator_with(&[&flag]);
+    scene.until_ready("WebApp", "web").await;
+    let mut expected = of(["first", "last"], CREATION, 1);
+    assert_eq!(outside.effects(), expected);
+
+    outside.hold_after(3);
+    scene.change("WebApp", "web", json!({"spec": {"version": "1.28"}})).await;
+    kill(&mut scene).await;
+    scene.start_operator_with(&[&flag]);
+    scene.until_ready("WebApp", "web").await;
+    expected.extend(of(["first", "last"], CREATION, 2));
+    assert_eq!(outside.effects(), expected);
+
+    outside.hold_after(2);
+    scene.unmake("WebApp", "web", DeleteParams::background()).await;
+    kill(&mut scene).await;
+    scene.start_operator_with(&[&flag]);
+    scene.until_gone("WebApp", "web").await;
+    expected.extend(of(["last", "first"], DELETION, 3));
+    assert_eq!(outside.effects(), expected);
+    assert!(outside.repeats() > 0, "some were asked for twice: answers were lost on purpose");
+}

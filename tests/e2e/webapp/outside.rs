@@ -1,0 +1,152 @@
+//! The world outside: an HTTP server with a ledger of operations, which loses answers on purpose.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::support::wait_until;
+
+#[derive(Debug, Default)]
+struct Ledger {
+    known: BTreeSet<String>,
+    /// `task.hook@generation`, in the order in which they took effect.
+    effects: Vec<String>,
+    /// How many requests are answered before one is not.
+    hold: Option<usize>,
+    repeats: usize,
+    random: fastrand::Rng,
+}
+
+/// See the module.
+pub(super) struct Outside {
+    port: u16,
+    ledger: Arc<std::sync::Mutex<Ledger>>,
+    _server: JoinSet<()>,
+}
+
+impl Outside {
+    pub(super) async fn start(seed: u64) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let ledger = Ledger { random: fastrand::Rng::with_seed(seed), ..Ledger::default() };
+        let ledger = Arc::new(std::sync::Mutex::new(ledger));
+        let mut server = JoinSet::new();
+        server.spawn(serve(listener, ledger.clone()));
+        Self { port, ledger, _server: server }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}/hooks", self.port)
+    }
+
+    pub(super) fn effects(&self) -> Vec<String> {
+        self.ledger.lock().unwrap().effects.clone()
+    }
+
+    /// How many requests were for an operation that had taken effect.
+    pub(super) fn repeats(&self) -> usize {
+        self.ledger.lock().unwrap().repeats
+    }
+
+    /// The request after so many more takes effect and is not answered.
+    pub(super) fn hold_after(&self, more: usize) {
+        self.ledger.lock().unwrap().hold = Some(more);
+    }
+
+    /// Waits until that one has come.
+    pub(super) async fn until_held(&self) {
+        wait_until("a request is held", async || {
+            let left = self.ledger.lock().unwrap().hold;
+            if left.is_none() { Ok(()) } else { Err(left) }
+        })
+        .await;
+    }
+}
+
+async fn serve(listener: TcpListener, ledger: Arc<std::sync::Mutex<Ledger>>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let ledger = ledger.clone();
+        let service = service_fn(move |request| answer(request, ledger.clone()));
+        connections.spawn(async move {
+            // One that breaks is meant to.
+            drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
+        });
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+/// An error breaks the connection: the answer is lost.
+async fn answer(
+    request: Request<Incoming>,
+    ledger: Arc<std::sync::Mutex<Ledger>>,
+) -> Result<Response<Full<Bytes>>, Lost> {
+    let key = request.headers()["idempotency-key"].to_str().unwrap_or_default().to_owned();
+    let body = request.into_body().collect().await.map_err(|_| Lost)?.to_bytes();
+    let call: Value = serde_json::from_slice(&body).map_err(|_| Lost)?;
+    assert_eq!(call["operationID"], key, "header and body name one operation");
+    let answer = ledger.lock().map_err(|_| Lost)?.answer(&key, &call);
+    match answer {
+        Some(answer) => answer,
+        // The client is killed meanwhile.
+        None => std::future::pending().await,
+    }
+}
+
+impl Ledger {
+    /// What comes of a request; `None` for no answer.
+    fn answer(&mut self, key: &str, call: &Value) -> Option<Result<Response<Full<Bytes>>, Lost>> {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let is_new = self.known.insert(key.to_owned());
+        if is_new {
+            let (task, hook) = (text(&call["task"]), text(&call["hook"]));
+            self.effects.push(format!("{task}.{hook}@{}", call["webapp"]["generation"]));
+        } else {
+            self.repeats += 1;
+        }
+        match self.hold {
+            Some(0) => {
+                self.hold = None;
+                return None;
+            }
+            Some(more) => self.hold = Some(more - 1),
+            None => {}
+        }
+        if !is_new {
+            let body = serde_json::json!({"operationID": key}).to_string();
+            return Some(Ok(reply(StatusCode::CONFLICT, body)));
+        }
+        Some(match self.random.u8(0..4) {
+            0 => Err(Lost),
+            1 => Ok(reply(StatusCode::SERVICE_UNAVAILABLE, String::new())),
+            _ => Ok(reply(StatusCode::OK, String::new())),
+        })
+    }
+}
+
+fn reply(code: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = code;
+    response
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the answer is lost on purpose")]
+struct Lost;
+
+impl From<Infallible> for Lost {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
