@@ -9,6 +9,7 @@
 mod appservice;
 mod children;
 mod control_plane;
+mod crash;
 mod demo;
 mod endpoints;
 mod every_kind;

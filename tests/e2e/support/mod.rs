@@ -13,12 +13,13 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 pub(crate) use bed::{Bed, LedgerEntry};
+pub(crate) use embedded::seed;
 pub(crate) use launcher::Launcher;
-pub(crate) use objects::condition_of;
+pub(crate) use objects::{condition_of, is_ready};
 pub(crate) use operator::{Operator, program, run_to_end};
 pub(crate) use runs::{
-    both_beds, both_beds_with_kubectl, captured_log, no_bed, on_embedded, on_embedded_with_kubectl, on_real,
-    real_bed,
+    both_beds, both_beds_with_kubectl, captured_log, embedded_bed, no_bed, on_embedded,
+    on_embedded_with_kubectl, on_real, real_bed,
 };
 pub(crate) use scene::{Scene, condition};
 

@@ -32,7 +32,7 @@ pub(crate) fn condition_of<'a>(object: &'a Value, type_: &str) -> Option<&'a Val
 }
 
 /// Whether it is Ready for its present spec.
-fn is_ready(object: &Value) -> bool {
+pub(crate) fn is_ready(object: &Value) -> bool {
     condition_of(object, "Ready").is_some_and(|ready| {
         ready["status"] == "True" && ready["observedGeneration"] == object["metadata"]["generation"]
     })

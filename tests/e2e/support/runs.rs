@@ -6,6 +6,8 @@
 //!   runs in real time.
 //!
 //! - `#[apply(real_bed)]` with `#[why = "..."]` makes `only_real`, for what is about the real one alone.
+//! - `#[apply(embedded_bed)]` with `#[why = "..."]` makes `embedded`, for what is about the embedded one alone. It
+//!   is no `async fn`: it makes as many servers as it needs, each in a time of its own.
 //! - `#[apply(no_bed)]` with `#[why = "..."]` makes `no_bed`, for what is about the program alone.
 
 use std::cell::{Cell, RefCell};
@@ -49,6 +51,21 @@ macro_rules! both_beds_with_kubectl {
 macro_rules! real_bed {
     ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
         $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body only_real }
+    };
+}
+
+/// See the module.
+macro_rules! embedded_bed {
+    ($(#[doc = $doc:literal])* #[why = $why:literal] fn $name:ident() $body:block) => {
+        mod $name {
+            #[allow(unused_imports, reason = "what a case needs is in the file around it")]
+            use super::*;
+
+            $(#[doc = $doc])*
+            #[doc = $why]
+            #[test]
+            fn embedded() $body
+        }
     };
 }
 
@@ -101,7 +118,9 @@ macro_rules! tests_of_case {
     };
 }
 
-pub(crate) use {both_beds, both_beds_with_kubectl, no_bed, real_bed, test_of_case, tests_of_case};
+pub(crate) use {
+    both_beds, both_beds_with_kubectl, embedded_bed, no_bed, real_bed, test_of_case, tests_of_case,
+};
 
 /// On what the case of this thread runs.
 pub(crate) fn run_mode() -> Mode {
