@@ -37,6 +37,9 @@ bed, too.
 Without a part, all of them. BED is embedded (needs Rust only, takes seconds), real or both, which is
 what is meant when it is left out. ARGUMENTS go to the test program of unit and e2e, such as a part of a
 test's name. Where a tool is missing, its part is skipped and counted; with CI set that is a failure.
+
+WINDLASS_CRASH_POINTS, a number or all, says how many points the crash plan of e2e tries of each workload;
+when it is not set, 25 cuts and 12 errors.
 HELP
       exit 0
       ;;

@@ -9,8 +9,10 @@
 mod appservice;
 mod children;
 mod control_plane;
+mod crash;
 mod demo;
 mod endpoints;
+mod every_kind;
 mod faults;
 mod fidelity;
 mod fixed_point;

@@ -5,8 +5,9 @@
 //! - `#[apply(both_beds_with_kubectl)]` makes `embedded_kubectl` and `real`: the first needs kubectl too, and
 //!   runs in real time.
 //!
-//! - `#[apply(embedded_bed)]` with `#[why = "..."]` makes `embedded` alone, for what no real one can be made to do.
 //! - `#[apply(real_bed)]` with `#[why = "..."]` makes `only_real`, for what is about the real one alone.
+//! - `#[apply(embedded_bed)]` with `#[why = "..."]` makes `embedded`, for what is about the embedded one alone. One
+//!   that is no `async fn` makes as many servers as it needs, each in a time of its own.
 //! - `#[apply(no_bed)]` with `#[why = "..."]` makes `no_bed`, for what is about the program alone.
 
 use std::cell::{Cell, RefCell};
@@ -47,16 +48,27 @@ macro_rules! both_beds_with_kubectl {
 }
 
 /// See the module.
-macro_rules! embedded_bed {
+macro_rules! real_bed {
     ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
-        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body embedded on_embedded }
+        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body only_real on_real }
     };
 }
 
 /// See the module.
-macro_rules! real_bed {
+macro_rules! embedded_bed {
     ($(#[doc = $doc:literal])* #[why = $why:literal] async fn $name:ident() $body:block) => {
-        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body only_real on_real }
+        $crate::support::runs::test_of_case! { [$(#[doc = $doc])*] $why $name $body embedded on_embedded }
+    };
+    ($(#[doc = $doc:literal])* #[why = $why:literal] fn $name:ident() $body:block) => {
+        mod $name {
+            #[allow(unused_imports, reason = "what a case needs is in the file around it")]
+            use super::*;
+
+            $(#[doc = $doc])*
+            #[doc = $why]
+            #[test]
+            fn embedded() $body
+        }
     };
 }
 

@@ -1,0 +1,339 @@
+//! The way out of one process: what it sends passes here, and here it dies.
+//!
+//! A process that is dead sends nothing more, though its tasks live a moment longer: what they send is parked
+//! for ever.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use http_body_util::{BodyExt, Full};
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tower::Service;
+use windlass::sim::{Action, ConnectionError, Door, Fault, Sim, When};
+
+/// A request as the door takes it.
+type Sent = http::Request<Full<Bytes>>;
+/// What the door answers.
+type Reply = <Door as Service<Sent>>::Response;
+
+/// One call of a process, told from its others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Call {
+    pub(super) verb: &'static str,
+    pub(super) resource: String,
+    name: String,
+    /// Which of those that are otherwise the same, from 1.
+    nth: usize,
+}
+
+/// A call that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Made {
+    pub(super) call: Call,
+    /// 0 until there is an answer, or when the connection broke instead.
+    pub(super) code: u16,
+}
+
+/// What happens at a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Act {
+    /// The process is dead before it sends it.
+    CutBefore,
+    /// It is applied, and the process is dead before it reads the answer.
+    CutUnread,
+    /// The process has the answer, and is dead before it sends anything more.
+    CutAfter,
+    /// The process is dead, and the request is still under way.
+    Late(Late),
+    /// The call goes wrong once.
+    Fails(Action),
+}
+
+/// When a request of a dead process is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Late {
+    /// After its successor's first call.
+    AfterFirstCall,
+    /// Just before its successor's first write, after the reads that led to it.
+    BeforeFirstWrite,
+    /// After its successor's last call.
+    AfterLastCall,
+}
+
+/// What a process does not do, to show that this is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    None,
+    /// It is not started again.
+    StaysDead,
+    /// Its deletes carry no preconditions.
+    DeletesBlindly,
+}
+
+/// See the module.
+#[derive(Clone)]
+pub(super) struct Gate {
+    door: Door,
+    sim: Sim,
+    user: &'static str,
+    flaw: Flaw,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    died: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    is_dead: bool,
+    /// Calls count, and what is planned may happen.
+    is_open: bool,
+    made: Vec<Made>,
+    seen: BTreeMap<(&'static str, String, String), usize>,
+    /// All that is no watch: while this grows, it is not quiet.
+    activity: usize,
+    planned: Option<(Call, Act)>,
+    dies_at_next: bool,
+    was_reached: bool,
+    /// What it had sent when it died.
+    under_way: Option<(Late, Sent)>,
+}
+
+/// What becomes of a call.
+enum Fate {
+    Parked,
+    Goes(Option<Act>, Option<usize>),
+}
+
+// === impl Call ===
+
+impl Call {
+    pub(super) fn is_write(&self) -> bool {
+        matches!(self.verb, "create" | "update" | "patch" | "delete")
+    }
+
+    pub(super) fn is_for_events(&self) -> bool {
+        self.resource == "events"
+    }
+
+    /// What a request asks for; `nth` is filled in later.
+    fn of(request: &Sent, body: &Bytes) -> Self {
+        let mut parts: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
+        parts.drain(..parts.len().min(if parts.first() == Some(&"api") { 2 } else { 3 }));
+        if parts.first() == Some(&"namespaces") && parts.len() > 2 {
+            parts.drain(..2);
+        }
+        let (resource, mut name, sub) = match parts[..] {
+            [resource, name, sub] => (format!("{resource}/{sub}"), name.to_owned(), sub),
+            [resource, name] => (resource.to_owned(), name.to_owned(), ""),
+            _ => (parts.join("/"), String::new(), ""),
+        };
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let verb = match request.method().as_str() {
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" => "delete",
+            _ if is_watch => "watch",
+            _ if name.is_empty() => "list",
+            _ => "get",
+        };
+        if verb == "create" && sub.is_empty() {
+            let object: Value = serde_json::from_slice(body).unwrap_or_default();
+            object["metadata"]["name"].as_str().unwrap_or_default().clone_into(&mut name);
+        }
+        if resource == "events" {
+            // Their names are random.
+            name.clear();
+        }
+        Self { verb, resource, name, nth: 0 }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}#{}", self.verb, self.resource, self.name, self.nth)
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {}", self.call, self.code)
+    }
+}
+
+// === impl Gate ===
+
+impl Gate {
+    pub(super) fn new(sim: &Sim, user: &'static str, flaw: Flaw) -> Self {
+        let shared = Shared { state: Mutex::default(), died: Notify::new() };
+        Self { door: Door::new(sim, user), sim: sim.clone(), user, flaw, shared: Arc::new(shared) }
+    }
+
+    /// From now on calls count, and this may happen.
+    pub(super) fn open(&self, planned: Option<(Call, Act)>) {
+        let mut state = self.shared.state.lock();
+        state.is_open = true;
+        state.planned = planned;
+    }
+
+    /// Waits until the process is dead.
+    pub(super) async fn died(&self) {
+        self.shared.died.notified().await;
+    }
+
+    /// Nothing passes any more.
+    pub(super) fn close(&self) {
+        self.shared.state.lock().is_dead = true;
+    }
+
+    /// Whether it dies at its next call, which has not come.
+    pub(super) fn is_doomed(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.dies_at_next && !state.is_dead
+    }
+
+    pub(super) fn was_reached(&self) -> bool {
+        self.shared.state.lock().was_reached
+    }
+
+    pub(super) fn made(&self) -> Vec<Made> {
+        self.shared.state.lock().made.clone()
+    }
+
+    pub(super) fn activity(&self) -> usize {
+        self.shared.state.lock().activity
+    }
+
+    /// Leaves to this process's time what another has under way.
+    pub(super) fn inherit(&self, dead: &Self) {
+        self.shared.state.lock().under_way = dead.shared.state.lock().under_way.take();
+    }
+
+    /// Applies what a dead process has under way, if it is `due`; returns whether there was something.
+    pub(super) async fn release(&self, due: impl Fn(Late) -> bool) -> bool {
+        let request = {
+            let mut state = self.shared.state.lock();
+            state.under_way.take_if(|(late, _)| due(*late))
+        };
+        let Some((_, request)) = request else { return false };
+        // Nobody reads the answer.
+        drop(self.forward(request).await);
+        true
+    }
+
+    async fn forward(&self, request: Sent) -> Result<Reply, ConnectionError> {
+        self.door.clone().call(request).await
+    }
+
+    /// Notes a call down, and says what becomes of it.
+    fn consider(&self, mut call: Call) -> Fate {
+        let mut state = self.shared.state.lock();
+        if state.is_dead || state.dies_at_next {
+            drop(state);
+            self.die();
+            return Fate::Parked;
+        }
+        if call.verb != "watch" {
+            state.activity += 1;
+        }
+        if !state.is_open {
+            return Fate::Goes(None, None);
+        }
+        let seen = state.seen.entry((call.verb, call.resource.clone(), call.name.clone())).or_default();
+        *seen += 1;
+        call.nth = *seen;
+        let act = state.planned.take_if(|(planned, _)| *planned == call).map(|(_, act)| act);
+        state.was_reached |= act.is_some();
+        state.made.push(Made { call, code: 0 });
+        let at = state.made.len() - 1;
+        Fate::Goes(act, Some(at))
+    }
+
+    fn die(&self) {
+        self.shared.state.lock().is_dead = true;
+        self.shared.died.notify_one();
+    }
+
+    async fn pass<B>(self, request: http::Request<B>) -> Result<Reply, ConnectionError>
+    where
+        B: http_body::Body<Data = Bytes>,
+    {
+        let (head, body) = request.into_parts();
+        let mut body = body.collect().await.map_err(|_| ConnectionError::Reset)?.to_bytes();
+        if self.flaw == Flaw::DeletesBlindly && head.method == http::Method::DELETE {
+            body = without_preconditions(&body);
+        }
+        let request = http::Request::from_parts(head, Full::new(body.clone()));
+        let call = Call::of(&request, &body);
+        let is_write = call.is_write() && !call.is_for_events();
+        let Fate::Goes(act, at) = self.consider(call) else { return std::future::pending().await };
+        match act {
+            Some(Act::CutBefore) => {
+                self.die();
+                return std::future::pending().await;
+            }
+            Some(Act::Late(late)) => {
+                self.shared.state.lock().under_way = Some((late, request));
+                self.die();
+                return std::future::pending().await;
+            }
+            Some(Act::Fails(ref action)) => {
+                // The door takes the request at once, so nobody else's comes between.
+                let when = When::any().user(self.user).times(1);
+                self.sim.fault(Fault::new(when, action.clone()));
+            }
+            Some(Act::CutUnread | Act::CutAfter) | None => {}
+        }
+        if is_write {
+            self.release(|late| late == Late::BeforeFirstWrite).await;
+        }
+        let reply = self.forward(request).await;
+        if let (Some(at), Ok(reply)) = (at, &reply) {
+            self.shared.state.lock().made[at].code = reply.status().as_u16();
+        }
+        self.release(|late| late == Late::AfterFirstCall).await;
+        match act {
+            Some(Act::CutUnread) => {
+                self.die();
+                std::future::pending().await
+            }
+            Some(Act::CutAfter) => {
+                self.shared.state.lock().dies_at_next = true;
+                reply
+            }
+            Some(Act::CutBefore | Act::Late(_) | Act::Fails(_)) | None => reply,
+        }
+    }
+}
+
+fn without_preconditions(body: &Bytes) -> Bytes {
+    let Ok(mut options) = serde_json::from_slice::<Value>(body) else { return body.clone() };
+    options.as_object_mut().map(|options| options.remove("preconditions"));
+    options.to_string().into()
+}
+
+impl<B> Service<http::Request<B>> for Gate
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+{
+    type Response = Reply;
+    type Error = ConnectionError;
+    type Future = BoxFuture<'static, Result<Reply, ConnectionError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<B>) -> Self::Future {
+        Box::pin(self.clone().pass(request))
+    }
+}

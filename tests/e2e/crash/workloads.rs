@@ -1,0 +1,141 @@
+//! What is done, kind by kind.
+
+use kube_client::core::CustomResourceExt;
+use serde_json::{Value, json};
+use windlass::api::{appservice, myapp, redis, samplecontroller, webapp};
+
+/// The one custom resource of a run.
+pub(super) const NAME: &str = "web";
+
+/// A kind, and what is done with it.
+pub(super) struct Kind {
+    pub(super) kind: &'static str,
+    /// As `--controllers` names it.
+    pub(super) controller: &'static str,
+    /// Below `/apis`: group and version.
+    pub(super) group_version: &'static str,
+    pub(super) plural: &'static str,
+    /// Its definition.
+    pub(super) definition: Value,
+    pub(super) workloads: Vec<Workload>,
+}
+
+/// What is done, one thing after the other; each begins when it is quiet.
+pub(super) struct Workload {
+    pub(super) name: &'static str,
+    /// Done before calls count.
+    pub(super) before: Vec<Step>,
+    pub(super) steps: Vec<Step>,
+    /// Whether nothing is left at its end.
+    pub(super) ends_empty: bool,
+}
+
+/// One thing that a user does.
+#[derive(Clone, Debug)]
+pub(super) enum Step {
+    /// Creates it with this spec.
+    Create(Value),
+    /// Patches its spec.
+    Change(Value),
+    /// Deletes it.
+    Delete,
+    /// Deletes it, and creates it with this spec as soon as its name is free.
+    Recreate(Value),
+}
+
+fn workload(name: &'static str, before: &[Step], steps: &[Step]) -> Workload {
+    let ends_empty = matches!(steps, [.., Step::Delete]);
+    Workload { name, before: before.to_vec(), steps: steps.to_vec(), ends_empty }
+}
+
+/// What is done with every kind, and more.
+fn workloads(spec: &Value, update: Value, more: Vec<Workload>) -> Vec<Workload> {
+    let create = [Step::Create(spec.clone())];
+    let replicas = |replicas: i32| Step::Change(json!({"replicas": replicas}));
+    let mut all = vec![
+        workload("create", &[], &create),
+        workload("update", &create, &[Step::Change(update)]),
+        workload("scale 2-4-1", &create, &[replicas(4), replicas(1)]),
+        workload("delete", &create, &[Step::Delete]),
+        workload("delete and create again", &create, &[Step::Recreate(spec.clone())]),
+    ];
+    all.extend(more);
+    all
+}
+
+fn definition<K: CustomResourceExt>() -> Value {
+    serde_json::to_value(K::crd()).expect("a definition is JSON")
+}
+
+pub(super) fn foo() -> Kind {
+    let spec = json!({"deploymentName": "web", "replicas": 2});
+    let rename = Step::Change(json!({"deploymentName": "other"}));
+    let more = vec![workload("rename", &[Step::Create(spec.clone())], &[rename])];
+    Kind {
+        kind: "Foo",
+        controller: "foo",
+        group_version: "samplecontroller.k8s.io/v1alpha1",
+        plural: "foos",
+        definition: definition::<samplecontroller::v1alpha1::Foo>(),
+        workloads: workloads(&spec, json!({"replicas": 3}), more),
+    }
+}
+
+pub(super) fn myapp() -> Kind {
+    let spec = json!({
+        "replicas": 2, "image": "nginx:1.27", "containerPort": 80, "servicePort": 80, "host": "a.example.com",
+    });
+    let update =
+        json!({"image": "nginx:1.28", "containerPort": 81, "servicePort": 81, "host": "b.example.com"});
+    let host = |host: Value| Step::Change(json!({"host": host}));
+    let toggle = [host(Value::Null), host(json!("c.example.com"))];
+    let more = vec![workload("host off and on", &[Step::Create(spec.clone())], &toggle)];
+    Kind {
+        kind: "Myapp",
+        controller: "myapp",
+        group_version: "myapp.timd.cn/v1",
+        plural: "myapps",
+        definition: definition::<myapp::v1::Myapp>(),
+        workloads: workloads(&spec, update, more),
+    }
+}
+
+pub(super) fn appservice() -> Kind {
+    let ports = |port: u16| json!([{"port": port, "targetPort": 8080}]);
+    let spec = json!({"replicas": 2, "image": "nginx:1.27", "ports": ports(80)});
+    let change = |ports: Value| Step::Change(json!({"ports": ports}));
+    let toggle = [change(json!([])), change(ports(82))];
+    let more = vec![workload("ports off and on", &[Step::Create(spec.clone())], &toggle)];
+    Kind {
+        kind: "AppService",
+        controller: "appservice",
+        group_version: "batch.schwarzeni.github.com/v1alpha1",
+        plural: "appservices",
+        definition: definition::<appservice::v1alpha1::AppService>(),
+        workloads: workloads(&spec, json!({"image": "nginx:1.28", "ports": ports(81)}), more),
+    }
+}
+
+pub(super) fn redis() -> Kind {
+    let spec = json!({"replicas": 2, "port": 6379, "image": "redis:7.4"});
+    Kind {
+        kind: "Redis",
+        controller: "redis",
+        group_version: "myapp.tangx.in/v1",
+        plural: "redis",
+        definition: definition::<redis::v1::Redis>(),
+        workloads: workloads(&spec, json!({"image": "redis:8.0"}), Vec::new()),
+    }
+}
+
+pub(super) fn webapp() -> Kind {
+    let spec = json!({"replicas": 2, "version": "1.27", "image": "nginx"});
+    Kind {
+        kind: "WebApp",
+        controller: "webapp",
+        group_version: "jiajunhuang.com/v1",
+        plural: "webapps",
+        definition: definition::<webapp::v1::WebApp>(),
+        workloads: workloads(&spec, json!({"version": "1.28"}), Vec::new()),
+    }
+}
