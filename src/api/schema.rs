@@ -18,6 +18,7 @@
 //! # Guarantees
 //! - What no Pod could have is refused with the field's name. (test: `each_bound_of_myapp_holds_just_inside_and_just_outside`)
 //! - What a Pod may have is taken, but for the bounds above. (test: `each_bound_of_myapp_holds_just_inside_and_just_outside`)
+//! - An amount may be a number, as the schema says. (test: `an_amount_may_be_a_number`)
 //! - A name that a child could not have is refused, with limit and reason. (test: `each_bound_of_redis_holds_just_inside_and_just_outside`)
 
 use kube_core::Rule;
@@ -245,4 +246,32 @@ fn quantity(description: &str) -> Schema {
         "pattern": QUANTITY,
         "description": description,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::api::appservice::v1alpha1::AppServiceSpec;
+    use crate::api::myapp::v1::MyappSpec;
+
+    /// A server stores what was sent, so a number comes back as one.
+    #[test]
+    fn an_amount_may_be_a_number() {
+        let resources = json!({"limits": {"cpu": 2, "memory": "1Gi"}, "requests": {"cpu": 1}});
+        let source = json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": 1}});
+        let env = json!([{"name": "A", "valueFrom": source}]);
+        let myapp = json!({"image": "nginx", "containerPort": 80, "servicePort": 80, "resources": resources, "env": env});
+        let app = json!({"replicas": 1, "image": "nginx", "resources": resources, "envs": env});
+        // As from the wire, and as from JSON that is read already.
+        let myapp: MyappSpec = serde_json::from_str(&myapp.to_string()).unwrap();
+        let app: AppServiceSpec = serde_json::from_value(app).unwrap();
+        for (resources, env) in [(myapp.resources, &myapp.env), (app.resources, &app.envs)] {
+            let resources = resources.unwrap();
+            assert_eq!(resources.limits.unwrap()["cpu"].0, "2");
+            assert_eq!(resources.requests.unwrap()["cpu"].0, "1");
+            let source = env[0].value_from.as_ref().unwrap().resource_field_ref.as_ref().unwrap();
+            assert_eq!(source.divisor.as_ref().unwrap().0, "1");
+        }
+    }
 }

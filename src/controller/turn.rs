@@ -5,6 +5,7 @@
 //!
 //! # Guarantees
 //! - What a step finds becomes the object's conditions. (test: `each_end_of_a_child_has_its_summary`)
+//! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
 //! - What is not wanted any more goes after what replaces it is there, also when it lost our label. (test: `an_old_deployment_without_our_label_is_found_live`)
 //! - A deletion that the server refuses is found, not an error. (test: `a_refused_delete_of_the_old_deployment_shows_in_the_status`)
@@ -218,7 +219,8 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     }
 
     /// Makes many children of one kind as they are wanted, in batches that double as long as all goes well; for each
-    /// what became of it, `None` where it was not begun. What goes wrong is written down; events are the caller's.
+    /// what became of it, `None` where it was not begun. What goes wrong is written down; the event of what was created
+    /// is the caller's.
     ///
     /// # Errors
     /// As [`ensure`](Self::ensure).
@@ -259,6 +261,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         for (wanted, ensured) in wanted.iter().zip(&ended) {
             match ensured {
                 Some(Ensured::OwnerMovedOn) => return Err(Halt::Ends(Outcome::Done)),
+                Some(ensured @ Ensured::Updated(..)) => self.record(wanted, ensured),
                 Some(ensured) if !ensured.is_there() => {
                     self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
                 }

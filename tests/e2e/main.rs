@@ -12,6 +12,7 @@ mod control_plane;
 mod crash;
 mod demo;
 mod endpoints;
+mod every_kind;
 mod faults;
 mod fidelity;
 mod foo;

@@ -1,9 +1,10 @@
 //! Myapp does what its specification says.
 
+use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use crate::support::{Scene, both_beds};
+use crate::support::{Scene, both_beds, condition_of, real_bed};
 
 fn spec(more: &Value) -> Value {
     let mut spec = json!({"replicas": 2, "image": "nginx:1.27", "containerPort": 80, "servicePort": 8080});
@@ -75,4 +76,165 @@ async fn what_was_changed_by_hand_is_put_back() {
     assert_eq!(service["spec"]["clusterIP"], address);
     scene.change("Deployment", "web", json!({"spec": {"replicas": 7}})).await;
     scene.until("Deployment", "web", "has its replicas", |d| d["spec"]["replicas"] == 2).await;
+}
+
+/// Nothing makes its Pods ready: no node has so much, and the embedded bed cannot pull such an image.
+fn never_ready() -> Value {
+    json!({"image": "missing:1", "resources": {"requests": {"cpu": "5k"}}})
+}
+
+fn word(myapp: &Value) -> &Value {
+    &myapp["status"]["status"]
+}
+
+#[apply(both_beds)]
+async fn the_word_tells_pending_not_ready_and_running() {
+    let scene = Scene::new("myapp-word").await;
+    scene.make("Myapp", "stuck", spec(&never_ready())).await;
+    let stuck = scene.until("Myapp", "stuck", "is Pending with its Pods", |myapp| {
+        word(myapp) == "Pending" && myapp["status"]["replicas"] == 2
+    });
+    assert_eq!(stuck.await["status"]["readyReplicas"], 0);
+    scene.make("Myapp", "web", spec(&json!({}))).await;
+    let web = scene.until_ready("Myapp", "web").await;
+    assert_eq!(word(&web), "Running");
+    // Old Pods go before the new ones are ready.
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+    scene.change("Deployment", "web", json!({"spec": {"strategy": strategy}})).await;
+    scene.change("Myapp", "web", json!({"spec": never_ready()})).await;
+    let web = scene.until("Myapp", "web", "is NotReady", |myapp| word(myapp) == "NotReady").await;
+    assert_eq!(web["status"]["readyReplicas"], 1);
+    let back = json!({"spec": {"image": "nginx:1.28", "resources": null}});
+    scene.change("Myapp", "web", back).await;
+    assert_eq!(word(&scene.until_ready("Myapp", "web").await), "Running");
+}
+
+#[apply(both_beds)]
+async fn the_word_is_failed_while_a_child_is_refused() {
+    let scene = Scene::new("myapp-failed").await;
+    // Deployment and Pods are there all the same.
+    scene.make("ResourceQuota", "none", json!({"hard": {"services": "0"}})).await;
+    scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
+    scene.make("Myapp", "web", spec(&json!({}))).await;
+    let web = scene
+        .until("Myapp", "web", "is Failed with ready Pods", |myapp| {
+            word(myapp) == "Failed" && myapp["status"]["readyReplicas"] == 2
+        })
+        .await;
+    assert_eq!(condition_of(&web, "Ready").unwrap()["reason"], "ChildRefused");
+    scene.unmake("ResourceQuota", "none", DeleteParams::default()).await;
+    scene.until_gone("ResourceQuota", "none").await;
+    scene.tried_again("Myapp", "web").await;
+    assert_eq!(word(&scene.until_ready("Myapp", "web").await), "Running");
+}
+
+#[apply(real_bed)]
+#[why = "the embedded bed's Deployments have no deadlines"]
+async fn the_word_is_failed_when_a_rollout_is_past_its_deadline() {
+    let scene = Scene::new("myapp-deadline").await;
+    scene.make("Myapp", "web", spec(&never_ready())).await;
+    scene.until("Deployment", "web", "is there", |deployment| !deployment.is_null()).await;
+    scene.change("Deployment", "web", json!({"spec": {"progressDeadlineSeconds": 1}})).await;
+    let web = scene.until("Myapp", "web", "is Failed", |myapp| word(myapp) == "Failed").await;
+    let ready = condition_of(&web, "Ready").unwrap();
+    assert!(ready["message"].as_str().unwrap().contains("ProgressDeadlineExceeded"), "{ready}");
+}
+
+#[apply(both_beds)]
+async fn two_myapps_of_one_namespace_share_no_pod() {
+    let scene = Scene::new("myapp-two").await;
+    let mut found = Vec::new();
+    for name in ["web", "shop"] {
+        scene.make("Myapp", name, spec(&json!({}))).await;
+        scene.until_ready("Myapp", name).await;
+    }
+    for name in ["web", "shop"] {
+        let service = scene.look("Service", name).await.unwrap();
+        let labels = service["spec"]["selector"].as_object().unwrap();
+        let labels: Vec<String> =
+            labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
+        let pods = scene.matching("Pod", &labels.join(",")).await;
+        assert_eq!(pods.len(), 2, "the Service {name} selects its Pods");
+        for pod in &pods {
+            assert_eq!(pod["metadata"]["labels"]["app.kubernetes.io/instance"], name);
+        }
+        found.extend(pods.iter().map(|pod| pod["metadata"]["uid"].to_string()));
+    }
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), 4, "no Pod is selected twice");
+}
+
+#[apply(both_beds)]
+async fn an_update_keeps_what_was_allocated_and_what_others_wrote() {
+    let scene = scene("myapp-update", &json!({"host": "a.example.com"})).await;
+    let before = scene.look("Service", "web").await.unwrap();
+    let theirs = json!({
+        "metadata": {"annotations": {"cert-manager.io/issuer": "theirs"}},
+        "spec": {"tls": [{"hosts": ["a.example.com"], "secretName": "theirs"}]},
+    });
+    scene.change("Ingress", "web", theirs).await;
+    let change = json!({"spec": {"servicePort": 9090, "containerPort": 81, "host": "b.example.com"}});
+    scene.change("Myapp", "web", change).await;
+    scene.until_ready("Myapp", "web").await;
+    let after = scene.look("Service", "web").await.unwrap();
+    for kept in ["/metadata/uid", "/spec/clusterIP", "/spec/clusterIPs"] {
+        assert_eq!(after.pointer(kept), before.pointer(kept), "{kept}");
+    }
+    let port = &after["spec"]["ports"][0];
+    assert_eq!((&port["port"], &port["targetPort"]), (&json!(9090), &json!(81)));
+    let ingress = scene.look("Ingress", "web").await.unwrap();
+    let rule = &ingress["spec"]["rules"][0];
+    let backend = &rule["http"]["paths"][0]["backend"]["service"];
+    assert_eq!((&rule["host"], &backend["port"]["number"]), (&json!("b.example.com"), &json!(9090)));
+    assert_eq!(ingress["metadata"]["annotations"]["cert-manager.io/issuer"], "theirs");
+    assert_eq!(ingress["spec"]["tls"][0]["secretName"], "theirs");
+}
+
+#[apply(both_beds)]
+async fn a_field_that_is_dropped_goes_back_to_its_default() {
+    let more = json!({
+        "env": [{"name": "A", "value": "b"}],
+        "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Mi"}},
+    });
+    let scene = scene("myapp-dropped", &more).await;
+    let of_container = async || {
+        let deployment = scene.look("Deployment", "web").await.unwrap();
+        (
+            deployment["spec"]["replicas"].clone(),
+            deployment["spec"]["template"]["spec"]["containers"][0].clone(),
+        )
+    };
+    let (replicas, container) = of_container().await;
+    assert_eq!((&replicas, &container["env"][0]["name"]), (&json!(2), &json!("A")));
+    assert_eq!(container["resources"]["limits"]["cpu"], "1");
+    let none = json!({"spec": {"env": null, "resources": null, "replicas": null}});
+    scene.change("Myapp", "web", none).await;
+    scene.until_ready("Myapp", "web").await;
+    let (replicas, container) = of_container().await;
+    assert_eq!((&replicas, &container["env"]), (&json!(1), &Value::Null));
+    let resources = container["resources"].as_object().cloned().unwrap_or_default();
+    assert!(resources.values().all(|amounts| amounts == &json!({})), "{resources:?}");
+}
+
+/// The schema takes both, and stores each as it came.
+#[apply(both_beds)]
+async fn an_amount_may_be_a_number() {
+    let divisor = json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": 1}});
+    let more = json!({
+        "resources": {"limits": {"cpu": 1}, "requests": {"cpu": 1}},
+        "env": [{"name": "CORES", "valueFrom": divisor}],
+    });
+    let scene = scene("myapp-number", &more).await;
+    assert_eq!(scene.look("Myapp", "web").await.unwrap()["spec"]["resources"]["limits"]["cpu"], 1);
+    let deployment = scene.look("Deployment", "web").await.unwrap();
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["resources"]["limits"]["cpu"], "1");
+    assert_eq!(container["env"][0]["valueFrom"]["resourceFieldRef"]["divisor"], "1");
+    let app =
+        json!({"replicas": 1, "image": "nginx:1.27", "resources": more["resources"], "envs": more["env"]});
+    scene.make("AppService", "app", app).await;
+    scene.until_ready("AppService", "app").await;
+    let updates = scene.writes().into_iter().filter(|write| write.verb == "update");
+    assert_eq!(updates.collect::<Vec<_>>(), [], "a number and its text are no difference");
 }

@@ -195,7 +195,7 @@ fn ports(_: &mut SchemaGenerator) -> Schema {
             {
                 "rule": format!("self.all(a, {NODE_PORT_IS_UNIQUE})"),
                 "messageExpression": format!(
-                    "'more than one port asks for the nodePort %d/%s: give each another one or none'.format([{0}.nodePort, {0}.protocol])",
+                    "'more than one port asks for the nodePort %d: give each another one or none (protocols of one port may share it)'.format([{}.nodePort])",
                     first_without(NODE_PORT_IS_UNIQUE),
                 ),
             },
@@ -213,7 +213,10 @@ const NAME_IS_UNIQUE: &str = "!has(a.name) || self.exists_one(b, has(b.name) && 
 /// A protocol that was left out is there by default.
 const NUMBER_IS_UNIQUE: &str = "self.exists_one(b, b.port == a.port && b.protocol == a.protocol)";
 
-const NODE_PORT_IS_UNIQUE: &str = "!has(a.nodePort) || self.exists_one(b, has(b.nodePort) && b.nodePort == a.nodePort && b.protocol == a.protocol)";
+/// Ports of one number and two protocols may share one. Of two numbers a server takes it in a Service that is there,
+/// and not in a new one: what the Service is made anew from must not depend on that.
+const NODE_PORT_IS_UNIQUE: &str =
+    "!has(a.nodePort) || self.all(b, !has(b.nodePort) || b.nodePort != a.nodePort || b.port == a.port)";
 
 /// The name of a container's port, but for its length: single hyphens inside, and a letter.
 const PORT_NAME: &str = "^([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$";

@@ -48,9 +48,10 @@ impl Reconcile for RedisSync {
             let message = format!("{}, and this object is paused", summary.message);
             turn.found(if is_idle { summary } else { Summary::reconciling(reason::PAUSED, message) });
         } else {
-            turn.found(summary);
             delete(turn, &plan).await?;
             self.ensure(turn, &plan).await?;
+            // Behind what stands in the way of a single Pod: that says more.
+            turn.found(summary);
         }
         Ok(status::status(turn.name(), &plan))
     }

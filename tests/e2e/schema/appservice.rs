@@ -122,7 +122,14 @@ fn wrong_ports() -> Vec<Refused> {
             ports(
                 json!([{"name": "a", "port": 1, "nodePort": 30001}, {"name": "b", "port": 2, "nodePort": 30001}]),
             ),
-            "more than one port asks for the nodePort 30001/TCP: give each another one or none",
+            "more than one port asks for the nodePort 30001: give each another one or none",
+        ),
+        (
+            ports(json!([
+                {"name": "a", "port": 1, "nodePort": 30001},
+                {"name": "b", "port": 2, "nodePort": 30001, "protocol": "UDP"},
+            ])),
+            "more than one port asks for the nodePort 30001: give each another one or none",
         ),
     ]
 }

@@ -1,12 +1,15 @@
 //! Objects of any kind in a scene, as JSON: words for what is done to them and what becomes of them.
 
+use std::time::Duration;
+
 use kube_client::api::{
     Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
     PostParams,
 };
 use serde_json::{Value, json};
 
-use super::{Scene, wait_until};
+use super::runs::{Mode, run_mode};
+use super::{Scene, pass, wait_until};
 
 /// Where the kinds that cases speak of live: kind, group, version, plural.
 const KINDS: [(&str, &str, &str, &str); 11] = [
@@ -75,6 +78,13 @@ impl Scene {
             all.items.into_iter().filter_map(|object| object.metadata.name).collect();
         names.sort();
         names
+    }
+
+    /// The objects of a kind that a selector finds.
+    pub(crate) async fn matching(&self, kind: &str, selector: &str) -> Vec<Value> {
+        let found = self.of(kind).list(&ListParams::default().labels(selector)).await;
+        let found = found.expect("they are listed").items.into_iter();
+        found.map(|object| serde_json::to_value(object).expect("it is JSON")).collect()
     }
 
     /// A merge patch.
@@ -156,4 +166,45 @@ impl Scene {
             found.ok_or(events)
         })
     }
+
+    /// Waits for an event about an object with this reason whose note holds these words.
+    #[track_caller]
+    pub(crate) fn until_note(
+        &self,
+        kind: &str,
+        name: &str,
+        reason: &str,
+        words: &str,
+    ) -> impl Future<Output = ()> {
+        wait_until(&format!("event {reason} about {kind} {name}: {words}"), async move || {
+            let events = self.events_about(kind, name).await;
+            let is_it = |(found, note): &(String, String)| found == reason && note.contains(words);
+            if events.iter().any(is_it) { Ok(()) } else { Err(events) }
+        })
+    }
+
+    /// Lets a day pass, or the moment that a real bed can spare.
+    pub(crate) async fn rest(&self) {
+        pass(if is_virtual() { Duration::from_hours(24) } else { Duration::from_secs(5) }).await;
+    }
+
+    /// Lets a minute pass, or the moment that a real bed can spare.
+    pub(crate) async fn rest_for_a_while(&self) {
+        pass(Duration::from_secs(if is_virtual() { 60 } else { 5 })).await;
+    }
+
+    /// Brings the next try of what was refused: two minutes pass, or it is asked for where time is dear.
+    pub(crate) async fn tried_again(&self, kind: &str, name: &str) {
+        if is_virtual() {
+            return pass(Duration::from_secs(121)).await;
+        }
+        let object = self.look(kind, name).await.expect("it is there");
+        let note = json!({"windlass.dev/reconcile-at": object["metadata"]["resourceVersion"]});
+        self.change(kind, name, json!({"metadata": {"annotations": note}})).await;
+    }
+}
+
+/// Whether time costs nothing.
+fn is_virtual() -> bool {
+    run_mode() == Mode::Embedded
 }

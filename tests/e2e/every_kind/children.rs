@@ -1,0 +1,161 @@
+//! Children of every kind: whose they are, and what becomes of changes by hand.
+
+use kube_client::api::DeleteParams;
+use macro_rules_attribute::apply;
+use serde_json::json;
+
+use super::{controller, for_every_kind, hold, uid};
+use crate::support::{Scene, both_beds, condition_of};
+
+const NAME: &str = "app.kubernetes.io/name";
+const INSTANCE: &str = "app.kubernetes.io/instance";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+
+#[apply(both_beds)]
+async fn children_and_pods_carry_the_common_labels_and_one_controller() {
+    let scene = Scene::new("every-labels").await;
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        let object = kind.ready(&scene, &name).await;
+        let labels = [(NAME, name.as_str()), (INSTANCE, &name), (MANAGED_BY, "windlass")];
+        for (child_kind, child, found) in kind.children(&scene, &name).await {
+            let owner = json!([{
+                "apiVersion": object["apiVersion"], "kind": kind.name, "name": name, "uid": uid(&object),
+                "controller": true, "blockOwnerDeletion": true,
+            }]);
+            assert_eq!(found["metadata"]["ownerReferences"], owner, "{child_kind} {child}");
+            for (key, value) in labels {
+                assert_eq!(found["metadata"]["labels"][key], value, "{child_kind} {child}: {key}");
+            }
+            let selector = match child_kind {
+                "Deployment" => &found["spec"]["selector"]["matchLabels"],
+                "Service" => &found["spec"]["selector"],
+                _ => continue,
+            };
+            for (key, value) in &labels[..2] {
+                assert_eq!(selector[*key], *value, "{child_kind} {child}: {selector}");
+            }
+        }
+        let pods = kind.pods(&scene, &name).await;
+        assert_eq!(pods.len(), 2, "{name}");
+        for (pod, (key, value)) in pods.iter().flat_map(|pod| labels.map(|label| (pod, label))) {
+            assert_eq!(pod["metadata"]["labels"][key], value, "a Pod of {name}: {key}");
+        }
+    })
+    .await;
+}
+
+#[apply(both_beds)]
+async fn a_child_deleted_by_hand_comes_back() {
+    let scene = Scene::new("every-deleted").await;
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        kind.ready(&scene, &name).await;
+        for (child_kind, child, before) in kind.children(&scene, &name).await {
+            scene.unmake(child_kind, &child, DeleteParams::background()).await;
+            scene
+                .until(child_kind, &child, "is a new one", |found| {
+                    !found.is_null() && uid(found) != uid(&before)
+                })
+                .await;
+        }
+        scene.until_ready(kind.name, &name).await;
+    })
+    .await;
+}
+
+#[apply(both_beds)]
+async fn a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays() {
+    let scene = Scene::new("every-drift").await;
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        kind.ready(&scene, &name).await;
+        for (child_kind, child, before) in kind.children(&scene, &name).await {
+            let theirs = json!({"labels": {"team": "a", INSTANCE: "other"}, "annotations": {"note": "theirs"}});
+            scene.change(child_kind, &child, json!({"metadata": theirs})).await;
+            let after = scene
+                .until(child_kind, &child, "has its label", |found| {
+                    found["metadata"]["labels"][INSTANCE] == name
+                })
+                .await;
+            assert_eq!(uid(&after), uid(&before));
+            let metadata = &after["metadata"];
+            assert_eq!((&metadata["labels"]["team"], &metadata["annotations"]["note"]), (&json!("a"), &json!("theirs")));
+            let words = format!("Repaired {child_kind} \"{child}\": metadata.labels[{INSTANCE}] was \"other\", wanted \"{name}\"");
+            scene.until_note(kind.name, &name, "ChildRepaired", &words).await;
+        }
+        scene.until_ready(kind.name, &name).await;
+    })
+    .await;
+}
+
+/// What `kubectl rollout restart` and those who inject containers write.
+#[apply(both_beds)]
+async fn in_a_template_what_others_wrote_stays() {
+    let scene = Scene::new("every-template").await;
+    for_every_kind(async |kind| {
+        if kind.children[0].0 != "Deployment" {
+            return;
+        }
+        let name = kind.object();
+        kind.ready(&scene, &name).await;
+        let restarted = "kubectl.kubernetes.io/restartedAt";
+        let theirs = json!({"spec": {"replicas": 5, "template": {
+            "metadata": {"annotations": {restarted: "2026-01-01T00:00:00Z"}},
+            "spec": {"containers": [{"name": "sidecar", "image": "proxy"}]},
+        }}});
+        scene.patch_deployment(&name, theirs).await;
+        scene.until_note(kind.name, &name, "ChildRepaired", "spec.replicas was 5, wanted 2").await;
+        scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
+        scene.until_ready(kind.name, &name).await;
+        let deployment = scene.look("Deployment", &name).await.unwrap();
+        assert_eq!(deployment["spec"]["replicas"], 3, "{name}");
+        let template = &deployment["spec"]["template"];
+        assert!(template["metadata"]["annotations"][restarted].is_string(), "{name}: {template}");
+        assert_eq!(template["spec"]["containers"].as_array().unwrap().len(), 2, "{name}: {template}");
+    })
+    .await;
+}
+
+#[apply(both_beds)]
+async fn a_child_of_an_earlier_life_is_waited_for_without_a_warning() {
+    let scene = Scene::new("every-earlier").await;
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        kind.ready(&scene, &name).await;
+        let (child_kind, child, earlier) = kind.children(&scene, &name).await.remove(0);
+        hold(&scene, child_kind, &child, true).await;
+        scene.unmake(kind.name, &name, DeleteParams::background()).await;
+        if kind.finalizer.is_some() {
+            // Somebody is impatient: it goes before its children do.
+            scene.change(kind.name, &name, json!({"metadata": {"finalizers": null}})).await;
+        }
+        scene.until_gone(kind.name, &name).await;
+        kind.make(&scene, &name).await;
+        let object = scene.until_reason(kind.name, &name, "WaitingForDeletion").await;
+        for (type_, status) in [("Ready", "False"), ("Reconciling", "True"), ("Stalled", "False")] {
+            assert_eq!(condition_of(&object, type_).unwrap()["status"], status, "{name}: {type_}");
+        }
+        scene
+            .until(child_kind, &child, "is on its way out", |found| {
+                !found["metadata"]["deletionTimestamp"].is_null()
+            })
+            .await;
+        let released = tokio::time::Instant::now();
+        hold(&scene, child_kind, &child, false).await;
+        let new = scene
+            .until(child_kind, &child, "is a new one", |found| {
+                !found.is_null() && uid(found) != uid(&earlier)
+            })
+            .await;
+        assert!(
+            released.elapsed().as_secs() < 25,
+            "{name}: it is woken, and does not wait for its next look"
+        );
+        let object = scene.until_ready(kind.name, &name).await;
+        assert_eq!(controller(&new).unwrap()["uid"], object["metadata"]["uid"], "{name}");
+        let events = scene.events_about(kind.name, &name).await;
+        assert!(events.iter().all(|(reason, _)| reason != "ErrResourceExists"), "{events:?}");
+    })
+    .await;
+}
