@@ -39,7 +39,7 @@ what is meant when it is left out. ARGUMENTS go to the test program of unit and 
 test's name. Where a tool is missing, its part is skipped and counted; with CI set that is a failure.
 
 WINDLASS_CRASH_POINTS, a number or all, says how many points the crash plan of e2e tries of each workload;
-when it is not set, 25 cuts and 12 errors.
+when it is not set, 8 cuts and 4 errors.
 HELP
       exit 0
       ;;

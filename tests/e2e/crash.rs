@@ -33,8 +33,8 @@ use gate::{Act, Flaw, Late};
 use plan::{Reference, Share, check, cuts, errors, share};
 
 /// Without `WINDLASS_CRASH_POINTS`, of each workload.
-const CUTS: Share = Share::Some(25);
-const ERRORS: Share = Share::Some(12);
+const CUTS: Share = Share::Some(8);
+const ERRORS: Share = Share::Some(4);
 
 #[apply(embedded_bed)]
 #[why = "a process is cut between two instructions, and time is its own"]

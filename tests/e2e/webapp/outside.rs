@@ -10,6 +10,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -30,7 +31,7 @@ struct Ledger {
 /// See the module.
 pub(super) struct Outside {
     port: u16,
-    ledger: Arc<std::sync::Mutex<Ledger>>,
+    ledger: Arc<Mutex<Ledger>>,
     _server: JoinSet<()>,
 }
 
@@ -39,7 +40,7 @@ impl Outside {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let ledger = Ledger { random: fastrand::Rng::with_seed(seed), ..Ledger::default() };
-        let ledger = Arc::new(std::sync::Mutex::new(ledger));
+        let ledger = Arc::new(Mutex::new(ledger));
         let mut server = JoinSet::new();
         server.spawn(serve(listener, ledger.clone()));
         Self { port, ledger, _server: server }
@@ -50,30 +51,30 @@ impl Outside {
     }
 
     pub(super) fn effects(&self) -> Vec<String> {
-        self.ledger.lock().unwrap().effects.clone()
+        self.ledger.lock().effects.clone()
     }
 
     /// How many requests were for an operation that had taken effect.
     pub(super) fn repeats(&self) -> usize {
-        self.ledger.lock().unwrap().repeats
+        self.ledger.lock().repeats
     }
 
     /// The request after so many more takes effect and is not answered.
     pub(super) fn hold_after(&self, more: usize) {
-        self.ledger.lock().unwrap().hold = Some(more);
+        self.ledger.lock().hold = Some(more);
     }
 
     /// Waits until that one has come.
     pub(super) async fn until_held(&self) {
         wait_until("a request is held", async || {
-            let left = self.ledger.lock().unwrap().hold;
+            let left = self.ledger.lock().hold;
             if left.is_none() { Ok(()) } else { Err(left) }
         })
         .await;
     }
 }
 
-async fn serve(listener: TcpListener, ledger: Arc<std::sync::Mutex<Ledger>>) {
+async fn serve(listener: TcpListener, ledger: Arc<Mutex<Ledger>>) {
     let mut connections = JoinSet::new();
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
@@ -90,13 +91,13 @@ async fn serve(listener: TcpListener, ledger: Arc<std::sync::Mutex<Ledger>>) {
 /// An error breaks the connection: the answer is lost.
 async fn answer(
     request: Request<Incoming>,
-    ledger: Arc<std::sync::Mutex<Ledger>>,
+    ledger: Arc<Mutex<Ledger>>,
 ) -> Result<Response<Full<Bytes>>, Lost> {
     let key = request.headers()["idempotency-key"].to_str().unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.map_err(|_| Lost)?.to_bytes();
     let call: Value = serde_json::from_slice(&body).map_err(|_| Lost)?;
     assert_eq!(call["operationID"], key, "header and body name one operation");
-    let answer = ledger.lock().map_err(|_| Lost)?.answer(&key, &call);
+    let answer = ledger.lock().answer(&key, &call);
     match answer {
         Some(answer) => answer,
         // The client is killed meanwhile.
