@@ -137,15 +137,15 @@ pub struct ObservedStatus {
 // === impl ObservedDeployment ===
 
 impl ObservedDeployment {
-    /// Whether its rollout is done: the numbers are about the present spec, and all Pods are made
-    /// from the present template and available.
+    /// Whether its rollout is done: the numbers are about the present spec, and there are as many Pods as are wanted,
+    /// all made from the present template and available.
     #[must_use]
     pub fn is_available(&self) -> bool {
         let wanted = self.spec.replicas.unwrap_or(1);
         let status = &self.status;
         status.observed_generation >= self.metadata.generation
             && status.updated_replicas >= wanted
-            && status.replicas <= status.updated_replicas
+            && status.replicas <= wanted
             && status.available_replicas >= wanted
     }
 

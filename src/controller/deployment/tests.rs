@@ -236,3 +236,24 @@ proptest! {
         prop_assert!(differed || observe(&written) == observe(&live), "no difference, yet the body changes");
     }
 }
+
+#[test]
+fn a_rollout_is_done_when_just_the_wanted_pods_are_there() {
+    let deployment = |wanted: i32, [replicas, updated, available]: [i32; 3]| -> ObservedDeployment {
+        serde_json::from_value(json!({
+            "metadata": {"generation": 2}, "spec": {"replicas": wanted},
+            "status": {"observedGeneration": 2, "replicas": replicas, "updatedReplicas": updated,
+                "availableReplicas": available},
+        }))
+        .unwrap()
+    };
+    assert!(deployment(2, [2, 2, 2]).is_available());
+    assert!(deployment(0, [0, 0, 0]).is_available());
+    for (wanted, numbers) in [(2, [2, 2, 1]), (2, [3, 2, 3]), (2, [2, 1, 2]), (0, [2, 2, 2]), (1, [2, 2, 2])]
+    {
+        assert!(!deployment(wanted, numbers).is_available(), "{wanted} {numbers:?}");
+    }
+    let mut late = deployment(2, [2, 2, 2]);
+    late.metadata.generation = 3;
+    assert!(!late.is_available(), "the numbers are about an older spec");
+}
