@@ -131,8 +131,8 @@ fn variable(random: &mut fastrand::Rng, at: usize, container: &str) -> Value {
         2 => maybe(random, &mut from, "apiVersion", "v1"),
         3 => {
             maybe(random, &mut from, "containerName", container);
-            // Every resource has the divisor 1, in whatever way it is written.
-            let divisor = [json!("1"), json!(1), json!("1000m"), json!("1e0")][random.usize(0..4)].clone();
+            // Every resource has the divisor 1. (Written with an exponent it stays so, and is refused.)
+            let divisor = [json!("1"), json!(1), json!("1000m")][random.usize(0..3)].clone();
             maybe(random, &mut from, "divisor", divisor);
         }
         _ => {
