@@ -10,6 +10,30 @@
 //! The frame around the steps is [`reconciler`](crate::controller::reconciler). What two kinds share lives in
 //! [`controller`](crate::controller); what they watch is chosen here.
 
+/// Implements [`CommonStatus`](crate::controller::CommonStatus) for a status that has conditions of the standard type.
+macro_rules! common_status {
+    ($status:ty) => {
+        impl $crate::controller::CommonStatus for $status {
+            fn observed_generation(&self) -> Option<i64> {
+                self.observed_generation
+            }
+
+            fn conditions(&self) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
+                self.conditions.clone()
+            }
+
+            fn set_common(
+                &mut self,
+                observed_generation: Option<i64>,
+                conditions: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>,
+            ) {
+                self.observed_generation = observed_generation;
+                self.conditions = conditions;
+            }
+        }
+    };
+}
+
 pub mod appservice;
 pub mod foo;
 pub mod myapp;

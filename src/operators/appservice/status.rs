@@ -1,31 +1,16 @@
 //! The status of an AppService: its Deployment's, in a struct of our own, with the common conditions beside the
 //! Deployment's.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::wanted;
 use crate::api::appservice::v1alpha1::AppServiceStatus;
 use crate::api::labels;
+use crate::controller::Ensured;
 use crate::controller::deployment::ObservedDeployment;
-use crate::controller::{CommonStatus, Ensured};
 
 /// The Deployment's conditions that are shown.
 const SHOWN: [&str; 3] = ["Available", "Progressing", "ReplicaFailure"];
 
-impl CommonStatus for AppServiceStatus {
-    fn observed_generation(&self) -> Option<i64> {
-        self.observed_generation
-    }
-
-    fn conditions(&self) -> Vec<Condition> {
-        self.conditions.clone()
-    }
-
-    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
-        self.observed_generation = observed_generation;
-        self.conditions = conditions;
-    }
-}
+common_status!(AppServiceStatus);
 
 pub(super) fn status(name: &str, deployment: &Ensured<ObservedDeployment>) -> AppServiceStatus {
     let numbers = deployment.observed().map(|observed| observed.status.clone()).unwrap_or_default();

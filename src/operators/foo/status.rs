@@ -1,27 +1,12 @@
 //! The status of a Foo: a pure function of the Foo and what became of its Deployment.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::wanted;
 use crate::api::labels;
 use crate::api::samplecontroller::v1alpha1::FooStatus;
+use crate::controller::Ensured;
 use crate::controller::deployment::ObservedDeployment;
-use crate::controller::{CommonStatus, Ensured};
 
-impl CommonStatus for FooStatus {
-    fn observed_generation(&self) -> Option<i64> {
-        self.observed_generation
-    }
-
-    fn conditions(&self) -> Vec<Condition> {
-        self.conditions.clone()
-    }
-
-    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
-        self.observed_generation = observed_generation;
-        self.conditions = conditions;
-    }
-}
+common_status!(FooStatus);
 
 /// The numbers are those observed, whatever became of the last write.
 pub(super) fn status(name: &str, deployment: &Ensured<ObservedDeployment>) -> FooStatus {

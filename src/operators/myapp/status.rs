@@ -7,29 +7,14 @@
 //! | `NotReady` | fewer Pods are ready than are wanted |
 //! | `Running` | as many as are wanted |
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::wanted;
 use crate::api::labels;
 use crate::api::myapp::v1::{MyappPhase, MyappStatus};
 use crate::controller::deployment::ObservedDeployment;
 use crate::controller::summary::reason;
-use crate::controller::{CommonStatus, Ensured, Summary};
+use crate::controller::{Ensured, Summary};
 
-impl CommonStatus for MyappStatus {
-    fn observed_generation(&self) -> Option<i64> {
-        self.observed_generation
-    }
-
-    fn conditions(&self) -> Vec<Condition> {
-        self.conditions.clone()
-    }
-
-    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
-        self.observed_generation = observed_generation;
-        self.conditions = conditions;
-    }
-}
+common_status!(MyappStatus);
 
 pub(super) fn status(
     name: &str,

@@ -1,28 +1,13 @@
 //! The status of a Redis: a pure function of its Pods as they were seen.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use super::plan::Plan;
 use super::wanted;
 use crate::api::labels;
 use crate::api::redis::v1::RedisStatus;
+use crate::controller::Summary;
 use crate::controller::summary::reason;
-use crate::controller::{CommonStatus, Summary};
 
-impl CommonStatus for RedisStatus {
-    fn observed_generation(&self) -> Option<i64> {
-        self.observed_generation
-    }
-
-    fn conditions(&self) -> Vec<Condition> {
-        self.conditions.clone()
-    }
-
-    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
-        self.observed_generation = observed_generation;
-        self.conditions = conditions;
-    }
-}
+common_status!(RedisStatus);
 
 pub(super) fn status(name: &str, plan: &Plan) -> RedisStatus {
     RedisStatus {
