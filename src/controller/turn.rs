@@ -399,12 +399,6 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let observed = CustomResource::status(&*self.object).and_then(CommonStatus::observed_generation);
         observed == self.object.meta().generation
     }
-
-    /// Whether all that was found so far is well.
-    #[must_use]
-    pub fn is_all_well(&self) -> bool {
-        self.findings.iter().all(|summary| summary.phase == Phase::Ready)
-    }
 }
 
 /// See [`Turn::is_applied`].

@@ -3,7 +3,7 @@
 //! ```text
 //! tasks:
 //! - {name: prepare, type: log}
-//! - {name: workload, type: deployment, timeout: 5m}
+//! - {name: workload, type: deployment}    # a rollout takes its time: no timeout counts here
 //! - name: notify
 //!   type: http
 //!   url: https://hooks.example.com/webapps
