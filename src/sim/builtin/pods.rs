@@ -185,7 +185,31 @@ fn validate_container(container: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
     let policies = ["Always", "IfNotPresent", "Never"];
     check_one_of(&container["imagePullPolicy"], &policies, &format!("{field}.imagePullPolicy"), causes);
+    for (at, variable) in items(container, "/env").iter().enumerate() {
+        let place = format!("{field}.env[{at}].valueFrom.resourceFieldRef.divisor");
+        validate_divisor(&variable["valueFrom"]["resourceFieldRef"], &place, causes);
+    }
     validate_resources(&container["resources"], &format!("{field}.resources"), causes);
+}
+
+/// The unit in which a resource is told: one of a few.
+fn validate_divisor(of: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let cpu = ["1m", "1"].as_slice();
+    let bytes =
+        ["1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"].as_slice();
+    let resource = text(of, "/resource");
+    let (units, supported, what) =
+        match resource.trim_start_matches("limits.").trim_start_matches("requests.") {
+            "cpu" => (cpu, "1m and 1".to_owned(), "cpu resource"),
+            "memory" => (bytes, bytes.join(", "), "memory resource"),
+            "ephemeral-storage" => (bytes, bytes.join(", "), "local ephemeral storage resource"),
+            _ => return,
+        };
+    let divisor = text(of, "/divisor");
+    if !units.contains(&divisor) && !["", "0"].contains(&divisor) {
+        let detail = format!("only divisor's values {supported} are supported with the {what}");
+        causes.push(Cause::invalid(field, &json!(resource), &detail));
+    }
 }
 
 fn validate_resources(resources: &Value, field: &str, causes: &mut Vec<Cause>) {

@@ -309,6 +309,12 @@ fn deployment() -> Value {
         "metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}}})
 }
 
+/// A variable that tells a resource in this unit.
+fn unit(resource: &str, divisor: &str) -> Value {
+    let from = json!({"containerName": "web", "resource": resource, "divisor": divisor});
+    json!({"env": [{"name": "A", "valueFrom": {"resourceFieldRef": from}}]})
+}
+
 fn deployment_changes() -> Vec<Value> {
     let spec = |spec: Value| json!({"spec": spec});
     let pod = |pod: Value| json!({"spec": {"template": {"spec": pod}}});
@@ -351,6 +357,13 @@ fn deployment_changes() -> Vec<Value> {
             json!({"env": [{"name": "A", "value": "b"}, {"name": "H", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}),
         ),
         container(json!({"env": [{"value": "b"}]})),
+        container(unit("limits.memory", "1Mi")),
+        container(unit("limits.memory", "1e3")),
+        container(unit("limits.memory", "0.0")),
+        container(unit("requests.memory", "7")),
+        container(unit("limits.cpu", "1m")),
+        container(unit("requests.cpu", "1Ki")),
+        container(unit("limits.ephemeral-storage", "15m")),
         container(json!({"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}})),
         container(
             json!({"resources": {"limits": {"cpu": "1500m", "memory": "1024Mi"}, "requests": {"cpu": 0.5}}}),
