@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# What custom resources that can never become Ready cost the others: the same load twice on one real control plane,
+# without them and beside them. The 99th percentile from creation to Ready is to stay within twice what it was.
+#   hack/bench/bad-neighbours.sh [PER_KIND] [BAD]      60 and 20 when left out
+#
+# BAD of each kind are bad in each of these ways, each way in a namespace of its own:
+#   taken     the names of their children are somebody else's
+#   quota     a quota leaves no room for Deployments, Services and Pods
+#   refused   an admission policy refuses their children
+#   failing   a step of each WebApp fails for good (only WebApps have steps)
+#   broken    what is stored does not fit the schema: it was stored under another one
+set -euo pipefail
+per_kind=${1:-60} bad=${2:-20}
+# shellcheck source=hack/bench/operator.sh
+source "$(dirname "${BASH_SOURCE[0]}")/operator.sh"
+
+# The endpoint of a task: it refuses the WebApps of the namespace `failing`.
+python3 -u - >"$work/port" <<'PYTHON' &
+import http.server, json
+
+class Endpoint(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(422 if body["webapp"]["namespace"] == "failing" else 200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+print(server.server_port)
+server.serve_forever()
+PYTHON
+endpoint=$!
+trap 'kill "$endpoint" 2>/dev/null || true; stop' EXIT
+until [[ -s $work/port ]]; do
+  kill -0 "$endpoint" || { echo "The tasks' endpoint did not start; it needs python3." >&2; exit 1; }
+  sleep 0.2
+done
+cat >"$work/tasks.yaml" <<TASKS
+tasks:
+  - {name: reserve, type: http, url: "http://127.0.0.1:$(cat "$work/port")/"}
+  - {name: workload, type: deployment}
+  - {name: announce, type: log}
+TASKS
+
+start_operator --webapp-tasks="$work/tasks.yaml"
+for namespace in without beside taken quota refused failing broken; do
+  "$kubectl" create namespace "$namespace" >/dev/null
+done
+so_many_of_each "$per_kind" >"$work/good.yaml"
+so_many_of_each "$bad" >"$work/bad.yaml"
+
+load() { # NAMESPACE
+  "$kubectl" create --namespace="$1" -f "$work/good.yaml" >/dev/null &
+  local creating=$!
+  until_ready "$1" $((per_kind * 5))
+  wait "$creating"
+  sleep 5
+  echo "$1: number, median, 99th percentile, last"
+  latencies "$1" | tee "$work/$1"
+}
+somebody_elses() { # a Deployment or a Pod under the name of each child
+  local number kind
+  for ((number = 0; number < bad; number++)); do
+    for kind in foo myapp appservice webapp; do
+      object apps/v1 Deployment "$kind-$number" "{replicas: 0, selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, spec: {containers: [{name: c, image: i}]}}}"
+    done
+    object v1 Pod "redis-$number-0" "{containers: [{name: c, image: i}]}"
+  done
+}
+refuse_children() { # NAMESPACE
+  "$kubectl" create -f - >/dev/null <<POLICY
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: no-children}
+spec:
+  matchConstraints:
+    resourceRules:
+      - {apiGroups: ["", apps, networking.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [deployments, services, pods, ingresses]}
+  validations: [{expression: "false", message: no children in this namespace}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: no-children}
+spec:
+  policyName: no-children
+  validationActions: [Deny]
+  matchResources: {namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $1}}}
+POLICY
+  within_a_minute is_refused "$1"
+}
+is_refused() { # NAMESPACE
+  ! "$kubectl" create --namespace="$1" --dry-run=server service clusterip probe --tcp=80 2>&1
+}
+store_broken() {
+  sed 's/^spec: .*/spec: {deploymentName: 7, image: 7, version: 7}/' "$work/bad.yaml" |
+    "$kubectl" apply --validate=false --namespace=broken -f - 2>&1
+}
+# It takes the server a while to know policies and schemas.
+within_a_minute() { # COMMAND...
+  local tries
+  for ((tries = 0; tries < 60; tries++)); do
+    if "$@" >"$work/said"; then return; fi
+    sleep 1
+  done
+  tail -3 "$work/said" >&2
+  exit 1
+}
+break_schemas() {
+  local crd anything='[{"op": "replace", "path": "/spec/versions/0/schema", "value": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]'
+  for crd in $("$windlass" crds | sed -n 's/^  name: \(.*\..*\)/\1/p'); do
+    "$kubectl" patch crd "$crd" --type=json --patch="$anything" >/dev/null
+  done
+}
+
+load without
+
+somebody_elses | "$kubectl" create --namespace=taken -f - >/dev/null
+"$kubectl" create quota none --namespace=quota --hard=count/deployments.apps=0,services=0,pods=0 >/dev/null
+refuse_children refused
+break_schemas
+within_a_minute store_broken
+define_kinds
+for way in taken quota refused failing; do "$kubectl" create --namespace="$way" -f "$work/bad.yaml" >/dev/null; done
+sleep 10
+
+load beside
+
+for way in taken quota refused failing broken; do
+  echo "$way: $(ready_count "$way") of $((bad * 5)) Ready"
+done
+paste "$work/without" "$work/beside" | awk '
+  { ratio = $13 / $5; printf "99th percentile of the others, %s: %.2f times what it was\n", $1, ratio; if (ratio > 2) bad = 1 }
+  END { if (bad) print "That is more than twice."; exit bad }'

@@ -1,0 +1,101 @@
+# A real control plane with the operator (release build) on it, for the measurements beside this file: to be sourced.
+#   start_operator [FLAG...]   the flags go to `windlass run`
+# Gives KUBECONFIG, $windlass, $kubectl, $audit (the server's own book, a line for each request), $operator (its process
+# id) and $work (a folder); all of it ends with the script.
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+target=${CARGO_TARGET_DIR:-target}
+windlass=$target/release/windlass
+work=$(mktemp -d)
+launcher='' lifeline='' operator=''
+
+stop() {
+  trap - EXIT INT TERM
+  if [[ -n $operator ]]; then kill "$operator" 2>/dev/null || true; wait "$operator" 2>/dev/null || true; fi
+  if [[ -n $lifeline ]]; then exec {lifeline}>&-; wait "$launcher" 2>/dev/null || true; fi
+  rm -rf "$work"
+}
+trap stop EXIT
+trap 'exit 130' INT TERM
+
+start_operator() {
+  echo "Building windlass (release) and the launcher ..." >&2
+  cargo build --quiet --release --bin windlass
+  cargo build --quiet --example control-plane
+  set -m
+  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve; }
+  launcher=$LAUNCHER_PID lifeline=${LAUNCHER[1]}
+  local ready
+  read -r ready <&"${LAUNCHER[0]}" || { echo "The control plane did not start; its message is above." >&2; exit 1; }
+  value() { sed -E "s/.*\"$1\":\"([^\"]*)\".*/\1/" <<<"$ready"; }
+  KUBECONFIG=$(value kubeconfig) kubectl=$(value kubectl) audit=$(value auditLog)
+  export KUBECONFIG
+  define_kinds
+  "$windlass" run --kubeconfig="$KUBECONFIG" --metrics-bind-address=0 --health-probe-bind-address=0 \
+    --audit-period=0 --log-format=json "$@" >"$work/log" 2>&1 &
+  operator=$!
+}
+
+define_kinds() {
+  "$windlass" crds | "$kubectl" apply -f - >/dev/null
+  "$kubectl" wait --for=condition=Established crd --all --timeout=60s >/dev/null
+}
+
+object() { # GROUP/VERSION KIND NAME SPEC
+  printf 'apiVersion: %s\nkind: %s\nmetadata: {name: %s}\nspec: %s\n---\n' "$1" "$2" "$3" "$4"
+}
+one_of_each() { # NUMBER
+  object samplecontroller.k8s.io/v1alpha1 Foo "foo-$1" "{deploymentName: foo-$1}"
+  object myapp.timd.cn/v1 Myapp "myapp-$1" "{image: nginx, containerPort: 80, servicePort: 80, host: h$1.example.com}"
+  object batch.schwarzeni.github.com/v1alpha1 AppService "appservice-$1" "{replicas: 1, image: nginx, ports: [{port: 80}]}"
+  object myapp.tangx.in/v1 Redis "redis-$1" "{port: 6379, image: redis}"
+  object jiajunhuang.com/v1 WebApp "webapp-$1" "{version: stable, replicas: 1}"
+}
+so_many_of_each() { # COUNT
+  local number
+  for ((number = 0; number < $1; number++)); do one_of_each "$number"; done
+}
+
+# How many custom resources of a namespace are Ready.
+ready_count() { # NAMESPACE
+  "$kubectl" get windlass --namespace="$1" --no-headers \
+    -o custom-columns='R:.status.conditions[?(@.type=="Ready")].status' 2>/dev/null | grep -c True || true
+}
+# Waits until so many are.
+until_ready() { # NAMESPACE COUNT
+  local started=$EPOCHREALTIME count
+  while sleep 2; do
+    count=$(ready_count "$1")
+    echo "$(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }') s: $count of $2 Ready" >&2
+    [[ $count -lt $2 ]] || break
+    kill -0 "$operator" || { tail -5 "$work/log"; exit 1; }
+  done
+}
+# From creation to the last status that the operator wrote, of each custom resource of a namespace, by the server's book.
+latencies() { # NAMESPACE
+  python3 - "$audit" "$1" <<'PYTHON'
+import datetime, json, sys
+
+book, namespace = sys.argv[1:]
+kinds = {"foos": "foo", "myapps": "myapp", "appservices": "appservice", "redis": "redis", "webapps": "webapp"}
+created, last = {}, {}
+for line in open(book):
+    entry = json.loads(line)
+    what = entry.get("objectRef", {})
+    if what.get("namespace") != namespace or what.get("resource") not in kinds or entry["responseStatus"]["code"] >= 300:
+        continue
+    kind, at = kinds[what["resource"]], datetime.datetime.fromisoformat(entry["stageTimestamp"])
+    if entry["verb"] == "create":
+        # The book has no names of what is created; kubectl creates one after the other.
+        created[kind, f"{kind}-{sum(1 for known, _ in created if known == kind)}"] = at
+    elif what.get("subresource") == "status" and entry["userAgent"].startswith("windlass/"):
+        last[kind, what["name"]] = at
+took = {key: (at - created[key]).total_seconds() for key, at in last.items() if key in created}
+
+def rank(times, share):
+    return sorted(times)[min(len(times) - 1, int(len(times) * share))]
+
+for kind in [*kinds.values(), "all"]:
+    times = [time for key, time in took.items() if kind in (key[0], "all")]
+    print(f"{kind:12} {len(times):5} {rank(times, 0.5):8.3f} s {rank(times, 0.99):8.3f} s {max(times):8.3f} s")
+PYTHON
+}
