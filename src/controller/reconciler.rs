@@ -162,6 +162,9 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
             Err(Halt::Ends(outcome)) => return Ok(outcome),
             Err(Halt::Failed(error)) => return Err(error.into()),
         };
+        if let Some(error) = turn.take_failure() {
+            return Err(error.into());
+        }
         if pass.is_audit() {
             self.tools.metrics.audited(is_missed || turn.has_written());
         }

@@ -7,6 +7,7 @@
 //! - What a step finds becomes the object's conditions. (test: `each_end_of_a_child_has_its_summary`)
 //! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
+//! - An annotation that cannot be written holds up no status. (test: `an_annotation_that_is_never_written_holds_up_nothing`)
 
 use std::fmt;
 use std::sync::Arc;
@@ -55,6 +56,7 @@ pub struct Turn<'a, K> {
     has_written: bool,
     version: String,
     events: Vec<(EventType, &'static str, &'static str, String)>,
+    failure: Option<Error>,
 }
 
 /// The longest value of an annotation that is written: all annotations together may have 256 KiB.
@@ -79,6 +81,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             more: Vec::new(),
             has_written: false,
             events: Vec::new(),
+            failure: None,
         }
     }
 
@@ -215,11 +218,8 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     }
 
     /// Makes many children of one kind as they are wanted, in batches that double as long as none is refused; for each
-    /// what became of it, `None` where it was not begun. What goes wrong is written down; the event of what was created
-    /// is the caller's.
-    ///
-    /// # Errors
-    /// As [`ensure`](Self::ensure).
+    /// what became of it, `None` where it was not begun, and whether the pass goes on, as [`ensure`](Self::ensure) says
+    /// it. What goes wrong is written down; the event of what was created is the caller's, also when the pass is over.
     ///
     /// # Cancel safety
     /// As [`ensure`](Self::ensure).
@@ -227,7 +227,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         &mut self,
         wanted: &[W],
         lister: &Lister<W::Observed>,
-    ) -> Result<Vec<Option<Ensured<W::Observed>>>, Halt> {
+    ) -> (Vec<Option<Ensured<W::Observed>>>, Result<(), Halt>) {
         let ended: Vec<Mutex<Option<Ensured<W::Observed>>>> =
             wanted.iter().map(|_| Mutex::new(None)).collect();
         let (children, owner) = (&self.tools.children, &self.owner);
@@ -252,12 +252,13 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let ended: Vec<_> = ended.into_iter().map(Mutex::into_inner).collect();
         self.has_written |=
             ended.iter().flatten().any(|e| matches!(e, Ensured::Created(_) | Ensured::Updated(..)));
-        if let Some(Some(error)) = failure {
-            return Err(error.into());
-        }
+        let mut outcome = match failure {
+            Some(Some(error)) => Err(error.into()),
+            Some(None) | None => Ok(()),
+        };
         for (wanted, ensured) in wanted.iter().zip(&ended) {
             match ensured {
-                Some(Ensured::OwnerMovedOn) => return Err(Halt::Ends(Outcome::Done)),
+                Some(Ensured::OwnerMovedOn) => outcome = outcome.and(Err(Halt::Ends(Outcome::Done))),
                 Some(ensured @ Ensured::Updated(..)) => self.record(wanted, ensured),
                 Some(ensured) if !ensured.is_there() => {
                     self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
@@ -265,7 +266,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
                 Some(_) | None => {}
             }
         }
-        Ok(ended)
+        (ended, outcome)
     }
 
     /// Writes down that the server refuses something; any other error ends the pass.
@@ -296,11 +297,9 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         Err(Halt::Ends(Outcome::Done))
     }
 
-    /// Sets an annotation of the object, when it is not so already and nothing stands in the way of the spec.
-    ///
-    /// # Errors
-    /// [`Halt`], when it failed.
-    pub async fn annotate(&mut self, key: &str, value: &str) -> Result<(), Halt> {
+    /// Sets an annotation of the object, when it is not so already and nothing stands in the way of the spec. Nothing
+    /// may depend on it: a refusal is a line in the log, and anything else fails the pass after its status is written.
+    pub async fn annotate(&mut self, key: &str, value: &str) {
         #[derive(serde::Deserialize)]
         struct Written {
             metadata: Meta,
@@ -308,15 +307,30 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let stored = Object::annotations(&*self.object).and_then(|all| all.get(key)).map(String::as_str);
         let is_in_the_way = self.findings.iter().any(|finding| finding.phase == Phase::Stalled);
         if stored == Some(value) || self.is_paused || is_in_the_way || value.len() > ANNOTATION_MAX {
-            return Ok(());
+            return;
         }
         let Owner { resource, name, .. } = &self.owner;
         let object = (name.namespace(), name.name());
-        let written =
-            self.tools.client.annotate::<Written>(resource, object, &self.version, (key, value)).await?;
-        self.version = written.metadata.resource_version;
-        self.tools.consistency.wrote(name, resource, &self.version);
-        Ok(())
+        let client = &self.tools.client;
+        match client.annotate::<Written>(resource, object, &self.version, (key, value)).await {
+            Ok(written) => {
+                self.version = written.metadata.resource_version;
+                self.tools.consistency.wrote(name, resource, &self.version);
+            }
+            Err(error) if error.is_refused() && !(error.is_forbidden() && client.is_settling()) => {
+                tracing::warn!(annotation = key, %error, "The server refuses an annotation; nothing else depends on it");
+            }
+            Err(error) => self.fails_after_its_status(error),
+        }
+    }
+
+    /// The pass has failed, and its status is true all the same: it is written first.
+    pub fn fails_after_its_status(&mut self, error: Error) {
+        self.failure.get_or_insert(error);
+    }
+
+    pub(super) fn take_failure(&mut self) -> Option<Error> {
+        self.failure.take()
     }
 
     /// The version of the object, of which the next write of it is made.

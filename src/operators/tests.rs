@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::api::ApiResource;
 use crate::api::conditions::{self, READY};
+use crate::api::labels;
 use crate::cache::store::{self, StoreWriter};
 use crate::cache::{Cached, Indexers, Lister, Object, ObjectName};
 use crate::client::{ApiClient, Clock};
@@ -24,7 +25,7 @@ use crate::workqueue::{Reason, Reasons};
 
 const NAMESPACE: &str = "default";
 
-/// Lets a cache hear of what the server has.
+/// Lets a cache hear of what the server has: of children only those that carry our label, as the informers do.
 struct Feed {
     resource: ApiResource,
     fill: Fill,
@@ -195,7 +196,10 @@ where
     /// Lets the caches see what the server has.
     pub(super) async fn catch_up(&mut self) {
         for feed in &mut self.caches.0 {
-            let live: Vec<Value> = self.user.list(&feed.resource, None).await.unwrap();
+            let mut live: Vec<Value> = self.user.list(&feed.resource, None).await.unwrap();
+            if feed.resource.kind != ApiResource::of::<R::Resource>().kind {
+                live.retain(|child| child["metadata"]["labels"][labels::MANAGED_BY] == labels::MANAGER);
+            }
             (feed.fill)(&live);
         }
     }

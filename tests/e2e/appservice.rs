@@ -26,6 +26,7 @@ async fn an_appservice_gets_deployment_and_service() {
     assert!(service["spec"]["ports"][0]["nodePort"].is_number());
     let deployment = scene.look("Deployment", "web").await.unwrap();
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["name"], "web");
     assert_eq!(
         (&container["ports"][0]["containerPort"], &container["imagePullPolicy"]),
         (&json!(8080), &json!("IfNotPresent"))

@@ -4,9 +4,9 @@ use macro_rules_attribute::apply;
 
 use crate::support::{Operator, no_bed, pass, run_to_end};
 
-/// Exit code 2; the cause in the first line, a remedy after it, at most 8 lines, no backtrace.
+/// Exit code 2; the cause in the first line, a remedy after it, at most 8 lines, no backtrace. The whole text.
 #[track_caller]
-fn refused(args: &[&str], environment: &[(&str, &str)], cause: &str) {
+fn refused(args: &[&str], environment: &[(&str, &str)], cause: &str) -> String {
     let output = run_to_end(args, environment);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{args:?}: {text}");
@@ -18,6 +18,7 @@ fn refused(args: &[&str], environment: &[(&str, &str)], cause: &str) {
         assert!(!text.contains(word), "{args:?}:\n{text}");
     }
     assert!(output.stdout.is_empty(), "results only on standard output");
+    text
 }
 
 #[apply(no_bed)]
@@ -45,6 +46,24 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run"], &[("WINDLASS_WORKERS", "many")], "many");
     refused(&["crds", "bar"], &[], "there is no kind \"bar\"");
     refused(&["schema", "bar"], &[], "there is no schema \"bar\"");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tasks.yaml").to_str().unwrap().to_owned();
+    for (tasks, cause, remedy) in [
+        (None, ": No such file", "Name a file of tasks in YAML or JSON"),
+        (Some("tasks:\n- name: a\n  typ: log\n"), ":3: unknown key \"typ\"", "Keys here: name, type, "),
+        (
+            Some("tasks:\n- name: a\n  type: log\n- name: b\n  type: http\n"),
+            ":4: task \"b\" has no url",
+            "url: https://",
+        ),
+        (Some("tasks: []\n"), ":1: there is no task in it", "Write at least one task"),
+    ] {
+        if let Some(tasks) = tasks {
+            std::fs::write(&file, tasks).unwrap();
+        }
+        let text = refused(&["run", "--webapp-tasks", &file], &[], &format!("{file}{cause}"));
+        assert!(text.contains(remedy) && text.contains("`windlass schema webapp-tasks`"), "{text}");
+    }
 }
 
 #[apply(no_bed)]

@@ -81,6 +81,10 @@ pub struct RedisStatus {
     #[serde(default)]
     pub ready_replicas: i32,
 
+    /// Each number below this has had its Pod since the last scale-down.
+    #[serde(default)]
+    pub reached_replicas: i32,
+
     /// The selector of the Pods as text: what `kubectl scale` and autoscalers read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,

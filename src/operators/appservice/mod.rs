@@ -22,6 +22,12 @@
 //! # Differences from the source document
 //! - Nothing depends on the annotation with the applied spec. There, it is what the spec is compared with: one conflict
 //!   before it is written leaves the resource broken for good, and a child that was changed by hand is never repaired.
+//!   Where it is refused, a line in the log says so, and the AppService becomes Ready without it.
+//! - The annotation is `batch.schwarzeni.github.com/applied-spec`; there it is `spec`. It holds the spec as its type writes
+//!   it: empty lists are left out, amounts are text. A spec of more than 128 KiB is not recorded, and what is there stays:
+//!   the spec that was recorded before. (All annotations of an object together may have 256 KiB.)
+//! - A container port is the target port: `port` where it is left out, a named port with the number `port` where it is a
+//!   name. There, it is the number of the target port alone (`TargetPort.IntVal`), which is 0 for both.
 //! - The status is a struct of its own with conditions of the standard type; `observedGeneration` is the AppService's.
 //! - Without ports there is no Service, also when there was one.
 

@@ -5,6 +5,7 @@
 //! - Without ports the Service goes. (test: `the_service_follows_the_ports`)
 //! - The annotation with the applied spec is written only when the spec changes. (test: `the_applied_spec_is_recorded_when_it_changes`)
 //! - What became of one write before decides nothing. (test: `a_conflict_on_the_annotation_breaks_nothing`)
+//! - Where it cannot be written at all, the AppService becomes Ready all the same. (test: `an_annotation_that_is_never_written_holds_up_nothing`)
 //! - A taken node port is a condition, and heals. (test: `a_refused_service_is_reported_and_heals`)
 
 use super::{APPLIED_SPEC, status, wanted};
@@ -37,7 +38,7 @@ impl Reconcile for AppServiceSync {
             turn.condition(type_, condition);
         }
         let spec = serde_json::to_string(&turn.object().spec).unwrap_or_default();
-        turn.annotate(APPLIED_SPEC, &spec).await?;
+        turn.annotate(APPLIED_SPEC, &spec).await;
         Ok(status::status(turn.name(), &deployment))
     }
 }

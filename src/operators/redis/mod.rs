@@ -21,6 +21,13 @@
 //! | not as wanted, the Redis is paused | `False` Paused | `False` Paused | `False` |
 //! | going with the Redis | `False` Deleting | `True` | `False` |
 //!
+//! What is going does not count: a Pod too many that is stuck in its deletion (a finalizer of somebody, a lost node) does
+//! not hold up Ready. A wanted name that is not to be had (somebody else's, refused, or stuck in its deletion) does, and it
+//! holds up a roll of the Pods that are Ready; those that are not Ready are replaced all the same.
+//!
+//! `status.reachedReplicas` tells a Pod that was there before (`PodRecreated`) from one that never was (`ScaledUp`), also
+//! after a restart: each number below it has had its Pod since the last scale-down.
+//!
 //! # Differences from the source document
 //! - One finalizer, stored before the first Pod. There, each Pod has a finalizer of its name on the Redis, counts of the
 //!   two are compared, and a crash between creating a Pod and recording it leaks the Pod.

@@ -6,19 +6,23 @@
 //! | missing | | created |
 //! | being deleted | | waited for; its name is taken until it is gone |
 //! | Failed or Succeeded (evicted, too) | | deleted, and created again when it is gone |
-//! | of an old spec, not Ready | no other Pod is on its way | deleted: it is created from the new one |
-//! | of an old spec, Ready | all other Pods are there and Ready | deleted likewise, the highest first |
+//! | of an old spec, not Ready | | deleted, the highest first: it is created from the new one |
+//! | of an old spec, Ready | all other Pods are there and Ready | deleted likewise |
 //! | as wanted, but for its labels | | its labels are written |
+//!
+//! So a wanted name that is not to be had (somebody else's, refused, or of a Pod that does not go) holds up a roll of
+//! the Pods that serve, and of no other.
 //!
 //! # Guarantees
 //! - Surplus Pods go, the highest ordinal first. (test: `a_scale_down_takes_the_highest_first`)
 //! - A roll replaces one at a time, from the highest, and waits for Ready in between. (test: `a_roll_replaces_one_at_a_time_from_the_highest`)
 //! - What is not Ready is replaced first, so that a new spec gets past a roll that is stuck. (test: `a_pod_that_is_not_ready_is_replaced_first`)
+//! - A name that is not to be had does not keep Pods of an old spec that are not Ready. (test: `a_name_that_is_taken_holds_up_only_what_is_ready`)
 //! - A finished Pod is replaced under its name. (test: `a_finished_pod_is_replaced`)
 //! - A name that is still taken is waited for. (test: `a_pod_that_is_going_is_waited_for`)
 //! - Followed step by step, it ends at the spec from any set of Pods, with never more than one Pod down by a roll. (test: `from_anywhere_the_plan_leads_to_the_spec`)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::redis::v1::Redis;
 use crate::cache::{Cached, Object};
@@ -99,6 +103,22 @@ pub(super) fn plan_nothing(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan 
     Plan { active, ready, ..Plan::default() }
 }
 
+/// The ordinals below which each has had its Pod since the last scale-down: those known before, while they are wanted,
+/// and those that follow without a gap in what is there and was `created` now.
+pub(super) fn reached(redis: &Redis, pods: &[Cached<ObservedPod>], created: &[u32], known: i32) -> i32 {
+    let replicas = redis.spec.replicas.max(0);
+    if known >= replicas {
+        return replicas;
+    }
+    let name = redis.metadata.name.as_deref().unwrap_or_default();
+    let staying = pods.iter().filter(|pod| !pod.readable().is_some_and(|pod| pod.is_deleting()));
+    let mut there: BTreeSet<u32> =
+        staying.filter_map(|pod| ordinal(name, pod.object_name().name())).collect();
+    there.extend(created);
+    let is_there = |number: i32| u32::try_from(number).is_ok_and(|ordinal| there.contains(&ordinal));
+    (known.max(0)..replicas).find(|number| !is_there(*number)).unwrap_or(replicas)
+}
+
 /// The names of Pods that are not on their way out, the highest ordinal first.
 pub(super) fn highest_first(redis: &str, pods: &[Cached<ObservedPod>]) -> Vec<String> {
     let staying = pods.iter().filter(|pod| !pod.is_deleting());
@@ -153,17 +173,18 @@ fn plan_for(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Plan {
     }
     let is_on_its_way = !plan.waits_for.is_empty() || pods.range(..replicas).count() < replicas as usize;
     let is_replacing = plan.delete.iter().any(|(_, why)| *why == Why::Finished);
-    if !is_on_its_way && !is_replacing {
-        plan.delete.extend(next_of_roll(replicas, pods).map(|ordinal| (ordinal, Why::Outdated)));
-    }
+    let are_all_there = !is_on_its_way && !is_replacing;
+    plan.delete.extend(next_of_roll(replicas, pods, are_all_there).map(|ordinal| (ordinal, Why::Outdated)));
     plan
 }
 
-/// The Pod of an old spec that is replaced next, when every wanted Pod is there.
-fn next_of_roll(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Option<u32> {
-    let outdated = || pods.range(..replicas).rev().filter(|(_, pod)| pod.is_outdated);
+/// The Pod of an old spec that is replaced next: one that is not Ready is missed by nobody, and one that is Ready has to
+/// wait for all others.
+fn next_of_roll(replicas: u32, pods: &BTreeMap<u32, Seen>, are_all_there: bool) -> Option<u32> {
+    let is_next = |pod: &Seen| pod.is_outdated && !pod.is_going && !pod.is_finished;
+    let outdated = || pods.range(..replicas).rev().filter(|(_, pod)| is_next(pod));
     let not_ready = outdated().find(|(_, pod)| !pod.is_ready);
-    let are_all_ready = pods.range(..replicas).all(|(_, pod)| pod.is_ready);
+    let are_all_ready = are_all_there && pods.range(..replicas).all(|(_, pod)| pod.is_ready);
     let next = not_ready.or_else(|| outdated().next().filter(|_| are_all_ready));
     next.map(|(&ordinal, _)| ordinal)
 }
@@ -252,6 +273,50 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_taken_holds_up_only_what_is_ready() {
+        let stuck = Seen { is_ready: false, ..OLD };
+        let going = Seen { is_going: true, ..FINE };
+        let plan = plan_for(3, &pods([(0, stuck), (1, OLD), (2, going)]));
+        assert_eq!((plan.delete, plan.waits_for), (vec![(0, Why::Outdated)], vec![2]));
+        let plan = plan_for(3, &pods([(0, stuck), (1, OLD)]));
+        assert_eq!((plan.delete, plan.ensure), (vec![(0, Why::Outdated)], vec![2]));
+        assert_eq!(plan_for(3, &pods([(0, OLD), (1, OLD), (2, going)])).delete, [], "these serve");
+        let leaving = Seen { is_going: true, ..stuck };
+        assert_eq!(plan_for(2, &pods([(0, leaving), (1, OLD)])).delete, [], "it goes already");
+    }
+
+    #[test]
+    fn what_was_reached_goes_up_without_a_gap_and_down_with_the_spec() {
+        let redis = |replicas| {
+            let spec =
+                crate::api::redis::v1::RedisSpec { replicas, port: 6379, image: "redis:7.4".to_owned() };
+            Redis::new("x", spec)
+        };
+        let pod = |name: &str, is_going: bool| {
+            let mut pod = ObservedPod::default();
+            pod.metadata.name = name.into();
+            pod.metadata.deletion_timestamp = is_going.then(|| "2020-01-01T00:00:00Z".into());
+            Cached::new(Ok(pod))
+        };
+        let pods = [pod("x-0", false), pod("x-2", false), pod("x-3", true)];
+        for (replicas, created, known, expected) in [
+            (4, &[][..], 0, 1),
+            (4, &[1], 0, 3),
+            (4, &[1, 3], 0, 4),
+            (4, &[], 2, 3),
+            (4, &[], 4, 4),
+            (2, &[], 4, 2),
+            (0, &[], 4, 0),
+        ] {
+            assert_eq!(
+                reached(&redis(replicas), &pods, created, known),
+                expected,
+                "{replicas} {created:?} {known}"
+            );
+        }
+    }
+
+    #[test]
     fn lost_labels_are_written_again() {
         let bare = Seen { has_labels: false, ..FINE };
         assert_eq!(plan_for(1, &pods([(0, bare)])).ensure, [0]);
@@ -278,8 +343,12 @@ mod tests {
         ) {
             for _ in 0..40 {
                 let plan = plan_for(replicas, &pods);
-                let rolled = plan.delete.iter().filter(|(_, why)| *why == Why::Outdated).count();
-                prop_assert!(rolled <= 1);
+                let rolled: Vec<u32> =
+                    plan.delete.iter().filter(|(_, why)| *why == Why::Outdated).map(|(ordinal, _)| *ordinal).collect();
+                prop_assert!(rolled.len() <= 1);
+                let serving = pods.range(..replicas).filter(|(_, pod)| pod.is_ready && !pod.is_going).count();
+                let takes_one_that_serves = rolled.iter().any(|ordinal| pods[ordinal].is_ready);
+                prop_assert!(!takes_one_that_serves || serving == replicas as usize);
                 pods.retain(|_, pod| !pod.is_going);
                 for (ordinal, _) in &plan.delete {
                     pods.get_mut(ordinal).unwrap().is_going = true;

@@ -9,10 +9,12 @@ use crate::controller::summary::reason;
 
 common_status!(RedisStatus);
 
-pub(super) fn status(name: &str, plan: &Plan) -> RedisStatus {
+/// `reached` is kept for the next pass: see [`plan::reached`](super::plan::reached).
+pub(super) fn status(name: &str, plan: &Plan, reached: i32) -> RedisStatus {
     RedisStatus {
         replicas: plan.active,
         ready_replicas: plan.ready,
+        reached_replicas: reached,
         selector: labels::to_selector(&wanted::selector(name)),
         ..RedisStatus::default()
     }

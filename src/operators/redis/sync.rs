@@ -11,7 +11,12 @@
 //! - A deleted Redis goes when its last Pod is gone. (test: `a_deleted_redis_stays_until_its_pods_are_gone`)
 //! - One that is orphaned goes at once and leaves its Pods. (test: `an_orphaned_redis_leaves_its_pods`)
 //! - Nothing to do, nothing sent. (test: `a_converged_redis_sends_nothing`)
+//! - A Pod that was there before is created again, one that never was is a scale-up. (test: `a_name_that_becomes_free_is_scaled_up_to`)
+//! - What was done is told once, also when the pass fails after it. (test: `a_scale_down_that_is_cut_short_tells_what_it_did`, `deleting_is_told_once_whatever_fails_in_between`)
+//! - A Pod too many goes also when it lost our label. (test: `a_scale_down_finds_a_pod_that_lost_our_label`)
+//! - One that does not go is waited for by nobody. (test: `a_pod_too_many_that_does_not_go_does_not_hold_up_ready`)
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::plan::{self, Plan, Why};
@@ -46,6 +51,7 @@ impl Reconcile for RedisSync {
         let plan = plan::plan(turn.object(), &pods);
         let replicas = turn.object().spec.replicas;
         let summary = status::summary(turn.name(), replicas, &plan);
+        let mut reached = turn.stored_status().reached_replicas;
         if turn.is_paused() {
             let is_idle = plan.ensure.is_empty() && plan.delete.is_empty();
             let message = format!("{}, and this object is paused", summary.message);
@@ -53,11 +59,12 @@ impl Reconcile for RedisSync {
         } else {
             recall_contention(turn, &plan);
             delete(turn, &plan, &pods).await?;
-            self.ensure(turn, &plan).await?;
+            let created = self.ensure(turn, &plan, reached).await?;
+            reached = plan::reached(turn.object(), &pods, &created, reached);
             // Behind what stands in the way of a single Pod: that says more.
             turn.found(summary);
         }
-        Ok(status::status(turn.name(), &plan))
+        Ok(status::status(turn.name(), &plan, reached))
     }
 
     async fn finalize(&self, turn: &mut Turn<'_, Redis>) -> Result<Option<RedisStatus>, Halt> {
@@ -75,64 +82,108 @@ impl Reconcile for RedisSync {
             return Ok(None);
         }
         let count = pods.len();
-        if conditions::reason(&turn.stored_status().conditions(), READY) != Some(reason::DELETING) {
+        if stored_reason(turn).as_deref() != Some(reason::DELETING) {
             let note = format!("Deletes {count} Pods before this Redis goes");
-            turn.event(EventType::Normal, "Deleting", "Delete", note);
+            turn.event_when_written(EventType::Normal, "Deleting", "Delete", note);
         }
         let pods: Vec<_> = pods.into_iter().map(|pod| Cached::new(Ok(pod))).collect();
         let plan = plan::plan_nothing(turn.object(), &pods);
         for name in plan::highest_first(turn.name(), &pods) {
-            turn.children().delete_of_deleted::<ObservedPod>(turn.owner(), &name).await?;
+            if let Err(error) = turn.children().delete_of_deleted::<ObservedPod>(turn.owner(), &name).await {
+                turn.fails_after_its_status(error);
+                break;
+            }
         }
         let message = format!("{count} Pods are being deleted; this Redis goes after the last of them");
         turn.found(Summary::reconciling(reason::DELETING, message).again_in(EXISTS_RETRY));
-        Ok(Some(status::status(turn.name(), &plan)))
+        Ok(Some(status::status(turn.name(), &plan, turn.stored_status().reached_replicas)))
     }
 }
 
 impl RedisSync {
-    /// Its Pods: of the cache, or for an audit of the server.
+    /// Its Pods: of the cache, or for an audit of the server. When the spec is new also those that lost our label, which
+    /// the cache does not show.
     async fn pods(&self, turn: &Turn<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, Halt> {
-        if !turn.pass().is_audit() {
-            return Ok(self.pods.controlled_by(&turn.owner().uid));
+        let live = async || turn.children().live_children::<ObservedPod>(turn.owner()).await;
+        if turn.pass().is_audit() {
+            return Ok(live().await?.into_iter().map(|pod| Cached::new(Ok(pod))).collect());
         }
-        let live: Vec<ObservedPod> = turn.children().live_children(turn.owner()).await?;
-        Ok(live.into_iter().map(|pod| Cached::new(Ok(pod))).collect())
+        let mut pods = self.pods.controlled_by(&turn.owner().uid);
+        // Of one whose deletion was refused the cache tells no more the next time.
+        let is_open =
+            !turn.observes_this_spec() || stored_reason(turn).as_deref() == Some(reason::CHILD_REFUSED);
+        if is_open && turn.owner().generation > 1 && !turn.is_paused() {
+            let cached: BTreeSet<_> = pods.iter().map(Cached::object_name).collect();
+            let unlabelled: Vec<_> =
+                live().await?.into_iter().filter(|pod| !cached.contains(&pod.object_name())).collect();
+            pods.extend(unlabelled.into_iter().map(|pod| Cached::new(Ok(pod))));
+        }
+        Ok(pods)
     }
 
-    /// Creates what is missing, in batches that double, and labels anew what lost its labels.
-    async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan) -> Result<(), Halt> {
+    /// Creates what is missing, in batches that double, and labels anew what lost its labels; the ordinals that it
+    /// created. Each below `reached` was there before.
+    async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, reached: i32) -> Result<Vec<u32>, Halt> {
         let wanted: Vec<_> = plan.ensure.iter().map(|&ordinal| wanted::pod(turn.object(), ordinal)).collect();
-        let ended = turn.ensure_each(&wanted, &self.pods).await?;
-        let created: Vec<String> = wanted
+        let (ended, outcome) = turn.ensure_each(&wanted, &self.pods).await;
+        let is_created = |ended: &Option<_>| matches!(ended, Some(Ensured::Created(_)));
+        let created: Vec<u32> = plan
+            .ensure
             .iter()
             .zip(&ended)
-            .filter(|(_, ended)| matches!(ended, Some(Ensured::Created(_))))
-            .map(|(pod, _)| pod.name.clone())
+            .filter(|(_, ended)| is_created(ended))
+            .map(|(&ordinal, _)| ordinal)
             .collect();
-        if !created.is_empty() {
-            let was_refused =
-                conditions::reason(&turn.stored_status().conditions(), READY) == Some(reason::CHILD_REFUSED);
-            if turn.observes_this_spec() && !was_refused {
-                let note = format!("Created again: {}", names(&created));
-                turn.event(EventType::Normal, "PodRecreated", "Create", note);
-            } else {
-                let from = usize::try_from(plan.active).unwrap_or(0);
-                let note = format!("Scaled up from {from} to {}: {}", from + created.len(), names(&created));
-                turn.event(EventType::Normal, "ScaledUp", "Create", note);
-            }
+        let was_there = |ordinal: &u32| i64::from(*ordinal) < i64::from(reached);
+        let (again, new): (Vec<u32>, Vec<u32>) = created.iter().partition(|ordinal| was_there(ordinal));
+        let names = |ordinals: &[u32]| {
+            let all: Vec<_> = ordinals.iter().map(|ordinal| format!("{}-{ordinal}", turn.name())).collect();
+            names(&all)
+        };
+        if !again.is_empty() {
+            let note = format!("Created again: {}", names(&again));
+            turn.event(EventType::Normal, "PodRecreated", "Create", note);
         }
+        if !new.is_empty() {
+            let from = usize::try_from(plan.active).unwrap_or(0) + again.len();
+            let note = format!("Scaled up from {from} to {}: {}", from + new.len(), names(&new));
+            turn.event(EventType::Normal, "ScaledUp", "Create", note);
+        }
+        outcome?;
         if plan.is_cut {
             let message = format!("{} Pods were created at once; more follow", created.len());
             turn.found(Summary::reconciling(reason::PROGRESSING, message).again_in(CUT_RETRY));
         }
-        Ok(())
+        Ok(created)
     }
+}
+
+/// The reason of the stored Ready condition.
+fn stored_reason(turn: &Turn<'_, Redis>) -> Option<String> {
+    conditions::reason(&turn.stored_status().conditions(), READY).map(str::to_owned)
 }
 
 /// Deletes what the plan says, in its order.
 async fn delete(turn: &mut Turn<'_, Redis>, plan: &Plan, pods: &[Cached<ObservedPod>]) -> Result<(), Halt> {
     let mut surplus = Vec::new();
+    let outcome = delete_each(turn, plan, pods, &mut surplus).await;
+    // What is done is told, also when the pass is over.
+    if !surplus.is_empty() {
+        let from = usize::try_from(plan.active).unwrap_or(0);
+        let note =
+            format!("Scaled down from {from} to {}: {}", from - surplus.len().min(from), names(&surplus));
+        turn.event(EventType::Normal, "ScaledDown", "Delete", note);
+    }
+    outcome
+}
+
+/// The same without the event of the scale-down: its Pods are put into `surplus`.
+async fn delete_each(
+    turn: &mut Turn<'_, Redis>,
+    plan: &Plan,
+    pods: &[Cached<ObservedPod>],
+    surplus: &mut Vec<String>,
+) -> Result<(), Halt> {
     for &(ordinal, why) in &plan.delete {
         let name = format!("{}-{ordinal}", turn.name());
         let deletion = match why {
@@ -158,12 +209,6 @@ async fn delete(turn: &mut Turn<'_, Redis>, plan: &Plan, pods: &[Cached<Observed
                 break;
             }
         }
-    }
-    if !surplus.is_empty() {
-        let from = usize::try_from(plan.active).unwrap_or(0);
-        let note =
-            format!("Scaled down from {from} to {}: {}", from - surplus.len().min(from), names(&surplus));
-        turn.event(EventType::Normal, "ScaledDown", "Delete", note);
     }
     Ok(())
 }
@@ -191,7 +236,7 @@ async fn replace(
 
 /// What was contended stays so until a new Pod has been as wanted for a while.
 fn recall_contention(turn: &mut Turn<'_, Redis>, plan: &Plan) {
-    if conditions::reason(&turn.stored_status().conditions(), READY) != Some(reason::CONTENDED) {
+    if stored_reason(turn).as_deref() != Some(reason::CONTENDED) {
         return;
     }
     let is_replaced = |ordinal: &u32| plan.delete.contains(&(*ordinal, Why::Outdated));

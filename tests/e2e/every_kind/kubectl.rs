@@ -60,6 +60,17 @@ async fn kubectl_shows_every_kind_in_columns_by_short_name_and_by_category() {
 }
 
 #[apply(both_beds_with_kubectl)]
+async fn kubectl_shows_the_uuid_of_a_redis_in_wide_output() {
+    let scene = Scene::new("redis-wide").await;
+    let kind = KINDS.iter().find(|kind| kind.name == "Redis").unwrap();
+    let redis = kind.ready(&scene, "cache").await;
+    let wide = scene.kubectl(&["get", kind.plural, "cache", "-o", "wide"]);
+    let rows: Vec<Vec<&str>> = wide.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0].join(" "), format!("{} REASON UUID", kind.columns), "{wide}");
+    assert_eq!(rows[1].last().copied(), redis["metadata"]["uid"].as_str(), "{wide}");
+}
+
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_explains_every_kind() {
     let bed = Bed::shared().await;
     for kind in &KINDS {

@@ -105,6 +105,29 @@ async fn a_conflict_on_the_annotation_breaks_nothing() {
     assert!(f.ready("web").await.0);
 }
 
+/// By a webhook, by a missing right, by other annotations that are too long; or the server only ever fails.
+#[tokio::test(start_paused = true)]
+async fn an_annotation_that_is_never_written_holds_up_nothing() {
+    for (code, reason) in [(403, "Forbidden"), (422, "Invalid"), (500, "InternalError")] {
+        let mut f = fixture().await;
+        // Of the object itself, and not of its status.
+        let all = When::verb("patch").resource("appservices/");
+        let fault = f.sim.fault(Fault::new(all, Action::refuse(code, reason)));
+        f.create("web", spec(&json!([{"port": 80}]))).await;
+        for _ in 0..5 {
+            drop(f.pass("web", &Reasons::default()).await);
+            f.pass_time(Duration::from_secs(60)).await;
+        }
+        assert_eq!(f.ready("web").await, (true, "Available".to_owned()), "{code}");
+        let (outcome, asked) = f.pass("web", &Reasons::default()).await;
+        assert_eq!(asked, ["patch appservices/web"], "{code}");
+        assert_eq!(outcome.ok(), (code != 500).then_some(Outcome::Done), "{code}: a refusal is no failure");
+        f.sim.heal(fault);
+        f.converge("web").await;
+        assert_eq!(applied(&f.get::<AppService>("web").await.unwrap())["image"], "nginx:1.27", "{code}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_service_is_reported_and_heals() {
     let mut f = fixture().await;

@@ -1,3 +1,5 @@
+mod events;
+
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
@@ -67,6 +69,50 @@ async fn a_scale_down_deletes_from_the_highest() {
     assert_eq!(f.ready("x").await, (true, "Available".to_owned()), "none wanted and none there");
 }
 
+/// While the Redis was paused, or its operator was down.
+#[tokio::test(start_paused = true)]
+async fn a_scale_down_finds_a_pod_that_lost_our_label() {
+    let mut f = fixture().await;
+    f.create("x", spec(3)).await;
+    f.converge("x").await;
+    let paused = |redis: &mut Value, is_so: &str| {
+        redis["metadata"]["annotations"] = json!({"windlass.dev/paused": is_so});
+    };
+    f.edit::<Redis>("x", |redis| paused(redis, "true")).await;
+    f.catch_up().await;
+    f.sync("x").await;
+    f.edit::<Pod>("x-2", |pod| pod["metadata"]["labels"] = json!({})).await;
+    scale(&mut f, 1).await;
+    assert_eq!(
+        f.sync("x").await.1,
+        ["patch redis/x/status"],
+        "the cache does not show it, and nothing is written"
+    );
+    f.edit::<Redis>("x", |redis| paused(redis, "false")).await;
+    f.catch_up().await;
+    f.events();
+    let (_, asked) = f.sync("x").await;
+    let deleted: Vec<&String> = asked.iter().filter(|asked| asked.starts_with("delete")).collect();
+    assert_eq!(deleted, ["delete pods/x-2", "delete pods/x-1"]);
+    assert_eq!(f.notes()[0], ("ScaledDown", "Scaled down from 3 to 1: x-2, x-1".to_owned()));
+    f.converge("x").await;
+    assert_eq!(f.names::<Pod>().await, ["x-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_too_many_that_does_not_go_does_not_hold_up_ready() {
+    let mut f = fixture().await;
+    f.create("x", spec(2)).await;
+    f.converge("x").await;
+    f.edit::<Pod>("x-1", |pod| pod["metadata"]["finalizers"] = json!(["windlass.dev/hold-for-the-test"]))
+        .await;
+    scale(&mut f, 1).await;
+    f.converge("x").await;
+    assert!(f.get::<Pod>("x-1").await.unwrap()["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(f.ready("x").await, (true, "Available".to_owned()));
+    assert_eq!(f.status("x").await["replicas"], 1);
+}
+
 /// The cache shows the Redis as it was before somebody scaled it up again.
 #[tokio::test(start_paused = true)]
 async fn an_old_spec_deletes_nothing() {
@@ -76,7 +122,7 @@ async fn an_old_spec_deletes_nothing() {
     scale(&mut f, 1).await;
     f.edit::<Redis>("x", |redis| redis["spec"]["replicas"] = json!(3)).await;
     let (_, asked) = f.sync_without_news("x").await;
-    assert_eq!(asked, ["get redis/x"]);
+    assert_eq!(asked, ["list pods", "get redis/x"]);
     f.catch_up().await;
     f.converge("x").await;
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1", "x-2"]);

@@ -1,0 +1,140 @@
+//! What a Redis tells of its Pods: each thing once, and by its name.
+
+use super::*;
+use crate::workqueue::Reasons;
+
+/// As [`Fixture::pass`], for a pass that fails; then the caches hear of what it did.
+async fn fails(f: &mut Fixture<RedisSync>) {
+    let (outcome, asked) = f.pass("x", &Reasons::default()).await;
+    assert!(outcome.is_err(), "{asked:?}");
+    f.catch_up().await;
+}
+
+fn conflict(verb: &str) -> Fault {
+    Fault::new(When::verb(verb).resource("pods").skip(1).times(1), Action::refuse(409, "Conflict"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_one_pass_creates_is_scaled_up_to_in_parts() {
+    let mut f = fixture().await;
+    f.create("x", spec(600)).await;
+    f.sync("x").await;
+    for _ in 0..3 {
+        f.sync("x").await;
+    }
+    let notes = f.notes();
+    let reasons: Vec<&str> = notes.iter().map(|(reason, _)| *reason).collect();
+    assert_eq!(reasons, ["ScaledUp", "ScaledUp"], "{notes:?}");
+    assert!(notes[0].1.starts_with("Scaled up from 0 to 500: x-0, "), "{notes:?}");
+    assert!(notes[1].1.starts_with("Scaled up from 500 to 600: x-500, "), "{notes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_becomes_free_is_scaled_up_to() {
+    let mut f = fixture().await;
+    f.put::<Pod>(json!({"metadata": {"name": "x-1"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
+        .await;
+    f.create("x", spec(3)).await;
+    f.sync("x").await;
+    f.sync("x").await;
+    assert_eq!(f.notes()[0], ("ScaledUp", "Scaled up from 0 to 2: x-0, x-2".to_owned()));
+    // What was there before is known, whatever else is missing.
+    f.delete::<Pod>("x-0").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    f.sync("x").await;
+    assert_eq!(f.notes(), [("PodRecreated", "Created again: x-0".to_owned())]);
+    f.delete::<Pod>("x-1").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    // Another process knows it, too.
+    f.restart(|caches, _| RedisSync { pods: caches.lister() }).await;
+    f.sync("x").await;
+    assert_eq!(f.notes(), [("ScaledUp", "Scaled up from 2 to 3: x-1".to_owned())]);
+    f.converge("x").await;
+    f.delete::<Pod>("x-1").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    f.restart(|caches, _| RedisSync { pods: caches.lister() }).await;
+    f.sync("x").await;
+    assert_eq!(f.notes(), [("PodRecreated", "Created again: x-1".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn names_of_former_pods_that_are_still_going_are_scaled_up_to() {
+    let mut f = fixture().await;
+    f.create("x", spec(3)).await;
+    f.converge("x").await;
+    let held = |pod: &mut Value, by: Value| pod["metadata"]["finalizers"] = by;
+    f.edit::<Pod>("x-2", |pod| held(pod, json!(["windlass.dev/hold-for-the-test"]))).await;
+    scale(&mut f, 1).await;
+    f.sync("x").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    scale(&mut f, 3).await;
+    f.sync("x").await;
+    assert_eq!(f.ready("x").await.1, "WaitingForDeletion");
+    f.events();
+    f.edit::<Pod>("x-2", |pod| held(pod, Value::Null)).await;
+    f.pass_time(Duration::from_secs(60)).await;
+    f.converge("x").await;
+    assert_eq!(f.notes(), [("ScaledUp", "Scaled up from 2 to 3: x-2".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_pass_may_create_one_again_and_another_anew() {
+    let mut f = fixture().await;
+    f.create("x", spec(2)).await;
+    f.converge("x").await;
+    f.events();
+    f.delete::<Pod>("x-0").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    scale(&mut f, 3).await;
+    f.sync("x").await;
+    let again = ("PodRecreated", "Created again: x-0".to_owned());
+    assert_eq!(f.notes(), [again, ("ScaledUp", "Scaled up from 2 to 3: x-2".to_owned())]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_down_that_is_cut_short_tells_what_it_did() {
+    let mut f = fixture().await;
+    f.create("x", spec(4)).await;
+    f.converge("x").await;
+    f.events();
+    scale(&mut f, 1).await;
+    f.sim.fault(conflict("delete"));
+    fails(&mut f).await;
+    assert_eq!(f.notes(), [("ScaledDown", "Scaled down from 4 to 3: x-3".to_owned())]);
+    f.sync("x").await;
+    assert_eq!(f.notes(), [("ScaledDown", "Scaled down from 3 to 1: x-2, x-1".to_owned())]);
+    f.converge("x").await;
+    assert_eq!(f.names::<Pod>().await, ["x-0"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_scale_up_that_is_cut_short_tells_what_it_did() {
+    let mut f = fixture().await;
+    f.create("x", spec(3)).await;
+    f.sync("x").await;
+    f.sim.fault(conflict("create"));
+    fails(&mut f).await;
+    assert_eq!(f.notes(), [("ScaledUp", "Scaled up from 0 to 2: x-0, x-2".to_owned())]);
+    f.sync("x").await;
+    assert_eq!(f.notes(), [("ScaledUp", "Scaled up from 2 to 3: x-1".to_owned())]);
+    f.converge("x").await;
+    assert_eq!(f.events(), Vec::<&str>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_is_told_once_whatever_fails_in_between() {
+    let mut f = fixture().await;
+    f.create("x", spec(3)).await;
+    f.converge("x").await;
+    f.events();
+    f.delete::<Redis>("x").await;
+    f.catch_up().await;
+    f.sim.fault(conflict("delete"));
+    fails(&mut f).await;
+    assert_eq!(f.ready("x").await, (false, "Deleting".to_owned()));
+    f.sync("x").await;
+    assert_eq!(f.notes(), [("Deleting", "Deletes 3 Pods before this Redis goes".to_owned())]);
+    f.pass_time(Duration::from_secs(60)).await;
+    f.sync("x").await;
+    assert_eq!(f.get::<Redis>("x").await, None);
+}
