@@ -23,7 +23,7 @@
 //!
 //! What is going does not count: a Pod too many that is stuck in its deletion (a finalizer of somebody, a lost node) does
 //! not hold up Ready. A wanted name that is not to be had (somebody else's, refused, or stuck in its deletion) does, and it
-//! holds up a roll of the Pods that are Ready; those that are not Ready are replaced all the same.
+//! holds up a roll of the others.
 //!
 //! `status.reachedReplicas` tells a Pod that was there before (`PodRecreated`) from one that never was (`ScaledUp`), also
 //! after a restart: each number below it has had its Pod since the last scale-down.
