@@ -149,6 +149,16 @@ impl ObservedDeployment {
             && status.available_replicas >= wanted
     }
 
+    /// Whether its Pods are still on their way to the present template: the Deployment controller has not seen the
+    /// present spec, or has not said yet that all of them were available once. Pods that come and go afterwards are no
+    /// rollout.
+    #[must_use]
+    pub fn is_rolling_out(&self) -> bool {
+        let progress = self.condition("Progressing", "True");
+        self.status.observed_generation < self.metadata.generation
+            || progress.is_none_or(|condition| condition.reason != "NewReplicaSetAvailable")
+    }
+
     /// Whether the Deployment controller says that its rollout does not come to an end by itself.
     #[must_use]
     pub fn has_failed(&self) -> bool {

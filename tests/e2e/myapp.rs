@@ -1,6 +1,6 @@
 //! Myapp does what its specification says.
 
-use kube_client::api::DeleteParams;
+use kube_client::api::{DeleteParams, Patch, PatchParams};
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
@@ -106,6 +106,37 @@ async fn the_word_tells_pending_not_ready_and_running() {
     assert_eq!(web["status"]["readyReplicas"], 1);
     let back = json!({"spec": {"image": "nginx:1.28", "resources": null}});
     scene.change("Myapp", "web", back).await;
+    assert_eq!(word(&scene.until_ready("Myapp", "web").await), "Running");
+}
+
+/// Its Pods get an image that the embedded bed cannot pull, for there a Pod of any other is Ready again at once.
+#[apply(both_beds)]
+async fn when_all_pods_of_a_rollout_that_is_done_fail_the_word_is_not_ready() {
+    let scene = scene("myapp-lost", &json!({})).await;
+    let pods = scene.names("Pod").await;
+    assert_eq!(pods.len(), 2);
+    for pod in &pods {
+        let missing = json!([{"name": "web", "image": "missing:1"}]);
+        let spec = Patch::Strategic(json!({"spec": {"containers": missing}}));
+        drop(scene.of("Pod").patch(pod, &PatchParams::default(), &spec).await.unwrap());
+        let mut conditions = scene.look("Pod", pod).await.unwrap()["status"]["conditions"].clone();
+        for condition in conditions.as_array_mut().unwrap() {
+            if condition["type"] == "Ready" || condition["type"] == "ContainersReady" {
+                condition["status"] = json!("False");
+            }
+        }
+        let status = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        drop(scene.of("Pod").patch_status(pod, &PatchParams::default(), &status).await.unwrap());
+    }
+    let lost = scene.until("Myapp", "web", "has no ready Pod", |myapp| {
+        myapp["status"]["readyReplicas"] == 0 && myapp["status"]["replicas"] == 2
+    });
+    let lost = lost.await;
+    assert_eq!(word(&lost), "NotReady");
+    assert_eq!(condition_of(&lost, "Ready").unwrap()["status"], "False");
+    for pod in &pods {
+        scene.unmake("Pod", pod, DeleteParams::default()).await;
+    }
     assert_eq!(word(&scene.until_ready("Myapp", "web").await), "Running");
 }
 
