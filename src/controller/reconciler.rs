@@ -15,6 +15,7 @@
 //! # Guarantees
 //! - A status is written when it differs, and not else. (test: `a_converged_foo_sends_nothing`)
 //! - Events come on transitions only, also across a restart: the stored condition tells. (test: `events_come_on_transitions_only`)
+//! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_told_once`)
 //! - An object that does not decode keeps its children and says so. (test: `an_unreadable_foo_keeps_its_deployment`)
 //! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
@@ -236,7 +237,7 @@ impl<R: Reconcile> Reconciler<R> {
             }
         }
         turn.record_left();
-        Self::record_transition(turn, &before, &summary);
+        Self::record_transition(turn, &before, &status.conditions(), &summary);
         let look_again = match turn.is_hot() {
             // So that the condition goes when the key has cooled.
             true => Some(summary.look_again.unwrap_or(hot_loop::COOLED)),
@@ -250,7 +251,12 @@ impl<R: Reconcile> Reconciler<R> {
     }
 
     /// What changed in the conditions; the stored ones tell, so a restart repeats nothing.
-    fn record_transition(turn: &Turn<'_, R::Resource>, before: &[Condition], now: &Summary) {
+    fn record_transition(
+        turn: &Turn<'_, R::Resource>,
+        before: &[Condition],
+        after: &[Condition],
+        now: &Summary,
+    ) {
         let was_paused = conditions::reason(before, RECONCILING) == Some(reason::PAUSED);
         match (was_paused, turn.is_paused()) {
             (false, true) => turn.event(EventType::Normal, "Paused", "Pause", PAUSED.to_owned()),
@@ -259,7 +265,7 @@ impl<R: Reconcile> Reconciler<R> {
             }
             (true, true) | (false, false) => {}
         }
-        if conditions::reason(before, READY) == Some(now.reason) {
+        if is_told(before, after) {
             return;
         }
         let note = now.message.clone();
@@ -315,6 +321,23 @@ impl<R: Reconcile> Reconciler<R> {
     }
 }
 
+/// Whether the stored condition has told already what the new one tells. An obstacle is another one when its text is:
+/// that of a taken name names it, and stays. The text of a refusal may hold numbers that change by themselves, such as
+/// what a quota has left; it is another one when another spec is refused in other words.
+fn is_told(before: &[Condition], after: &[Condition]) -> bool {
+    let (Some(before), Some(after)) = (conditions::find(before, READY), conditions::find(after, READY))
+    else {
+        return false;
+    };
+    let is_same_text = before.message == after.message;
+    before.reason == after.reason
+        && match after.reason.as_str() {
+            reason::RESOURCE_EXISTS => is_same_text,
+            reason::CHILD_REFUSED => is_same_text || before.observed_generation >= after.observed_generation,
+            _ => true,
+        }
+}
+
 const PAUSED: &str = "No child is written until the annotation windlass.dev/paused is taken off";
 
 fn next_conditions<K: CustomResource>(
@@ -358,6 +381,36 @@ fn set_summary(set: &mut ConditionSet, summary: &Summary) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn ready(reason: &str, message: &str, generation: i64) -> Vec<Condition> {
+        let mut set = ConditionSet::new(&[], Some(generation), jiff::Timestamp::UNIX_EPOCH);
+        set.set(READY, false, reason, message);
+        set.into_vec()
+    }
+
+    #[test]
+    fn each_obstacle_is_told_once() {
+        use reason::{CHILD_REFUSED, PROGRESSING, RESOURCE_EXISTS};
+        assert!(!is_told(&[], &ready(RESOURCE_EXISTS, "a", 1)));
+        for (before, after, expected) in [
+            (ready(PROGRESSING, "a", 1), ready(RESOURCE_EXISTS, "a", 1), false),
+            (ready(PROGRESSING, "1 of 2", 1), ready(PROGRESSING, "2 of 2", 2), true),
+            (ready(RESOURCE_EXISTS, "a", 1), ready(RESOURCE_EXISTS, "a", 2), true),
+            (ready(RESOURCE_EXISTS, "a", 1), ready(RESOURCE_EXISTS, "b", 1), false),
+            (ready(RESOURCE_EXISTS, "a", 1), ready(CHILD_REFUSED, "a", 1), false),
+            (ready(CHILD_REFUSED, "3 left", 1), ready(CHILD_REFUSED, "2 left", 1), true),
+            (ready(CHILD_REFUSED, "port 1", 1), ready(CHILD_REFUSED, "port 1", 2), true),
+            (ready(CHILD_REFUSED, "port 1", 1), ready(CHILD_REFUSED, "port 2", 2), false),
+            // A text that is stored cut is compared so.
+            (
+                ready(RESOURCE_EXISTS, &"a".repeat(2000), 1),
+                ready(RESOURCE_EXISTS, &"a".repeat(2001), 1),
+                true,
+            ),
+        ] {
+            assert_eq!(is_told(&before, &after), expected, "{before:?} {after:?}");
+        }
+    }
 
     #[test]
     fn one_condition_of_three_is_true() {

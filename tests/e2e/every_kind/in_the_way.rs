@@ -72,6 +72,44 @@ async fn one_is_in_the_way(scene: &Scene, kind: &Kind, at: usize) {
     assert_eq!(count(scene, kind.name, &name, "ErrResourceExists").await, 1, "{name}");
 }
 
+/// Two names that are taken, of which an object meets the second when it is rid of the first.
+#[apply(both_beds)]
+async fn a_second_obstacle_is_told_of_as_the_first_was() {
+    let scene = Scene::new("every-second").await;
+    wait_until("the account of the namespace", async || {
+        scene.look("ServiceAccount", "default").await.ok_or("not there")
+    })
+    .await;
+    for (kind, child) in [("Deployment", "a"), ("Deployment", "b"), ("Pod", "cache-0"), ("Pod", "cache-1")] {
+        scene.make(kind, child, spec_of_theirs(kind)).await;
+    }
+    let foo = async {
+        scene.make("Foo", "web", json!({"deploymentName": "a", "replicas": 1})).await;
+        until_told(&scene, "Foo", "web", "a").await;
+        scene.change("Foo", "web", json!({"spec": {"deploymentName": "b"}})).await;
+        until_told(&scene, "Foo", "web", "b").await;
+        scene.unmake("Deployment", "b", DeleteParams::background()).await;
+        scene.until_ready("Foo", "web").await;
+        assert_eq!(count(&scene, "Foo", "web", "ErrResourceExists").await, 2);
+    };
+    let redis = async {
+        scene.make("Redis", "cache", json!({"replicas": 2, "port": 6379, "image": "redis:7.4"})).await;
+        for child in ["cache-0", "cache-1"] {
+            until_told(&scene, "Redis", "cache", child).await;
+            scene.unmake("Pod", child, DeleteParams::background()).await;
+        }
+        scene.until_ready("Redis", "cache").await;
+        assert_eq!(count(&scene, "Redis", "cache", "ErrResourceExists").await, 2);
+    };
+    tokio::join!(foo, redis);
+}
+
+/// Waits for the event that says that the name of this child is taken.
+async fn until_told(scene: &Scene, kind: &str, name: &str, child: &str) {
+    let words = format!("Resource \"{child}\" already exists and is not managed by {kind}");
+    scene.until_note(kind, name, "ErrResourceExists", &words).await;
+}
+
 #[apply(both_beds)]
 async fn two_kinds_of_one_name_share_neither_children_nor_pods() {
     let scene = Scene::new("every-pair").await;

@@ -102,7 +102,11 @@ impl Fixture {
     }
 
     fn events(&mut self) -> Vec<&'static str> {
-        std::iter::from_fn(|| self.events.try_recv().ok()).map(|event| event.reason).collect()
+        self.notes().into_iter().map(|(reason, _)| reason).collect()
+    }
+
+    fn notes(&mut self) -> Vec<(&'static str, String)> {
+        std::iter::from_fn(|| self.events.try_recv().ok()).map(|event| (event.reason, event.note)).collect()
     }
 
     fn ready(&self) -> (String, String) {
@@ -268,6 +272,40 @@ async fn while_the_new_name_is_taken_the_old_one_stays() {
     assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some());
     assert_eq!(f.ready().1, "ResourceExists");
+}
+
+#[tokio::test]
+async fn a_second_name_that_is_taken_is_reported_too() {
+    let mut f = Fixture::new();
+    for name in ["web", "new"] {
+        f.server.store(DEPLOYMENTS, json!({"metadata": {"name": name, "namespace": "ns"}}));
+    }
+    f.foo("web", 1);
+    let note = |name: &str| format!("Resource {name:?} already exists and is not managed by Foo");
+    f.sync().await;
+    assert_eq!(f.notes(), [("ErrResourceExists", note("web"))]);
+    renamed(&mut f);
+    for notes in [vec![("ErrResourceExists", note("new"))], vec![]] {
+        f.sync().await;
+        assert_eq!(f.notes(), notes);
+    }
+}
+
+#[tokio::test]
+async fn a_new_spec_that_is_refused_in_other_words_is_reported_too() {
+    let mut f = Fixture::new();
+    f.foo("web", 1);
+    for (generation, cause, expected) in
+        [(1, "no such class", 1), (2, "no such class", 0), (3, "no such account", 1)]
+    {
+        let mut foo = f.server.get(FOO).unwrap();
+        foo["metadata"]["generation"] = json!(generation);
+        f.server.store(FOOS, foo);
+        f.catch_up();
+        f.server.refuse_with(http::Method::POST, 403, "Forbidden", cause);
+        f.sync().await;
+        assert_eq!(f.events(), vec!["ChildRefused"; expected], "{cause}");
+    }
 }
 
 #[tokio::test]
