@@ -28,7 +28,18 @@ async fn a_myapp_gets_deployment_service_and_ingress() {
         assert_eq!(child["metadata"]["ownerReferences"][0]["uid"], myapp["metadata"]["uid"], "{kind}");
         assert_eq!(child["metadata"]["labels"]["app.kubernetes.io/managed-by"], "windlass", "{kind}");
     }
+    let labels = json!({"app": "web", "release": "canary", "app.kubernetes.io/name": "myapp",
+        "app.kubernetes.io/instance": "web"});
+    let deployment = scene.look("Deployment", "web").await.unwrap();
+    assert_eq!(deployment["spec"]["selector"], json!({"matchLabels": labels}));
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    let [container] = &containers[..] else { panic!("it has one container: {containers:?}") };
+    for (field, expected) in [("name", "web"), ("image", "nginx:1.27"), ("imagePullPolicy", "IfNotPresent")] {
+        assert_eq!(container[field], expected, "{field}");
+    }
+    assert_eq!(container["ports"], json!([{"containerPort": 80, "protocol": "TCP"}]));
     let service = scene.look("Service", "web").await.unwrap();
+    assert_eq!(service["spec"]["selector"], labels);
     let port = &service["spec"]["ports"][0];
     assert_eq!(
         (&port["port"], &port["targetPort"], &service["spec"]["type"]),
@@ -37,16 +48,15 @@ async fn a_myapp_gets_deployment_service_and_ingress() {
     let ingress = scene.look("Ingress", "web").await.unwrap();
     assert_eq!(ingress["spec"]["ingressClassName"], "nginx");
     let rule = &ingress["spec"]["rules"][0];
-    assert_eq!(
-        (&rule["host"], &rule["http"]["paths"][0]["pathType"]),
-        (&json!("web.example.com"), &json!("Prefix"))
-    );
+    let path = json!({"path": "/", "pathType": "Prefix",
+        "backend": {"service": {"name": "web", "port": {"number": 8080}}}});
+    assert_eq!(*rule, json!({"host": "web.example.com", "http": {"paths": [path]}}));
     let status = &myapp["status"];
     assert_eq!(
         (&status["status"], &status["replicas"], &status["readyReplicas"]),
         (&json!("Running"), &json!(2), &json!(2))
     );
-    assert_eq!(status["labelSelector"]["release"], "canary");
+    assert_eq!(status["labelSelector"], labels);
     let conflicts: Vec<_> = scene.writes().into_iter().filter(|write| write.code == 409).collect();
     assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
 }
