@@ -226,7 +226,8 @@ async fn while_the_new_name_is_taken_the_old_deployment_stays() {
     scene.ready("web").await;
     scene.foreign_deployment("new", json!({})).await;
     scene.patch_foo("web", json!({"spec": {"deploymentName": "new"}})).await;
-    scene.reason("web", "ResourceExists").await;
+    let status = scene.reason("web", "ResourceExists").await.status.unwrap();
+    assert_eq!((status.replicas, status.available_replicas), (1, 1), "its Pods run, and are counted");
     pass(Duration::from_secs(2)).await;
     assert!(scene.deployments.get_opt("old").await.unwrap().is_some());
     let deletes: Vec<_> = scene.writes().into_iter().filter(|write| write.verb == "delete").collect();

@@ -1,19 +1,33 @@
 //! The status of a Foo: a pure function of the Foo and what became of its Deployment.
+//!
+//! # Guarantees
+//! - The numbers are those of what runs, whatever became of the last write. (test: `the_numbers_are_those_observed`)
+//! - While there is no Deployment of the present name, what runs are those of former names. (test: `while_the_new_name_is_taken_the_old_one_is_counted`)
+
+use std::sync::Arc;
 
 use super::wanted;
 use crate::api::labels;
 use crate::api::samplecontroller::v1alpha1::FooStatus;
 use crate::controller::Ensured;
-use crate::controller::deployment::ObservedDeployment;
+use crate::controller::deployment::{ObservedDeployment, ObservedStatus};
 
 common_status!(FooStatus);
 
-/// The numbers are those observed, whatever became of the last write.
-pub(super) fn status(name: &str, deployment: &Ensured<ObservedDeployment>) -> FooStatus {
-    let observed = deployment.observed().map(|observed| &observed.status);
+/// The status, but for what all kinds have in common; `former` are the Foo's Deployments of other names, whose Pods
+/// the selector finds as well.
+pub(super) fn status(
+    name: &str,
+    deployment: &Ensured<ObservedDeployment>,
+    former: &[Arc<ObservedDeployment>],
+) -> FooStatus {
+    let sum = |number: fn(&ObservedStatus) -> i32| match deployment.observed() {
+        Some(observed) => number(&observed.status),
+        None => former.iter().map(|former| number(&former.status)).sum(),
+    };
     FooStatus {
-        available_replicas: observed.map_or(0, |status| status.available_replicas),
-        replicas: observed.map_or(0, |status| status.replicas),
+        available_replicas: sum(|status| status.available_replicas),
+        replicas: sum(|status| status.replicas),
         selector: labels::to_selector(&wanted::selector(name)),
         ..FooStatus::default()
     }
@@ -35,9 +49,9 @@ mod tests {
             Ensured::Leaving(Some(deployment.clone())),
             Ensured::Undone(deployment),
         ] {
-            let status = status("one", &ensured);
+            let status = status("one", &ensured, &[Arc::default()]);
             assert_eq!((status.replicas, status.available_replicas), (3, 2), "{ensured:?}");
         }
-        assert_eq!(status("one", &Ensured::ResourceExists).replicas, 0);
+        assert_eq!(status("one", &Ensured::ResourceExists, &[]).replicas, 0);
     }
 }

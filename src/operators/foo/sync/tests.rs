@@ -275,6 +275,26 @@ async fn while_the_new_name_is_taken_the_old_one_stays() {
 }
 
 #[tokio::test]
+async fn while_the_new_name_is_taken_the_old_one_is_counted() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    f.roll_out("old");
+    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
+    renamed(&mut f);
+    f.sync().await;
+    let counts = |f: &Fixture| {
+        let status = f.server.get(FOO).unwrap()["status"].clone();
+        (status["replicas"].clone(), status["availableReplicas"].clone())
+    };
+    assert_eq!((f.ready().1.as_str(), counts(&f)), ("ResourceExists", (json!(2), json!(2))));
+    f.server.remove(&format!("{DEPLOYMENTS}/new"));
+    f.catch_up();
+    f.sync().await;
+    assert_eq!(counts(&f), (json!(0), json!(0)), "the new one is there, and has no Pod yet");
+}
+
+#[tokio::test]
 async fn a_second_name_that_is_taken_is_reported_too() {
     let mut f = Fixture::new();
     for name in ["web", "new"] {
