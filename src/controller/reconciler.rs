@@ -321,23 +321,6 @@ impl<R: Reconcile> Reconciler<R> {
     }
 }
 
-/// Whether the stored condition has told already what the new one tells. An obstacle is another one when its text is:
-/// that of a taken name names it, and stays. The text of a refusal may hold numbers that change by themselves, such as
-/// what a quota has left; it is another one when another spec is refused in other words.
-fn is_told(before: &[Condition], after: &[Condition]) -> bool {
-    let (Some(before), Some(after)) = (conditions::find(before, READY), conditions::find(after, READY))
-    else {
-        return false;
-    };
-    let is_same_text = before.message == after.message;
-    before.reason == after.reason
-        && match after.reason.as_str() {
-            reason::RESOURCE_EXISTS => is_same_text,
-            reason::CHILD_REFUSED => is_same_text || before.observed_generation >= after.observed_generation,
-            _ => true,
-        }
-}
-
 const PAUSED: &str = "No child is written until the annotation windlass.dev/paused is taken off";
 
 fn next_conditions<K: CustomResource>(
@@ -378,9 +361,42 @@ fn set_summary(set: &mut ConditionSet, summary: &Summary) {
     set.set(STALLED, *phase == Phase::Stalled, reason, message);
 }
 
+/// Whether the stored condition has told already what the new one tells. An obstacle is another one when its text is:
+/// that of a taken name names it, and stays. The text of a refusal may hold numbers that change by themselves, such as
+/// what a quota has left; it is another one when another spec is refused in other words.
+fn is_told(before: &[Condition], after: &[Condition]) -> bool {
+    let (Some(before), Some(after)) = (conditions::find(before, READY), conditions::find(after, READY))
+    else {
+        return false;
+    };
+    let is_same_text = before.message == after.message;
+    before.reason == after.reason
+        && match after.reason.as_str() {
+            reason::RESOURCE_EXISTS => is_same_text,
+            reason::CHILD_REFUSED => is_same_text || before.observed_generation >= after.observed_generation,
+            _ => true,
+        }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_condition_of_three_is_true() {
+        for (phase, expected) in [
+            (Phase::Ready, [true, false, false]),
+            (Phase::Reconciling, [false, true, false]),
+            (Phase::Stalled, [false, false, true]),
+        ] {
+            let mut set = ConditionSet::new(&[], Some(4), jiff::Timestamp::UNIX_EPOCH);
+            set_summary(&mut set, &Summary { phase, ..Summary::ready("") });
+            let conditions = set.into_vec();
+            let found = [READY, RECONCILING, STALLED].map(|type_| conditions::is_true(&conditions, type_));
+            assert_eq!(found, expected);
+            assert!(conditions.iter().all(|condition| condition.observed_generation == Some(4)));
+        }
+    }
 
     fn ready(reason: &str, message: &str, generation: i64) -> Vec<Condition> {
         let mut set = ConditionSet::new(&[], Some(generation), jiff::Timestamp::UNIX_EPOCH);
@@ -409,22 +425,6 @@ mod tests {
             ),
         ] {
             assert_eq!(is_told(&before, &after), expected, "{before:?} {after:?}");
-        }
-    }
-
-    #[test]
-    fn one_condition_of_three_is_true() {
-        for (phase, expected) in [
-            (Phase::Ready, [true, false, false]),
-            (Phase::Reconciling, [false, true, false]),
-            (Phase::Stalled, [false, false, true]),
-        ] {
-            let mut set = ConditionSet::new(&[], Some(4), jiff::Timestamp::UNIX_EPOCH);
-            set_summary(&mut set, &Summary { phase, ..Summary::ready("") });
-            let conditions = set.into_vec();
-            let found = [READY, RECONCILING, STALLED].map(|type_| conditions::is_true(&conditions, type_));
-            assert_eq!(found, expected);
-            assert!(conditions.iter().all(|condition| condition.observed_generation == Some(4)));
         }
     }
 }
