@@ -38,6 +38,7 @@ pub mod handlers;
 pub mod hot_loop;
 pub mod ingress;
 pub mod observed;
+pub mod obstacles;
 pub mod outcome;
 pub mod pod;
 pub mod quantity;

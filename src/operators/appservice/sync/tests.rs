@@ -118,6 +118,7 @@ async fn a_refused_service_is_reported_and_heals() {
     let status = f.status("web").await.to_string();
     assert!(status.contains("provided port is already allocated"), "{status}");
     f.delete::<Service>("first").await;
+    f.pass_time(Duration::from_secs(120)).await;
     f.converge("web").await;
     assert!(f.ready("web").await.0);
 }
