@@ -177,3 +177,16 @@ async fn a_refused_child_is_not_asked_for_again_at_each_pass() {
     f.pass_time(Duration::from_secs(120)).await;
     assert_eq!(posts(&f.sync("web").await.1), 1, "and the same after two minutes");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_too_many_in_a_map_of_the_status_goes() {
+    let mut f = fixture().await;
+    f.create("web", spec(&json!({}))).await;
+    f.converge("web").await;
+    f.edit_status::<Myapp>("web", json!({"labelSelector": {"extra": "x"}})).await;
+    assert_eq!(f.status("web").await["labelSelector"]["extra"], "x");
+    f.catch_up().await;
+    assert_eq!(f.sync("web").await.1, ["patch myapps/web/status"]);
+    assert_eq!(f.status("web").await["labelSelector"]["extra"], Value::Null);
+    assert_eq!(f.sync("web").await.1, Vec::<String>::new(), "once");
+}
