@@ -45,7 +45,7 @@ const PODS_MAX: i64 = 20;
 const MEAN_NOTHING: [(&str, &str, &str); 3] = [
     ("/fieldRef/apiVersion", "", "v1 is the only one, and what the server fills in"),
     ("/*/value", "minimum", "no value and an empty one are the same"),
-    ("/ports", "turned around", "a Service's ports are found by number and protocol"),
+    ("/ports", "turned around", "ports of a Service and of a container are found by number and protocol"),
 ];
 
 /// Its children, by kind and name.
@@ -187,9 +187,15 @@ async fn world(scene: &Scene, object: &Value) -> World {
 fn pod_spec(spec: &Value) -> Value {
     let ours = ["name", "image", "ports", "env", "resources", "imagePullPolicy"];
     let containers = spec["containers"].as_array().expect("a Pod has containers").iter();
-    containers
-        .map(|container| ours.map(|key| (key, container[key].clone())).into_iter().collect::<Value>())
-        .collect()
+    let seen = containers.map(|container| {
+        let mut seen: Value = ours.map(|key| (key, container[key].clone())).into_iter().collect();
+        // Their order means nothing.
+        if let Some(ports) = seen["ports"].as_array_mut() {
+            ports.sort_by_key(ToString::to_string);
+        }
+        seen
+    });
+    seen.collect()
 }
 
 /// The same without what the server chooses, and without an order that means nothing.
