@@ -12,7 +12,7 @@
 //! |---|---|
 //! | none | live read of the owner, then POST |
 //! | ours by uid, as wanted | nothing |
-//! | ours by uid, different | live read of the owner, then PUT |
+//! | ours by uid, different, also in our owner reference | live read of the owner, then PUT |
 //! | ours by uid, being deleted | wait for its end |
 //! | of an earlier life of the same owner | wait for its collection |
 //! | anybody else's | report, do not touch |
@@ -28,12 +28,13 @@
 //! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
 //! - Nor is it retried at each pass, unless something else is to be written. (test: `a_refused_update_is_not_sent_again_at_each_pass`)
+//! - Our owner reference is put back, and that of others left. (test: `our_owner_reference_is_put_back_and_others_stay`)
 //! - A write that an admission webhook changes is noticed. (test: `w13_a_write_that_a_webhook_undoes_is_noticed`)
 //! - A child that is changed back each time is not fought over. (test: `a_child_changed_back_each_time_is_contended`)
 //!
 //! # Differences from client-go
-//! Nothing is ever adopted: a child without our controller reference is somebody else's. There are no
-//! expectations: the guard of [`consistency`](super::consistency) holds a key until the caches have seen
+//! Nothing is ever adopted: a child without our controller reference is somebody else's. (One that has our reference
+//! and our label, and no controller, is ours: somebody has changed that flag.) There are no expectations: the guard of [`consistency`](super::consistency) holds a key until the caches have seen
 //! its own writes, and a cache that is late all the same costs a POST that is answered 409, never a
 //! second child.
 //!
@@ -48,11 +49,11 @@ use serde_json::{Value, json};
 
 use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
-use super::difference::fingerprint;
 pub use super::difference::{Difference, describe};
+use super::difference::{differs, fingerprint, object_at};
 use super::obstacles::{Attempt, Obstacle, Obstacles, place};
 use super::summary::{EXISTS_RETRY, REFUSED_RETRY, Summary};
-use crate::api::{ApiResource, annotations};
+use crate::api::{ApiResource, annotations, labels};
 use crate::cache::{Cached, Object, ObjectName};
 use crate::client::{ApiClient, Error, ServerStatus};
 
@@ -194,7 +195,9 @@ impl Owner {
             name: object.object_name(),
             uid: Object::uid(object).to_owned(),
             generation: object.meta().generation.unwrap_or_default(),
-            reconcile_at: Object::annotations(object).and_then(|all| all.get(annotations::RECONCILE_AT)).cloned(),
+            reconcile_at: Object::annotations(object)
+                .and_then(|all| all.get(annotations::RECONCILE_AT))
+                .cloned(),
         }
     }
 
@@ -214,12 +217,59 @@ impl Owner {
     pub(super) fn ownership<O: Object>(&self, child: &O) -> Ownership {
         match child.controller() {
             Some(owner) if owner.uid == self.uid => Ownership::Ours,
+            None if child.owner(&self.uid).is_some() && is_labelled(child) => Ownership::Ours,
             Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
                 Ownership::EarlierLife
             }
             _ => Ownership::Foreign,
         }
     }
+
+    /// What is not as wanted of a child that is ours.
+    pub(super) fn differences<W: Wanted>(&self, wanted: &W, observed: &W::Observed) -> Vec<Difference> {
+        let mut found = wanted.differences(observed);
+        self.reference_differs(observed, &mut found);
+        found
+    }
+
+    /// What of our reference is not as [`reference`](Self::reference) has it.
+    pub(crate) fn reference_differs<O: Object>(&self, child: &O, found: &mut Vec<Difference>) {
+        let Some(live) = child.owner(&self.uid) else { return };
+        let name = self.name.name();
+        let mut differ = |field: &str, live: &str, wanted: &str| {
+            if live != wanted {
+                differs(found, format!("metadata.ownerReferences[{name}].{field}"), live, wanted);
+            }
+        };
+        differ("apiVersion", live.api_version, &self.resource.api_version());
+        differ("kind", live.kind, &self.resource.kind);
+        differ("name", live.name, name);
+        for (field, is_set) in
+            [("controller", live.controller), ("blockOwnerDeletion", live.block_owner_deletion)]
+        {
+            if !is_set {
+                differs(found, format!("metadata.ownerReferences[{name}].{field}"), &false, &true);
+            }
+        }
+    }
+
+    /// Writes our reference in its place; those to others stay.
+    fn refer(&self, child: &mut Value) {
+        let metadata = object_at(child, &["metadata"]);
+        let mut references = match metadata.remove("ownerReferences") {
+            Some(Value::Array(references)) => references,
+            _ => Vec::new(),
+        };
+        let is_ours = |reference: &Value| reference["uid"] == *self.uid;
+        let at = references.iter().position(is_ours).unwrap_or(references.len());
+        references.retain(|reference| !is_ours(reference));
+        references.insert(at, self.reference());
+        metadata.insert("ownerReferences".to_owned(), Value::Array(references));
+    }
+}
+
+fn is_labelled<O: Object>(child: &O) -> bool {
+    child.labels().and_then(|labels| labels.get(labels::MANAGED_BY)).is_some_and(|by| by == labels::MANAGER)
 }
 
 // === impl Children ===
@@ -249,7 +299,7 @@ impl Children {
             Some(Cached::Readable(observed))
                 if owner.ownership(&**observed) == Ownership::Ours && !observed.is_deleting() =>
             {
-                let differences = wanted.differences(observed);
+                let differences = owner.differences(wanted, observed);
                 if differences.is_empty() {
                     return Ok(self.as_wanted(owner, wanted, W::Observed::clone(observed)));
                 }
@@ -291,7 +341,8 @@ impl Children {
             Ownership::EarlierLife => Ensured::Leaving(None),
             Ownership::Ours if observed.is_deleting() => Ensured::Leaving(Some(W::Observed::clone(observed))),
             Ownership::Ours => {
-                let (observed, differences) = (W::Observed::clone(observed), wanted.differences(observed));
+                let (observed, differences) =
+                    (W::Observed::clone(observed), owner.differences(wanted, observed));
                 if differences.is_empty() {
                     Ensured::Unchanged(observed)
                 } else {
@@ -311,9 +362,9 @@ impl Children {
             "metadata": {
                 "name": wanted.name(),
                 "namespace": owner.name.namespace(),
-                "ownerReferences": [owner.reference()],
             },
         });
+        owner.refer(&mut body);
         wanted.apply(&mut body);
         let attempt = Attempt::new(owner, None, body.to_string());
         match self.obstacles.in_the_way(&place_of(owner, wanted), attempt) {
@@ -331,7 +382,7 @@ impl Children {
             Ok(observed) => {
                 self.consistency.wrote(&owner.name, &resource, observed.resource_version());
                 self.obstacles.gone(|| place_of(owner, wanted));
-                let is_as_wanted = wanted.differences(&observed).is_empty();
+                let is_as_wanted = owner.differences(wanted, &observed).is_empty();
                 return Ok(if is_as_wanted { Ensured::Created(observed) } else { Ensured::Undone(observed) });
             }
             Err(error) => error,
@@ -368,7 +419,7 @@ impl Children {
             Ownership::Ours if observed.is_deleting() => return Ok(Ensured::Leaving(Some(observed))),
             Ownership::Ours => {}
         }
-        let differences = wanted.differences(&observed);
+        let differences = owner.differences(wanted, &observed);
         if differences.is_empty() {
             return Ok(self.as_wanted(owner, wanted, observed));
         }
@@ -385,6 +436,7 @@ impl Children {
             return Ok(Ensured::OwnerMovedOn);
         }
         wanted.apply(&mut live);
+        owner.refer(&mut live);
         let resource = W::Observed::resource();
         let written = self.client.replace(&resource, owner.name.namespace(), wanted.name(), &live).await;
         let observed: W::Observed = match written {
@@ -400,7 +452,7 @@ impl Children {
         if verdict == Verdict::Retry {
             return Ok(Ensured::Contended { observed, difference, again_in: contention::RETRY });
         }
-        if wanted.differences(&observed).is_empty() {
+        if owner.differences(wanted, &observed).is_empty() {
             Ok(Ensured::Updated(observed, differences))
         } else {
             Ok(Ensured::Undone(observed))
@@ -408,12 +460,7 @@ impl Children {
     }
 
     /// What is as wanted may still be contended: the last repair has not held long enough.
-    fn as_wanted<W: Wanted>(
-        &self,
-        owner: &Owner,
-        wanted: &W,
-        observed: W::Observed,
-    ) -> Ensured<W::Observed> {
+    fn as_wanted<W: Wanted>(&self, owner: &Owner, wanted: &W, observed: W::Observed) -> Ensured<W::Observed> {
         self.obstacles.gone(|| place_of(owner, wanted));
         match self.contention.same(observed.uid()) {
             Some(again_in) => {
