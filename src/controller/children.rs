@@ -28,15 +28,13 @@
 //! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
 //! - Nor is it retried at each pass, unless something else is to be written. (test: `a_refused_update_is_not_sent_again_at_each_pass`)
-//! - Our owner reference is put back, and that of others left. (test: `our_owner_reference_is_put_back_and_others_stay`)
 //! - A write that an admission webhook changes is noticed. (test: `w13_a_write_that_a_webhook_undoes_is_noticed`)
 //! - A child that is changed back each time is not fought over. (test: `a_child_changed_back_each_time_is_contended`)
 //!
 //! # Differences from client-go
-//! Nothing is ever adopted: a child without our controller reference is somebody else's. (One that has our reference
-//! and our label, and no controller, is ours: somebody has changed that flag.) There are no expectations: the guard of [`consistency`](super::consistency) holds a key until the caches have seen
-//! its own writes, and a cache that is late all the same costs a POST that is answered 409, never a
-//! second child.
+//! Nothing is ever adopted, see [`owner`](super::owner). There are no expectations: the guard of
+//! [`consistency`](super::consistency) holds a key until the caches have seen its own writes, and a cache that is
+//! late all the same costs a POST that is answered 409, never a second child.
 //!
 //! # Locks and tasks
 //! None of its own; the memory of repairs is behind one lock, that of obstacles behind another.
@@ -49,12 +47,13 @@ use serde_json::{Value, json};
 
 use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
+use super::difference::fingerprint;
 pub use super::difference::{Difference, describe};
-use super::difference::{differs, fingerprint, object_at};
 use super::obstacles::{Attempt, Obstacle, Obstacles, place};
+pub use super::owner::Owner;
+pub(super) use super::owner::Ownership;
 use super::summary::{EXISTS_RETRY, REFUSED_RETRY, Summary};
-use crate::api::{ApiResource, annotations, labels};
-use crate::cache::{Cached, Object, ObjectName};
+use crate::cache::{Cached, Object};
 use crate::client::{ApiClient, Error, ServerStatus};
 
 /// A child as its owner wants it.
@@ -73,21 +72,6 @@ pub trait Wanted: Send + Sync {
     fn progress(&self, _observed: &Self::Observed) -> Summary {
         Summary::ready(format!("{} {:?} is as wanted", Self::Observed::resource().kind, self.name()))
     }
-}
-
-/// The custom resource that a child belongs to, in one state of one life.
-#[derive(Clone, Debug)]
-pub struct Owner {
-    /// Its kind.
-    pub resource: ApiResource,
-    /// Namespace and name.
-    pub name: ObjectName,
-    /// Its one life.
-    pub uid: String,
-    /// The spec that decisions are based on.
-    pub generation: i64,
-    /// The value of the annotation by which a user asks for a try at once.
-    pub reconcile_at: Option<String>,
 }
 
 /// What became of a child that was to be as wanted.
@@ -150,14 +134,6 @@ pub struct Children {
     obstacles: Obstacles,
 }
 
-/// Whose an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ownership {
-    Ours,
-    EarlierLife,
-    Foreign,
-}
-
 // === impl Ensured ===
 
 impl<O> Ensured<O> {
@@ -182,94 +158,6 @@ impl<O> Ensured<O> {
     pub fn is_there(&self) -> bool {
         matches!(self, Self::Unchanged(_) | Self::Created(_) | Self::Updated(..))
     }
-}
-
-// === impl Owner ===
-
-impl Owner {
-    /// The owner that this object is.
-    #[must_use]
-    pub fn of<K: kube_core::Resource<DynamicType = ()> + Object>(object: &K) -> Self {
-        Self {
-            resource: ApiResource::of::<K>(),
-            name: object.object_name(),
-            uid: Object::uid(object).to_owned(),
-            generation: object.meta().generation.unwrap_or_default(),
-            reconcile_at: Object::annotations(object)
-                .and_then(|all| all.get(annotations::RECONCILE_AT))
-                .cloned(),
-        }
-    }
-
-    /// The controller reference that its children carry.
-    #[must_use]
-    pub fn reference(&self) -> Value {
-        json!({
-            "apiVersion": self.resource.api_version(),
-            "kind": self.resource.kind,
-            "name": self.name.name(),
-            "uid": self.uid,
-            "controller": true,
-            "blockOwnerDeletion": true,
-        })
-    }
-
-    pub(super) fn ownership<O: Object>(&self, child: &O) -> Ownership {
-        match child.controller() {
-            Some(owner) if owner.uid == self.uid => Ownership::Ours,
-            None if child.owner(&self.uid).is_some() && is_labelled(child) => Ownership::Ours,
-            Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
-                Ownership::EarlierLife
-            }
-            _ => Ownership::Foreign,
-        }
-    }
-
-    /// What is not as wanted of a child that is ours.
-    pub(super) fn differences<W: Wanted>(&self, wanted: &W, observed: &W::Observed) -> Vec<Difference> {
-        let mut found = wanted.differences(observed);
-        self.reference_differs(observed, &mut found);
-        found
-    }
-
-    /// What of our reference is not as [`reference`](Self::reference) has it.
-    pub(crate) fn reference_differs<O: Object>(&self, child: &O, found: &mut Vec<Difference>) {
-        let Some(live) = child.owner(&self.uid) else { return };
-        let name = self.name.name();
-        let mut differ = |field: &str, live: &str, wanted: &str| {
-            if live != wanted {
-                differs(found, format!("metadata.ownerReferences[{name}].{field}"), live, wanted);
-            }
-        };
-        differ("apiVersion", live.api_version, &self.resource.api_version());
-        differ("kind", live.kind, &self.resource.kind);
-        differ("name", live.name, name);
-        for (field, is_set) in
-            [("controller", live.controller), ("blockOwnerDeletion", live.block_owner_deletion)]
-        {
-            if !is_set {
-                differs(found, format!("metadata.ownerReferences[{name}].{field}"), &false, &true);
-            }
-        }
-    }
-
-    /// Writes our reference in its place; those to others stay.
-    fn refer(&self, child: &mut Value) {
-        let metadata = object_at(child, &["metadata"]);
-        let mut references = match metadata.remove("ownerReferences") {
-            Some(Value::Array(references)) => references,
-            _ => Vec::new(),
-        };
-        let is_ours = |reference: &Value| reference["uid"] == *self.uid;
-        let at = references.iter().position(is_ours).unwrap_or(references.len());
-        references.retain(|reference| !is_ours(reference));
-        references.insert(at, self.reference());
-        metadata.insert("ownerReferences".to_owned(), Value::Array(references));
-    }
-}
-
-fn is_labelled<O: Object>(child: &O) -> bool {
-    child.labels().and_then(|labels| labels.get(labels::MANAGED_BY)).is_some_and(|by| by == labels::MANAGER)
 }
 
 // === impl Children ===
@@ -366,7 +254,7 @@ impl Children {
         });
         owner.refer(&mut body);
         wanted.apply(&mut body);
-        let attempt = Attempt::new(owner, None, body.to_string());
+        let attempt = Attempt::create(owner, &body);
         match self.obstacles.in_the_way(&place_of(owner, wanted), attempt) {
             Some((Obstacle::Refused(status), again_in)) => {
                 return Ok(Ensured::Refused { observed: None, status, again_in });
@@ -442,7 +330,7 @@ impl Children {
         let observed: W::Observed = match written {
             Ok(observed) => observed,
             Err(error) => {
-                let attempt = Attempt::new(owner, Some(observed.uid()), &fingerprint);
+                let attempt = Attempt::update(owner, observed.uid(), &differences);
                 return self.refused(owner, wanted, attempt, error, Some(observed));
             }
         };
@@ -491,7 +379,7 @@ impl Children {
         observed: &W::Observed,
         differences: &[Difference],
     ) -> Option<Ensured<W::Observed>> {
-        let attempt = Attempt::new(owner, Some(observed.uid()), fingerprint(differences));
+        let attempt = Attempt::update(owner, observed.uid(), differences);
         match self.obstacles.in_the_way(&place_of(owner, wanted), attempt)? {
             (Obstacle::Refused(status), again_in) => {
                 Some(Ensured::Refused { observed: Some(observed.clone()), status, again_in })

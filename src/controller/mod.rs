@@ -40,6 +40,7 @@ pub mod ingress;
 pub mod observed;
 pub mod obstacles;
 pub mod outcome;
+pub mod owner;
 pub mod pod;
 pub mod quantity;
 pub mod reconciler;

@@ -25,9 +25,11 @@ use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::time::Instant;
 
-use super::children::Owner;
+use super::difference::Difference;
+use super::owner::Owner;
 use super::summary::{EXISTS_RETRY, REFUSED_RETRY};
 use crate::client::ServerStatus;
 
@@ -80,9 +82,19 @@ impl Obstacle {
 // === impl Attempt ===
 
 impl Attempt {
-    /// To write `what` for this owner, as it is now, to the live child of this uid, or to create it.
-    pub(super) fn new(owner: &Owner, live: Option<&str>, what: impl Hash) -> Self {
-        let all = (owner.generation, &owner.reconcile_at, live, what);
+    /// To create this child for this owner, as it is now.
+    pub(super) fn create(owner: &Owner, child: &Value) -> Self {
+        Self::new(owner, child.to_string())
+    }
+
+    /// To write these differences away from the live child of this uid.
+    pub(super) fn update(owner: &Owner, uid: &str, differences: &[Difference]) -> Self {
+        let wanted: Vec<_> = differences.iter().map(|one| (&one.field, one.fingerprint)).collect();
+        Self::new(owner, (uid, wanted))
+    }
+
+    fn new(owner: &Owner, what: impl Hash) -> Self {
+        let all = (owner.generation, &owner.reconcile_at, what);
         Self(foldhash::fast::FixedState::default().hash_one(all))
     }
 }
@@ -156,7 +168,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_same_attempt_waits_as_long_as_the_table_says() {
-        let attempt = Attempt::new(&owner(), None, "body");
+        let attempt = Attempt::new(&owner(), "what");
         for (obstacle, seconds) in [(refused(), 120), (Obstacle::Exists, 30)] {
             let obstacles = Obstacles::default();
             assert_eq!(left(&obstacles, attempt), None);
@@ -171,15 +183,14 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_attempt_is_made_at_once() {
-        let attempt = Attempt::new(&owner(), None, "body");
+        let attempt = Attempt::new(&owner(), "what");
         let obstacles = Obstacles::default();
         obstacles.met("a".to_owned(), attempt, refused());
         let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
         for other in [
-            Attempt::new(&Owner { generation: 2, ..owner() }, None, "body"),
-            Attempt::new(&asked, None, "body"),
-            Attempt::new(&owner(), Some("child"), "body"),
-            Attempt::new(&owner(), None, "another"),
+            Attempt::new(&Owner { generation: 2, ..owner() }, "what"),
+            Attempt::new(&asked, "what"),
+            Attempt::new(&owner(), "another"),
         ] {
             assert_eq!(left(&obstacles, other), None);
         }
@@ -191,7 +202,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_over_takes_no_memory() {
-        let attempt = Attempt::new(&owner(), None, "body");
+        let attempt = Attempt::new(&owner(), "what");
         let obstacles = Obstacles::default();
         for second in 0..1000 {
             obstacles.met(second.to_string(), attempt, refused());

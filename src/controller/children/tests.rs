@@ -1,7 +1,9 @@
 use http::Method;
 
 use super::*;
+use crate::api::ApiResource;
 use crate::api::labels::Labels;
+use crate::cache::ObjectName;
 use crate::controller::Deletion;
 use crate::controller::deployment::{ObservedDeployment, WantedContainer, WantedDeployment};
 use crate::testing::object_server::ObjectServer;
@@ -31,7 +33,6 @@ fn wanted(replicas: i32) -> WantedDeployment {
         pod_labels: labels,
         replicas,
         containers: vec![nginx],
-        ..WantedDeployment::default()
     }
 }
 
@@ -217,124 +218,6 @@ async fn a_refused_update_still_shows_the_child() {
     let answer = ensure(&server, 2, Some(&object)).await.unwrap();
     let Ensured::Refused { observed: Some(observed), .. } = answer else { panic!("{answer:?}") };
     assert_eq!(observed.spec.replicas, Some(1));
-}
-
-/// What wakes the owner does not change that.
-#[tokio::test(start_paused = true)]
-async fn a_refused_update_is_not_sent_again_at_each_pass() {
-    let server = ObjectServer::default();
-    with_owner(&server, "owner-uid", 1);
-    let object = cached(&live(&server, "Foo", "one", "owner-uid"));
-    let children = children_of(&server);
-    let again = async |owner: &Owner, replicas| {
-        server.refuse(Method::PUT, 422, "Invalid");
-        let answer = children.ensure(owner, &wanted(replicas), Some(&object)).await.unwrap();
-        let Ensured::Refused { observed: Some(_), status, again_in } = answer else { panic!("{answer:?}") };
-        assert_eq!(status.reason, "Invalid");
-        (again_in.as_secs(), server.requests().iter().filter(|request| request.starts_with("PUT")).count())
-    };
-    assert_eq!(again(&owner(), 2).await, (120, 1));
-    tokio::time::advance(Duration::from_secs(20)).await;
-    assert_eq!(again(&owner(), 2).await, (100, 0));
-    assert_eq!(server.requests(), Vec::<String>::new(), "nothing at all");
-    assert_eq!(again(&owner(), 3).await, (120, 1), "another is wanted");
-    let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
-    assert_eq!(again(&asked, 3).await, (120, 1), "it is asked for");
-    tokio::time::advance(Duration::from_secs(120)).await;
-    assert_eq!(again(&asked, 3).await, (120, 1));
-}
-
-/// It is there, and then it is deleted by hand.
-#[tokio::test(start_paused = true)]
-async fn what_was_in_the_way_is_forgotten_when_it_is_gone() {
-    let server = ObjectServer::default();
-    with_owner(&server, "owner-uid", 1);
-    let children = children_of(&server);
-    server.refuse(Method::POST, 403, "Forbidden");
-    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
-    assert!(matches!(answer, Ensured::Refused { .. }), "{answer:?}");
-    let object = live(&server, "Foo", "one", "owner-uid");
-    children.ensure(&owner(), &wanted(1), Some(&cached(&object))).await.unwrap();
-    server.remove(WEB);
-    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
-    assert!(matches!(answer, Ensured::Created(_)), "{answer:?}");
-}
-
-/// One that has no label of ours is not in the cache; one that is there is missed as soon as it goes.
-#[tokio::test(start_paused = true)]
-async fn a_name_that_is_taken_is_not_asked_for_again_at_each_pass() {
-    let server = ObjectServer::default();
-    with_owner(&server, "owner-uid", 1);
-    let children = children_of(&server);
-    let theirs = live(&server, "Bar", "one", "another");
-    let again = async |cache: Option<&Value>| {
-        let answer = children.ensure(&owner(), &wanted(1), cache.map(cached).as_ref()).await.unwrap();
-        let Ensured::ResourceExists { again_in } = answer else { panic!("{answer:?}") };
-        (again_in.as_secs(), server.requests().len())
-    };
-    assert_eq!(again(None).await, (30, 3));
-    tokio::time::advance(Duration::from_secs(20)).await;
-    assert_eq!(again(None).await, (10, 0));
-    tokio::time::advance(Duration::from_secs(10)).await;
-    assert_eq!(again(None).await, (30, 3));
-    assert_eq!(again(Some(&theirs)).await, (30, 1), "no write: a read tells");
-    server.remove(WEB);
-    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
-    assert!(matches!(answer, Ensured::Created(_)), "{answer:?}");
-}
-
-/// A reference that does not block lets the owner go before its child.
-#[tokio::test]
-async fn our_owner_reference_is_put_back_and_others_stay() {
-    let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "theirs"});
-    for (field, value, words) in [
-        ("blockOwnerDeletion", json!(false), "blockOwnerDeletion was false, wanted true"),
-        ("blockOwnerDeletion", Value::Null, "blockOwnerDeletion was false, wanted true"),
-        ("controller", json!(false), "controller was false, wanted true"),
-        ("name", json!("two"), "name was \"two\", wanted \"one\""),
-        ("kind", json!("Fu"), "kind was \"Fu\", wanted \"Foo\""),
-        (
-            "apiVersion",
-            json!("samplecontroller.k8s.io/v0"),
-            "apiVersion was \"samplecontroller.k8s.io/v0\", wanted \"samplecontroller.k8s.io/v1alpha1\"",
-        ),
-    ] {
-        let server = ObjectServer::default();
-        let mut object = live(&server, "Foo", "one", "owner-uid");
-        object["metadata"]["labels"][labels::MANAGED_BY] = json!(labels::MANAGER);
-        let references = &mut object["metadata"]["ownerReferences"];
-        references[0][field] = value.clone();
-        if value.is_null() {
-            references[0].as_object_mut().unwrap().remove(field);
-        }
-        *references = json!([theirs, references[0]]);
-        server.store(DEPLOYMENTS, object.clone());
-        let answer = ensure(&server, 1, Some(&object)).await.unwrap();
-        let Ensured::Updated(_, differences) = answer else { panic!("{field}: {answer:?}") };
-        assert_eq!(describe(&differences), format!("metadata.ownerReferences[one].{words}"));
-        let now = server.get(WEB).unwrap();
-        assert_eq!(now["metadata"]["ownerReferences"], json!([theirs, owner().reference()]));
-        server.requests();
-        assert!(matches!(ensure(&server, 1, Some(&now)).await.unwrap(), Ensured::Unchanged(_)), "{field}");
-        assert_eq!(server.requests(), Vec::<String>::new());
-    }
-}
-
-/// Whoever refers to our owner without being made by us, or has another controller, is somebody else's.
-#[tokio::test]
-async fn a_reference_alone_makes_nothing_ours() {
-    let ours = json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "name": "one", "uid": "owner-uid"});
-    let theirs =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "a", "controller": true});
-    let label = json!({labels::MANAGED_BY: labels::MANAGER});
-    for (labels, references) in [(json!({}), json!([ours])), (label, json!([ours, theirs]))] {
-        let server = ObjectServer::default();
-        let metadata =
-            json!({"name": "web", "namespace": "ns", "labels": labels, "ownerReferences": references});
-        let object = server.store(DEPLOYMENTS, json!({"metadata": metadata}));
-        let answer = ensure(&server, 1, Some(&object)).await.unwrap();
-        assert!(matches!(answer, Ensured::ResourceExists { .. }), "{answer:?}");
-    }
 }
 
 /// B1, B7, R14: a stale cache must not feed the garbage collector.
@@ -526,3 +409,6 @@ async fn a_child_goes_with_its_owner_unless_it_is_orphaned() {
         assert_eq!(server.get(WEB).is_some(), expected != Deletion::Deleted);
     }
 }
+
+mod reference;
+mod seldom;
