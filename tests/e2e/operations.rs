@@ -187,15 +187,9 @@ async fn world(scene: &Scene, object: &Value) -> World {
 fn pod_spec(spec: &Value) -> Value {
     let ours = ["name", "image", "ports", "env", "resources", "imagePullPolicy"];
     let containers = spec["containers"].as_array().expect("a Pod has containers").iter();
-    let seen = containers.map(|container| {
-        let mut seen: Value = ours.map(|key| (key, container[key].clone())).into_iter().collect();
-        // Their order means nothing.
-        if let Some(ports) = seen["ports"].as_array_mut() {
-            ports.sort_by_key(ToString::to_string);
-        }
-        seen
-    });
-    seen.collect()
+    containers
+        .map(|container| ours.map(|key| (key, container[key].clone())).into_iter().collect::<Value>())
+        .collect()
 }
 
 /// The same without what the server chooses, and without an order that means nothing.
@@ -203,6 +197,12 @@ fn without_allocated(mut world: World) -> World {
     for child in world.values_mut() {
         let Some(spec) = child["spec"].as_object_mut() else { continue };
         spec.retain(|key, _| key != "clusterIP" && key != "clusterIPs");
+        let template = spec.get_mut("template").and_then(|template| template.pointer_mut("/spec/containers"));
+        for container in template.and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
+                ports.sort_by_key(ToString::to_string);
+            }
+        }
         let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { continue };
         for port in ports.iter_mut() {
             port.as_object_mut().expect("a port has members").remove("nodePort");
