@@ -6,7 +6,7 @@
 //! ```text
 //! key ─▶ object from the cache (an audit reads it live)
 //!         ├─ gone ──────────▶ done
-//!         ├─ does not decode ▶ say so in its status, touch nothing
+//!         ├─ does not decode ▶ say so in its status, touch nothing (orphaned: let it go)
 //!         ├─ being deleted ─▶ Reconcile::finalize
 //!         └─ alive ─────────▶ Reconcile::reconcile ─▶ status, events on transitions ─▶ when to look again
 //! ```
@@ -16,7 +16,6 @@
 //! - A status is written when it differs, and not else. (test: `a_converged_foo_sends_nothing`)
 //! - Events come on transitions only, also across a restart: the stored condition tells. (test: `events_come_on_transitions_only`)
 //! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_told_once`)
-//! - An object that does not decode keeps its children and says so. (test: `an_unreadable_foo_keeps_its_deployment`)
 //! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
 //! - A key that asks for itself without end has a condition that says so, as long as it does. (test: `a_hot_foo_has_a_condition`)
@@ -25,9 +24,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::children::Children;
 use super::consistency::Consistency;
@@ -39,7 +37,7 @@ use super::turn::{Halt, Turn};
 use super::worker::SyncHandler;
 use crate::api::ApiResource;
 use crate::api::conditions::{self, ConditionSet, HOT_LOOP, READY, RECONCILING, STALLED};
-use crate::cache::{Cached, Lister, Object, ObjectName, Unreadable, compare_versions};
+use crate::cache::{Cached, Lister, Object, ObjectName, compare_versions};
 use crate::client::{ApiClient, Clock, Error};
 use crate::metrics::ControllerMetrics;
 use crate::record::{EventRecorder, EventType};
@@ -51,6 +49,9 @@ pub trait Reconcile: Send + Sync + 'static {
 
     /// The event that says that an object has become ready: reason and note, if there is one.
     const SYNCED: Option<(&'static str, &'static str)> = None;
+
+    /// What holds an object until [`finalize`](Self::finalize) has let it go, if anything does.
+    const FINALIZER: Option<&'static str> = None;
 
     /// Brings the children of a living object to what it wants, and says what is true of it now. Conditions and
     /// observed generation are filled in afterwards, from what the turn has found.
@@ -281,44 +282,6 @@ impl<R: Reconcile> Reconciler<R> {
             _ => {}
         }
     }
-
-    /// Says in the status of an object that does not decode why, and touches nothing else.
-    async fn sync_unreadable(&self, key: &ObjectName, object: &Unreadable) -> Result<Outcome, Error> {
-        #[derive(Clone, Default, Serialize, Deserialize)]
-        struct Status {
-            #[serde(default)]
-            conditions: Vec<Condition>,
-        }
-        let resource = ApiResource::of::<R::Resource>();
-        let live: Option<Value> = self.tools.client.get(&resource, key.namespace(), key.name()).await?;
-        let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion")?.as_str());
-        let (Some(live), Some(version)) = (&live, version) else { return Ok(Outcome::Done) };
-        if version != object.meta.resource_version {
-            // It has changed, maybe for the better: the event that shows it is on its way to the cache.
-            return Ok(Outcome::Done);
-        }
-        let stored = Status::deserialize(&live["status"]).unwrap_or_default();
-        let message = format!(
-            "The stored object does not decode; its children are left as they are. Correct: {}",
-            object.error
-        );
-        let summary = Summary::stalled(reason::UNREADABLE, message);
-        let mut set =
-            ConditionSet::new(&stored.conditions, Some(object.meta.generation), self.tools.clock.now());
-        set_summary(&mut set, &summary);
-        let status = Status { conditions: set.into_vec() };
-        let written = write(&self.tools.client, &resource, key, version, Some(&stored), &status).await?;
-        if let Some(version) = written {
-            self.tools.consistency.wrote(key, &resource, &version);
-        }
-        if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
-            tracing::warn!(
-                error = object.error,
-                "The stored object does not decode; its children are left as they are"
-            );
-        }
-        Ok(Outcome::Done)
-    }
 }
 
 const PAUSED: &str = "No child is written until the annotation windlass.dev/paused is taken off";
@@ -377,6 +340,8 @@ fn is_told(before: &[Condition], after: &[Condition]) -> bool {
             _ => true,
         }
 }
+
+mod unreadable;
 
 #[cfg(test)]
 mod tests {

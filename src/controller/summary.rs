@@ -156,11 +156,10 @@ impl Summary {
                 reason::PAUSED,
                 format!("{child} is not as wanted ({}), and this object is paused", describe(differences)),
             ),
-            Ensured::ResourceExists => {
-                Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind))
-                    .again_in(EXISTS_RETRY)
+            Ensured::ResourceExists { again_in } => {
+                Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind)).again_in(*again_in)
             }
-            Ensured::Refused { status, .. } => Self::refused(&child, status),
+            Ensured::Refused { status, again_in, .. } => Self::refused(&child, status).again_in(*again_in),
             Ensured::Contended { difference, again_in, .. } => Self::stalled(
                 reason::CONTENDED,
                 format!(
@@ -227,7 +226,7 @@ mod tests {
         check(&Ensured::Created(ObservedDeployment::default()), Reconciling, "Progressing", 0);
         check(&Ensured::Undone(observed(7, 7)), Reconciling, "StoredOtherwise", 1);
         check(&Ensured::Leaving(None), Reconciling, "WaitingForDeletion", 30);
-        check(&Ensured::ResourceExists, Stalled, "ResourceExists", 30);
+        check(&Ensured::ResourceExists { again_in: EXISTS_RETRY }, Stalled, "ResourceExists", 30);
         let held = |is_applied| Ensured::Held {
             differences: wanted().differences(&observed(3, 3)),
             observed: Some(observed(3, 3)),
@@ -237,8 +236,13 @@ mod tests {
         check(&held(false), Ready, "Available", 0);
         let none = Ensured::Held { observed: None, differences: Vec::new(), is_applied: false };
         check(&none, Reconciling, "Paused", 0);
-        let refused = Ensured::Refused { observed: Some(observed(1, 1)), status: ServerStatus::default() };
-        check(&refused, Stalled, "ChildRefused", 120);
+        let refused = |again_in| Ensured::Refused {
+            observed: Some(observed(1, 1)),
+            status: ServerStatus::default(),
+            again_in,
+        };
+        check(&refused(REFUSED_RETRY), Stalled, "ChildRefused", 120);
+        check(&refused(Duration::from_secs(7)), Stalled, "ChildRefused", 7);
         let contended = Ensured::Contended {
             observed: observed(7, 7),
             difference: "spec.replicas was 7, wanted 2".to_owned(),

@@ -354,7 +354,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             | Ensured::Undone(_)
             | Ensured::Leaving(_)
             | Ensured::OwnerMovedOn
-            | Ensured::ResourceExists
+            | Ensured::ResourceExists { .. }
             | Ensured::Refused { .. }
             | Ensured::Held { .. }
             | Ensured::Contended { .. } => {}

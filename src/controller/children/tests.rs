@@ -1,7 +1,9 @@
 use http::Method;
 
 use super::*;
+use crate::api::ApiResource;
 use crate::api::labels::Labels;
+use crate::cache::ObjectName;
 use crate::controller::Deletion;
 use crate::controller::deployment::{ObservedDeployment, WantedContainer, WantedDeployment};
 use crate::testing::object_server::ObjectServer;
@@ -17,6 +19,7 @@ fn owner() -> Owner {
         name: ObjectName::new(Some("ns"), "one"),
         uid: "owner-uid".to_owned(),
         generation: 1,
+        reconcile_at: None,
     }
 }
 
@@ -30,14 +33,14 @@ fn wanted(replicas: i32) -> WantedDeployment {
         pod_labels: labels,
         replicas,
         containers: vec![nginx],
-        ..WantedDeployment::default()
     }
 }
 
 /// A live Deployment as wanted with one replica, with this owner reference.
 fn live(server: &ObjectServer, kind: &str, owner: &str, uid: &str) -> Value {
     let mut object = json!({"metadata": {"name": "web", "namespace": "ns", "ownerReferences": [
-        {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true}
+        {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true,
+            "blockOwnerDeletion": true}
     ]}});
     wanted(1).apply(&mut object);
     server.store(DEPLOYMENTS, object)
@@ -139,14 +142,14 @@ async fn what_is_not_ours_is_not_touched() {
         let server = ObjectServer::default();
         live(&server, kind, name, uid);
         let answer = ensure(&server, 5, None).await.unwrap();
-        assert!(matches!(answer, Ensured::ResourceExists), "{kind} {name}: {answer:?}");
+        assert!(matches!(answer, Ensured::ResourceExists { .. }), "{kind} {name}: {answer:?}");
         let asked = [format!("GET {FOOS}/one"), format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")];
         assert_eq!(server.requests(), asked);
     }
     let server = ObjectServer::default();
     server.store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}}));
     let answer = ensure(&server, 5, None).await.unwrap();
-    assert!(matches!(answer, Ensured::ResourceExists), "{answer:?}");
+    assert!(matches!(answer, Ensured::ResourceExists { .. }), "{answer:?}");
 }
 
 #[tokio::test]
@@ -182,7 +185,7 @@ async fn a_refusal_is_an_answer() {
         let server = ObjectServer::default();
         server.refuse(Method::POST, code, reason);
         let answer = ensure(&server, 1, None).await.unwrap();
-        let Ensured::Refused { status, observed: None } = answer else { panic!("{answer:?}") };
+        let Ensured::Refused { status, observed: None, .. } = answer else { panic!("{answer:?}") };
         assert_eq!((status.code, status.reason.as_str()), (code, reason));
     }
     let server = ObjectServer::default();
@@ -203,7 +206,7 @@ async fn w10_a_refusal_does_not_hide_what_is_there() {
     live(&server, "Bar", "one", "another");
     server.refuse(Method::POST, 403, "Forbidden");
     let answer = ensure(&server, 2, None).await.unwrap();
-    assert!(matches!(answer, Ensured::ResourceExists), "{answer:?}");
+    assert!(matches!(answer, Ensured::ResourceExists { .. }), "{answer:?}");
 }
 
 /// A refused change leaves the child as it is, and says what that is.
@@ -406,3 +409,6 @@ async fn a_child_goes_with_its_owner_unless_it_is_orphaned() {
         assert_eq!(server.get(WEB).is_some(), expected != Deletion::Deleted);
     }
 }
+
+mod reference;
+mod seldom;

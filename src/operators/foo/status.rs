@@ -37,6 +37,7 @@ pub(super) fn status(
 mod tests {
     use super::*;
     use crate::client::ServerStatus;
+    use crate::controller::summary::{EXISTS_RETRY, REFUSED_RETRY};
     use serde_json::json;
 
     /// A refused change does not make Pods that run look gone.
@@ -45,13 +46,17 @@ mod tests {
         let live = json!({"status": {"replicas": 3, "availableReplicas": 2}});
         let deployment: ObservedDeployment = serde_json::from_value(live).unwrap();
         for ensured in [
-            Ensured::Refused { observed: Some(deployment.clone()), status: ServerStatus::default() },
+            Ensured::Refused {
+                observed: Some(deployment.clone()),
+                status: ServerStatus::default(),
+                again_in: REFUSED_RETRY,
+            },
             Ensured::Leaving(Some(deployment.clone())),
             Ensured::Undone(deployment),
         ] {
             let status = status("one", &ensured, &[Arc::default()]);
             assert_eq!((status.replicas, status.available_replicas), (3, 2), "{ensured:?}");
         }
-        assert_eq!(status("one", &Ensured::ResourceExists, &[]).replicas, 0);
+        assert_eq!(status("one", &Ensured::ResourceExists { again_in: EXISTS_RETRY }, &[]).replicas, 0);
     }
 }

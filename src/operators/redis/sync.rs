@@ -40,6 +40,8 @@ pub struct RedisSync {
 impl Reconcile for RedisSync {
     type Resource = Redis;
 
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
+
     async fn reconcile(&self, turn: &mut Turn<'_, Redis>) -> Result<RedisStatus, Halt> {
         turn.hold(FINALIZER).await?;
         let pods = self.pods(turn).await?;

@@ -68,6 +68,8 @@ impl OneTask {
 impl Reconcile for WebAppSync {
     type Resource = WebApp;
 
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
+
     async fn reconcile(&self, turn: &mut Turn<'_, WebApp>) -> Result<WebAppStatus, Halt> {
         turn.hold(FINALIZER).await?;
         let stored = turn.stored_status();

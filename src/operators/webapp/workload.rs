@@ -51,7 +51,6 @@ pub(super) fn wanted(webapp: &WebApp) -> WantedDeployment {
         pod_labels,
         replicas: webapp.spec.replicas,
         containers: vec![container],
-        ..WantedDeployment::default()
     }
 }
 

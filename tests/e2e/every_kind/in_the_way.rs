@@ -242,3 +242,22 @@ async fn a_new_spec_is_tried_at_once() {
     })
     .await;
 }
+
+/// Each Pod of a rollout changes the Deployment, and that wakes the Myapp.
+#[apply(both_beds)]
+async fn a_refused_child_is_not_asked_for_with_each_change_of_another() {
+    let scene = Scene::new("every-seldom").await;
+    scene.make("ResourceQuota", "none", json!({"hard": {"count/services": "0"}})).await;
+    scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
+    let kind = KINDS.iter().find(|kind| kind.name == "Myapp").unwrap();
+    kind.make(&scene, "web").await;
+    scene.until_reason("Myapp", "web", "ChildRefused").await;
+    scene
+        .until("Deployment", "web", "runs", |deployment| deployment["status"]["availableReplicas"] == 2)
+        .await;
+    scene.until("Myapp", "web", "tells of it", |myapp| myapp["status"]["readyReplicas"] == 2).await;
+    scene.rest_for_a_while().await;
+    let tries =
+        scene.writes().iter().filter(|write| write.verb == "create" && write.resource == "services").count();
+    assert_eq!(tries, 1);
+}

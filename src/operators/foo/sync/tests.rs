@@ -329,7 +329,7 @@ async fn while_the_new_name_is_taken_the_old_one_stays() {
     assert_eq!(f.ready().1, "ResourceExists");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     let mut f = Fixture::new();
     f.foo("web", 1);
@@ -338,6 +338,11 @@ async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
     assert_eq!(f.events(), ["ChildRefused"]);
     assert_eq!(f.ready().1, "ChildRefused");
+    tokio::time::advance(Duration::from_secs(119)).await;
+    let (outcome, requests) = f.sync().await;
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(1)) });
+    assert_eq!(requests, Vec::<String>::new());
+    tokio::time::advance(Duration::from_secs(1)).await;
     f.sync().await;
     assert_eq!(f.events(), ["ChildCreated"]);
 }

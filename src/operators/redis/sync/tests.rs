@@ -272,6 +272,7 @@ async fn w10_a_refusal_does_not_double_a_pod() {
     f.sync("x").await;
     f.sim.fault(Fault::new(When::verb("create").resource("pods").times(1), Action::refuse(403, "Forbidden")));
     f.sync("x").await;
+    f.pass_time(Duration::from_secs(120)).await;
     f.converge("x").await;
     assert_eq!(f.names::<Pod>().await, ["x-0"]);
 }
