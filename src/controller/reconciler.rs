@@ -18,6 +18,7 @@
 //! - An object that does not decode keeps its children and says so. (test: `an_unreadable_foo_keeps_its_deployment`)
 //! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
+//! - A deletion goes on in spite of a pause, and is not called its end. (test: `the_deletion_of_a_paused_redis_resumes_nothing`)
 //! - A key that asks for itself without end has a condition that says so, as long as it does. (test: `a_hot_foo_has_a_condition`)
 
 use std::fmt;
@@ -254,10 +255,11 @@ impl<R: Reconcile> Reconciler<R> {
         let was_paused = conditions::reason(before, RECONCILING) == Some(reason::PAUSED);
         match (was_paused, turn.is_paused()) {
             (false, true) => turn.event(EventType::Normal, "Paused", "Pause", PAUSED.to_owned()),
-            (true, false) => {
+            // A deletion is not held up by a pause, and does not end it either.
+            (true, false) if !turn.object().is_deleting() => {
                 turn.event(EventType::Normal, "Resumed", "Resume", "Children are written again".to_owned());
             }
-            (true, true) | (false, false) => {}
+            (true, false | true) | (false, false) => {}
         }
         if conditions::reason(before, READY) == Some(now.reason) {
             return;

@@ -6,7 +6,7 @@ use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use super::{CHILDREN, Kind, for_every_kind};
+use super::{CHILDREN, Kind, count, for_every_kind};
 use crate::support::{LedgerEntry, Scene, both_beds, condition_of, pass};
 
 async fn pause(scene: &Scene, kind: &Kind, is_paused: bool) {
@@ -79,6 +79,7 @@ async fn the_deletion_of_a_paused_object_is_not_held_up() {
         for (child_kind, child, _) in children {
             scene.until_gone(child_kind, &child).await;
         }
+        assert_eq!(count(&scene, kind.name, &name, "Resumed").await, 0, "{name}");
     })
     .await;
 }

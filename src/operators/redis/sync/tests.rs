@@ -264,6 +264,23 @@ async fn a_paused_redis_has_no_pod_written() {
     assert_eq!(f.status("x").await["observedGeneration"], 1);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_a_paused_redis_resumes_nothing() {
+    let mut f = fixture().await;
+    f.create("x", spec(2)).await;
+    f.converge("x").await;
+    let pause = json!({"windlass.dev/paused": "true"});
+    f.edit::<Redis>("x", |redis| redis["metadata"]["annotations"] = pause).await;
+    f.catch_up().await;
+    f.sync("x").await;
+    f.events();
+    f.delete::<Redis>("x").await;
+    f.catch_up().await;
+    f.sync("x").await;
+    assert_eq!(f.ready("x").await, (false, "Deleting".to_owned()));
+    assert_eq!(f.events(), ["Deleting"]);
+}
+
 /// W10: the name is free for all that a refusal says.
 #[tokio::test(start_paused = true)]
 async fn w10_a_refusal_does_not_double_a_pod() {
