@@ -22,6 +22,7 @@
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
 //! - Every update carries uid and version. (test: `an_update_is_made_from_a_live_read`)
 //! - Nothing is written for an owner that is gone or has another spec by now. (test: `nothing_is_written_for_an_owner_that_has_moved_on`)
+//! - Nor for one that was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
 //! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
 //! - A write that an admission webhook changes is noticed. (test: `w13_a_write_that_a_webhook_undoes_is_noticed`)
@@ -97,7 +98,7 @@ pub enum Ensured<O> {
     /// It is ours and being deleted (then it is here), or of an earlier life of its owner: it will go by
     /// itself.
     Leaving(Option<O>),
-    /// The owner is gone, being deleted, or has another spec by now: nothing was done.
+    /// The owner is gone, being deleted, paused, or has another spec by now: nothing was done.
     OwnerMovedOn,
     /// It is not as wanted, and was left so: the owner is paused.
     Held {

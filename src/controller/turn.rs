@@ -65,10 +65,9 @@ const ANNOTATION_MAX: usize = 128 * 1024;
 impl<'a, K: CustomResource> Turn<'a, K> {
     pub(super) fn new(tools: &'a Tools<K>, object: Arc<K>, pass: Pass<'a>) -> Self {
         let owner = Owner::of(&*object);
-        let asks_for_pause =
-            Object::annotations(&*object).and_then(|all| all.get(annotations::PAUSED)).map(String::as_str);
+        let asks_for_pause = Object::annotations(&*object).is_some_and(annotations::ask_for_pause);
         Self {
-            is_paused: asks_for_pause == Some("true") && !object.is_deleting(),
+            is_paused: asks_for_pause && !object.is_deleting(),
             is_applied: is_applied(&*object),
             version: Object::resource_version(&*object).to_owned(),
             tools,

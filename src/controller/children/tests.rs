@@ -235,6 +235,35 @@ async fn nothing_is_written_for_an_owner_that_has_moved_on() {
     }
 }
 
+/// R14: the pause is stored, and changes no generation.
+#[tokio::test]
+async fn a_pause_that_the_cache_has_not_seen_holds() {
+    let server = ObjectServer::default();
+    let paused = |value: &str| {
+        json!({"metadata": {"name": "one", "uid": "owner-uid", "generation": 1,
+            "annotations": {"windlass.dev/paused": value}}})
+    };
+    server.store(FOOS, paused("true"));
+    let children = children_of(&server);
+    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
+    assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
+    assert_eq!(server.requests(), [format!("GET {FOOS}/one")]);
+
+    let object = live(&server, "Foo", "one", "owner-uid");
+    let answer = children.ensure(&owner(), &wanted(5), Some(&cached(&object))).await.unwrap();
+    assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
+    assert_eq!(server.requests(), [format!("GET {WEB}"), format!("GET {FOOS}/one")]);
+
+    with_replacement(&server);
+    assert_eq!(delete(&server).await, Deletion::NotNow);
+    let surplus = children.delete_surplus::<ObservedDeployment>(&owner(), "web").await.unwrap();
+    assert_eq!(surplus, Deletion::NotNow);
+    assert_eq!(server.requests(), vec![format!("GET {FOOS}/one"); 2]);
+
+    server.store(FOOS, paused("false"));
+    assert_eq!(delete(&server).await, Deletion::Deleted, "any other value is no pause");
+}
+
 /// W13: an admission webhook changes what we write.
 #[tokio::test]
 async fn w13_a_write_that_a_webhook_undoes_is_noticed() {

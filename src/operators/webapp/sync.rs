@@ -4,6 +4,7 @@
 //! - A hook's start is stored before it is run, its end after; nothing runs twice. (test: `a_webapp_goes_through_its_tasks_once`)
 //! - Nothing to do, nothing sent. (test: `a_converged_webapp_sends_nothing`)
 //! - Before a hook is run, a live read shows that it is still the one to run. (test: `an_old_record_runs_nothing`)
+//! - And that the WebApp is not paused. (test: `a_pause_that_the_cache_has_not_seen_runs_nothing`)
 //! - A new process goes on where the old one was. (test: `a_new_process_goes_on_where_the_old_one_was`)
 //! - A failure shows in the step, a condition and an event. (test: `a_failing_hook_shows_everywhere_and_is_tried_again`)
 //! - What failed for good waits for a new spec or for [`RECONCILE_AT`](annotations::RECONCILE_AT). (test: `a_hook_that_failed_for_good_waits_for_a_user`)
@@ -241,7 +242,7 @@ fn is_given_up(turn: &Turn<'_, WebApp>, stored: &WebAppStatus) -> bool {
         && stored.handled_reconcile_at == reconcile_at(turn)
 }
 
-/// Whether a live WebApp is in the state in which this step's start was recorded.
+/// Whether a live WebApp is in the state in which this step's start was recorded, and not paused since.
 fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
     let meta = &live["metadata"];
     let steps = live["status"]["steps"].as_array();
@@ -249,6 +250,7 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
     meta["uid"] == Object::uid(object)
         && meta["generation"] == Object::generation(object)
         && meta["deletionTimestamp"].is_null() != object.is_deleting()
+        && (object.is_deleting() || meta["annotations"][annotations::PAUSED] != "true")
         && recorded.is_some_and(|recorded| {
             recorded["operationID"] == *step.operation_id
                 && recorded["attempts"] == step.attempts

@@ -235,6 +235,24 @@ async fn an_old_record_runs_nothing() {
     assert_eq!(rig.seen(), Vec::<String>::new());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_the_cache_has_not_seen_runs_nothing() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.pass().await;
+    rig.pass().await;
+    let pause = json!({"windlass.dev/paused": "true"});
+    rig.f.edit::<WebApp>("web", |webapp| webapp["metadata"]["annotations"] = pause).await;
+    let (outcome, asked) = rig.f.sync_without_news("web").await;
+    assert_eq!((outcome, asked), (Outcome::RequeueAfter(UNDONE_RETRY), vec!["get webapps/web".to_owned()]));
+    tokio::task::yield_now().await;
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")), "an undo is not held up");
+}
+
 /// Cut at each point: every hook is run, those that were cut twice under one ID, and no other.
 #[tokio::test(start_paused = true)]
 async fn a_new_process_goes_on_where_the_old_one_was() {
