@@ -45,10 +45,10 @@ use serde_json::{Value, json};
 
 use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
-use super::difference::fingerprint;
 pub use super::difference::{Difference, describe};
 use super::summary::Summary;
 use crate::api::ApiResource;
+use crate::api::annotations::RECONCILE_AT;
 use crate::cache::{Cached, Object, ObjectName};
 use crate::client::{ApiClient, Error, ServerStatus};
 
@@ -81,6 +81,8 @@ pub struct Owner {
     pub uid: String,
     /// The spec that decisions are based on.
     pub generation: i64,
+    /// The annotation by which a user asks for a try at once; what counts is that it is another.
+    pub reconcile_at: Option<String>,
 }
 
 /// What became of a child that was to be as wanted.
@@ -182,6 +184,7 @@ impl Owner {
             name: object.object_name(),
             uid: Object::uid(object).to_owned(),
             generation: object.meta().generation.unwrap_or_default(),
+            reconcile_at: Object::annotations(object).and_then(|all| all.get(RECONCILE_AT)).cloned(),
         }
     }
 
@@ -340,8 +343,10 @@ impl Children {
         if differences.is_empty() {
             return Ok(self.as_wanted(observed));
         }
-        let (difference, fingerprint) = (describe(&differences), fingerprint(&differences));
-        let verdict = self.contention.verdict(observed.uid(), &fingerprint);
+        let asked = owner.reconcile_at.as_deref();
+        let verdict = self.contention.verdict(observed.uid(), &differences, asked);
+        let contended = self.contention.contended(observed.uid(), &differences);
+        let difference = describe(&contended);
         if let Verdict::Wait(again_in) = verdict {
             return Ok(Ensured::Contended { observed, difference, again_in });
         }
@@ -357,7 +362,7 @@ impl Children {
             Err(error) => return self.refused(error, Some(observed)),
         };
         self.consistency.wrote(&owner.name, &resource, observed.resource_version());
-        self.contention.repaired(observed.uid(), &fingerprint);
+        self.contention.repaired(observed.uid(), &differences, asked);
         if verdict == Verdict::Retry {
             return Ok(Ensured::Contended { observed, difference, again_in: contention::RETRY });
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::children::{Children, Owner, Ownership, Wanted, decode};
 use super::contention::{self, Verdict};
-use super::difference::{Difference, fingerprint};
+use super::difference::Difference;
 use crate::api::annotations;
 use crate::cache::Object;
 use crate::client::Error;
@@ -106,14 +106,14 @@ impl Children {
         name: &str,
         differences: &[Difference],
     ) -> Result<(Deletion, Option<Duration>), Error> {
-        let (place, fingerprint) = (place(owner, name), fingerprint(differences));
-        let verdict = self.contention.verdict(&place, &fingerprint);
+        let (place, asked) = (place(owner, name), owner.reconcile_at.as_deref());
+        let verdict = self.contention.verdict(&place, differences, asked);
         if let Verdict::Wait(again_in) = verdict {
             return Ok((Deletion::NothingToDo, Some(again_in)));
         }
         let deletion = self.delete_surplus::<O>(owner, name).await?;
         if deletion == Deletion::Deleted {
-            self.contention.repaired(&place, &fingerprint);
+            self.contention.repaired(&place, differences, asked);
         }
         Ok((deletion, (verdict == Verdict::Retry).then_some(contention::RETRY)))
     }

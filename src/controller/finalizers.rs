@@ -122,6 +122,7 @@ mod tests {
             name: ObjectName::new(Some("ns"), "one"),
             uid: "u1".to_owned(),
             generation: 1,
+            reconcile_at: None,
         };
         (server, children, owner)
     }

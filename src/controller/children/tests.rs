@@ -17,6 +17,7 @@ fn owner() -> Owner {
         name: ObjectName::new(Some("ns"), "one"),
         uid: "owner-uid".to_owned(),
         generation: 1,
+        reconcile_at: None,
     }
 }
 
@@ -305,6 +306,14 @@ async fn a_child_changed_back_each_time_is_contended() {
     tokio::time::advance(again_in).await;
     assert!(matches!(again().await, Ensured::Contended { .. }), "the retry is no sign of peace");
     assert_eq!(puts(), 1);
+
+    let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
+    for tries in [1, 0] {
+        let now = server.get(WEB).map(|object| cached(&object));
+        let answer = children.ensure(&asked, &wanted(2), now.as_ref()).await.unwrap();
+        assert!(matches!(answer, Ensured::Contended { .. }), "{answer:?}");
+        assert_eq!(puts(), tries, "one try at once for somebody who asks for it");
+    }
 }
 
 fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
