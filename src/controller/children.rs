@@ -96,7 +96,12 @@ pub enum Ensured<O> {
     Updated(O, Vec<Difference>),
     /// The server took the write and stored something else: an admission webhook changed it. To be tried
     /// again soon; when it comes back each time it ends as contended.
-    Undone(O),
+    Undone {
+        /// The child as it is.
+        observed: O,
+        /// Whether it was not there before.
+        is_new: bool,
+    },
     /// It is ours and being deleted (then it is here), or of an earlier life of its owner: it will go by
     /// itself.
     Leaving(Option<O>),
@@ -157,7 +162,7 @@ impl<O> Ensured<O> {
             Self::Unchanged(observed)
             | Self::Created(observed)
             | Self::Updated(observed, _)
-            | Self::Undone(observed)
+            | Self::Undone { observed, .. }
             | Self::Contended { observed, .. } => Some(observed),
             Self::Leaving(observed) | Self::Refused { observed, .. } | Self::Held { observed, .. } => {
                 observed.as_ref()
@@ -170,6 +175,12 @@ impl<O> Ensured<O> {
     #[must_use]
     pub fn is_there(&self) -> bool {
         matches!(self, Self::Unchanged(_) | Self::Created(_) | Self::Updated(..))
+    }
+
+    /// Whether it was not there before, and is now.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        matches!(self, Self::Created(_) | Self::Undone { is_new: true, .. })
     }
 }
 
@@ -311,7 +322,10 @@ impl Children {
             Ok(observed) => {
                 self.consistency.wrote(&owner.name, &resource, observed.resource_version());
                 let is_as_wanted = wanted.differences(&observed).is_empty();
-                return Ok(if is_as_wanted { Ensured::Created(observed) } else { Ensured::Undone(observed) });
+                return Ok(match is_as_wanted {
+                    true => Ensured::Created(observed),
+                    false => Ensured::Undone { observed, is_new: true },
+                });
             }
             Err(error) => error,
         };
@@ -369,7 +383,7 @@ impl Children {
         if wanted.differences(&observed).is_empty() {
             Ok(Ensured::Updated(observed, differences))
         } else {
-            Ok(Ensured::Undone(observed))
+            Ok(Ensured::Undone { observed, is_new: false })
         }
     }
 

@@ -6,6 +6,9 @@
 //! # Guarantees
 //! - What a step finds becomes the object's conditions. (test: `each_end_of_a_child_has_its_summary`)
 //! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
+//! - Also what was changed while another child stood in the way, or in a pause. (test: `a_hand_edit_is_told_as_one_whatever_stands_in_the_way_of_others`)
+//! - A child that a webhook alters is told as created all the same. (test: `a_child_that_a_webhook_alters_is_told_as_created`)
+//! - While a pause keeps a spec from the children, Ready is judged by what was applied. (test: `a_new_name_waits_for_the_end_of_a_pause`)
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
 
 use std::fmt;
@@ -20,7 +23,7 @@ use super::slow_start::slow_start_batch;
 use super::summary::{Phase, Summary, UNDONE_RETRY, reason};
 use crate::api::annotations;
 use crate::api::conditions::{self, READY};
-use crate::cache::{Lister, Meta, Object, ObjectName};
+use crate::cache::{Cached, Lister, Meta, Object, ObjectName};
 use crate::client::{Clock, Error};
 use crate::record::{EventType, Regarding};
 
@@ -50,6 +53,7 @@ pub struct Turn<'a, K> {
     pass: Pass<'a>,
     is_paused: bool,
     is_applied: bool,
+    is_applying: bool,
     findings: Vec<Summary>,
     more: Vec<(&'static str, Option<MoreCondition>)>,
     has_written: bool,
@@ -69,6 +73,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         Self {
             is_paused: asks_for_pause && !object.is_deleting(),
             is_applied: is_applied(&*object),
+            is_applying: false,
             version: Object::resource_version(&*object).to_owned(),
             tools,
             object,
@@ -127,6 +132,12 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     #[must_use]
     pub fn is_applied(&self) -> bool {
         self.is_applied
+    }
+
+    /// What follows applies the present spec, although a stored status is about it: one that was written when it was
+    /// begun.
+    pub fn applies_spec(&mut self) {
+        self.is_applying = true;
     }
 
     /// Whether its children are to be left when it goes (`kubectl delete --cascade=orphan`).
@@ -198,7 +209,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let children = &self.tools.children;
         let cached = lister.get(&ObjectName::new(self.owner.name.namespace(), wanted.name()));
         let ensured = if self.is_paused {
-            children.look(&self.owner, wanted, cached.as_ref(), self.observes_this_spec())
+            self.look(wanted, lister, cached.as_ref())
         } else if self.pass.is_audit() {
             children.audit(&self.owner, wanted).await?
         } else {
@@ -211,6 +222,31 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         }
         self.findings.push(Summary::of(&self.owner.resource.kind, wanted, &ensured));
         Ok(ensured)
+    }
+
+    /// What there is of a child, for an object that is paused. A spec that has not been applied may call it otherwise:
+    /// then it is the one that the object has.
+    fn look<W: Wanted>(
+        &self,
+        wanted: &W,
+        lister: &Lister<W::Observed>,
+        cached: Option<&Cached<W::Observed>>,
+    ) -> Ensured<W::Observed> {
+        let is_applied = self.observes_this_spec();
+        let found = self.tools.children.look(&self.owner, wanted, cached, is_applied);
+        if is_applied || !matches!(found, Ensured::Held { observed: None, .. } | Ensured::ResourceExists) {
+            return found;
+        }
+        let all = lister.controlled_by(&self.owner.uid);
+        let former = all.iter().filter_map(Cached::readable).find(|child| !child.is_deleting());
+        match former {
+            Some(former) => Ensured::Held {
+                observed: Some(W::Observed::clone(former)),
+                differences: Vec::new(),
+                is_applied,
+            },
+            None => found,
+        }
     }
 
     /// Makes many children of one kind as they are wanted, in batches that double as long as none is refused; for each
@@ -249,8 +285,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         };
         let (_, failure) = slow_start_batch(wanted.len(), one).await;
         let ended: Vec<_> = ended.into_iter().map(Mutex::into_inner).collect();
-        self.has_written |=
-            ended.iter().flatten().any(|e| matches!(e, Ensured::Created(_) | Ensured::Updated(..)));
+        self.has_written |= ended.iter().flatten().any(|e| e.is_new() || matches!(e, Ensured::Updated(..)));
         if let Some(Some(error)) = failure {
             return Err(error.into());
         }
@@ -338,19 +373,21 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     fn record<W: Wanted>(&mut self, wanted: &W, ensured: &Ensured<W::Observed>) {
         let child = format_args!("{} {:?}", W::Observed::resource().kind, wanted.name()).to_string();
         match ensured {
-            Ensured::Created(_) => {
+            Ensured::Created(_) | Ensured::Undone { is_new: true, .. } => {
                 self.has_written = true;
                 self.event(EventType::Normal, "ChildCreated", "Create", format!("Created {child}"));
             }
             Ensured::Updated(_, differences) => {
                 self.has_written = true;
-                let (reason, verb) =
-                    if self.is_applied { ("ChildRepaired", "Repaired") } else { ("ChildUpdated", "Updated") };
+                let (reason, verb) = match self.had_reached(&child) {
+                    true => ("ChildRepaired", "Repaired"),
+                    false => ("ChildUpdated", "Updated"),
+                };
                 let note = format!("{verb} {child}: {}", describe(differences));
                 self.event(EventType::Normal, reason, "Update", note);
             }
+            Ensured::Undone { is_new: false, .. } => self.has_written = true,
             Ensured::Unchanged(_)
-            | Ensured::Undone(_)
             | Ensured::Leaving(_)
             | Ensured::OwnerMovedOn
             | Ensured::ResourceExists
@@ -358,6 +395,18 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             | Ensured::Held { .. }
             | Ensured::Contended { .. } => {}
         }
+    }
+
+    /// Whether the present spec had reached this child already, as the stored status tells: then somebody else has
+    /// changed it since. What stands in the way of another child says nothing of this one.
+    fn had_reached(&self, child: &str) -> bool {
+        let conditions = self.stored_status().conditions();
+        let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        let is_told = ready.is_some_and(|ready| {
+            [reason::STORED_OTHERWISE, reason::CHILD_REFUSED].contains(&ready.reason.as_str())
+                && ready.message.contains(child)
+        });
+        self.observes_this_spec() && !self.is_applying && !is_told
     }
 
     /// Records an event about the object.

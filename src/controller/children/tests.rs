@@ -273,7 +273,7 @@ async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
     server.mutate(|object| object["spec"]["replicas"] = json!(7));
     let children = children_of(&server);
     let answer = children.ensure(&owner(), &wanted(2), None).await.unwrap();
-    assert!(matches!(answer, Ensured::Undone(_)), "{answer:?}");
+    assert!(matches!(answer, Ensured::Undone { is_new: true, .. }), "{answer:?}");
 }
 
 /// W13: it does so each time.
@@ -290,7 +290,10 @@ async fn a_child_changed_back_each_time_is_contended() {
     let mut undone = 0;
     let answer = loop {
         match again().await {
-            Ensured::Undone(_) => undone += 1,
+            Ensured::Undone { is_new, .. } => {
+                assert_eq!(is_new, undone == 0);
+                undone += 1;
+            }
             answer => break answer,
         }
     };

@@ -33,7 +33,7 @@ mod tests {
         for ensured in [
             Ensured::Refused { observed: Some(deployment.clone()), status: ServerStatus::default() },
             Ensured::Leaving(Some(deployment.clone())),
-            Ensured::Undone(deployment),
+            Ensured::Undone { observed: deployment, is_new: false },
         ] {
             let status = status("one", &ensured);
             assert_eq!((status.replicas, status.available_replicas), (3, 2), "{ensured:?}");

@@ -8,6 +8,7 @@
 //! - A new process goes on where the old one was. (test: `a_new_process_goes_on_where_the_old_one_was`)
 //! - A failure shows in the step, a condition and an event. (test: `a_failing_hook_shows_everywhere_and_is_tried_again`)
 //! - What failed for good waits for a new spec or for [`RECONCILE_AT`](annotations::RECONCILE_AT). (test: `a_hook_that_failed_for_good_waits_for_a_user`)
+//! - While a new spec waits for the end of a pause, Ready is as the former one's tasks have left it. (test: `a_spec_that_waits_for_the_end_of_a_pause_leaves_ready_as_it_is`)
 //! - Repair of the Deployment runs no task. (test: `a_repair_runs_no_task`)
 //! - A deletion undoes what was started, last to first, and then lets go. (test: `a_deletion_undoes_what_was_started`)
 //! - One that is orphaned goes at once, and nothing is undone. (test: `an_orphaned_webapp_goes_at_once`)
@@ -72,7 +73,13 @@ impl Reconcile for WebAppSync {
         let stored = turn.stored_status();
         let is_given_up = is_given_up(turn, &stored);
         let (next, steps) = self.go_on(turn, &stored, Direction::Creation, is_given_up).await?;
-        let is_workload_done = self.is_workload_done(turn, &steps);
+        // While a new spec waits for the end of a pause, the WebApp is as it is after the tasks of the former one.
+        let is_of_former = turn.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
+        let (next, generation) = match stored.observed_generation {
+            Some(former) if is_of_former => (Next::Finished, former),
+            Some(_) | None => (next, turn.owner().generation),
+        };
+        let is_workload_done = self.is_workload_done(&steps, generation);
         if is_workload_done && turn.findings().is_empty() {
             turn.ensure(&workload::wanted(turn.object()), &self.deployments).await?;
         }
@@ -196,11 +203,17 @@ impl WebAppSync {
         Ok(())
     }
 
-    /// Whether the task that looks after the Deployment has made it from the present spec.
-    fn is_workload_done(&self, turn: &Turn<'_, WebApp>, steps: &[WebAppStep]) -> bool {
+    /// Whether every task has succeeded for the spec of this generation.
+    fn have_all_succeeded(&self, steps: &[WebAppStep], generation: Option<i64>) -> bool {
+        let mut of_tasks = steps.iter().take(self.tasks.len());
+        of_tasks.all(|step| step.phase == Phase::Succeeded && Some(step.generation) == generation)
+    }
+
+    /// Whether the task that looks after the Deployment has made it from the spec of this generation.
+    fn is_workload_done(&self, steps: &[WebAppStep], generation: i64) -> bool {
         let at = self.tasks.iter().position(|task| matches!(task, OneTask::Workload(_)));
         at.and_then(|at| steps.get(at))
-            .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == turn.owner().generation)
+            .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == generation)
     }
 
     /// Whether a hook of the present generation has failed for good: now, or by the word of the stored status.
