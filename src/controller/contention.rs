@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::difference::Difference;
+use super::difference::{Difference, fingerprint};
 
 /// After this many returns of one difference nothing more is written at once.
 const RETURNS_MAX: u32 = 5;
@@ -149,7 +149,7 @@ impl Contention {
 
 /// What is counted: the same is wanted of the same field.
 fn keys(found: &[Difference]) -> impl Iterator<Item = u64> {
-    found.iter().take(FOUND_MAX).map(|difference| hash(&(&difference.field, difference.fingerprint)))
+    found.iter().take(FOUND_MAX).map(|difference| hash(&fingerprint(std::slice::from_ref(difference))))
 }
 
 fn hash(value: &impl std::hash::Hash) -> u64 {

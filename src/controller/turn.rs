@@ -8,7 +8,6 @@
 //! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
 //! - Also what was changed while another child stood in the way, or in a pause. (test: `a_hand_edit_is_told_as_one_whatever_stands_in_the_way_of_others`)
 //! - A child that a webhook alters is told as created all the same. (test: `a_child_that_a_webhook_alters_is_told_as_created`)
-//! - While a pause keeps a spec from the children, Ready is judged by what was applied. (test: `a_new_name_waits_for_the_end_of_a_pause`)
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
 
 use std::fmt;
@@ -23,7 +22,7 @@ use super::slow_start::slow_start_batch;
 use super::summary::{Phase, Summary, UNDONE_RETRY, reason};
 use crate::api::annotations;
 use crate::api::conditions::{self, READY};
-use crate::cache::{Cached, Lister, Meta, Object, ObjectName};
+use crate::cache::{Lister, Meta, Object, ObjectName};
 use crate::client::{Clock, Error};
 use crate::record::{EventType, Regarding};
 
@@ -222,31 +221,6 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         }
         self.findings.push(Summary::of(&self.owner.resource.kind, wanted, &ensured));
         Ok(ensured)
-    }
-
-    /// What there is of a child, for an object that is paused. A spec that has not been applied may call it otherwise:
-    /// then it is the one that the object has.
-    fn look<W: Wanted>(
-        &self,
-        wanted: &W,
-        lister: &Lister<W::Observed>,
-        cached: Option<&Cached<W::Observed>>,
-    ) -> Ensured<W::Observed> {
-        let is_applied = self.observes_this_spec();
-        let found = self.tools.children.look(&self.owner, wanted, cached, is_applied);
-        if is_applied || !matches!(found, Ensured::Held { observed: None, .. } | Ensured::ResourceExists) {
-            return found;
-        }
-        let all = lister.controlled_by(&self.owner.uid);
-        let former = all.iter().filter_map(Cached::readable).find(|child| !child.is_deleting());
-        match former {
-            Some(former) => Ensured::Held {
-                observed: Some(W::Observed::clone(former)),
-                differences: Vec::new(),
-                is_applied,
-            },
-            None => found,
-        }
     }
 
     /// Makes many children of one kind as they are wanted, in batches that double as long as none is refused; for each
@@ -466,4 +440,5 @@ impl<K: fmt::Debug> fmt::Debug for Turn<'_, K> {
     }
 }
 
+mod paused;
 mod unwanted;
