@@ -300,7 +300,7 @@ impl<H: SyncHandler> Controller<H> {
     }
 
     /// Syncs one key, unless it has to wait.
-    async fn process(&self, processing: &Processing<ObjectName>) {
+    async fn process(&self, processing: &Processing<'_, ObjectName>) {
         let (key, reasons) = (processing.key(), processing.reasons());
         let why = tracing::field::display(reasons);
         let span = tracing::info_span!("sync", controller = self.name, object = %key, why);
@@ -360,7 +360,7 @@ impl<H: SyncHandler> Controller<H> {
 
     fn succeeded(
         &self,
-        processing: &Processing<ObjectName>,
+        processing: &Processing<'_, ObjectName>,
         outcome: Outcome,
         took: Duration,
         has_written: bool,
@@ -382,7 +382,7 @@ impl<H: SyncHandler> Controller<H> {
         tracing::debug!(?outcome, "Synced");
     }
 
-    fn failed(&self, processing: &Processing<ObjectName>, error: &SyncError, took: Duration) {
+    fn failed(&self, processing: &Processing<'_, ObjectName>, error: &SyncError, took: Duration) {
         let retry = error.retry();
         self.metrics.failed(took, retry);
         let attempt = self.back_off(processing, error.at_least());
@@ -397,7 +397,7 @@ impl<H: SyncHandler> Controller<H> {
         }
     }
 
-    fn panicked(&self, processing: &Processing<ObjectName>, panic: &(dyn Any + Send), took: Duration) {
+    fn panicked(&self, processing: &Processing<'_, ObjectName>, panic: &(dyn Any + Send), took: Duration) {
         self.metrics.failed(took, Retry::Panic);
         let attempt = self.back_off(processing, Duration::ZERO);
         let text = panic.downcast_ref::<&str>().copied();
@@ -406,7 +406,7 @@ impl<H: SyncHandler> Controller<H> {
     }
 
     /// The next try answers what this one was for, with the same priority; returns how often it has failed.
-    fn back_off(&self, processing: &Processing<ObjectName>, at_least: Duration) -> u32 {
+    fn back_off(&self, processing: &Processing<'_, ObjectName>, at_least: Duration) -> u32 {
         let (key, reasons) = (processing.key(), processing.reasons().clone());
         self.queue.back_off_with(key.clone(), at_least, processing.priority(), reasons);
         self.queue.num_requeues(key)

@@ -18,13 +18,14 @@
 //! There, priority is strict: as long as there is work of a higher one, a lower one waits. Strictness is an
 //! ageing that is long enough.
 
-use std::collections::VecDeque;
 use std::time::Duration;
+
+use super::keyed;
 
 /// How many priorities are kept at hand when nothing of them is queued.
 const LEVELS_KEPT: usize = 8;
-/// How many places of an empty priority are kept.
-const PLACES_KEPT: usize = 1024;
+/// How many links are kept when nothing is queued.
+const LINKS_KEPT: usize = 1024;
 
 /// The priority of what can wait: the first list's objects, resyncs, audits.
 pub const LOW_PRIORITY: i32 = -100;
@@ -41,17 +42,16 @@ impl Default for Ageing {
     }
 }
 
-/// Where a queued key is. Stamps grow and come once each; with a clock they are the time in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) stamp: u64,
-    pub(super) number: u32,
-}
-
-/// The queued keys, by priority; the highest first.
+/// The queued keys, by their numbers and by priority; the highest first.
+///
+/// Each priority is a list whose links stand side by side in one table, at the keys' numbers: so a key is found and
+/// taken out wherever it is, and nothing is left behind.
 #[derive(Debug)]
 pub(super) struct Levels {
     levels: Vec<Level>,
+    links: Vec<Link>,
+    /// When each came to its place, in nanoseconds; they grow, and come once each. Empty in plain FIFO.
+    stamps: Vec<u64>,
     /// Nanoseconds; `None` for plain FIFO.
     ageing: Option<i64>,
     last_stamp: u64,
@@ -61,17 +61,29 @@ pub(super) struct Levels {
 #[derive(Debug)]
 struct Level {
     priority: i32,
-    places: VecDeque<Place>,
-    /// Without those whose key has gone elsewhere.
+    first: u32,
+    last: u32,
     len: usize,
 }
+
+/// The numbers on both sides of one.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    before: u32,
+    after: u32,
+}
+
+/// No number: the end of a list.
+const END: u32 = u32::MAX;
+/// On both sides of a number that is in no list.
+const OUT: Link = Link { before: END - 1, after: END - 1 };
 
 // === impl Levels ===
 
 impl Levels {
     pub(super) fn new(ageing: Option<Ageing>) -> Self {
         let ageing = ageing.map(|Ageing(time)| i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
-        Self { levels: Vec::new(), ageing, last_stamp: 0, len: 0 }
+        Self { levels: Vec::new(), links: Vec::new(), stamps: Vec::new(), ageing, last_stamp: 0, len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -83,59 +95,88 @@ impl Levels {
         self.ageing.is_some()
     }
 
-    /// Puts a key at the end of its priority; returns its stamp.
-    pub(super) fn push(&mut self, number: u32, priority: i32, now: u64) -> u64 {
-        let stamp = now.max(self.last_stamp + 1);
-        self.last_stamp = stamp;
+    /// Whether a number is queued.
+    pub(super) fn contains(&self, number: u32) -> bool {
+        self.links.get(number as usize).is_some_and(|link| link.after != OUT.after)
+    }
+
+    /// Puts a number that is not queued at the end of its priority.
+    pub(super) fn push(&mut self, number: u32, priority: i32, now: u64) {
+        while self.links.len() <= number as usize {
+            keyed::push(&mut self.links, OUT);
+        }
+        if self.has_priorities() {
+            self.last_stamp = now.max(self.last_stamp + 1);
+            if self.stamps.len() <= number as usize {
+                self.stamps.resize(self.links.len(), 0);
+            }
+            self.stamps[number as usize] = self.last_stamp;
+        }
         self.len += 1;
         let level = self.level(priority);
         level.len += 1;
-        level.places.push_back(Place { stamp, number });
-        stamp
+        let last = std::mem::replace(&mut level.last, number);
+        match last {
+            END => level.first = number,
+            last => self.links[last as usize].after = number,
+        }
+        self.links[number as usize] = Link { before: last, after: END };
     }
 
-    /// Puts a queued key at the end of a higher priority, unless it has waited so long that it would lose by
-    /// that; returns its new stamp. Its old place is left behind, and known by its stamp.
-    pub(super) fn raise(&mut self, place: Place, from: i32, to: i32, now: u64) -> Option<u64> {
+    /// Puts a queued number at the end of a higher priority, unless it has waited so long that it would lose by that;
+    /// whether it did.
+    pub(super) fn raise(&mut self, number: u32, from: i32, to: i32, now: u64) -> bool {
         let next = now.max(self.last_stamp + 1);
-        if self.rank(place.stamp, from) <= self.rank(next, to) {
-            return None;
+        if self.rank(self.stamp(number), from) <= self.rank(next, to) {
+            return false;
         }
-        let former = self.level(from);
-        former.len -= 1;
-        self.len -= 1;
-        Some(self.push(place.number, to, now))
+        if let Ok(at) = self.find(from) {
+            self.unlink(number, at);
+        }
+        self.push(number, to, now);
+        true
     }
 
-    /// Takes the first; `is_current` says whether a place is still its key's.
-    pub(super) fn pop(&mut self, mut is_current: impl FnMut(Place) -> bool) -> Option<Place> {
+    /// Takes the first.
+    pub(super) fn pop(&mut self) -> Option<u32> {
         let mut first: Option<(i64, usize)> = None;
-        for level in &mut self.levels {
-            while level.places.front().is_some_and(|&place| !is_current(place)) {
-                level.places.pop_front();
-            }
-        }
-        for (at, level) in self.levels.iter().enumerate() {
-            let Some(head) = level.places.front() else { continue };
-            let rank = self.rank(head.stamp, level.priority);
+        for (at, level) in self.levels.iter().enumerate().filter(|(_, level)| level.first != END) {
+            let rank = self.rank(self.stamp(level.first), level.priority);
             if first.is_none_or(|(lowest, _)| rank < lowest) {
                 first = Some((rank, at));
             }
         }
         let (_, at) = first?;
-        let level = &mut self.levels[at];
-        let place = level.places.pop_front();
-        level.len -= 1;
-        self.len -= 1;
-        if level.places.is_empty() {
-            self.tidy(at);
+        let number = self.levels[at].first;
+        self.unlink(number, at);
+        if self.levels[at].len == 0 && self.levels.len() > LEVELS_KEPT {
+            self.levels.remove(at);
         }
-        place
+        if self.len == 0 && self.links.capacity() > LINKS_KEPT {
+            (self.links, self.stamps) = (Vec::new(), Vec::new());
+        }
+        Some(number)
     }
 
-    /// Of each priority the first place for which `value` has one.
-    pub(super) fn heads<R>(&self, mut value: impl FnMut(Place) -> Option<R>) -> Vec<R> {
-        self.levels.iter().filter_map(|level| level.places.iter().find_map(|&place| value(place))).collect()
+    /// Takes a number out of the list that it is in.
+    fn unlink(&mut self, number: u32, at: usize) {
+        let Link { before, after } = std::mem::replace(&mut self.links[number as usize], OUT);
+        let level = &mut self.levels[at];
+        match before {
+            END => level.first = after,
+            before => self.links[before as usize].after = after,
+        }
+        match after {
+            END => level.last = before,
+            after => self.links[after as usize].before = before,
+        }
+        level.len -= 1;
+        self.len -= 1;
+    }
+
+    /// The first of each priority.
+    pub(super) fn heads(&self) -> impl Iterator<Item = u32> {
+        self.levels.iter().map(|level| level.first).filter(|&first| first != END)
     }
 
     /// How many keys are queued of each priority, the highest first.
@@ -148,25 +189,22 @@ impl Levels {
         stamp.saturating_sub(self.ageing.unwrap_or(0).saturating_mul(i64::from(priority)))
     }
 
-    fn level(&mut self, priority: i32) -> &mut Level {
-        let priority = if self.has_priorities() { priority } else { 0 };
-        let at = match self.levels.binary_search_by(|level| priority.cmp(&level.priority)) {
-            Ok(at) => at,
-            Err(at) => {
-                self.levels.insert(at, Level { priority, places: VecDeque::new(), len: 0 });
-                at
-            }
-        };
-        &mut self.levels[at]
+    /// When a queued number came to its place; of no meaning in plain FIFO.
+    fn stamp(&self, number: u32) -> u64 {
+        self.stamps.get(number as usize).copied().unwrap_or_default()
     }
 
-    /// Gives back what an empty priority does not need.
-    fn tidy(&mut self, at: usize) {
-        if self.levels.len() > LEVELS_KEPT {
-            self.levels.remove(at);
-        } else if self.levels[at].places.capacity() > PLACES_KEPT {
-            self.levels[at].places = VecDeque::new();
-        }
+    fn find(&self, priority: i32) -> Result<usize, usize> {
+        self.levels.binary_search_by(|level| priority.cmp(&level.priority))
+    }
+
+    fn level(&mut self, priority: i32) -> &mut Level {
+        let priority = if self.has_priorities() { priority } else { 0 };
+        let at = self.find(priority).unwrap_or_else(|at| {
+            self.levels.insert(at, Level { priority, first: END, last: END, len: 0 });
+            at
+        });
+        &mut self.levels[at]
     }
 }
 
@@ -179,7 +217,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     fn drain(levels: &mut Levels) -> Vec<u32> {
-        std::iter::from_fn(|| levels.pop(|_| true).map(|place| place.number)).collect()
+        std::iter::from_fn(|| levels.pop()).collect()
     }
 
     #[test]
@@ -201,9 +239,9 @@ mod tests {
         for second in 1.. {
             let now = second * SECOND;
             levels.push(1, 0, now);
-            let place = levels.pop(|_| true).unwrap();
-            assert_eq!(place.number == 0, now > bound, "at {second} s");
-            if place.number == 0 {
+            let number = levels.pop().unwrap();
+            assert_eq!(number == 0, now > bound, "at {second} s");
+            if number == 0 {
                 break;
             }
         }
@@ -212,14 +250,22 @@ mod tests {
     #[test]
     fn a_raised_key_moves_and_an_old_one_stays() {
         let mut levels = Levels::new(Some(Ageing::default()));
-        let stamps: Vec<u64> = (0..3).map(|number| levels.push(number, LOW_PRIORITY, 5)).collect();
-        let raised = levels.raise(Place { stamp: stamps[1], number: 1 }, LOW_PRIORITY, 0, 10).unwrap();
+        (0..3).for_each(|number| levels.push(number, LOW_PRIORITY, 5));
+        assert!(levels.raise(1, LOW_PRIORITY, 0, 10));
         assert_eq!((levels.len(), levels.by_priority()), (3, vec![(0, 1), (LOW_PRIORITY, 2)]));
-        let old = Place { stamp: stamps[2], number: 2 };
-        assert_eq!(levels.raise(old, LOW_PRIORITY, 0, 61 * SECOND), None, "it would lose by it");
-        let is_current = |place: Place| place.number != 1 || place.stamp == raised;
-        let order: Vec<u32> = std::iter::from_fn(|| levels.pop(is_current)).map(|p| p.number).collect();
-        assert_eq!((order, levels.len()), (vec![1, 0, 2], 0));
+        assert!(!levels.raise(2, LOW_PRIORITY, 0, 61 * SECOND), "it would lose by it");
+        assert_eq!(levels.heads().collect::<Vec<_>>(), [1, 0]);
+        assert!((0..3).all(|number| levels.contains(number)) && !levels.contains(3));
+        assert_eq!(drain(&mut levels), [1, 0, 2]);
+        assert!(!(0..3).any(|number| levels.contains(number)));
+    }
+
+    #[test]
+    fn a_burst_leaves_nothing_behind() {
+        let mut levels = Levels::new(Some(Ageing::default()));
+        (0..10_000).for_each(|number| levels.push(number, 0, 0));
+        assert_eq!(drain(&mut levels).len(), 10_000);
+        assert_eq!((levels.links.capacity(), levels.stamps.capacity()), (0, 0));
     }
 
     #[test]
@@ -227,7 +273,7 @@ mod tests {
         let mut levels = Levels::new(Some(Ageing::default()));
         for round in 0..1000 {
             levels.push(1, round, 0);
-            levels.pop(|_| true);
+            levels.pop();
         }
         assert!(levels.levels.len() <= LEVELS_KEPT + 1);
     }
@@ -245,14 +291,15 @@ mod tests {
             for (number, step) in (0..).zip(steps) {
                 if let Some((priority, passed)) = step {
                     now += passed;
-                    let stamp = levels.push(number, priority, now);
+                    levels.push(number, priority, now);
+                    let stamp = levels.last_stamp;
                     now = now.max(stamp);
                     model.push((i64::try_from(stamp).unwrap() - 10 * i64::from(priority), number));
                     // Of equal ranks the higher priority, which is the later, goes first.
                     model.sort_by_key(|&(rank, number)| (rank, std::cmp::Reverse(number)));
                 } else {
                     let expected = (!model.is_empty()).then(|| model.remove(0).1);
-                    prop_assert_eq!(levels.pop(|_| true).map(|place| place.number), expected);
+                    prop_assert_eq!(levels.pop(), expected);
                 }
                 prop_assert_eq!(levels.len(), model.len());
             }

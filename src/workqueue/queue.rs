@@ -34,25 +34,27 @@
 //! for queued keys too; client-go's waits only for those in process. Priorities and reasons are ours.
 //!
 //! # Locks and tasks
-//! One lock, no task. Nobody is woken, and no metric told, while it is held. A key is hashed twice in its
-//! life: when it is added and when it is done.
+//! One lock, no task. Nobody is woken, no metric told and no key hashed or freed while it is held. A key is hashed
+//! once in its life: when it is added.
 
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::keyed::{Hasher, Look, Vacancy, hash_of};
 use super::levels::{Ageing, Levels};
 use super::metrics::{QueueMetrics, QueueState};
 use super::reasons::Reasons;
-use super::sync::Mutex;
-use state::State;
+use super::sync::{Mutex, MutexGuard};
+use state::{State, Why};
 
 /// What can be queued: cheap to clone, compared by value.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
@@ -81,6 +83,10 @@ pub struct Queue<T: Key> {
 
 struct Inner<T> {
     state: Mutex<State<T>>,
+    /// The state's: keys are hashed before the lock is taken.
+    hasher: Hasher,
+    /// The state's, to be read without the lock.
+    shutting_down: AtomicBool,
     /// Nothing is queued or processed any more, or nobody is to wait for that.
     idle: Notify,
     metrics: Option<Arc<dyn QueueMetrics>>,
@@ -88,15 +94,18 @@ struct Inner<T> {
     started: Option<Instant>,
 }
 
+type Locked<'a, T> = MutexGuard<'a, State<T>>;
+
 /// A key that a worker has: dropping it is *done*.
 #[must_use = "dropping it at once means that the key is done"]
-pub struct Processing<T: Key> {
+pub struct Processing<'a, T: Key> {
     key: T,
     number: u32,
+    seat: u32,
     priority: i32,
     reasons: Reasons,
     waited: Duration,
-    queue: Queue<T>,
+    queue: &'a Queue<T>,
 }
 
 /// Waits for a key; see [`Queue::get`].
@@ -119,11 +128,12 @@ impl<T: Key> Queue<T> {
     /// An empty queue with these options.
     #[must_use]
     pub fn with(options: QueueOptions) -> Self {
-        let state = State::new(Levels::new(options.ageing));
+        let hasher = Hasher::default();
+        let state = State::new(Levels::new(options.ageing), hasher.clone());
         let needs_time = options.ageing.is_some() || options.metrics.is_some();
         let started = needs_time.then(Instant::now);
-        let inner =
-            Inner { state: Mutex::new(state), idle: Notify::new(), metrics: options.metrics, started };
+        let (state, shutting_down, idle) = (Mutex::new(state), AtomicBool::new(false), Notify::new());
+        let inner = Inner { state, hasher, shutting_down, idle, metrics: options.metrics, started };
         Self { inner: Arc::new(inner) }
     }
 
@@ -134,8 +144,48 @@ impl<T: Key> Queue<T> {
 
     /// The same with a priority (0 is that of a plain add, higher is sooner) and reasons.
     pub fn add_with(&self, key: T, priority: i32, reasons: impl Into<Reasons>) {
-        let now = self.inner.now();
-        let (is_new, waker) = self.inner.state.lock().add(key, priority, reasons.into(), now);
+        let (hash, why) = (hash_of(&self.inner.hasher, &key), self.why(priority, reasons));
+        let state = self.inner.state.lock();
+        match state.look(hash, &key) {
+            Look::Found(number) => self.mark(state, number, why),
+            Look::Missing(vacancy) => self.put(state, vacancy, key, why),
+        }
+    }
+
+    /// The same for a key that somebody holds: it is cloned only where the queue does not have it yet.
+    ///
+    /// ```
+    /// # use windlass::workqueue::{Queue, Reason};
+    /// let (queue, key) = (Queue::new(), String::from("default/web"));
+    /// queue.add_ref(&key, 0, Reason::Manual);
+    /// assert_eq!(queue.len(), 1);
+    /// ```
+    pub fn add_ref(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) {
+        let (hash, why) = (hash_of(&self.inner.hasher, key), self.why(priority, reasons));
+        let state = self.inner.state.lock();
+        match state.look(hash, key) {
+            Look::Found(number) => self.mark(state, number, why),
+            Look::Missing(vacancy) => self.put(state, vacancy, key.clone(), why),
+        }
+    }
+
+    fn why(&self, priority: i32, reasons: impl Into<Reasons>) -> Why {
+        Why { priority, reasons: reasons.into(), now: self.inner.now() }
+    }
+
+    fn put(&self, mut state: Locked<'_, T>, vacancy: Vacancy, key: T, why: Why) {
+        if !state.shutting_down {
+            let number = state.insert(vacancy, key);
+            self.mark(state, number, why);
+        }
+    }
+
+    fn mark(&self, mut state: Locked<'_, T>, number: u32, why: Why) {
+        if state.shutting_down {
+            return;
+        }
+        let (is_new, waker) = state.mark(number, why);
+        drop(state);
         if let Some(metrics) = self.inner.metrics.as_ref().filter(|_| is_new) {
             metrics.added();
         }
@@ -207,7 +257,7 @@ impl<T: Key> Queue<T> {
     /// Whether it takes no more keys.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
-        self.inner.state.lock().shutting_down
+        self.inner.shutting_down.load(Ordering::Acquire)
     }
 
     /// Every get that waits is to see that it is over.
@@ -215,19 +265,21 @@ impl<T: Key> Queue<T> {
         let waiters = {
             let mut state = self.inner.state.lock();
             state.shutting_down = true;
+            self.inner.shutting_down.store(true, Ordering::Release);
             std::mem::take(&mut state.waiters)
         };
         waiters.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
-    fn done(&self, number: u32) {
+    fn done(&self, number: u32, seat: u32) {
         let now = self.inner.now();
-        let (worked, waker, is_idle) = {
+        let (worked, waker, key, is_idle) = {
             let mut state = self.inner.state.lock();
-            let (worked, waker) = state.done(number, now);
+            let (worked, waker, key) = state.done(number, seat, now);
             // Only a drain waits for that.
-            (worked, waker, state.shutting_down && state.is_idle())
+            (worked, waker, key, state.shutting_down && state.is_idle())
         };
+        drop(key);
         if let Some(metrics) = &self.inner.metrics {
             metrics.done(worked);
         }
@@ -264,8 +316,8 @@ impl<T> Inner<T> {
 
 // === impl Get ===
 
-impl<T: Key> Future for Get<'_, T> {
-    type Output = Option<Processing<T>>;
+impl<'a, T: Key> Future for Get<'a, T> {
+    type Output = Option<Processing<'a, T>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
@@ -322,7 +374,7 @@ impl<T: Key> fmt::Debug for Get<'_, T> {
 
 // === impl Processing ===
 
-impl<T: Key> Processing<T> {
+impl<T: Key> Processing<'_, T> {
     /// The key.
     #[must_use]
     pub fn key(&self) -> &T {
@@ -348,13 +400,13 @@ impl<T: Key> Processing<T> {
     }
 }
 
-impl<T: Key> Drop for Processing<T> {
+impl<T: Key> Drop for Processing<'_, T> {
     fn drop(&mut self) {
-        self.queue.done(self.number);
+        self.queue.done(self.number, self.seat);
     }
 }
 
-impl<T: Key> fmt::Debug for Processing<T> {
+impl<T: Key> fmt::Debug for Processing<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Processing").field(&self.key).finish()
     }

@@ -37,6 +37,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -76,7 +77,13 @@ pub struct RateLimitingQueue<T: Key> {
     queue: DelayingQueue<T>,
     limiter: Arc<dyn RateLimiter<T>>,
     /// Which keys back off; forgotten with their failures. Its lock is taken before the delaying queue's.
-    backoff: Arc<Mutex<HashMap<T, Pause, foldhash::fast::RandomState>>>,
+    backoff: Arc<Backoff<T>>,
+}
+
+/// The keys that back off, and how many they are: most passes end without any.
+struct Backoff<T> {
+    pauses: Mutex<HashMap<T, Pause, foldhash::fast::RandomState>>,
+    len: AtomicUsize,
 }
 
 /// How long a key that failed stays away.
@@ -91,6 +98,12 @@ struct Pause {
 
 /// No failure waits longer than a day, whatever limiter and server say.
 const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
+
+impl<T> Default for Backoff<T> {
+    fn default() -> Self {
+        Self { pauses: Mutex::default(), len: AtomicUsize::new(0) }
+    }
+}
 
 impl Pause {
     /// The time that is left of it.
@@ -130,7 +143,7 @@ impl<T: Key> RateLimitingQueue<T> {
     pub fn add(&self, key: T, options: AddOptions) {
         let AddOptions { after, rate_limited, bypass_backoff, mut priority, mut reasons } = options;
         // Held until the key is in its place: a failure meanwhile must find it there.
-        let mut backoff = self.backoff.lock();
+        let mut backoff = self.backoff.pauses.lock();
         if bypass_backoff {
             self.limiter.forget(&key);
         }
@@ -151,6 +164,7 @@ impl<T: Key> RateLimitingQueue<T> {
             }
             if bypass_backoff {
                 backoff.remove(&key);
+                self.backoff.len.store(backoff.len(), Ordering::Release);
             }
         } else if bypass_backoff && let Some((known, before)) = self.queue.cancel(&key) {
             priority = priority.max(known);
@@ -207,8 +221,9 @@ impl<T: Key> RateLimitingQueue<T> {
     }
 
     fn pause(&self, key: T, pause: Pause, delay: Duration, priority: i32, reasons: Reasons) {
-        let mut backoff = self.backoff.lock();
+        let mut backoff = self.backoff.pauses.lock();
         backoff.insert(key.clone(), pause);
+        self.backoff.len.store(backoff.len(), Ordering::Release);
         // A delay that was asked for before would bring the key too early; what it was for is not forgotten.
         let (known, before) = self.queue.cancel(&key).unwrap_or((priority, Reasons::default()));
         self.queue.add_after_with(key, delay, priority.max(known), merged(before, reasons));
@@ -223,22 +238,23 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn backing_off(&self) -> usize {
         let now = Instant::now();
-        self.backoff.lock().values().filter(|pause| pause.is_failure && pause.until > now).count()
+        self.backoff.pauses.lock().values().filter(|pause| pause.is_failure && pause.until > now).count()
     }
 
     /// Whether `key` waits after a failure, or rests.
     #[must_use]
     pub fn backs_off(&self, key: &T) -> bool {
-        self.backoff.lock().get(key).is_some_and(|pause| pause.until > Instant::now())
+        self.backoff.pauses.lock().get(key).is_some_and(|pause| pause.until > Instant::now())
     }
 
     /// Forgets the failures of `key`: its next one counts as the first.
     pub fn forget(&self, key: &T) {
-        let mut backoff = self.backoff.lock();
-        if !backoff.is_empty() {
+        // Who sees none here has not paused this key: that is for the pass that forgets it.
+        if self.backoff.len.load(Ordering::Acquire) > 0 {
+            let mut backoff = self.backoff.pauses.lock();
             backoff.remove(key);
+            self.backoff.len.store(backoff.len(), Ordering::Release);
         }
-        drop(backoff);
         self.limiter.forget(key);
     }
 

@@ -2,10 +2,12 @@
 //! in which threads may take it.
 
 #[cfg(not(feature = "shuttle"))]
-pub(super) use parking_lot::Mutex;
+pub(super) use parking_lot::{Mutex, MutexGuard};
 
 #[cfg(feature = "shuttle")]
 pub(super) use checked::Mutex;
+#[cfg(feature = "shuttle")]
+pub(super) use shuttle::sync::MutexGuard;
 
 #[cfg(feature = "shuttle")]
 mod checked {

@@ -6,9 +6,9 @@
 //! # Guarantees
 //! - Keys come in the order of their times, those of one time as they were put in. (test: `it_agrees_with_a_sorted_list`)
 
-use super::keyed::Keyed;
+use super::keyed::{self, Keyed};
 use super::queue::Key;
-use super::reasons::{Reason, Reasons};
+use super::reasons::{Kept, Reason, Reasons};
 
 /// Children of a node.
 const CHILDREN: usize = 4;
@@ -30,12 +30,13 @@ struct Delayed {
     at: u32,
     priority: i32,
     /// None stands for the time alone: most keys need no memory for that.
-    reasons: Reasons,
+    reasons: Option<Box<Kept>>,
 }
 
 impl Delayed {
     fn why(self) -> Reasons {
-        if self.reasons.is_empty() { Reason::Timer.into() } else { self.reasons }
+        let reasons = Reasons::from_parts(None, self.reasons);
+        if reasons.is_empty() { Reason::Timer.into() } else { reasons }
     }
 }
 
@@ -66,12 +67,12 @@ impl<T: Key> Timetable<T> {
         let (number, was_there) = self.keys.find_or_insert(key, || Delayed {
             at: end,
             priority,
-            reasons: reasons.take().unwrap_or_default(),
+            reasons: reasons.take().and_then(Reasons::into_box),
         });
         self.arrivals = self.arrivals.wrapping_add(1);
         let entry = Due { due, arrival: self.arrivals, number };
         if !was_there {
-            self.heap.push(entry);
+            keyed::push(&mut self.heap, entry);
             return self.rise(self.heap.len() - 1) == 0;
         }
         let Some(at) = self.enrich(number, priority, reasons.unwrap_or_default()) else { return false };
@@ -88,17 +89,19 @@ impl<T: Key> Timetable<T> {
     }
 
     fn enrich(&mut self, number: u32, priority: i32, reasons: Reasons) -> Option<usize> {
-        let delayed = self.keys.get_mut(number)?;
+        let (_, delayed) = self.keys.get_mut(number)?;
         delayed.priority = delayed.priority.max(priority);
-        if delayed.reasons.is_empty() != reasons.is_empty() {
+        let mut all = Reasons::from_parts(None, delayed.reasons.take());
+        if all.is_empty() != reasons.is_empty() {
             // One of the two was for the time alone.
             let timer = Reasons::from(Reason::Timer);
-            let (first, then) = if delayed.reasons.is_empty() { (timer, reasons) } else { (reasons, timer) };
-            delayed.reasons.merge(first);
-            delayed.reasons.merge(then);
+            let (first, then) = if all.is_empty() { (timer, reasons) } else { (reasons, timer) };
+            all.merge(first);
+            all.merge(then);
         } else {
-            delayed.reasons.merge(reasons);
+            all.merge(reasons);
         }
+        delayed.reasons = all.into_box();
         Some(delayed.at as usize)
     }
 
@@ -106,7 +109,7 @@ impl<T: Key> Timetable<T> {
     pub(super) fn remove(&mut self, key: &T) -> Option<(i32, Reasons)> {
         let (_, delayed) = self.keys.find(key).and_then(|number| self.keys.remove(number))?;
         self.remove_at(delayed.at as usize);
-        Some((delayed.priority, delayed.reasons))
+        Some((delayed.priority, Reasons::from_parts(None, delayed.reasons)))
     }
 
     /// When the first is due.
@@ -169,7 +172,7 @@ impl<T: Key> Timetable<T> {
 
     fn put(&mut self, at: usize, entry: Due) {
         self.heap[at] = entry;
-        if let Some(delayed) = self.keys.get_mut(entry.number) {
+        if let Some((_, delayed)) = self.keys.get_mut(entry.number) {
             delayed.at = index(at);
         }
     }

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::super::keyed::Keyed;
-use super::super::levels::{Levels, Place};
+use super::super::keyed::{Hasher, Keyed, Look, Vacancy};
+use super::super::levels::Levels;
 use super::super::metrics::QueueState;
-use super::super::reasons::Reasons;
+use super::super::reasons::{Kept, Plain, Reasons};
 use super::{Key, Processing, Queue};
 
 pub(super) struct State<T> {
@@ -17,7 +17,7 @@ pub(super) struct State<T> {
     keys: Keyed<T, Entry>,
     /// What to hand out, in order. Every key here is dirty and not processed.
     pub(super) queued: Levels,
-    processing: Vec<InFlight>,
+    seats: Seats,
     /// How many keys are dirty.
     depth: usize,
     /// Gets that wait, with names.
@@ -29,34 +29,42 @@ pub(super) struct State<T> {
     pub(super) forced: u64,
 }
 
-/// What there is to know about a key, in half a cache line. Times are nanoseconds since the queue was made.
+/// What there is to know about a key, in little room. Times are nanoseconds since the queue was made.
 struct Entry {
-    reasons: Reasons,
     /// When it was added; [`CLEAN`] when it needs no pass.
     added: u64,
-    /// Of its place among the queued; 0 when it is not queued.
-    stamp: u64,
     priority: i32,
-    /// Its place among the processed, or [`IDLE`].
-    processing: u32,
+    is_processed: bool,
+    plain: Option<Plain>,
+    kept: Option<Box<Kept>>,
 }
 
 const CLEAN: u64 = u64::MAX;
-const IDLE: u32 = u32::MAX;
 
-struct InFlight {
-    number: u32,
-    since: u64,
+/// Since when workers work, each in a seat of its own.
+#[derive(Default)]
+struct Seats {
+    since: Vec<u64>,
+    free: Vec<u32>,
+}
+
+const EMPTY: u64 = u64::MAX;
+
+/// How urgent a key is that is added, why, and when that is.
+pub(super) struct Why {
+    pub(super) priority: i32,
+    pub(super) reasons: Reasons,
+    pub(super) now: u64,
 }
 
 // === impl State ===
 
 impl<T: Key> State<T> {
-    pub(super) fn new(queued: Levels) -> Self {
+    pub(super) fn new(queued: Levels, hasher: Hasher) -> Self {
         Self {
-            keys: Keyed::default(),
+            keys: Keyed::with_hasher(hasher),
             queued,
-            processing: Vec::new(),
+            seats: Seats::default(),
             depth: 0,
             waiters: VecDeque::new(),
             last_waiter: 0,
@@ -66,40 +74,43 @@ impl<T: Key> State<T> {
         }
     }
 
-    /// Whether the key was clean, and who is to be woken.
-    pub(super) fn add(&mut self, key: T, priority: i32, reasons: Reasons, now: u64) -> (bool, Option<Waker>) {
-        if self.shutting_down {
-            return (false, None);
-        }
-        let (number, _) = self.keys.find_or_insert(key, Entry::clean);
-        let Some(entry) = self.keys.get_mut(number) else { return (false, None) };
-        entry.reasons.merge(reasons);
+    /// Looks for a key, whose hash is known.
+    pub(super) fn look(&self, hash: u32, key: &T) -> Look {
+        self.keys.look(hash, key)
+    }
+
+    /// Puts in a key that was looked for just before; its number.
+    pub(super) fn insert(&mut self, vacancy: Vacancy, key: T) -> u32 {
+        self.keys.insert(vacancy, key, Entry::clean())
+    }
+
+    /// Makes a key dirty: whether it was clean, and who is to be woken.
+    pub(super) fn mark(&mut self, number: u32, why: Why) -> (bool, Option<Waker>) {
+        let Why { priority, reasons, now } = why;
+        let Some((_, entry)) = self.keys.get_mut(number) else { return (false, None) };
+        entry.give(reasons);
         if entry.added != CLEAN {
             if priority > entry.priority && self.queued.has_priorities() {
-                if entry.stamp != 0 {
-                    let place = Place { stamp: entry.stamp, number };
-                    let Some(stamp) = self.queued.raise(place, entry.priority, priority, now) else {
-                        return (false, None);
-                    };
-                    entry.stamp = stamp;
+                let stays =
+                    self.queued.contains(number) && !self.queued.raise(number, entry.priority, priority, now);
+                if !stays {
+                    entry.priority = priority;
                 }
-                entry.priority = priority;
             }
             return (false, None);
         }
         entry.priority = priority;
         entry.added = now;
         self.depth += 1;
-        if entry.processing != IDLE {
+        if entry.is_processed {
             return (true, None);
         }
-        (true, self.push(number, now))
+        (true, self.push(number, priority, now))
     }
 
     /// Queues a dirty key; returns who is to be woken for it.
-    fn push(&mut self, number: u32, now: u64) -> Option<Waker> {
-        let entry = self.keys.get_mut(number)?;
-        entry.stamp = self.queued.push(number, entry.priority, now);
+    fn push(&mut self, number: u32, priority: i32, now: u64) -> Option<Waker> {
+        self.queued.push(number, priority, now);
         self.next_waiter()
     }
 
@@ -120,64 +131,48 @@ impl<T: Key> State<T> {
     }
 
     /// Hands out the first key.
-    pub(super) fn get(&mut self, queue: &Queue<T>, now: u64) -> Option<Processing<T>> {
-        let Self { keys, queued, .. } = self;
-        let place =
-            queued.pop(|place| keys.get(place.number).is_some_and(|(_, e)| e.stamp == place.stamp))?;
-        let number = place.number;
+    pub(super) fn get<'a>(&mut self, queue: &'a Queue<T>, now: u64) -> Option<Processing<'a, T>> {
+        let number = self.queued.pop()?;
         self.depth -= 1;
-        let at = u32::try_from(self.processing.len()).expect("there are fewer than four billion workers");
-        self.processing.push(InFlight { number, since: now });
-        let entry = self.keys.get_mut(number)?;
-        entry.stamp = 0;
-        entry.processing = at;
-        let (priority, added) = (entry.priority, std::mem::replace(&mut entry.added, CLEAN));
-        let reasons = std::mem::take(&mut entry.reasons);
-        let key = self.keys.get(number)?.0.clone();
+        let seat = self.seats.take(now);
+        let (key, entry) = self.keys.get_mut(number)?;
+        entry.is_processed = true;
+        let added = std::mem::replace(&mut entry.added, CLEAN);
         let waited = Duration::from_nanos(now.saturating_sub(added));
-        Some(Processing { key, number, priority, reasons, waited, queue: queue.clone() })
+        let reasons = Reasons::from_parts(entry.plain.take(), entry.kept.take());
+        Some(Processing { key: key.clone(), number, seat, priority: entry.priority, reasons, waited, queue })
     }
 
-    /// How long the key was processed, and who is to be woken because it is queued again.
-    pub(super) fn done(&mut self, number: u32, now: u64) -> (Duration, Option<Waker>) {
-        let Some(entry) = self.keys.get_mut(number) else { return (Duration::ZERO, None) };
-        let at = std::mem::replace(&mut entry.processing, IDLE);
-        let is_dirty = entry.added != CLEAN;
-        let since = self.processing.swap_remove(at as usize).since;
-        if let Some(moved) = self.processing.get(at as usize).map(|other| other.number)
-            && let Some(moved) = self.keys.get_mut(moved)
-        {
-            moved.processing = at;
+    /// How long the key was processed, who is to be woken because it is queued again, and the key if it is not.
+    pub(super) fn done(&mut self, number: u32, seat: u32, now: u64) -> (Duration, Option<Waker>, Option<T>) {
+        let worked = Duration::from_nanos(now.saturating_sub(self.seats.leave(seat)));
+        let Some((_, entry)) = self.keys.get_mut(number) else { return (worked, None, None) };
+        entry.is_processed = false;
+        if entry.added != CLEAN {
+            let priority = entry.priority;
+            return (worked, self.push(number, priority, now), None);
         }
-        let worked = Duration::from_nanos(now.saturating_sub(since));
-        if is_dirty {
-            return (worked, self.push(number, now));
-        }
-        self.keys.remove(number);
-        (worked, None)
+        (worked, None, self.keys.remove(number).map(|(key, _)| key))
     }
 
     /// How many keys workers have.
     pub(super) fn processing(&self) -> usize {
-        self.processing.len()
+        self.seats.taken()
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.queued.len() == 0 && self.processing.is_empty()
+        self.queued.len() == 0 && self.seats.taken() == 0
     }
 
     pub(super) fn describe(&self, now: u64) -> QueueState {
         let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
-        let running = self.processing.iter().map(|in_flight| since(in_flight.since));
-        let added = |place: Place| {
-            let (_, entry) = self.keys.get(place.number)?;
-            (entry.stamp == place.stamp).then_some(entry.added)
-        };
-        let oldest = self.queued.heads(added).into_iter().min();
+        let running = self.seats.since.iter().filter(|&&since| since != EMPTY).map(|&then| since(then));
+        let added = |number: u32| self.keys.get(number).map(|(_, entry)| entry.added);
+        let oldest = self.queued.heads().filter_map(added).min();
         QueueState {
             depth: self.depth,
             by_priority: self.queued.by_priority(),
-            processing: self.processing.len(),
+            processing: self.processing(),
             unfinished_work: running.clone().sum(),
             longest_running: running.max().unwrap_or_default(),
             oldest_waiting: oldest.map(since).unwrap_or_default(),
@@ -188,6 +183,37 @@ impl<T: Key> State<T> {
 
 impl Entry {
     fn clean() -> Self {
-        Self { reasons: Reasons::default(), added: CLEAN, stamp: 0, priority: 0, processing: IDLE }
+        Self { added: CLEAN, priority: 0, is_processed: false, plain: None, kept: None }
+    }
+
+    /// Gives it more reasons.
+    fn give(&mut self, reasons: Reasons) {
+        if reasons.is_empty() {
+            return;
+        }
+        let mut all = Reasons::from_parts(self.plain.take(), self.kept.take());
+        all.merge(reasons);
+        (self.plain, self.kept) = all.into_parts();
+    }
+}
+
+impl Seats {
+    fn take(&mut self, now: u64) -> u32 {
+        if let Some(seat) = self.free.pop() {
+            self.since[seat as usize] = now;
+            return seat;
+        }
+        self.since.push(now);
+        u32::try_from(self.since.len() - 1).expect("there are fewer than four billion workers")
+    }
+
+    /// Since when it was taken.
+    fn leave(&mut self, seat: u32) -> u64 {
+        self.free.push(seat);
+        std::mem::replace(&mut self.since[seat as usize], EMPTY)
+    }
+
+    fn taken(&self) -> usize {
+        self.since.len() - self.free.len()
     }
 }

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::workqueue::{LOW_PRIORITY, Reason};
 
-fn get_now<T: Key>(queue: &Queue<T>) -> Option<Processing<T>> {
+fn get_now<T: Key>(queue: &Queue<T>) -> Option<Processing<'_, T>> {
     queue.get().now_or_never().flatten()
 }
 
@@ -406,7 +406,7 @@ async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
     let queue =
         Queue::with(QueueOptions { ageing: has_priorities.then_some(ageing), ..QueueOptions::default() });
     let mut model = Model::default();
-    let mut held: Vec<Processing<u8>> = Vec::new();
+    let mut held: Vec<Processing<'_, u8>> = Vec::new();
     for step in steps {
         match step {
             Step::Add(key, priority) => {
