@@ -25,6 +25,7 @@
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
 //! - Every update carries uid and version. (test: `an_update_is_made_from_a_live_read`)
 //! - Nothing is written for an owner that is gone or has another spec by now. (test: `nothing_is_written_for_an_owner_that_has_moved_on`)
+//! - Nor for one that was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
 //! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
 //! - Nor is it retried at each pass, unless something else is to be written. (test: `a_refused_update_is_not_sent_again_at_each_pass`)
@@ -47,7 +48,6 @@ use serde_json::{Value, json};
 
 use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
-use super::difference::fingerprint;
 pub use super::difference::{Difference, describe};
 use super::obstacles::{Attempt, Obstacle, Obstacles, place};
 pub use super::owner::Owner;
@@ -85,11 +85,16 @@ pub enum Ensured<O> {
     Updated(O, Vec<Difference>),
     /// The server took the write and stored something else: an admission webhook changed it. To be tried
     /// again soon; when it comes back each time it ends as contended.
-    Undone(O),
+    Undone {
+        /// The child as it is.
+        observed: O,
+        /// Whether it was not there before.
+        is_new: bool,
+    },
     /// It is ours and being deleted (then it is here), or of an earlier life of its owner: it will go by
     /// itself.
     Leaving(Option<O>),
-    /// The owner is gone, being deleted, or has another spec by now: nothing was done.
+    /// The owner is gone, being deleted, paused, or has another spec by now: nothing was done.
     OwnerMovedOn,
     /// It is not as wanted, and was left so: the owner is paused.
     Held {
@@ -144,7 +149,7 @@ impl<O> Ensured<O> {
             Self::Unchanged(observed)
             | Self::Created(observed)
             | Self::Updated(observed, _)
-            | Self::Undone(observed)
+            | Self::Undone { observed, .. }
             | Self::Contended { observed, .. } => Some(observed),
             Self::Leaving(observed) | Self::Refused { observed, .. } | Self::Held { observed, .. } => {
                 observed.as_ref()
@@ -157,6 +162,12 @@ impl<O> Ensured<O> {
     #[must_use]
     pub fn is_there(&self) -> bool {
         matches!(self, Self::Unchanged(_) | Self::Created(_) | Self::Updated(..))
+    }
+
+    /// Whether it was not there before, and is now.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        matches!(self, Self::Created(_) | Self::Undone { is_new: true, .. })
     }
 }
 
@@ -271,7 +282,10 @@ impl Children {
                 self.consistency.wrote(&owner.name, &resource, observed.resource_version());
                 self.obstacles.gone(|| place_of(owner, wanted));
                 let is_as_wanted = owner.differences(wanted, &observed).is_empty();
-                return Ok(if is_as_wanted { Ensured::Created(observed) } else { Ensured::Undone(observed) });
+                return Ok(match is_as_wanted {
+                    true => Ensured::Created(observed),
+                    false => Ensured::Undone { observed, is_new: true },
+                });
             }
             Err(error) => error,
         };
@@ -314,8 +328,10 @@ impl Children {
         if let Some(refused) = self.refused_before(owner, wanted, &observed, &differences) {
             return Ok(refused);
         }
-        let (difference, fingerprint) = (describe(&differences), fingerprint(&differences));
-        let verdict = self.contention.verdict(observed.uid(), &fingerprint);
+        let asked = owner.reconcile_at.as_deref();
+        let verdict = self.contention.verdict(observed.uid(), &differences, asked);
+        let contended = self.contention.contended(observed.uid(), &differences);
+        let difference = describe(&contended);
         if let Verdict::Wait(again_in) = verdict {
             return Ok(Ensured::Contended { observed, difference, again_in });
         }
@@ -335,7 +351,7 @@ impl Children {
             }
         };
         self.consistency.wrote(&owner.name, &resource, observed.resource_version());
-        self.contention.repaired(observed.uid(), &fingerprint);
+        self.contention.repaired(observed.uid(), &differences, asked);
         self.obstacles.gone(|| place_of(owner, wanted));
         if verdict == Verdict::Retry {
             return Ok(Ensured::Contended { observed, difference, again_in: contention::RETRY });
@@ -343,7 +359,7 @@ impl Children {
         if owner.differences(wanted, &observed).is_empty() {
             Ok(Ensured::Updated(observed, differences))
         } else {
-            Ok(Ensured::Undone(observed))
+            Ok(Ensured::Undone { observed, is_new: false })
         }
     }
 

@@ -197,8 +197,9 @@ impl Wanted for WantedDeployment {
     }
 
     fn progress(&self, observed: &ObservedDeployment) -> Summary {
-        let progress =
-            format!("{} of {} replicas are available", observed.status.available_replicas, self.replicas);
+        // Those that it asks for itself: while a pause lasts, these are not those that are wanted.
+        let wanted = observed.spec.replicas.unwrap_or(1);
+        let progress = format!("{} of {wanted} replicas are available", observed.status.available_replicas);
         if observed.is_available() {
             return Summary::ready(progress);
         }

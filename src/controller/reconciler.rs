@@ -18,6 +18,7 @@
 //! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_told_once`)
 //! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
+//! - A deletion goes on in spite of a pause, and is not called its end. (test: `the_deletion_of_a_paused_redis_resumes_nothing`)
 //! - A key that asks for itself without end has a condition that says so, as long as it does. (test: `a_hot_foo_has_a_condition`)
 
 use std::fmt;
@@ -261,10 +262,11 @@ impl<R: Reconcile> Reconciler<R> {
         let was_paused = conditions::reason(before, RECONCILING) == Some(reason::PAUSED);
         match (was_paused, turn.is_paused()) {
             (false, true) => turn.event(EventType::Normal, "Paused", "Pause", PAUSED.to_owned()),
-            (true, false) => {
+            // A deletion is not held up by a pause, and does not end it either.
+            (true, false) if !turn.object().is_deleting() => {
                 turn.event(EventType::Normal, "Resumed", "Resume", "Children are written again".to_owned());
             }
-            (true, true) | (false, false) => {}
+            (true, false | true) | (false, false) => {}
         }
         if is_told(before, after) {
             return;

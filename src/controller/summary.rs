@@ -8,7 +8,8 @@
 //! | as wanted | as [`Wanted::progress`] says | `Available`, `Progressing` | when it changes |
 //! | stored by the server otherwise than written | reconciling | `StoredOtherwise` | 1 s |
 //! | being deleted, or of an earlier life | reconciling | `WaitingForDeletion` | 30 s |
-//! | not as wanted, and the object is paused | as it is | `Paused`, or as `progress` says | when it changes |
+//! | not there, or changed since its spec was applied, and the object is paused | reconciling | `Paused` | when it changes |
+//! | as a former spec wants it, and the object is paused | as [`Wanted::progress`] says | likewise | when it changes |
 //! | somebody else's | stalled | `ResourceExists` | 30 s |
 //! | refused by the server | stalled | `ChildRefused` | 2 min |
 //! | changed back by somebody each time | stalled | `Contended` | 2 min |
@@ -137,7 +138,7 @@ impl Summary {
             Ensured::Unchanged(observed) | Ensured::Created(observed) | Ensured::Updated(observed, _) => {
                 wanted.progress(observed)
             }
-            Ensured::Undone(_) => Self::reconciling(
+            Ensured::Undone { .. } => Self::reconciling(
                 reason::STORED_OTHERWISE,
                 format!("The API server stored {child} otherwise than written; trying again"),
             )
@@ -224,7 +225,7 @@ mod tests {
         check(&Ensured::Updated(observed(2, 2), Vec::new()), Ready, "Available", 0);
         check(&Ensured::Unchanged(observed(2, 1)), Reconciling, "Progressing", 0);
         check(&Ensured::Created(ObservedDeployment::default()), Reconciling, "Progressing", 0);
-        check(&Ensured::Undone(observed(7, 7)), Reconciling, "StoredOtherwise", 1);
+        check(&Ensured::Undone { observed: observed(7, 7), is_new: true }, Reconciling, "StoredOtherwise", 1);
         check(&Ensured::Leaving(None), Reconciling, "WaitingForDeletion", 30);
         check(&Ensured::ResourceExists { again_in: EXISTS_RETRY }, Stalled, "ResourceExists", 30);
         let held = |is_applied| Ensured::Held {
@@ -234,6 +235,11 @@ mod tests {
         };
         check(&held(true), Reconciling, "Paused", 0);
         check(&held(false), Ready, "Available", 0);
+        let message = Summary::of("Foo", &wanted(), &held(false)).message;
+        assert_eq!(
+            message, "3 of 3 replicas are available",
+            "not counted against a spec that is not applied"
+        );
         let none = Ensured::Held { observed: None, differences: Vec::new(), is_applied: false };
         check(&none, Reconciling, "Paused", 0);
         let refused = |again_in| Ensured::Refused {

@@ -376,6 +376,13 @@ async fn a_deployment_changed_back_each_time_is_not_fought_over() {
     assert_eq!(repairs(), 5);
     pass(Duration::from_secs(3)).await;
     assert_eq!(repairs(), 5, "nothing more is written");
+    // The rival has given up; who knows asks for a try now.
+    let asked = tokio::time::Instant::now();
+    let note = json!({"metadata": {"annotations": {"windlass.dev/reconcile-at": "now"}}});
+    scene.change("Foo", "web", note).await;
+    scene.until("Deployment", "web", "is repaired", |live| live["spec"]["replicas"] == 1).await;
+    assert!(asked.elapsed().as_secs() < 100, "not after the two minutes of contention");
+    assert_eq!(repairs(), 6);
 }
 
 #[apply(both_beds)]

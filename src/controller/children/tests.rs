@@ -238,6 +238,35 @@ async fn nothing_is_written_for_an_owner_that_has_moved_on() {
     }
 }
 
+/// R14: the pause is stored, and changes no generation.
+#[tokio::test]
+async fn a_pause_that_the_cache_has_not_seen_holds() {
+    let server = ObjectServer::default();
+    let paused = |value: &str| {
+        json!({"metadata": {"name": "one", "uid": "owner-uid", "generation": 1,
+            "annotations": {"windlass.dev/paused": value}}})
+    };
+    server.store(FOOS, paused("true"));
+    let children = children_of(&server);
+    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
+    assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
+    assert_eq!(server.requests(), [format!("GET {FOOS}/one")]);
+
+    let object = live(&server, "Foo", "one", "owner-uid");
+    let answer = children.ensure(&owner(), &wanted(5), Some(&cached(&object))).await.unwrap();
+    assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
+    assert_eq!(server.requests(), [format!("GET {WEB}"), format!("GET {FOOS}/one")]);
+
+    with_replacement(&server);
+    assert_eq!(delete(&server).await, Deletion::NotNow);
+    let surplus = children.delete_surplus::<ObservedDeployment>(&owner(), "web").await.unwrap();
+    assert_eq!(surplus, Deletion::NotNow);
+    assert_eq!(server.requests(), vec![format!("GET {FOOS}/one"); 2]);
+
+    server.store(FOOS, paused("false"));
+    assert_eq!(delete(&server).await, Deletion::Deleted, "any other value is no pause");
+}
+
 /// W13: an admission webhook changes what we write.
 #[tokio::test]
 async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
@@ -246,7 +275,7 @@ async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
     server.mutate(|object| object["spec"]["replicas"] = json!(7));
     let children = children_of(&server);
     let answer = children.ensure(&owner(), &wanted(2), None).await.unwrap();
-    assert!(matches!(answer, Ensured::Undone(_)), "{answer:?}");
+    assert!(matches!(answer, Ensured::Undone { is_new: true, .. }), "{answer:?}");
 }
 
 /// W13: it does so each time.
@@ -263,7 +292,10 @@ async fn a_child_changed_back_each_time_is_contended() {
     let mut undone = 0;
     let answer = loop {
         match again().await {
-            Ensured::Undone(_) => undone += 1,
+            Ensured::Undone { is_new, .. } => {
+                assert_eq!(is_new, undone == 0);
+                undone += 1;
+            }
             answer => break answer,
         }
     };
@@ -279,6 +311,14 @@ async fn a_child_changed_back_each_time_is_contended() {
     tokio::time::advance(again_in).await;
     assert!(matches!(again().await, Ensured::Contended { .. }), "the retry is no sign of peace");
     assert_eq!(puts(), 1);
+
+    let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
+    for tries in [1, 0] {
+        let now = server.get(WEB).map(|object| cached(&object));
+        let answer = children.ensure(&asked, &wanted(2), now.as_ref()).await.unwrap();
+        assert!(matches!(answer, Ensured::Contended { .. }), "{answer:?}");
+        assert_eq!(puts(), tries, "one try at once for somebody who asks for it");
+    }
 }
 
 fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {

@@ -50,8 +50,14 @@ impl Reconcile for RedisSync {
         let summary = status::summary(turn.name(), replicas, &plan);
         if turn.is_paused() {
             let is_idle = plan.ensure.is_empty() && plan.delete.is_empty();
-            let message = format!("{}, and this object is paused", summary.message);
-            turn.found(if is_idle { summary } else { Summary::reconciling(reason::PAUSED, message) });
+            turn.found(if !turn.observes_this_spec() {
+                status::held(&turn.stored_status(), &plan)
+            } else if is_idle {
+                summary
+            } else {
+                let message = format!("{}, and this object is paused", summary.message);
+                Summary::reconciling(reason::PAUSED, message)
+            });
         } else {
             recall_contention(turn, &plan);
             delete(turn, &plan, &pods).await?;
@@ -109,7 +115,7 @@ impl RedisSync {
         let created: Vec<String> = wanted
             .iter()
             .zip(&ended)
-            .filter(|(_, ended)| matches!(ended, Some(Ensured::Created(_))))
+            .filter(|(_, ended)| ended.as_ref().is_some_and(Ensured::is_new))
             .map(|(pod, _)| pod.name.clone())
             .collect();
         if !created.is_empty() {

@@ -4,12 +4,14 @@
 //! - A hook's start is stored before it is run, its end after; nothing runs twice. (test: `a_webapp_goes_through_its_tasks_once`)
 //! - Nothing to do, nothing sent. (test: `a_converged_webapp_sends_nothing`)
 //! - Before a hook is run, a live read shows that it is still the one to run. (test: `an_old_record_runs_nothing`)
+//! - And that the WebApp is not paused. (test: `a_pause_that_the_cache_has_not_seen_runs_nothing`)
 //! - A new process goes on where the old one was. (test: `a_new_process_goes_on_where_the_old_one_was`)
 //! - A failure shows in the step, a condition and an event. (test: `a_failing_hook_shows_everywhere_and_is_tried_again`)
 //! - What failed for good waits for a new spec or for [`RECONCILE_AT`](annotations::RECONCILE_AT). (test: `a_hook_that_failed_for_good_waits_for_a_user`)
 //! - One who asks is answered at once, by the process that has seen the failure, too. (test: `a_user_who_asks_is_answered_at_once`)
 //! - What failed for good is not forgotten for another obstacle. (test: `a_failure_for_good_is_remembered_beside_another_obstacle`)
 //! - A new spec or a deletion waits for the hook that runs, and makes no failure of it. (test: `a_new_spec_in_mid_run_waits_for_the_hook_that_runs_and_is_no_failure`, `a_new_spec_during_a_rollout_is_no_failure`, `a_deletion_in_mid_run_waits_for_the_hook_and_undoes_what_was_started`)
+//! - While a new spec waits for the end of a pause, Ready is as the former one's tasks have left it. (test: `a_spec_that_waits_for_the_end_of_a_pause_leaves_ready_as_it_is`)
 //! - Repair of the Deployment runs no task. (test: `a_repair_runs_no_task`)
 //! - A deletion undoes what was started, last to first, and then lets go. (test: `a_deletion_undoes_what_was_started`)
 //! - One that is orphaned goes at once, and nothing is undone. (test: `an_orphaned_webapp_goes_at_once`)
@@ -74,7 +76,13 @@ impl Reconcile for WebAppSync {
         turn.hold(FINALIZER).await?;
         let stored = turn.stored_status();
         let (next, steps) = self.go_on(turn, &stored, Direction::Creation).await?;
-        let is_workload_done = self.is_workload_done(turn, &steps);
+        // While a new spec waits for the end of a pause, the WebApp is as it is after the tasks of the former one.
+        let is_of_former = turn.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
+        let (next, generation) = match stored.observed_generation {
+            Some(former) if is_of_former => (Next::Finished, former),
+            Some(_) | None => (next, turn.owner().generation),
+        };
+        let is_workload_done = self.is_workload_done(&steps, generation);
         if is_workload_done && turn.findings().is_empty() {
             turn.ensure(&workload::wanted(turn.object()), &self.deployments).await?;
         }
@@ -192,11 +200,17 @@ impl WebAppSync {
         Ok(())
     }
 
-    /// Whether the task that looks after the Deployment has made it from the present spec.
-    fn is_workload_done(&self, turn: &Turn<'_, WebApp>, steps: &[WebAppStep]) -> bool {
+    /// Whether every task has succeeded for the spec of this generation.
+    fn have_all_succeeded(&self, steps: &[WebAppStep], generation: Option<i64>) -> bool {
+        let mut of_tasks = steps.iter().take(self.tasks.len());
+        of_tasks.all(|step| step.phase == Phase::Succeeded && Some(step.generation) == generation)
+    }
+
+    /// Whether the task that looks after the Deployment has made it from the spec of this generation.
+    fn is_workload_done(&self, steps: &[WebAppStep], generation: i64) -> bool {
         let at = self.tasks.iter().position(|task| matches!(task, OneTask::Workload(_)));
         at.and_then(|at| steps.get(at))
-            .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == turn.owner().generation)
+            .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == generation)
     }
 
     /// The status of these steps.
@@ -220,7 +234,7 @@ fn reconcile_at(turn: &Turn<'_, WebApp>) -> Option<String> {
     turn.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
 }
 
-/// Whether a live WebApp is in the state in which this step's start was recorded.
+/// Whether a live WebApp is in the state in which this step's start was recorded, and not paused since.
 fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
     let meta = &live["metadata"];
     let steps = live["status"]["steps"].as_array();
@@ -228,6 +242,7 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
     meta["uid"] == Object::uid(object)
         && meta["generation"] == Object::generation(object)
         && meta["deletionTimestamp"].is_null() != object.is_deleting()
+        && (object.is_deleting() || meta["annotations"][annotations::PAUSED] != "true")
         && recorded.is_some_and(|recorded| {
             recorded["operationID"] == *step.operation_id
                 && recorded["attempts"] == step.attempts

@@ -65,6 +65,7 @@ pub(super) async fn run(
     Ok(match hook {
         Hook::PreCreate | Hook::PreDelete => Ok(()),
         Hook::Create => {
+            turn.applies_spec();
             let ensured = turn.ensure(&wanted(turn.object()), deployments).await?;
             if ensured.is_there() { Ok(()) } else { not_yet(message(turn)) }
         }

@@ -486,7 +486,9 @@ async fn a_paused_foo_is_watched_and_left_alone() {
     f.sync().await;
     assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
     assert_eq!(f.server.get(FOO).unwrap()["status"]["observedGeneration"], 1);
-    assert_eq!(f.ready().0, "True", "as observed");
+    let conditions = conditions_of(&f.server.get(FOO).unwrap());
+    let ready = conditions.iter().find(|condition| condition.type_ == READY).unwrap();
+    assert_eq!((ready.status.as_str(), ready.message.as_str()), ("True", "2 of 2 replicas are available"));
 
     pause(&mut f, false);
     f.sync().await;
@@ -509,6 +511,65 @@ async fn a_hand_edit_of_a_paused_foo_is_reported_and_not_repaired() {
     let (_, requests) = f.sync().await;
     assert_eq!(requests, ["PATCH foos/one/status"]);
     assert_eq!(f.ready(), ("False".to_owned(), "Paused".to_owned()));
+    f.events();
+    pause(&mut f, false);
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildRepaired", "Resumed", "Synced"]);
+}
+
+/// What has the former name is what was applied.
+#[tokio::test]
+async fn a_new_name_waits_for_the_end_of_a_pause() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    f.roll_out("old");
+    f.sync().await;
+    pause(&mut f, true);
+    f.sync().await;
+    renamed(&mut f);
+    f.sync().await;
+    assert_eq!(f.ready(), ("True".to_owned(), "Available".to_owned()));
+    let status = &f.server.get(FOO).unwrap()["status"];
+    assert_eq!((&status["observedGeneration"], &status["replicas"]), (&json!(1), &json!(2)));
+    f.server.remove(&format!("{DEPLOYMENTS}/old"));
+    f.deployments.replace(&[], "1");
+    f.sync().await;
+    assert_eq!(f.ready(), ("False".to_owned(), "Paused".to_owned()));
+}
+
+/// W13
+#[tokio::test]
+async fn a_child_that_a_webhook_alters_is_told_as_created() {
+    let mut f = Fixture::new();
+    f.server.mutate(|object| {
+        if object["kind"] == "Deployment" {
+            object["spec"]["replicas"] = json!(7);
+        }
+    });
+    f.foo("web", 1);
+    for _ in 0..3 {
+        f.sync().await;
+    }
+    assert_eq!(f.ready().1, "StoredOtherwise");
+    assert_eq!(f.events(), ["ChildCreated"]);
+}
+
+/// W12
+#[tokio::test]
+async fn a_spec_that_was_refused_at_first_is_told_as_an_update() {
+    let mut f = Fixture::new();
+    let mut foo = f.foo("web", 1);
+    f.sync().await;
+    f.events();
+    foo["spec"]["replicas"] = json!(3);
+    foo["metadata"]["generation"] = json!(2);
+    f.server.store(FOOS, foo);
+    f.catch_up();
+    f.server.refuse(http::Method::PUT, 422, "Invalid");
+    f.sync().await;
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildRefused", "ChildUpdated"]);
 }
 
 /// The cache of the Foo is behind: nothing is written for its old spec, and nothing said of it.

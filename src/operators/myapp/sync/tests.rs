@@ -190,3 +190,33 @@ async fn a_key_too_many_in_a_map_of_the_status_goes() {
     assert_eq!(f.status("web").await["labelSelector"]["extra"], Value::Null);
     assert_eq!(f.sync("web").await.1, Vec::<String>::new(), "once");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_edit_is_told_as_one_whatever_stands_in_the_way_of_others() {
+    let mut f = fixture().await;
+    f.put::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 1}]}})).await;
+    f.create("web", spec(&json!({}))).await;
+    f.sync("web").await;
+    assert_eq!(f.ready("web").await.1, "ResourceExists");
+    f.events();
+    f.edit::<Deployment>("web", |live| live["spec"]["replicas"] = json!(9)).await;
+    f.catch_up().await;
+    f.sync("web").await;
+    let note = "Repaired Deployment \"web\": spec.replicas was 9, wanted 2".to_owned();
+    assert_eq!(f.notes(), [("ChildRepaired", note)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_word_is_about_the_spec_that_was_applied() {
+    let mut f = fixture().await;
+    f.create("web", spec(&json!({}))).await;
+    f.converge("web").await;
+    edit(&mut f, |myapp| {
+        myapp["metadata"]["annotations"] = json!({"windlass.dev/paused": "true"});
+        myapp["spec"]["replicas"] = json!(5);
+    })
+    .await;
+    f.sync("web").await;
+    assert_eq!(f.status("web").await["status"], "Running");
+    assert_eq!(f.ready("web").await, (true, "Available".to_owned()));
+}

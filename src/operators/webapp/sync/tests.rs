@@ -226,8 +226,10 @@ async fn a_new_spec_runs_all_tasks_under_new_ids() {
     rig.create().await;
     rig.converge().await;
     let before: Vec<String> = std::mem::take(&mut *rig.world.seen.lock());
+    rig.f.events();
     rig.edit(|webapp| webapp["spec"]["version"] = json!("1.28")).await;
     rig.converge().await;
+    assert_eq!(rig.f.events(), ["TaskSucceeded", "ChildUpdated", "TaskSucceeded", "TaskSucceeded"]);
     let after: Vec<String> = rig.world.seen.lock().clone();
     assert_eq!(rig.seen(), CREATION);
     assert!(before.iter().all(|one| !after.contains(one)));
@@ -247,6 +249,24 @@ async fn an_old_record_runs_nothing() {
     assert_eq!((outcome, asked), (Outcome::RequeueAfter(UNDONE_RETRY), vec!["get webapps/web".to_owned()]));
     tokio::task::yield_now().await;
     assert_eq!(rig.seen(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_the_cache_has_not_seen_runs_nothing() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.pass().await;
+    rig.pass().await;
+    let pause = json!({"windlass.dev/paused": "true"});
+    rig.f.edit::<WebApp>("web", |webapp| webapp["metadata"]["annotations"] = pause).await;
+    let (outcome, asked) = rig.f.sync_without_news("web").await;
+    assert_eq!((outcome, asked), (Outcome::RequeueAfter(UNDONE_RETRY), vec!["get webapps/web".to_owned()]));
+    tokio::task::yield_now().await;
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")), "an undo is not held up");
 }
 
 /// Cut at each point: every hook is run, those that were cut twice under one ID, and no other.
@@ -577,5 +597,34 @@ async fn a_paused_webapp_starts_no_hook() {
     assert_eq!(rig.f.ready("web").await, (false, "Paused".to_owned()));
     rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({})).await;
     rig.converge().await;
+    assert!(rig.f.ready("web").await.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_waits_for_the_end_of_a_pause_leaves_ready_as_it_is() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.seen();
+    rig.edit(|webapp| {
+        webapp["metadata"]["annotations"] = json!({"windlass.dev/paused": "true"});
+        webapp["spec"]["replicas"] = json!(3);
+    })
+    .await;
+    for _ in 0..3 {
+        rig.pass().await;
+    }
+    assert_eq!(rig.f.ready("web").await, (true, "Available".to_owned()));
+    let status = rig.f.status("web").await;
+    assert_eq!(status["observedGeneration"], 1);
+    assert!(status.to_string().contains("2 of 2 replicas are available"), "{status}");
+    rig.f.delete::<Deployment>("web").await;
+    rig.f.catch_up().await;
+    rig.pass().await;
+    assert_eq!(rig.f.ready("web").await, (false, "Paused".to_owned()));
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({})).await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), CREATION);
     assert!(rig.f.ready("web").await.0);
 }
