@@ -1,11 +1,12 @@
 //! Notices that somebody changes a child back each time, so that we stop fighting and say so.
 //!
-//! What is wanted of one field is counted by itself: who changes now this field back and now two is noticed as well as
-//! who changes the same one each time.
+//! Each field is counted by itself: who changes now this one back and now two is noticed as well as who changes the same
+//! one each time. When something else is wanted of a field, its count starts anew: that is a new spec.
 //!
 //! # Guarantees
 //! - The same difference may come back four times and is repaired; the fifth return is contention. (test: `the_fifth_return_is_contention`)
 //! - Whatever else differs with it. (test: `a_field_is_counted_by_itself`)
+//! - A spec that goes to and fro is no contention. (test: `a_spec_that_goes_to_and_fro_is_no_contention`)
 //! - Contention is tried again after two minutes, and ends when the repair holds that long. (test: `contention_ends_when_a_repair_holds`)
 //! - It is tried at once, and once, when a user asks for it. (test: `a_user_may_ask_for_a_try`)
 //! - Only what the server took counts. (test: `a_write_that_failed_does_not_count`)
@@ -40,9 +41,11 @@ pub struct Contention {
     children: Mutex<HashMap<String, HashMap<u64, Repairs>>>,
 }
 
-/// The repairs of what is wanted of one field.
+/// The repairs of one field.
 #[derive(Clone, Copy, Debug)]
 struct Repairs {
+    /// What was wanted of it.
+    wanted: u64,
     /// How often it was written.
     times: u32,
     last: Instant,
@@ -65,8 +68,8 @@ pub enum Verdict {
 // === impl Repairs ===
 
 impl Repairs {
-    fn are_contended(&self) -> bool {
-        self.times >= RETURNS_MAX && self.last.elapsed() < MEMORY
+    fn are_contended(&self, wanted: u64) -> bool {
+        self.wanted == wanted && self.times >= RETURNS_MAX && self.last.elapsed() < MEMORY
     }
 }
 
@@ -80,8 +83,8 @@ impl Contention {
         let children = self.children.lock();
         let Some(known) = children.get(child) else { return Verdict::Repair };
         let (mut latest, mut is_news) = (None::<Repairs>, false);
-        for key in keys(found) {
-            match known.get(&key).filter(|repairs| repairs.are_contended()) {
+        for (field, wanted) in keys(found) {
+            match known.get(&field).filter(|repairs| repairs.are_contended(wanted)) {
                 Some(repairs) if latest.is_none_or(|latest| latest.last < repairs.last) => {
                     latest = Some(*repairs);
                 }
@@ -103,7 +106,7 @@ impl Contention {
     pub fn contended(&self, child: &str, found: &[Difference]) -> Vec<Difference> {
         let children = self.children.lock();
         let Some(known) = children.get(child) else { return Vec::new() };
-        let is_contended = |key| known.get(&key).is_some_and(Repairs::are_contended);
+        let is_contended = |(field, wanted)| known.get(&field).is_some_and(|r| r.are_contended(wanted));
         found
             .iter()
             .zip(keys(found))
@@ -121,9 +124,10 @@ impl Contention {
             !known.is_empty()
         });
         let known = children.entry(child.to_owned()).or_default();
-        for key in keys(found) {
-            let times = known.get(&key).map_or(0, |repairs| repairs.times);
-            known.insert(key, Repairs { times: times.saturating_add(1), last: now, asked });
+        for (field, wanted) in keys(found) {
+            let before = known.get(&field).filter(|repairs| repairs.wanted == wanted);
+            let times = before.map_or(0, |repairs| repairs.times).saturating_add(1);
+            known.insert(field, Repairs { wanted, times, last: now, asked });
         }
         while known.len() > KNOWN_MAX {
             let oldest = known.iter().min_by_key(|(_, repairs)| repairs.last).map(|(key, _)| *key);
@@ -147,9 +151,10 @@ impl Contention {
     }
 }
 
-/// What is counted: the same is wanted of the same field.
-fn keys(found: &[Difference]) -> impl Iterator<Item = u64> {
-    found.iter().take(FOUND_MAX).map(|difference| hash(&fingerprint(std::slice::from_ref(difference))))
+/// Each field, and what is wanted of it.
+fn keys(found: &[Difference]) -> impl Iterator<Item = (u64, u64)> {
+    let key = |one: &Difference| (hash(&one.field), hash(&fingerprint(std::slice::from_ref(one))));
+    found.iter().take(FOUND_MAX).map(key)
 }
 
 fn hash(value: &impl std::hash::Hash) -> u64 {
@@ -208,6 +213,17 @@ mod tests {
         assert!(written <= 3 * RETURNS_MAX, "{written}");
         let both = fields(&["replicas", "ports"]);
         assert_eq!(contention.contended("u", &both), fields(&["replicas"]), "the other one is not to blame");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_spec_that_goes_to_and_fro_is_no_contention() {
+        let contention = Contention::default();
+        for wanted in ["2", "3"].iter().cycle().take(40) {
+            let found = [difference("replicas".to_owned(), "other".to_owned(), (*wanted).to_owned())];
+            assert_eq!(contention.verdict("u", &found, None), Verdict::Repair);
+            contention.repaired("u", &found, None);
+        }
+        assert_eq!(contention.same("u"), None);
     }
 
     #[tokio::test(start_paused = true)]
