@@ -23,10 +23,16 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
+/// The condition of this type, if it is there.
+#[must_use]
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_)
+}
+
 /// The reason of the condition of this type, if it is there.
 #[must_use]
 pub fn reason<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
-    conditions.iter().find(|condition| condition.type_ == type_).map(|c| c.reason.as_str())
+    find(conditions, type_).map(|condition| condition.reason.as_str())
 }
 
 /// Builds the next list of conditions from the last one.

@@ -47,7 +47,7 @@ pub use health::CacheState;
 pub use index::{IndexFn, Indexers};
 pub use list_watch::{ListWatch, ListerWatcher};
 pub use listers::Lister;
-pub use object::{Cached, ControllerRef, Meta, NoAnnotations, Object, OwnAnnotations, Unreadable};
+pub use object::{Cached, ControllerRef, Meta, Object, Unreadable};
 pub use object_name::ObjectName;
 pub use processor::{Deleted, EventHandler, Registration};
 pub use shared_informer::{InformerConfig, SharedInformer};

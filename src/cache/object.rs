@@ -6,20 +6,20 @@
 //! # How it works
 //! A cached type is the whole type (anything that `kube_core` knows), the whole type with a transform
 //! that drops what nobody reads ([`trim`]), or a *projection*: a narrower serde type that is decoded
-//! straight from the wire, with [`Meta`] for its metadata: without annotations, or with [`OwnAnnotations`].
+//! straight from the wire, with [`Meta`] for its metadata, without annotations: nobody compares them.
 //!
 //! # Guarantees
 //! - A body that does not decode becomes [`Unreadable`] with the object's identity, never a deletion
 //!   and never the end of the others. (test: `a_body_that_does_not_decode_keeps_its_identity`)
 //! - Neither does one label or owner that does not decode. (test: `odd_metadata_does_not_hide_who_it_is`)
-//! - Annotations of Kubernetes itself take no memory. (test: `the_annotations_of_kubernetes_are_not_kept`)
+//! - Annotations of a projection take no memory. (test: `annotations_are_not_kept`)
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::object_name::ObjectName;
@@ -49,9 +49,14 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     }
     /// The owner that controls this object, if any.
     fn controller(&self) -> Option<ControllerRef<'_>>;
+    /// The reference to the owner of this uid, if there is one; the one that controls the object, if it has
+    /// several.
+    fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
+        self.controller().filter(|owner| owner.uid == uid)
+    }
 }
 
-/// The one owner reference with `controller: true`.
+/// An owner reference: the one with `controller: true`, but where another is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerRef<'a> {
     /// API version of the owner, `group/version`.
@@ -62,6 +67,10 @@ pub struct ControllerRef<'a> {
     pub name: &'a str,
     /// The owner's one life.
     pub uid: &'a str,
+    /// Whether it is the one that controls the object.
+    pub controller: bool,
+    /// Whether the owner stays, when it is deleted in the foreground, until the object is gone.
+    pub block_owner_deletion: bool,
 }
 
 impl ControllerRef<'_> {
@@ -111,14 +120,28 @@ where
     }
 
     fn controller(&self) -> Option<ControllerRef<'_>> {
-        let owners = self.meta().owner_references.as_deref().unwrap_or_default();
-        owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| ControllerRef {
-            api_version: &owner.api_version,
-            kind: &owner.kind,
-            name: &owner.name,
-            uid: &owner.uid,
-        })
+        owners_of(self).find(|owner| owner.controller)
     }
+
+    fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
+        the_owner(owners_of(self), uid)
+    }
+}
+
+fn owners_of<T: kube_core::Resource>(object: &T) -> impl Iterator<Item = ControllerRef<'_>> {
+    object.meta().owner_references.iter().flatten().map(|owner| ControllerRef {
+        api_version: &owner.api_version,
+        kind: &owner.kind,
+        name: &owner.name,
+        uid: &owner.uid,
+        controller: owner.controller == Some(true),
+        block_owner_deletion: owner.block_owner_deletion == Some(true),
+    })
+}
+
+/// The owner of this uid, as the one that controls if one of its references says so.
+fn the_owner<'a>(owners: impl Iterator<Item = ControllerRef<'a>>, uid: &str) -> Option<ControllerRef<'a>> {
+    owners.filter(|owner| owner.uid == uid).max_by_key(|owner| owner.controller)
 }
 
 /// A transform for whole types: drops `managedFields` and the last-applied annotation, half of the
@@ -131,10 +154,10 @@ pub fn trim<T: kube_core::Resource>(object: &mut T) {
     }
 }
 
-/// The metadata that a projection keeps; `A` says what it keeps of the annotations.
+/// The metadata that a projection keeps: no annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Meta<A = NoAnnotations> {
+pub struct Meta {
     /// Name.
     pub name: String,
     /// Namespace; `None` for cluster-scoped objects.
@@ -151,18 +174,7 @@ pub struct Meta<A = NoAnnotations> {
     pub labels: BTreeMap<String, String>,
     /// All owners.
     pub owner_references: Vec<OwnerRef>,
-    /// Annotations, as far as the projection keeps them.
-    pub annotations: A,
 }
-
-/// For a projection that compares no annotation, and pays for none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NoAnnotations;
-
-/// The annotations but those of Kubernetes itself: of `kubernetes.io`, `k8s.io` and what is below them. Nobody
-/// else may write there, and what stands there may be long: a copy of the whole object, notes of controllers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OwnAnnotations(pub BTreeMap<String, String>);
 
 /// An owner reference, as far as a projection keeps it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -178,29 +190,11 @@ pub struct OwnerRef {
     pub uid: String,
     /// Whether it is the one that controls the object.
     pub controller: bool,
+    /// Whether the owner stays, when it is deleted in the foreground, until the object is gone.
+    pub block_owner_deletion: bool,
 }
 
-impl<'de> Deserialize<'de> for NoAnnotations {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Self)
-    }
-}
-
-impl<'de> Deserialize<'de> for OwnAnnotations {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let is_own = |key: &str| {
-            let domain = key.split_once('/').map_or("", |(domain, _)| domain);
-            let is_below =
-                |of: &str| domain.strip_suffix(of).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
-            !is_below("kubernetes.io") && !is_below("k8s.io")
-        };
-        let mut all = BTreeMap::<String, String>::deserialize(deserializer)?;
-        all.retain(|key, _| is_own(key));
-        Ok(Self(all))
-    }
-}
-
-impl<A> Meta<A> {
+impl Meta {
     /// The key of the object.
     #[must_use]
     pub fn object_name(&self) -> ObjectName {
@@ -210,11 +204,23 @@ impl<A> Meta<A> {
     /// The owner that controls the object, if any.
     #[must_use]
     pub fn controller(&self) -> Option<ControllerRef<'_>> {
-        self.owner_references.iter().find(|owner| owner.controller).map(|owner| ControllerRef {
+        self.owners().find(|owner| owner.controller)
+    }
+
+    /// The reference to the owner of this uid; see [`Object::owner`].
+    #[must_use]
+    pub fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
+        the_owner(self.owners(), uid)
+    }
+
+    fn owners(&self) -> impl Iterator<Item = ControllerRef<'_>> {
+        self.owner_references.iter().map(|owner| ControllerRef {
             api_version: &owner.api_version,
             kind: &owner.kind,
             name: &owner.name,
             uid: &owner.uid,
+            controller: owner.controller,
+            block_owner_deletion: owner.block_owner_deletion,
         })
     }
 }
@@ -267,7 +273,6 @@ pub fn decode<K: DeserializeOwned>(json: &[u8]) -> Result<Decoded<K>, serde_json
         deletion_timestamp: lenient(&metadata, "deletionTimestamp"),
         labels: lenient(&metadata, "labels"),
         owner_references: lenient(&metadata, "ownerReferences"),
-        annotations: NoAnnotations,
     };
     Ok(Err(Unreadable { meta, error }))
 }
@@ -422,15 +427,20 @@ mod tests {
     }
 
     #[test]
-    fn the_annotations_of_kubernetes_are_not_kept() {
-        let json = r#"{"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}",
-            "kubernetes.io/x": "1", "x.k8s.io/y": "2", "example.com/z": "3", "notkubernetes.io/w": "4", "v": "5"}}"#;
-        let kept: Meta<OwnAnnotations> = serde_json::from_str(json).unwrap();
-        let keys: Vec<&str> = kept.annotations.0.keys().map(String::as_str).collect();
-        assert_eq!(keys, ["example.com/z", "notkubernetes.io/w", "v"]);
-        let none: Meta = serde_json::from_str(json).unwrap();
-        assert_eq!((none.name.as_str(), none.annotations), ("a", NoAnnotations));
-        assert_eq!(size_of::<NoAnnotations>(), 0);
+    fn annotations_are_not_kept() {
+        let json =
+            r#"{"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}"#;
+        let kept: Meta = serde_json::from_str(json).unwrap();
+        assert_eq!(kept, Meta { name: "a".to_owned(), ..Meta::default() });
+    }
+
+    #[test]
+    fn an_owner_is_found_whether_it_controls_or_not() {
+        let json = r#"{"ownerReferences": [{"uid": "a"}, {"uid": "b", "blockOwnerDeletion": true},
+            {"uid": "b", "controller": true}]}"#;
+        let meta: Meta = serde_json::from_str(json).unwrap();
+        let owner = |uid| meta.owner(uid).map(|owner| (owner.controller, owner.block_owner_deletion));
+        assert_eq!((owner("a"), owner("b"), owner("c")), (Some((false, false)), Some((true, false)), None));
     }
 
     #[test]
@@ -442,7 +452,14 @@ mod tests {
     #[test]
     fn an_owner_is_told_by_group_and_kind_in_any_version() {
         let foo = ApiResource::new("samplecontroller.k8s.io", "v1alpha1", "Foo", "foos");
-        let owner = |api_version, kind| ControllerRef { api_version, kind, name: "a", uid: "u" };
+        let owner = |api_version, kind| ControllerRef {
+            api_version,
+            kind,
+            name: "a",
+            uid: "u",
+            controller: true,
+            block_owner_deletion: true,
+        };
         assert!(owner("samplecontroller.k8s.io/v1beta1", "Foo").is_a(&foo));
         assert!(!owner("other.io/v1alpha1", "Foo").is_a(&foo));
         assert!(!owner("samplecontroller.k8s.io/v1alpha1", "Bar").is_a(&foo));

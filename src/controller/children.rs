@@ -12,29 +12,33 @@
 //! |---|---|
 //! | none | live read of the owner, then POST |
 //! | ours by uid, as wanted | nothing |
-//! | ours by uid, different | live read of the owner, then PUT |
+//! | ours by uid, different, also in our owner reference | live read of the owner, then PUT |
 //! | ours by uid, being deleted | wait for its end |
 //! | of an earlier life of the same owner | wait for its collection |
 //! | anybody else's | report, do not touch |
+//!
+//! What the server refuses, or a name that is taken, is not tried again at each pass: see
+//! [`obstacles`](super::obstacles).
 //!
 //! # Guarantees
 //! - Nothing differs, nothing is sent. (test: `no_difference_sends_nothing`)
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
 //! - Every update carries uid and version. (test: `an_update_is_made_from_a_live_read`)
 //! - Nothing is written for an owner that is gone or has another spec by now. (test: `nothing_is_written_for_an_owner_that_has_moved_on`)
+//! - Nor for one that was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
 //! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
 //! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
+//! - Nor is it retried at each pass, unless something else is to be written. (test: `a_refused_update_is_not_sent_again_at_each_pass`)
 //! - A write that an admission webhook changes is noticed. (test: `w13_a_write_that_a_webhook_undoes_is_noticed`)
 //! - A child that is changed back each time is not fought over. (test: `a_child_changed_back_each_time_is_contended`)
 //!
 //! # Differences from client-go
-//! Nothing is ever adopted: a child without our controller reference is somebody else's. There are no
-//! expectations: the guard of [`consistency`](super::consistency) holds a key until the caches have seen
-//! its own writes, and a cache that is late all the same costs a POST that is answered 409, never a
-//! second child.
+//! Nothing is ever adopted, see [`owner`](super::owner). There are no expectations: the guard of
+//! [`consistency`](super::consistency) holds a key until the caches have seen its own writes, and a cache that is
+//! late all the same costs a POST that is answered 409, never a second child.
 //!
 //! # Locks and tasks
-//! None of its own; the memory of repairs is behind one lock.
+//! None of its own; the memory of repairs is behind one lock, that of obstacles behind another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,11 +48,12 @@ use serde_json::{Value, json};
 
 use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
-use super::difference::fingerprint;
 pub use super::difference::{Difference, describe};
-use super::summary::Summary;
-use crate::api::ApiResource;
-use crate::cache::{Cached, Object, ObjectName};
+use super::obstacles::{Attempt, Obstacle, Obstacles, place};
+pub use super::owner::Owner;
+pub(super) use super::owner::Ownership;
+use super::summary::{EXISTS_RETRY, REFUSED_RETRY, Summary};
+use crate::cache::{Cached, Object};
 use crate::client::{ApiClient, Error, ServerStatus};
 
 /// A child as its owner wants it.
@@ -69,19 +74,6 @@ pub trait Wanted: Send + Sync {
     }
 }
 
-/// The custom resource that a child belongs to, in one state of one life.
-#[derive(Clone, Debug)]
-pub struct Owner {
-    /// Its kind.
-    pub resource: ApiResource,
-    /// Namespace and name.
-    pub name: ObjectName,
-    /// Its one life.
-    pub uid: String,
-    /// The spec that decisions are based on.
-    pub generation: i64,
-}
-
 /// What became of a child that was to be as wanted.
 #[derive(Clone, Debug)]
 pub enum Ensured<O> {
@@ -93,11 +85,16 @@ pub enum Ensured<O> {
     Updated(O, Vec<Difference>),
     /// The server took the write and stored something else: an admission webhook changed it. To be tried
     /// again soon; when it comes back each time it ends as contended.
-    Undone(O),
+    Undone {
+        /// The child as it is.
+        observed: O,
+        /// Whether it was not there before.
+        is_new: bool,
+    },
     /// It is ours and being deleted (then it is here), or of an earlier life of its owner: it will go by
     /// itself.
     Leaving(Option<O>),
-    /// The owner is gone, being deleted, or has another spec by now: nothing was done.
+    /// The owner is gone, being deleted, paused, or has another spec by now: nothing was done.
     OwnerMovedOn,
     /// It is not as wanted, and was left so: the owner is paused.
     Held {
@@ -108,14 +105,19 @@ pub enum Ensured<O> {
         /// Whether the present spec had reached the child already, so that somebody else has changed it since.
         is_applied: bool,
     },
-    /// The name is somebody else's.
-    ResourceExists,
-    /// The server does not take it.
+    /// The name is somebody else's; to be looked at again after this time.
+    ResourceExists {
+        /// When to look again.
+        again_in: Duration,
+    },
+    /// The server does not take it; to be tried again after this time.
     Refused {
         /// The child as it is, if it is there.
         observed: Option<O>,
         /// What the server said.
         status: ServerStatus,
+        /// When to try again.
+        again_in: Duration,
     },
     /// Somebody changes it back each time; to be tried again after this time.
     Contended {
@@ -134,14 +136,7 @@ pub struct Children {
     pub(super) client: ApiClient,
     pub(super) consistency: Arc<Consistency>,
     pub(super) contention: Contention,
-}
-
-/// Whose an object is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ownership {
-    Ours,
-    EarlierLife,
-    Foreign,
+    obstacles: Obstacles,
 }
 
 // === impl Ensured ===
@@ -154,12 +149,12 @@ impl<O> Ensured<O> {
             Self::Unchanged(observed)
             | Self::Created(observed)
             | Self::Updated(observed, _)
-            | Self::Undone(observed)
+            | Self::Undone { observed, .. }
             | Self::Contended { observed, .. } => Some(observed),
             Self::Leaving(observed) | Self::Refused { observed, .. } | Self::Held { observed, .. } => {
                 observed.as_ref()
             }
-            Self::ResourceExists | Self::OwnerMovedOn => None,
+            Self::ResourceExists { .. } | Self::OwnerMovedOn => None,
         }
     }
 
@@ -168,43 +163,11 @@ impl<O> Ensured<O> {
     pub fn is_there(&self) -> bool {
         matches!(self, Self::Unchanged(_) | Self::Created(_) | Self::Updated(..))
     }
-}
 
-// === impl Owner ===
-
-impl Owner {
-    /// The owner that this object is.
+    /// Whether it was not there before, and is now.
     #[must_use]
-    pub fn of<K: kube_core::Resource<DynamicType = ()> + Object>(object: &K) -> Self {
-        Self {
-            resource: ApiResource::of::<K>(),
-            name: object.object_name(),
-            uid: Object::uid(object).to_owned(),
-            generation: object.meta().generation.unwrap_or_default(),
-        }
-    }
-
-    /// The controller reference that its children carry.
-    #[must_use]
-    pub fn reference(&self) -> Value {
-        json!({
-            "apiVersion": self.resource.api_version(),
-            "kind": self.resource.kind,
-            "name": self.name.name(),
-            "uid": self.uid,
-            "controller": true,
-            "blockOwnerDeletion": true,
-        })
-    }
-
-    pub(super) fn ownership<O: Object>(&self, child: &O) -> Ownership {
-        match child.controller() {
-            Some(owner) if owner.uid == self.uid => Ownership::Ours,
-            Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
-                Ownership::EarlierLife
-            }
-            _ => Ownership::Foreign,
-        }
+    pub fn is_new(&self) -> bool {
+        matches!(self, Self::Created(_) | Self::Undone { is_new: true, .. })
     }
 }
 
@@ -214,7 +177,7 @@ impl Children {
     /// Writes through this client, and tells the guard of each write.
     #[must_use]
     pub fn new(client: ApiClient, consistency: Arc<Consistency>) -> Self {
-        Self { client, consistency, contention: Contention::default() }
+        Self { client, consistency, contention: Contention::default(), obstacles: Obstacles::default() }
     }
 
     /// Makes the child as wanted; `cached` is what the cache has under its name.
@@ -233,16 +196,18 @@ impl Children {
         match cached {
             None => self.create(owner, wanted).await,
             Some(Cached::Readable(observed))
-                if owner.ownership(&**observed) == Ownership::Ours
-                    && !observed.is_deleting()
-                    && wanted.differences(observed).is_empty() =>
+                if owner.ownership(&**observed) == Ownership::Ours && !observed.is_deleting() =>
             {
-                Ok(self.as_wanted(W::Observed::clone(observed)))
+                let differences = owner.differences(wanted, observed);
+                if differences.is_empty() {
+                    return Ok(self.as_wanted(owner, wanted, W::Observed::clone(observed)));
+                }
+                match self.refused_before(owner, wanted, observed, &differences) {
+                    Some(refused) => Ok(refused),
+                    None => self.audit(owner, wanted).await,
+                }
             }
-            Some(_) => match self.live(owner, wanted).await? {
-                Some(live) => self.repair(owner, wanted, live).await,
-                None => self.create(owner, wanted).await,
-            },
+            Some(_) => self.audit(owner, wanted).await,
         }
     }
 
@@ -271,11 +236,12 @@ impl Children {
             return Ensured::Held { observed: None, differences: Vec::new(), is_applied };
         };
         match owner.ownership(&**observed) {
-            Ownership::Foreign => Ensured::ResourceExists,
+            Ownership::Foreign => Ensured::ResourceExists { again_in: EXISTS_RETRY },
             Ownership::EarlierLife => Ensured::Leaving(None),
             Ownership::Ours if observed.is_deleting() => Ensured::Leaving(Some(W::Observed::clone(observed))),
             Ownership::Ours => {
-                let (observed, differences) = (W::Observed::clone(observed), wanted.differences(observed));
+                let (observed, differences) =
+                    (W::Observed::clone(observed), owner.differences(wanted, observed));
                 if differences.is_empty() {
                     Ensured::Unchanged(observed)
                 } else {
@@ -288,9 +254,6 @@ impl Children {
     /// Creates the child, for an owner that a live read shows to be as it was decided on: a stale cache
     /// must not feed the garbage collector.
     async fn create<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Ensured<W::Observed>, Error> {
-        if !self.owner_is_as_decided_on(owner).await? {
-            return Ok(Ensured::OwnerMovedOn);
-        }
         let resource = W::Observed::resource();
         let mut body = json!({
             "apiVersion": resource.api_version(),
@@ -298,16 +261,31 @@ impl Children {
             "metadata": {
                 "name": wanted.name(),
                 "namespace": owner.name.namespace(),
-                "ownerReferences": [owner.reference()],
             },
         });
+        owner.refer(&mut body);
         wanted.apply(&mut body);
+        let attempt = Attempt::create(owner, &body);
+        match self.obstacles.in_the_way(&place_of(owner, wanted), attempt) {
+            Some((Obstacle::Refused(status), again_in)) => {
+                return Ok(Ensured::Refused { observed: None, status, again_in });
+            }
+            Some((Obstacle::Exists, again_in)) => return Ok(Ensured::ResourceExists { again_in }),
+            None => {}
+        }
+        if !self.owner_is_as_decided_on(owner).await? {
+            return Ok(Ensured::OwnerMovedOn);
+        }
         let created = self.client.create::<W::Observed>(&resource, owner.name.namespace(), &body).await;
         let error = match created {
             Ok(observed) => {
                 self.consistency.wrote(&owner.name, &resource, observed.resource_version());
-                let is_as_wanted = wanted.differences(&observed).is_empty();
-                return Ok(if is_as_wanted { Ensured::Created(observed) } else { Ensured::Undone(observed) });
+                self.obstacles.gone(|| place_of(owner, wanted));
+                let is_as_wanted = owner.differences(wanted, &observed).is_empty();
+                return Ok(match is_as_wanted {
+                    true => Ensured::Created(observed),
+                    false => Ensured::Undone { observed, is_new: true },
+                });
             }
             Err(error) => error,
         };
@@ -315,10 +293,14 @@ impl Children {
         if !error.is_already_exists() && !error.is_refused() {
             return Err(error);
         }
-        match self.live(owner, wanted).await? {
-            Some(live) => self.repair(owner, wanted, live).await,
-            None => self.refused(error, None),
+        let Some(live) = self.live(owner, wanted).await? else {
+            return self.refused(owner, wanted, attempt, error, None);
+        };
+        let ensured = self.repair(owner, wanted, live).await?;
+        if matches!(ensured, Ensured::ResourceExists { .. }) {
+            self.obstacles.met(place_of(owner, wanted), attempt, Obstacle::Exists);
         }
+        Ok(ensured)
     }
 
     /// Decides on the live object of that name, whose it may be.
@@ -330,17 +312,26 @@ impl Children {
     ) -> Result<Ensured<W::Observed>, Error> {
         let observed: W::Observed = decode(&live, wanted.name())?;
         match owner.ownership(&observed) {
-            Ownership::Foreign => return Ok(Ensured::ResourceExists),
+            Ownership::Foreign => {
+                // One that the cache shows is missed there as soon as it goes.
+                self.obstacles.gone(|| place_of(owner, wanted));
+                return Ok(Ensured::ResourceExists { again_in: EXISTS_RETRY });
+            }
             Ownership::EarlierLife => return Ok(Ensured::Leaving(None)),
             Ownership::Ours if observed.is_deleting() => return Ok(Ensured::Leaving(Some(observed))),
             Ownership::Ours => {}
         }
-        let differences = wanted.differences(&observed);
+        let differences = owner.differences(wanted, &observed);
         if differences.is_empty() {
-            return Ok(self.as_wanted(observed));
+            return Ok(self.as_wanted(owner, wanted, observed));
         }
-        let (difference, fingerprint) = (describe(&differences), fingerprint(&differences));
-        let verdict = self.contention.verdict(observed.uid(), &fingerprint);
+        if let Some(refused) = self.refused_before(owner, wanted, &observed, &differences) {
+            return Ok(refused);
+        }
+        let asked = owner.reconcile_at.as_deref();
+        let verdict = self.contention.verdict(observed.uid(), &differences, asked);
+        let contended = self.contention.contended(observed.uid(), &differences);
+        let difference = describe(&contended);
         if let Verdict::Wait(again_in) = verdict {
             return Ok(Ensured::Contended { observed, difference, again_in });
         }
@@ -349,26 +340,32 @@ impl Children {
             return Ok(Ensured::OwnerMovedOn);
         }
         wanted.apply(&mut live);
+        owner.refer(&mut live);
         let resource = W::Observed::resource();
         let written = self.client.replace(&resource, owner.name.namespace(), wanted.name(), &live).await;
         let observed: W::Observed = match written {
             Ok(observed) => observed,
-            Err(error) => return self.refused(error, Some(observed)),
+            Err(error) => {
+                let attempt = Attempt::update(owner, observed.uid(), &differences);
+                return self.refused(owner, wanted, attempt, error, Some(observed));
+            }
         };
         self.consistency.wrote(&owner.name, &resource, observed.resource_version());
-        self.contention.repaired(observed.uid(), &fingerprint);
+        self.contention.repaired(observed.uid(), &differences, asked);
+        self.obstacles.gone(|| place_of(owner, wanted));
         if verdict == Verdict::Retry {
             return Ok(Ensured::Contended { observed, difference, again_in: contention::RETRY });
         }
-        if wanted.differences(&observed).is_empty() {
+        if owner.differences(wanted, &observed).is_empty() {
             Ok(Ensured::Updated(observed, differences))
         } else {
-            Ok(Ensured::Undone(observed))
+            Ok(Ensured::Undone { observed, is_new: false })
         }
     }
 
     /// What is as wanted may still be contended: the last repair has not held long enough.
-    fn as_wanted<O: Object>(&self, observed: O) -> Ensured<O> {
+    fn as_wanted<W: Wanted>(&self, owner: &Owner, wanted: &W, observed: W::Observed) -> Ensured<W::Observed> {
+        self.obstacles.gone(|| place_of(owner, wanted));
         match self.contention.same(observed.uid()) {
             Some(again_in) => {
                 let difference = "the last repair has not held long enough yet".to_owned();
@@ -390,12 +387,39 @@ impl Children {
         Ok(all.into_iter().filter_map(|child| serde_json::from_value(child).ok()).filter(of_owner).collect())
     }
 
+    /// What became of the same update a short while ago, if the server has refused it.
+    fn refused_before<W: Wanted>(
+        &self,
+        owner: &Owner,
+        wanted: &W,
+        observed: &W::Observed,
+        differences: &[Difference],
+    ) -> Option<Ensured<W::Observed>> {
+        let attempt = Attempt::update(owner, observed.uid(), differences);
+        match self.obstacles.in_the_way(&place_of(owner, wanted), attempt)? {
+            (Obstacle::Refused(status), again_in) => {
+                Some(Ensured::Refused { observed: Some(observed.clone()), status, again_in })
+            }
+            (Obstacle::Exists, _) => None,
+        }
+    }
+
     /// A refusal is an answer, anything else an error; so is a 403 of a server that is still starting.
-    fn refused<O>(&self, error: Error, observed: Option<O>) -> Result<Ensured<O>, Error> {
+    fn refused<W: Wanted>(
+        &self,
+        owner: &Owner,
+        wanted: &W,
+        attempt: Attempt,
+        error: Error,
+        observed: Option<W::Observed>,
+    ) -> Result<Ensured<W::Observed>, Error> {
         let is_early = error.is_forbidden() && self.client.is_settling();
         match error {
             Error::Status { ref status, .. } if error.is_refused() && !is_early => {
-                Ok(Ensured::Refused { observed, status: (**status).clone() })
+                let status = ServerStatus::clone(status);
+                let obstacle = Obstacle::Refused(status.clone());
+                self.obstacles.met(place_of(owner, wanted), attempt, obstacle);
+                Ok(Ensured::Refused { observed, status, again_in: REFUSED_RETRY })
             }
             error => Err(error),
         }
@@ -404,6 +428,10 @@ impl Children {
     pub(super) async fn live<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Option<Value>, Error> {
         self.client.get(&W::Observed::resource(), owner.name.namespace(), wanted.name()).await
     }
+}
+
+fn place_of<W: Wanted>(owner: &Owner, wanted: &W) -> String {
+    place(owner, &W::Observed::resource().kind, wanted.name())
 }
 
 pub(super) fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {

@@ -5,14 +5,14 @@
 //! | `image` | ours | | |
 //! | `imagePullPolicy` | ours, if one is wanted | | `Always` for the tag `latest` or none, else `IfNotPresent` |
 //! | `env` | ours whole | order counts | `valueFrom.fieldRef.apiVersion: v1`, `valueFrom.resourceFieldRef.divisor: "0"`, `valueFrom.fileKeyRef.optional: false` |
-//! | `ports` | ours whole | order counts | `protocol: TCP` |
+//! | `ports` | ours whole | number and protocol; order does not count | `protocol: TCP` |
 //! | `resources.limits` | ours whole, if resources are wanted | name, amounts by value | |
 //! | `resources.requests` | ours whole, if resources are wanted | name, amounts by value | in a Pod: what has a limit and no request |
 //! | `resources.claims` | ours whole, if resources are wanted | order counts | |
 //! | everything else | others' | | |
 //!
-//! The server keeps the order and the duplicates of `env` and `ports` as they are written. Order counts, because
-//! a variable may use those before it. A limit without a request means that the request is the limit; so both
+//! The server keeps the order and the duplicates of `env` and `ports` as they are written. The order of `env` counts,
+//! because a variable may use those before it; that of `ports` means nothing, and to write it would roll all Pods. A limit without a request means that the request is the limit; so both
 //! ways to say it are one, in a template too.
 //!
 //! # What a Pod has more
@@ -25,6 +25,7 @@
 //! - What we write has no difference from what we want, whatever was there before, and writing it twice changes nothing. (test: `after_applying_nothing_differs_in_a_container`)
 //! - What has no difference is not written anew, so that fields that we do not know survive. (test: `what_means_the_same_is_not_written_anew`)
 //! - What is not ours stays. (test: `what_is_not_wanted_of_a_container_is_left_alone`)
+//! - Ports that are turned around are the same ports. (test: `duplicates_of_ports_count_and_their_order_does_not`)
 //! - Resources that are no longer wanted go. (test: `resources_go_when_none_are_wanted`)
 //! - Amounts are compared by value, a missing request as its limit. (test: `resources_are_compared_by_value`)
 //! - What admission adds to a Pod does not outdate it. (test: `what_admission_adds_does_not_outdate_a_pod`)
@@ -95,12 +96,7 @@ impl WantedContainer {
             differs(found, format!("{field}.imagePullPolicy"), &live.image_pull_policy, policy);
         }
         differs_hidden(found, format!("{field}.env"), &meanings(&live.env, env), &meanings(&self.env, env));
-        differs_hidden(
-            found,
-            format!("{field}.ports"),
-            &meanings(&live.ports, port),
-            &meanings(&self.ports, port),
-        );
+        differs_hidden(found, format!("{field}.ports"), &ports(&live.ports), &ports(&self.ports));
         if let Some(wanted) = &self.resources {
             resources_differ(found, &format!("{field}.resources"), &live.resources, wanted);
         }
@@ -119,7 +115,7 @@ impl WantedContainer {
         }
         let (live_env, wanted_env) = (meanings(&live.env, env), meanings(&self.env, env));
         differs_hidden(found, format!("{field}.env"), &common(&live_env, &wanted_env), &wanted_env);
-        let (live_ports, wanted_ports) = (meanings(&live.ports, port), meanings(&self.ports, port));
+        let (live_ports, wanted_ports) = (ports(&live.ports), ports(&self.ports));
         differs_hidden(found, format!("{field}.ports"), &common(&live_ports, &wanted_ports), &wanted_ports);
         if let Some(wanted) = &self.resources {
             let live = wanted_part(&live.resources, wanted);
@@ -152,7 +148,7 @@ impl WantedContainer {
         if meanings(&live.env, env) != meanings(&self.env, env) {
             replace_list(fields, "env", &self.env);
         }
-        if meanings(&live.ports, port) != meanings(&self.ports, port) {
+        if ports(&live.ports) != ports(&self.ports) {
             replace_list(fields, "ports", &self.ports);
         }
         if let Some(wanted) = &self.resources {
@@ -195,6 +191,16 @@ fn env(variable: &EnvVar) -> EnvVar {
         file.optional.get_or_insert_default();
     }
     variable
+}
+
+/// Ports with what the server fills in, in one order.
+fn ports(all: &[ContainerPort]) -> Vec<ContainerPort> {
+    let mut ports = meanings(all, port);
+    ports.sort_by_cached_key(|port| {
+        let ContainerPort { container_port, protocol, name, host_ip, host_port } = port.clone();
+        (container_port, protocol, name, host_ip, host_port)
+    });
+    ports
 }
 
 /// A port with what the server fills in.

@@ -5,15 +5,18 @@
 //! # Guarantees
 //! - Owner, replacement and child are read live before; uid and version are preconditions. (test: `a_delete_reads_owner_replacement_and_child_live_first`)
 //! - Nothing goes when the owner has moved on. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
+//! - Nor when it was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
 //! - Nothing goes when what replaces it is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
 //! - One that is replaced in vain, again and again, is left. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
 //! - For an owner that is being deleted a child goes only if it is not orphaned. (test: `a_child_goes_with_its_owner_unless_it_is_orphaned`)
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::children::{Children, Owner, Ownership, Wanted, decode};
 use super::contention::{self, Verdict};
-use super::difference::{Difference, fingerprint};
+use super::difference::Difference;
+use crate::api::annotations;
 use crate::cache::Object;
 use crate::client::Error;
 
@@ -36,6 +39,7 @@ struct LiveMeta {
     generation: i64,
     deletion_timestamp: Option<String>,
     finalizers: Vec<String>,
+    annotations: BTreeMap<String, String>,
 }
 
 impl Children {
@@ -102,14 +106,14 @@ impl Children {
         name: &str,
         differences: &[Difference],
     ) -> Result<(Deletion, Option<Duration>), Error> {
-        let (place, fingerprint) = (place(owner, name), fingerprint(differences));
-        let verdict = self.contention.verdict(&place, &fingerprint);
+        let (place, asked) = (place(owner, name), owner.reconcile_at.as_deref());
+        let verdict = self.contention.verdict(&place, differences, asked);
         if let Verdict::Wait(again_in) = verdict {
             return Ok((Deletion::NothingToDo, Some(again_in)));
         }
         let deletion = self.delete_surplus::<O>(owner, name).await?;
         if deletion == Deletion::Deleted {
-            self.contention.repaired(&place, &fingerprint);
+            self.contention.repaired(&place, differences, asked);
         }
         Ok((deletion, (verdict == Verdict::Retry).then_some(contention::RETRY)))
     }
@@ -158,11 +162,15 @@ impl Children {
         }
     }
 
-    /// Whether a live read shows the owner in the life and with the spec that a decision was based on.
+    /// Whether a live read shows the owner in the life and with the spec that a decision was based on, and not paused
+    /// since: a pause changes no generation.
     pub(super) async fn owner_is_as_decided_on(&self, owner: &Owner) -> Result<bool, Error> {
         let live = self.live_owner(owner).await?;
         Ok(live.is_some_and(|meta| {
-            meta.uid == owner.uid && meta.generation == owner.generation && meta.deletion_timestamp.is_none()
+            meta.uid == owner.uid
+                && meta.generation == owner.generation
+                && meta.deletion_timestamp.is_none()
+                && !annotations::ask_for_pause(&meta.annotations)
         }))
     }
 

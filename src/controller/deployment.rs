@@ -3,7 +3,7 @@
 //! | field | whose | list key | when the server fills it in |
 //! |---|---|---|---|
 //! | `metadata.labels` | ours by key, others' stay | | |
-//! | `metadata.annotations` | ours by key, others' stay | | notes of controllers, all of `kubernetes.io` |
+//! | `metadata.annotations` | others' | | notes of controllers |
 //! | `spec.replicas` | ours | | 1 |
 //! | `spec.selector.matchLabels` | ours whole; immutable | | |
 //! | `spec.template.metadata.labels` | ours by key, others' stay | | |
@@ -22,13 +22,13 @@ use serde_json::{Value, json};
 
 use super::children::Wanted;
 pub use super::container::{ObservedContainer, WantedContainer};
-use super::difference::{Difference, annotations_differ, differs, labels_differ, merge_keys, object_at};
+use super::difference::{Difference, differs, labels_differ, merge_keys, object_at};
 pub use super::observed::ObservedCondition;
 use super::observed::object_by_metadata;
 use super::summary::{Summary, reason};
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::{Meta, OwnAnnotations};
+use crate::cache::Meta;
 
 /// Where Deployments live.
 pub const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
@@ -40,8 +40,6 @@ pub struct WantedDeployment {
     pub name: String,
     /// Its labels.
     pub labels: Labels,
-    /// Its annotations, not of `kubernetes.io` or `k8s.io`: the cache has none of these.
-    pub annotations: Labels,
     /// The labels by which it finds its Pods.
     pub selector: Labels,
     /// The labels of its Pods: the selector's and more.
@@ -56,8 +54,8 @@ pub struct WantedDeployment {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedDeployment {
-    /// Name, uid, labels, annotations, owners.
-    pub metadata: Meta<OwnAnnotations>,
+    /// Name, uid, labels, owners.
+    pub metadata: Meta,
     /// What it asks for.
     pub spec: ObservedSpec,
     /// What the Deployment controller says of it.
@@ -149,6 +147,16 @@ impl ObservedDeployment {
             && status.available_replicas >= wanted
     }
 
+    /// Whether its Pods are still on their way to the present template: the Deployment controller has not seen the
+    /// present spec, or has not said yet that all of them were available once. Pods that come and go afterwards are no
+    /// rollout.
+    #[must_use]
+    pub fn is_rolling_out(&self) -> bool {
+        let progress = self.condition("Progressing", "True");
+        self.status.observed_generation < self.metadata.generation
+            || progress.is_none_or(|condition| condition.reason != "NewReplicaSetAvailable")
+    }
+
     /// Whether the Deployment controller says that its rollout does not come to an end by itself.
     #[must_use]
     pub fn has_failed(&self) -> bool {
@@ -177,7 +185,6 @@ impl Wanted for WantedDeployment {
         let (metadata, spec) = (&observed.metadata, &observed.spec);
         let mut found = Vec::new();
         labels_differ(&mut found, "metadata.labels", &metadata.labels, &self.labels);
-        annotations_differ(&mut found, "metadata.annotations", &metadata.annotations.0, &self.annotations);
         differs(&mut found, "spec.replicas", &spec.replicas.unwrap_or(1), &self.replicas);
         differs(&mut found, "spec.selector.matchLabels", &spec.selector.match_labels, &self.selector);
         let template = &spec.template;
@@ -190,8 +197,9 @@ impl Wanted for WantedDeployment {
     }
 
     fn progress(&self, observed: &ObservedDeployment) -> Summary {
-        let progress =
-            format!("{} of {} replicas are available", observed.status.available_replicas, self.replicas);
+        // Those that it asks for itself: while a pause lasts, these are not those that are wanted.
+        let wanted = observed.spec.replicas.unwrap_or(1);
+        let progress = format!("{} of {wanted} replicas are available", observed.status.available_replicas);
         if observed.is_available() {
             return Summary::ready(progress);
         }
@@ -206,7 +214,6 @@ impl Wanted for WantedDeployment {
 
     fn apply(&self, live: &mut Value) {
         merge_keys(live, &["metadata", "labels"], &self.labels);
-        merge_keys(live, &["metadata", "annotations"], &self.annotations);
         let spec = object_at(live, &["spec"]);
         spec.insert("replicas".to_owned(), self.replicas.into());
         object_at(live, &["spec", "selector"]).insert("matchLabels".to_owned(), json!(self.selector));

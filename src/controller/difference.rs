@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | a value, which is shown | `differs` | inserting it |
 //! | a value or list that is long, or may hold secrets | `differs_hidden` | `replace_list`, if it differs |
-//! | a map of which some keys are ours | `labels_differ`, `annotations_differ` | `merge_keys` |
+//! | a map of which some keys are ours | `labels_differ` | `merge_keys` |
 //! | a thing in a list | `missing`, if it is not there | adding it |
 //!
 //! What means the same is not written anew, so that "no difference" and "the body does not change" are one.
@@ -94,12 +94,6 @@ pub(super) fn labels_differ(found: &mut Vec<Difference>, field: &str, live: &Lab
             found.push(difference(format!("{field}[{key}]"), live, format!("{value:?}")));
         }
     }
-}
-
-/// Annotations, ours by key as labels are; they may hold anything, and are not shown.
-pub(super) fn annotations_differ(found: &mut Vec<Difference>, field: &str, live: &Labels, wanted: &Labels) {
-    let different = wanted.iter().filter(|(key, value)| live.get(*key) != Some(value));
-    found.extend(different.map(|(key, value)| hidden(format!("{field}[{key}]"), value)));
 }
 
 /// A thing that is wanted and not there.
@@ -190,10 +184,6 @@ mod tests {
             (labels(&[("a", "1"), ("b", "2")]), labels(&[("a", "1"), ("b", "3"), ("c", "4")]));
         let shown = r#"l[b] was "2", wanted "3"; l[c] was none, wanted "4""#;
         assert_eq!(found(|found| labels_differ(found, "l", &live, &wanted)), shown);
-        assert_eq!(
-            found(|found| annotations_differ(found, "l", &live, &wanted)),
-            "l[b] was different; l[c] was different"
-        );
         assert_eq!(found(|found| found.push(missing("a".to_owned()))), "a was none, wanted there");
     }
 
@@ -201,8 +191,7 @@ mod tests {
     fn what_is_hidden_is_shown_nowhere() {
         let mut found = Vec::new();
         differs_hidden(&mut found, "a", "canary", "other canary");
-        annotations_differ(&mut found, "b", &labels(&[("k", "canary")]), &labels(&[("k", "other canary")]));
-        assert_eq!(found.len(), 2);
+        assert_eq!(found.len(), 1);
         assert!(!format!("{found:?} {} {}", describe(&found), fingerprint(&found)).contains("canary"));
     }
 

@@ -5,12 +5,13 @@
 //!
 //! # Guarantees
 //! - Only the named finalizer is added or removed; those of others stay, in their order. (test: `others_finalizers_stay`)
-//! - An owner that is being deleted, or is another life, is not held. (test: `only_a_living_owner_is_held`)
+//! - An owner that is being deleted, is another life or is paused is not held. (test: `only_a_living_owner_is_held`)
 //! - An owner is let go only when a live read shows that it is being deleted. (test: `only_a_deleted_owner_is_let_go`)
 
 use serde_json::{Value, json};
 
 use super::children::{Children, Owner};
+use crate::api::annotations::PAUSED;
 use crate::client::Error;
 
 /// Adds a finalizer; returns whether it was missing.
@@ -43,14 +44,17 @@ fn life(owner: &Owner, live: &Value) -> Option<bool> {
 
 impl Children {
     /// Puts a finalizer on the owner, before the first effect that has to be undone. `false` when the owner is
-    /// gone, being deleted, or another life: then nothing is to be done for it.
+    /// gone, being deleted, paused, or another life: then nothing is to be done for it.
     ///
     /// # Errors
     /// [`Error`], to be tried again.
     pub async fn hold(&self, owner: &Owner, finalizer: &str) -> Result<bool, Error> {
         let (namespace, name) = (owner.name.namespace(), owner.name.name());
         let live: Option<Value> = self.client.get(&owner.resource, namespace, name).await?;
-        let Some(mut live) = live.filter(|live| life(owner, live) == Some(false)) else { return Ok(false) };
+        let may_be_held = |live: &Value| {
+            life(owner, live) == Some(false) && live["metadata"]["annotations"][PAUSED] != "true"
+        };
+        let Some(mut live) = live.filter(may_be_held) else { return Ok(false) };
         if add(&mut live, finalizer) {
             self.write_owner(owner, &live).await?;
         }
@@ -118,6 +122,7 @@ mod tests {
             name: ObjectName::new(Some("ns"), "one"),
             uid: "u1".to_owned(),
             generation: 1,
+            reconcile_at: None,
         };
         (server, children, owner)
     }
@@ -142,8 +147,11 @@ mod tests {
 
     #[tokio::test]
     async fn only_a_living_owner_is_held() {
-        for metadata in [json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}), json!({"uid": "another life"})]
-        {
+        for metadata in [
+            json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}),
+            json!({"uid": "another life"}),
+            json!({"annotations": {"windlass.dev/paused": "true"}}),
+        ] {
             let (server, children, owner) = rig(&metadata);
             assert!(!children.hold(&owner, OURS).await.unwrap());
             assert_eq!(finalizers(&server), Value::Null);

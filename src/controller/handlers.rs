@@ -126,7 +126,8 @@ impl<P: Object, K: Object> EventHandler<K> for EnqueueOwner<P> {
     fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
         let is_resync = old.resource_version() == new.resource_version();
         self.enqueue_owner(new, if is_resync { LOW_PRIORITY } else { 0 });
-        if old.controller().map(|owner| owner.uid) != new.controller().map(|owner| owner.uid) {
+        // Also when the new reference says its name wrong, or not that it controls.
+        if old.controller() != new.controller() {
             self.enqueue_owner(old, 0);
         }
     }
@@ -272,6 +273,8 @@ mod tests {
         let (mut handler, queue) = rig(&[("one", "u1"), ("two", "u2")]);
         handler.on_update(&deployment("Foo", "one", "u1"), &deployment("Foo", "two", "u2"));
         assert_eq!(queued(&queue), ["ns/two", "ns/one"]);
+        handler.on_update(&deployment("Foo", "one", "u1"), &deployment("Foo", "renamed by hand", "u1"));
+        assert_eq!(queued(&queue), ["ns/one"]);
     }
 
     #[test]

@@ -55,6 +55,10 @@ macro_rules! object_by_metadata {
             fn controller(&self) -> Option<$crate::cache::ControllerRef<'_>> {
                 self.metadata.controller()
             }
+
+            fn owner(&self, uid: &str) -> Option<$crate::cache::ControllerRef<'_>> {
+                self.metadata.owner(uid)
+            }
         }
     };
 }

@@ -6,7 +6,7 @@
 //! ```text
 //! key ─▶ object from the cache (an audit reads it live)
 //!         ├─ gone ──────────▶ done
-//!         ├─ does not decode ▶ say so in its status, touch nothing
+//!         ├─ does not decode ▶ say so in its status, touch nothing (orphaned: let it go)
 //!         ├─ being deleted ─▶ Reconcile::finalize
 //!         └─ alive ─────────▶ Reconcile::reconcile ─▶ status, events on transitions ─▶ when to look again
 //! ```
@@ -15,18 +15,18 @@
 //! # Guarantees
 //! - A status is written when it differs, and not else. (test: `a_converged_foo_sends_nothing`)
 //! - Events come on transitions only, also across a restart: the stored condition tells. (test: `events_come_on_transitions_only`)
-//! - An object that does not decode keeps its children and says so. (test: `an_unreadable_foo_keeps_its_deployment`)
+//! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_told_once`)
 //! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
+//! - A deletion goes on in spite of a pause, and is not called its end. (test: `the_deletion_of_a_paused_redis_resumes_nothing`)
 //! - A key that asks for itself without end has a condition that says so, as long as it does. (test: `a_hot_foo_has_a_condition`)
 
 use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::children::Children;
 use super::consistency::Consistency;
@@ -38,7 +38,7 @@ use super::turn::{Halt, Turn};
 use super::worker::SyncHandler;
 use crate::api::ApiResource;
 use crate::api::conditions::{self, ConditionSet, HOT_LOOP, READY, RECONCILING, STALLED};
-use crate::cache::{Cached, Lister, Object, ObjectName, Unreadable, compare_versions};
+use crate::cache::{Cached, Lister, Object, ObjectName, compare_versions};
 use crate::client::{ApiClient, Clock, Error};
 use crate::metrics::ControllerMetrics;
 use crate::record::{EventRecorder, EventType};
@@ -50,6 +50,9 @@ pub trait Reconcile: Send + Sync + 'static {
 
     /// The event that says that an object has become ready: reason and note, if there is one.
     const SYNCED: Option<(&'static str, &'static str)> = None;
+
+    /// What holds an object until [`finalize`](Self::finalize) has let it go, if anything does.
+    const FINALIZER: Option<&'static str> = None;
 
     /// Brings the children of a living object to what it wants, and says what is true of it now. Conditions and
     /// observed generation are filled in afterwards, from what the turn has found.
@@ -239,7 +242,7 @@ impl<R: Reconcile> Reconciler<R> {
             }
         }
         turn.record_left();
-        Self::record_transition(turn, &before, &summary);
+        Self::record_transition(turn, &before, &status.conditions(), &summary);
         let look_again = match turn.is_hot() {
             // So that the condition goes when the key has cooled.
             true => Some(summary.look_again.unwrap_or(hot_loop::COOLED)),
@@ -253,16 +256,22 @@ impl<R: Reconcile> Reconciler<R> {
     }
 
     /// What changed in the conditions; the stored ones tell, so a restart repeats nothing.
-    fn record_transition(turn: &Turn<'_, R::Resource>, before: &[Condition], now: &Summary) {
+    fn record_transition(
+        turn: &Turn<'_, R::Resource>,
+        before: &[Condition],
+        after: &[Condition],
+        now: &Summary,
+    ) {
         let was_paused = conditions::reason(before, RECONCILING) == Some(reason::PAUSED);
         match (was_paused, turn.is_paused()) {
             (false, true) => turn.event(EventType::Normal, "Paused", "Pause", PAUSED.to_owned()),
-            (true, false) => {
+            // A deletion is not held up by a pause, and does not end it either.
+            (true, false) if !turn.object().is_deleting() => {
                 turn.event(EventType::Normal, "Resumed", "Resume", "Children are written again".to_owned());
             }
-            (true, true) | (false, false) => {}
+            (true, false | true) | (false, false) => {}
         }
-        if conditions::reason(before, READY) == Some(now.reason) {
+        if is_told(before, after) {
             return;
         }
         let note = now.message.clone();
@@ -277,44 +286,6 @@ impl<R: Reconcile> Reconciler<R> {
             (reason::CONTENDED, _) => turn.event(EventType::Warning, "Contended", "Update", note),
             _ => {}
         }
-    }
-
-    /// Says in the status of an object that does not decode why, and touches nothing else.
-    async fn sync_unreadable(&self, key: &ObjectName, object: &Unreadable) -> Result<Outcome, Error> {
-        #[derive(Clone, Default, Serialize, Deserialize)]
-        struct Status {
-            #[serde(default)]
-            conditions: Vec<Condition>,
-        }
-        let resource = ApiResource::of::<R::Resource>();
-        let live: Option<Value> = self.tools.client.get(&resource, key.namespace(), key.name()).await?;
-        let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion")?.as_str());
-        let (Some(live), Some(version)) = (&live, version) else { return Ok(Outcome::Done) };
-        if version != object.meta.resource_version {
-            // It has changed, maybe for the better: the event that shows it is on its way to the cache.
-            return Ok(Outcome::Done);
-        }
-        let stored = Status::deserialize(&live["status"]).unwrap_or_default();
-        let message = format!(
-            "The stored object does not decode; its children are left as they are. Correct: {}",
-            object.error
-        );
-        let summary = Summary::stalled(reason::UNREADABLE, message);
-        let mut set =
-            ConditionSet::new(&stored.conditions, Some(object.meta.generation), self.tools.clock.now());
-        set_summary(&mut set, &summary);
-        let status = Status { conditions: set.into_vec() };
-        let written = write(&self.tools.client, &resource, key, version, Some(&stored), &status).await?;
-        if let Some(version) = written {
-            self.tools.consistency.wrote(key, &resource, &version);
-        }
-        if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
-            tracing::warn!(
-                error = object.error,
-                "The stored object does not decode; its children are left as they are"
-            );
-        }
-        Ok(Outcome::Done)
     }
 }
 
@@ -358,6 +329,25 @@ fn set_summary(set: &mut ConditionSet, summary: &Summary) {
     set.set(STALLED, *phase == Phase::Stalled, reason, message);
 }
 
+/// Whether the stored condition has told already what the new one tells. An obstacle is another one when its text is:
+/// that of a taken name names it, and stays. The text of a refusal may hold numbers that change by themselves, such as
+/// what a quota has left; it is another one when another spec is refused in other words.
+fn is_told(before: &[Condition], after: &[Condition]) -> bool {
+    let (Some(before), Some(after)) = (conditions::find(before, READY), conditions::find(after, READY))
+    else {
+        return false;
+    };
+    let is_same_text = before.message == after.message;
+    before.reason == after.reason
+        && match after.reason.as_str() {
+            reason::RESOURCE_EXISTS => is_same_text,
+            reason::CHILD_REFUSED => is_same_text || before.observed_generation >= after.observed_generation,
+            _ => true,
+        }
+}
+
+mod unreadable;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -375,6 +365,36 @@ mod tests {
             let found = [READY, RECONCILING, STALLED].map(|type_| conditions::is_true(&conditions, type_));
             assert_eq!(found, expected);
             assert!(conditions.iter().all(|condition| condition.observed_generation == Some(4)));
+        }
+    }
+
+    fn ready(reason: &str, message: &str, generation: i64) -> Vec<Condition> {
+        let mut set = ConditionSet::new(&[], Some(generation), jiff::Timestamp::UNIX_EPOCH);
+        set.set(READY, false, reason, message);
+        set.into_vec()
+    }
+
+    #[test]
+    fn each_obstacle_is_told_once() {
+        use reason::{CHILD_REFUSED, PROGRESSING, RESOURCE_EXISTS};
+        assert!(!is_told(&[], &ready(RESOURCE_EXISTS, "a", 1)));
+        for (before, after, expected) in [
+            (ready(PROGRESSING, "a", 1), ready(RESOURCE_EXISTS, "a", 1), false),
+            (ready(PROGRESSING, "1 of 2", 1), ready(PROGRESSING, "2 of 2", 2), true),
+            (ready(RESOURCE_EXISTS, "a", 1), ready(RESOURCE_EXISTS, "a", 2), true),
+            (ready(RESOURCE_EXISTS, "a", 1), ready(RESOURCE_EXISTS, "b", 1), false),
+            (ready(RESOURCE_EXISTS, "a", 1), ready(CHILD_REFUSED, "a", 1), false),
+            (ready(CHILD_REFUSED, "3 left", 1), ready(CHILD_REFUSED, "2 left", 1), true),
+            (ready(CHILD_REFUSED, "port 1", 1), ready(CHILD_REFUSED, "port 1", 2), true),
+            (ready(CHILD_REFUSED, "port 1", 1), ready(CHILD_REFUSED, "port 2", 2), false),
+            // A text that is stored cut is compared so.
+            (
+                ready(RESOURCE_EXISTS, &"a".repeat(2000), 1),
+                ready(RESOURCE_EXISTS, &"a".repeat(2001), 1),
+                true,
+            ),
+        ] {
+            assert_eq!(is_told(&before, &after), expected, "{before:?} {after:?}");
         }
     }
 }

@@ -1,4 +1,8 @@
 //! Writes a status when it differs.
+//!
+//! # Guarantees
+//! - What is to go goes, also a key of a map in it. (test: `a_patch_holds_what_differs_and_null_for_what_goes`)
+//! - A patch leads to what is wanted, and the next one is none. (test: `after_a_patch_nothing_differs`)
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -30,24 +34,43 @@ pub async fn write<S: Serialize>(
     Ok(Some(metadata.resource_version))
 }
 
-/// The merge patch from one to the other, field by field; `None` when there is none.
+/// The merge patch from one to the other; `None` when there is none.
 fn difference<S: Serialize>(stored: Option<&S>, wanted: &S) -> Option<Value> {
     let fields = |status: &S| match serde_json::to_value(status) {
         Ok(Value::Object(fields)) => fields,
         _ => Map::new(),
     };
-    let stored = stored.map(fields).unwrap_or_default();
-    let mut patch = fields(wanted);
-    for name in stored.keys() {
-        patch.entry(name.clone()).or_insert(Value::Null);
-    }
-    patch.retain(|name, value| stored.get(name) != Some(value));
+    let patch = changes(&stored.map(fields).unwrap_or_default(), &fields(wanted));
     (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// The same, map by map, as RFC 7396 has it: a list is one value, and null is nothing.
+fn changes(stored: &Map<String, Value>, wanted: &Map<String, Value>) -> Map<String, Value> {
+    let mut patch = Map::new();
+    for (name, wanted) in wanted.iter().filter(|(_, wanted)| !wanted.is_null()) {
+        match (stored.get(name), wanted) {
+            (Some(Value::Object(stored)), Value::Object(wanted)) => {
+                let inner = changes(stored, wanted);
+                if !inner.is_empty() {
+                    patch.insert(name.clone(), Value::Object(inner));
+                }
+            }
+            (stored, _) if stored == Some(wanted) => {}
+            _ => drop(patch.insert(name.clone(), wanted.clone())),
+        }
+    }
+    for (name, _) in stored.iter().filter(|(_, stored)| !stored.is_null()) {
+        if wanted.get(name).is_none_or(Value::is_null) {
+            patch.insert(name.clone(), Value::Null);
+        }
+    }
+    patch
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
 
     #[test]
@@ -57,5 +80,50 @@ mod tests {
         assert_eq!(difference(Some(&stored), &wanted), Some(json!({"replicas": 2, "gone": null})));
         assert_eq!(difference(Some(&wanted), &wanted), None);
         assert_eq!(difference(None, &wanted), Some(wanted));
+        let stored = json!({"labels": {"a": "b", "extra": "x"}, "list": [1, 2]});
+        let wanted = json!({"labels": {"a": "b"}, "list": [1], "none": null});
+        let patch = json!({"labels": {"extra": null}, "list": [1]});
+        assert_eq!(difference(Some(&stored), &wanted), Some(patch));
+    }
+
+    /// As a server does: RFC 7396.
+    fn merge(target: &mut Value, patch: &Value) {
+        let Value::Object(patch) = patch else {
+            target.clone_from(patch);
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        let fields = target.as_object_mut().unwrap();
+        for (name, patch) in patch {
+            if patch.is_null() {
+                fields.remove(name);
+            } else {
+                merge(fields.entry(name).or_insert(Value::Null), patch);
+            }
+        }
+    }
+
+    fn some_status() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![Just(json!(null)), (0..3).prop_map(|n| json!(n)), Just(json!([{"a": 1}]))];
+        let value = leaf.prop_recursive(3, 12, 3, |inner| {
+            prop::collection::btree_map("[a-c]", inner, 0..3).prop_map(|map| json!(map))
+        });
+        prop::collection::btree_map("[a-c]", value, 0..3).prop_map(|map| json!(map))
+    }
+
+    proptest! {
+        #[test]
+        fn after_a_patch_nothing_differs(mut stored in some_status(), wanted in some_status()) {
+            // What is null is not stored.
+            let mut clean = json!({});
+            merge(&mut clean, &stored);
+            stored = clean;
+            if let Some(patch) = difference(Some(&stored), &wanted) {
+                merge(&mut stored, &patch);
+            }
+            prop_assert_eq!(difference(Some(&stored), &wanted), None, "{}", stored);
+        }
     }
 }

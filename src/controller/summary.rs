@@ -8,7 +8,8 @@
 //! | as wanted | as [`Wanted::progress`] says | `Available`, `Progressing` | when it changes |
 //! | stored by the server otherwise than written | reconciling | `StoredOtherwise` | 1 s |
 //! | being deleted, or of an earlier life | reconciling | `WaitingForDeletion` | 30 s |
-//! | not as wanted, and the object is paused | as it is | `Paused`, or as `progress` says | when it changes |
+//! | not there, or changed since its spec was applied, and the object is paused | reconciling | `Paused` | when it changes |
+//! | as a former spec wants it, and the object is paused | as [`Wanted::progress`] says | likewise | when it changes |
 //! | somebody else's | stalled | `ResourceExists` | 30 s |
 //! | refused by the server | stalled | `ChildRefused` | 2 min |
 //! | changed back by somebody each time | stalled | `Contended` | 2 min |
@@ -137,7 +138,7 @@ impl Summary {
             Ensured::Unchanged(observed) | Ensured::Created(observed) | Ensured::Updated(observed, _) => {
                 wanted.progress(observed)
             }
-            Ensured::Undone(_) => Self::reconciling(
+            Ensured::Undone { .. } => Self::reconciling(
                 reason::STORED_OTHERWISE,
                 format!("The API server stored {child} otherwise than written; trying again"),
             )
@@ -156,11 +157,10 @@ impl Summary {
                 reason::PAUSED,
                 format!("{child} is not as wanted ({}), and this object is paused", describe(differences)),
             ),
-            Ensured::ResourceExists => {
-                Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind))
-                    .again_in(EXISTS_RETRY)
+            Ensured::ResourceExists { again_in } => {
+                Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind)).again_in(*again_in)
             }
-            Ensured::Refused { status, .. } => Self::refused(&child, status),
+            Ensured::Refused { status, again_in, .. } => Self::refused(&child, status).again_in(*again_in),
             Ensured::Contended { difference, again_in, .. } => Self::stalled(
                 reason::CONTENDED,
                 format!(
@@ -225,9 +225,9 @@ mod tests {
         check(&Ensured::Updated(observed(2, 2), Vec::new()), Ready, "Available", 0);
         check(&Ensured::Unchanged(observed(2, 1)), Reconciling, "Progressing", 0);
         check(&Ensured::Created(ObservedDeployment::default()), Reconciling, "Progressing", 0);
-        check(&Ensured::Undone(observed(7, 7)), Reconciling, "StoredOtherwise", 1);
+        check(&Ensured::Undone { observed: observed(7, 7), is_new: true }, Reconciling, "StoredOtherwise", 1);
         check(&Ensured::Leaving(None), Reconciling, "WaitingForDeletion", 30);
-        check(&Ensured::ResourceExists, Stalled, "ResourceExists", 30);
+        check(&Ensured::ResourceExists { again_in: EXISTS_RETRY }, Stalled, "ResourceExists", 30);
         let held = |is_applied| Ensured::Held {
             differences: wanted().differences(&observed(3, 3)),
             observed: Some(observed(3, 3)),
@@ -235,10 +235,20 @@ mod tests {
         };
         check(&held(true), Reconciling, "Paused", 0);
         check(&held(false), Ready, "Available", 0);
+        let message = Summary::of("Foo", &wanted(), &held(false)).message;
+        assert_eq!(
+            message, "3 of 3 replicas are available",
+            "not counted against a spec that is not applied"
+        );
         let none = Ensured::Held { observed: None, differences: Vec::new(), is_applied: false };
         check(&none, Reconciling, "Paused", 0);
-        let refused = Ensured::Refused { observed: Some(observed(1, 1)), status: ServerStatus::default() };
-        check(&refused, Stalled, "ChildRefused", 120);
+        let refused = |again_in| Ensured::Refused {
+            observed: Some(observed(1, 1)),
+            status: ServerStatus::default(),
+            again_in,
+        };
+        check(&refused(REFUSED_RETRY), Stalled, "ChildRefused", 120);
+        check(&refused(Duration::from_secs(7)), Stalled, "ChildRefused", 7);
         let contended = Ensured::Contended {
             observed: observed(7, 7),
             difference: "spec.replicas was 7, wanted 2".to_owned(),

@@ -6,6 +6,8 @@
 //! # Guarantees
 //! - What a step finds becomes the object's conditions. (test: `each_end_of_a_child_has_its_summary`)
 //! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
+//! - Also what was changed while another child stood in the way, or in a pause. (test: `a_hand_edit_is_told_as_one_whatever_stands_in_the_way_of_others`)
+//! - A child that a webhook alters is told as created all the same. (test: `a_child_that_a_webhook_alters_is_told_as_created`)
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
 //! - An annotation that cannot be written holds up no status. (test: `an_annotation_that_is_never_written_holds_up_nothing`)
 
@@ -51,6 +53,7 @@ pub struct Turn<'a, K> {
     pass: Pass<'a>,
     is_paused: bool,
     is_applied: bool,
+    is_applying: bool,
     findings: Vec<Summary>,
     more: Vec<(&'static str, Option<MoreCondition>)>,
     has_written: bool,
@@ -67,11 +70,11 @@ const ANNOTATION_MAX: usize = 128 * 1024;
 impl<'a, K: CustomResource> Turn<'a, K> {
     pub(super) fn new(tools: &'a Tools<K>, object: Arc<K>, pass: Pass<'a>) -> Self {
         let owner = Owner::of(&*object);
-        let asks_for_pause =
-            Object::annotations(&*object).and_then(|all| all.get(annotations::PAUSED)).map(String::as_str);
+        let asks_for_pause = Object::annotations(&*object).is_some_and(annotations::ask_for_pause);
         Self {
-            is_paused: asks_for_pause == Some("true") && !object.is_deleting(),
+            is_paused: asks_for_pause && !object.is_deleting(),
             is_applied: is_applied(&*object),
+            is_applying: false,
             version: Object::resource_version(&*object).to_owned(),
             tools,
             object,
@@ -131,6 +134,12 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     #[must_use]
     pub fn is_applied(&self) -> bool {
         self.is_applied
+    }
+
+    /// What follows applies the present spec, although a stored status is about it: one that was written when it was
+    /// begun.
+    pub fn applies_spec(&mut self) {
+        self.is_applying = true;
     }
 
     /// Whether its children are to be left when it goes (`kubectl delete --cascade=orphan`).
@@ -202,7 +211,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let children = &self.tools.children;
         let cached = lister.get(&ObjectName::new(self.owner.name.namespace(), wanted.name()));
         let ensured = if self.is_paused {
-            children.look(&self.owner, wanted, cached.as_ref(), self.observes_this_spec())
+            self.look(wanted, lister, cached.as_ref())
         } else if self.pass.is_audit() {
             children.audit(&self.owner, wanted).await?
         } else {
@@ -250,8 +259,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         };
         let (_, failure) = slow_start_batch(wanted.len(), one).await;
         let ended: Vec<_> = ended.into_iter().map(Mutex::into_inner).collect();
-        self.has_written |=
-            ended.iter().flatten().any(|e| matches!(e, Ensured::Created(_) | Ensured::Updated(..)));
+        self.has_written |= ended.iter().flatten().any(|e| e.is_new() || matches!(e, Ensured::Updated(..)));
         let mut outcome = match failure {
             Some(Some(error)) => Err(error.into()),
             Some(None) | None => Ok(()),
@@ -353,26 +361,40 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     fn record<W: Wanted>(&mut self, wanted: &W, ensured: &Ensured<W::Observed>) {
         let child = format_args!("{} {:?}", W::Observed::resource().kind, wanted.name()).to_string();
         match ensured {
-            Ensured::Created(_) => {
+            Ensured::Created(_) | Ensured::Undone { is_new: true, .. } => {
                 self.has_written = true;
                 self.event(EventType::Normal, "ChildCreated", "Create", format!("Created {child}"));
             }
             Ensured::Updated(_, differences) => {
                 self.has_written = true;
-                let (reason, verb) =
-                    if self.is_applied { ("ChildRepaired", "Repaired") } else { ("ChildUpdated", "Updated") };
+                let (reason, verb) = match self.had_reached(&child) {
+                    true => ("ChildRepaired", "Repaired"),
+                    false => ("ChildUpdated", "Updated"),
+                };
                 let note = format!("{verb} {child}: {}", describe(differences));
                 self.event(EventType::Normal, reason, "Update", note);
             }
+            Ensured::Undone { is_new: false, .. } => self.has_written = true,
             Ensured::Unchanged(_)
-            | Ensured::Undone(_)
             | Ensured::Leaving(_)
             | Ensured::OwnerMovedOn
-            | Ensured::ResourceExists
+            | Ensured::ResourceExists { .. }
             | Ensured::Refused { .. }
             | Ensured::Held { .. }
             | Ensured::Contended { .. } => {}
         }
+    }
+
+    /// Whether the present spec had reached this child already, as the stored status tells: then somebody else has
+    /// changed it since. What stands in the way of another child says nothing of this one.
+    fn had_reached(&self, child: &str) -> bool {
+        let conditions = self.stored_status().conditions();
+        let ready = conditions.iter().find(|condition| condition.type_ == READY);
+        let is_told = ready.is_some_and(|ready| {
+            [reason::STORED_OTHERWISE, reason::CHILD_REFUSED].contains(&ready.reason.as_str())
+                && ready.message.contains(child)
+        });
+        self.observes_this_spec() && !self.is_applying && !is_told
     }
 
     /// Records an event about the object.
@@ -432,4 +454,5 @@ impl<K: fmt::Debug> fmt::Debug for Turn<'_, K> {
     }
 }
 
+mod paused;
 mod unwanted;

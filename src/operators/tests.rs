@@ -133,6 +133,14 @@ where
         let _: Value = self.user.replace(&O::resource(), Some(NAMESPACE), name, &live).await.unwrap();
     }
 
+    /// Changes the status of any object by a merge patch, behind the caches' backs.
+    pub(super) async fn edit_status<O: Object>(&self, name: &str, patch: Value) {
+        let live = self.get::<O>(name).await.unwrap();
+        let version = live["metadata"]["resourceVersion"].as_str().unwrap();
+        let _: Value =
+            self.user.patch_status(&O::resource(), Some(NAMESPACE), name, version, &patch).await.unwrap();
+    }
+
     /// Creates any object.
     pub(super) async fn put<O: Object>(&self, object: Value) {
         let _: Value = self.user.create(&O::resource(), Some(NAMESPACE), &object).await.unwrap();

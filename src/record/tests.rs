@@ -62,12 +62,24 @@ async fn an_event_says_who_what_why_and_when() {
     let event = &written.lock()[0];
     assert_eq!(event["regarding"]["name"], "one");
     assert_eq!(event["regarding"]["uid"], "u");
-    assert_eq!(event["reason"], "Synced");
+    assert_eq!((&event["reason"], &event["action"]), (&json!("Synced"), &json!("Sync")));
     assert_eq!(event["note"], "Foo synced successfully");
     assert_eq!(event["reportingController"], "windlass");
     assert_eq!(event["reportingInstance"], "host-1");
     assert_eq!(event["eventTime"], "2001-09-09T01:46:40.000000Z");
     assert!(event["metadata"]["name"].as_str().unwrap().starts_with("one."));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_is_normal_or_a_warning() {
+    let (recorder, sink, written) = rig(&[]);
+    for event_type in [EventType::Normal, EventType::Warning] {
+        recorder.event(regarding(), event_type, "Synced", "Sync", String::new());
+    }
+    drop(recorder);
+    sink.run(CancellationToken::new()).await;
+    let types: Vec<Value> = written.lock().iter().map(|event| event["type"].clone()).collect();
+    assert_eq!(types, ["Normal", "Warning"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,7 +25,7 @@ struct State {
     objects: BTreeMap<String, Value>,
     requests: Vec<String>,
     bodies: Vec<Value>,
-    refusals: Vec<(Method, u16, String)>,
+    refusals: Vec<(Method, u16, String, String)>,
     /// What an admission webhook does to each object that is written.
     mutate: Option<fn(&mut Value)>,
 }
@@ -59,7 +59,12 @@ impl ObjectServer {
 
     /// Refuses the next request of this method.
     pub(crate) fn refuse(&self, method: Method, code: u16, reason: &str) {
-        self.state.lock().refusals.push((method, code, reason.to_owned()));
+        self.refuse_with(method, code, reason, "as the test wants it");
+    }
+
+    /// The same in these words.
+    pub(crate) fn refuse_with(&self, method: Method, code: u16, reason: &str, message: &str) {
+        self.state.lock().refusals.push((method, code, reason.to_owned(), message.to_owned()));
     }
 
     /// Changes each object that is written from now on.
@@ -93,8 +98,8 @@ impl State {
             self.bodies.push(body.clone());
         }
         if let Some(at) = self.refusals.iter().position(|(refused, ..)| refused == method) {
-            let (_, code, reason) = self.refusals.remove(at);
-            return failure(code, &reason, "as the test wants it");
+            let (_, code, reason, message) = self.refusals.remove(at);
+            return failure(code, &reason, &message);
         }
         match *method {
             Method::GET => self.read(path),

@@ -175,11 +175,6 @@ fn deployment(random: &mut fastrand::Rng, name: &str) -> WantedDeployment {
     WantedDeployment {
         name: name.to_owned(),
         labels: labels(random),
-        annotations: some(random, 2, |random, at| {
-            (format!("example.com/a{at}"), random.u8(0..9).to_string())
-        })
-        .into_iter()
-        .collect(),
         selector,
         pod_labels,
         replicas: i32::from(random.u8(0..2)),

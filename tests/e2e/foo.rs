@@ -226,7 +226,8 @@ async fn while_the_new_name_is_taken_the_old_deployment_stays() {
     scene.ready("web").await;
     scene.foreign_deployment("new", json!({})).await;
     scene.patch_foo("web", json!({"spec": {"deploymentName": "new"}})).await;
-    scene.reason("web", "ResourceExists").await;
+    let status = scene.reason("web", "ResourceExists").await.status.unwrap();
+    assert_eq!((status.replicas, status.available_replicas), (1, 1), "its Pods run, and are counted");
     pass(Duration::from_secs(2)).await;
     assert!(scene.deployments.get_opt("old").await.unwrap().is_some());
     let deletes: Vec<_> = scene.writes().into_iter().filter(|write| write.verb == "delete").collect();
@@ -375,6 +376,13 @@ async fn a_deployment_changed_back_each_time_is_not_fought_over() {
     assert_eq!(repairs(), 5);
     pass(Duration::from_secs(3)).await;
     assert_eq!(repairs(), 5, "nothing more is written");
+    // The rival has given up; who knows asks for a try now.
+    let asked = tokio::time::Instant::now();
+    let note = json!({"metadata": {"annotations": {"windlass.dev/reconcile-at": "now"}}});
+    scene.change("Foo", "web", note).await;
+    scene.until("Deployment", "web", "is repaired", |live| live["spec"]["replicas"] == 1).await;
+    assert!(asked.elapsed().as_secs() < 100, "not after the two minutes of contention");
+    assert_eq!(repairs(), 6);
 }
 
 #[apply(both_beds)]

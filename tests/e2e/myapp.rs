@@ -1,6 +1,6 @@
 //! Myapp does what its specification says.
 
-use kube_client::api::DeleteParams;
+use kube_client::api::{DeleteParams, Patch, PatchParams};
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
@@ -28,7 +28,18 @@ async fn a_myapp_gets_deployment_service_and_ingress() {
         assert_eq!(child["metadata"]["ownerReferences"][0]["uid"], myapp["metadata"]["uid"], "{kind}");
         assert_eq!(child["metadata"]["labels"]["app.kubernetes.io/managed-by"], "windlass", "{kind}");
     }
+    let labels = json!({"app": "web", "release": "canary", "app.kubernetes.io/name": "myapp",
+        "app.kubernetes.io/instance": "web"});
+    let deployment = scene.look("Deployment", "web").await.unwrap();
+    assert_eq!(deployment["spec"]["selector"], json!({"matchLabels": labels}));
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    let [container] = &containers[..] else { panic!("it has one container: {containers:?}") };
+    for (field, expected) in [("name", "web"), ("image", "nginx:1.27"), ("imagePullPolicy", "IfNotPresent")] {
+        assert_eq!(container[field], expected, "{field}");
+    }
+    assert_eq!(container["ports"], json!([{"containerPort": 80, "protocol": "TCP"}]));
     let service = scene.look("Service", "web").await.unwrap();
+    assert_eq!(service["spec"]["selector"], labels);
     let port = &service["spec"]["ports"][0];
     assert_eq!(
         (&port["port"], &port["targetPort"], &service["spec"]["type"]),
@@ -37,16 +48,15 @@ async fn a_myapp_gets_deployment_service_and_ingress() {
     let ingress = scene.look("Ingress", "web").await.unwrap();
     assert_eq!(ingress["spec"]["ingressClassName"], "nginx");
     let rule = &ingress["spec"]["rules"][0];
-    assert_eq!(
-        (&rule["host"], &rule["http"]["paths"][0]["pathType"]),
-        (&json!("web.example.com"), &json!("Prefix"))
-    );
+    let path = json!({"path": "/", "pathType": "Prefix",
+        "backend": {"service": {"name": "web", "port": {"number": 8080}}}});
+    assert_eq!(*rule, json!({"host": "web.example.com", "http": {"paths": [path]}}));
     let status = &myapp["status"];
     assert_eq!(
         (&status["status"], &status["replicas"], &status["readyReplicas"]),
         (&json!("Running"), &json!(2), &json!(2))
     );
-    assert_eq!(status["labelSelector"]["release"], "canary");
+    assert_eq!(status["labelSelector"], labels);
     let conflicts: Vec<_> = scene.writes().into_iter().filter(|write| write.code == 409).collect();
     assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
 }
@@ -106,6 +116,37 @@ async fn the_word_tells_pending_not_ready_and_running() {
     assert_eq!(web["status"]["readyReplicas"], 1);
     let back = json!({"spec": {"image": "nginx:1.28", "resources": null}});
     scene.change("Myapp", "web", back).await;
+    assert_eq!(word(&scene.until_ready("Myapp", "web").await), "Running");
+}
+
+/// Its Pods get an image that the embedded bed cannot pull, for there a Pod of any other is Ready again at once.
+#[apply(both_beds)]
+async fn when_all_pods_of_a_rollout_that_is_done_fail_the_word_is_not_ready() {
+    let scene = scene("myapp-lost", &json!({})).await;
+    let pods = scene.names("Pod").await;
+    assert_eq!(pods.len(), 2);
+    for pod in &pods {
+        let missing = json!([{"name": "web", "image": "missing:1"}]);
+        let spec = Patch::Strategic(json!({"spec": {"containers": missing}}));
+        drop(scene.of("Pod").patch(pod, &PatchParams::default(), &spec).await.unwrap());
+        let mut conditions = scene.look("Pod", pod).await.unwrap()["status"]["conditions"].clone();
+        for condition in conditions.as_array_mut().unwrap() {
+            if condition["type"] == "Ready" || condition["type"] == "ContainersReady" {
+                condition["status"] = json!("False");
+            }
+        }
+        let status = Patch::Merge(json!({"status": {"conditions": conditions}}));
+        drop(scene.of("Pod").patch_status(pod, &PatchParams::default(), &status).await.unwrap());
+    }
+    let lost = scene.until("Myapp", "web", "has no ready Pod", |myapp| {
+        myapp["status"]["readyReplicas"] == 0 && myapp["status"]["replicas"] == 2
+    });
+    let lost = lost.await;
+    assert_eq!(word(&lost), "NotReady");
+    assert_eq!(condition_of(&lost, "Ready").unwrap()["status"], "False");
+    for pod in &pods {
+        scene.unmake("Pod", pod, DeleteParams::default()).await;
+    }
     assert_eq!(word(&scene.until_ready("Myapp", "web").await), "Running");
 }
 

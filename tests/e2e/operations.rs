@@ -45,7 +45,7 @@ const PODS_MAX: i64 = 20;
 const MEAN_NOTHING: [(&str, &str, &str); 3] = [
     ("/fieldRef/apiVersion", "", "v1 is the only one, and what the server fills in"),
     ("/*/value", "minimum", "no value and an empty one are the same"),
-    ("/ports", "turned around", "a Service's ports are found by number and protocol"),
+    ("/ports", "turned around", "ports of a Service and of a container are found by number and protocol"),
 ];
 
 /// Its children, by kind and name.
@@ -197,6 +197,12 @@ fn without_allocated(mut world: World) -> World {
     for child in world.values_mut() {
         let Some(spec) = child["spec"].as_object_mut() else { continue };
         spec.retain(|key, _| key != "clusterIP" && key != "clusterIPs");
+        let template = spec.get_mut("template").and_then(|template| template.pointer_mut("/spec/containers"));
+        for container in template.and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(ports) = container.get_mut("ports").and_then(Value::as_array_mut) {
+                ports.sort_by_key(ToString::to_string);
+            }
+        }
         let Some(ports) = spec.get_mut("ports").and_then(Value::as_array_mut) else { continue };
         for port in ports.iter_mut() {
             port.as_object_mut().expect("a port has members").remove("nodePort");

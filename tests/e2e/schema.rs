@@ -6,6 +6,7 @@ mod foo;
 mod myapp;
 mod redis;
 mod shared;
+mod webapp;
 
 use kube_client::Resource;
 use kube_client::api::{Api, ApiResource as KubeResource, DynamicObject, PostParams};
@@ -15,6 +16,7 @@ use windlass::api::appservice::v1alpha1::AppService;
 use windlass::api::myapp::v1::Myapp;
 use windlass::api::redis::v1::Redis;
 use windlass::api::samplecontroller::v1alpha1::Foo;
+use windlass::api::webapp::v1::WebApp;
 
 use crate::support::{Bed, Scene, both_beds};
 
@@ -84,4 +86,9 @@ async fn each_bound_of_appservice_holds_just_inside_and_just_outside() {
 #[apply(both_beds)]
 async fn each_bound_of_redis_holds_just_inside_and_just_outside() {
     check::<Redis>(redis::inside(), redis::outside()).await;
+}
+
+#[apply(both_beds)]
+async fn each_bound_of_webapp_holds_just_inside_and_just_outside() {
+    check::<WebApp>(webapp::inside(), webapp::outside()).await;
 }

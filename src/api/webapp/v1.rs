@@ -64,7 +64,7 @@ pub struct WebAppSpec {
     pub version: String,
 
     /// How many Pods the Deployment keeps running, 0 or more.
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
     pub replicas: i32,
 
     /// The image, without a digest; `nginx` when left out. Its tag does not count: the version is the tag.
@@ -106,8 +106,8 @@ pub struct WebAppStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<WebAppCondition>,
 
-    /// The value of the annotation `windlass.dev/reconcile-at` when a hook failed for good: another value asks for
-    /// another try.
+    /// The value of the annotation `windlass.dev/reconcile-at` when a hook failed or was tried again: another value
+    /// asks for another try at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handled_reconcile_at: Option<String>,
 
@@ -168,6 +168,16 @@ pub struct WebAppStep {
     /// What became of the last try, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
+
+    /// Whether the last try has failed for good: it is not repeated until the spec or the annotation
+    /// `windlass.dev/reconcile-at` changes; of a deletion it is, every 2 minutes.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub permanent: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// How far a task is.

@@ -63,6 +63,9 @@ fn a_definition_has_what_every_kind_promises() {
         }
         let schema = schema(&crd);
         assert_eq!(schema.pointer("/properties/status/properties/selector/type").unwrap(), "string");
+        let conditions = schema.pointer("/properties/status/properties/conditions").unwrap();
+        assert_eq!(conditions["x-kubernetes-list-type"], "map", "{}", names.kind);
+        assert_eq!(conditions["x-kubernetes-list-map-keys"], serde_json::json!(["type"]), "{}", names.kind);
         let rule = schema.pointer("/x-kubernetes-validations/0/message").and_then(Value::as_str);
         assert!(rule.unwrap().starts_with("metadata.name must "), "{}", names.kind);
     }

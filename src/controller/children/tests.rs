@@ -1,7 +1,9 @@
 use http::Method;
 
 use super::*;
+use crate::api::ApiResource;
 use crate::api::labels::Labels;
+use crate::cache::ObjectName;
 use crate::controller::Deletion;
 use crate::controller::deployment::{ObservedDeployment, WantedContainer, WantedDeployment};
 use crate::testing::object_server::ObjectServer;
@@ -17,6 +19,7 @@ fn owner() -> Owner {
         name: ObjectName::new(Some("ns"), "one"),
         uid: "owner-uid".to_owned(),
         generation: 1,
+        reconcile_at: None,
     }
 }
 
@@ -30,14 +33,14 @@ fn wanted(replicas: i32) -> WantedDeployment {
         pod_labels: labels,
         replicas,
         containers: vec![nginx],
-        ..WantedDeployment::default()
     }
 }
 
 /// A live Deployment as wanted with one replica, with this owner reference.
 fn live(server: &ObjectServer, kind: &str, owner: &str, uid: &str) -> Value {
     let mut object = json!({"metadata": {"name": "web", "namespace": "ns", "ownerReferences": [
-        {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true}
+        {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true,
+            "blockOwnerDeletion": true}
     ]}});
     wanted(1).apply(&mut object);
     server.store(DEPLOYMENTS, object)
@@ -139,14 +142,14 @@ async fn what_is_not_ours_is_not_touched() {
         let server = ObjectServer::default();
         live(&server, kind, name, uid);
         let answer = ensure(&server, 5, None).await.unwrap();
-        assert!(matches!(answer, Ensured::ResourceExists), "{kind} {name}: {answer:?}");
+        assert!(matches!(answer, Ensured::ResourceExists { .. }), "{kind} {name}: {answer:?}");
         let asked = [format!("GET {FOOS}/one"), format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")];
         assert_eq!(server.requests(), asked);
     }
     let server = ObjectServer::default();
     server.store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}}));
     let answer = ensure(&server, 5, None).await.unwrap();
-    assert!(matches!(answer, Ensured::ResourceExists), "{answer:?}");
+    assert!(matches!(answer, Ensured::ResourceExists { .. }), "{answer:?}");
 }
 
 #[tokio::test]
@@ -182,7 +185,7 @@ async fn a_refusal_is_an_answer() {
         let server = ObjectServer::default();
         server.refuse(Method::POST, code, reason);
         let answer = ensure(&server, 1, None).await.unwrap();
-        let Ensured::Refused { status, observed: None } = answer else { panic!("{answer:?}") };
+        let Ensured::Refused { status, observed: None, .. } = answer else { panic!("{answer:?}") };
         assert_eq!((status.code, status.reason.as_str()), (code, reason));
     }
     let server = ObjectServer::default();
@@ -203,7 +206,7 @@ async fn w10_a_refusal_does_not_hide_what_is_there() {
     live(&server, "Bar", "one", "another");
     server.refuse(Method::POST, 403, "Forbidden");
     let answer = ensure(&server, 2, None).await.unwrap();
-    assert!(matches!(answer, Ensured::ResourceExists), "{answer:?}");
+    assert!(matches!(answer, Ensured::ResourceExists { .. }), "{answer:?}");
 }
 
 /// A refused change leaves the child as it is, and says what that is.
@@ -235,6 +238,35 @@ async fn nothing_is_written_for_an_owner_that_has_moved_on() {
     }
 }
 
+/// R14: the pause is stored, and changes no generation.
+#[tokio::test]
+async fn a_pause_that_the_cache_has_not_seen_holds() {
+    let server = ObjectServer::default();
+    let paused = |value: &str| {
+        json!({"metadata": {"name": "one", "uid": "owner-uid", "generation": 1,
+            "annotations": {"windlass.dev/paused": value}}})
+    };
+    server.store(FOOS, paused("true"));
+    let children = children_of(&server);
+    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
+    assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
+    assert_eq!(server.requests(), [format!("GET {FOOS}/one")]);
+
+    let object = live(&server, "Foo", "one", "owner-uid");
+    let answer = children.ensure(&owner(), &wanted(5), Some(&cached(&object))).await.unwrap();
+    assert!(matches!(answer, Ensured::OwnerMovedOn), "{answer:?}");
+    assert_eq!(server.requests(), [format!("GET {WEB}"), format!("GET {FOOS}/one")]);
+
+    with_replacement(&server);
+    assert_eq!(delete(&server).await, Deletion::NotNow);
+    let surplus = children.delete_surplus::<ObservedDeployment>(&owner(), "web").await.unwrap();
+    assert_eq!(surplus, Deletion::NotNow);
+    assert_eq!(server.requests(), vec![format!("GET {FOOS}/one"); 2]);
+
+    server.store(FOOS, paused("false"));
+    assert_eq!(delete(&server).await, Deletion::Deleted, "any other value is no pause");
+}
+
 /// W13: an admission webhook changes what we write.
 #[tokio::test]
 async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
@@ -243,7 +275,7 @@ async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
     server.mutate(|object| object["spec"]["replicas"] = json!(7));
     let children = children_of(&server);
     let answer = children.ensure(&owner(), &wanted(2), None).await.unwrap();
-    assert!(matches!(answer, Ensured::Undone(_)), "{answer:?}");
+    assert!(matches!(answer, Ensured::Undone { is_new: true, .. }), "{answer:?}");
 }
 
 /// W13: it does so each time.
@@ -260,7 +292,10 @@ async fn a_child_changed_back_each_time_is_contended() {
     let mut undone = 0;
     let answer = loop {
         match again().await {
-            Ensured::Undone(_) => undone += 1,
+            Ensured::Undone { is_new, .. } => {
+                assert_eq!(is_new, undone == 0);
+                undone += 1;
+            }
             answer => break answer,
         }
     };
@@ -276,6 +311,14 @@ async fn a_child_changed_back_each_time_is_contended() {
     tokio::time::advance(again_in).await;
     assert!(matches!(again().await, Ensured::Contended { .. }), "the retry is no sign of peace");
     assert_eq!(puts(), 1);
+
+    let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
+    for tries in [1, 0] {
+        let now = server.get(WEB).map(|object| cached(&object));
+        let answer = children.ensure(&asked, &wanted(2), now.as_ref()).await.unwrap();
+        assert!(matches!(answer, Ensured::Contended { .. }), "{answer:?}");
+        assert_eq!(puts(), tries, "one try at once for somebody who asks for it");
+    }
 }
 
 fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
@@ -406,3 +449,6 @@ async fn a_child_goes_with_its_owner_unless_it_is_orphaned() {
         assert_eq!(server.get(WEB).is_some(), expected != Deletion::Deleted);
     }
 }
+
+mod reference;
+mod seldom;

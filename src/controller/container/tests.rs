@@ -145,7 +145,7 @@ fn what_means_the_same_is_not_written_anew() {
 }
 
 #[test]
-fn order_and_duplicates_of_ports_count() {
+fn duplicates_of_ports_count_and_their_order_does_not() {
     let ports = |all: &[i32]| {
         let port = |port: &i32| ContainerPort { container_port: *port, ..ContainerPort::default() };
         WantedContainer { ports: all.iter().map(port).collect(), ..wanted() }
@@ -155,8 +155,12 @@ fn order_and_duplicates_of_ports_count() {
         live[0]["ports"],
         json!([{"containerPort": 80}, {"containerPort": 81}, {"containerPort": 80}])
     );
-    assert_eq!(differences(&ports(&[80, 81, 80]), &live), "");
-    for other in [&[80, 81][..], &[81, 80, 80], &[]] {
+    for same in [&[80, 81, 80][..], &[81, 80, 80]] {
+        assert_eq!(differences(&ports(same), &live), "");
+        assert_eq!(outdates(&ports(same), &live), "");
+        assert_eq!(applied(&ports(same), live.clone()), live, "nor is it written anew");
+    }
+    for other in [&[80, 81][..], &[81, 80, 82], &[]] {
         assert_eq!(differences(&ports(other), &live), "containers[c].ports was different", "{other:?}");
     }
 }

@@ -11,7 +11,6 @@ fn wanted() -> WantedDeployment {
     WantedDeployment {
         name: "web".to_owned(),
         labels: labels(&[("managed-by", "windlass")]),
-        annotations: labels(&[("example.com/applied", "1")]),
         selector: labels(&[("app", "web")]),
         pod_labels: labels(&[("app", "web"), ("managed-by", "windlass")]),
         replicas: 2,
@@ -46,10 +45,6 @@ fn each_field_of_ours_that_was_changed_is_named() {
     check(|_| {}, &[]);
     check(|live| live["spec"]["replicas"] = json!(7), &["spec.replicas"]);
     check(|live| live["metadata"]["labels"] = json!({}), &["metadata.labels[managed-by]"]);
-    check(
-        |live| live["metadata"]["annotations"] = json!({"example.com/applied": "2"}),
-        &["metadata.annotations[example.com/applied]"],
-    );
     check(
         |live| live["spec"]["template"]["metadata"]["labels"]["app"] = json!("other"),
         &["spec.template.metadata.labels[app]"],
@@ -108,7 +103,7 @@ fn what_is_not_ours_stays() {
     });
     wanted().apply(&mut live);
     assert_eq!(live["metadata"]["labels"]["team"], "a");
-    assert_eq!(live["metadata"]["annotations"], json!({"note": "b", "example.com/applied": "1"}));
+    assert_eq!(live["metadata"]["annotations"], json!({"note": "b"}));
     assert_eq!(live["spec"]["minReadySeconds"], 3);
     let template = &live["spec"]["template"];
     assert_eq!(template["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"], "now");

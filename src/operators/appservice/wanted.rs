@@ -63,7 +63,6 @@ fn deployment(app: &AppService, name: &str, labels: &Labels) -> WantedDeployment
         pod_labels,
         replicas: spec.replicas,
         containers: vec![container],
-        ..WantedDeployment::default()
     }
 }
 

@@ -1,19 +1,33 @@
 //! The status of a Foo: a pure function of the Foo and what became of its Deployment.
+//!
+//! # Guarantees
+//! - The numbers are those of what runs, whatever became of the last write. (test: `the_numbers_are_those_observed`)
+//! - While there is no Deployment of the present name, what runs are those of former names. (test: `while_the_new_name_is_taken_the_old_one_is_counted`)
+
+use std::sync::Arc;
 
 use super::wanted;
 use crate::api::labels;
 use crate::api::samplecontroller::v1alpha1::FooStatus;
 use crate::controller::Ensured;
-use crate::controller::deployment::ObservedDeployment;
+use crate::controller::deployment::{ObservedDeployment, ObservedStatus};
 
 common_status!(FooStatus);
 
-/// The numbers are those observed, whatever became of the last write.
-pub(super) fn status(name: &str, deployment: &Ensured<ObservedDeployment>) -> FooStatus {
-    let observed = deployment.observed().map(|observed| &observed.status);
+/// The status, but for what all kinds have in common; `former` are the Foo's Deployments of other names, whose Pods
+/// the selector finds as well.
+pub(super) fn status(
+    name: &str,
+    deployment: &Ensured<ObservedDeployment>,
+    former: &[Arc<ObservedDeployment>],
+) -> FooStatus {
+    let sum = |number: fn(&ObservedStatus) -> i32| match deployment.observed() {
+        Some(observed) => number(&observed.status),
+        None => former.iter().map(|former| number(&former.status)).sum(),
+    };
     FooStatus {
-        available_replicas: observed.map_or(0, |status| status.available_replicas),
-        replicas: observed.map_or(0, |status| status.replicas),
+        available_replicas: sum(|status| status.available_replicas),
+        replicas: sum(|status| status.replicas),
         selector: labels::to_selector(&wanted::selector(name)),
         ..FooStatus::default()
     }
@@ -23,6 +37,7 @@ pub(super) fn status(name: &str, deployment: &Ensured<ObservedDeployment>) -> Fo
 mod tests {
     use super::*;
     use crate::client::ServerStatus;
+    use crate::controller::summary::{EXISTS_RETRY, REFUSED_RETRY};
     use serde_json::json;
 
     /// A refused change does not make Pods that run look gone.
@@ -31,13 +46,17 @@ mod tests {
         let live = json!({"status": {"replicas": 3, "availableReplicas": 2}});
         let deployment: ObservedDeployment = serde_json::from_value(live).unwrap();
         for ensured in [
-            Ensured::Refused { observed: Some(deployment.clone()), status: ServerStatus::default() },
+            Ensured::Refused {
+                observed: Some(deployment.clone()),
+                status: ServerStatus::default(),
+                again_in: REFUSED_RETRY,
+            },
             Ensured::Leaving(Some(deployment.clone())),
-            Ensured::Undone(deployment),
+            Ensured::Undone { observed: deployment, is_new: false },
         ] {
-            let status = status("one", &ensured);
+            let status = status("one", &ensured, &[Arc::default()]);
             assert_eq!((status.replicas, status.available_replicas), (3, 2), "{ensured:?}");
         }
-        assert_eq!(status("one", &Ensured::ResourceExists).replicas, 0);
+        assert_eq!(status("one", &Ensured::ResourceExists { again_in: EXISTS_RETRY }, &[]).replicas, 0);
     }
 }

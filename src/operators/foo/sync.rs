@@ -9,9 +9,11 @@
 //! - While the new name is taken the old Deployment stays. (test: `while_the_new_name_is_taken_the_old_one_stays`)
 //! - A Foo that is being deleted is left to the garbage collector. (test: `a_foo_being_deleted_is_left_alone`)
 
+use std::sync::Arc;
+
 use super::{status, wanted};
 use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
-use crate::cache::Lister;
+use crate::cache::{Cached, Lister, Object};
 use crate::controller::deployment::ObservedDeployment;
 use crate::controller::{Halt, Reconcile, Turn};
 
@@ -31,7 +33,15 @@ impl Reconcile for FooSync {
         let deployment = turn.ensure(&wanted, &self.deployments).await?;
         let why = format!("spec.deploymentName is {:?} now", wanted.name);
         turn.replace_others(&wanted, &deployment, &self.deployments, &why).await?;
-        Ok(status::status(turn.name(), &deployment))
+        Ok(status::status(turn.name(), &deployment, &self.former(turn)))
+    }
+}
+
+impl FooSync {
+    /// The Deployments of this Foo that run under whatever name.
+    fn former(&self, turn: &Turn<'_, Foo>) -> Vec<Arc<ObservedDeployment>> {
+        let all = self.deployments.controlled_by(&turn.owner().uid);
+        all.iter().filter_map(Cached::readable).filter(|one| !one.is_deleting()).cloned().collect()
     }
 }
 

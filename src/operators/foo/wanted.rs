@@ -34,7 +34,6 @@ pub(super) fn deployment(foo: &Foo) -> WantedDeployment {
         pod_labels,
         replicas: foo.spec.replicas,
         containers: vec![nginx],
-        ..WantedDeployment::default()
     }
 }
 

@@ -24,6 +24,8 @@
 //! - Children are written when they differ. There, all three are written on every pass.
 //! - The class of the Ingress is a field. There it is the annotation that the field has replaced.
 //! - Without a host there is no Ingress, also when there was one.
+//! - A host has at most 253 characters. There it may have 1000, and no Ingress takes more than 253.
+//! - `status.replicas` is how many Pods there are. There it is how many are wanted.
 
 mod status;
 mod sync;

@@ -3,8 +3,8 @@
 //! | word | when |
 //! |---|---|
 //! | `Failed` | a child is refused, or the Deployment says that its rollout has failed |
-//! | `Pending` | there is no Deployment, or no Pod is ready yet and it is rolling out |
-//! | `NotReady` | fewer Pods are ready than are wanted |
+//! | `Pending` | there is no Deployment, or no Pod is ready and it is rolling out |
+//! | `NotReady` | fewer Pods are ready than are wanted, also when it is none of a rollout that is done |
 //! | `Running` | as many as are wanted |
 
 use super::wanted;
@@ -44,8 +44,7 @@ fn word(findings: &[Summary], wanted: i32, deployment: Option<&ObservedDeploymen
         return MyappPhase::Failed;
     }
     let ready = deployment.status.ready_replicas;
-    let is_rolling_out = !deployment.is_available();
-    if ready == 0 && is_rolling_out {
+    if ready == 0 && deployment.is_rolling_out() {
         MyappPhase::Pending
     } else if ready < wanted {
         MyappPhase::NotReady
@@ -75,6 +74,9 @@ mod tests {
     #[test]
     fn each_situation_has_its_word() {
         let fine = ("Progressing", "True", "NewReplicaSetAvailable");
+        let rolling = ("Progressing", "True", "ReplicaSetUpdated");
+        let mut unseen = deployment(0, 0, fine);
+        unseen.metadata.generation = 3;
         let refused = [Summary::stalled(reason::CHILD_REFUSED, "")];
         let deadline = ("Progressing", "False", "ProgressDeadlineExceeded");
         let failure = ("ReplicaFailure", "True", "FailedCreate");
@@ -82,7 +84,10 @@ mod tests {
             (&[][..], None, MyappPhase::Pending),
             (&refused, None, MyappPhase::Failed),
             (&refused, Some(deployment(2, 2, fine)), MyappPhase::Failed),
-            (&[], Some(deployment(0, 0, fine)), MyappPhase::Pending),
+            (&[], Some(deployment(0, 0, rolling)), MyappPhase::Pending),
+            (&[], Some(unseen), MyappPhase::Pending),
+            (&[], Some(deployment(0, 0, fine)), MyappPhase::NotReady),
+            (&[], Some(deployment(1, 1, rolling)), MyappPhase::NotReady),
             (&[], Some(deployment(1, 1, fine)), MyappPhase::NotReady),
             (&[], Some(deployment(2, 2, fine)), MyappPhase::Running),
             (&[], Some(deployment(1, 1, deadline)), MyappPhase::Failed),

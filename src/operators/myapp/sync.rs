@@ -11,7 +11,7 @@ use crate::cache::Lister;
 use crate::controller::deployment::ObservedDeployment;
 use crate::controller::ingress::ObservedIngress;
 use crate::controller::service::ObservedService;
-use crate::controller::{Halt, Reconcile, Turn};
+use crate::controller::{Ensured, Halt, Reconcile, Turn};
 
 /// Makes the children of a Myapp as the Myapp wants them.
 #[derive(Debug)]
@@ -34,7 +34,12 @@ impl Reconcile for MyappSync {
             }
             None => turn.delete_all(&self.ingresses, "spec.host is empty now").await?,
         }
-        Ok(status::status(turn.name(), turn.findings(), wanted.deployment.replicas, &deployment))
+        let replicas = match &deployment {
+            // Those of the former spec: the present one waits for the end of a pause.
+            Ensured::Held { observed: Some(held), is_applied: false, .. } => held.spec.replicas.unwrap_or(1),
+            _ => wanted.deployment.replicas,
+        };
+        Ok(status::status(turn.name(), turn.findings(), replicas, &deployment))
     }
 }
 

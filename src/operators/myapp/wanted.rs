@@ -69,7 +69,6 @@ fn deployment(myapp: &Myapp, name: &str, labels: &Labels) -> WantedDeployment {
         pod_labels,
         replicas: spec.replicas,
         containers: vec![container],
-        ..WantedDeployment::default()
     }
 }
 

@@ -19,6 +19,7 @@
 //! | one is refused by the server | `False` ChildRefused | `False` | `True` |
 //! | one is stored otherwise than written each time | `False` Contended | `False` | `True` |
 //! | not as wanted, the Redis is paused | `False` Paused | `False` Paused | `False` |
+//! | of the spec that was applied last, a later one waits for the end of a pause | as they are | `False` Paused | `False` |
 //! | going with the Redis | `False` Deleting | `True` | `False` |
 //!
 //! What is going does not count: a Pod too many that is stuck in its deletion (a finalizer of somebody, a lost node) does

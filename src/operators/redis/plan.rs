@@ -8,7 +8,7 @@
 //! | Failed or Succeeded (evicted, too) | | deleted, and created again when it is gone |
 //! | of an old spec, not Ready | no other Pod is on its way | deleted: it is created from the new one |
 //! | of an old spec, Ready | all other Pods are there and Ready | deleted likewise, the highest first |
-//! | as wanted, but for its labels | | its labels are written |
+//! | as wanted, but for its labels or its owner reference | | these are written |
 //!
 //! So a wanted name that is not to be had (somebody else's, refused, or of a Pod that does not go) holds up a roll. Else
 //! Pods that a webhook rewrites would be replaced several at a time: a new Pod is not Ready for a moment.
@@ -26,8 +26,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::redis::v1::Redis;
 use crate::cache::{Cached, Object};
-use crate::controller::Wanted;
 use crate::controller::pod::ObservedPod;
+use crate::controller::{Owner, Wanted};
 
 use super::wanted;
 
@@ -45,7 +45,7 @@ pub(super) enum Why {
 /// What to do, and what there is.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Ordinals to create or to label anew.
+    /// Ordinals to create, or to write labels or owner of.
     pub(super) ensure: Vec<u32>,
     /// Ordinals to delete, in this order.
     pub(super) delete: Vec<(u32, Why)>,
@@ -70,7 +70,7 @@ struct Seen {
     is_finished: bool,
     is_ready: bool,
     is_outdated: bool,
-    has_labels: bool,
+    is_labelled: bool,
 }
 
 /// The ordinal in a Pod's name, if it is one that this Redis gives.
@@ -90,9 +90,10 @@ pub(super) fn owner_of(pod: &str) -> Option<&str> {
 /// What is to be done about these Pods, all of which this Redis controls.
 pub(super) fn plan(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
     let name = redis.metadata.name.as_deref().unwrap_or_default();
+    let owner = Owner::of(redis);
     let see = |pod: &Cached<ObservedPod>| {
         let ordinal = ordinal(name, pod.object_name().name())?;
-        Some((ordinal, seen(redis, ordinal, pod)))
+        Some((ordinal, seen(redis, &owner, ordinal, pod)))
     };
     plan_for(u32::try_from(redis.spec.replicas).unwrap_or(0), &pods.iter().filter_map(see).collect())
 }
@@ -127,7 +128,7 @@ pub(super) fn highest_first(redis: &str, pods: &[Cached<ObservedPod>]) -> Vec<St
     names
 }
 
-fn seen(redis: &Redis, ordinal: u32, pod: &Cached<ObservedPod>) -> Seen {
+fn seen(redis: &Redis, owner: &Owner, ordinal: u32, pod: &Cached<ObservedPod>) -> Seen {
     // What does not decode is there, and more is not known of it.
     let Some(pod) = pod.readable() else {
         return Seen {
@@ -135,16 +136,18 @@ fn seen(redis: &Redis, ordinal: u32, pod: &Cached<ObservedPod>) -> Seen {
             is_finished: false,
             is_ready: false,
             is_outdated: false,
-            has_labels: true,
+            is_labelled: true,
         };
     };
     let wanted = wanted::pod(redis, ordinal);
+    let mut differences = wanted.differences(pod);
+    owner.reference_differs(&**pod, &mut differences);
     Seen {
         is_going: pod.is_deleting(),
         is_finished: pod.is_finished(),
         is_ready: pod.is_ready(),
         is_outdated: !wanted.is_outdated(pod).is_empty(),
-        has_labels: wanted.differences(pod).is_empty(),
+        is_labelled: differences.is_empty(),
     }
 }
 
@@ -167,7 +170,7 @@ fn plan_for(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Plan {
             plan.waits_for.push(ordinal);
         } else if pod.is_finished {
             plan.delete.push((ordinal, Why::Finished));
-        } else if !pod.has_labels {
+        } else if !pod.is_labelled {
             plan.ensure.push(ordinal);
         }
     }
@@ -199,7 +202,7 @@ mod tests {
     use super::*;
 
     const FINE: Seen =
-        Seen { is_going: false, is_finished: false, is_ready: true, is_outdated: false, has_labels: true };
+        Seen { is_going: false, is_finished: false, is_ready: true, is_outdated: false, is_labelled: true };
     const OLD: Seen = Seen { is_outdated: true, ..FINE };
 
     fn pods<const N: usize>(pods: [(u32, Seen); N]) -> BTreeMap<u32, Seen> {
@@ -314,7 +317,7 @@ mod tests {
 
     #[test]
     fn lost_labels_are_written_again() {
-        let bare = Seen { has_labels: false, ..FINE };
+        let bare = Seen { is_labelled: false, ..FINE };
         assert_eq!(plan_for(1, &pods([(0, bare)])).ensure, [0]);
     }
 
@@ -325,7 +328,7 @@ mod tests {
                 is_finished,
                 is_ready: is_ready && !is_finished,
                 is_outdated,
-                has_labels: true,
+                is_labelled: true,
             },
         )
     }

@@ -2,10 +2,11 @@
 
 use super::plan::Plan;
 use super::wanted;
+use crate::api::conditions::{self, READY, RECONCILING};
 use crate::api::labels;
 use crate::api::redis::v1::RedisStatus;
-use crate::controller::Summary;
 use crate::controller::summary::reason;
+use crate::controller::{CommonStatus, Summary};
 
 common_status!(RedisStatus);
 
@@ -42,6 +43,26 @@ pub(super) fn summary(name: &str, replicas: i32, plan: &Plan) -> Summary {
         return Summary::reconciling(reason::PROGRESSING, progress);
     }
     Summary::ready(progress)
+}
+
+/// Where the Pods are of the spec that was applied last, while a later one waits for the end of a pause. How many those
+/// were is known from the stored status: none is made or taken away by us meanwhile, so one that was missing is missing
+/// still, and fewer than before are not all.
+pub(super) fn held(stored: &RedisStatus, plan: &Plan) -> Summary {
+    let conditions = stored.conditions();
+    let is_judged = conditions::reason(&conditions, RECONCILING) == Some(reason::PAUSED)
+        && conditions::reason(&conditions, READY) != Some(reason::PAUSED);
+    let were_all_there = conditions::is_true(&conditions, READY) || is_judged;
+    let Plan { active, ready, .. } = plan;
+    let progress = format!("{ready} of {active} Pods are ready");
+    if !were_all_there || *active < stored.replicas {
+        let message = format!("{progress}; there is more to do, and this object is paused");
+        Summary::reconciling(reason::PAUSED, message)
+    } else if ready < active {
+        Summary::reconciling(reason::PROGRESSING, progress)
+    } else {
+        Summary::ready(progress)
+    }
 }
 
 /// Pods of an old spec are being replaced.

@@ -45,6 +45,8 @@ pub struct RedisSync {
 impl Reconcile for RedisSync {
     type Resource = Redis;
 
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
+
     async fn reconcile(&self, turn: &mut Turn<'_, Redis>) -> Result<RedisStatus, Halt> {
         turn.hold(FINALIZER).await?;
         let pods = self.pods(turn).await?;
@@ -54,8 +56,14 @@ impl Reconcile for RedisSync {
         let mut reached = turn.stored_status().reached_replicas;
         if turn.is_paused() {
             let is_idle = plan.ensure.is_empty() && plan.delete.is_empty();
-            let message = format!("{}, and this object is paused", summary.message);
-            turn.found(if is_idle { summary } else { Summary::reconciling(reason::PAUSED, message) });
+            turn.found(if !turn.observes_this_spec() {
+                status::held(&turn.stored_status(), &plan)
+            } else if is_idle {
+                summary
+            } else {
+                let message = format!("{}, and this object is paused", summary.message);
+                Summary::reconciling(reason::PAUSED, message)
+            });
         } else {
             recall_contention(turn, &plan);
             delete(turn, &plan, &pods).await?;
@@ -126,12 +134,11 @@ impl RedisSync {
     async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, reached: i32) -> Result<Vec<u32>, Halt> {
         let wanted: Vec<_> = plan.ensure.iter().map(|&ordinal| wanted::pod(turn.object(), ordinal)).collect();
         let (ended, outcome) = turn.ensure_each(&wanted, &self.pods).await;
-        let is_created = |ended: &Option<_>| matches!(ended, Some(Ensured::Created(_)));
         let created: Vec<u32> = plan
             .ensure
             .iter()
             .zip(&ended)
-            .filter(|(_, ended)| is_created(ended))
+            .filter(|(_, ended)| ended.as_ref().is_some_and(Ensured::is_new))
             .map(|(&ordinal, _)| ordinal)
             .collect();
         let was_there = |ordinal: &u32| i64::from(*ordinal) < i64::from(reached);

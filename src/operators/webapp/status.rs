@@ -77,7 +77,7 @@ pub(super) fn summary(
     steps: &[WebAppStep],
     next: &Next,
     direction: Direction,
-    is_for_good: bool,
+    generation: i64,
 ) -> Option<Summary> {
     let is_undo = direction == Direction::Deletion;
     let (at, time) = match next {
@@ -95,18 +95,11 @@ pub(super) fn summary(
     let summary = match next {
         Next::GivenUp(_) => Summary::stalled(
             FAILED,
-            format!(
-                "{what} {tries} and is not tried again: {}. Change the spec, or the annotation windlass.dev/reconcile-at",
-                step.message
-            ),
+            format!("{what} {tries} and is not tried again: {}. {}", step.message, remedy(is_undo)),
         ),
-        Next::Retry(..) if is_undo && is_for_good => Summary::stalled(
-            UNDO_FAILED,
-            format!(
-                "{what} {tries}: {}. It is tried every 2 min, and the finalizer {FINALIZER} stays until it succeeds",
-                step.message
-            ),
-        ),
+        Next::Retry(..) if is_undo && step.permanent => {
+            Summary::stalled(UNDO_FAILED, format!("{what} {tries}: {}. {}", step.message, remedy(is_undo)))
+        }
         Next::Retry(..) => Summary::reconciling(
             if is_undo { UNDO_FAILED } else { RETRYING },
             format!("{what} {tries} and is tried again: {}", step.message),
@@ -122,7 +115,7 @@ pub(super) fn summary(
             Summary::reconciling(reason::PAUSED, "More tasks are to be run, and this object is paused")
         }
         Next::Finished | Next::Recorded(_) | Next::Run(_) | Next::Wait(..) => {
-            let done = steps.iter().filter(|step| is_done(step, is_undo)).count();
+            let done = steps.iter().filter(|step| is_done(step, is_undo, generation)).count();
             let mut message = format!("{what} is run; {done} of {} tasks are done", steps.len());
             if !step.message.is_empty() {
                 message = format!("{message}; {}", step.message);
@@ -136,9 +129,22 @@ pub(super) fn summary(
     })
 }
 
-fn is_done(step: &WebAppStep, is_undo: bool) -> bool {
+/// What a person can do about a hook that has failed for good.
+pub(super) fn remedy(is_undo: bool) -> String {
+    if is_undo {
+        format!(
+            "It is tried every 2 min, and the finalizer {FINALIZER} stays until it succeeds: mend what it calls, or \
+             take the finalizer off when nothing is left of it"
+        )
+    } else {
+        "Mend what it calls, then change the annotation windlass.dev/reconcile-at; or change the spec"
+            .to_owned()
+    }
+}
+
+fn is_done(step: &WebAppStep, is_undo: bool, generation: i64) -> bool {
     match step.phase {
-        Phase::Succeeded => !is_undo,
+        Phase::Succeeded => !is_undo && step.generation == generation,
         Phase::Undone => true,
         Phase::Pending => is_undo,
         Phase::Running | Phase::Failed | Phase::Undoing => false,
@@ -167,25 +173,63 @@ mod tests {
             message: "no".to_owned(),
             ..WebAppStep::default()
         };
-        let steps = [step];
+        let done = |generation| WebAppStep { phase: Phase::Succeeded, generation, ..WebAppStep::default() };
+        let mut steps = [step, done(1), done(2)];
         let second = Duration::from_secs(1);
         use Direction::{Creation, Deletion};
-        for (next, direction, is_for_good, phase, reason) in [
-            (Next::Run(0), Creation, false, SummaryPhase::Reconciling, "RunningTasks"),
-            (Next::Wait(0, None), Creation, false, SummaryPhase::Reconciling, "RunningTasks"),
-            (Next::Retry(0, second), Creation, false, SummaryPhase::Reconciling, "TaskRetrying"),
-            (Next::GivenUp(0), Creation, true, SummaryPhase::Stalled, "TaskFailed"),
-            (Next::Held(0), Creation, false, SummaryPhase::Reconciling, "Paused"),
-            (Next::Recorded(0), Deletion, false, SummaryPhase::Reconciling, "Deleting"),
-            (Next::Retry(0, second), Deletion, false, SummaryPhase::Reconciling, "UndoFailed"),
-            (Next::Retry(0, second), Deletion, true, SummaryPhase::Stalled, "UndoFailed"),
-            (Next::Unknown(0), Deletion, false, SummaryPhase::Stalled, "TaskUnknown"),
+        for (next, direction, is_for_good, phase, reason, words) in [
+            (
+                Next::Run(0),
+                Creation,
+                false,
+                SummaryPhase::Reconciling,
+                "RunningTasks",
+                "create is run; 1 of 3 tasks are done; no",
+            ),
+            (Next::Wait(0, None), Creation, false, SummaryPhase::Reconciling, "RunningTasks", "1 of 3"),
+            (
+                Next::Retry(0, second),
+                Creation,
+                false,
+                SummaryPhase::Reconciling,
+                "TaskRetrying",
+                "is tried again: no",
+            ),
+            (
+                Next::GivenUp(0),
+                Creation,
+                true,
+                SummaryPhase::Stalled,
+                "TaskFailed",
+                "then change the annotation",
+            ),
+            (Next::Held(0), Creation, false, SummaryPhase::Reconciling, "Paused", "paused"),
+            (Next::Recorded(0), Deletion, false, SummaryPhase::Reconciling, "Deleting", "0 of 3"),
+            (
+                Next::Retry(0, second),
+                Deletion,
+                false,
+                SummaryPhase::Reconciling,
+                "UndoFailed",
+                "tried again: no",
+            ),
+            (
+                Next::Retry(0, second),
+                Deletion,
+                true,
+                SummaryPhase::Stalled,
+                "UndoFailed",
+                "or take the finalizer off",
+            ),
+            (Next::Unknown(0), Deletion, false, SummaryPhase::Stalled, "TaskUnknown", "no task of that name"),
         ] {
-            let summary = summary(&steps, &next, direction, is_for_good).unwrap();
+            steps[0].permanent = is_for_good;
+            let summary = summary(&steps, &next, direction, 2).unwrap();
             assert_eq!((summary.phase, summary.reason), (phase, reason), "{next:?}");
+            assert!(summary.message.contains(words), "{next:?}: {}", summary.message);
         }
-        assert_eq!(summary(&steps, &Next::Finished, Creation, false), None);
-        let retry = summary(&steps, &Next::Retry(0, second), Creation, false).unwrap();
+        assert_eq!(summary(&steps, &Next::Finished, Creation, 2), None);
+        let retry = summary(&steps, &Next::Retry(0, second), Creation, 2).unwrap();
         assert_eq!(retry.message, "Task \"a\": create has failed (2 tries so far) and is tried again: no");
         assert_eq!(retry.look_again, Some(second));
     }

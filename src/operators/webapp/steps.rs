@@ -61,8 +61,8 @@ pub(super) struct Goal<'a> {
     pub(super) direction: Direction,
     /// Whether new hooks may be started.
     pub(super) may_start: bool,
-    /// Whether what failed for good is to be left alone.
-    pub(super) is_given_up: bool,
+    /// Whether a user asks for another try of what has failed.
+    pub(super) is_asked: bool,
     pub(super) now: Timestamp,
 }
 
@@ -141,6 +141,10 @@ pub(super) fn advance(
             }
             Known::Ended(Err(error)) => {
                 failed(step, error.message(), goal.now);
+                step.permanent = matches!(error, HookError::Permanent { .. });
+                if !superseded && is_given_up(step, goal.direction) {
+                    return Next::GivenUp(at);
+                }
                 if !superseded {
                     // The failure is stored before the next try, however short the rest is.
                     return Next::Retry(at, resting(&known(step)));
@@ -148,7 +152,9 @@ pub(super) fn advance(
             }
             Known::Nothing if !superseded && at < count => return Next::Run(at),
             Known::Nothing | Known::Elsewhere(Duration::ZERO) => {
-                failed(step, "its end was not seen", goal.now);
+                let message =
+                    if superseded { "something newer came before its end" } else { "its end was not seen" };
+                failed(step, message, goal.now);
             }
             Known::Running => return Next::Wait(at, None),
             Known::Resting(Duration::ZERO) => return Next::Run(at),
@@ -166,7 +172,7 @@ pub(super) fn advance(
     let step = &mut steps[at];
     let is_retry = step.phase == Phase::Failed && step.hook == Some(hook) && !is_superseded(step, goal);
     if is_retry {
-        if goal.is_given_up {
+        if is_given_up(step, goal.direction) && !goal.is_asked {
             return Next::GivenUp(at);
         }
         let rest = resting(&known(step));
@@ -179,6 +185,11 @@ pub(super) fn advance(
     }
     start(step, hook, is_retry, goal);
     Next::Recorded(at)
+}
+
+/// Whether it is not tried again by itself: an undo always is.
+fn is_given_up(step: &WebAppStep, direction: Direction) -> bool {
+    step.permanent && direction == Direction::Creation
 }
 
 fn resting(known: &Known) -> Duration {
@@ -228,6 +239,7 @@ fn start(step: &mut WebAppStep, hook: Hook, is_retry: bool, goal: &Goal<'_>) {
         started_at: if is_retry { step.started_at.take() } else { now },
         finished_at: None,
         message: String::new(),
+        permanent: false,
     };
 }
 

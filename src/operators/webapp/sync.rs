@@ -4,9 +4,14 @@
 //! - A hook's start is stored before it is run, its end after; nothing runs twice. (test: `a_webapp_goes_through_its_tasks_once`)
 //! - Nothing to do, nothing sent. (test: `a_converged_webapp_sends_nothing`)
 //! - Before a hook is run, a live read shows that it is still the one to run. (test: `an_old_record_runs_nothing`)
+//! - And that the WebApp is not paused. (test: `a_pause_that_the_cache_has_not_seen_runs_nothing`)
 //! - A new process goes on where the old one was. (test: `a_new_process_goes_on_where_the_old_one_was`)
 //! - A failure shows in the step, a condition and an event. (test: `a_failing_hook_shows_everywhere_and_is_tried_again`)
 //! - What failed for good waits for a new spec or for [`RECONCILE_AT`](annotations::RECONCILE_AT). (test: `a_hook_that_failed_for_good_waits_for_a_user`)
+//! - One who asks is answered at once, by the process that has seen the failure, too. (test: `a_user_who_asks_is_answered_at_once`)
+//! - What failed for good is not forgotten for another obstacle. (test: `a_failure_for_good_is_remembered_beside_another_obstacle`)
+//! - A new spec or a deletion waits for the hook that runs, and makes no failure of it. (test: `a_new_spec_in_mid_run_waits_for_the_hook_that_runs_and_is_no_failure`, `a_new_spec_during_a_rollout_is_no_failure`, `a_deletion_in_mid_run_waits_for_the_hook_and_undoes_what_was_started`)
+//! - While a new spec waits for the end of a pause, Ready is as the former one's tasks have left it. (test: `a_spec_that_waits_for_the_end_of_a_pause_leaves_ready_as_it_is`)
 //! - Repair of the Deployment runs no task. (test: `a_repair_runs_no_task`)
 //! - A deletion undoes what was started, last to first, and then lets go. (test: `a_deletion_undoes_what_was_started`)
 //! - One that is orphaned goes at once, and nothing is undone. (test: `an_orphaned_webapp_goes_at_once`)
@@ -22,13 +27,12 @@ use super::steps::{self, Direction, Goal, Known, Next};
 use super::tasks::{DEFAULT_TIMEOUT, HookCall};
 use super::{FINALIZER, status, workload};
 use crate::api::annotations;
-use crate::api::conditions::{self, STALLED};
-use crate::api::webapp::v1::{Phase, WebApp, WebAppStatus, WebAppStep};
+use crate::api::webapp::v1::{Hook, Phase, WebApp, WebAppStatus, WebAppStep};
 use crate::cache::{Lister, Object};
 use crate::client::ApiClient;
 use crate::controller::deployment::ObservedDeployment;
 use crate::controller::summary::UNDONE_RETRY;
-use crate::controller::{CommonStatus, Halt, Outcome, Reconcile, Turn};
+use crate::controller::{Halt, Outcome, Reconcile, Turn};
 use crate::record::EventType;
 
 /// Runs the tasks of a WebApp and keeps its Deployment.
@@ -66,25 +70,28 @@ impl OneTask {
 impl Reconcile for WebAppSync {
     type Resource = WebApp;
 
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
+
     async fn reconcile(&self, turn: &mut Turn<'_, WebApp>) -> Result<WebAppStatus, Halt> {
         turn.hold(FINALIZER).await?;
         let stored = turn.stored_status();
-        let is_given_up = is_given_up(turn, &stored);
-        let (next, steps) = self.go_on(turn, &stored, Direction::Creation, is_given_up).await?;
-        let is_workload_done = self.is_workload_done(turn, &steps);
+        let (next, steps) = self.go_on(turn, &stored, Direction::Creation).await?;
+        // While a new spec waits for the end of a pause, the WebApp is as it is after the tasks of the former one.
+        let is_of_former = turn.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
+        let (next, generation) = match stored.observed_generation {
+            Some(former) if is_of_former => (Next::Finished, former),
+            Some(_) | None => (next, turn.owner().generation),
+        };
+        let is_workload_done = self.is_workload_done(&steps, generation);
         if is_workload_done && turn.findings().is_empty() {
             turn.ensure(&workload::wanted(turn.object()), &self.deployments).await?;
         }
-        let has_failed_for_good = self.has_failed_for_good(turn, &stored, &steps, is_given_up);
-        let next = if has_failed_for_good { given_up(&steps).unwrap_or(next) } else { next };
-        match status::summary(&steps, &next, Direction::Creation, has_failed_for_good) {
+        match status::summary(&steps, &next, Direction::Creation, turn.owner().generation) {
             Some(summary) => turn.found(summary),
             None if turn.findings().is_empty() => turn.found(workload::none_wanted()),
             None => {}
         }
-        let handled = if has_failed_for_good { reconcile_at(turn) } else { None };
-        let deployment = workload::observed(turn, &self.deployments);
-        Ok(status::status(turn.name(), steps, deployment.as_ref(), handled))
+        Ok(self.status(turn, &stored, steps))
     }
 
     async fn finalize(&self, turn: &mut Turn<'_, WebApp>) -> Result<Option<WebAppStatus>, Halt> {
@@ -97,9 +104,9 @@ impl Reconcile for WebAppSync {
         let is_over = if turn.is_orphaning() {
             None
         } else {
-            let (next, steps) = self.go_on(turn, &stored, Direction::Deletion, false).await?;
-            let is_for_good = matches!(next, Next::Retry(at, _) if self.is_permanent(turn, &steps[at]));
-            status::summary(&steps, &next, Direction::Deletion, is_for_good).map(|summary| (summary, steps))
+            let (next, steps) = self.go_on(turn, &stored, Direction::Deletion).await?;
+            let summary = status::summary(&steps, &next, Direction::Deletion, turn.owner().generation);
+            summary.map(|summary| (summary, steps))
         };
         let Some((summary, steps)) = is_over else {
             turn.let_go(FINALIZER).await?;
@@ -107,8 +114,7 @@ impl Reconcile for WebAppSync {
             return Ok(None);
         };
         turn.found(summary);
-        let deployment = workload::observed(turn, &self.deployments);
-        Ok(Some(status::status(turn.name(), steps, deployment.as_ref(), None)))
+        Ok(Some(self.status(turn, &stored, steps)))
     }
 }
 
@@ -119,7 +125,6 @@ impl WebAppSync {
         turn: &mut Turn<'_, WebApp>,
         stored: &WebAppStatus,
         direction: Direction,
-        is_given_up: bool,
     ) -> Result<(Next, Vec<WebAppStep>), Halt> {
         let names: Vec<&str> = self.tasks.iter().map(OneTask::name).collect();
         let mut steps = steps::aligned(&stored.steps, &names);
@@ -129,7 +134,7 @@ impl WebAppSync {
             generation: turn.owner().generation,
             direction,
             may_start: !turn.is_paused(),
-            is_given_up,
+            is_asked: stored.handled_reconcile_at != reconcile_at(turn),
             now: turn.clock().now(),
         };
         let in_pass = self.run_in_pass(turn, &steps, &goal).await?;
@@ -144,7 +149,7 @@ impl WebAppSync {
         {
             self.run(turn, task, &steps[at]).await?;
         }
-        announce(turn, &stored.steps, &steps);
+        announce(turn, &stored.steps, &steps, &goal);
         Ok((next, steps))
     }
 
@@ -177,7 +182,7 @@ impl WebAppSync {
             Some(OneTask::Executor(task)) => task.executor.timeout(),
             Some(OneTask::Workload(_)) | None => DEFAULT_TIMEOUT,
         };
-        self.hooks.known(goal.uid, step, steps::is_superseded(step, goal), timeout)
+        self.hooks.known((goal.uid, step), steps::is_superseded(step, goal), goal.is_asked, timeout)
     }
 
     /// Runs a hook whose start is stored, if a live read shows that it is still the one to run.
@@ -195,53 +200,41 @@ impl WebAppSync {
         Ok(())
     }
 
-    /// Whether the task that looks after the Deployment has made it from the present spec.
-    fn is_workload_done(&self, turn: &Turn<'_, WebApp>, steps: &[WebAppStep]) -> bool {
+    /// Whether every task has succeeded for the spec of this generation.
+    fn have_all_succeeded(&self, steps: &[WebAppStep], generation: Option<i64>) -> bool {
+        let mut of_tasks = steps.iter().take(self.tasks.len());
+        of_tasks.all(|step| step.phase == Phase::Succeeded && Some(step.generation) == generation)
+    }
+
+    /// Whether the task that looks after the Deployment has made it from the spec of this generation.
+    fn is_workload_done(&self, steps: &[WebAppStep], generation: i64) -> bool {
         let at = self.tasks.iter().position(|task| matches!(task, OneTask::Workload(_)));
         at.and_then(|at| steps.get(at))
-            .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == turn.owner().generation)
+            .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == generation)
     }
 
-    /// Whether a hook of the present generation has failed for good: now, or by the word of the stored status.
-    fn has_failed_for_good(
-        &self,
-        turn: &Turn<'_, WebApp>,
-        stored: &WebAppStatus,
-        steps: &[WebAppStep],
-        is_given_up: bool,
-    ) -> bool {
-        let generation = turn.owner().generation;
-        let failed = |step: &&WebAppStep| step.phase == Phase::Failed && step.generation == generation;
-        let Some(step) = steps.iter().find(failed) else { return false };
-        let is_news = stored.steps.iter().find(failed).is_none_or(|known| known != step);
-        if is_news { self.is_permanent(turn, step) } else { is_given_up }
+    /// The status of these steps.
+    fn status(&self, turn: &Turn<'_, WebApp>, stored: &WebAppStatus, steps: Vec<WebAppStep>) -> WebAppStatus {
+        let has_workload = self.tasks.iter().any(|task| matches!(task, OneTask::Workload(_)));
+        let deployment = has_workload.then(|| workload::observed(turn, &self.deployments)).flatten();
+        let has_failed = steps.iter().any(|step| step.phase == Phase::Failed || step.attempts > 1);
+        let handled = if steps == stored.steps {
+            // Whoever has asked since then has not been answered yet.
+            stored.handled_reconcile_at.clone()
+        } else if has_failed {
+            reconcile_at(turn)
+        } else {
+            None
+        };
+        status::status(turn.name(), steps, deployment.as_ref(), handled)
     }
-
-    /// Whether this process has seen the hook of this step fail for good.
-    fn is_permanent(&self, turn: &Turn<'_, WebApp>, step: &WebAppStep) -> bool {
-        self.hooks.is_permanent(&turn.owner().uid, step)
-    }
-}
-
-/// The step that has failed for good.
-fn given_up(steps: &[WebAppStep]) -> Option<Next> {
-    steps.iter().position(|step| step.phase == Phase::Failed).map(Next::GivenUp)
 }
 
 fn reconcile_at(turn: &Turn<'_, WebApp>) -> Option<String> {
     turn.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
 }
 
-/// Whether the stored status says that a hook of the present generation has failed for good, and no user has asked for
-/// another try since.
-fn is_given_up(turn: &Turn<'_, WebApp>, stored: &WebAppStatus) -> bool {
-    stored.observed_generation == Some(turn.owner().generation)
-        && conditions::reason(&stored.conditions(), STALLED) == Some(status::FAILED)
-        && conditions::is_true(&stored.conditions(), STALLED)
-        && stored.handled_reconcile_at == reconcile_at(turn)
-}
-
-/// Whether a live WebApp is in the state in which this step's start was recorded.
+/// Whether a live WebApp is in the state in which this step's start was recorded, and not paused since.
 fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
     let meta = &live["metadata"];
     let steps = live["status"]["steps"].as_array();
@@ -249,6 +242,7 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
     meta["uid"] == Object::uid(object)
         && meta["generation"] == Object::generation(object)
         && meta["deletionTimestamp"].is_null() != object.is_deleting()
+        && (object.is_deleting() || meta["annotations"][annotations::PAUSED] != "true")
         && recorded.is_some_and(|recorded| {
             recorded["operationID"] == *step.operation_id
                 && recorded["attempts"] == step.attempts
@@ -257,15 +251,17 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
 }
 
 /// Events of what has changed in the steps, to be recorded when it is stored.
-fn announce(turn: &mut Turn<'_, WebApp>, before: &[WebAppStep], now: &[WebAppStep]) {
-    for step in now {
+fn announce(turn: &mut Turn<'_, WebApp>, before: &[WebAppStep], now: &[WebAppStep], goal: &Goal<'_>) {
+    // What is not wanted any more has not failed for anybody.
+    for step in now.iter().filter(|step| step.phase != Phase::Failed || !steps::is_superseded(step, goal)) {
         let former = before.iter().find(|former| former.name == step.name);
         let hook = step.hook.map_or("a hook", |hook| hook.as_str());
         let is_same = former.is_some_and(|former| {
             (former.phase, former.generation, former.hook) == (step.phase, step.generation, step.hook)
         });
-        // A hook that fails again and again is told once.
-        let is_known_failure = former.is_some_and(|former| former.attempts > 1 && step.attempts > 1);
+        // A hook that fails again and again is told once, and once more when it fails for good.
+        let is_known_failure =
+            !step.permanent && former.is_some_and(|former| former.attempts > 1 && step.attempts > 1);
         if is_same || step.phase == Phase::Failed && is_known_failure {
             continue;
         }
@@ -288,8 +284,13 @@ fn announce(turn: &mut Turn<'_, WebApp>, before: &[WebAppStep], now: &[WebAppSte
                 );
             }
             Phase::Failed => {
-                let note = format!("Task {name:?}: {hook} has failed: {}", step.message);
-                turn.event_when_written(EventType::Warning, "TaskFailed", "Run", note);
+                let is_undo = step.hook.is_some_and(Hook::is_undo);
+                let mut note = format!("Task {name:?}: {hook} has failed: {}", step.message);
+                if step.permanent {
+                    note = format!("{note}. {}", status::remedy(is_undo));
+                }
+                let action = if is_undo { "Undo" } else { "Run" };
+                turn.event_when_written(EventType::Warning, "TaskFailed", action, note);
             }
             Phase::Pending | Phase::Running | Phase::Undoing => {}
         }

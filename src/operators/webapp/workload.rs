@@ -11,6 +11,8 @@
 //! | `delete` | the server has taken the deletion |
 //! | `post_delete` | it is gone |
 
+use std::time::Duration;
+
 use super::tasks::HookError;
 use crate::api::labels::{self, Labels};
 use crate::api::webapp::v1::{Hook, WebApp, image_reference};
@@ -20,6 +22,9 @@ use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
 use crate::controller::{Deletion, Halt, Phase, Summary, Turn};
 
 const KIND: &str = "WebApp";
+
+/// How soon a Deployment that is being deleted is looked at again.
+const STILL_THERE: Duration = Duration::from_secs(30);
 
 /// The labels by which the Deployment finds its Pods.
 pub(super) fn selector(name: &str) -> Labels {
@@ -46,7 +51,6 @@ pub(super) fn wanted(webapp: &WebApp) -> WantedDeployment {
         pod_labels,
         replicas: webapp.spec.replicas,
         containers: vec![container],
-        ..WantedDeployment::default()
     }
 }
 
@@ -61,6 +65,7 @@ pub(super) async fn run(
     Ok(match hook {
         Hook::PreCreate | Hook::PreDelete => Ok(()),
         Hook::Create => {
+            turn.applies_spec();
             let ensured = turn.ensure(&wanted(turn.object()), deployments).await?;
             if ensured.is_there() { Ok(()) } else { not_yet(message(turn)) }
         }
@@ -82,7 +87,9 @@ pub(super) async fn run(
         }
         Hook::PostDelete => {
             let left: Vec<ObservedDeployment> = turn.children().live_children(turn.owner()).await?;
-            if left.is_empty() { Ok(()) } else { not_yet(format!("Deployment {name:?} is being deleted")) }
+            let message = format!("Deployment {name:?} is being deleted");
+            // One that has lost our label wakes nobody when it goes.
+            if left.is_empty() { Ok(()) } else { Err(HookError::not_yet(message, Some(STILL_THERE))) }
         }
     })
 }
@@ -103,8 +110,7 @@ pub(super) fn observed(
     is_ours.then(|| ObservedDeployment::clone(deployment))
 }
 
-/// What a task that has failed adds to the findings of the Deployment is said elsewhere; this is what is found of a
-/// WebApp without one.
+/// What is found of a WebApp whose tasks are done and make no Deployment.
 pub(super) fn none_wanted() -> Summary {
     Summary::ready("All tasks have succeeded")
 }

@@ -36,6 +36,38 @@ async fn a_deployment_makes_pods_that_become_ready() {
     assert_eq!(bed.sim.version(), version, "at rest nothing is written");
 }
 
+/// kubernetes: `syncRolloutStatus`
+#[tokio::test(start_paused = true)]
+async fn a_rollout_that_is_done_stays_so_while_its_pods_come_and_go() {
+    let bed = Bed::new();
+    let web = format!("{DEPLOYMENTS}/web");
+    let progress = async || {
+        let status = bed.get(&web).await.1["status"].clone();
+        let mut conditions = status["conditions"].as_array().unwrap().iter();
+        let progress = conditions.find(|condition| condition["type"] == "Progressing").unwrap();
+        (status["readyReplicas"].as_i64().unwrap_or_default(), progress["reason"].clone())
+    };
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 2)).await;
+    settle().await;
+    assert_eq!(progress().await, (2, json!("NewReplicaSetAvailable")));
+    for name in names(&bed.get(PODS).await.1) {
+        let broken = json!({"spec": {"containers": [{"name": "c", "image": "missing"}]}});
+        bed.ok("PATCH", &format!("{PODS}/{name}"), broken).await;
+        let unready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        bed.ok("PATCH", &format!("{PODS}/{name}/status"), unready).await;
+    }
+    settle().await;
+    assert_eq!(progress().await, (0, json!("NewReplicaSetAvailable")));
+    bed.ok("PATCH", &web, json!({"spec": {"replicas": 3}})).await;
+    settle().await;
+    assert_eq!(progress().await, (1, json!("NewReplicaSetAvailable")), "more of the same is no rollout");
+    let missing =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "missing"}]}}}});
+    bed.ok("PATCH", &web, missing).await;
+    settle().await;
+    assert_eq!(progress().await.1, json!("ReplicaSetUpdated"), "a new template is one");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rollout_keeps_enough_pods_available() {
     let bed = Bed::new();

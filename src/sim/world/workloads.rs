@@ -49,6 +49,14 @@ fn share(value: Option<&Value>, of: i64, rounds_up: bool) -> i64 {
     }
 }
 
+/// Whether it was said of a Deployment that its last rollout is done.
+fn is_rolled_out(deployment: &Value) -> bool {
+    let mut conditions = items(deployment, "/status/conditions").iter();
+    conditions.any(|condition| {
+        text(condition, "/type") == "Progressing" && text(condition, "/reason") == "NewReplicaSetAvailable"
+    })
+}
+
 fn controller_reference(kind: &str, owner: &Value) -> Value {
     json!([{
         "apiVersion": "apps/v1",
@@ -113,6 +121,7 @@ impl Core {
             .filter_map(|set| set["metadata"]["annotations"][REVISION].as_str()?.parse::<i64>().ok())
             .max()
             .unwrap_or_default();
+        let is_new = new.is_empty();
         let waits = deployment["spec"]["strategy"]["type"] == "Recreate" && self.run_pods(&old);
         if waits {
             self.plan_in(ENDING, Work::Deployment(key.clone()));
@@ -134,7 +143,7 @@ impl Core {
             let revision = new["metadata"]["annotations"][REVISION].clone();
             member(member(&mut changed, "metadata"), "annotations")[REVISION] = revision;
         }
-        self.tell(&mut changed, &sets, &hash);
+        self.tell(&mut changed, &sets, &hash, is_new);
         self.amend(&kind, changed, &deployment);
     }
 
@@ -243,8 +252,8 @@ impl Core {
         }
     }
 
-    /// The status of a Deployment, from its sets.
-    fn tell(&self, deployment: &mut Value, sets: &[Arc<Value>], hash: &str) {
+    /// The status of a Deployment, from its sets; `is_new` when a rollout has just begun.
+    fn tell(&self, deployment: &mut Value, sets: &[Arc<Value>], hash: &str, is_new: bool) {
         let sum = |pointer: &str| sets.iter().map(|set| number(set, pointer)).sum::<i64>();
         let new = sets.iter().find(|set| set["metadata"]["labels"][HASH] == json!(hash));
         let updated = new.map_or(0, |set| number(set, "/status/replicas"));
@@ -280,7 +289,8 @@ impl Core {
         if updated == desired && replicas == desired && available == desired {
             let words = format!("ReplicaSet \"{name}\" has successfully progressed.");
             set_condition(deployment, "Progressing", "True", "NewReplicaSetAvailable", &words, &now);
-        } else {
+        } else if is_new || updated != replicas || !is_rolled_out(deployment) {
+            // Else the last rollout is done, and its Pods come and go: that is told as availability.
             let words = format!("ReplicaSet \"{name}\" is progressing.");
             set_condition(deployment, "Progressing", "True", "ReplicaSetUpdated", &words, &now);
         }

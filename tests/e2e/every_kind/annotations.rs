@@ -6,7 +6,7 @@ use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use super::{CHILDREN, Kind, for_every_kind};
+use super::{CHILDREN, Kind, count, for_every_kind};
 use crate::support::{LedgerEntry, Scene, both_beds, condition_of, pass};
 
 async fn pause(scene: &Scene, kind: &Kind, is_paused: bool) {
@@ -21,13 +21,12 @@ fn of_children(scene: &Scene) -> Vec<LedgerEntry> {
     writes.filter(|write| CHILDREN.contains(&write.resource.as_str())).collect()
 }
 
-#[apply(both_beds)]
-async fn a_paused_object_has_no_child_written_until_it_is_resumed() {
-    let scene = Scene::new("every-paused").await;
+/// Makes one of each kind, and pauses them when they are Ready.
+async fn all_are_paused(scene: &Scene) {
     for_every_kind(async |kind| {
         let name = kind.object();
-        kind.ready(&scene, &name).await;
-        pause(&scene, kind, true).await;
+        kind.ready(scene, &name).await;
+        pause(scene, kind, true).await;
         let paused = scene
             .until(kind.name, &name, "is paused", |object| {
                 condition_of(object, "Reconciling").is_some_and(|found| found["reason"] == "Paused")
@@ -38,31 +37,78 @@ async fn a_paused_object_has_no_child_written_until_it_is_resumed() {
         scene.until_event(kind.name, &name, "Paused").await;
     })
     .await;
-    let before = of_children(&scene);
+}
+
+/// Ends the pause of them all: the spec that waited is applied.
+async fn all_are_resumed(scene: &Scene) {
     for_every_kind(async |kind| {
         let name = kind.object();
-        scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
-        let (child_kind, child, _) = kind.children(&scene, &name).await.remove(0);
-        scene.unmake(child_kind, &child, DeleteParams::background()).await;
-        scene.until_gone(child_kind, &child).await;
-        let object = scene.until_reason(kind.name, &name, "Paused").await;
-        assert_eq!(condition_of(&object, "Ready").unwrap()["status"], "False", "{name}: as observed");
-        pass(Duration::from_secs(2)).await;
-        let object = scene.look(kind.name, &name).await.unwrap();
-        assert_eq!(object["metadata"]["generation"], 2, "{name}");
-        assert_eq!(object["status"]["observedGeneration"], 1, "{name}: that was applied last");
-    })
-    .await;
-    assert_eq!(of_children(&scene), before);
-    for_every_kind(async |kind| {
-        let name = kind.object();
-        pause(&scene, kind, false).await;
+        pause(scene, kind, false).await;
         let object = scene.until_ready(kind.name, &name).await;
         assert_eq!(object["status"]["observedGeneration"], 2, "{name}");
         assert_eq!(object["status"]["replicas"], 3, "{name}");
         scene.until_event(kind.name, &name, "Resumed").await;
     })
     .await;
+}
+
+/// A new spec waits; what is said is what is true of the children that the former one has made.
+#[apply(both_beds)]
+async fn a_paused_object_has_no_child_written_until_it_is_resumed() {
+    let scene = Scene::new("every-paused").await;
+    all_are_paused(&scene).await;
+    let before = of_children(&scene);
+    for_every_kind(async |kind| {
+        scene.change(kind.name, &kind.object(), json!({"spec": {"replicas": 3}})).await;
+    })
+    .await;
+    pass(Duration::from_secs(3)).await;
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        let object = scene.look(kind.name, &name).await.unwrap();
+        assert_eq!(object["metadata"]["generation"], 2, "{name}");
+        assert_eq!(object["status"]["observedGeneration"], 1, "{name}: that was applied last");
+        assert_eq!(object["status"]["replicas"], 2, "{name}");
+        let ready = condition_of(&object, "Ready").unwrap();
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("Available")), "{name}");
+        let message = ready["message"].as_str().unwrap();
+        assert!(message.contains("2 of 2"), "{name}: not counted against a spec that waits: {message}");
+    })
+    .await;
+    assert_eq!(of_children(&scene), before);
+    all_are_resumed(&scene).await;
+}
+
+/// Before and after its spec changes.
+#[apply(both_beds)]
+async fn a_child_that_is_deleted_in_a_pause_is_missed_and_not_made_again() {
+    let scene = Scene::new("every-paused-missing").await;
+    all_are_paused(&scene).await;
+    let before = of_children(&scene);
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        // The last Pod of a Redis leaves no gap.
+        let children = kind.children(&scene, &name).await;
+        let of_first = children.iter().rfind(|(child_kind, ..)| *child_kind == children[0].0);
+        let (child_kind, child, _) = of_first.unwrap();
+        scene.unmake(child_kind, child, DeleteParams::background()).await;
+        scene.until_gone(child_kind, child).await;
+        let object = scene.until_reason(kind.name, &name, "Paused").await;
+        assert_eq!(condition_of(&object, "Ready").unwrap()["status"], "False", "{name}: as observed");
+        scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
+    })
+    .await;
+    pass(Duration::from_secs(3)).await;
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        let object = scene.look(kind.name, &name).await.unwrap();
+        let ready = condition_of(&object, "Ready").unwrap();
+        assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Paused")), "{name}");
+        assert_eq!(object["status"]["observedGeneration"], 1, "{name}: that was applied last");
+    })
+    .await;
+    assert_eq!(of_children(&scene), before);
+    all_are_resumed(&scene).await;
 }
 
 #[apply(both_beds)]
@@ -79,6 +125,7 @@ async fn the_deletion_of_a_paused_object_is_not_held_up() {
         for (child_kind, child, _) in children {
             scene.until_gone(child_kind, &child).await;
         }
+        assert_eq!(count(&scene, kind.name, &name, "Resumed").await, 0, "{name}");
     })
     .await;
 }

@@ -89,6 +89,41 @@ async fn a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays() {
     .await;
 }
 
+/// Without them a foreground deletion does not wait, and nobody knows whose the child is.
+#[apply(both_beds)]
+async fn our_owner_reference_is_put_back_with_its_flags_and_those_of_others_stay() {
+    let scene = Scene::new("every-owner").await;
+    let theirs = scene.make("ResourceQuota", "theirs", json!({"hard": {"count/secrets": "100"}})).await;
+    let theirs = json!({"apiVersion": "v1", "kind": "ResourceQuota", "name": "theirs", "uid": uid(&theirs)});
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        kind.ready(&scene, &name).await;
+        for (child_kind, child, before) in kind.children(&scene, &name).await {
+            let ours = controller(&before).unwrap();
+            for flag in ["blockOwnerDeletion", "controller"] {
+                let mut edited = ours.clone();
+                edited[flag] = json!(false);
+                scene
+                    .change(child_kind, &child, json!({"metadata": {"ownerReferences": [theirs, edited]}}))
+                    .await;
+                let after = scene
+                    .until(child_kind, &child, flag, |found| {
+                        controller(found).is_some_and(|owner| owner[flag] == true)
+                    })
+                    .await;
+                assert_eq!(uid(&after), uid(&before), "{child_kind} {child}");
+                let references = after["metadata"]["ownerReferences"].as_array().unwrap();
+                assert_eq!(references.len(), 2, "{child_kind} {child}: {references:?}");
+                assert!(references.contains(ours), "{child_kind} {child}: {references:?}");
+                let words = format!("metadata.ownerReferences[{name}].{flag} was false, wanted true");
+                scene.until_note(kind.name, &name, "ChildRepaired", &words).await;
+            }
+        }
+        scene.until_ready(kind.name, &name).await;
+    })
+    .await;
+}
+
 /// What `kubectl rollout restart` and those who inject containers write.
 #[apply(both_beds)]
 async fn in_a_template_what_others_wrote_stays() {

@@ -72,6 +72,44 @@ async fn one_is_in_the_way(scene: &Scene, kind: &Kind, at: usize) {
     assert_eq!(count(scene, kind.name, &name, "ErrResourceExists").await, 1, "{name}");
 }
 
+/// Two names that are taken, of which an object meets the second when it is rid of the first.
+#[apply(both_beds)]
+async fn a_second_obstacle_is_told_of_as_the_first_was() {
+    let scene = Scene::new("every-second").await;
+    wait_until("the account of the namespace", async || {
+        scene.look("ServiceAccount", "default").await.ok_or("not there")
+    })
+    .await;
+    for (kind, child) in [("Deployment", "a"), ("Deployment", "b"), ("Pod", "cache-0"), ("Pod", "cache-1")] {
+        scene.make(kind, child, spec_of_theirs(kind)).await;
+    }
+    let foo = async {
+        scene.make("Foo", "web", json!({"deploymentName": "a", "replicas": 1})).await;
+        until_told(&scene, "Foo", "web", "a").await;
+        scene.change("Foo", "web", json!({"spec": {"deploymentName": "b"}})).await;
+        until_told(&scene, "Foo", "web", "b").await;
+        scene.unmake("Deployment", "b", DeleteParams::background()).await;
+        scene.until_ready("Foo", "web").await;
+        assert_eq!(count(&scene, "Foo", "web", "ErrResourceExists").await, 2);
+    };
+    let redis = async {
+        scene.make("Redis", "cache", json!({"replicas": 2, "port": 6379, "image": "redis:7.4"})).await;
+        for child in ["cache-0", "cache-1"] {
+            until_told(&scene, "Redis", "cache", child).await;
+            scene.unmake("Pod", child, DeleteParams::background()).await;
+        }
+        scene.until_ready("Redis", "cache").await;
+        assert_eq!(count(&scene, "Redis", "cache", "ErrResourceExists").await, 2);
+    };
+    tokio::join!(foo, redis);
+}
+
+/// Waits for the event that says that the name of this child is taken.
+async fn until_told(scene: &Scene, kind: &str, name: &str, child: &str) {
+    let words = format!("Resource \"{child}\" already exists and is not managed by {kind}");
+    scene.until_note(kind, name, "ErrResourceExists", &words).await;
+}
+
 #[apply(both_beds)]
 async fn two_kinds_of_one_name_share_neither_children_nor_pods() {
     let scene = Scene::new("every-pair").await;
@@ -203,4 +241,23 @@ async fn a_new_spec_is_tried_at_once() {
         assert!(asked.elapsed().as_secs() < 100, "{name}: not after the two minutes of a refusal");
     })
     .await;
+}
+
+/// Each Pod of a rollout changes the Deployment, and that wakes the Myapp.
+#[apply(both_beds)]
+async fn a_refused_child_is_not_asked_for_with_each_change_of_another() {
+    let scene = Scene::new("every-seldom").await;
+    scene.make("ResourceQuota", "none", json!({"hard": {"count/services": "0"}})).await;
+    scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
+    let kind = KINDS.iter().find(|kind| kind.name == "Myapp").unwrap();
+    kind.make(&scene, "web").await;
+    scene.until_reason("Myapp", "web", "ChildRefused").await;
+    scene
+        .until("Deployment", "web", "runs", |deployment| deployment["status"]["availableReplicas"] == 2)
+        .await;
+    scene.until("Myapp", "web", "tells of it", |myapp| myapp["status"]["readyReplicas"] == 2).await;
+    scene.rest_for_a_while().await;
+    let tries =
+        scene.writes().iter().filter(|write| write.verb == "create" && write.resource == "services").count();
+    assert_eq!(tries, 1);
 }

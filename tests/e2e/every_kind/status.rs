@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use super::{KINDS, for_every_kind, uid};
+use super::{KINDS, Kind, for_every_kind, uid};
 use crate::support::{Scene, both_beds, condition_of, pass};
 
 const TYPES: [&str; 3] = ["Ready", "Reconciling", "Stalled"];
@@ -83,19 +84,24 @@ async fn events_come_on_transitions_only_also_across_a_restart() {
     assert_eq!(all_events(&scene).await, before);
 }
 
+/// Stores the object anew as no schema would let it be, and waits until that is told.
+async fn spoil(scene: &Scene, kind: &Kind, mut stored: Value) -> Value {
+    stored["spec"]["replicas"] = json!("three");
+    stored["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    let (plural, group) = kind.plural.split_once('.').unwrap();
+    scene.bed.write_behind_the_server(group, plural, &stored).await;
+    scene.until_reason(kind.name, &kind.object(), "Unreadable").await
+}
+
 /// R16: an object that was stored under an older schema.
 #[apply(both_beds)]
 async fn an_object_that_does_not_decode_keeps_its_children_and_heals() {
     let scene = Scene::new("every-unreadable").await;
     for_every_kind(async |kind| {
         let name = kind.object();
-        let mut stored = kind.ready(&scene, &name).await;
+        let stored = kind.ready(&scene, &name).await;
         let before = kind.children(&scene, &name).await;
-        stored["spec"]["replicas"] = json!("three");
-        stored["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-        let (plural, group) = kind.plural.split_once('.').unwrap();
-        scene.bed.write_behind_the_server(group, plural, &stored).await;
-        let object = scene.until_reason(kind.name, &name, "Unreadable").await;
+        let object = spoil(&scene, kind, stored).await;
         assert_eq!(condition_of(&object, "Stalled").unwrap()["status"], "True", "{name}");
         let after = kind.children(&scene, &name).await;
         for ((child_kind, child, before), (_, _, after)) in before.iter().zip(&after) {
@@ -104,6 +110,49 @@ async fn an_object_that_does_not_decode_keeps_its_children_and_heals() {
         scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
         let object = scene.until_ready(kind.name, &name).await;
         assert_eq!(object["status"]["replicas"], 3, "{name}: corrected, it goes on");
+    })
+    .await;
+}
+
+/// What holds it is let go, though nobody knows what it has asked for: nothing of it is to be undone.
+#[apply(both_beds)]
+async fn an_object_that_does_not_decode_goes_when_it_is_orphaned() {
+    let scene = Scene::new("every-unreadable-gone").await;
+    for_every_kind(async |kind| {
+        let name = kind.object();
+        let stored = kind.ready(&scene, &name).await;
+        let before = kind.children(&scene, &name).await;
+        spoil(&scene, kind, stored).await;
+        scene.unmake(kind.name, &name, DeleteParams::orphan()).await;
+        scene.until_gone(kind.name, &name).await;
+        for ((child_kind, child, before), (_, _, after)) in
+            before.iter().zip(&kind.children(&scene, &name).await)
+        {
+            assert_eq!(uid(after), uid(before), "{child_kind} {child}");
+        }
+    })
+    .await;
+}
+
+/// Deleted in another way it stays for its finalizer, and says what to do; corrected, it goes.
+#[apply(both_beds)]
+async fn an_object_that_does_not_decode_says_how_it_can_go() {
+    let scene = Scene::new("every-unreadable-held").await;
+    for_every_kind(async |kind| {
+        let Some(finalizer) = kind.finalizer else { return };
+        let name = kind.object();
+        let stored = kind.ready(&scene, &name).await;
+        spoil(&scene, kind, stored).await;
+        scene.unmake(kind.name, &name, DeleteParams::background()).await;
+        let words = format!("take the finalizer {finalizer} off");
+        scene
+            .until(kind.name, &name, &words, |found| {
+                let stalled = condition_of(found, "Stalled");
+                stalled.is_some_and(|stalled| stalled["message"].as_str().unwrap().contains(&words))
+            })
+            .await;
+        scene.change(kind.name, &name, json!({"spec": {"replicas": 2}})).await;
+        scene.until_gone(kind.name, &name).await;
     })
     .await;
 }

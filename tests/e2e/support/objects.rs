@@ -26,6 +26,29 @@ const KINDS: [(&str, &str, &str, &str); 11] = [
     ("ServiceAccount", "", "v1", "serviceaccounts"),
 ];
 
+/// Of which type the events of each reason are.
+const EVENT_TYPES: [(&str, &[&str]); 2] = [
+    (
+        "Normal",
+        &[
+            "ChildCreated",
+            "ChildUpdated",
+            "ChildRepaired",
+            "ChildDeleted",
+            "Paused",
+            "Resumed",
+            "Synced",
+            "ScaledUp",
+            "ScaledDown",
+            "PodRecreated",
+            "Deleting",
+            "TaskSucceeded",
+            "TaskUndone",
+        ],
+    ),
+    ("Warning", &["ErrResourceExists", "ChildRefused", "Contended", "TaskFailed"]),
+];
+
 /// The condition of this type.
 pub(crate) fn condition_of<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
@@ -148,13 +171,21 @@ impl Scene {
         })
     }
 
-    /// Reasons and notes of the events about an object so far, oldest first.
+    /// Reasons and notes of the events about an object so far, oldest first; each is of the type of its reason.
     pub(crate) async fn events_about(&self, kind: &str, name: &str) -> Vec<(String, String)> {
         let events = self.all_events().await.into_iter().filter(|event| {
             let regarding = event.regarding.as_ref();
             regarding.is_some_and(|r| r.kind.as_deref() == Some(kind) && r.name.as_deref() == Some(name))
         });
-        events.map(|event| (event.reason.unwrap_or_default(), event.note.unwrap_or_default())).collect()
+        let told = events.map(|event| {
+            let reason = event.reason.unwrap_or_default();
+            let known = EVENT_TYPES.iter().find(|(_, reasons)| reasons.contains(&reason.as_str()));
+            let (expected, _) =
+                known.unwrap_or_else(|| panic!("event {reason} about {kind} {name} is in the table"));
+            assert_eq!(event.type_.as_deref(), Some(*expected), "event {reason} about {kind} {name}");
+            (reason, event.note.unwrap_or_default())
+        });
+        told.collect()
     }
 
     /// Waits for an event about an object with this reason; returns its note.

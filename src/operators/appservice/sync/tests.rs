@@ -141,6 +141,33 @@ async fn a_refused_service_is_reported_and_heals() {
     let status = f.status("web").await.to_string();
     assert!(status.contains("provided port is already allocated"), "{status}");
     f.delete::<Service>("first").await;
+    f.pass_time(Duration::from_secs(120)).await;
     f.converge("web").await;
     assert!(f.ready("web").await.0);
+}
+
+/// Another order means nothing, and would roll all Pods.
+#[tokio::test(start_paused = true)]
+async fn ports_that_are_turned_around_write_no_child() {
+    let mut f = fixture().await;
+    let ports = [json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81, "targetPort": "web"})];
+    f.create("web", spec(&json!(ports))).await;
+    f.converge("web").await;
+    let before = f.get::<Deployment>("web").await.unwrap();
+    edit(&mut f, |app| app["spec"]["ports"] = json!([ports[1], ports[0]])).await;
+    let (_, asked) = f.sync("web").await;
+    assert_eq!(asked, ["patch appservices/web", "patch appservices/web/status"]);
+    f.edit::<Deployment>("web", |live| {
+        live["spec"]["template"]["spec"]["containers"][0]["ports"].as_array_mut().unwrap().reverse();
+    })
+    .await;
+    f.catch_up().await;
+    f.sync("web").await;
+    let after = f.get::<Deployment>("web").await.unwrap();
+    let ports = |live: &Value| live["spec"]["template"]["spec"]["containers"][0]["ports"].clone();
+    assert_eq!(
+        (ports(&after)[0].clone(), ports(&after)[1].clone()),
+        (ports(&before)[1].clone(), ports(&before)[0].clone())
+    );
+    assert!(f.events().iter().all(|reason| *reason == "ChildCreated"), "nothing is told of it");
 }

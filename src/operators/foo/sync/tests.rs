@@ -102,7 +102,11 @@ impl Fixture {
     }
 
     fn events(&mut self) -> Vec<&'static str> {
-        std::iter::from_fn(|| self.events.try_recv().ok()).map(|event| event.reason).collect()
+        self.notes().into_iter().map(|(reason, _)| reason).collect()
+    }
+
+    fn notes(&mut self) -> Vec<(&'static str, String)> {
+        std::iter::from_fn(|| self.events.try_recv().ok()).map(|event| (event.reason, event.note)).collect()
     }
 
     fn ready(&self) -> (String, String) {
@@ -257,6 +261,61 @@ async fn an_old_deployment_without_our_label_is_found_live() {
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
 }
 
+#[tokio::test(start_paused = true)]
+async fn while_the_new_name_is_taken_the_old_one_is_counted() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    f.roll_out("old");
+    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
+    renamed(&mut f);
+    f.sync().await;
+    let counts = |f: &Fixture| {
+        let status = f.server.get(FOO).unwrap()["status"].clone();
+        (status["replicas"].clone(), status["availableReplicas"].clone())
+    };
+    assert_eq!((f.ready().1.as_str(), counts(&f)), ("ResourceExists", (json!(2), json!(2))));
+    f.server.remove(&format!("{DEPLOYMENTS}/new"));
+    f.catch_up();
+    tokio::time::advance(Duration::from_secs(30)).await;
+    f.sync().await;
+    assert_eq!(counts(&f), (json!(0), json!(0)), "the new one is there, and has no Pod yet");
+}
+
+#[tokio::test]
+async fn a_second_name_that_is_taken_is_reported_too() {
+    let mut f = Fixture::new();
+    for name in ["web", "new"] {
+        f.server.store(DEPLOYMENTS, json!({"metadata": {"name": name, "namespace": "ns"}}));
+    }
+    f.foo("web", 1);
+    let note = |name: &str| format!("Resource {name:?} already exists and is not managed by Foo");
+    f.sync().await;
+    assert_eq!(f.notes(), [("ErrResourceExists", note("web"))]);
+    renamed(&mut f);
+    for notes in [vec![("ErrResourceExists", note("new"))], vec![]] {
+        f.sync().await;
+        assert_eq!(f.notes(), notes);
+    }
+}
+
+#[tokio::test]
+async fn a_new_spec_that_is_refused_in_other_words_is_reported_too() {
+    let mut f = Fixture::new();
+    f.foo("web", 1);
+    for (generation, cause, expected) in
+        [(1, "no such class", 1), (2, "no such class", 0), (3, "no such account", 1)]
+    {
+        let mut foo = f.server.get(FOO).unwrap();
+        foo["metadata"]["generation"] = json!(generation);
+        f.server.store(FOOS, foo);
+        f.catch_up();
+        f.server.refuse_with(http::Method::POST, 403, "Forbidden", cause);
+        f.sync().await;
+        assert_eq!(f.events(), vec!["ChildRefused"; expected], "{cause}");
+    }
+}
+
 #[tokio::test]
 async fn while_the_new_name_is_taken_the_old_one_stays() {
     let mut f = Fixture::new();
@@ -270,7 +329,7 @@ async fn while_the_new_name_is_taken_the_old_one_stays() {
     assert_eq!(f.ready().1, "ResourceExists");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     let mut f = Fixture::new();
     f.foo("web", 1);
@@ -279,6 +338,11 @@ async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
     assert_eq!(f.events(), ["ChildRefused"]);
     assert_eq!(f.ready().1, "ChildRefused");
+    tokio::time::advance(Duration::from_secs(119)).await;
+    let (outcome, requests) = f.sync().await;
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(1)) });
+    assert_eq!(requests, Vec::<String>::new());
+    tokio::time::advance(Duration::from_secs(1)).await;
     f.sync().await;
     assert_eq!(f.events(), ["ChildCreated"]);
 }
@@ -422,7 +486,9 @@ async fn a_paused_foo_is_watched_and_left_alone() {
     f.sync().await;
     assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
     assert_eq!(f.server.get(FOO).unwrap()["status"]["observedGeneration"], 1);
-    assert_eq!(f.ready().0, "True", "as observed");
+    let conditions = conditions_of(&f.server.get(FOO).unwrap());
+    let ready = conditions.iter().find(|condition| condition.type_ == READY).unwrap();
+    assert_eq!((ready.status.as_str(), ready.message.as_str()), ("True", "2 of 2 replicas are available"));
 
     pause(&mut f, false);
     f.sync().await;
@@ -445,6 +511,66 @@ async fn a_hand_edit_of_a_paused_foo_is_reported_and_not_repaired() {
     let (_, requests) = f.sync().await;
     assert_eq!(requests, ["PATCH foos/one/status"]);
     assert_eq!(f.ready(), ("False".to_owned(), "Paused".to_owned()));
+    f.events();
+    pause(&mut f, false);
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildRepaired", "Resumed", "Synced"]);
+}
+
+/// What has the former name is what was applied.
+#[tokio::test]
+async fn a_new_name_waits_for_the_end_of_a_pause() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    f.roll_out("old");
+    f.sync().await;
+    pause(&mut f, true);
+    f.sync().await;
+    renamed(&mut f);
+    f.sync().await;
+    assert_eq!(f.ready(), ("True".to_owned(), "Available".to_owned()));
+    let status = &f.server.get(FOO).unwrap()["status"];
+    assert_eq!((&status["observedGeneration"], &status["replicas"]), (&json!(1), &json!(2)));
+    f.server.remove(&format!("{DEPLOYMENTS}/old"));
+    f.deployments.replace(&[], "1");
+    f.sync().await;
+    assert_eq!(f.ready(), ("False".to_owned(), "Paused".to_owned()));
+}
+
+/// W13
+#[tokio::test]
+async fn a_child_that_a_webhook_alters_is_told_as_created() {
+    let mut f = Fixture::new();
+    f.server.mutate(|object| {
+        if object["kind"] == "Deployment" {
+            object["spec"]["replicas"] = json!(7);
+        }
+    });
+    f.foo("web", 1);
+    for _ in 0..3 {
+        f.sync().await;
+    }
+    assert_eq!(f.ready().1, "StoredOtherwise");
+    assert_eq!(f.events(), ["ChildCreated"]);
+}
+
+/// W12
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_was_refused_at_first_is_told_as_an_update() {
+    let mut f = Fixture::new();
+    let mut foo = f.foo("web", 1);
+    f.sync().await;
+    f.events();
+    foo["spec"]["replicas"] = json!(3);
+    foo["metadata"]["generation"] = json!(2);
+    f.server.store(FOOS, foo);
+    f.catch_up();
+    f.server.refuse(http::Method::PUT, 422, "Invalid");
+    f.sync().await;
+    tokio::time::advance(Duration::from_secs(120)).await;
+    f.sync().await;
+    assert_eq!(f.events(), ["ChildRefused", "ChildUpdated"]);
 }
 
 /// The cache of the Foo is behind: nothing is written for its old spec, and nothing said of it.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::controller::Outcome;
 use crate::operators::tests::Fixture;
+use crate::sim::{Action, Fault, When};
 
 async fn fixture() -> Fixture<MyappSync> {
     Fixture::new(|caches| MyappSync {
@@ -142,4 +143,80 @@ async fn a_hand_edit_of_each_child_is_repaired_and_names_the_field() {
     }
     assert_eq!(f.get::<Service>("web").await.unwrap()["spec"]["clusterIP"], address);
     assert_eq!(f.get::<Ingress>("web").await.unwrap()["spec"]["rules"][0]["host"], "a.example.com");
+}
+
+/// The Deployment's status changes with each of its Pods, and wakes the Myapp.
+#[tokio::test(start_paused = true)]
+async fn a_refused_child_is_not_asked_for_again_at_each_pass() {
+    let mut f = fixture().await;
+    f.sim.fault(Fault::new(When::verb("create").resource("services"), Action::refuse(403, "Forbidden")));
+    f.create("web", spec(&json!({}))).await;
+    let posts = |asked: &[String]| asked.iter().filter(|asked| *asked == "create services").count();
+    let (outcome, asked) = f.sync("web").await;
+    assert_eq!((posts(&asked), f.ready("web").await.1.as_str()), (1, "ChildRefused"));
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    let told = f.status("web").await["conditions"][0]["message"].clone();
+    for passed in 1..20 {
+        f.pass_time(Duration::from_secs(5)).await;
+        f.edit_status::<Deployment>("web", json!({"observedGeneration": 1, "collisionCount": passed})).await;
+        f.catch_up().await;
+        let (outcome, asked) = f.sync("web").await;
+        assert!(asked.iter().all(|asked| asked == "patch myapps/web/status"), "{asked:?}");
+        let left = Duration::from_secs(120 - 5 * passed);
+        assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(left) });
+    }
+    assert_eq!(f.status("web").await["conditions"][0]["message"], told);
+    edit(&mut f, |myapp| myapp["spec"]["servicePort"] = json!(81)).await;
+    assert_eq!(posts(&f.sync("web").await.1), 1, "another spec is tried at once");
+    assert_eq!(posts(&f.sync("web").await.1), 0);
+    edit(&mut f, |myapp| {
+        myapp["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": "now"});
+    })
+    .await;
+    assert_eq!(posts(&f.sync("web").await.1), 1, "and what a user asks for");
+    f.pass_time(Duration::from_secs(120)).await;
+    assert_eq!(posts(&f.sync("web").await.1), 1, "and the same after two minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_too_many_in_a_map_of_the_status_goes() {
+    let mut f = fixture().await;
+    f.create("web", spec(&json!({}))).await;
+    f.converge("web").await;
+    f.edit_status::<Myapp>("web", json!({"labelSelector": {"extra": "x"}})).await;
+    assert_eq!(f.status("web").await["labelSelector"]["extra"], "x");
+    f.catch_up().await;
+    assert_eq!(f.sync("web").await.1, ["patch myapps/web/status"]);
+    assert_eq!(f.status("web").await["labelSelector"]["extra"], Value::Null);
+    assert_eq!(f.sync("web").await.1, Vec::<String>::new(), "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_edit_is_told_as_one_whatever_stands_in_the_way_of_others() {
+    let mut f = fixture().await;
+    f.put::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 1}]}})).await;
+    f.create("web", spec(&json!({}))).await;
+    f.sync("web").await;
+    assert_eq!(f.ready("web").await.1, "ResourceExists");
+    f.events();
+    f.edit::<Deployment>("web", |live| live["spec"]["replicas"] = json!(9)).await;
+    f.catch_up().await;
+    f.sync("web").await;
+    let note = "Repaired Deployment \"web\": spec.replicas was 9, wanted 2".to_owned();
+    assert_eq!(f.notes(), [("ChildRepaired", note)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_word_is_about_the_spec_that_was_applied() {
+    let mut f = fixture().await;
+    f.create("web", spec(&json!({}))).await;
+    f.converge("web").await;
+    edit(&mut f, |myapp| {
+        myapp["metadata"]["annotations"] = json!({"windlass.dev/paused": "true"});
+        myapp["spec"]["replicas"] = json!(5);
+    })
+    .await;
+    f.sync("web").await;
+    assert_eq!(f.status("web").await["status"], "Running");
+    assert_eq!(f.ready("web").await, (true, "Available".to_owned()));
 }

@@ -308,6 +308,51 @@ async fn a_paused_redis_has_no_pod_written() {
     let (_, asked) = f.sync("x").await;
     assert_eq!(asked, ["patch redis/x/status"]);
     assert_eq!(f.status("x").await["observedGeneration"], 1);
+    assert_eq!(f.ready("x").await, (true, "Available".to_owned()), "as the spec that was applied wants it");
+    // The last one, whose absence leaves no gap.
+    f.delete::<Pod>("x-1").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    for _ in 0..3 {
+        f.sync("x").await;
+        assert_eq!(f.ready("x").await, (false, "Paused".to_owned()));
+    }
+    f.edit::<Redis>("x", |redis| redis["metadata"]["annotations"] = json!({})).await;
+    f.catch_up().await;
+    f.converge("x").await;
+    assert_eq!(f.names::<Pod>().await.len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_is_changed_in_the_midst_of_a_pause_does_not_hide_what_is_missing() {
+    let mut f = fixture().await;
+    f.create("x", spec(3)).await;
+    f.converge("x").await;
+    let pause = json!({"windlass.dev/paused": "true"});
+    f.edit::<Redis>("x", |redis| redis["metadata"]["annotations"] = pause).await;
+    f.delete::<Pod>("x-2").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    f.sync("x").await;
+    assert_eq!(f.ready("x").await, (false, "Paused".to_owned()));
+    scale(&mut f, 2).await;
+    f.sync("x").await;
+    assert_eq!(f.ready("x").await, (false, "Paused".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deletion_of_a_paused_redis_resumes_nothing() {
+    let mut f = fixture().await;
+    f.create("x", spec(2)).await;
+    f.converge("x").await;
+    let pause = json!({"windlass.dev/paused": "true"});
+    f.edit::<Redis>("x", |redis| redis["metadata"]["annotations"] = pause).await;
+    f.catch_up().await;
+    f.sync("x").await;
+    f.events();
+    f.delete::<Redis>("x").await;
+    f.catch_up().await;
+    f.sync("x").await;
+    assert_eq!(f.ready("x").await, (false, "Deleting".to_owned()));
+    assert_eq!(f.events(), ["Deleting"]);
 }
 
 /// W10: the name is free for all that a refusal says.
@@ -318,6 +363,7 @@ async fn w10_a_refusal_does_not_double_a_pod() {
     f.sync("x").await;
     f.sim.fault(Fault::new(When::verb("create").resource("pods").times(1), Action::refuse(403, "Forbidden")));
     f.sync("x").await;
+    f.pass_time(Duration::from_secs(120)).await;
     f.converge("x").await;
     assert_eq!(f.names::<Pod>().await, ["x-0"]);
 }

@@ -7,7 +7,7 @@ use super::*;
 const TASKS: [&str; 3] = ["a", "b", "c"];
 
 fn goal(generation: i64, direction: Direction) -> Goal<'static> {
-    Goal { uid: "u", generation, direction, may_start: true, is_given_up: false, now: Timestamp::UNIX_EPOCH }
+    Goal { uid: "u", generation, direction, may_start: true, is_asked: false, now: Timestamp::UNIX_EPOCH }
 }
 
 fn nothing(_: &WebAppStep) -> Known {
@@ -124,10 +124,13 @@ fn what_failed_for_good_waits_for_a_user() {
     let goal_now = goal(1, Direction::Creation);
     advance(&mut steps, 3, &goal_now, nothing);
     let failed = |_: &WebAppStep| Known::Ended(Err(HookError::permanent("never")));
-    advance(&mut steps, 3, &Goal { is_given_up: true, ..goal_now }, failed);
-    let given_up = Goal { is_given_up: true, ..goal_now };
-    assert_eq!(advance(&mut steps, 3, &given_up, nothing), Next::GivenUp(0));
-    assert_eq!(advance(&mut steps.clone(), 3, &goal_now, nothing), Next::Recorded(0), "he asks for it");
+    assert_eq!(advance(&mut steps, 3, &goal_now, failed), Next::GivenUp(0));
+    assert!(steps[0].permanent);
+    assert_eq!(advance(&mut steps, 3, &goal_now, nothing), Next::GivenUp(0));
+    let asked = Goal { is_asked: true, ..goal_now };
+    let mut again = steps.clone();
+    assert_eq!(advance(&mut again, 3, &asked, nothing), Next::Recorded(0), "he asks for it");
+    assert_eq!((again[0].attempts, again[0].permanent), (2, false));
     let mut newer = steps.clone();
     assert_eq!(advance(&mut newer, 3, &goal(2, Direction::Creation), nothing), Next::Recorded(0));
     assert_eq!(newer[0].attempts, 1);

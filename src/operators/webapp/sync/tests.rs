@@ -20,6 +20,8 @@ use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 struct World {
     seen: Arc<Mutex<Vec<String>>>,
     answers: Arc<Mutex<BTreeMap<String, HookError>>>,
+    /// The hook that never ends.
+    hangs: Arc<Mutex<Option<String>>>,
 }
 
 struct Outside(&'static str, World);
@@ -28,6 +30,9 @@ impl Outside {
     fn run<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
         let what = format!("{}.{}", call.task(), call.hook());
         self.1.seen.lock().push(format!("{what} {}", call.operation_id()));
+        if self.1.hangs.lock().as_deref() == Some(&what) {
+            return Box::pin(std::future::pending());
+        }
         let answer = self.1.answers.lock().get(&what).cloned();
         Box::pin(std::future::ready(answer.map_or(Ok(()), Err)))
     }
@@ -102,6 +107,15 @@ async fn rig() -> Rig {
 }
 
 impl Rig {
+    fn tries(&self, what: &str) -> usize {
+        self.seen().iter().filter(|seen| *seen == what).count()
+    }
+
+    async fn ask(&mut self, when: &str) {
+        let annotations = json!({"windlass.dev/reconcile-at": when});
+        self.edit(|webapp| webapp["metadata"]["annotations"] = annotations).await;
+    }
+
     /// One more pass, then time for hooks and world.
     async fn pass(&mut self) -> Vec<String> {
         let (_, asked) = self.f.sync("web").await;
@@ -212,8 +226,10 @@ async fn a_new_spec_runs_all_tasks_under_new_ids() {
     rig.create().await;
     rig.converge().await;
     let before: Vec<String> = std::mem::take(&mut *rig.world.seen.lock());
+    rig.f.events();
     rig.edit(|webapp| webapp["spec"]["version"] = json!("1.28")).await;
     rig.converge().await;
+    assert_eq!(rig.f.events(), ["TaskSucceeded", "ChildUpdated", "TaskSucceeded", "TaskSucceeded"]);
     let after: Vec<String> = rig.world.seen.lock().clone();
     assert_eq!(rig.seen(), CREATION);
     assert!(before.iter().all(|one| !after.contains(one)));
@@ -233,6 +249,24 @@ async fn an_old_record_runs_nothing() {
     assert_eq!((outcome, asked), (Outcome::RequeueAfter(UNDONE_RETRY), vec!["get webapps/web".to_owned()]));
     tokio::task::yield_now().await;
     assert_eq!(rig.seen(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_that_the_cache_has_not_seen_runs_nothing() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.pass().await;
+    rig.pass().await;
+    let pause = json!({"windlass.dev/paused": "true"});
+    rig.f.edit::<WebApp>("web", |webapp| webapp["metadata"]["annotations"] = pause).await;
+    let (outcome, asked) = rig.f.sync_without_news("web").await;
+    assert_eq!((outcome, asked), (Outcome::RequeueAfter(UNDONE_RETRY), vec!["get webapps/web".to_owned()]));
+    tokio::task::yield_now().await;
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")), "an undo is not held up");
 }
 
 /// Cut at each point: every hook is run, those that were cut twice under one ID, and no other.
@@ -290,8 +324,7 @@ async fn a_hook_that_failed_for_good_waits_for_a_user() {
     rig.answer("first.create", HookError::permanent("the other side says 404"));
     rig.create().await;
     rig.converge().await;
-    let tries = |rig: &Rig| rig.seen().iter().filter(|seen| *seen == "first.create").count();
-    assert_eq!(tries(&rig), 1);
+    assert_eq!(rig.tries("first.create"), 1);
     assert_eq!(rig.f.ready("web").await, (false, "TaskFailed".to_owned()));
     assert_eq!(rig.f.sync("web").await.0, Outcome::WaitForUser { look_again: None });
     // Neither time nor a new process tries it again.
@@ -300,14 +333,161 @@ async fn a_hook_that_failed_for_good_waits_for_a_user() {
     rig.f.restart(|caches, client| sync(caches, client, hooks, &world)).await;
     rig.f.pass_time(Duration::from_secs(600)).await;
     rig.converge().await;
-    assert_eq!(tries(&rig), 0);
-    rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": "now"})).await;
+    assert_eq!(rig.tries("first.create"), 0);
+    rig.ask("now").await;
     rig.converge().await;
-    assert_eq!(tries(&rig), 1, "the user asks for it");
+    assert_eq!(rig.tries("first.create"), 1, "the user asks for it");
     rig.world.answers.lock().clear();
     rig.edit(|webapp| webapp["spec"]["version"] = json!("2")).await;
     rig.converge().await;
     assert!(rig.f.ready("web").await.0, "a new spec is tried at once");
+}
+
+/// In the process that has seen it fail, and still rests.
+#[tokio::test(start_paused = true)]
+async fn a_user_who_asks_is_answered_at_once() {
+    let mut rig = rig().await;
+    rig.answer("first.create", HookError::permanent("the other side says 404"));
+    rig.create().await;
+    rig.converge().await;
+    assert_eq!(rig.tries("first.create"), 1);
+    rig.ask("once").await;
+    rig.pass().await;
+    rig.pass().await;
+    assert_eq!(rig.tries("first.create"), 1);
+    rig.converge().await;
+    assert_eq!((rig.tries("first.create"), rig.f.ready("web").await.1), (0, "TaskFailed".to_owned()));
+    // Of one that is tried again by itself he shortens the backoff.
+    rig.answer("first.create", HookError::retry("503"));
+    rig.ask("twice").await;
+    for _ in 0..60 {
+        rig.pass().await;
+    }
+    assert!(rig.tries("first.create") > 5);
+    let tries = |rig: &Rig| rig.tries("first.create");
+    while tries(&rig) == 0 {
+        rig.pass().await;
+    }
+    rig.pass().await;
+    assert_eq!(tries(&rig), 0, "two minutes are longer");
+    rig.ask("three times").await;
+    rig.pass().await;
+    rig.pass().await;
+    assert_eq!(tries(&rig), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_once_and_again_when_it_is_for_good() {
+    let mut rig = rig().await;
+    rig.answer("first.create", HookError::retry("503"));
+    rig.create().await;
+    for _ in 0..30 {
+        rig.pass().await;
+    }
+    assert_eq!(rig.f.events(), ["TaskFailed"]);
+    rig.answer("first.create", HookError::permanent("404"));
+    rig.until(|status| status["steps"][0]["permanent"] == true).await;
+    assert_eq!(rig.f.events(), ["TaskFailed"]);
+}
+
+/// What stands in the way of the Deployment does not have the hook tried again.
+#[tokio::test(start_paused = true)]
+async fn a_failure_for_good_is_remembered_beside_another_obstacle() {
+    let mut rig = rig().await;
+    rig.answer("last.create", HookError::permanent("404"));
+    rig.create().await;
+    rig.converge().await;
+    rig.f.delete::<Deployment>("web").await;
+    let foreign = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"a": "b"}},
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}});
+    rig.f.put::<Deployment>(foreign).await;
+    rig.f.catch_up().await;
+    rig.seen();
+    for _ in 0..60 {
+        rig.pass().await;
+    }
+    assert_eq!(rig.f.ready("web").await, (false, "ResourceExists".to_owned()));
+    assert_eq!(rig.seen(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_spec_in_mid_run_waits_for_the_hook_that_runs_and_is_no_failure() {
+    let mut rig = rig().await;
+    *rig.world.hangs.lock() = Some("first.create".to_owned());
+    rig.create().await;
+    rig.until(|status| status["steps"][0]["hook"] == "create").await;
+    rig.pass().await;
+    rig.edit(|webapp| webapp["spec"]["version"] = json!("2")).await;
+    rig.pass().await;
+    assert_eq!(rig.seen(), ["first.pre_create", "first.create"], "nothing new while it runs");
+    *rig.world.hangs.lock() = None;
+    rig.converge().await;
+    assert_eq!(rig.seen(), CREATION);
+    assert!(!rig.f.events().contains(&"TaskFailed"), "what is not wanted any more has not failed");
+    assert!(rig.f.ready("web").await.0);
+    let deployment = rig.f.get::<Deployment>("web").await.unwrap();
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:2");
+}
+
+/// The rollout is the hook that runs.
+#[tokio::test(start_paused = true)]
+async fn a_new_spec_during_a_rollout_is_no_failure() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.until(|status| status["steps"][1]["hook"] == "create").await;
+    rig.edit(|webapp| webapp["spec"]["version"] = json!("2")).await;
+    rig.converge().await;
+    assert!(!rig.f.events().contains(&"TaskFailed"));
+    assert!(rig.f.ready("web").await.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_in_mid_run_waits_for_the_hook_and_undoes_what_was_started() {
+    let mut rig = rig().await;
+    *rig.world.hangs.lock() = Some("first.create".to_owned());
+    rig.create().await;
+    rig.until(|status| status["steps"][0]["hook"] == "create").await;
+    rig.pass().await;
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.pass().await;
+    assert_eq!(rig.seen(), ["first.pre_create", "first.create"]);
+    rig.converge().await;
+    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")));
+    assert_eq!(rig.f.get::<WebApp>("web").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hook_that_hangs_fails_after_its_timeout_and_heals() {
+    let mut rig = rig().await;
+    *rig.world.hangs.lock() = Some("last.create".to_owned());
+    rig.create().await;
+    let status = rig.until(|status| status["steps"][2]["phase"] == "Failed").await;
+    let message = status["steps"][2]["message"].as_str().unwrap();
+    assert!(message.contains("did not end within 30s"), "{message}");
+    assert_eq!(rig.f.ready("web").await, (false, "TaskRetrying".to_owned()));
+    *rig.world.hangs.lock() = None;
+    rig.converge().await;
+    assert!(rig.f.ready("web").await.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_deployment_task_there_is_no_deployment_to_count() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    assert_eq!(rig.f.status("web").await["availableReplicas"], 2);
+    let (world, hooks) = (rig.world.clone(), rig.process.hooks.clone());
+    let restarted = |caches: &mut Caches, client| {
+        let mut sync = sync(caches, client, hooks, &world);
+        sync.tasks.retain(|task| matches!(task, OneTask::Executor(_)));
+        sync
+    };
+    rig.f.restart(restarted).await;
+    rig.edit(|webapp| webapp["spec"]["version"] = json!("2")).await;
+    rig.converge().await;
+    assert_eq!(rig.f.ready("web").await, (true, "Available".to_owned()));
+    assert_eq!(rig.f.status("web").await["availableReplicas"], 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -417,5 +597,34 @@ async fn a_paused_webapp_starts_no_hook() {
     assert_eq!(rig.f.ready("web").await, (false, "Paused".to_owned()));
     rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({})).await;
     rig.converge().await;
+    assert!(rig.f.ready("web").await.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_waits_for_the_end_of_a_pause_leaves_ready_as_it_is() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.seen();
+    rig.edit(|webapp| {
+        webapp["metadata"]["annotations"] = json!({"windlass.dev/paused": "true"});
+        webapp["spec"]["replicas"] = json!(3);
+    })
+    .await;
+    for _ in 0..3 {
+        rig.pass().await;
+    }
+    assert_eq!(rig.f.ready("web").await, (true, "Available".to_owned()));
+    let status = rig.f.status("web").await;
+    assert_eq!(status["observedGeneration"], 1);
+    assert!(status.to_string().contains("2 of 2 replicas are available"), "{status}");
+    rig.f.delete::<Deployment>("web").await;
+    rig.f.catch_up().await;
+    rig.pass().await;
+    assert_eq!(rig.f.ready("web").await, (false, "Paused".to_owned()));
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({})).await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), CREATION);
     assert!(rig.f.ready("web").await.0);
 }
