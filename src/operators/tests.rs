@@ -25,7 +25,7 @@ use crate::workqueue::{Reason, Reasons};
 
 const NAMESPACE: &str = "default";
 
-/// Lets a cache hear of what the server has: of children only those that carry our label, as the informers do.
+/// Lets a cache hear of what the server has: of Pods only those that carry our label, as the informer does.
 struct Feed {
     resource: ApiResource,
     fill: Fill,
@@ -205,7 +205,7 @@ where
     pub(super) async fn catch_up(&mut self) {
         for feed in &mut self.caches.0 {
             let mut live: Vec<Value> = self.user.list(&feed.resource, None).await.unwrap();
-            if feed.resource.kind != ApiResource::of::<R::Resource>().kind {
+            if feed.resource.kind == "Pod" {
                 live.retain(|child| child["metadata"]["labels"][labels::MANAGED_BY] == labels::MANAGER);
             }
             (feed.fill)(&live);
