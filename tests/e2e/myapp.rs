@@ -90,7 +90,7 @@ async fn what_was_changed_by_hand_is_put_back() {
 
 /// Nothing makes its Pods ready: no node has so much, and the embedded bed cannot pull such an image.
 fn never_ready() -> Value {
-    json!({"image": "missing:1", "resources": {"requests": {"cpu": "5k"}}})
+    json!({"image": "missing:1", "resources": {"requests": {"cpu": "5G"}}})
 }
 
 fn word(myapp: &Value) -> &Value {

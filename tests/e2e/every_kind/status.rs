@@ -7,7 +7,7 @@ use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
 use super::{KINDS, Kind, for_every_kind, uid};
-use crate::support::{Scene, both_beds, condition_of, pass};
+use crate::support::{Scene, both_beds, condition_of, embedded_bed, pass};
 
 const TYPES: [&str; 3] = ["Ready", "Reconciling", "Stalled"];
 
@@ -115,7 +115,8 @@ async fn an_object_that_does_not_decode_keeps_its_children_and_heals() {
 }
 
 /// What holds it is let go, though nobody knows what it has asked for: nothing of it is to be undone.
-#[apply(both_beds)]
+#[apply(embedded_bed)]
+#[why = "a real server's own garbage collector cannot take `orphan` off what has another type than the schema says"]
 async fn an_object_that_does_not_decode_goes_when_it_is_orphaned() {
     let scene = Scene::new("every-unreadable-gone").await;
     for_every_kind(async |kind| {

@@ -58,7 +58,7 @@ async fn nothing_new_starts(scene: &Scene, is_so: bool) {
     let ranges: Api<LimitRange> = Api::namespaced(scene.bed.client(), &scene.namespace);
     if is_so {
         let range = json!({"metadata": {"name": "huge"},
-            "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "5000"}}]}});
+            "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "5G"}}]}});
         ranges.create(&PostParams::default(), &serde_json::from_value(range).unwrap()).await.unwrap();
     } else {
         drop(ranges.delete("huge", &DeleteParams::default()).await.unwrap());
