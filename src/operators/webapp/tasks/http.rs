@@ -26,7 +26,7 @@
 //!
 //! # Guarantees
 //! - A hook is one POST, with that body and that key. (test: `a_hook_is_one_post_with_body_and_key`)
-//! - Each row of the table is so. (test: `each_code_has_its_verdict`, `a_conflict_is_judged_by_its_operation_id`, `a_broken_connection_is_tried_again`, `a_401_to_a_token_that_was_rotated_is_tried_again`)
+//! - Each row of the table is so. (test: `each_code_has_its_verdict`, `a_conflict_is_judged_by_its_operation_id`, `a_broken_connection_is_tried_again`, `a_connection_that_is_reset_is_tried_again`, `an_answer_that_comes_late_but_in_time_counts`, `a_401_to_a_token_that_was_rotated_is_tried_again`)
 //! - What hangs is left after the task's timeout. (test: `an_endpoint_that_hangs_is_left_after_the_timeout`)
 //! - Retry-After is obeyed in seconds and as a date, ten minutes at most. (test: `retry_after_is_read_in_all_its_forms`, `retry_after_reaches_the_caller`)
 //! - Redirects are not followed. (test: `redirects_are_not_followed`)

@@ -151,6 +151,23 @@ async fn a_broken_connection_is_tried_again() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_reset_is_tried_again() {
+    let half = "HTTP/1.1 200 OK\r\nContent-".to_owned();
+    for act in [Act::Close, Act::SayAndClose(half)] {
+        let endpoint = Endpoint::that_resets(move |_| act.clone()).await;
+        assert_retry(ended(&spec_of(&endpoint)).await, "broke before its answer was there");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_late_but_in_time_counts() {
+    let delay = Duration::from_millis(200);
+    let late = |code: u16| Act::SayLater(delay, format!("HTTP/1.1 {code} X\r\nContent-Length: 0\r\n\r\n"));
+    assert_eq!(met_with(late(200)).await, Ok(()));
+    assert_permanent(met_with(late(404)).await, "404 Not Found");
+}
+
+#[tokio::test]
 async fn an_endpoint_that_hangs_is_left_after_the_timeout() {
     let in_the_body = "HTTP/1.1 409 Conflict\r\nContent-Length: 100\r\n\r\n{".to_owned();
     for act in [Act::Hang, Act::Say("HTTP/1.1 200".to_owned()), Act::Say(in_the_body)] {
@@ -231,7 +248,8 @@ fn retry_after_is_read_in_all_its_forms() {
 #[tokio::test]
 async fn retry_after_reaches_the_caller() {
     let now: Timestamp = "1994-11-06T08:49:07Z".parse().unwrap();
-    for (code, text) in [(429, "120"), (503, "Sun, 06 Nov 1994 08:51:07 GMT")] {
+    let date = "Sun, 06 Nov 1994 08:51:07 GMT";
+    for (code, text) in [(429, "120"), (429, date), (503, "120"), (503, date)] {
         let headers = format!("Retry-After: {text}\r\n");
         let endpoint = Endpoint::new(move |_| say(code, &headers, "")).await;
         let task = HttpTask::new("notify", LONG, &spec_of(&endpoint), Clock::starting_at(now)).unwrap();

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rcgen::{
@@ -27,6 +28,8 @@ pub(super) enum Act {
     SayAndClose(String),
     /// No answer, and the connection is closed.
     Close,
+    /// These bytes, after a while.
+    SayLater(Duration, String),
     /// No answer.
     Hang,
 }
@@ -66,23 +69,28 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) async fn new(act: impl Fn(&Seen) -> Act + Send + Sync + 'static) -> Self {
-        Self::start(Arc::new(act), None).await
+        Self::start(Arc::new(act), None, false).await
+    }
+
+    /// Connections that it closes are reset.
+    pub(super) async fn that_resets(act: impl Fn(&Seen) -> Act + Send + Sync + 'static) -> Self {
+        Self::start(Arc::new(act), None, true).await
     }
 
     pub(super) async fn with_tls(
         acceptor: TlsAcceptor,
         act: impl Fn(&Seen) -> Act + Send + Sync + 'static,
     ) -> Self {
-        Self::start(Arc::new(act), Some(acceptor)).await
+        Self::start(Arc::new(act), Some(acceptor), false).await
     }
 
-    async fn start(act: Acts, tls: Option<TlsAcceptor>) -> Self {
+    async fn start(act: Acts, tls: Option<TlsAcceptor>, resets: bool) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let scheme = if tls.is_some() { "https" } else { "http" };
         let seen = SeenList::default();
         let mut tasks = JoinSet::new();
-        tasks.spawn(accept(listener, act, tls, seen.clone()));
+        tasks.spawn(accept(listener, act, (tls, resets), seen.clone()));
         Self { address, scheme, seen, _tasks: tasks }
     }
 
@@ -95,10 +103,18 @@ impl Endpoint {
     }
 }
 
-async fn accept(listener: TcpListener, act: Acts, tls: Option<TlsAcceptor>, seen: SeenList) {
+async fn accept(
+    listener: TcpListener,
+    act: Acts,
+    (tls, resets): (Option<TlsAcceptor>, bool),
+    seen: SeenList,
+) {
     let mut connections = JoinSet::new();
     for number in 1.. {
         let (stream, _) = listener.accept().await.unwrap();
+        if resets {
+            stream.set_zero_linger().unwrap();
+        }
         let (act, tls, seen) = (act.clone(), tls.clone(), seen.clone());
         connections.spawn(async move {
             match tls {
@@ -144,6 +160,10 @@ async fn serve(
         seen.lock().push(request);
         match act {
             Act::Say(text) => drop(stream.write_all(text.as_bytes()).await),
+            Act::SayLater(delay, text) => {
+                tokio::time::sleep(delay).await;
+                drop(stream.write_all(text.as_bytes()).await);
+            }
             Act::SayAndClose(text) => {
                 drop(stream.write_all(text.as_bytes()).await);
                 drop(stream.shutdown().await);
