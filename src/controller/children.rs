@@ -136,7 +136,7 @@ pub struct Children {
     pub(super) client: ApiClient,
     pub(super) consistency: Arc<Consistency>,
     pub(super) contention: Contention,
-    obstacles: Obstacles,
+    pub(super) obstacles: Obstacles,
 }
 
 // === impl Ensured ===
@@ -404,7 +404,7 @@ impl Children {
         }
     }
 
-    /// A refusal is an answer, anything else an error; so is a 403 of a server that is still starting.
+    /// What a refused write of a child comes to.
     fn refused<W: Wanted>(
         &self,
         owner: &Owner,
@@ -413,13 +413,17 @@ impl Children {
         error: Error,
         observed: Option<W::Observed>,
     ) -> Result<Ensured<W::Observed>, Error> {
+        let status = self.refusal(error)?;
+        self.obstacles.met(place_of(owner, wanted), attempt, Obstacle::Refused(status.clone()));
+        Ok(Ensured::Refused { observed, status, again_in: REFUSED_RETRY })
+    }
+
+    /// A refusal is an answer, anything else an error; so is a 403 of a server that is still starting.
+    pub(super) fn refusal(&self, error: Error) -> Result<ServerStatus, Error> {
         let is_early = error.is_forbidden() && self.client.is_settling();
         match error {
             Error::Status { ref status, .. } if error.is_refused() && !is_early => {
-                let status = ServerStatus::clone(status);
-                let obstacle = Obstacle::Refused(status.clone());
-                self.obstacles.met(place_of(owner, wanted), attempt, obstacle);
-                Ok(Ensured::Refused { observed, status, again_in: REFUSED_RETRY })
+                Ok(ServerStatus::clone(status))
             }
             error => Err(error),
         }

@@ -8,6 +8,7 @@
 //! - Nor when it was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
 //! - Nothing goes when what replaces it is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
 //! - One that is replaced in vain, again and again, is left. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
+//! - A deletion that the server refuses is not asked for again at each pass. (test: `a_refused_delete_is_not_sent_again_at_each_pass`)
 //! - For an owner that is being deleted a child goes only if it is not orphaned. (test: `a_child_goes_with_its_owner_unless_it_is_orphaned`)
 
 use std::collections::BTreeMap;
@@ -16,12 +17,14 @@ use std::time::Duration;
 use super::children::{Children, Owner, Ownership, Wanted, decode};
 use super::contention::{self, Verdict};
 use super::difference::Difference;
+use super::obstacles::{self, Attempt, Obstacle};
+use super::summary::REFUSED_RETRY;
 use crate::api::annotations;
 use crate::cache::Object;
-use crate::client::Error;
+use crate::client::{Error, ServerStatus};
 
 /// What became of a child that was to go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
     /// It was there, and the server has taken the deletion.
     Deleted,
@@ -29,6 +32,13 @@ pub enum Deletion {
     NothingToDo,
     /// The owner, or what replaces the child, is not as it was decided on: to be looked at again.
     NotNow,
+    /// The server refuses it, or has refused it a short while ago; not tried again before that time has passed.
+    Refused {
+        /// Why.
+        status: ServerStatus,
+        /// When to try again.
+        again_in: Duration,
+    },
 }
 
 /// What decides whether something may be done for an owner.
@@ -150,15 +160,25 @@ impl Children {
         let Some(child) = child.filter(|c| owner.ownership(c) == Ownership::Ours && !c.is_deleting()) else {
             return Ok(Deletion::NothingToDo);
         };
+        let attempt = Attempt::delete(owner, child.uid());
+        let place = obstacles::place_of_deletion(owner, &resource.kind, name);
+        if let Some((Obstacle::Refused(status), again_in)) = self.obstacles.in_the_way(&place, attempt) {
+            return Ok(Deletion::Refused { status, again_in });
+        }
         let outcome =
             self.client.delete(&resource, namespace, name, child.uid(), child.resource_version()).await;
         match outcome {
             Ok(()) => {
+                self.obstacles.gone(|| place);
                 self.consistency.deleted(&owner.name, &resource, child.object_name(), child.uid());
                 Ok(Deletion::Deleted)
             }
             Err(error) if error.is_not_found() => Ok(Deletion::NothingToDo),
-            Err(error) => Err(error),
+            Err(error) => {
+                let status = self.refusal(error)?;
+                self.obstacles.met(place, attempt, Obstacle::Refused(status.clone()));
+                Ok(Deletion::Refused { status, again_in: REFUSED_RETRY })
+            }
         }
     }
 

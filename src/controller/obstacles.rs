@@ -5,7 +5,7 @@
 //!
 //! | what stood in the way | the same is not tried again before |
 //! |---|---|
-//! | the server refused the child | 2 min |
+//! | the server refused the child, or its deletion | 2 min |
 //! | the name was somebody else's | 30 s |
 //!
 //! Another generation of the owner, another value of the annotation `windlass.dev/reconcile-at`, another wanted child
@@ -93,6 +93,11 @@ impl Attempt {
         Self::new(owner, (uid, wanted))
     }
 
+    /// To delete the live child of this uid.
+    pub(super) fn delete(owner: &Owner, uid: &str) -> Self {
+        Self::new(owner, uid)
+    }
+
     fn new(owner: &Owner, what: impl Hash) -> Self {
         let all = (owner.generation, &owner.reconcile_at, what);
         Self(foldhash::fast::FixedState::default().hash_one(all))
@@ -140,6 +145,11 @@ impl fmt::Debug for Obstacles {
 /// Where an obstacle is: one child of one life of an owner.
 pub(super) fn place(owner: &Owner, kind: &str, name: &str) -> String {
     format!("{}/{kind}/{name}", owner.uid)
+}
+
+/// The same for its deletion: what is in the way of the one says nothing of the other.
+pub(super) fn place_of_deletion(owner: &Owner, kind: &str, name: &str) -> String {
+    format!("{}/-{kind}/{name}", owner.uid)
 }
 
 #[cfg(test)]

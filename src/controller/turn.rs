@@ -13,6 +13,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -24,7 +25,7 @@ use super::summary::{Phase, Summary, UNDONE_RETRY, reason};
 use crate::api::annotations;
 use crate::api::conditions::{self, READY};
 use crate::cache::{Lister, Meta, Object, ObjectName};
-use crate::client::{Clock, Error};
+use crate::client::{Clock, Error, ServerStatus};
 use crate::record::{EventType, Regarding};
 
 /// Why a pass ends before its status is worked out.
@@ -277,18 +278,9 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         (ended, outcome)
     }
 
-    /// Writes down that the server refuses something; any other error ends the pass.
-    ///
-    /// # Errors
-    /// That one.
-    pub fn refused_or(&mut self, error: Error, what: &str) -> Result<(), Halt> {
-        match error.status() {
-            Some(status) if error.is_refused() => {
-                self.findings.push(Summary::refused(what, status));
-                Ok(())
-            }
-            _ => Err(error.into()),
-        }
+    /// Writes down that the server refuses to delete a child, and when it is asked again.
+    pub fn refused_deletion(&mut self, child: &str, status: &ServerStatus, again_in: Duration) {
+        self.found(Summary::refused(&format!("to delete {child}"), status).again_in(again_in));
     }
 
     /// Holds the object by a finalizer, before the first effect that has to be undone. The pass goes on when the

@@ -44,6 +44,7 @@ pub(super) struct Fixture<R: Reconcile> {
     user: ApiClient,
     caches: Caches,
     events: mpsc::Receiver<Event>,
+    clock: Clock,
     heard: usize,
 }
 
@@ -84,22 +85,23 @@ where
         while user.list::<Value>(&ApiResource::of::<R::Resource>(), None).await.is_err() {
             tokio::time::advance(Duration::from_millis(10)).await;
         }
-        let (sync, caches, events) = Self::process(&client, make);
-        Self { sim, sync, user, caches, events, heard: 0 }
+        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
+        let (sync, caches, events) = Self::process(&client, clock, make);
+        Self { sim, sync, user, caches, events, clock, heard: 0 }
     }
 
     /// A new process: empty caches, which see what the server has, and nothing remembered.
     pub(super) async fn restart(&mut self, make: impl FnOnce(&mut Caches, ApiClient) -> R) {
         let client = ApiClient::new(kube_client::Client::new(Door::new(&self.sim, "operator"), "default"));
-        (self.sync, self.caches, self.events) = Self::process(&client, make);
+        (self.sync, self.caches, self.events) = Self::process(&client, self.clock, make);
         self.catch_up().await;
     }
 
     fn process(
         client: &ApiClient,
+        clock: Clock,
         make: impl FnOnce(&mut Caches, ApiClient) -> R,
     ) -> (Reconciler<R>, Caches, mpsc::Receiver<Event>) {
-        let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
         let (recorder, events) = EventRecorder::to_buffer(clock, 1000);
         let mut caches = Caches::default();
         let tools = Tools {

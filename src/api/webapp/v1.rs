@@ -165,6 +165,10 @@ pub struct WebAppStep {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
 
+    /// Until when a hook that has failed is not tried again, as the server that it calls has asked for (Retry-After).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<Time>,
+
     /// What became of the last try, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,

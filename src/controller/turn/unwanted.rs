@@ -36,7 +36,7 @@ impl<K: CustomResource> Turn<'_, K> {
         }
         let is_new = matches!(ensured, Ensured::Created(_));
         for name in self.names_of_others(lister, Some(wanted.name()), is_new).await? {
-            let deletion = self.tools.children.delete_replaced(&self.owner, wanted, &name).await;
+            let deletion = self.tools.children.delete_replaced(&self.owner, wanted, &name).await?;
             self.deleted::<W::Observed>(&name, deletion, why)?;
         }
         Ok(())
@@ -51,7 +51,7 @@ impl<K: CustomResource> Turn<'_, K> {
             return Ok(());
         }
         for name in self.names_of_others(lister, None, false).await? {
-            let deletion = self.tools.children.delete_surplus::<O>(&self.owner, &name).await;
+            let deletion = self.tools.children.delete_surplus::<O>(&self.owner, &name).await?;
             self.deleted::<O>(&name, deletion, why)?;
         }
         Ok(())
@@ -80,22 +80,17 @@ impl<K: CustomResource> Turn<'_, K> {
         Ok(names)
     }
 
-    fn deleted<O: Object>(
-        &mut self,
-        name: &str,
-        deletion: Result<Deletion, Error>,
-        why: &str,
-    ) -> Result<(), Halt> {
+    fn deleted<O: Object>(&mut self, name: &str, deletion: Deletion, why: &str) -> Result<(), Halt> {
         let child = format!("{} {name:?}", O::resource().kind);
         match deletion {
-            Ok(Deletion::Deleted) => {
+            Deletion::Deleted => {
                 self.has_written = true;
                 let note = format!("Deleted {child}: {why}");
                 self.event(EventType::Normal, "ChildDeleted", "Delete", note);
             }
-            Ok(Deletion::NothingToDo) => {}
-            Ok(Deletion::NotNow) => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
-            Err(error) => self.refused_or(error, &format!("to delete {child}"))?,
+            Deletion::NothingToDo => {}
+            Deletion::NotNow => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
+            Deletion::Refused { status, again_in } => self.refused_deletion(&child, &status, again_in),
         }
         Ok(())
     }

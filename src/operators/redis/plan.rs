@@ -10,14 +10,15 @@
 //! | of an old spec, Ready | all other Pods are there and Ready | deleted likewise, the highest first |
 //! | as wanted, but for its labels or its owner reference | | these are written |
 //!
-//! So a wanted name that is not to be had (somebody else's, refused, or of a Pod that does not go) holds up a roll. Else
-//! Pods that a webhook rewrites would be replaced several at a time: a new Pod is not Ready for a moment.
+//! So a wanted name that is not to be had holds up a roll: of a Pod that does not go, or that the server refuses, as it
+//! would refuse the next one. If it is somebody else's, what is not Ready is replaced all the same, which is known only
+//! when it was asked for.
 //!
 //! # Guarantees
 //! - Surplus Pods go, the highest ordinal first. (test: `a_scale_down_takes_the_highest_first`)
 //! - A roll replaces one at a time, from the highest, and waits for Ready in between. (test: `a_roll_replaces_one_at_a_time_from_the_highest`)
 //! - What is not Ready is replaced first, so that a new spec gets past a roll that is stuck. (test: `a_pod_that_is_not_ready_is_replaced_first`)
-//! - A wanted name that is not to be had holds up a roll. (test: `a_name_that_is_taken_holds_up_a_roll`)
+//! - A wanted name that is not to be had holds up a roll, but for somebody else's and a Pod that is not Ready. (test: `a_name_that_is_taken_holds_up_a_roll`)
 //! - A finished Pod is replaced under its name. (test: `a_finished_pod_is_replaced`)
 //! - A name that is still taken is waited for. (test: `a_pod_that_is_going_is_waited_for`)
 //! - Followed step by step, it ends at the spec from any set of Pods, with never more than one Pod down by a roll. (test: `from_anywhere_the_plan_leads_to_the_spec`)
@@ -49,6 +50,8 @@ pub(super) struct Plan {
     pub(super) ensure: Vec<u32>,
     /// Ordinals to delete, in this order.
     pub(super) delete: Vec<(u32, Why)>,
+    /// One of an old spec and not Ready, to be deleted if all that is missing turns out to be somebody else's.
+    pub(super) past_taken: Option<u32>,
     /// More are missing than one pass creates.
     pub(super) is_cut: bool,
     /// Wanted names that are taken by a Pod that is being deleted.
@@ -174,15 +177,17 @@ fn plan_for(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Plan {
             plan.ensure.push(ordinal);
         }
     }
-    let is_on_its_way = !plan.waits_for.is_empty() || pods.range(..replicas).count() < replicas as usize;
-    let is_replacing = plan.delete.iter().any(|(_, why)| *why == Why::Finished);
-    if !is_on_its_way && !is_replacing {
-        plan.delete.extend(next_of_roll(replicas, pods).map(|ordinal| (ordinal, Why::Outdated)));
+    let is_one_away = !plan.waits_for.is_empty() || plan.delete.iter().any(|(_, why)| *why == Why::Finished);
+    let next = next_of_roll(replicas, pods).filter(|_| !is_one_away);
+    if pods.range(..replicas).count() == replicas as usize {
+        plan.delete.extend(next.map(|ordinal| (ordinal, Why::Outdated)));
+    } else {
+        plan.past_taken = next.filter(|ordinal| !pods[ordinal].is_ready);
     }
     plan
 }
 
-/// The Pod of an old spec that is replaced next, when every wanted Pod is there.
+/// The Pod of an old spec that is replaced next, when no other is on its way.
 fn next_of_roll(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Option<u32> {
     let outdated = || pods.range(..replicas).rev().filter(|(_, pod)| pod.is_outdated);
     let not_ready = outdated().find(|(_, pod)| !pod.is_ready);
@@ -281,7 +286,11 @@ mod tests {
         let plan = plan_for(3, &pods([(0, stuck), (1, OLD), (2, going)]));
         assert_eq!((plan.delete, plan.waits_for), (vec![], vec![2]));
         let plan = plan_for(3, &pods([(0, stuck), (1, OLD)]));
-        assert_eq!((plan.delete, plan.ensure), (vec![], vec![2]));
+        assert_eq!((plan.delete, plan.ensure, plan.past_taken), (vec![], vec![2], Some(0)));
+        let plan = plan_for(3, &pods([(0, FINE), (1, OLD)]));
+        assert_eq!((plan.delete, plan.past_taken), (vec![], None), "one that is Ready stays");
+        let plan = plan_for(4, &pods([(0, stuck), (1, OLD), (2, going)]));
+        assert_eq!((plan.delete, plan.past_taken), (vec![], None), "one at a time");
     }
 
     #[test]

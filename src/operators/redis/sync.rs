@@ -7,6 +7,7 @@
 //! - A quota that refuses costs few requests, and says so. (test: `a_refused_pod_stops_the_others_and_is_reported`)
 //! - A scale-down sends its deletes from the highest. (test: `a_scale_down_deletes_from_the_highest`)
 //! - A Pod that is stored otherwise than written each time is not replaced for ever. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
+//! - A name that is somebody else's does not keep a new spec from Pods that are not Ready. (test: `a_roll_that_is_stuck_goes_on_past_a_foreign_pod`)
 //! - A late cache neither doubles a Pod nor deletes one for an old spec. (test: `an_old_spec_deletes_nothing`)
 //! - A deleted Redis goes when its last Pod is gone. (test: `a_deleted_redis_stays_until_its_pods_are_gone`)
 //! - One that is orphaned goes at once and leaves its Pods. (test: `an_orphaned_redis_leaves_its_pods`)
@@ -42,6 +43,14 @@ pub struct RedisSync {
     pub(super) pods: Lister<ObservedPod>,
 }
 
+/// What became of the Pods that are missing.
+struct Ended {
+    /// Their ordinals that there are now.
+    created: Vec<u32>,
+    /// None is to be had: all the names are somebody else's.
+    is_all_taken: bool,
+}
+
 impl Reconcile for RedisSync {
     type Resource = Redis;
 
@@ -67,7 +76,11 @@ impl Reconcile for RedisSync {
         } else {
             recall_contention(turn, &plan);
             delete(turn, &plan, &pods).await?;
-            let created = self.ensure(turn, &plan, reached).await?;
+            let Ended { created, is_all_taken } = self.ensure(turn, &plan, reached).await?;
+            if let Some(ordinal) = plan.past_taken.filter(|_| is_all_taken) {
+                let next = Plan { delete: vec![(ordinal, Why::Outdated)], ..Plan::default() };
+                delete(turn, &next, &pods).await?;
+            }
             reached = plan::reached(turn.object(), &pods, &created, reached);
             // Behind what stands in the way of a single Pod: that says more.
             turn.found(summary);
@@ -90,16 +103,22 @@ impl Reconcile for RedisSync {
             return Ok(None);
         }
         let count = pods.len();
-        if stored_reason(turn).as_deref() != Some(reason::DELETING) {
+        if !turn.observes_this_spec() {
             let note = format!("Deletes {count} Pods before this Redis goes");
             turn.event_when_written(EventType::Normal, "Deleting", "Delete", note);
         }
         let pods: Vec<_> = pods.into_iter().map(|pod| Cached::new(Ok(pod))).collect();
         let plan = plan::plan_nothing(turn.object(), &pods);
         for name in plan::highest_first(turn.name(), &pods) {
-            if let Err(error) = turn.children().delete_of_deleted::<ObservedPod>(turn.owner(), &name).await {
-                turn.fails_after_its_status(error);
-                break;
+            match turn.children().delete_of_deleted::<ObservedPod>(turn.owner(), &name).await {
+                Ok(Deletion::Refused { status, again_in }) => {
+                    turn.refused_deletion(&format!("Pod {name:?}"), &status, again_in);
+                }
+                Ok(Deletion::Deleted | Deletion::NothingToDo | Deletion::NotNow) => {}
+                Err(error) => {
+                    turn.fails_after_its_status(error);
+                    break;
+                }
             }
         }
         let message = format!("{count} Pods are being deleted; this Redis goes after the last of them");
@@ -129,9 +148,9 @@ impl RedisSync {
         Ok(pods)
     }
 
-    /// Creates what is missing, in batches that double, and labels anew what lost its labels; the ordinals that it
-    /// created. Each below `reached` was there before.
-    async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, reached: i32) -> Result<Vec<u32>, Halt> {
+    /// Creates what is missing, in batches that double, and labels anew what lost its labels. Each ordinal below
+    /// `reached` was there before.
+    async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, reached: i32) -> Result<Ended, Halt> {
         let wanted: Vec<_> = plan.ensure.iter().map(|&ordinal| wanted::pod(turn.object(), ordinal)).collect();
         let (ended, outcome) = turn.ensure_each(&wanted, &self.pods).await;
         let created: Vec<u32> = plan
@@ -161,7 +180,8 @@ impl RedisSync {
             let message = format!("{} Pods were created at once; more follow", created.len());
             turn.found(Summary::reconciling(reason::PROGRESSING, message).again_in(CUT_RETRY));
         }
-        Ok(created)
+        let is_taken = |ended: &Option<Ensured<_>>| matches!(ended, Some(Ensured::ResourceExists { .. }));
+        Ok(Ended { created, is_all_taken: ended.iter().all(is_taken) })
     }
 }
 
@@ -195,24 +215,24 @@ async fn delete_each(
         let name = format!("{}-{ordinal}", turn.name());
         let deletion = match why {
             Why::Surplus | Why::Finished => {
-                turn.children().delete_surplus::<ObservedPod>(turn.owner(), &name).await
+                turn.children().delete_surplus::<ObservedPod>(turn.owner(), &name).await?
             }
-            Why::Outdated => replace(turn, ordinal, &name, pods).await,
+            Why::Outdated => replace(turn, ordinal, &name, pods).await?,
         };
         match (deletion, why) {
-            (Ok(Deletion::Deleted), Why::Surplus) => surplus.push(name),
-            (Ok(Deletion::Deleted), Why::Finished) => {
+            (Deletion::Deleted, Why::Surplus) => surplus.push(name),
+            (Deletion::Deleted, Why::Finished) => {
                 let note = format!("Deleted Pod {name:?}: it has ended; a new one follows");
                 turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
             }
-            (Ok(Deletion::Deleted), Why::Outdated) => {
+            (Deletion::Deleted, Why::Outdated) => {
                 let note = format!("Deleted Pod {name:?}: it is not of this spec; a new one follows");
                 turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
             }
-            (Ok(Deletion::NothingToDo), _) => {}
-            (Ok(Deletion::NotNow), _) => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
-            (Err(error), _) => {
-                turn.refused_or(error, &format!("to delete Pod {name:?}"))?;
+            (Deletion::NothingToDo, _) => {}
+            (Deletion::NotNow, _) => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
+            (Deletion::Refused { status, again_in }, _) => {
+                turn.refused_deletion(&format!("Pod {name:?}"), &status, again_in);
                 break;
             }
         }

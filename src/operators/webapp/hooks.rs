@@ -5,7 +5,6 @@
 //! # Guarantees
 //! - A result is kept until another hook of the same WebApp is run: a pass that could not record it finds it again. (test: `a_result_is_kept_until_the_next_hook`)
 //! - No more than [`AT_ONCE`] hooks of one task run at once; the others wait for their turn. (test: `a_task_that_hangs_holds_up_no_other`)
-//! - A user who asks shortens a backoff, and not the time that a server has asked for. (test: `a_user_shortens_a_backoff_and_not_what_a_server_asks_for`)
 //! - A hook that panics has failed, and is tried again. (test: `a_panic_is_a_failure`)
 //! - A shutdown cuts what runs: its start is recorded, and the next process runs it again. (test: `a_shutdown_cuts_what_runs`)
 //!
@@ -26,9 +25,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::steps::{BACKOFF_MAX, Known, backoff};
+use super::steps::Known;
 use super::tasks::{self, HookCall, HookError, TaskExecutor};
-use crate::api::webapp::v1::{Phase, WebAppStep};
+use crate::api::webapp::v1::WebAppStep;
 use crate::cache::ObjectName;
 use crate::workqueue::{AddOptions, RateLimitingQueue, Reason};
 
@@ -57,10 +56,8 @@ struct Record {
     attempts: i32,
     /// How it has ended, if it has.
     ended: Option<Result<(), HookError>>,
-    /// Until when it rests after that; for one that runs elsewhere, until when it may.
+    /// Until when one that is not done is let be; for one that runs elsewhere, until when it may.
     until: Instant,
-    /// Until when it rests even if a user asks for another try: a server's word.
-    not_before: Instant,
     runs_here: bool,
 }
 
@@ -94,14 +91,12 @@ pub(super) fn pair(queue: RateLimitingQueue<ObjectName>) -> (Hooks, Runner) {
 // === impl Hooks ===
 
 impl Hooks {
-    /// What is known of this step's hook. One that is superseded and does not run here may still run in a process that
-    /// was cut off, for as long as its `timeout`. What has failed rests no longer when a user asks, but for as long as
-    /// a server has said.
+    /// What is known of the hook of this step, whose start is recorded. One that is superseded and does not run here
+    /// may still run in a process that was cut off, for as long as its `timeout`.
     pub(super) fn known(
         &self,
         (uid, step): (&str, &WebAppStep),
         superseded: bool,
-        is_asked: bool,
         timeout: Duration,
     ) -> Known {
         let now = Instant::now();
@@ -117,25 +112,18 @@ impl Hooks {
                 attempts: step.attempts,
                 ended: None,
                 until: now + timeout,
-                not_before: now,
                 runs_here: false,
             };
             records.insert(uid.to_owned(), lost);
             return Known::Elsewhere(timeout);
         };
         let left = record.until.saturating_duration_since(now);
-        match (&record.ended, step.phase) {
-            (None, _) if record.runs_here => Known::Running,
-            (None, _) => Known::Elsewhere(left),
-            (Some(_), Phase::Failed) if is_asked => {
-                Known::Resting(record.not_before.saturating_duration_since(now))
-            }
-            (Some(_), Phase::Failed) => Known::Resting(left),
+        match &record.ended {
+            None if record.runs_here => Known::Running,
+            None => Known::Elsewhere(left),
             // Its message is written down once, with the first look.
-            (Some(Err(HookError::NotYet { message, .. })), _) if *message == step.message => {
-                Known::Resting(left)
-            }
-            (Some(ended), _) => Known::Ended(ended.clone()),
+            Some(Err(HookError::NotYet { message, .. })) if *message == step.message => Known::Resting(left),
+            Some(ended) => Known::Ended(ended.clone()),
         }
     }
 
@@ -146,7 +134,6 @@ impl Hooks {
             attempts,
             ended: None,
             until: Instant::now(),
-            not_before: Instant::now(),
             runs_here: true,
         };
         let former = self.records.lock().insert(call.uid().to_owned(), record);
@@ -207,7 +194,10 @@ async fn run_one(
     let span = tracing::info_span!("hook", task = call.task(), hook = %call.hook(), object = %call.object(), attempt = attempts);
     let outcome = AssertUnwindSafe(tasks::run(&*executor, &call)).catch_unwind().instrument(span).await;
     let ended = outcome.unwrap_or_else(|_| Err(HookError::retry(format!("{} panicked", call.hook()))));
-    let (rest, at_least) = rest_after(&ended, attempts);
+    let rest = match &ended {
+        Err(HookError::NotYet { look_again, .. }) => look_again.unwrap_or(NOT_YET),
+        Ok(()) | Err(HookError::Retry { .. } | HookError::Permanent { .. }) => Duration::ZERO,
+    };
     {
         let mut records = records.lock();
         let Some(record) = records.get_mut(call.uid()) else { return };
@@ -215,24 +205,10 @@ async fn run_one(
             return;
         }
         record.ended = Some(ended);
-        let now = Instant::now();
-        (record.until, record.not_before) = (now + rest, now + at_least);
+        record.until = Instant::now() + rest;
     }
     let reason = Reason::Child { kind: "Task".into(), name: call.task().into() };
     queue.add(call.object(), AddOptions::because(reason));
-}
-
-/// How long nothing is done after this end, and for how long not even when a user asks.
-fn rest_after(ended: &Result<(), HookError>, attempts: i32) -> (Duration, Duration) {
-    match ended {
-        Ok(()) => (Duration::ZERO, Duration::ZERO),
-        Err(HookError::Retry { after, .. }) => {
-            let at_least = after.unwrap_or_default();
-            (backoff(attempts).max(at_least), at_least)
-        }
-        Err(HookError::Permanent { .. }) => (BACKOFF_MAX, Duration::ZERO),
-        Err(HookError::NotYet { look_again, .. }) => (look_again.unwrap_or(NOT_YET), Duration::ZERO),
-    }
 }
 
 #[cfg(test)]

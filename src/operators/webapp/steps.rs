@@ -20,6 +20,7 @@
 //! - After a crash the hook that was recorded is run under the same ID. (test: `a_recorded_start_is_run_again_under_the_same_id`)
 //! - A new generation waits for the hook of the old one, then runs all tasks under new IDs. (test: `a_new_generation_waits_for_the_hook_of_the_old_one`)
 //! - A failure is tried again with one more attempt and the same ID. (test: `a_failure_is_tried_again_under_the_same_id`)
+//! - It rests for its backoff, which a user can cut short, and as long as a server has asked for, which nobody can: by what is recorded, so that a new process keeps to it. (test: `a_failure_rests_by_what_is_recorded`)
 //! - What failed for good waits for a user; when undoing, it is tried again. (test: `what_failed_for_good_waits_for_a_user`)
 //! - From any record, run to the end, every task has succeeded once, or is undone. (test: `from_any_record_the_steps_lead_to_the_end`)
 
@@ -38,7 +39,7 @@ pub(super) enum Direction {
     Deletion,
 }
 
-/// What this process knows of a hook whose start is recorded, or that has failed.
+/// What this process knows of a hook whose start is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// It does not run here.
@@ -47,7 +48,7 @@ pub(super) enum Known {
     Running,
     /// It has ended so.
     Ended(Result<(), HookError>),
-    /// It is to be looked at, or tried, again after this time.
+    /// It is not done, and is to be looked at again after this time.
     Resting(Duration),
     /// It was not seen to end, and may still run elsewhere for this time.
     Elsewhere(Duration),
@@ -88,13 +89,13 @@ pub(super) enum Next {
 }
 
 /// How long a hook waits that has failed so often.
-pub(super) fn backoff(attempts: i32) -> Duration {
+fn backoff(attempts: i32) -> Duration {
     let doublings = u32::try_from(attempts - 1).unwrap_or(0).min(7);
     Duration::from_secs(1 << doublings).min(BACKOFF_MAX)
 }
 
 /// The longest backoff; also how often an undo that failed for good is tried.
-pub(super) const BACKOFF_MAX: Duration = Duration::from_secs(120);
+const BACKOFF_MAX: Duration = Duration::from_secs(120);
 
 /// One step for each task, in their order; behind them what was started of tasks that are no longer there.
 pub(super) fn aligned(stored: &[WebAppStep], tasks: &[&str]) -> Vec<WebAppStep> {
@@ -142,12 +143,16 @@ pub(super) fn advance(
             Known::Ended(Err(error)) => {
                 failed(step, error.message(), goal.now);
                 step.permanent = matches!(error, HookError::Permanent { .. });
+                if let HookError::Retry { after: Some(after), .. } = error {
+                    step.not_before =
+                        goal.now.checked_add(after).ok().map(|time| Time(no_earlier_second(time)));
+                }
                 if !superseded && is_given_up(step, goal.direction) {
                     return Next::GivenUp(at);
                 }
                 if !superseded {
                     // The failure is stored before the next try, however short the rest is.
-                    return Next::Retry(at, resting(&known(step)));
+                    return Next::Retry(at, rest(step, goal));
                 }
             }
             Known::Nothing if !superseded && at < count => return Next::Run(at),
@@ -175,7 +180,7 @@ pub(super) fn advance(
         if is_given_up(step, goal.direction) && !goal.is_asked {
             return Next::GivenUp(at);
         }
-        let rest = resting(&known(step));
+        let rest = rest(step, goal);
         if !rest.is_zero() {
             return Next::Retry(at, rest);
         }
@@ -192,11 +197,15 @@ fn is_given_up(step: &WebAppStep, direction: Direction) -> bool {
     step.permanent && direction == Direction::Creation
 }
 
-fn resting(known: &Known) -> Duration {
-    match known {
-        Known::Resting(time) => *time,
-        Known::Nothing | Known::Running | Known::Ended(_) | Known::Elsewhere(_) => Duration::ZERO,
-    }
+/// How long a step that has failed still rests.
+fn rest(step: &WebAppStep, goal: &Goal<'_>) -> Duration {
+    let until = |time: Timestamp| Duration::try_from(time.duration_since(goal.now)).unwrap_or_default();
+    let asked_for = step.not_before.as_ref().map_or(Duration::ZERO, |time| until(time.0));
+    let Some(failed_at) = step.finished_at.as_ref().filter(|_| !goal.is_asked) else { return asked_for };
+    // The fraction of a second that was cut off when it was recorded: a backoff is never shorter than it says.
+    let backoff = Duration::from_secs(1) + if step.permanent { BACKOFF_MAX } else { backoff(step.attempts) };
+    let passed = Duration::try_from(goal.now.duration_since(failed_at.0)).unwrap_or_default();
+    asked_for.max(backoff.saturating_sub(passed))
 }
 
 /// The first task that has not succeeded for this generation, and its next hook.
@@ -238,6 +247,7 @@ fn start(step: &mut WebAppStep, hook: Hook, is_retry: bool, goal: &Goal<'_>) {
         attempts: if is_retry { step.attempts.saturating_add(1) } else { 1 },
         started_at: if is_retry { step.started_at.take() } else { now },
         finished_at: None,
+        not_before: None,
         message: String::new(),
         permanent: false,
     };
@@ -262,6 +272,11 @@ fn failed(step: &mut WebAppStep, message: &str, now: Timestamp) {
 /// As the server stores it.
 fn whole_seconds(stamp: Timestamp) -> Timestamp {
     Timestamp::from_second(stamp.as_second()).unwrap_or(stamp)
+}
+
+fn no_earlier_second(stamp: Timestamp) -> Timestamp {
+    let whole = whole_seconds(stamp);
+    if whole < stamp { Timestamp::from_second(whole.as_second() + 1).unwrap_or(whole) } else { whole }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! - A failure shows in the step, a condition and an event. (test: `a_failing_hook_shows_everywhere_and_is_tried_again`)
 //! - What failed for good waits for a new spec or for [`RECONCILE_AT`](annotations::RECONCILE_AT). (test: `a_hook_that_failed_for_good_waits_for_a_user`)
 //! - One who asks is answered at once, by the process that has seen the failure, too. (test: `a_user_who_asks_is_answered_at_once`)
+//! - Nobody cuts short the time that a server has asked for, nor does a new process. (test: `what_a_server_asks_for_is_kept_to_by_a_new_process_and_a_user_who_asks`)
 //! - What failed for good is not forgotten for another obstacle. (test: `a_failure_for_good_is_remembered_beside_another_obstacle`)
 //! - A new spec or a deletion waits for the hook that runs, and makes no failure of it. (test: `a_new_spec_in_mid_run_waits_for_the_hook_that_runs_and_is_no_failure`, `a_new_spec_during_a_rollout_is_no_failure`, `a_deletion_in_mid_run_waits_for_the_hook_and_undoes_what_was_started`)
 //! - While a new spec waits for the end of a pause, Ready is as the former one's tasks have left it. (test: `a_spec_that_waits_for_the_end_of_a_pause_leaves_ready_as_it_is`)
@@ -182,7 +183,7 @@ impl WebAppSync {
             Some(OneTask::Executor(task)) => task.executor.timeout(),
             Some(OneTask::Workload(_)) | None => DEFAULT_TIMEOUT,
         };
-        self.hooks.known((goal.uid, step), steps::is_superseded(step, goal), goal.is_asked, timeout)
+        self.hooks.known((goal.uid, step), steps::is_superseded(step, goal), timeout)
     }
 
     /// Runs a hook whose start is stored, if a live read shows that it is still the one to run.

@@ -75,12 +75,12 @@ pub(super) async fn run(
             if is_ready { Ok(()) } else { not_yet(message(turn)) }
         }
         Hook::Delete => {
-            let deletion = turn.children().delete_of_deleted::<ObservedDeployment>(turn.owner(), &name).await;
-            match deletion {
-                Ok(Deletion::Deleted | Deletion::NothingToDo) => Ok(()),
-                Ok(Deletion::NotNow) => not_yet("the WebApp is not being deleted".to_owned()),
-                Err(error) => {
-                    turn.refused_or(error, &format!("to delete Deployment {name:?}"))?;
+            let children = turn.children();
+            match children.delete_of_deleted::<ObservedDeployment>(turn.owner(), &name).await? {
+                Deletion::Deleted | Deletion::NothingToDo => Ok(()),
+                Deletion::NotNow => not_yet("the WebApp is not being deleted".to_owned()),
+                Deletion::Refused { status, again_in } => {
+                    turn.refused_deletion(&format!("Deployment {name:?}"), &status, again_in);
                     not_yet(message(turn))
                 }
             }

@@ -1,3 +1,6 @@
+mod pauses;
+mod renames;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,6 +124,14 @@ fn conditions_of(foo: &Value) -> Vec<Condition> {
 }
 
 /// client-go: sample-controller `TestCreatesDeployment`
+fn renamed(f: &mut Fixture) {
+    let mut foo = f.server.get(FOO).unwrap();
+    foo["spec"]["deploymentName"] = json!("new");
+    foo["metadata"]["generation"] = json!(2);
+    f.server.store(FOOS, foo);
+    f.catch_up();
+}
+
 #[tokio::test]
 async fn a_new_foo_gets_its_deployment() {
     let mut f = Fixture::new();
@@ -218,87 +229,6 @@ async fn a_foreign_deployment_is_left_alone_and_reported_once() {
     assert_eq!(f.events(), ["ChildCreated"], "it heals when the obstacle goes");
 }
 
-fn renamed(f: &mut Fixture) {
-    let mut foo = f.server.get(FOO).unwrap();
-    foo["spec"]["deploymentName"] = json!("new");
-    foo["metadata"]["generation"] = json!(2);
-    f.server.store(FOOS, foo);
-    f.catch_up();
-}
-
-#[tokio::test]
-async fn a_new_name_creates_first_and_deletes_after() {
-    let mut f = Fixture::new();
-    f.foo("old", 1);
-    f.sync().await;
-    f.events();
-    renamed(&mut f);
-    let (_, requests) = f.sync().await;
-    assert_eq!(
-        requests,
-        [
-            "GET foos/one",
-            "POST deployments",
-            "GET deployments",
-            "GET foos/one",
-            "GET deployments/new",
-            "GET deployments/old",
-            "DELETE deployments/old",
-            "PATCH foos/one/status",
-        ]
-    );
-    assert_eq!(f.events(), ["ChildCreated", "ChildDeleted"]);
-}
-
-#[tokio::test]
-async fn an_old_deployment_without_our_label_is_found_live() {
-    let mut f = Fixture::new();
-    f.foo("old", 1);
-    f.sync().await;
-    renamed(&mut f);
-    f.deployments.replace(&[], "1");
-    f.sync().await;
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
-}
-
-#[tokio::test(start_paused = true)]
-async fn while_the_new_name_is_taken_the_old_one_is_counted() {
-    let mut f = Fixture::new();
-    f.foo("old", 1);
-    f.sync().await;
-    f.roll_out("old");
-    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
-    renamed(&mut f);
-    f.sync().await;
-    let counts = |f: &Fixture| {
-        let status = f.server.get(FOO).unwrap()["status"].clone();
-        (status["replicas"].clone(), status["availableReplicas"].clone())
-    };
-    assert_eq!((f.ready().1.as_str(), counts(&f)), ("ResourceExists", (json!(2), json!(2))));
-    f.server.remove(&format!("{DEPLOYMENTS}/new"));
-    f.catch_up();
-    tokio::time::advance(Duration::from_secs(30)).await;
-    f.sync().await;
-    assert_eq!(counts(&f), (json!(0), json!(0)), "the new one is there, and has no Pod yet");
-}
-
-#[tokio::test]
-async fn a_second_name_that_is_taken_is_reported_too() {
-    let mut f = Fixture::new();
-    for name in ["web", "new"] {
-        f.server.store(DEPLOYMENTS, json!({"metadata": {"name": name, "namespace": "ns"}}));
-    }
-    f.foo("web", 1);
-    let note = |name: &str| format!("Resource {name:?} already exists and is not managed by Foo");
-    f.sync().await;
-    assert_eq!(f.notes(), [("ErrResourceExists", note("web"))]);
-    renamed(&mut f);
-    for notes in [vec![("ErrResourceExists", note("new"))], vec![]] {
-        f.sync().await;
-        assert_eq!(f.notes(), notes);
-    }
-}
-
 #[tokio::test]
 async fn a_new_spec_that_is_refused_in_other_words_is_reported_too() {
     let mut f = Fixture::new();
@@ -314,19 +244,6 @@ async fn a_new_spec_that_is_refused_in_other_words_is_reported_too() {
         f.sync().await;
         assert_eq!(f.events(), vec!["ChildRefused"; expected], "{cause}");
     }
-}
-
-#[tokio::test]
-async fn while_the_new_name_is_taken_the_old_one_stays() {
-    let mut f = Fixture::new();
-    f.foo("old", 1);
-    f.sync().await;
-    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
-    renamed(&mut f);
-    let (outcome, _) = f.sync().await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some());
-    assert_eq!(f.ready().1, "ResourceExists");
 }
 
 #[tokio::test(start_paused = true)]
@@ -345,21 +262,6 @@ async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     tokio::time::advance(Duration::from_secs(1)).await;
     f.sync().await;
     assert_eq!(f.events(), ["ChildCreated"]);
-}
-
-/// W9: the permission to delete is missing.
-#[tokio::test]
-async fn a_refused_delete_of_the_old_deployment_shows_in_the_status() {
-    let mut f = Fixture::new();
-    f.foo("old", 1);
-    f.sync().await;
-    renamed(&mut f);
-    f.server.refuse(http::Method::DELETE, 403, "Forbidden");
-    let (outcome, _) = f.sync().await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
-    assert_eq!(f.ready().1, "ChildRefused");
-    f.sync().await;
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none(), "granted, it goes on");
 }
 
 /// The cache shows the old, broken object; on the server it has been corrected.
@@ -452,90 +354,6 @@ async fn an_audit_finds_what_the_caches_have_missed() {
     f.sync.sync(&key, Pass::new(&why)).await.unwrap();
     assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
     assert!(metrics.encode().contains(&found("difference")));
-}
-
-fn pause(f: &mut Fixture, is_paused: bool) {
-    let mut foo = f.server.get(FOO).unwrap();
-    foo["metadata"]["annotations"] = json!({"windlass.dev/paused": is_paused.to_string()});
-    f.server.store(FOOS, foo);
-    f.catch_up();
-}
-
-#[tokio::test]
-async fn a_paused_foo_is_watched_and_left_alone() {
-    let mut f = Fixture::new();
-    f.foo("web", 1);
-    f.sync().await;
-    f.roll_out("web");
-    f.sync().await;
-    f.events();
-    pause(&mut f, true);
-    let (outcome, requests) = f.sync().await;
-    assert_eq!((outcome, requests), (Outcome::Done, vec!["PATCH foos/one/status".to_owned()]));
-    assert_eq!(f.events(), ["Paused"]);
-    assert_eq!(f.ready(), ("True".to_owned(), "Available".to_owned()));
-    let conditions = conditions_of(&f.server.get(FOO).unwrap());
-    assert_eq!(conditions::reason(&conditions, RECONCILING), Some("Paused"));
-
-    // A new spec waits, and is not said to be observed.
-    let mut foo = f.server.get(FOO).unwrap();
-    foo["spec"]["replicas"] = json!(3);
-    foo["metadata"]["generation"] = json!(2);
-    f.server.store(FOOS, foo);
-    f.catch_up();
-    f.sync().await;
-    assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
-    assert_eq!(f.server.get(FOO).unwrap()["status"]["observedGeneration"], 1);
-    let conditions = conditions_of(&f.server.get(FOO).unwrap());
-    let ready = conditions.iter().find(|condition| condition.type_ == READY).unwrap();
-    assert_eq!((ready.status.as_str(), ready.message.as_str()), ("True", "2 of 2 replicas are available"));
-
-    pause(&mut f, false);
-    f.sync().await;
-    assert_eq!(f.events(), ["ChildUpdated", "Resumed"]);
-    assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 3);
-    assert_eq!(f.server.get(FOO).unwrap()["status"]["observedGeneration"], 2);
-}
-
-#[tokio::test]
-async fn a_hand_edit_of_a_paused_foo_is_reported_and_not_repaired() {
-    let mut f = Fixture::new();
-    f.foo("web", 1);
-    f.sync().await;
-    f.roll_out("web");
-    pause(&mut f, true);
-    let mut edited = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
-    edited["spec"]["replicas"] = json!(9);
-    f.server.store(DEPLOYMENTS, edited);
-    f.catch_up();
-    let (_, requests) = f.sync().await;
-    assert_eq!(requests, ["PATCH foos/one/status"]);
-    assert_eq!(f.ready(), ("False".to_owned(), "Paused".to_owned()));
-    f.events();
-    pause(&mut f, false);
-    f.sync().await;
-    assert_eq!(f.events(), ["ChildRepaired", "Resumed", "Synced"]);
-}
-
-/// What has the former name is what was applied.
-#[tokio::test]
-async fn a_new_name_waits_for_the_end_of_a_pause() {
-    let mut f = Fixture::new();
-    f.foo("old", 1);
-    f.sync().await;
-    f.roll_out("old");
-    f.sync().await;
-    pause(&mut f, true);
-    f.sync().await;
-    renamed(&mut f);
-    f.sync().await;
-    assert_eq!(f.ready(), ("True".to_owned(), "Available".to_owned()));
-    let status = &f.server.get(FOO).unwrap()["status"];
-    assert_eq!((&status["observedGeneration"], &status["replicas"]), (&json!(1), &json!(2)));
-    f.server.remove(&format!("{DEPLOYMENTS}/old"));
-    f.deployments.replace(&[], "1");
-    f.sync().await;
-    assert_eq!(f.ready(), ("False".to_owned(), "Paused".to_owned()));
 }
 
 /// W13

@@ -1,4 +1,5 @@
 mod events;
+mod rolls;
 
 use std::time::Duration;
 
@@ -152,70 +153,6 @@ async fn a_pod_that_went_or_ended_is_created_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_image_replaces_every_pod_one_at_a_time() {
-    let mut f = fixture().await;
-    f.create("x", spec(3)).await;
-    f.converge("x").await;
-    f.edit::<Redis>("x", |redis| redis["spec"]["image"] = json!("redis:8.0")).await;
-    f.catch_up().await;
-    let mut deleted = Vec::new();
-    for _ in 0..60 {
-        let (_, asked) = f.sync("x").await;
-        let now: Vec<String> = asked.into_iter().filter(|asked| asked.starts_with("delete")).collect();
-        assert!(now.len() <= 1, "one at a time");
-        deleted.extend(now);
-        let ready = f.status("x").await["readyReplicas"].as_i64().unwrap();
-        assert!(ready >= 2, "one down at most");
-        f.pass_time(Duration::from_secs(2)).await;
-    }
-    assert_eq!(deleted, ["delete pods/x-2", "delete pods/x-1", "delete pods/x-0"]);
-    for name in f.names::<Pod>().await {
-        assert_eq!(f.get::<Pod>(&name).await.unwrap()["spec"]["containers"][0]["image"], "redis:8.0");
-    }
-    assert!(f.ready("x").await.0);
-}
-
-/// W13: an admission webhook that rewrites the image of every Pod.
-#[tokio::test(start_paused = true)]
-async fn a_pod_that_a_webhook_changes_is_not_replaced_for_ever() {
-    let mut f = fixture().await;
-    let theirs = json!({"spec": {"containers": [{"name": "x", "image": "mirror/redis:7.4"}]}});
-    let webhook = f.sim.fault(Fault::new(When::verb("create").resource("pods"), Action::Edit(theirs)));
-    f.create("x", spec(2)).await;
-    let mut deleted = Vec::new();
-    while f.get::<Redis>("x").await.unwrap()["status"].is_null() || f.ready("x").await.1 != "Contended" {
-        assert!(deleted.len() < 6, "{deleted:?}");
-        deleted.extend(f.sync("x").await.1.into_iter().filter(|asked| asked.starts_with("delete")));
-        f.pass_time(Duration::from_secs(2)).await;
-    }
-    assert_eq!(deleted, ["delete pods/x-1"; 5]);
-    let status = f.status("x").await;
-    let stalled = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Stalled").unwrap();
-    assert_eq!((&stalled["status"], &stalled["reason"]), (&json!("True"), &json!("Contended")));
-    let message = stalled["message"].as_str().unwrap();
-    assert!(message.contains("was \"mirror/redis:7.4\", wanted \"redis:7.4\""), "{message}");
-    assert_eq!(f.events().iter().filter(|reason| **reason == "Contended").count(), 1);
-    // It is tried again every two minutes, and stays contended meanwhile.
-    f.pass_time(Duration::from_secs(120)).await;
-    for _ in 0..10 {
-        deleted.extend(f.sync("x").await.1.into_iter().filter(|asked| asked.starts_with("delete")));
-        assert_eq!(f.ready("x").await, (false, "Contended".to_owned()));
-        f.pass_time(Duration::from_secs(2)).await;
-    }
-    assert_eq!(deleted.len(), 6, "{deleted:?}");
-    assert!(!f.events().contains(&"Contended"), "it was said before");
-    f.sim.heal(webhook);
-    f.pass_time(Duration::from_secs(120)).await;
-    f.converge("x").await;
-    for name in ["x-0", "x-1"] {
-        assert_eq!(f.get::<Pod>(name).await.unwrap()["spec"]["containers"][0]["image"], "redis:7.4");
-    }
-    f.pass_time(Duration::from_secs(120)).await;
-    f.converge("x").await;
-    assert_eq!(f.ready("x").await, (true, "Available".to_owned()));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_label_changed_by_hand_is_put_back_and_an_event_names_it() {
     let mut f = fixture().await;
     f.create("x", spec(1)).await;
@@ -259,6 +196,49 @@ async fn a_foreign_pod_is_left_alone_and_the_others_are_there() {
     assert_eq!(f.ready("x").await, (false, "ResourceExists".to_owned()));
     assert_eq!(f.get::<Pod>("x-0").await.unwrap()["metadata"]["ownerReferences"], Value::Null);
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1", "x-2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_delete_is_not_sent_again_at_each_pass() {
+    let mut f = fixture().await;
+    f.create("x", spec(2)).await;
+    f.converge("x").await;
+    f.events();
+    let wall =
+        f.sim.fault(Fault::new(When::verb("delete").resource("pods"), Action::refuse(403, "Forbidden")));
+    scale(&mut f, 1).await;
+    let tries = |asked: &[String]| asked.iter().filter(|asked| *asked == "delete pods/x-1").count();
+    for (seconds, expected) in [(1, 1), (60, 0), (60, 0), (0, 1), (1, 0)] {
+        let (outcome, asked) = f.sync("x").await;
+        assert_eq!(tries(&asked), expected, "{asked:?}");
+        let Outcome::WaitForUser { look_again: Some(time) } = outcome else { panic!("{outcome:?}") };
+        assert!(
+            (Duration::from_secs(59)..=Duration::from_secs(120)).contains(&time) || expected == 0,
+            "{time:?}"
+        );
+        f.pass_time(Duration::from_secs(seconds)).await;
+    }
+    assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
+    assert_eq!(f.events(), ["ChildRefused"], "told once");
+    // Whoever asks is answered at once; so is a deletion, which tells of itself once.
+    f.edit::<Redis>("x", |redis| {
+        redis["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": "1"})
+    })
+    .await;
+    f.catch_up().await;
+    assert_eq!(tries(&f.sync("x").await.1), 1);
+    f.delete::<Redis>("x").await;
+    f.catch_up().await;
+    assert_eq!(tries(&f.sync("x").await.1), 1);
+    assert_eq!(tries(&f.sync("x").await.1), 0);
+    assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
+    assert_eq!(f.events(), ["Deleting"]);
+    f.sim.heal(wall);
+    f.pass_time(Duration::from_secs(120)).await;
+    f.sync("x").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    f.sync("x").await;
+    assert_eq!(f.get::<Redis>("x").await, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::*;
-use crate::api::webapp::v1::{Hook, WebApp};
+use crate::api::webapp::v1::{Hook, Phase, WebApp};
 use crate::operators::webapp::tasks::HookFuture;
 use crate::workqueue::ItemExponentialFailure;
 
@@ -22,16 +22,11 @@ impl TaskExecutor for Odd {
             match call.name().split('-').next().unwrap_or_default() {
                 "hangs" => std::future::pending().await,
                 "panics" => panic!("as the test wants it"),
-                "fails" => Err(HookError::retry("no")),
-                "later" => Err(HookError::Retry { message: "no".to_owned(), after: Some(LATER) }),
                 _ => Ok(()),
             }
         })
     }
 }
-
-/// What a server asks for, longer than a first backoff.
-const LATER: Duration = Duration::from_secs(300);
 
 struct Rig {
     hooks: Hooks,
@@ -71,7 +66,7 @@ fn call(name: &str) -> (HookCall, WebAppStep) {
 
 impl Rig {
     fn known(&self, name: &str) -> Known {
-        self.hooks.known((name, &call(name).1), false, false, Duration::from_secs(30))
+        self.hooks.known((name, &call(name).1), false, Duration::from_secs(30))
     }
 
     fn run(&self, name: &str) {
@@ -91,7 +86,7 @@ async fn a_result_is_kept_until_the_next_hook() {
     }
     let (_, mut retry) = call("one");
     retry.attempts = 2;
-    assert_eq!(rig.hooks.known(("one", &retry), false, false, Duration::ZERO), Known::Nothing);
+    assert_eq!(rig.hooks.known(("one", &retry), false, Duration::ZERO), Known::Nothing);
     rig.hooks.forget("one");
     assert_eq!(rig.known("one"), Known::Nothing);
 }
@@ -102,23 +97,6 @@ async fn a_panic_is_a_failure() {
     rig.run("panics");
     drop(rig.queue.get().await);
     assert_eq!(rig.known("panics"), Known::Ended(Err(HookError::retry("create panicked"))));
-    let (_, mut step) = call("panics");
-    step.phase = Phase::Failed;
-    let known = rig.hooks.known(("panics", &step), false, false, Duration::ZERO);
-    assert_eq!(known, Known::Resting(Duration::from_secs(1)), "and rests");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_user_shortens_a_backoff_and_not_what_a_server_asks_for() {
-    let rig = rig();
-    for (name, left, asked) in [("fails", Duration::from_secs(1), Duration::ZERO), ("later", LATER, LATER)] {
-        rig.run(name);
-        drop(rig.queue.get().await);
-        let (_, mut step) = call(name);
-        step.phase = Phase::Failed;
-        let known = |is_asked| rig.hooks.known((name, &step), false, is_asked, Duration::ZERO);
-        assert_eq!((known(false), known(true)), (Known::Resting(left), Known::Resting(asked)), "{name}");
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +134,7 @@ async fn a_superseded_hook_of_another_process_is_waited_for() {
     let rig = rig();
     let (_, step) = call("one");
     let timeout = Duration::from_secs(30);
-    let known = || rig.hooks.known(("one", &step), true, false, timeout);
+    let known = || rig.hooks.known(("one", &step), true, timeout);
     assert_eq!(known(), Known::Elsewhere(timeout));
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(known(), Known::Elsewhere(Duration::from_secs(10)));

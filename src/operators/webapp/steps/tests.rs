@@ -14,6 +14,14 @@ fn nothing(_: &WebAppStep) -> Known {
     Known::Nothing
 }
 
+fn failed(_: &WebAppStep) -> Known {
+    Known::Ended(Err(HookError::retry("no")))
+}
+
+fn goal_at(goal: Goal<'_>, second: i64) -> Goal<'_> {
+    Goal { now: Timestamp::from_second(second).unwrap(), ..goal }
+}
+
 fn ended_well(_: &WebAppStep) -> Known {
     Known::Ended(Ok(()))
 }
@@ -106,16 +114,42 @@ fn a_failure_is_tried_again_under_the_same_id() {
     advance(&mut steps, 3, &goal, nothing);
     let id = steps[0].operation_id.clone();
     let resting = Duration::from_secs(2);
-    let known = |step: &WebAppStep| match step.phase {
-        Phase::Failed => Known::Resting(resting),
-        _ => Known::Ended(Err(HookError::retry("no"))),
-    };
-    assert_eq!(advance(&mut steps, 3, &goal, known), Next::Retry(0, resting));
+    assert_eq!(advance(&mut steps, 3, &goal, failed), Next::Retry(0, resting));
     assert_eq!((steps[0].phase, steps[0].message.as_str()), (Phase::Failed, "no"));
-    assert_eq!(advance(&mut steps, 3, &goal, |_| Known::Resting(Duration::ZERO)), Next::Recorded(0));
+    assert_eq!(advance(&mut steps, 3, &goal_at(goal, 2), nothing), Next::Recorded(0));
     assert_eq!((steps[0].attempts, &steps[0].operation_id, steps[0].phase), (2, &id, Phase::Running));
     let delays = [1, 2, 3, 8, 9, i32::MAX].map(|attempts| backoff(attempts).as_secs());
     assert_eq!(delays, [1, 2, 4, 120, 120, 120]);
+}
+
+#[test]
+fn a_failure_rests_by_what_is_recorded() {
+    let goal = goal(1, Direction::Creation);
+    let asked = Goal { is_asked: true, ..goal };
+    let after = |seconds| HookError::Retry { message: "no".to_owned(), after: seconds };
+    let millis = Duration::from_millis;
+    // How long a first failure rests after half a second, and then with a user who asks; when both are over.
+    for (asked_for, left, left_if_asked, over) in [
+        (None, millis(1500), Duration::ZERO, 2),
+        (Some(millis(200)), millis(1500), millis(500), 2),
+        (Some(millis(90_500)), millis(90_500), millis(90_500), 91),
+    ] {
+        let mut steps = aligned(&[], &TASKS);
+        advance(&mut steps, 3, &goal, nothing);
+        advance(&mut steps, 3, &goal, |_| Known::Ended(Err(after(asked_for))));
+        let half = Timestamp::from_millisecond(500).unwrap();
+        let look = |goal: &Goal<'_>| advance(&mut steps.clone(), 3, goal, nothing);
+        assert_eq!(look(&Goal { now: half, ..goal }), Next::Retry(0, left), "{asked_for:?}");
+        let expected = match left_if_asked {
+            Duration::ZERO => Next::Recorded(0),
+            left => Next::Retry(0, left),
+        };
+        assert_eq!(look(&Goal { now: half, ..asked }), expected, "{asked_for:?}");
+        assert_eq!(look(&goal_at(goal, over)), Next::Recorded(0), "{asked_for:?}");
+        // Somebody has set back the clock: no longer than its whole time.
+        let early = look(&goal_at(goal, -1000));
+        assert!(asked_for.is_some() || early == Next::Retry(0, millis(2000)), "{early:?}");
+    }
 }
 
 #[test]
@@ -123,8 +157,8 @@ fn what_failed_for_good_waits_for_a_user() {
     let mut steps = aligned(&[], &TASKS);
     let goal_now = goal(1, Direction::Creation);
     advance(&mut steps, 3, &goal_now, nothing);
-    let failed = |_: &WebAppStep| Known::Ended(Err(HookError::permanent("never")));
-    assert_eq!(advance(&mut steps, 3, &goal_now, failed), Next::GivenUp(0));
+    let for_good = |_: &WebAppStep| Known::Ended(Err(HookError::permanent("never")));
+    assert_eq!(advance(&mut steps, 3, &goal_now, for_good), Next::GivenUp(0));
     assert!(steps[0].permanent);
     assert_eq!(advance(&mut steps, 3, &goal_now, nothing), Next::GivenUp(0));
     let asked = Goal { is_asked: true, ..goal_now };
@@ -134,6 +168,19 @@ fn what_failed_for_good_waits_for_a_user() {
     let mut newer = steps.clone();
     assert_eq!(advance(&mut newer, 3, &goal(2, Direction::Creation), nothing), Next::Recorded(0));
     assert_eq!(newer[0].attempts, 1);
+}
+
+#[test]
+fn an_undo_that_failed_for_good_is_tried_again_every_two_minutes() {
+    let mut steps = aligned(&[], &TASKS);
+    advance(&mut steps, 3, &goal(1, Direction::Creation), nothing);
+    let deletion = goal(2, Direction::Deletion);
+    advance(&mut steps, 3, &deletion, ended_well);
+    let for_good = |_: &WebAppStep| Known::Ended(Err(HookError::permanent("never")));
+    assert_eq!(advance(&mut steps, 3, &deletion, for_good), Next::Retry(0, Duration::from_secs(121)));
+    let second = Duration::from_secs(1);
+    assert_eq!(advance(&mut steps, 3, &goal_at(deletion, 120), nothing), Next::Retry(0, second));
+    assert_eq!(advance(&mut steps, 3, &goal_at(deletion, 121), nothing), Next::Recorded(0));
 }
 
 #[test]
@@ -215,7 +262,8 @@ proptest! {
         let mut steps = vec![a, b, c];
         let started: Vec<bool> = steps.iter().map(|step| step.hook.is_some()).collect();
         let direction = if is_deletion { Direction::Deletion } else { Direction::Creation };
-        let goal = goal(2, direction);
+        // All that has failed has rested.
+        let goal = goal_at(goal(2, direction), 1000);
         for _ in 0..200 {
             if advance(&mut steps, 3, &goal, ended_well) == Next::Finished {
                 break;

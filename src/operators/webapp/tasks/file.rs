@@ -111,7 +111,7 @@ struct Entry {
     timeout: Option<Spanned<String>>,
 
     /// Where an http task sends a POST for each hook: http or https, without user info.
-    #[schemars(with = "Option<String>", regex(pattern = r"^[Hh][Tt][Tt][Pp][Ss]?://[^/@]+(/.*)?$"))]
+    #[schemars(with = "Option<String>", regex(pattern = r"^[Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+([/?#].*)?$"))]
     url: Option<Spanned<String>>,
 
     /// Certificates (PEM) of the authorities that an http task trusts instead of the system's; read again when they

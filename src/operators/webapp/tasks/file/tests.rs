@@ -165,6 +165,30 @@ fn a_url_with_a_password_is_not_repeated() {
     }
 }
 
+#[cfg(feature = "sim")]
+#[test]
+fn the_schema_takes_the_urls_that_the_program_takes() {
+    let schema = schema();
+    let pattern = schema["properties"]["tasks"]["items"]["properties"]["url"]["pattern"].as_str().unwrap();
+    let pattern = regex::Regex::new(pattern).unwrap();
+    for (url, is_taken) in [
+        ("https://hooks.example.com", true),
+        ("HTTP://h:8080/webapps/", true),
+        ("http://[::1]:80/", true),
+        ("https://h/to?who=me@example.com", true),
+        ("https://h?who=me@example.com", true),
+        ("https://h/a@b", true),
+        ("https://me@h/", false),
+        ("https://me:secret@h", false),
+        ("ftp://h/", false),
+        ("h/webapps", false),
+        ("https:///", false),
+    ] {
+        let read = parsed(&format!("tasks: [{{name: a, type: http, url: \"{url}\"}}]"));
+        assert_eq!((read.is_ok(), pattern.is_match(url)), (is_taken, is_taken), "{url}");
+    }
+}
+
 #[test]
 fn the_schema_says_what_is_checked() {
     let schema = schema();

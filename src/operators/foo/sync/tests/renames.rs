@@ -1,0 +1,107 @@
+//! A Foo whose Deployment gets another name.
+
+use super::*;
+
+#[tokio::test]
+async fn a_new_name_creates_first_and_deletes_after() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    f.events();
+    renamed(&mut f);
+    let (_, requests) = f.sync().await;
+    assert_eq!(
+        requests,
+        [
+            "GET foos/one",
+            "POST deployments",
+            "GET deployments",
+            "GET foos/one",
+            "GET deployments/new",
+            "GET deployments/old",
+            "DELETE deployments/old",
+            "PATCH foos/one/status",
+        ]
+    );
+    assert_eq!(f.events(), ["ChildCreated", "ChildDeleted"]);
+}
+
+#[tokio::test]
+async fn an_old_deployment_without_our_label_is_found_live() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    renamed(&mut f);
+    f.deployments.replace(&[], "1");
+    f.sync().await;
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_the_new_name_is_taken_the_old_one_is_counted() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    f.roll_out("old");
+    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
+    renamed(&mut f);
+    f.sync().await;
+    let counts = |f: &Fixture| {
+        let status = f.server.get(FOO).unwrap()["status"].clone();
+        (status["replicas"].clone(), status["availableReplicas"].clone())
+    };
+    assert_eq!((f.ready().1.as_str(), counts(&f)), ("ResourceExists", (json!(2), json!(2))));
+    f.server.remove(&format!("{DEPLOYMENTS}/new"));
+    f.catch_up();
+    tokio::time::advance(Duration::from_secs(30)).await;
+    f.sync().await;
+    assert_eq!(counts(&f), (json!(0), json!(0)), "the new one is there, and has no Pod yet");
+}
+
+#[tokio::test]
+async fn a_second_name_that_is_taken_is_reported_too() {
+    let mut f = Fixture::new();
+    for name in ["web", "new"] {
+        f.server.store(DEPLOYMENTS, json!({"metadata": {"name": name, "namespace": "ns"}}));
+    }
+    f.foo("web", 1);
+    let note = |name: &str| format!("Resource {name:?} already exists and is not managed by Foo");
+    f.sync().await;
+    assert_eq!(f.notes(), [("ErrResourceExists", note("web"))]);
+    renamed(&mut f);
+    for notes in [vec![("ErrResourceExists", note("new"))], vec![]] {
+        f.sync().await;
+        assert_eq!(f.notes(), notes);
+    }
+}
+
+#[tokio::test]
+async fn while_the_new_name_is_taken_the_old_one_stays() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
+    renamed(&mut f);
+    let (outcome, _) = f.sync().await;
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some());
+    assert_eq!(f.ready().1, "ResourceExists");
+}
+
+/// W9: the permission to delete is missing.
+#[tokio::test(start_paused = true)]
+async fn a_refused_delete_of_the_old_deployment_shows_in_the_status() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    renamed(&mut f);
+    f.server.refuse(http::Method::DELETE, 403, "Forbidden");
+    let (outcome, _) = f.sync().await;
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    assert_eq!(f.ready().1, "ChildRefused");
+    f.sync().await;
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some(), "not asked for again at once");
+    tokio::time::advance(Duration::from_secs(120)).await;
+    f.sync().await;
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none(), "granted, it goes on");
+}

@@ -1,0 +1,60 @@
+//! How a WebApp goes.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_in_mid_run_waits_for_the_hook_and_undoes_what_was_started() {
+    let mut rig = rig().await;
+    *rig.world.hangs.lock() = Some("first.create".to_owned());
+    rig.create().await;
+    rig.until(|status| status["steps"][0]["hook"] == "create").await;
+    rig.pass().await;
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.pass().await;
+    assert_eq!(rig.seen(), ["first.pre_create", "first.create"]);
+    rig.converge().await;
+    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")));
+    assert_eq!(rig.f.get::<WebApp>("web").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_undoes_what_was_started() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.seen();
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    let undo = |task: &str| Hook::DELETION.map(|hook| format!("{task}.{hook}"));
+    assert_eq!(rig.seen(), [undo("last"), undo("first")].concat());
+    assert_eq!(rig.f.get::<WebApp>("web").await, None);
+    assert_eq!(rig.f.names::<Deployment>().await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deletion_in_mid_creation_leaves_the_rest_alone() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.answer("first.create", HookError::permanent("no"));
+    rig.converge().await;
+    rig.seen();
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")));
+    assert_eq!(rig.f.get::<WebApp>("web").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphaned_webapp_goes_at_once() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    rig.seen();
+    rig.f.orphan("web").await;
+    rig.converge().await;
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    assert_eq!(rig.f.names::<Deployment>().await, ["web"]);
+}

@@ -1,0 +1,158 @@
+use super::*;
+use crate::workqueue::ItemExponentialFailure;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn queue() -> RateLimitingQueue<&'static str> {
+    RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS))
+}
+
+/// How long it takes until a key comes.
+async fn wait(queue: &RateLimitingQueue<&'static str>) -> Duration {
+    let start = tokio::time::Instant::now();
+    tokio::select! {
+        biased;
+        key = queue.get() => drop(key),
+        _ = queue.run() => {}
+    }
+    start.elapsed()
+}
+
+/// client-go: `TestRateLimitingQueue`
+#[tokio::test(start_paused = true)]
+async fn a_rate_limited_key_waits_as_its_limiter_says() {
+    let queue = queue();
+    for expected in [10, 20, 40] {
+        queue.add_rate_limited("a");
+        assert_eq!(wait(&queue).await, expected * MS);
+    }
+    assert_eq!(queue.num_requeues(&"a"), 3);
+    queue.forget(&"a");
+    queue.add_rate_limited("a");
+    assert_eq!(wait(&queue).await, 10 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn delay_and_limit_together_take_the_shorter() {
+    let queue = queue();
+    queue.add("a", AddOptions { after: Some(500 * MS), rate_limited: true, ..AddOptions::default() });
+    assert_eq!(wait(&queue).await, 10 * MS);
+    queue.add("a", AddOptions { after: Some(5 * MS), rate_limited: true, ..AddOptions::default() });
+    assert_eq!(wait(&queue).await, 5 * MS);
+    queue.add("a", AddOptions::default());
+    assert_eq!(wait(&queue).await, Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_during_the_backoff_waits_and_a_new_spec_does_not() {
+    let queue = queue();
+    queue.back_off("a", Duration::ZERO);
+    queue.back_off("a", Duration::ZERO);
+    queue.add("a", AddOptions::default());
+    assert!(queue.backs_off(&"a") && queue.is_empty());
+    assert_eq!(queue.num_requeues(&"a"), 2, "an event counts as no failure");
+    assert_eq!(wait(&queue).await, 20 * MS);
+
+    let bypass = AddOptions { bypass_backoff: true, ..AddOptions::default() };
+    queue.back_off("b", Duration::ZERO);
+    queue.add("b", bypass.clone());
+    assert_eq!(wait(&queue).await, Duration::ZERO);
+    assert_eq!((queue.num_requeues(&"b"), queue.waiting()), (0, 0), "it starts anew");
+
+    queue.back_off("c", 300 * MS);
+    queue.add("c", bypass);
+    assert_eq!(wait(&queue).await, 300 * MS, "what the server asked for holds all the same");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_after_the_backoff_knows_what_came_meanwhile() {
+    let queue = queue();
+    queue.back_off("a", Duration::ZERO);
+    queue.add("a", AddOptions::because(Reason::Changed));
+    assert_eq!(queue.backing_off(), 1);
+    tokio::select! {
+        biased;
+        processing = queue.get() => {
+            assert_eq!(processing.unwrap().reasons().to_string(), "retry 1, changed");
+        }
+        _ = queue.run() => {}
+    }
+    assert_eq!(queue.backing_off(), 0);
+}
+
+/// An event that comes when the backoff is over, and before its own add: one pass answers both, and what
+/// comes later is told apart from what was answered.
+#[tokio::test(start_paused = true)]
+async fn an_event_at_the_end_of_the_backoff_is_part_of_the_try() {
+    let queue = queue();
+    queue.back_off_with("a", Duration::ZERO, 5, Reason::Created.into());
+    tokio::time::advance(11 * MS).await;
+    queue.add("a", AddOptions::because(Reason::Changed));
+    assert_eq!((queue.len(), queue.waiting()), (1, 0));
+    let processing = queue.get().await.unwrap();
+    assert_eq!(processing.reasons().to_string(), "created, retry 1, changed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_rests_comes_when_that_is_over_and_counts_as_no_failure() {
+    let queue = queue();
+    queue.rest("a", 300 * MS);
+    queue.add("a", AddOptions::because(Reason::Changed));
+    assert_eq!((queue.backing_off(), queue.num_requeues(&"a")), (0, 0));
+    assert_eq!(wait(&queue).await, 300 * MS);
+}
+
+/// A delay from before the failure must not bring the key early, nor be all that is left of it.
+#[tokio::test(start_paused = true)]
+async fn back_off_replaces_an_earlier_delay() {
+    let queue = queue();
+    queue.add_after("a", MS);
+    queue.back_off("a", 300 * MS);
+    assert_eq!(queue.waiting(), 1);
+    assert_eq!(wait(&queue).await, 300 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn back_off_has_a_lower_bound() {
+    let queue = queue();
+    queue.back_off("a", 300 * MS);
+    assert_eq!(wait(&queue).await, 300 * MS);
+}
+
+/// A key that fails each time, and a child that changes every 4 ms: passes in the first second, and
+/// the failures that were counted.
+async fn history(retry: impl Fn(&RateLimitingQueue<&'static str>)) -> (u32, u32) {
+    let queue = queue();
+    let passes = std::cell::Cell::new(0);
+    let work = async {
+        while let Some(processing) = queue.get().await {
+            passes.set(passes.get() + 1);
+            retry(&queue);
+            drop(processing);
+        }
+    };
+    let events = async {
+        loop {
+            queue.add("a", AddOptions::default());
+            tokio::time::sleep(4 * MS).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = tokio::time::sleep(1000 * MS) => {}
+        () = work => {}
+        _ = queue.run() => {}
+        () = events => {}
+    }
+    (passes.get(), queue.num_requeues(&"a"))
+}
+
+/// Kubernetes issues 112325 and 132805 describe the effect in client-go.
+#[tokio::test(start_paused = true)]
+async fn both_ways_on_the_same_histories() {
+    let (passes, failures) = history(|queue| queue.add_rate_limited("a")).await;
+    assert!(passes > 200 && failures > 200, "client-go's: {passes} passes, {failures} failures");
+    let (passes, failures) = history(|queue| queue.back_off("a", Duration::ZERO)).await;
+    // 10 ms doubling: passes at 0, 10, 30, 70, 150, 310, 630 ms.
+    assert!((6..=8).contains(&passes) && failures == passes, "ours: {passes} passes, {failures} failures");
+}
