@@ -2,12 +2,14 @@
 
 mod outside;
 
+use http::StatusCode;
 use kube_client::api::{DeleteParams, PropagationPolicy};
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
+use tempfile::NamedTempFile;
 
 use self::outside::Outside;
-use crate::support::{Scene, both_beds, both_beds_with_kubectl, wait_until};
+use crate::support::{Bed, Scene, both_beds, both_beds_with_kubectl, wait_until};
 
 const FINALIZER: &str = "webapp.jiajunhuang.com/finalizer";
 
@@ -133,15 +135,118 @@ fn of(tasks: [&str; 2], hooks: [&str; 3], generation: i64) -> Vec<String> {
     tasks.iter().flat_map(|task| hooks.map(|hook| format!("{task}.{hook}@{generation}"))).collect()
 }
 
+/// Of a list of tasks that call the world outside before and after the Deployment.
+fn tasks_file(outside: &Outside) -> NamedTempFile {
+    let task = |name: &str| json!({"name": name, "type": "http", "url": outside.url(), "timeout": "30s"});
+    let tasks = json!({"tasks": [task("first"), {"name": "workload", "type": "deployment"}, task("last")]});
+    let file = NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), tasks.to_string()).unwrap();
+    file
+}
+
+/// A WebApp whose tasks call the world outside; which answers, but for the request after `hold`.
+async fn scene_with_outside(name: &str, hold: Option<usize>) -> (Scene, Outside) {
+    let mut scene = Scene::on(Bed::shared().await, name).await;
+    let outside = Outside::start().await;
+    let file = tasks_file(&outside);
+    if let Some(more) = hold {
+        outside.hold_after(more);
+    }
+    scene.start_operator_with(&[&format!("--webapp-tasks={}", file.path().display())]);
+    scene.make("WebApp", "web", json!({"version": "1.27", "replicas": 1})).await;
+    (scene, outside)
+}
+
+/// Asks for another try of what has failed.
+async fn ask(scene: &Scene) {
+    let annotations = json!({"windlass.dev/reconcile-at": "now"});
+    scene.change("WebApp", "web", json!({"metadata": {"annotations": annotations}})).await;
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn a_new_spec_waits_for_the_hook_that_runs_and_then_runs_all_tasks() {
+    let (scene, outside) = scene_with_outside("webapp-mid-run", Some(1)).await;
+    outside.until_held().await;
+    scene.change("WebApp", "web", json!({"spec": {"version": "1.28"}})).await;
+    scene.until("WebApp", "web", "is seen to wait", |w| w["status"]["observedGeneration"] == 2).await;
+    let mut expected = vec!["first.pre_create@1".to_owned(), "first.create@1".to_owned()];
+    assert_eq!(outside.effects(), expected, "nothing new while it runs");
+    outside.release();
+    scene.until_ready("WebApp", "web").await;
+    expected.extend(of(["first", "last"], CREATION, 2));
+    assert_eq!(outside.effects(), expected);
+    let events = scene.events_about("WebApp", "web").await;
+    assert!(events.iter().all(|(reason, _)| reason != "TaskFailed"), "{events:?}");
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn a_deletion_in_mid_creation_waits_for_the_hook_and_undoes_only_what_was_started() {
+    let (scene, outside) = scene_with_outside("webapp-mid-deletion", Some(1)).await;
+    outside.until_held().await;
+    scene.unmake("WebApp", "web", DeleteParams::background()).await;
+    scene.until_reason("WebApp", "web", "Deleting").await;
+    let mut expected = vec!["first.pre_create@1".to_owned(), "first.create@1".to_owned()];
+    assert_eq!(outside.effects(), expected, "nothing is undone while it runs");
+    outside.release();
+    scene.until_gone("WebApp", "web").await;
+    expected.extend(DELETION.map(|hook| format!("first.{hook}@2")));
+    assert_eq!(outside.effects(), expected);
+    assert!(scene.look("Deployment", "web").await.is_none());
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn a_task_that_fails_for_good_waits_for_a_user() {
+    let (scene, outside) = scene_with_outside("webapp-for-good", Some(0)).await;
+    outside.until_held().await;
+    outside.refuse("first.create", StatusCode::NOT_FOUND);
+    outside.release();
+    let webapp = scene.until_reason("WebApp", "web", "TaskFailed").await;
+    let step = &webapp["status"]["steps"][0];
+    assert_eq!(
+        (&step["phase"], &step["hook"], &step["permanent"]),
+        (&json!("Failed"), &json!("create"), &json!(true))
+    );
+    let note = until_failure(&scene).await;
+    assert!(note.contains("404") && note.contains("windlass.dev/reconcile-at"), "{note}");
+    outside.heal();
+    ask(&scene).await;
+    scene.until_ready("WebApp", "web").await;
+    assert_eq!(outside.effects(), of(["first", "last"], CREATION, 1));
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn an_undo_that_fails_for_good_keeps_the_finalizer_and_says_what_to_do() {
+    let (scene, outside) = scene_with_outside("webapp-undo", None).await;
+    scene.until_ready("WebApp", "web").await;
+    outside.refuse("last.delete", StatusCode::FORBIDDEN);
+    scene.unmake("WebApp", "web", DeleteParams::background()).await;
+    let webapp = scene.until_reason("WebApp", "web", "UndoFailed").await;
+    assert_eq!(webapp["metadata"]["finalizers"], json!([FINALIZER]));
+    let note = until_failure(&scene).await;
+    assert!(note.contains("403") && note.contains(FINALIZER), "{note}");
+    outside.heal();
+    ask(&scene).await;
+    scene.until_gone("WebApp", "web").await;
+    let undone = of(["last", "first"], DELETION, 2);
+    assert_eq!(outside.effects()[6..], undone);
+}
+
+/// The note of the event that tells of a failure.
+async fn until_failure(scene: &Scene) -> String {
+    wait_until("an event of the failure", async || {
+        let events = scene.events_about("WebApp", "web").await;
+        let failure = events.iter().find(|(reason, _)| reason == "TaskFailed");
+        failure.map(|(_, note)| note.clone()).ok_or(events)
+    })
+    .await
+}
+
 /// I9: whatever is killed, lost or answered late, the world outside sees each operation once, and in order.
 #[apply(both_beds_with_kubectl)]
 async fn each_operation_has_its_effect_once_and_in_order_across_kills() {
-    let mut scene = Scene::on(crate::support::Bed::shared().await, "webapp-kills").await;
-    let outside = Outside::start(scene.namespace.len() as u64).await;
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let task = |name: &str| json!({"name": name, "type": "http", "url": outside.url(), "timeout": "5s"});
-    let tasks = json!({"tasks": [task("first"), {"name": "workload", "type": "deployment"}, task("last")]});
-    std::fs::write(file.path(), tasks.to_string()).unwrap();
+    let mut scene = Scene::on(Bed::shared().await, "webapp-kills").await;
+    let outside = Outside::start_with_losses(scene.namespace.len() as u64).await;
+    let file = tasks_file(&outside);
     let flag = format!("--webapp-tasks={}", file.path().display());
     // Killed while the request after so many more has taken effect and is not answered, and started again.
     let kill = async |scene: &mut Scene| {

@@ -1,6 +1,6 @@
-//! The world outside: an HTTP server with a ledger of operations, which loses answers on purpose.
+//! The world outside: an HTTP server with a ledger of operations, which can lose answers, hold them back, and refuse.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::support::wait_until;
@@ -25,7 +26,12 @@ struct Ledger {
     /// How many requests are answered before one is not.
     hold: Option<usize>,
     repeats: usize,
-    random: fastrand::Rng,
+    /// What is refused, as `task.hook`, and how.
+    refused: BTreeMap<String, StatusCode>,
+    /// Which answers are lost; none, when there is none.
+    losses: Option<fastrand::Rng>,
+    /// Answers what is held.
+    release: Arc<Notify>,
 }
 
 /// See the module.
@@ -36,10 +42,18 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    pub(super) async fn start(seed: u64) -> Self {
+    /// One that loses answers.
+    pub(super) async fn start_with_losses(seed: u64) -> Self {
+        Self::start_as(Ledger { losses: Some(fastrand::Rng::with_seed(seed)), ..Ledger::default() }).await
+    }
+
+    pub(super) async fn start() -> Self {
+        Self::start_as(Ledger::default()).await
+    }
+
+    async fn start_as(ledger: Ledger) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let ledger = Ledger { random: fastrand::Rng::with_seed(seed), ..Ledger::default() };
         let ledger = Arc::new(Mutex::new(ledger));
         let mut server = JoinSet::new();
         server.spawn(serve(listener, ledger.clone()));
@@ -62,6 +76,21 @@ impl Outside {
     /// The request after so many more takes effect and is not answered.
     pub(super) fn hold_after(&self, more: usize) {
         self.ledger.lock().hold = Some(more);
+    }
+
+    /// Those that are held are answered.
+    pub(super) fn release(&self) {
+        self.ledger.lock().release.notify_waiters();
+    }
+
+    /// From now on this hook, `task.hook`, is refused.
+    pub(super) fn refuse(&self, what: &str, code: StatusCode) {
+        self.ledger.lock().refused.insert(what.to_owned(), code);
+    }
+
+    /// Nothing is refused any more.
+    pub(super) fn heal(&self) {
+        self.ledger.lock().refused.clear();
     }
 
     /// Waits until that one has come.
@@ -97,11 +126,17 @@ async fn answer(
     let body = request.into_body().collect().await.map_err(|_| Lost)?.to_bytes();
     let call: Value = serde_json::from_slice(&body).map_err(|_| Lost)?;
     assert_eq!(call["operationID"], key, "header and body name one operation");
-    let answer = ledger.lock().answer(&key, &call);
+    let (answer, release) = {
+        let mut ledger = ledger.lock();
+        (ledger.answer(&key, &call), ledger.release.clone().notified_owned())
+    };
     match answer {
         Some(answer) => answer,
-        // The client is killed meanwhile.
-        None => std::future::pending().await,
+        // The client may be killed meanwhile.
+        None => {
+            release.await;
+            Ok(reply(StatusCode::OK, String::new()))
+        }
     }
 }
 
@@ -109,10 +144,13 @@ impl Ledger {
     /// What comes of a request; `None` for no answer.
     fn answer(&mut self, key: &str, call: &Value) -> Option<Result<Response<Full<Bytes>>, Lost>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let what = format!("{}.{}", text(&call["task"]), text(&call["hook"]));
+        if let Some(code) = self.refused.get(&what) {
+            return Some(Ok(reply(*code, String::new())));
+        }
         let is_new = self.known.insert(key.to_owned());
         if is_new {
-            let (task, hook) = (text(&call["task"]), text(&call["hook"]));
-            self.effects.push(format!("{task}.{hook}@{}", call["webapp"]["generation"]));
+            self.effects.push(format!("{what}@{}", call["webapp"]["generation"]));
         } else {
             self.repeats += 1;
         }
@@ -128,7 +166,7 @@ impl Ledger {
             let body = serde_json::json!({"operationID": key}).to_string();
             return Some(Ok(reply(StatusCode::CONFLICT, body)));
         }
-        Some(match self.random.u8(0..4) {
+        Some(match self.losses.as_mut().map_or(3, |random| random.u8(0..4)) {
             0 => Err(Lost),
             1 => Ok(reply(StatusCode::SERVICE_UNAVAILABLE, String::new())),
             _ => Ok(reply(StatusCode::OK, String::new())),
