@@ -214,8 +214,8 @@ pub(super) fn resources(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
         "properties": {
-            "limits": amounts("The most that the container may use, by resource."),
-            "requests": amounts("What is set aside for the container, by resource; the limit when left out."),
+            "limits": amounts("The most that the container may use, by resource: cpu in cores (`500m` is half of one), memory and ephemeral-storage in bytes (`128Mi`); no limit for what is left out."),
+            "requests": amounts("What is set aside for the container, by resource, in the same units as limits; the limit when left out."),
         },
         "x-kubernetes-validations": [{
             "rule": format!("{NAMED_IN_BOTH}.all(name, {REQUEST_FITS})"),

@@ -88,7 +88,8 @@ pub struct MyappSpec {
     pub service_port: i32,
 
     /// Host name under which the Ingress is reached: a lower-case DNS name of 3 to 253 characters, `*.` allowed
-    /// in front. Without it there is no Ingress; when it is removed, the Ingress is deleted.
+    /// in front. Without it there is no Ingress; when it is removed, the Ingress is deleted. The Ingress has the class
+    /// `nginx`, which the cluster must have a controller for; another class set by hand is put back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "host")]
     pub host: Option<String>,

@@ -63,7 +63,7 @@ pub struct WebAppSpec {
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9_][-A-Za-z0-9_.]*$"))]
     pub version: String,
 
-    /// How many Pods the Deployment keeps running, 0 or more.
+    /// How many Pods the Deployment keeps running, 0 or more. As with any change of the spec, all tasks are run again.
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub replicas: i32,
 
@@ -127,6 +127,7 @@ pub struct WebAppCondition {
 
     /// The phase of the task that is or was run last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Phase")]
     pub phase: Option<Phase>,
 }
 
@@ -143,6 +144,7 @@ pub struct WebAppStep {
 
     /// The hook that runs, or the last that did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Hook")]
     pub hook: Option<Hook>,
 
     /// The operation ID of that hook: a retry has the same, nothing else has it.

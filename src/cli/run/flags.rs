@@ -12,7 +12,11 @@ use crate::operators::webapp::tasks::{self, TaskSpec};
 use crate::operators::{self, Limits};
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "DURATION is a number with a unit: 5ms, 20s, 2m, 1h30m.")]
+#[command(
+    after_help = "DURATION is a number with a unit: 5ms, 20s, 2m, 1h30m.\n\nSIGINT, SIGTERM or SIGHUP stops it: syncs \
+                  in flight end first; a second signal exits at once. Exit codes: 0 stopped in order, 1 failed while \
+                  running, 2 wrong usage."
+)]
 pub(in super::super) struct Args {
     #[command(flatten)]
     cluster: Cluster,
@@ -35,7 +39,7 @@ pub(in super::super) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 struct Cluster {
-    /// Kubeconfig file; when left out: in-cluster if there, else KUBECONFIG, else ~/.kube/config
+    /// Kubeconfig file; when left out: in-cluster if there (not with --context), else KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "WINDLASS_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
@@ -43,7 +47,7 @@ struct Cluster {
     #[arg(long, env = "WINDLASS_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 
-    /// The one namespace to look at; all when left out
+    /// The one namespace to look at (for several run a process for each); all when left out
     #[arg(long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
 
@@ -54,7 +58,8 @@ struct Cluster {
           value_parser = clap::value_parser!(u32).range(0..=100_000))]
     kube_api_qps: u32,
 
-    /// Requests at once before --kube-api-qps counts, 1 to 100000
+    /// Requests at once before --kube-api-qps counts, 1 to 100000; without effect when that is 0. Few: short bursts
+    /// wait; many: the API server gets them all at once
     #[arg(long, env = "WINDLASS_KUBE_API_BURST", value_name = "N", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kube_api_burst: u32,
@@ -134,27 +139,27 @@ struct Queues {
 /// The number of workers of single controllers.
 #[derive(Debug, clap::Args)]
 struct ConcurrentSyncs {
-    /// As --workers, for the controller of Foos alone; --workers when left out
+    /// As --workers, for the controller of Foos alone, 1 to 1000; --workers when left out
     #[arg(long, env = "WINDLASS_CONCURRENT_FOO_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_foo_syncs: Option<u16>,
 
-    /// The same for Myapps
+    /// As --workers, for the controller of Myapps alone, 1 to 1000; --workers when left out
     #[arg(long, env = "WINDLASS_CONCURRENT_MYAPP_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_myapp_syncs: Option<u16>,
 
-    /// The same for AppServices
+    /// As --workers, for the controller of AppServices alone, 1 to 1000; --workers when left out
     #[arg(long, env = "WINDLASS_CONCURRENT_APPSERVICE_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_appservice_syncs: Option<u16>,
 
-    /// The same for Redis
+    /// As --workers, for the controller of Redis alone, 1 to 1000; --workers when left out
     #[arg(long, env = "WINDLASS_CONCURRENT_REDIS_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_redis_syncs: Option<u16>,
 
-    /// The same for WebApps. Hooks do not count: they are run beside, up to 64 of each task
+    /// As --workers, for the controller of WebApps alone, 1 to 1000; --workers when left out. Hooks do not count: they are run beside, up to 64 of each task
     #[arg(long, env = "WINDLASS_CONCURRENT_WEBAPP_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_webapp_syncs: Option<u16>,
