@@ -71,6 +71,14 @@ pub trait Reconcile: Send + Sync + 'static {
     }
 }
 
+/// Ends a pass so, unless something has failed in it.
+fn failed_or<K: CustomResource>(turn: &mut Turn<'_, K>, outcome: Outcome) -> Result<Outcome, SyncError> {
+    match turn.take_failure() {
+        Some(error) => Err(error.into()),
+        None => Ok(outcome),
+    }
+}
+
 /// The status type of what a kind's operator works on.
 pub type StatusOf<R> = <<R as Reconcile>::Resource as CustomResource>::Status;
 
@@ -137,6 +145,7 @@ pub struct Tools<K> {
 pub struct Reconciler<R: Reconcile> {
     tools: Tools<R::Resource>,
     kind: R,
+    memory: Memory,
 }
 
 // === impl Reconciler ===
@@ -147,7 +156,10 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         let (found, is_missed) =
             if pass.is_audit() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
         let object = match found {
-            None => return Ok(Outcome::Done),
+            None => {
+                self.memory.forget(key);
+                return Ok(Outcome::Done);
+            }
             Some(Cached::Unreadable(unreadable)) => {
                 return Ok(self.sync_unreadable(key, &unreadable).await?);
             }
@@ -159,15 +171,17 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         } else {
             self.kind.reconcile(&mut turn).await.map(Some)
         };
-        let outcome = match status {
-            Ok(Some(status)) => self.finish(&mut turn, status).await?,
-            Ok(None) => Outcome::Done,
-            Err(Halt::Ends(outcome)) => return Ok(outcome),
+        let status = match status {
+            Ok(status) => status,
+            Err(Halt::Ends(outcome)) => return failed_or(&mut turn, outcome),
             Err(Halt::Failed(error)) => return Err(error.into()),
         };
-        if let Some(error) = turn.take_failure() {
-            return Err(error.into());
-        }
+        let is_told = self.memory.is_to_be_told(key, turn.is_failing(), turn.asked_to_wait());
+        let outcome = match status {
+            Some(status) if is_told => self.finish(&mut turn, status).await?,
+            Some(_) | None => Outcome::Done,
+        };
+        let outcome = failed_or(&mut turn, outcome)?;
         if pass.is_audit() {
             self.tools.metrics.audited(is_missed || turn.has_written());
         }
@@ -179,7 +193,7 @@ impl<R: Reconcile> Reconciler<R> {
     /// What `kind` does, with these tools.
     #[must_use]
     pub fn new(tools: Tools<R::Resource>, kind: R) -> Self {
-        Self { tools, kind }
+        Self { tools, kind, memory: Memory::default() }
     }
 
     #[cfg(test)]
@@ -346,7 +360,10 @@ fn is_told(before: &[Condition], after: &[Condition]) -> bool {
         }
 }
 
+mod memory;
 mod unreadable;
+
+use memory::Memory;
 
 #[cfg(test)]
 mod tests {

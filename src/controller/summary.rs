@@ -8,6 +8,7 @@
 //! | as wanted | as [`Wanted::progress`] says | `Available`, `Progressing` | when it changes |
 //! | stored by the server otherwise than written | reconciling | `StoredOtherwise` | 1 s |
 //! | being deleted, or of an earlier life | reconciling | `WaitingForDeletion` | 30 s |
+//! | an error, such as 500, for 10 s or more | reconciling | `ChildFailing` | with the backoff of the key |
 //! | not there, or changed since its spec was applied, and the object is paused | reconciling | `Paused` | when it changes |
 //! | as a former spec wants it, and the object is paused | as [`Wanted::progress`] says | likewise | when it changes |
 //! | somebody else's | stalled | `ResourceExists` | 30 s |
@@ -16,7 +17,7 @@
 //!
 //! # Guarantees
 //! - Each row is so. (test: `each_end_of_a_child_has_its_summary`)
-//! - The worst counts: stalled before reconciling before ready. (test: `the_worst_of_all_counts`)
+//! - The worst counts: stalled before reconciling before ready; what fails before what is on its way. (test: `the_worst_of_all_counts`)
 //! - A refusal names the field. (test: `a_refusal_names_the_field`)
 
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub mod reason {
     pub const RESOURCE_EXISTS: &str = "ResourceExists";
     /// The server refuses a child.
     pub const CHILD_REFUSED: &str = "ChildRefused";
+    /// A child cannot be read or written now, for an error that may end by itself.
+    pub const CHILD_FAILING: &str = "ChildFailing";
     /// Somebody changes a child back each time.
     pub const CONTENDED: &str = "Contended";
     /// The object itself does not decode.
@@ -49,11 +52,12 @@ pub mod reason {
     pub const DELETING: &str = "Deleting";
 
     /// Those that say that the present spec has not reached the children.
-    pub(crate) const NOT_APPLIED: [&str; 8] = [
+    pub(crate) const NOT_APPLIED: [&str; 9] = [
         STORED_OTHERWISE,
         WAITING_FOR_DELETION,
         RESOURCE_EXISTS,
         CHILD_REFUSED,
+        CHILD_FAILING,
         CONTENDED,
         UNREADABLE,
         PAUSED,
@@ -129,6 +133,15 @@ impl Summary {
             .again_in(REFUSED_RETRY)
     }
 
+    /// What is said of something that cannot be looked after now; `why` in words of our own.
+    #[must_use]
+    pub fn failing(what: &str, why: &str) -> Self {
+        Self::reconciling(
+            reason::CHILD_FAILING,
+            format!("{what} could not be looked after: {why}; trying again"),
+        )
+    }
+
     /// What is said of a child of an owner of `owner_kind` after [`Children::ensure`](super::Children::ensure).
     #[must_use]
     pub fn of<W: Wanted>(owner_kind: &str, wanted: &W, ensured: &Ensured<W::Observed>) -> Self {
@@ -143,6 +156,7 @@ impl Summary {
                 format!("The API server stored {child} otherwise than written; trying again"),
             )
             .again_in(UNDONE_RETRY),
+            Ensured::Failing { .. } => Self::failing(&child, "of an error"),
             Ensured::Leaving(_) | Ensured::OwnerMovedOn => Self::reconciling(
                 reason::WAITING_FOR_DELETION,
                 format!("{child} of an earlier time is being deleted; a new one follows"),
@@ -171,12 +185,17 @@ impl Summary {
         }
     }
 
+    /// How bad it is: what fails says more than what is on its way.
+    fn rank(&self) -> (Phase, bool) {
+        (self.phase, self.reason == reason::CHILD_FAILING)
+    }
+
     /// The worst of them, the first of equals; looked at again when the most impatient wants it. Nothing found is
     /// all well.
     #[must_use]
     pub fn worst(all: &[Self]) -> Self {
         let worst = all.iter().fold(None::<&Self>, |worst, next| match worst {
-            Some(worst) if worst.phase >= next.phase => Some(worst),
+            Some(worst) if worst.rank() >= next.rank() => Some(worst),
             _ => Some(next),
         });
         let look_again = all.iter().filter_map(|summary| summary.look_again).min();
@@ -264,8 +283,11 @@ mod tests {
         let stuck = Summary::stalled("C", "c").again_in(Duration::from_secs(120));
         let worst =
             Summary::worst(&[ready.clone(), on_its_way.clone(), stuck.clone(), Summary::stalled("D", "d")]);
-        assert_eq!(worst, Summary { look_again: Some(Duration::from_secs(30)), ..stuck });
+        assert_eq!(worst, Summary { look_again: Some(Duration::from_secs(30)), ..stuck.clone() });
         assert_eq!(Summary::worst(&[ready.clone(), on_its_way.clone()]), on_its_way);
+        let failing = Summary::failing("Service \"web\"", "an error");
+        assert_eq!(Summary::worst(&[on_its_way.clone(), failing.clone()]).reason, "ChildFailing");
+        assert_eq!(Summary::worst(&[failing, stuck]).reason, "C");
         assert_eq!(Summary::worst(&[ready.clone(), Summary::ready("z")]), ready);
         assert_eq!(Summary::worst(&[]).phase, Phase::Ready);
     }

@@ -129,6 +129,19 @@ async fn an_annotation_that_is_never_written_holds_up_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_spec_that_has_not_reached_all_is_not_recorded_as_applied() {
+    let mut f = fixture().await;
+    f.sim.fault(Fault::new(When::verb("create").resource("services"), Action::refuse(500, "InternalError")));
+    f.create("web", spec(&json!([{"port": 80}]))).await;
+    for _ in 0..3 {
+        let (outcome, asked) = f.pass("web", &Reasons::default()).await;
+        assert!(outcome.is_err() && !asked.contains(&"patch appservices/web".to_owned()), "{asked:?}");
+        f.pass_time(Duration::from_secs(10)).await;
+    }
+    assert_eq!(f.ready("web").await, (false, "ChildFailing".to_owned()));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_refused_service_is_reported_and_heals() {
     let mut f = fixture().await;
     f.put::<Service>(json!({"metadata": {"name": "first"},

@@ -1,3 +1,5 @@
+mod failing;
+
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
