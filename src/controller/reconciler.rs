@@ -173,6 +173,7 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         };
         let status = match status {
             Ok(status) => status,
+            Err(Halt::Found) => Some(turn.stored_status()),
             Err(Halt::Ends(outcome)) => return failed_or(&mut turn, outcome),
             Err(Halt::Failed(error)) => return Err(error.into()),
         };

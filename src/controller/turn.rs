@@ -11,7 +11,6 @@
 //! - A child that a webhook alters is told as created all the same. (test: `a_child_that_a_webhook_alters_is_told_as_created`)
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
 //! - A child that fails holds up no other, and is told when it lasts. (test: `a_child_that_fails_holds_up_no_other_and_is_told_when_it_lasts`)
-//! - An annotation that cannot be written holds up no status. (test: `an_annotation_that_is_never_written_holds_up_nothing`)
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,6 +36,8 @@ pub enum Halt {
     Failed(Error),
     /// What it was based on is not so any more.
     Ends(Outcome),
+    /// What was found says all there is to say: the status stays as it is stored, but for its conditions.
+    Found,
 }
 
 impl From<Error> for Halt {
