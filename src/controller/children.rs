@@ -196,7 +196,7 @@ impl Children {
                 let is_as_wanted = owner.differences(wanted, &observed).is_empty();
                 return Ok(match is_as_wanted {
                     true => Ensured::Created(observed),
-                    false => Ensured::Undone { observed, is_new: true },
+                    false => Ensured::Undone { observed, is_new: true, repaired: Vec::new() },
                 });
             }
             Err(error) => error,
@@ -245,7 +245,7 @@ impl Children {
         let contended = self.contention.contended(observed.uid(), &differences);
         let difference = describe(&contended);
         if let Verdict::Wait(again_in) = verdict {
-            return Ok(Ensured::Contended { observed, difference, again_in });
+            return Ok(Ensured::Contended { observed, difference, repaired: Vec::new(), again_in });
         }
         // A stale cache of the owner must not scale down what a newer spec has scaled up.
         if !self.owner_is_as_decided_on(owner).await? {
@@ -265,14 +265,18 @@ impl Children {
         self.consistency.wrote(&owner.name, &resource, observed.resource_version());
         self.contention.repaired(observed.uid(), &differences, asked);
         self.obstacles.gone(|| place_of(owner, wanted));
-        if verdict == Verdict::Retry {
-            return Ok(Ensured::Contended { observed, difference, again_in: contention::RETRY });
+        let left = owner.differences(wanted, &observed);
+        if left.is_empty() && verdict != Verdict::Retry {
+            return Ok(Ensured::Updated(observed, differences));
         }
-        if owner.differences(wanted, &observed).is_empty() {
-            Ok(Ensured::Updated(observed, differences))
-        } else {
-            Ok(Ensured::Undone { observed, is_new: false })
-        }
+        let mut repaired = differences;
+        repaired.retain(|one| !left.iter().chain(&contended).any(|other| other.field == one.field));
+        Ok(match verdict {
+            Verdict::Retry => {
+                Ensured::Contended { observed, difference, repaired, again_in: contention::RETRY }
+            }
+            Verdict::Repair | Verdict::Wait(_) => Ensured::Undone { observed, is_new: false, repaired },
+        })
     }
 
     /// What is as wanted may still be contended: the last repair has not held long enough.
@@ -281,7 +285,7 @@ impl Children {
         match self.contention.same(observed.uid()) {
             Some(again_in) => {
                 let difference = "the last repair has not held long enough yet".to_owned();
-                Ensured::Contended { observed, difference, again_in }
+                Ensured::Contended { observed, difference, repaired: Vec::new(), again_in }
             }
             None => Ensured::Unchanged(observed),
         }

@@ -21,6 +21,8 @@ pub enum Ensured<O> {
         observed: O,
         /// Whether it was not there before.
         is_new: bool,
+        /// What was not as wanted before, and is now.
+        repaired: Vec<Difference>,
     },
     /// It is ours and being deleted (then it is here), or of an earlier life of its owner: it will go by
     /// itself.
@@ -61,6 +63,8 @@ pub enum Ensured<O> {
         observed: O,
         /// What comes back.
         difference: String,
+        /// What was not as wanted beside that, and is now.
+        repaired: Vec<Difference>,
         /// When to try again.
         again_in: Duration,
     },

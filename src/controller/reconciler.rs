@@ -16,6 +16,8 @@
 //! - A status is written when it differs, and not else. (test: `a_converged_foo_sends_nothing`)
 //! - Events come on transitions only, also across a restart: the stored condition tells. (test: `events_come_on_transitions_only`)
 //! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_told_once`)
+//! - So has the same obstacle of another child. (test: `a_taken_name_of_another_child_is_told_as_well`, `a_refusal_of_another_child_is_told_as_well`)
+//! - A new process does not repeat it. (test: `a_new_process_does_not_repeat_a_taken_name`)
 //! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
 //! - A deletion goes on in spite of a pause, and is not called its end. (test: `the_deletion_of_a_paused_redis_resumes_nothing`)
@@ -257,7 +259,7 @@ impl<R: Reconcile> Reconciler<R> {
             }
         }
         turn.record_left();
-        Self::record_transition(turn, &before, &status.conditions(), &summary);
+        self.record_transition(turn, &before, &status.conditions(), &summary);
         let look_again = match turn.is_hot() {
             // So that the condition goes when the key has cooled.
             true => Some(summary.look_again.unwrap_or(hot_loop::COOLED)),
@@ -272,6 +274,7 @@ impl<R: Reconcile> Reconciler<R> {
 
     /// What changed in the conditions; the stored ones tell, so a restart repeats nothing.
     fn record_transition(
+        &self,
         turn: &Turn<'_, R::Resource>,
         before: &[Condition],
         after: &[Condition],
@@ -286,7 +289,9 @@ impl<R: Reconcile> Reconciler<R> {
             }
             (true, false | true) | (false, false) => {}
         }
-        if is_told(before, after) {
+        let taken = (now.reason == reason::RESOURCE_EXISTS).then_some(now.about.as_str());
+        let is_of_another = self.memory.is_of_another(&turn.owner().name, taken);
+        if is_told(before, after, &now.about) && !is_of_another {
             return;
         }
         let note = now.message.clone();
@@ -344,19 +349,24 @@ fn set_summary(set: &mut ConditionSet, summary: &Summary) {
     set.set(STALLED, *phase == Phase::Stalled, reason, message);
 }
 
-/// Whether the stored condition has told already what the new one tells. An obstacle is another one when its text is:
-/// that of a taken name names it, and stays. The text of a refusal may hold numbers that change by themselves, such as
-/// what a quota has left; it is another one when another spec is refused in other words.
-fn is_told(before: &[Condition], after: &[Condition]) -> bool {
+/// Whether the stored condition has told already what the new one tells, `about` what its obstacle is. An obstacle is
+/// another one when its text is: that of a taken name names it, and stays. The text of a refusal may hold numbers that
+/// change by themselves, such as what a quota has left; it is another one when something else is refused, or another spec
+/// in other words.
+fn is_told(before: &[Condition], after: &[Condition], about: &str) -> bool {
     let (Some(before), Some(after)) = (conditions::find(before, READY), conditions::find(after, READY))
     else {
         return false;
     };
     let is_same_text = before.message == after.message;
+    let is_of_the_same = before.message.contains(about);
     before.reason == after.reason
         && match after.reason.as_str() {
             reason::RESOURCE_EXISTS => is_same_text,
-            reason::CHILD_REFUSED => is_same_text || before.observed_generation >= after.observed_generation,
+            reason::CHILD_REFUSED => {
+                is_same_text || is_of_the_same && before.observed_generation >= after.observed_generation
+            }
+            reason::CONTENDED => is_of_the_same,
             _ => true,
         }
 }
@@ -394,8 +404,8 @@ mod tests {
 
     #[test]
     fn each_obstacle_is_told_once() {
-        use reason::{CHILD_REFUSED, PROGRESSING, RESOURCE_EXISTS};
-        assert!(!is_told(&[], &ready(RESOURCE_EXISTS, "a", 1)));
+        use reason::{CHILD_REFUSED, CONTENDED, PROGRESSING, RESOURCE_EXISTS};
+        assert!(!is_told(&[], &ready(RESOURCE_EXISTS, "a", 1), ""));
         for (before, after, expected) in [
             (ready(PROGRESSING, "a", 1), ready(RESOURCE_EXISTS, "a", 1), false),
             (ready(PROGRESSING, "1 of 2", 1), ready(PROGRESSING, "2 of 2", 2), true),
@@ -412,7 +422,13 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(is_told(&before, &after), expected, "{before:?} {after:?}");
+            assert_eq!(is_told(&before, &after, ""), expected, "{before:?} {after:?}");
+        }
+        for reason in [CHILD_REFUSED, CONTENDED] {
+            let before = ready(reason, "refuses Service \"web\": 3 left", 1);
+            let after = |child: &str| ready(reason, &format!("refuses {child} \"web\": 2 left"), 1);
+            assert!(is_told(&before, &after("Service"), "Service \"web\""), "{reason}");
+            assert!(!is_told(&before, &after("Ingress"), "Ingress \"web\""), "{reason} of another child");
         }
     }
 }

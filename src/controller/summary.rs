@@ -94,6 +94,8 @@ pub struct Summary {
     pub message: String,
     /// When to look again although nothing has changed.
     pub look_again: Option<Duration>,
+    /// What stands in the way, by kind and name, where one obstacle is to be told from another. It is not shown.
+    pub(super) about: String,
 }
 
 // === impl Summary ===
@@ -102,19 +104,27 @@ impl Summary {
     /// All is there and works.
     #[must_use]
     pub fn ready(message: impl Into<String>) -> Self {
-        Self { phase: Phase::Ready, reason: reason::AVAILABLE, message: message.into(), look_again: None }
+        Self::new(Phase::Ready, reason::AVAILABLE, message.into())
     }
 
     /// It gets there by itself.
     #[must_use]
     pub fn reconciling(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { phase: Phase::Reconciling, reason, message: message.into(), look_again: None }
+        Self::new(Phase::Reconciling, reason, message.into())
     }
 
     /// Only a person can help.
     #[must_use]
     pub fn stalled(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { phase: Phase::Stalled, reason, message: message.into(), look_again: None }
+        Self::new(Phase::Stalled, reason, message.into())
+    }
+
+    fn new(phase: Phase, reason: &'static str, message: String) -> Self {
+        Self { phase, reason, message, look_again: None, about: String::new() }
+    }
+
+    fn about(self, what: &str) -> Self {
+        Self { about: what.to_owned(), ..self }
     }
 
     /// The same, looked at again after this time.
@@ -131,6 +141,7 @@ impl Summary {
         let cause = if causes.is_empty() { status.message.clone() } else { causes.join("; ") };
         Self::stalled(reason::CHILD_REFUSED, format!("The API server refuses {what}: {cause}"))
             .again_in(REFUSED_RETRY)
+            .about(&format!("refuses {what}:"))
     }
 
     /// What is said of something that cannot be looked after now; `why` in words of our own.
@@ -172,7 +183,9 @@ impl Summary {
                 format!("{child} is not as wanted ({}), and this object is paused", describe(differences)),
             ),
             Ensured::ResourceExists { again_in } => {
-                Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind)).again_in(*again_in)
+                Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind))
+                    .again_in(*again_in)
+                    .about(&child)
             }
             Ensured::Refused { status, again_in, .. } => Self::refused(&child, status).again_in(*again_in),
             Ensured::Contended { difference, again_in, .. } => Self::stalled(
@@ -181,7 +194,8 @@ impl Summary {
                     "Somebody changes {child} back each time ({difference}): find out who, and stop one of us"
                 ),
             )
-            .again_in(*again_in),
+            .again_in(*again_in)
+            .about(&child),
         }
     }
 
@@ -244,7 +258,12 @@ mod tests {
         check(&Ensured::Updated(observed(2, 2), Vec::new()), Ready, "Available", 0);
         check(&Ensured::Unchanged(observed(2, 1)), Reconciling, "Progressing", 0);
         check(&Ensured::Created(ObservedDeployment::default()), Reconciling, "Progressing", 0);
-        check(&Ensured::Undone { observed: observed(7, 7), is_new: true }, Reconciling, "StoredOtherwise", 1);
+        check(
+            &Ensured::Undone { observed: observed(7, 7), is_new: true, repaired: Vec::new() },
+            Reconciling,
+            "StoredOtherwise",
+            1,
+        );
         check(&Ensured::Leaving(None), Reconciling, "WaitingForDeletion", 30);
         check(&Ensured::ResourceExists { again_in: EXISTS_RETRY }, Stalled, "ResourceExists", 30);
         let held = |is_applied| Ensured::Held {
@@ -270,6 +289,7 @@ mod tests {
         check(&refused(Duration::from_secs(7)), Stalled, "ChildRefused", 7);
         let contended = Ensured::Contended {
             observed: observed(7, 7),
+            repaired: Vec::new(),
             difference: "spec.replicas was 7, wanted 2".to_owned(),
             again_in: Duration::from_secs(77),
         };

@@ -6,6 +6,7 @@
 //! # Guarantees
 //! - What a step finds becomes the object's conditions. (test: `each_end_of_a_child_has_its_summary`)
 //! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
+//! - Also beside a field that is not put back, for a webhook or a rival. (test: `what_is_put_back_beside_what_is_not_is_told`)
 //! - Also what was changed while another child stood in the way, or in a pause. (test: `a_hand_edit_is_told_as_one_whatever_stands_in_the_way_of_others`)
 //! - Of a batch of which one is refused and another fails, the failure is not lost. (test: `an_error_beside_a_refusal_is_not_lost`)
 //! - A child that a webhook alters is told as created all the same. (test: `a_child_that_a_webhook_alters_is_told_as_created`)
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::children::{Children, Ensured, Owner, Wanted, describe};
+use super::children::{Children, Difference, Ensured, Owner, Wanted, describe};
 use super::outcome::{Outcome, Pass};
 use super::reconciler::{CommonStatus, CustomResource, Tools};
 use super::slow_start::slow_start_batch;
@@ -281,11 +282,16 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         for (wanted, ensured) in wanted.iter().zip(&ended) {
             match ensured {
                 Some(Ensured::OwnerMovedOn) => outcome = outcome.and(Err(Halt::Ends(Outcome::Done))),
-                Some(ensured @ Ensured::Updated(..)) => self.record(wanted, ensured),
-                Some(ensured) if !ensured.is_there() => {
-                    self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
+                Some(ensured) => {
+                    // Of those that are new the event is the caller's.
+                    if !ensured.is_new() {
+                        self.record(wanted, ensured);
+                    }
+                    if !ensured.is_there() {
+                        self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
+                    }
                 }
-                Some(_) | None => {}
+                None => {}
             }
         }
         (ended, outcome)
@@ -321,25 +327,34 @@ impl<'a, K: CustomResource> Turn<'a, K> {
                 self.has_written = true;
                 self.event(EventType::Normal, "ChildCreated", "Create", format!("Created {child}"));
             }
-            Ensured::Updated(_, differences) => {
+            Ensured::Updated(_, differences) => self.record_update(&child, differences),
+            Ensured::Undone { is_new: false, repaired, .. } => {
                 self.has_written = true;
-                let (reason, verb) = match self.had_reached(&child) {
-                    true => ("ChildRepaired", "Repaired"),
-                    false => ("ChildUpdated", "Updated"),
-                };
-                let note = format!("{verb} {child}: {}", describe(differences));
-                self.event(EventType::Normal, reason, "Update", note);
+                self.record_update(&child, repaired);
             }
-            Ensured::Undone { is_new: false, .. } => self.has_written = true,
+            Ensured::Contended { repaired, .. } => self.record_update(&child, repaired),
             Ensured::Unchanged(_)
             | Ensured::Leaving(_)
             | Ensured::OwnerMovedOn
             | Ensured::ResourceExists { .. }
             | Ensured::Refused { .. }
             | Ensured::Held { .. }
-            | Ensured::Failing { .. }
-            | Ensured::Contended { .. } => {}
+            | Ensured::Failing { .. } => {}
         }
+    }
+
+    /// That these fields of a child were written, if any.
+    fn record_update(&mut self, child: &str, differences: &[Difference]) {
+        if differences.is_empty() {
+            return;
+        }
+        self.has_written = true;
+        let (reason, verb) = match self.had_reached(child) {
+            true => ("ChildRepaired", "Repaired"),
+            false => ("ChildUpdated", "Updated"),
+        };
+        let note = format!("{verb} {child}: {}", describe(differences));
+        self.event(EventType::Normal, reason, "Update", note);
     }
 
     /// Whether the present spec had reached this child already, as the stored status tells: then somebody else has

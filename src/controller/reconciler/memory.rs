@@ -1,7 +1,10 @@
-//! What is remembered of an object from one pass to the next: since when its passes fail.
+//! What is remembered of an object from one pass to the next: since when its passes fail, and which name was taken.
+//!
+//! The text of a taken name tells no kind, so that a condition does not say which child it is about.
 //!
 //! # Guarantees
 //! - A failure is told when it lasts, and its end ends it. (test: `a_failure_is_told_when_it_lasts`)
+//! - The taken name of one child is told from that of another. (test: `another_taken_name_is_told_from_the_first`)
 //! - Of an object that has nothing to be remembered nothing is. (test: `what_is_over_is_not_remembered`)
 
 use std::collections::HashMap;
@@ -17,6 +20,7 @@ use crate::controller::turn::LASTS;
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     failing_since: Mutex<HashMap<ObjectName, Instant>>,
+    taken: Mutex<HashMap<ObjectName, String>>,
 }
 
 impl Memory {
@@ -32,9 +36,24 @@ impl Memory {
         since.elapsed() + asked_to_wait >= LASTS
     }
 
+    /// Whether the name that is taken now is another child's than that which was taken at the last pass, as far as this
+    /// process knows. `None`: none is.
+    pub(super) fn is_of_another(&self, key: &ObjectName, taken: Option<&str>) -> bool {
+        let mut all = self.taken.lock();
+        let Some(taken) = taken else {
+            all.remove(key);
+            return false;
+        };
+        if all.get(key).is_some_and(|known| known == taken) {
+            return false;
+        }
+        all.insert(key.clone(), taken.to_owned()).is_some()
+    }
+
     /// The object is gone.
     pub(super) fn forget(&self, key: &ObjectName) {
         self.failing_since.lock().remove(key);
+        self.taken.lock().remove(key);
     }
 }
 
@@ -60,14 +79,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn another_taken_name_is_told_from_the_first() {
+        let memory = Memory::default();
+        for (taken, expected) in [
+            (Some("a"), false),
+            (Some("a"), false),
+            (Some("b"), true),
+            (Some("b"), false),
+            (None, false),
+            (Some("a"), false),
+        ] {
+            assert_eq!(memory.is_of_another(&key(), taken), expected, "{taken:?}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_is_over_is_not_remembered() {
         let memory = Memory::default();
         memory.is_to_be_told(&key(), true, Duration::ZERO);
         memory.is_to_be_told(&key(), false, Duration::ZERO);
         assert!(memory.failing_since.lock().is_empty());
+        memory.is_of_another(&key(), Some("a"));
+        memory.is_of_another(&key(), None);
+        assert!(memory.taken.lock().is_empty());
         memory.is_to_be_told(&key(), true, Duration::ZERO);
+        memory.is_of_another(&key(), Some("a"));
         memory.forget(&key());
-        assert!(memory.failing_since.lock().is_empty());
+        assert!(memory.failing_since.lock().is_empty() && memory.taken.lock().is_empty());
     }
 }

@@ -1,4 +1,5 @@
 mod failing;
+mod obstacles;
 
 use std::time::Duration;
 
