@@ -69,6 +69,10 @@ pub trait Reconcile: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<StatusOf<Self>>, Halt>> + Send {
         std::future::ready(Ok(None))
     }
+
+    /// There is no such object any more, seen to its end by [`finalize`](Self::finalize) or not: nothing need be
+    /// remembered of it.
+    fn gone(&self, _name: &ObjectName) {}
 }
 
 /// The status type of what a kind's operator works on.
@@ -147,7 +151,10 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         let (found, is_missed) =
             if pass.is_audit() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
         let object = match found {
-            None => return Ok(Outcome::Done),
+            None => {
+                self.kind.gone(key);
+                return Ok(Outcome::Done);
+            }
             Some(Cached::Unreadable(unreadable)) => {
                 return Ok(self.sync_unreadable(key, &unreadable).await?);
             }

@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | a hook runs, or is next | `False` RunningTasks | `True` | `False` |
 //! | one has failed and is tried again | `False` TaskRetrying | `True` | `False` |
+//! | what is called next has asked for a rest | `False` RunningTasks | `True` | `False` |
 //! | one has failed for good | `False` TaskFailed | `False` | `True` |
 //! | being undone | `False` Deleting | `True` | `False` |
 //! | an undo has failed | `False` UndoFailed | `True`, or `False` when it failed for good | `False`, `True` |
@@ -86,7 +87,7 @@ pub(super) fn summary(
             (*at, None)
         }
         Next::Wait(at, time) => (*at, *time),
-        Next::Retry(at, time) => (*at, Some(*time)),
+        Next::Retry(at, time) | Next::Rest(at, time) => (*at, Some(*time)),
     };
     let step = &steps[at];
     let hook = step.hook.map_or_else(|| "hook".to_owned(), |hook| hook.to_string());
@@ -109,6 +110,13 @@ pub(super) fn summary(
             format!(
                 "Task {:?} has to be undone, and this operator has no task of that name: give it back its tasks file, or take off the finalizer {FINALIZER} when nothing is left of it",
                 step.name
+            ),
+        ),
+        Next::Rest(..) => Summary::reconciling(
+            if is_undo { reason::DELETING } else { RUNNING },
+            format!(
+                "Task {:?} goes on when the time has passed for which it has asked: {}",
+                step.name, step.message
             ),
         ),
         Next::Held(_) => {
@@ -203,6 +211,15 @@ mod tests {
                 "TaskFailed",
                 "then change the annotation",
             ),
+            (
+                Next::Rest(0, second),
+                Creation,
+                false,
+                SummaryPhase::Reconciling,
+                "RunningTasks",
+                "goes on when the time has passed for which it has asked: no",
+            ),
+            (Next::Rest(0, second), Deletion, false, SummaryPhase::Reconciling, "Deleting", "goes on when"),
             (Next::Held(0), Creation, false, SummaryPhase::Reconciling, "Paused", "paused"),
             (Next::Recorded(0), Deletion, false, SummaryPhase::Reconciling, "Deleting", "0 of 3"),
             (
