@@ -149,7 +149,7 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
     async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
         let cached = self.tools.objects.get(key);
         let (found, is_missed) =
-            if pass.is_audit() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
+            if pass.reads_live() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
         let object = match found {
             None => {
                 self.kind.gone(key);

@@ -213,7 +213,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let cached = lister.get(&ObjectName::new(self.owner.name.namespace(), wanted.name()));
         let ensured = if self.is_paused {
             self.look(wanted, lister, cached.as_ref())
-        } else if self.pass.is_audit() {
+        } else if self.pass.reads_live() {
             children.audit(&self.owner, wanted).await?
         } else {
             children.ensure(&self.owner, wanted, cached.as_ref()).await?
@@ -241,7 +241,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let ended: Vec<Mutex<Option<Ensured<W::Observed>>>> =
             wanted.iter().map(|_| Mutex::new(None)).collect();
         let (children, owner) = (&self.tools.children, &self.owner);
-        let is_audit = self.pass.is_audit();
+        let is_audit = self.pass.reads_live();
         let one = |at: usize| {
             let (wanted, ended) = (&wanted[at], &ended[at]);
             async move {

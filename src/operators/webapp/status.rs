@@ -171,18 +171,21 @@ mod tests {
     use crate::api::webapp::v1::Hook;
     use crate::controller::Phase as SummaryPhase;
 
-    #[test]
-    fn each_state_of_the_steps_has_its_summary() {
-        let step = WebAppStep {
+    fn step() -> WebAppStep {
+        WebAppStep {
             name: "a".to_owned(),
             hook: Some(Hook::Create),
             phase: Phase::Running,
             attempts: 2,
             message: "no".to_owned(),
             ..WebAppStep::default()
-        };
+        }
+    }
+
+    #[test]
+    fn each_state_of_the_steps_has_its_summary() {
         let done = |generation| WebAppStep { phase: Phase::Succeeded, generation, ..WebAppStep::default() };
-        let mut steps = [step, done(1), done(2)];
+        let mut steps = [step(), done(1), done(2)];
         let second = Duration::from_secs(1);
         use Direction::{Creation, Deletion};
         for (next, direction, is_for_good, phase, reason, words) in [
@@ -245,10 +248,15 @@ mod tests {
             assert_eq!((summary.phase, summary.reason), (phase, reason), "{next:?}");
             assert!(summary.message.contains(words), "{next:?}: {}", summary.message);
         }
-        assert_eq!(summary(&steps, &Next::Finished, Creation, 2), None);
-        let retry = summary(&steps, &Next::Retry(0, second), Creation, 2).unwrap();
+    }
+
+    #[test]
+    fn a_retry_says_how_often_and_when() {
+        let second = Duration::from_secs(1);
+        let retry = summary(&[step()], &Next::Retry(0, second), Direction::Creation, 2).unwrap();
         assert_eq!(retry.message, "Task \"a\": create has failed (2 tries so far) and is tried again: no");
         assert_eq!(retry.look_again, Some(second));
+        assert_eq!(summary(&[], &Next::Finished, Direction::Creation, 2), None);
     }
 
     #[test]
