@@ -7,6 +7,7 @@
 //! - Nothing goes when the owner has moved on. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
 //! - Nor when it was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
 //! - Nothing goes when what replaces it is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
+//! - What was judged by what it is goes only if it is still that one, and not another of its name. (test: `another_life_of_the_name_is_not_deleted_for_the_former_one`)
 //! - One that is replaced in vain, again and again, is left. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
 //! - A deletion that the server refuses is not asked for again at each pass. (test: `a_refused_delete_is_not_sent_again_at_each_pass`)
 //! - For an owner that is being deleted a child goes only if it is not orphaned. (test: `a_child_goes_with_its_owner_unless_it_is_orphaned`)
@@ -84,22 +85,28 @@ impl Children {
             tracing::debug!(child = name, "Deletes nothing: what replaces it is not there");
             return Ok(Deletion::NotNow);
         }
-        self.delete_child::<W::Observed>(owner, name).await
+        self.delete_child::<W::Observed>(owner, name, None).await
     }
 
-    /// Deletes a child that is one too many: a scale-down.
+    /// Deletes a child that is one too many: a scale-down. Or one that is no good, of this `life` (uid): one that has
+    /// come in its place meanwhile is another.
     ///
     /// Reads owner and child live first, as [`delete_replaced`](Self::delete_replaced) does: on the word of a
     /// cache that does not know yet that more are wanted again, nothing is deleted.
     ///
     /// # Errors
     /// [`Error`], to be tried again.
-    pub async fn delete_surplus<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
+    pub async fn delete_surplus<O: Object>(
+        &self,
+        owner: &Owner,
+        name: &str,
+        life: Option<&str>,
+    ) -> Result<Deletion, Error> {
         if !self.owner_is_as_decided_on(owner).await? {
             tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
             return Ok(Deletion::NotNow);
         }
-        self.delete_child::<O>(owner, name).await
+        self.delete_child::<O>(owner, name, life).await
     }
 
     /// Deletes a child that cannot be written as it is wanted, so that a new one follows. When the new ones are each
@@ -113,7 +120,7 @@ impl Children {
     pub async fn delete_outdated<O: Object>(
         &self,
         owner: &Owner,
-        name: &str,
+        (name, life): (&str, Option<&str>),
         differences: &[Difference],
     ) -> Result<(Deletion, Option<Duration>), Error> {
         let (place, asked) = (place(owner, name), owner.reconcile_at.as_deref());
@@ -121,7 +128,7 @@ impl Children {
         if let Verdict::Wait(again_in) = verdict {
             return Ok((Deletion::NothingToDo, Some(again_in)));
         }
-        let deletion = self.delete_surplus::<O>(owner, name).await?;
+        let deletion = self.delete_surplus::<O>(owner, name, life).await?;
         if deletion == Deletion::Deleted {
             self.contention.repaired(&place, differences, asked);
         }
@@ -150,14 +157,24 @@ impl Children {
             tracing::debug!(child = name, "Deletes nothing: the owner is not going, or orphans it");
             return Ok(Deletion::NotNow);
         }
-        self.delete_child::<O>(owner, name).await
+        self.delete_child::<O>(owner, name, None).await
     }
 
     /// The one place from which deletes are sent.
-    async fn delete_child<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
+    async fn delete_child<O: Object>(
+        &self,
+        owner: &Owner,
+        name: &str,
+        life: Option<&str>,
+    ) -> Result<Deletion, Error> {
         let (namespace, resource) = (owner.name.namespace(), O::resource());
         let child: Option<O> = self.client.get(&resource, namespace, name).await?;
-        let Some(child) = child.filter(|c| owner.ownership(c) == Ownership::Ours && !c.is_deleting()) else {
+        let is_it = |child: &O| {
+            owner.ownership(child) == Ownership::Ours
+                && !child.is_deleting()
+                && life.is_none_or(|life| child.uid() == life)
+        };
+        let Some(child) = child.filter(is_it) else {
             return Ok(Deletion::NothingToDo);
         };
         let attempt = Attempt::delete(owner, child.uid());

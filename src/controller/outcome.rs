@@ -82,19 +82,26 @@ impl SyncError {
 pub struct Pass<'a> {
     reasons: &'a Reasons,
     is_hot: bool,
+    is_cache_late: bool,
 }
 
 impl<'a> Pass<'a> {
     /// A pass for these reasons.
     #[must_use]
     pub fn new(reasons: &'a Reasons) -> Self {
-        Self { reasons, is_hot: false }
+        Self { reasons, is_hot: false, is_cache_late: false }
     }
 
     /// The same, of a key that is hot or not.
     #[must_use]
     pub fn hot(self, is_hot: bool) -> Self {
         Self { is_hot, ..self }
+    }
+
+    /// The same, of a key whose own writes the caches have not shown for too long, or have.
+    #[must_use]
+    pub fn late(self, is_cache_late: bool) -> Self {
+        Self { is_cache_late, ..self }
     }
 
     /// Whether the key asks for itself without end, and is slowed down for that: worth a condition. See
@@ -110,9 +117,15 @@ impl<'a> Pass<'a> {
         self.reasons
     }
 
-    /// Whether everything is to be read from the server, and nothing believed that the cache says.
+    /// Whether it is made to find what the caches have missed.
     #[must_use]
     pub fn is_audit(&self) -> bool {
         self.reasons.contains(&Reason::Audit)
+    }
+
+    /// Whether everything is to be read from the server, and nothing believed that the cache says.
+    #[must_use]
+    pub fn reads_live(&self) -> bool {
+        self.is_cache_late || self.is_audit()
     }
 }

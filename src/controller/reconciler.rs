@@ -71,6 +71,10 @@ pub trait Reconcile: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<StatusOf<Self>>, Halt>> + Send {
         std::future::ready(Ok(None))
     }
+
+    /// There is no such object any more, seen to its end by [`finalize`](Self::finalize) or not: nothing need be
+    /// remembered of it.
+    fn gone(&self, _name: &ObjectName) {}
 }
 
 /// Ends a pass so, unless something has failed in it.
@@ -156,10 +160,11 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
     async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
         let cached = self.tools.objects.get(key);
         let (found, is_missed) =
-            if pass.is_audit() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
+            if pass.reads_live() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
         let object = match found {
             None => {
                 self.memory.forget(key);
+                self.kind.gone(key);
                 return Ok(Outcome::Done);
             }
             Some(Cached::Unreadable(unreadable)) => {

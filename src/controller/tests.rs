@@ -70,7 +70,7 @@ impl SyncHandler for SetSync {
                 let version = child.resource_version();
                 self.client.delete(&maps, name.namespace(), name.name(), uid, version).await?;
                 self.consistency.deleted(key, &maps, name, uid);
-            } else if self.children.delete_surplus::<ConfigMap>(&owner, name.name()).await?
+            } else if self.children.delete_surplus::<ConfigMap>(&owner, name.name(), None).await?
                 == Deletion::NotNow
             {
                 return Ok(Outcome::RequeueAfter(Duration::from_secs(1)));

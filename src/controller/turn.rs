@@ -218,7 +218,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let ensured = if self.is_paused {
             self.look(wanted, lister, cached.as_ref())
         } else {
-            let ensured = match self.pass.is_audit() {
+            let ensured = match self.pass.reads_live() {
                 true => children.audit(&self.owner, wanted).await,
                 false => children.ensure(&self.owner, wanted, cached.as_ref()).await,
             };
@@ -255,7 +255,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             wanted.iter().map(|_| Mutex::new(None)).collect();
         let failures: Mutex<Vec<(usize, Error)>> = Mutex::default();
         let (children, owner) = (&self.tools.children, &self.owner);
-        let is_audit = self.pass.is_audit();
+        let is_audit = self.pass.reads_live();
         let one = |at: usize| {
             let (wanted, ended, failures) = (&wanted[at], &ended[at], &failures);
             async move {

@@ -314,7 +314,8 @@ impl<H: SyncHandler> Controller<H> {
                 self.queue.add(key.clone(), options);
                 return;
             }
-            if !self.may_go_on(key) {
+            let readiness = self.consistency.look(key);
+            if readiness == Readiness::Waits {
                 // The event of our own write wakes the key; this is for events that never come.
                 tracing::debug!("Waiting for the caches to show our own writes");
                 self.metrics.waits_for_own_writes();
@@ -327,7 +328,11 @@ impl<H: SyncHandler> Controller<H> {
             let _active = self.metrics.active();
             self.metrics.reasons(reasons);
             let started = Instant::now();
-            let pass = Pass::new(reasons).hot(self.hot.is_hot(key));
+            let is_late = readiness == Readiness::FailedOpen;
+            if is_late {
+                self.metrics.failed_open();
+            }
+            let pass = Pass::new(reasons).hot(self.hot.is_hot(key)).late(is_late);
             let sync = AssertUnwindSafe(async { self.handler.sync(key, pass).await });
             let ended = sync.catch_unwind().await;
             let took = started.elapsed();
@@ -348,14 +353,6 @@ impl<H: SyncHandler> Controller<H> {
             }
         };
         pass.instrument(span).await;
-    }
-
-    fn may_go_on(&self, key: &ObjectName) -> bool {
-        let readiness = self.consistency.look(key);
-        if readiness == Readiness::FailedOpen {
-            self.metrics.failed_open();
-        }
-        readiness != Readiness::Waits
     }
 
     fn succeeded(

@@ -144,8 +144,9 @@ fn tasks_file(outside: &Outside) -> NamedTempFile {
     file
 }
 
-/// A WebApp whose tasks call the world outside; which answers, but for the request after `hold`.
-async fn scene_with_outside(name: &str, hold: Option<usize>) -> (Scene, Outside) {
+/// A WebApp whose tasks call the world outside, which answers, but for the request after `hold`; and the tasks file,
+/// which the operator reads when it starts.
+async fn scene_with_outside(name: &str, hold: Option<usize>) -> (Scene, Outside, NamedTempFile) {
     let mut scene = Scene::on(Bed::shared().await, name).await;
     let outside = Outside::start().await;
     let file = tasks_file(&outside);
@@ -154,7 +155,7 @@ async fn scene_with_outside(name: &str, hold: Option<usize>) -> (Scene, Outside)
     }
     scene.start_operator_with(&[&format!("--webapp-tasks={}", file.path().display())]);
     scene.make("WebApp", "web", json!({"version": "1.27", "replicas": 1})).await;
-    (scene, outside)
+    (scene, outside, file)
 }
 
 /// Asks for another try of what has failed.
@@ -165,7 +166,7 @@ async fn ask(scene: &Scene) {
 
 #[apply(both_beds_with_kubectl)]
 async fn a_new_spec_waits_for_the_hook_that_runs_and_then_runs_all_tasks() {
-    let (scene, outside) = scene_with_outside("webapp-mid-run", Some(1)).await;
+    let (scene, outside, _file) = scene_with_outside("webapp-mid-run", Some(1)).await;
     outside.until_held().await;
     scene.change("WebApp", "web", json!({"spec": {"version": "1.28"}})).await;
     scene.until("WebApp", "web", "is seen to wait", |w| w["status"]["observedGeneration"] == 2).await;
@@ -181,7 +182,7 @@ async fn a_new_spec_waits_for_the_hook_that_runs_and_then_runs_all_tasks() {
 
 #[apply(both_beds_with_kubectl)]
 async fn a_deletion_in_mid_creation_waits_for_the_hook_and_undoes_only_what_was_started() {
-    let (scene, outside) = scene_with_outside("webapp-mid-deletion", Some(1)).await;
+    let (scene, outside, _file) = scene_with_outside("webapp-mid-deletion", Some(1)).await;
     outside.until_held().await;
     scene.unmake("WebApp", "web", DeleteParams::background()).await;
     scene.until_reason("WebApp", "web", "Deleting").await;
@@ -196,7 +197,7 @@ async fn a_deletion_in_mid_creation_waits_for_the_hook_and_undoes_only_what_was_
 
 #[apply(both_beds_with_kubectl)]
 async fn a_task_that_fails_for_good_waits_for_a_user() {
-    let (scene, outside) = scene_with_outside("webapp-for-good", Some(0)).await;
+    let (scene, outside, _file) = scene_with_outside("webapp-for-good", Some(0)).await;
     outside.until_held().await;
     outside.refuse("first.create", StatusCode::NOT_FOUND);
     outside.release();
@@ -216,7 +217,7 @@ async fn a_task_that_fails_for_good_waits_for_a_user() {
 
 #[apply(both_beds_with_kubectl)]
 async fn an_undo_that_fails_for_good_keeps_the_finalizer_and_says_what_to_do() {
-    let (scene, outside) = scene_with_outside("webapp-undo", None).await;
+    let (scene, outside, _file) = scene_with_outside("webapp-undo", None).await;
     scene.until_ready("WebApp", "web").await;
     outside.refuse("last.delete", StatusCode::FORBIDDEN);
     scene.unmake("WebApp", "web", DeleteParams::background()).await;

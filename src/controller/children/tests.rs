@@ -261,7 +261,7 @@ async fn a_pause_that_the_cache_has_not_seen_holds() {
 
     with_replacement(&server);
     assert_eq!(delete(&server).await, Deletion::NotNow);
-    let surplus = children.delete_surplus::<ObservedDeployment>(&owner(), "web").await.unwrap();
+    let surplus = children.delete_surplus::<ObservedDeployment>(&owner(), "web", None).await.unwrap();
     assert_eq!(surplus, Deletion::NotNow);
     assert_eq!(server.requests(), vec![format!("GET {FOOS}/one"); 2]);
 
@@ -417,6 +417,24 @@ async fn a_delete_of_what_is_not_ours_or_gone_does_nothing() {
         Deletion::NothingToDo,
         "it is on its way out, held by somebody's finalizer"
     );
+}
+
+/// B1, P6: the one that was judged is gone, and a new one has its name.
+#[tokio::test]
+async fn another_life_of_the_name_is_not_deleted_for_the_former_one() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    let web = live(&server, "Foo", "one", "owner-uid");
+    let (children, owner) = (children_of(&server), owner());
+    let delete = async |life| children.delete_surplus::<ObservedDeployment>(&owner, "web", Some(life)).await;
+    assert_eq!(delete("the former life").await.unwrap(), Deletion::NothingToDo);
+    let (outdated, _) = children
+        .delete_outdated::<ObservedDeployment>(&owner, ("web", Some("the former life")), &[])
+        .await
+        .unwrap();
+    assert_eq!(outdated, Deletion::NothingToDo);
+    assert!(server.get(WEB).is_some());
+    assert_eq!(delete(web["metadata"]["uid"].as_str().unwrap()).await.unwrap(), Deletion::Deleted);
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ impl<K: CustomResource> Turn<'_, K> {
         }
         let all = self.names_of_others(lister, None, false).await;
         for name in self.unless_failing::<O>(all)? {
-            let deletion = self.tools.children.delete_surplus::<O>(&self.owner, &name).await;
+            let deletion = self.tools.children.delete_surplus::<O>(&self.owner, &name, None).await;
             self.deleted::<O>(&name, deletion, why)?;
         }
         Ok(())
@@ -71,7 +71,7 @@ impl<K: CustomResource> Turn<'_, K> {
         let staying = cached.filter(|child| !child.readable().is_some_and(|child| child.is_deleting()));
         let mut names: BTreeSet<String> =
             staying.map(|child| child.object_name().name().to_owned()).collect();
-        if self.pass.is_audit() || self.owner.generation > 1 && (is_new || !self.is_applied) {
+        if self.pass.reads_live() || self.owner.generation > 1 && (is_new || !self.is_applied) {
             let live: Vec<O> = self.tools.children.live_children(&self.owner).await?;
             let staying = live.into_iter().filter(|child| !child.is_deleting());
             names.extend(staying.map(|child| child.object_name().name().to_owned()));

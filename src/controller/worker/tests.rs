@@ -25,6 +25,7 @@ struct Log {
     started: Vec<(String, Instant)>,
     reasons: Vec<String>,
     hot: Vec<bool>,
+    live: Vec<bool>,
     ended: usize,
     busy: HashMap<ObjectName, u32>,
     twice_at_once: bool,
@@ -42,6 +43,7 @@ impl SyncHandler for Scripted {
             log.started.push((key.to_string(), Instant::now()));
             log.reasons.push(pass.reasons().to_string());
             log.hot.push(pass.is_hot());
+            log.live.push(pass.reads_live());
             log.started.iter().filter(|(name, _)| *name == key.to_string()).count()
         };
         tokio::time::sleep(self.takes).await;
@@ -288,6 +290,15 @@ async fn a_key_waits_for_its_own_writes() {
     writer.upsert(Cached::new(Ok(config_map("ns", "child", 11))));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(log.lock().started.len(), 1);
+    // Caches that are too late are waited for no longer, and not believed.
+    consistency.wrote(&key, &maps, "12");
+    queue.add(key.clone(), crate::workqueue::AddOptions::default());
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    assert_eq!(log.lock().live, [false, true]);
+    writer.upsert(Cached::new(Ok(config_map("ns", "child", 12))));
+    queue.add(key.clone(), crate::workqueue::AddOptions::default());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(log.lock().live, [false, true, false]);
     shutdown.cancel();
     tasks.join_next().await.unwrap().unwrap();
 }

@@ -32,9 +32,6 @@ use crate::controller::{Owner, Wanted};
 
 use super::wanted;
 
-/// How many Pods one pass creates at most, as a ReplicaSet does.
-pub(super) const BURST: usize = 500;
-
 /// Why a Pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {
@@ -52,8 +49,6 @@ pub(super) struct Plan {
     pub(super) delete: Vec<(u32, Why)>,
     /// One of an old spec and not Ready, to be deleted if all that is missing turns out to be somebody else's.
     pub(super) past_taken: Option<u32>,
-    /// More are missing than one pass creates.
-    pub(super) is_cut: bool,
     /// Wanted names that are taken by a Pod that is being deleted.
     pub(super) waits_for: Vec<u32>,
     /// Pods that are not on their way out.
@@ -165,9 +160,7 @@ fn plan_for(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Plan {
 
     let surplus = pods.range(replicas..).rev().filter(|(_, pod)| !pod.is_going);
     plan.delete.extend(surplus.map(|(&ordinal, _)| (ordinal, Why::Surplus)));
-    let mut missing = (0..replicas).filter(|ordinal| !pods.contains_key(ordinal));
-    plan.ensure.extend(missing.by_ref().take(BURST));
-    plan.is_cut = missing.next().is_some();
+    plan.ensure.extend((0..replicas).filter(|ordinal| !pods.contains_key(ordinal)));
     for (&ordinal, pod) in pods.range(..replicas).rev() {
         if pod.is_going {
             plan.waits_for.push(ordinal);
@@ -233,10 +226,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_created_up_to_a_limit() {
+    fn what_is_missing_is_created() {
         assert_eq!(plan_for(4, &pods([(1, FINE)])).ensure, [0, 2, 3]);
-        let plan = plan_for(u32::MAX, &BTreeMap::new());
-        assert_eq!((plan.ensure.len(), plan.is_cut), (BURST, true));
     }
 
     #[test]

@@ -11,6 +11,8 @@
 //! - A late cache neither doubles a Pod nor deletes one for an old spec. (test: `an_old_spec_deletes_nothing`)
 //! - A deleted Redis goes when its last Pod is gone. (test: `a_deleted_redis_stays_until_its_pods_are_gone`)
 //! - One that is orphaned goes at once and leaves its Pods. (test: `an_orphaned_redis_leaves_its_pods`)
+//! - A refused deletion holds up those of its sort alone. (test: `a_refused_scale_down_does_not_hold_up_what_has_ended`)
+//! - Names that are somebody else's keep the others from nothing. (test: `names_that_are_taken_by_the_hundred_keep_the_others_from_nothing`)
 //! - Nothing to do, nothing sent. (test: `a_converged_redis_sends_nothing`)
 //! - A Pod that was there before is created again, one that never was is a scale-up. (test: `a_name_that_becomes_free_is_scaled_up_to`)
 //! - What was done is told once, also when the pass fails after it. (test: `a_scale_down_that_is_cut_short_tells_what_it_did`, `deleting_is_told_once_whatever_fails_in_between`)
@@ -32,6 +34,8 @@ use crate::controller::summary::{EXISTS_RETRY, UNDONE_RETRY, reason};
 use crate::controller::{CommonStatus, Deletion, Ensured, Halt, Outcome, Reconcile, Summary, Turn};
 use crate::record::EventType;
 
+/// How many Pods one pass creates at most, as a ReplicaSet does.
+const BURST: usize = 500;
 /// How soon Pods that a pass has left out are created.
 const CUT_RETRY: Duration = Duration::from_secs(1);
 /// How many names an event lists.
@@ -132,7 +136,7 @@ impl RedisSync {
     /// the cache does not show.
     async fn pods(&self, turn: &Turn<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, Halt> {
         let live = async || turn.children().live_children::<ObservedPod>(turn.owner()).await;
-        if turn.pass().is_audit() {
+        if turn.pass().reads_live() {
             return Ok(live().await?.into_iter().map(|pod| Cached::new(Ok(pod))).collect());
         }
         let mut pods = self.pods.controlled_by(&turn.owner().uid);
@@ -148,18 +152,32 @@ impl RedisSync {
         Ok(pods)
     }
 
-    /// Creates what is missing, in batches that double, and labels anew what lost its labels. Each ordinal below
-    /// `reached` was there before.
+    /// Creates what is missing, as many as one pass may, in batches that double, and labels anew what lost its labels.
+    /// Each ordinal below `reached` was there before.
     async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, reached: i32) -> Result<Ended, Halt> {
-        let wanted: Vec<_> = plan.ensure.iter().map(|&ordinal| wanted::pod(turn.object(), ordinal)).collect();
-        let (ended, outcome) = turn.ensure_each(&wanted, &self.pods).await;
-        let created: Vec<u32> = plan
-            .ensure
-            .iter()
-            .zip(&ended)
-            .filter(|(_, ended)| ended.as_ref().is_some_and(Ensured::is_new))
-            .map(|(&ordinal, _)| ordinal)
-            .collect();
+        let (mut created, mut is_all_taken, mut outcome) = (Vec::new(), true, Ok(()));
+        let mut parts = plan.ensure.chunks(BURST);
+        // Names that are somebody else's keep the others from nothing.
+        while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
+            let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(turn.object(), ordinal)).collect();
+            let ended;
+            (ended, outcome) = turn.ensure_each(&wanted, &self.pods).await;
+            let is_new = |ended: &Option<Ensured<_>>| ended.as_ref().is_some_and(Ensured::is_new);
+            let is_taken = |ended: &Option<Ensured<_>>| matches!(ended, Some(Ensured::ResourceExists { .. }));
+            created.extend(part.iter().zip(&ended).filter(|(_, ended)| is_new(ended)).map(|(&at, _)| at));
+            is_all_taken = ended.iter().all(is_taken);
+        }
+        self.tell_of_new(turn, plan, &created, reached);
+        outcome?;
+        if !created.is_empty() && parts.next().is_some() {
+            let message = format!("{} Pods were created at once; more follow", created.len());
+            turn.found(Summary::reconciling(reason::PROGRESSING, message).again_in(CUT_RETRY));
+        }
+        Ok(Ended { created, is_all_taken })
+    }
+
+    /// What was done is told, also when the pass is over.
+    fn tell_of_new(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, created: &[u32], reached: i32) {
         let was_there = |ordinal: &u32| i64::from(*ordinal) < i64::from(reached);
         let (again, new): (Vec<u32>, Vec<u32>) = created.iter().partition(|ordinal| was_there(ordinal));
         let names = |ordinals: &[u32]| {
@@ -175,13 +193,6 @@ impl RedisSync {
             let note = format!("Scaled up from {from} to {}: {}", from + new.len(), names(&new));
             turn.event(EventType::Normal, "ScaledUp", "Create", note);
         }
-        outcome?;
-        if plan.is_cut {
-            let message = format!("{} Pods were created at once; more follow", created.len());
-            turn.found(Summary::reconciling(reason::PROGRESSING, message).again_in(CUT_RETRY));
-        }
-        let is_taken = |ended: &Option<Ensured<_>>| matches!(ended, Some(Ensured::ResourceExists { .. }));
-        Ok(Ended { created, is_all_taken: ended.iter().all(is_taken) })
     }
 }
 
@@ -211,13 +222,21 @@ async fn delete_each(
     pods: &[Cached<ObservedPod>],
     surplus: &mut Vec<String>,
 ) -> Result<(), Halt> {
+    let mut refused = None;
     for &(ordinal, why) in &plan.delete {
+        // In their order; what goes for another reason does not wait for them.
+        if refused == Some(why) {
+            continue;
+        }
         let name = format!("{}-{ordinal}", turn.name());
+        let pod = pods.iter().find(|pod| pod.object_name().name() == name);
+        let (children, owner) = (turn.children(), turn.owner());
         let deletion = match why {
-            Why::Surplus | Why::Finished => {
-                turn.children().delete_surplus::<ObservedPod>(turn.owner(), &name).await?
+            Why::Surplus => children.delete_surplus::<ObservedPod>(owner, &name, None).await?,
+            Why::Finished => {
+                children.delete_surplus::<ObservedPod>(owner, &name, pod.map(Cached::uid)).await?
             }
-            Why::Outdated => replace(turn, ordinal, &name, pods).await?,
+            Why::Outdated => replace(turn, ordinal, &name, pod).await?,
         };
         match (deletion, why) {
             (Deletion::Deleted, Why::Surplus) => surplus.push(name),
@@ -233,7 +252,7 @@ async fn delete_each(
             (Deletion::NotNow, _) => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
             (Deletion::Refused { status, again_in }, _) => {
                 turn.refused_deletion(&format!("Pod {name:?}"), &status, again_in);
-                break;
+                refused = Some(why);
             }
         }
     }
@@ -245,12 +264,13 @@ async fn replace(
     turn: &mut Turn<'_, Redis>,
     ordinal: u32,
     name: &str,
-    pods: &[Cached<ObservedPod>],
+    pod: Option<&Cached<ObservedPod>>,
 ) -> Result<Deletion, Error> {
-    let pod = pods.iter().filter_map(Cached::readable).find(|pod| pod.object_name().name() == name);
-    let differences = pod.map(|pod| wanted::pod(turn.object(), ordinal).is_outdated(pod)).unwrap_or_default();
+    let wanted = wanted::pod(turn.object(), ordinal);
+    let differences = pod.and_then(Cached::readable).map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
+    let judged = (name, pod.map(Cached::uid));
     let (deletion, contended) =
-        turn.children().delete_outdated::<ObservedPod>(turn.owner(), name, &differences).await?;
+        turn.children().delete_outdated::<ObservedPod>(turn.owner(), judged, &differences).await?;
     if let Some(again_in) = contended {
         let message = format!(
             "Each new Pod {name:?} is stored otherwise than written ({}): find out who changes it, and stop one of us",

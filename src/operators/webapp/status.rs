@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | a hook runs, or is next | `False` RunningTasks | `True` | `False` |
 //! | one has failed and is tried again | `False` TaskRetrying | `True` | `False` |
+//! | what is called next has asked for a rest | `False` RunningTasks | `True` | `False` |
 //! | one has failed for good | `False` TaskFailed | `False` | `True` |
 //! | being undone | `False` Deleting | `True` | `False` |
 //! | an undo has failed | `False` UndoFailed | `True`, or `False` when it failed for good | `False`, `True` |
@@ -86,7 +87,7 @@ pub(super) fn summary(
             (*at, None)
         }
         Next::Wait(at, time) => (*at, *time),
-        Next::Retry(at, time) => (*at, Some(*time)),
+        Next::Retry(at, time) | Next::Rest(at, time) => (*at, Some(*time)),
     };
     let step = &steps[at];
     let hook = step.hook.map_or_else(|| "hook".to_owned(), |hook| hook.to_string());
@@ -109,6 +110,13 @@ pub(super) fn summary(
             format!(
                 "Task {:?} has to be undone, and this operator has no task of that name: give it back its tasks file, or take off the finalizer {FINALIZER} when nothing is left of it",
                 step.name
+            ),
+        ),
+        Next::Rest(..) => Summary::reconciling(
+            if is_undo { reason::DELETING } else { RUNNING },
+            format!(
+                "Task {:?} goes on when the time has passed for which it has asked: {}",
+                step.name, step.message
             ),
         ),
         Next::Held(_) => {
@@ -163,18 +171,21 @@ mod tests {
     use crate::api::webapp::v1::Hook;
     use crate::controller::Phase as SummaryPhase;
 
-    #[test]
-    fn each_state_of_the_steps_has_its_summary() {
-        let step = WebAppStep {
+    fn step() -> WebAppStep {
+        WebAppStep {
             name: "a".to_owned(),
             hook: Some(Hook::Create),
             phase: Phase::Running,
             attempts: 2,
             message: "no".to_owned(),
             ..WebAppStep::default()
-        };
+        }
+    }
+
+    #[test]
+    fn each_state_of_the_steps_has_its_summary() {
         let done = |generation| WebAppStep { phase: Phase::Succeeded, generation, ..WebAppStep::default() };
-        let mut steps = [step, done(1), done(2)];
+        let mut steps = [step(), done(1), done(2)];
         let second = Duration::from_secs(1);
         use Direction::{Creation, Deletion};
         for (next, direction, is_for_good, phase, reason, words) in [
@@ -203,6 +214,15 @@ mod tests {
                 "TaskFailed",
                 "then change the annotation",
             ),
+            (
+                Next::Rest(0, second),
+                Creation,
+                false,
+                SummaryPhase::Reconciling,
+                "RunningTasks",
+                "goes on when the time has passed for which it has asked: no",
+            ),
+            (Next::Rest(0, second), Deletion, false, SummaryPhase::Reconciling, "Deleting", "goes on when"),
             (Next::Held(0), Creation, false, SummaryPhase::Reconciling, "Paused", "paused"),
             (Next::Recorded(0), Deletion, false, SummaryPhase::Reconciling, "Deleting", "0 of 3"),
             (
@@ -228,10 +248,15 @@ mod tests {
             assert_eq!((summary.phase, summary.reason), (phase, reason), "{next:?}");
             assert!(summary.message.contains(words), "{next:?}: {}", summary.message);
         }
-        assert_eq!(summary(&steps, &Next::Finished, Creation, 2), None);
-        let retry = summary(&steps, &Next::Retry(0, second), Creation, 2).unwrap();
+    }
+
+    #[test]
+    fn a_retry_says_how_often_and_when() {
+        let second = Duration::from_secs(1);
+        let retry = summary(&[step()], &Next::Retry(0, second), Direction::Creation, 2).unwrap();
         assert_eq!(retry.message, "Task \"a\": create has failed (2 tries so far) and is tried again: no");
         assert_eq!(retry.look_again, Some(second));
+        assert_eq!(summary(&[], &Next::Finished, Direction::Creation, 2), None);
     }
 
     #[test]

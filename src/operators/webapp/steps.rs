@@ -21,6 +21,9 @@
 //! - A new generation waits for the hook of the old one, then runs all tasks under new IDs. (test: `a_new_generation_waits_for_the_hook_of_the_old_one`)
 //! - A failure is tried again with one more attempt and the same ID. (test: `a_failure_is_tried_again_under_the_same_id`)
 //! - It rests for its backoff, which a user can cut short, and as long as a server has asked for, which nobody can: by what is recorded, so that a new process keeps to it. (test: `a_failure_rests_by_what_is_recorded`)
+//! - Nor does a new spec or a deletion call a server before the time that it has asked for. (test: `a_new_spec_and_a_deletion_keep_to_what_a_server_asks_for`)
+//! - One that is not done yet holds up neither a new spec nor a deletion. (test: `a_hook_that_is_not_done_yet_gives_way`)
+//! - A record that is not of this WebApp is not believed. (test: `a_record_of_another_operation_is_tried_anew`)
 //! - What failed for good waits for a user; when undoing, it is tried again. (test: `what_failed_for_good_waits_for_a_user`)
 //! - From any record, run to the end, every task has succeeded once, or is undone. (test: `from_any_record_the_steps_lead_to_the_end`)
 
@@ -29,7 +32,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::tasks::{HookError, operation_id};
+use super::tasks::{HookError, RETRY_AFTER_MAX, operation_id};
 use crate::api::webapp::v1::{Hook, Phase, WebAppStep};
 
 /// Whether the tasks are run or undone.
@@ -80,6 +83,8 @@ pub(super) enum Next {
     Wait(usize, Option<Duration>),
     /// It has failed and is tried again after this time.
     Retry(usize, Duration),
+    /// What it calls has asked not to be called before this time has passed.
+    Rest(usize, Duration),
     /// It has failed for good.
     GivenUp(usize),
     /// A new one is to be started, and may not be.
@@ -96,6 +101,9 @@ fn backoff(attempts: i32) -> Duration {
 
 /// The longest backoff; also how often an undo that failed for good is tried.
 const BACKOFF_MAX: Duration = Duration::from_secs(120);
+
+/// Of a hook whose end is not waited for any more.
+const OVERTAKEN: &str = "something newer came before its end";
 
 /// One step for each task, in their order; behind them what was started of tasks that are no longer there.
 pub(super) fn aligned(stored: &[WebAppStep], tasks: &[&str]) -> Vec<WebAppStep> {
@@ -134,7 +142,8 @@ pub(super) fn advance(
     if let Some(at) = running(steps) {
         let step = &mut steps[at];
         let superseded = is_superseded(step, goal);
-        match known(step) {
+        let known = if is_of(step, goal.uid) { known(step) } else { Known::Elsewhere(Duration::ZERO) };
+        match known {
             Known::Ended(Ok(())) => done(step, goal.now),
             Known::Ended(Err(HookError::NotYet { message, look_again })) if !superseded => {
                 step.message = message;
@@ -144,8 +153,8 @@ pub(super) fn advance(
                 failed(step, error.message(), goal.now);
                 step.permanent = matches!(error, HookError::Permanent { .. });
                 if let HookError::Retry { after: Some(after), .. } = error {
-                    step.not_before =
-                        goal.now.checked_add(after).ok().map(|time| Time(no_earlier_second(time)));
+                    let time = goal.now.checked_add(after.min(RETRY_AFTER_MAX));
+                    step.not_before = time.ok().map(|time| Time(no_earlier_second(time)));
                 }
                 if !superseded && is_given_up(step, goal.direction) {
                     return Next::GivenUp(at);
@@ -156,10 +165,9 @@ pub(super) fn advance(
                 }
             }
             Known::Nothing if !superseded && at < count => return Next::Run(at),
+            Known::Resting(_) if superseded => failed(step, OVERTAKEN, goal.now),
             Known::Nothing | Known::Elsewhere(Duration::ZERO) => {
-                let message =
-                    if superseded { "something newer came before its end" } else { "its end was not seen" };
-                failed(step, message, goal.now);
+                failed(step, if superseded { OVERTAKEN } else { "its end was not seen" }, goal.now);
             }
             Known::Running => return Next::Wait(at, None),
             Known::Resting(Duration::ZERO) => return Next::Run(at),
@@ -188,6 +196,10 @@ pub(super) fn advance(
     if !goal.may_start {
         return Next::Held(at);
     }
+    let asked_for = asked_for(step, goal);
+    if !asked_for.is_zero() {
+        return Next::Rest(at, asked_for);
+    }
     start(step, hook, is_retry, goal);
     Next::Recorded(at)
 }
@@ -199,13 +211,26 @@ fn is_given_up(step: &WebAppStep, direction: Direction) -> bool {
 
 /// How long a step that has failed still rests.
 fn rest(step: &WebAppStep, goal: &Goal<'_>) -> Duration {
-    let until = |time: Timestamp| Duration::try_from(time.duration_since(goal.now)).unwrap_or_default();
-    let asked_for = step.not_before.as_ref().map_or(Duration::ZERO, |time| until(time.0));
+    let asked_for = asked_for(step, goal);
     let Some(failed_at) = step.finished_at.as_ref().filter(|_| !goal.is_asked) else { return asked_for };
+    // Of another process, whose clock was ahead: there is no telling how long it has rested.
+    let Ok(passed) = Duration::try_from(goal.now.duration_since(failed_at.0)) else { return asked_for };
     // The fraction of a second that was cut off when it was recorded: a backoff is never shorter than it says.
     let backoff = Duration::from_secs(1) + if step.permanent { BACKOFF_MAX } else { backoff(step.attempts) };
-    let passed = Duration::try_from(goal.now.duration_since(failed_at.0)).unwrap_or_default();
     asked_for.max(backoff.saturating_sub(passed))
+}
+
+/// How long what the step calls is still not to be called, by its own word.
+fn asked_for(step: &WebAppStep, goal: &Goal<'_>) -> Duration {
+    let until = |time: &Time| Duration::try_from(time.0.duration_since(goal.now)).unwrap_or_default();
+    let left = step.not_before.as_ref().map_or(Duration::ZERO, until);
+    // Longer than anybody is believed: of a process whose clock was ahead, or of no process.
+    if left > RETRY_AFTER_MAX + Duration::from_secs(1) { Duration::ZERO } else { left }
+}
+
+/// Whether the operation that is recorded is one of this WebApp.
+fn is_of(step: &WebAppStep, uid: &str) -> bool {
+    step.hook.is_some_and(|hook| step.operation_id == operation_id(uid, &step.name, hook, step.generation))
 }
 
 /// The first task that has not succeeded for this generation, and its next hook.

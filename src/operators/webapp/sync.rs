@@ -3,7 +3,7 @@
 //! # Guarantees
 //! - A hook's start is stored before it is run, its end after; nothing runs twice. (test: `a_webapp_goes_through_its_tasks_once`)
 //! - Nothing to do, nothing sent. (test: `a_converged_webapp_sends_nothing`)
-//! - Before a hook is run, a live read shows that it is still the one to run. (test: `an_old_record_runs_nothing`)
+//! - Before a hook is run, a live read shows that it is still the one to run, however long it has waited for its turn. (test: `an_old_record_runs_nothing`)
 //! - And that the WebApp is not paused. (test: `a_pause_that_the_cache_has_not_seen_runs_nothing`)
 //! - A new process goes on where the old one was. (test: `a_new_process_goes_on_where_the_old_one_was`)
 //! - A failure shows in the step, a condition and an event. (test: `a_failing_hook_shows_everywhere_and_is_tried_again`)
@@ -16,9 +16,9 @@
 //! - Repair of the Deployment runs no task. (test: `a_repair_runs_no_task`)
 //! - A deletion undoes what was started, last to first, and then lets go. (test: `a_deletion_undoes_what_was_started`)
 //! - One that is orphaned goes at once, and nothing is undone. (test: `an_orphaned_webapp_goes_at_once`)
+//! - It goes when no Deployment of its own is left, whatever its name is. (test: `a_deployment_that_comes_late_goes_with_its_webapp`)
 
 use std::fmt;
-use std::sync::Arc;
 
 use kube_core::Resource;
 use serde_json::Value;
@@ -29,11 +29,10 @@ use super::tasks::{DEFAULT_TIMEOUT, HookCall};
 use super::{FINALIZER, status, workload};
 use crate::api::annotations;
 use crate::api::webapp::v1::{Hook, Phase, WebApp, WebAppStatus, WebAppStep};
-use crate::cache::{Lister, Object};
+use crate::cache::{Lister, Object, ObjectName};
 use crate::client::ApiClient;
 use crate::controller::deployment::ObservedDeployment;
-use crate::controller::summary::UNDONE_RETRY;
-use crate::controller::{Halt, Outcome, Reconcile, Turn};
+use crate::controller::{Halt, Reconcile, Turn};
 use crate::record::EventType;
 
 /// Runs the tasks of a WebApp and keeps its Deployment.
@@ -96,9 +95,8 @@ impl Reconcile for WebAppSync {
     }
 
     async fn finalize(&self, turn: &mut Turn<'_, WebApp>) -> Result<Option<WebAppStatus>, Halt> {
-        let uid = turn.owner().uid.clone();
         if !turn.has_finalizer(FINALIZER) {
-            self.hooks.forget(&uid);
+            self.gone(&turn.owner().name);
             return Ok(None);
         }
         let stored = turn.stored_status();
@@ -111,11 +109,19 @@ impl Reconcile for WebAppSync {
         };
         let Some((summary, steps)) = is_over else {
             turn.let_go(FINALIZER).await?;
-            self.hooks.forget(&uid);
+            self.hooks.forget(&turn.owner().name);
             return Ok(None);
         };
         turn.found(summary);
         Ok(Some(self.status(turn, &stored, steps)))
+    }
+
+    fn gone(&self, name: &ObjectName) {
+        if self.hooks.forget(name) {
+            tracing::warn!(
+                "It has gone and its tasks were not seen to be undone: see to what they have made"
+            );
+        }
     }
 }
 
@@ -141,14 +147,14 @@ impl WebAppSync {
         let in_pass = self.run_in_pass(turn, &steps, &goal).await?;
         let known = |step: &WebAppStep| match &in_pass {
             Some((name, known)) if *name == step.name => known.clone(),
-            _ => self.known(&goal, step),
+            _ => self.known(&turn.owner().name, &goal, step),
         };
         let next = steps::advance(&mut steps, names.len(), &goal, known);
         if let Next::Run(at) = next
             && let Some(OneTask::Executor(task)) = self.tasks.get(at)
             && !turn.is_paused()
         {
-            self.run(turn, task, &steps[at]).await?;
+            self.run(turn, task, &steps[at]);
         }
         announce(turn, &stored.steps, &steps, &goal);
         Ok((next, steps))
@@ -177,28 +183,27 @@ impl WebAppSync {
         Ok(Some((step.name.clone(), known)))
     }
 
-    fn known(&self, goal: &Goal<'_>, step: &WebAppStep) -> Known {
+    fn known(&self, webapp: &ObjectName, goal: &Goal<'_>, step: &WebAppStep) -> Known {
         let task = self.tasks.iter().find(|task| task.name() == step.name);
         let timeout = match task {
             Some(OneTask::Executor(task)) => task.executor.timeout(),
             Some(OneTask::Workload(_)) | None => DEFAULT_TIMEOUT,
         };
-        self.hooks.known((goal.uid, step), steps::is_superseded(step, goal), timeout)
+        self.hooks.known((webapp, step), steps::is_superseded(step, goal), timeout)
     }
 
-    /// Runs a hook whose start is stored, if a live read shows that it is still the one to run.
-    async fn run(&self, turn: &Turn<'_, WebApp>, task: &Task, step: &WebAppStep) -> Result<(), Halt> {
-        let (owner, object) = (turn.owner(), turn.object());
-        let live: Option<Value> =
-            self.client.get(&owner.resource, owner.name.namespace(), owner.name.name()).await?;
-        let is_current = live.is_some_and(|live| is_current(&live, object, step));
-        let Some(hook) = step.hook.filter(|_| is_current) else {
-            tracing::debug!(operation = step.operation_id, "Runs nothing: the record is an old one");
-            return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY)));
+    /// Runs a hook whose start is stored, if a live read shows then that it is still the one to run.
+    fn run(&self, turn: &Turn<'_, WebApp>, task: &Task, step: &WebAppStep) {
+        let Some(hook) = step.hook else { return };
+        let (client, owner, object, recorded) =
+            (self.client.clone(), turn.owner().clone(), turn.shared(), step.clone());
+        let call = HookCall::for_generation(&step.name, hook, object.clone(), step.generation);
+        let is_wanted = async move {
+            let (namespace, name) = (owner.name.namespace(), owner.name.name());
+            let live: Option<Value> = client.get(&owner.resource, namespace, name).await?;
+            Ok(live.is_some_and(|live| is_current(&live, &object, &recorded)))
         };
-        let call = HookCall::for_generation(&step.name, hook, Arc::new(object.clone()), step.generation);
-        self.hooks.run(task, call, step.attempts);
-        Ok(())
+        self.hooks.run(task, call, step.attempts, Box::pin(is_wanted));
     }
 
     /// Whether every task has succeeded for the spec of this generation.

@@ -9,7 +9,7 @@
 //! | `create` | the Deployment is there, ours and as wanted |
 //! | `post_create` | all its replicas are available |
 //! | `delete` | the server has taken the deletion |
-//! | `post_delete` | it is gone |
+//! | `post_delete` | it is gone, and any other that is ours |
 
 use std::time::Duration;
 
@@ -87,7 +87,16 @@ pub(super) async fn run(
         }
         Hook::PostDelete => {
             let left: Vec<ObservedDeployment> = turn.children().live_children(turn.owner()).await?;
-            let message = format!("Deployment {name:?} is being deleted");
+            let names = || left.iter().map(|child| child.object_name().name().to_owned());
+            // One that came late, by a write of a process that is dead, or under another name, by a user.
+            for name in names() {
+                let children = turn.children();
+                let deletion = children.delete_of_deleted::<ObservedDeployment>(turn.owner(), &name).await?;
+                if let Deletion::Refused { status, again_in } = deletion {
+                    turn.refused_deletion(&format!("Deployment {name:?}"), &status, again_in);
+                }
+            }
+            let message = format!("Being deleted: Deployment {}", names().collect::<Vec<_>>().join(", "));
             // One that has lost our label wakes nobody when it goes.
             if left.is_empty() { Ok(()) } else { Err(HookError::not_yet(message, Some(STILL_THERE))) }
         }

@@ -199,6 +199,25 @@ async fn a_foreign_pod_is_left_alone_and_the_others_are_there() {
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1", "x-2"]);
 }
 
+/// A policy keeps one Pod; another has failed.
+#[tokio::test(start_paused = true)]
+async fn a_refused_scale_down_does_not_hold_up_what_has_ended() {
+    let mut f = fixture().await;
+    f.create("x", spec(3)).await;
+    f.converge("x").await;
+    let kept = When::verb("delete").resource("pods").name("x-2");
+    f.sim.fault(Fault::new(kept, Action::refuse(403, "Forbidden")));
+    f.sim.write_behind("", "pods", &{
+        let mut failed = f.get::<Pod>("x-0").await.unwrap();
+        failed["status"]["phase"] = json!("Failed");
+        failed
+    });
+    scale(&mut f, 1).await;
+    let (_, asked) = f.sync("x").await;
+    let deleted: Vec<&String> = asked.iter().filter(|asked| asked.starts_with("delete")).collect();
+    assert_eq!(deleted, ["delete pods/x-2", "delete pods/x-0"], "x-1 waits for x-2");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_delete_is_not_sent_again_at_each_pass() {
     let mut f = fixture().await;

@@ -64,13 +64,38 @@ fn call(name: &str) -> (HookCall, WebAppStep) {
     (call, step)
 }
 
+/// Whether a hook is wanted.
+fn wanted(is_wanted: bool) -> IsWanted {
+    Box::pin(std::future::ready(Ok(is_wanted)))
+}
+
 impl Rig {
+    /// All places of the task are taken.
+    fn fill(&self) {
+        (0..AT_ONCE).for_each(|at| self.run(&format!("hangs-{at}")));
+    }
+
+    /// All that is taken is given up after its timeout, and whoever waits has a turn.
+    async fn give_up(&self) {
+        for _ in 0..AT_ONCE {
+            drop(self.queue.get().await);
+        }
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn runs(&self) -> usize {
+        self.odd.0.load(Ordering::SeqCst)
+    }
+
     fn known(&self, name: &str) -> Known {
-        self.hooks.known((name, &call(name).1), false, Duration::from_secs(30))
+        let (call, step) = call(name);
+        self.hooks.known((&call.object(), &step), false, Duration::from_secs(30))
     }
 
     fn run(&self, name: &str) {
-        self.hooks.run(&self.task, call(name).0, 1);
+        self.hooks.run(&self.task, call(name).0, 1, wanted(true));
     }
 }
 
@@ -84,10 +109,10 @@ async fn a_result_is_kept_until_the_next_hook() {
     for _ in 0..2 {
         assert_eq!(rig.known("one"), Known::Ended(Ok(())));
     }
-    let (_, mut retry) = call("one");
+    let (one, mut retry) = call("one");
     retry.attempts = 2;
-    assert_eq!(rig.hooks.known(("one", &retry), false, Duration::ZERO), Known::Nothing);
-    rig.hooks.forget("one");
+    assert_eq!(rig.hooks.known((&one.object(), &retry), false, Duration::ZERO), Known::Nothing);
+    assert!(rig.hooks.forget(&one.object()) && !rig.hooks.forget(&one.object()));
     assert_eq!(rig.known("one"), Known::Nothing);
 }
 
@@ -106,7 +131,7 @@ async fn a_task_that_hangs_holds_up_no_other() {
         rig.run(&format!("hangs-{at}"));
     }
     let other = Task::new(rig.odd.clone());
-    rig.hooks.run(&other, call("fine").0, 1);
+    rig.hooks.run(&other, call("fine").0, 1, wanted(true));
     assert_eq!(rig.queue.get().await.unwrap().key().to_string(), "ns/fine", "of another task");
     assert_eq!(rig.odd.0.load(Ordering::SeqCst), AT_ONCE + 1, "the others wait for their turn");
     // They are given up after the timeout, and the next have theirs.
@@ -115,6 +140,60 @@ async fn a_task_that_hangs_holds_up_no_other() {
     }
     tokio::task::yield_now().await;
     assert!(rig.odd.0.load(Ordering::SeqCst) > AT_ONCE + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_its_turn_is_run_only_if_it_is_still_wanted() {
+    let rig = rig();
+    rig.fill();
+    let is_asked = Arc::new(AtomicUsize::new(0));
+    let asked = is_asked.clone();
+    let is_wanted = Box::pin(async move {
+        asked.fetch_add(1, Ordering::SeqCst);
+        Ok(false)
+    });
+    rig.hooks.run(&rig.task, call("one").0, 1, is_wanted);
+    tokio::task::yield_now().await;
+    assert_eq!((is_asked.load(Ordering::SeqCst), rig.known("one")), (0, Known::Running));
+    rig.give_up().await;
+    assert_eq!((is_asked.load(Ordering::SeqCst), rig.runs()), (1, AT_ONCE));
+    assert_eq!(rig.known("one"), Known::Nothing, "it is looked at anew");
+    assert_eq!(rig.queue.waiting(), 1, "after a while");
+    // No answer is no yes.
+    let no_answer = Box::pin(std::future::ready(Err(Error::NotSent { request: "GET".to_owned() })));
+    rig.hooks.run(&rig.task, call("two").0, 1, no_answer);
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((rig.runs(), rig.known("two"), rig.queue.waiting()), (AT_ONCE, Known::Nothing, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_waits_for_its_turn_gives_way() {
+    let rig = rig();
+    rig.fill();
+    rig.run("one");
+    tokio::task::yield_now().await;
+    let (one, step) = call("one");
+    let known = |superseded| rig.hooks.known((&one.object(), &step), superseded, Duration::from_secs(30));
+    assert_eq!(known(false), Known::Running);
+    assert_eq!(known(true), Known::Elsewhere(Duration::ZERO), "nobody has to wait for it");
+    rig.give_up().await;
+    assert_eq!(rig.runs(), AT_ONCE, "nor is it run later");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_gone_leaves_nothing_and_runs_nothing() {
+    let rig = rig();
+    rig.fill();
+    rig.run("one");
+    assert!(rig.hooks.forget(&call("one").0.object()));
+    rig.give_up().await;
+    assert_eq!(rig.runs(), AT_ONCE);
+    for at in 0..AT_ONCE {
+        rig.hooks.forget(&call(&format!("hangs-{at}")).0.object());
+    }
+    assert!(rig.hooks.records.lock().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -132,9 +211,9 @@ async fn a_shutdown_cuts_what_runs() {
 #[tokio::test(start_paused = true)]
 async fn a_superseded_hook_of_another_process_is_waited_for() {
     let rig = rig();
-    let (_, step) = call("one");
+    let (one, step) = call("one");
     let timeout = Duration::from_secs(30);
-    let known = || rig.hooks.known(("one", &step), true, timeout);
+    let known = || rig.hooks.known((&one.object(), &step), true, timeout);
     assert_eq!(known(), Known::Elsewhere(timeout));
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(known(), Known::Elsewhere(Duration::from_secs(10)));

@@ -146,9 +146,69 @@ fn a_failure_rests_by_what_is_recorded() {
         };
         assert_eq!(look(&Goal { now: half, ..asked }), expected, "{asked_for:?}");
         assert_eq!(look(&goal_at(goal, over)), Next::Recorded(0), "{asked_for:?}");
-        // Somebody has set back the clock: no longer than its whole time.
-        let early = look(&goal_at(goal, -1000));
-        assert!(asked_for.is_some() || early == Next::Retry(0, millis(2000)), "{early:?}");
+        // Of a process whose clock was ahead, or set back since: nobody waits for that.
+        assert_eq!(look(&goal_at(goal, -1000)), Next::Recorded(0), "{asked_for:?}");
+    }
+    // Nobody is believed who asks for more than ten minutes.
+    let mut steps = aligned(&[], &TASKS);
+    advance(&mut steps, 3, &goal, nothing);
+    advance(&mut steps, 3, &goal, |_| Known::Ended(Err(after(Some(millis(3_600_000))))));
+    assert_eq!(advance(&mut steps, 3, &goal, nothing), Next::Retry(0, millis(600_000)));
+}
+
+#[test]
+fn a_new_spec_and_a_deletion_keep_to_what_a_server_asks_for() {
+    let (goal_now, minute) = (goal(1, Direction::Creation), Duration::from_secs(60));
+    let later = |_: &WebAppStep| {
+        Known::Ended(Err(HookError::Retry { message: "429".to_owned(), after: Some(minute) }))
+    };
+    for newer in [goal(2, Direction::Creation), goal(2, Direction::Deletion)] {
+        let mut steps = aligned(&[], &TASKS);
+        advance(&mut steps, 3, &goal_now, nothing);
+        // It comes before and after the new spec does.
+        let mut overtaken = steps.clone();
+        assert_eq!(advance(&mut overtaken, 3, &newer, later), Next::Rest(0, minute));
+        advance(&mut steps, 3, &goal_now, later);
+        assert_eq!(advance(&mut steps, 3, &newer, nothing), Next::Rest(0, minute));
+        assert_eq!(advance(&mut steps, 3, &goal_at(newer, 60), nothing), Next::Recorded(0));
+        assert_eq!((steps[0].generation, steps[0].attempts), (2, 1));
+    }
+}
+
+#[test]
+fn a_hook_that_is_not_done_yet_gives_way() {
+    let not_yet = |_: &WebAppStep| Known::Ended(Err(HookError::not_yet("not yet", None)));
+    let resting = |_: &WebAppStep| Known::Resting(Duration::from_secs(9));
+    for newer in [goal(2, Direction::Creation), goal(2, Direction::Deletion)] {
+        let mut steps = aligned(&[], &TASKS);
+        let goal_now = goal(1, Direction::Creation);
+        advance(&mut steps, 3, &goal_now, nothing);
+        assert_eq!(advance(&mut steps, 3, &goal_now, not_yet), Next::Wait(0, None));
+        assert_eq!(advance(&mut steps, 3, &goal_now, resting), Next::Wait(0, Some(Duration::from_secs(9))));
+        assert_eq!(advance(&mut steps, 3, &newer, resting), Next::Recorded(0));
+        assert_eq!(steps[0].generation, 2);
+    }
+}
+
+#[test]
+fn a_record_of_another_operation_is_tried_anew() {
+    let goal_now = goal(1, Direction::Creation);
+    let wrong_id = |step: &mut WebAppStep| step.operation_id = "another's".to_owned();
+    let no_hook = |step: &mut WebAppStep| step.hook = None;
+    for (spoil, attempts) in [(&wrong_id as &dyn Fn(&mut WebAppStep), 2), (&no_hook, 1)] {
+        let mut steps = aligned(&[], &TASKS);
+        advance(&mut steps, 3, &goal_now, nothing);
+        let id = steps[0].operation_id.clone();
+        spoil(&mut steps[0]);
+        let look = |steps: &mut [WebAppStep], second| {
+            advance(steps, 3, &goal_at(goal_now, second), |_| panic!("nothing is known of it"))
+        };
+        let first = look(&mut steps, 0);
+        assert_eq!(first == Next::Recorded(0), attempts == 1, "a retry has a backoff: {first:?}");
+        if attempts == 2 {
+            assert_eq!(look(&mut steps, 2), Next::Recorded(0));
+        }
+        assert_eq!((&steps[0].operation_id, steps[0].attempts), (&id, attempts));
     }
 }
 
@@ -245,6 +305,9 @@ fn any_step(name: &'static str) -> impl Strategy<Value = WebAppStep> {
         move |(hook, phase, generation, is_over)| WebAppStep {
             name: name.to_owned(),
             hook: hooks[hook],
+            operation_id: hooks[hook]
+                .map(|hook| operation_id("u", name, hook, generation))
+                .unwrap_or_default(),
             phase: phases[phase],
             generation,
             finished_at: is_over.then_some(Time(Timestamp::UNIX_EPOCH)),

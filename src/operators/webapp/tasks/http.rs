@@ -65,14 +65,12 @@ use serde::{Deserialize, Serialize};
 use self::rotating::{Held, RotatingFile};
 use self::transport::ReqwestTransport;
 pub use self::transport::{SendError, Transport};
-use super::{BuildError, HookCall, HookError, HookFuture, TaskExecutor};
+use super::{BuildError, HookCall, HookError, HookFuture, RETRY_AFTER_MAX, TaskExecutor};
 use crate::api::webapp::v1::WebAppSpec;
 use crate::client::Clock;
 
 /// How much of an answer is read when the task does not say.
 pub const DEFAULT_MAX_RESPONSE_BYTES: usize = 65_536;
-/// The longest wait that an endpoint may ask for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Where a task calls, and with what.

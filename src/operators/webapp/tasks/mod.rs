@@ -50,6 +50,9 @@ pub use crate::api::webapp::v1::Hook;
 /// How long a hook may take when its task does not say.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a server that is called may ask not to be called again.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+
 /// What a hook returns: a future of how it ended.
 pub type HookFuture<'a> = BoxFuture<'a, Result<(), HookError>>;
 
@@ -131,7 +134,7 @@ pub enum HookError {
     Retry {
         /// What happened.
         message: String,
-        /// Not before this time has passed, however short the backoff is.
+        /// Not before this time has passed, however short the backoff is; 10 min at most.
         after: Option<Duration>,
     },
     /// It failed and would fail again: not tried until the spec changes or a user asks for it.

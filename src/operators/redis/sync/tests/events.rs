@@ -30,6 +30,24 @@ async fn more_than_one_pass_creates_is_scaled_up_to_in_parts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn names_that_are_taken_by_the_hundred_keep_the_others_from_nothing() {
+    let mut f = fixture().await;
+    for ordinal in 0..BURST {
+        let spec = json!({"containers": [{"name": "c", "image": "i"}]});
+        f.put::<Pod>(json!({"metadata": {"name": format!("x-{ordinal}")}, "spec": spec})).await;
+    }
+    f.create("x", spec(502)).await;
+    f.sync("x").await;
+    f.sync("x").await;
+    assert_eq!(f.notes()[0], ("ScaledUp", "Scaled up from 0 to 2: x-500, x-501".to_owned()));
+    assert_eq!(f.ready("x").await, (false, "ResourceExists".to_owned()));
+    let (outcome, asked) = f.sync("x").await;
+    let Outcome::WaitForUser { look_again: Some(time) } = outcome else { panic!("{outcome:?}") };
+    assert!(time > Duration::from_secs(20), "{time:?}");
+    assert!(asked.iter().all(|asked| asked == "patch redis/x/status"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_name_that_becomes_free_is_scaled_up_to() {
     let mut f = fixture().await;
     f.put::<Pod>(json!({"metadata": {"name": "x-1"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))

@@ -58,3 +58,23 @@ async fn an_orphaned_webapp_goes_at_once() {
     assert_eq!(rig.seen(), Vec::<String>::new());
     assert_eq!(rig.f.names::<Deployment>().await, ["web"]);
 }
+
+/// W6: a process that is dead has asked for it, and the server takes it after the deletion has begun.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_comes_late_goes_with_its_webapp() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.converge().await;
+    let mut late = rig.f.get::<Deployment>("web").await.unwrap();
+    rig.f.delete::<WebApp>("web").await;
+    rig.f.catch_up().await;
+    rig.until(|status| status["steps"][1]["hook"] == "post_delete").await;
+    let meta = &late["metadata"];
+    late["metadata"] =
+        json!({"name": "late", "labels": meta["labels"], "ownerReferences": meta["ownerReferences"]});
+    late["status"] = Value::Null;
+    rig.f.put::<Deployment>(late).await;
+    rig.f.catch_up().await;
+    rig.converge().await;
+    assert_eq!((rig.f.get::<WebApp>("web").await, rig.f.names::<Deployment>().await), (None, vec![]));
+}
