@@ -1,6 +1,7 @@
 //! What is told of one obstacle after another, and of what is put back beside one.
 
 use super::*;
+use crate::workqueue::Reasons;
 
 async fn put_foreign(f: &Fixture<MyappSync>) {
     f.put::<Deployment>(json!({"metadata": {"name": "web"}, "spec": {"replicas": 0,
@@ -100,4 +101,23 @@ async fn what_is_put_back_beside_what_is_not_is_told() {
     let notes = f.notes();
     let [("ChildRepaired", note)] = &notes[..] else { panic!("{notes:?}") };
     assert!(note.contains("image was \"evil:2\"") && !note.contains("replicas"), "{note}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_stored_though_the_answer_is_lost_is_told() {
+    for (action, is_stored) in
+        [(Action::FailAfter(504), true), (Action::DropAfter, true), (Action::DropBefore, false)]
+    {
+        let mut f = fixture().await;
+        put_foreign(&f).await;
+        let writes = When::verb("patch").resource("myapps/status").times(1);
+        f.sim.fault(Fault::new(writes, action.clone()));
+        f.create("web", spec(&json!({}))).await;
+        let (outcome, _) = f.pass("web", &Reasons::default()).await;
+        f.catch_up().await;
+        assert_eq!(outcome.is_ok(), is_stored, "{action:?}: {outcome:?}");
+        assert_eq!(f.events().len(), usize::from(is_stored), "{action:?}");
+        f.sync("web").await;
+        assert_eq!(f.events().len(), usize::from(!is_stored), "{action:?}: once");
+    }
 }
