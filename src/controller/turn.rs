@@ -204,7 +204,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     ///
     /// # Errors
     /// [`Halt`], when the connection broke or the object has moved on: the pass is over. Any other error is found, and
-    /// the pass goes on: see [`failing`].
+    /// the pass goes on; it fails in the end.
     ///
     /// # Cancel safety
     /// A write that is cut is found again by its name.

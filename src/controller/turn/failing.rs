@@ -15,6 +15,7 @@
 //! - A long wait is told at once and kept to. (test: `a_server_that_asks_for_a_long_time_is_told_at_once_and_obeyed`)
 //! - A read that is not allowed is told as well. (test: `a_child_that_may_not_be_read_is_told`)
 //! - So is a delete, and what is created in a batch. (test: `a_child_that_cannot_be_deleted_now_is_told_when_it_lasts`, `a_pod_that_cannot_be_created_now_is_told_when_it_lasts`)
+//! - It fails no task of a WebApp. (test: `a_deployment_that_fails_is_told_when_it_lasts_and_fails_no_task`)
 //! - A connection that breaks ends the pass. (test: `a_broken_connection_ends_the_pass`)
 //! - No spec is recorded as applied meanwhile. (test: `a_spec_that_has_not_reached_all_is_not_recorded_as_applied`)
 //! - The server's words are not told: they may hold anything. (test: `a_failure_is_told_in_words_of_our_own`)
