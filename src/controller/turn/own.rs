@@ -15,7 +15,7 @@ use crate::controller::children::Owner;
 use crate::controller::obstacles::{Attempt, Obstacle, place, place_of_deletion};
 use crate::controller::outcome::Outcome;
 use crate::controller::reconciler::CustomResource;
-use crate::controller::summary::{Phase, Summary, UNDONE_RETRY};
+use crate::controller::summary::{Phase, REFUSED_RETRY, Summary, UNDONE_RETRY};
 
 /// The longest value of an annotation that is written: all annotations together may have 256 KiB.
 const ANNOTATION_MAX: usize = 128 * 1024;
@@ -59,7 +59,7 @@ impl<K: CustomResource> Turn<'_, K> {
     }
 
     /// Sets an annotation of the object, when it is not so already and nothing stands in the way of the spec. Nothing
-    /// may depend on it: a refusal is a line in the log, seldom again for the same value, and anything else fails the pass after its status is written.
+    /// may depend on it: a refusal is a line in the log and tried again like that of a child, and anything else fails the pass after its status is written.
     pub async fn annotate(&mut self, key: &str, value: &str) {
         #[derive(serde::Deserialize)]
         struct Written {
@@ -77,7 +77,8 @@ impl<K: CustomResource> Turn<'_, K> {
         }
         let (place, attempt) = (place(&self.owner, ANNOTATION, key), Attempt::set(&self.owner, (key, value)));
         let obstacles = &self.tools.children.obstacles;
-        if obstacles.in_the_way(&place, attempt).is_some() {
+        if let Some((_, again_in)) = obstacles.in_the_way(&place, attempt) {
+            self.findings.push(unwritten(key).again_in(again_in));
             return;
         }
         let Owner { resource, name, .. } = &self.owner;
@@ -95,6 +96,7 @@ impl<K: CustomResource> Turn<'_, K> {
             Ok(status) => {
                 tracing::warn!(annotation = key, %status, "The server refuses an annotation; nothing else depends on it");
                 obstacles.met(place, attempt, Obstacle::Refused(status));
+                self.findings.push(unwritten(key).again_in(REFUSED_RETRY));
             }
             Err(error) => self.fails_after_its_status(error),
         }
@@ -143,4 +145,9 @@ impl<K: CustomResource> Turn<'_, K> {
             },
         }
     }
+}
+
+/// An annotation that is refused is no obstacle: it is a reason to look again.
+fn unwritten(key: &str) -> Summary {
+    Summary::ready(format!("The annotation {key} is not written"))
 }
