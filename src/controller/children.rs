@@ -41,7 +41,6 @@
 //! None of its own; the memory of repairs is behind one lock, that of obstacles behind another.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -49,6 +48,7 @@ use serde_json::{Value, json};
 use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
 pub use super::difference::{Difference, describe};
+pub use super::ensured::Ensured;
 use super::obstacles::{Attempt, Obstacle, Obstacles, place};
 pub use super::owner::Owner;
 pub(super) use super::owner::Ownership;
@@ -74,62 +74,6 @@ pub trait Wanted: Send + Sync {
     }
 }
 
-/// What became of a child that was to be as wanted.
-#[derive(Clone, Debug)]
-pub enum Ensured<O> {
-    /// It is as wanted.
-    Unchanged(O),
-    /// It was not there.
-    Created(O),
-    /// It was different; these were the differences.
-    Updated(O, Vec<Difference>),
-    /// The server took the write and stored something else: an admission webhook changed it. To be tried
-    /// again soon; when it comes back each time it ends as contended.
-    Undone {
-        /// The child as it is.
-        observed: O,
-        /// Whether it was not there before.
-        is_new: bool,
-    },
-    /// It is ours and being deleted (then it is here), or of an earlier life of its owner: it will go by
-    /// itself.
-    Leaving(Option<O>),
-    /// The owner is gone, being deleted, paused, or has another spec by now: nothing was done.
-    OwnerMovedOn,
-    /// It is not as wanted, and was left so: the owner is paused.
-    Held {
-        /// The child as it is, if it is there and ours.
-        observed: Option<O>,
-        /// What is not as wanted.
-        differences: Vec<Difference>,
-        /// Whether the present spec had reached the child already, so that somebody else has changed it since.
-        is_applied: bool,
-    },
-    /// The name is somebody else's; to be looked at again after this time.
-    ResourceExists {
-        /// When to look again.
-        again_in: Duration,
-    },
-    /// The server does not take it; to be tried again after this time.
-    Refused {
-        /// The child as it is, if it is there.
-        observed: Option<O>,
-        /// What the server said.
-        status: ServerStatus,
-        /// When to try again.
-        again_in: Duration,
-    },
-    /// Somebody changes it back each time; to be tried again after this time.
-    Contended {
-        /// The child as it is.
-        observed: O,
-        /// What comes back.
-        difference: String,
-        /// When to try again.
-        again_in: Duration,
-    },
-}
-
 /// Writes children. One for each controller.
 #[derive(Debug)]
 pub struct Children {
@@ -137,38 +81,6 @@ pub struct Children {
     pub(super) consistency: Arc<Consistency>,
     pub(super) contention: Contention,
     pub(super) obstacles: Obstacles,
-}
-
-// === impl Ensured ===
-
-impl<O> Ensured<O> {
-    /// The child as it is, if it is there and ours.
-    #[must_use]
-    pub fn observed(&self) -> Option<&O> {
-        match self {
-            Self::Unchanged(observed)
-            | Self::Created(observed)
-            | Self::Updated(observed, _)
-            | Self::Undone { observed, .. }
-            | Self::Contended { observed, .. } => Some(observed),
-            Self::Leaving(observed) | Self::Refused { observed, .. } | Self::Held { observed, .. } => {
-                observed.as_ref()
-            }
-            Self::ResourceExists { .. } | Self::OwnerMovedOn => None,
-        }
-    }
-
-    /// Whether it is there, ours, and as wanted.
-    #[must_use]
-    pub fn is_there(&self) -> bool {
-        matches!(self, Self::Unchanged(_) | Self::Created(_) | Self::Updated(..))
-    }
-
-    /// Whether it was not there before, and is now.
-    #[must_use]
-    pub fn is_new(&self) -> bool {
-        matches!(self, Self::Created(_) | Self::Undone { is_new: true, .. })
-    }
 }
 
 // === impl Children ===
@@ -284,7 +196,7 @@ impl Children {
                 let is_as_wanted = owner.differences(wanted, &observed).is_empty();
                 return Ok(match is_as_wanted {
                     true => Ensured::Created(observed),
-                    false => Ensured::Undone { observed, is_new: true },
+                    false => Ensured::Undone { observed, is_new: true, repaired: Vec::new() },
                 });
             }
             Err(error) => error,
@@ -333,7 +245,7 @@ impl Children {
         let contended = self.contention.contended(observed.uid(), &differences);
         let difference = describe(&contended);
         if let Verdict::Wait(again_in) = verdict {
-            return Ok(Ensured::Contended { observed, difference, again_in });
+            return Ok(Ensured::Contended { observed, difference, repaired: Vec::new(), again_in });
         }
         // A stale cache of the owner must not scale down what a newer spec has scaled up.
         if !self.owner_is_as_decided_on(owner).await? {
@@ -353,14 +265,18 @@ impl Children {
         self.consistency.wrote(&owner.name, &resource, observed.resource_version());
         self.contention.repaired(observed.uid(), &differences, asked);
         self.obstacles.gone(|| place_of(owner, wanted));
-        if verdict == Verdict::Retry {
-            return Ok(Ensured::Contended { observed, difference, again_in: contention::RETRY });
+        let left = owner.differences(wanted, &observed);
+        if left.is_empty() && verdict != Verdict::Retry {
+            return Ok(Ensured::Updated(observed, differences));
         }
-        if owner.differences(wanted, &observed).is_empty() {
-            Ok(Ensured::Updated(observed, differences))
-        } else {
-            Ok(Ensured::Undone { observed, is_new: false })
-        }
+        let mut repaired = differences;
+        repaired.retain(|one| !left.iter().chain(&contended).any(|other| other.field == one.field));
+        Ok(match verdict {
+            Verdict::Retry => {
+                Ensured::Contended { observed, difference, repaired, again_in: contention::RETRY }
+            }
+            Verdict::Repair | Verdict::Wait(_) => Ensured::Undone { observed, is_new: false, repaired },
+        })
     }
 
     /// What is as wanted may still be contended: the last repair has not held long enough.
@@ -369,7 +285,7 @@ impl Children {
         match self.contention.same(observed.uid()) {
             Some(again_in) => {
                 let difference = "the last repair has not held long enough yet".to_owned();
-                Ensured::Contended { observed, difference, again_in }
+                Ensured::Contended { observed, difference, repaired: Vec::new(), again_in }
             }
             None => Ensured::Unchanged(observed),
         }

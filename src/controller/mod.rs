@@ -11,6 +11,7 @@
 //! | [`outcome`] | how a pass ends, and what follows |
 //! | [`handlers`] | from a changed object to the key of whom it concerns |
 //! | [`children`] | makes a child as it is wanted, and writes nothing when it is |
+//! | [`ensured`] | what becomes of a child that is to be as wanted |
 //! | [`difference`] | what differs between a child as it is and as it is wanted |
 //! | [`quantity`] | amounts such as `500m`, compared by value |
 //! | [`deployment`], [`service`], [`ingress`], [`pod`] | what is wanted and what is observed of each kind of child |
@@ -33,6 +34,7 @@ pub mod contention;
 pub mod deletions;
 pub mod deployment;
 pub mod difference;
+pub mod ensured;
 pub mod finalizers;
 pub mod handlers;
 pub mod hot_loop;

@@ -5,7 +5,7 @@
 //!
 //! | what stood in the way | the same is not tried again before |
 //! |---|---|
-//! | the server refused the child, or its deletion | 2 min |
+//! | the server refused the child, its deletion, or a finalizer or annotation of the owner | 2 min |
 //! | the name was somebody else's | 30 s |
 //!
 //! Another generation of the owner, another value of the annotation `windlass.dev/reconcile-at`, another wanted child
@@ -96,6 +96,11 @@ impl Attempt {
     /// To delete the live child of this uid.
     pub(super) fn delete(owner: &Owner, uid: &str) -> Self {
         Self::new(owner, uid)
+    }
+
+    /// To write this into the owner itself.
+    pub(super) fn set(owner: &Owner, what: impl Hash) -> Self {
+        Self::new(owner, what)
     }
 
     fn new(owner: &Owner, what: impl Hash) -> Self {

@@ -16,6 +16,8 @@
 //! - A status is written when it differs, and not else. (test: `a_converged_foo_sends_nothing`)
 //! - Events come on transitions only, also across a restart: the stored condition tells. (test: `events_come_on_transitions_only`)
 //! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_told_once`)
+//! - So has the same obstacle of another child. (test: `a_taken_name_of_another_child_is_told_as_well`, `a_refusal_of_another_child_is_told_as_well`)
+//! - A new process does not repeat it. (test: `a_new_process_does_not_repeat_a_taken_name`)
 //! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
 //! - A deletion goes on in spite of a pause, and is not called its end. (test: `the_deletion_of_a_paused_redis_resumes_nothing`)
@@ -73,6 +75,14 @@ pub trait Reconcile: Send + Sync + 'static {
     /// There is no such object any more, seen to its end by [`finalize`](Self::finalize) or not: nothing need be
     /// remembered of it.
     fn gone(&self, _name: &ObjectName) {}
+}
+
+/// Ends a pass so, unless something has failed in it.
+fn failed_or<K: CustomResource>(turn: &mut Turn<'_, K>, outcome: Outcome) -> Result<Outcome, SyncError> {
+    match turn.take_failure() {
+        Some(error) => Err(error.into()),
+        None => Ok(outcome),
+    }
 }
 
 /// The status type of what a kind's operator works on.
@@ -141,6 +151,7 @@ pub struct Tools<K> {
 pub struct Reconciler<R: Reconcile> {
     tools: Tools<R::Resource>,
     kind: R,
+    memory: Memory,
 }
 
 // === impl Reconciler ===
@@ -152,6 +163,7 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
             if pass.reads_live() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
         let object = match found {
             None => {
+                self.memory.forget(key);
                 self.kind.gone(key);
                 return Ok(Outcome::Done);
             }
@@ -166,15 +178,18 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         } else {
             self.kind.reconcile(&mut turn).await.map(Some)
         };
-        let outcome = match status {
-            Ok(Some(status)) => self.finish(&mut turn, status).await?,
-            Ok(None) => Outcome::Done,
-            Err(Halt::Ends(outcome)) => return Ok(outcome),
+        let status = match status {
+            Ok(status) => status,
+            Err(Halt::Found) => Some(turn.stored_status()),
+            Err(Halt::Ends(outcome)) => return failed_or(&mut turn, outcome),
             Err(Halt::Failed(error)) => return Err(error.into()),
         };
-        if let Some(error) = turn.take_failure() {
-            return Err(error.into());
-        }
+        let is_told = self.memory.is_to_be_told(key, turn.is_failing(), turn.asked_to_wait());
+        let outcome = match status {
+            Some(status) if is_told => self.finish(&mut turn, status).await?,
+            Some(_) | None => Outcome::Done,
+        };
+        let outcome = failed_or(&mut turn, outcome)?;
         if pass.is_audit() {
             self.tools.metrics.audited(is_missed || turn.has_written());
         }
@@ -186,7 +201,7 @@ impl<R: Reconcile> Reconciler<R> {
     /// What `kind` does, with these tools.
     #[must_use]
     pub fn new(tools: Tools<R::Resource>, kind: R) -> Self {
-        Self { tools, kind }
+        Self { tools, kind, memory: Memory::default() }
     }
 
     #[cfg(test)]
@@ -249,7 +264,7 @@ impl<R: Reconcile> Reconciler<R> {
             }
         }
         turn.record_left();
-        Self::record_transition(turn, &before, &status.conditions(), &summary);
+        self.record_transition(turn, &before, &status.conditions(), &summary);
         let look_again = match turn.is_hot() {
             // So that the condition goes when the key has cooled.
             true => Some(summary.look_again.unwrap_or(hot_loop::COOLED)),
@@ -264,6 +279,7 @@ impl<R: Reconcile> Reconciler<R> {
 
     /// What changed in the conditions; the stored ones tell, so a restart repeats nothing.
     fn record_transition(
+        &self,
         turn: &Turn<'_, R::Resource>,
         before: &[Condition],
         after: &[Condition],
@@ -278,7 +294,9 @@ impl<R: Reconcile> Reconciler<R> {
             }
             (true, false | true) | (false, false) => {}
         }
-        if is_told(before, after) {
+        let taken = (now.reason == reason::RESOURCE_EXISTS).then_some(now.about.as_str());
+        let is_of_another = self.memory.is_of_another(&turn.owner().name, taken);
+        if is_told(before, after, &now.about) && !is_of_another {
             return;
         }
         let note = now.message.clone();
@@ -336,24 +354,32 @@ fn set_summary(set: &mut ConditionSet, summary: &Summary) {
     set.set(STALLED, *phase == Phase::Stalled, reason, message);
 }
 
-/// Whether the stored condition has told already what the new one tells. An obstacle is another one when its text is:
-/// that of a taken name names it, and stays. The text of a refusal may hold numbers that change by themselves, such as
-/// what a quota has left; it is another one when another spec is refused in other words.
-fn is_told(before: &[Condition], after: &[Condition]) -> bool {
+/// Whether the stored condition has told already what the new one tells, `about` what its obstacle is. An obstacle is
+/// another one when its text is: that of a taken name names it, and stays. The text of a refusal may hold numbers that
+/// change by themselves, such as what a quota has left; it is another one when something else is refused, or another spec
+/// in other words.
+fn is_told(before: &[Condition], after: &[Condition], about: &str) -> bool {
     let (Some(before), Some(after)) = (conditions::find(before, READY), conditions::find(after, READY))
     else {
         return false;
     };
     let is_same_text = before.message == after.message;
+    let is_of_the_same = before.message.contains(about);
     before.reason == after.reason
         && match after.reason.as_str() {
             reason::RESOURCE_EXISTS => is_same_text,
-            reason::CHILD_REFUSED => is_same_text || before.observed_generation >= after.observed_generation,
+            reason::CHILD_REFUSED => {
+                is_same_text || is_of_the_same && before.observed_generation >= after.observed_generation
+            }
+            reason::CONTENDED => is_of_the_same,
             _ => true,
         }
 }
 
+mod memory;
 mod unreadable;
+
+use memory::Memory;
 
 #[cfg(test)]
 mod tests {
@@ -383,8 +409,8 @@ mod tests {
 
     #[test]
     fn each_obstacle_is_told_once() {
-        use reason::{CHILD_REFUSED, PROGRESSING, RESOURCE_EXISTS};
-        assert!(!is_told(&[], &ready(RESOURCE_EXISTS, "a", 1)));
+        use reason::{CHILD_REFUSED, CONTENDED, PROGRESSING, RESOURCE_EXISTS};
+        assert!(!is_told(&[], &ready(RESOURCE_EXISTS, "a", 1), ""));
         for (before, after, expected) in [
             (ready(PROGRESSING, "a", 1), ready(RESOURCE_EXISTS, "a", 1), false),
             (ready(PROGRESSING, "1 of 2", 1), ready(PROGRESSING, "2 of 2", 2), true),
@@ -401,7 +427,13 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(is_told(&before, &after), expected, "{before:?} {after:?}");
+            assert_eq!(is_told(&before, &after, ""), expected, "{before:?} {after:?}");
+        }
+        for reason in [CHILD_REFUSED, CONTENDED] {
+            let before = ready(reason, "refuses Service \"web\": 3 left", 1);
+            let after = |child: &str| ready(reason, &format!("refuses {child} \"web\": 2 left"), 1);
+            assert!(is_told(&before, &after("Service"), "Service \"web\""), "{reason}");
+            assert!(!is_told(&before, &after("Ingress"), "Ingress \"web\""), "{reason} of another child");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Writes a status when it differs.
 //!
 //! # Guarantees
+//! - A write whose answer is lost counts, when a read shows it. (test: `a_status_that_is_stored_though_the_answer_is_lost_is_told`)
 //! - What is to go goes, also a key of a map in it. (test: `a_patch_holds_what_differs_and_null_for_what_goes`)
 //! - A patch leads to what is wanted, and the next one is none. (test: `after_a_patch_nothing_differs`)
 
@@ -29,9 +30,28 @@ pub async fn write<S: Serialize>(
         metadata: Meta,
     }
     let Some(patch) = difference(stored, wanted) else { return Ok(None) };
-    let Written { metadata } =
-        client.patch_status(resource, object.namespace(), object.name(), resource_version, &patch).await?;
-    Ok(Some(metadata.resource_version))
+    let (namespace, name) = (object.namespace(), object.name());
+    match client.patch_status(resource, namespace, name, resource_version, &patch).await {
+        Ok(Written { metadata }) => Ok(Some(metadata.resource_version)),
+        Err(error) if may_be_stored(&error) => {
+            // The next pass would find it there, and take what has changed for told.
+            let live = client.get::<Value>(resource, namespace, name).await.ok().flatten();
+            live.and_then(|live| version_with(&live, wanted)).map(Some).ok_or(error)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether a write may have been made in spite of this error.
+fn may_be_stored(error: &Error) -> bool {
+    error.is_connection() || error.status().is_some_and(|status| status.code >= 500)
+}
+
+/// The version of a live object that has this status.
+fn version_with<S: Serialize>(live: &Value, wanted: &S) -> Option<String> {
+    let wanted = serde_json::to_value(wanted).ok()?;
+    let version = live.pointer("/metadata/resourceVersion")?.as_str()?;
+    difference(Some(&live["status"]), &wanted).is_none().then(|| version.to_owned())
 }
 
 /// The merge patch from one to the other; `None` when there is none.
@@ -111,6 +131,16 @@ mod tests {
             prop::collection::btree_map("[a-c]", inner, 0..3).prop_map(|map| json!(map))
         });
         prop::collection::btree_map("[a-c]", value, 0..3).prop_map(|map| json!(map))
+    }
+
+    #[test]
+    fn only_the_status_that_is_wanted_counts_as_written() {
+        let live = |status: Value| json!({"metadata": {"resourceVersion": "7"}, "status": status});
+        let wanted = json!({"replicas": 2, "none": null});
+        assert_eq!(version_with(&live(json!({"replicas": 2})), &wanted), Some("7".to_owned()));
+        for other in [json!({"replicas": 1}), json!({"replicas": 2, "more": 1}), json!(null)] {
+            assert_eq!(version_with(&live(other), &wanted), None);
+        }
     }
 
     proptest! {

@@ -8,6 +8,7 @@
 //! | as wanted | as [`Wanted::progress`] says | `Available`, `Progressing` | when it changes |
 //! | stored by the server otherwise than written | reconciling | `StoredOtherwise` | 1 s |
 //! | being deleted, or of an earlier life | reconciling | `WaitingForDeletion` | 30 s |
+//! | an error, such as 500, for 10 s or more | reconciling | `ChildFailing` | with the backoff of the key |
 //! | not there, or changed since its spec was applied, and the object is paused | reconciling | `Paused` | when it changes |
 //! | as a former spec wants it, and the object is paused | as [`Wanted::progress`] says | likewise | when it changes |
 //! | somebody else's | stalled | `ResourceExists` | 30 s |
@@ -16,7 +17,7 @@
 //!
 //! # Guarantees
 //! - Each row is so. (test: `each_end_of_a_child_has_its_summary`)
-//! - The worst counts: stalled before reconciling before ready. (test: `the_worst_of_all_counts`)
+//! - The worst counts: stalled before reconciling before ready; what fails before what is on its way. (test: `the_worst_of_all_counts`)
 //! - A refusal names the field. (test: `a_refusal_names_the_field`)
 
 use std::time::Duration;
@@ -39,6 +40,8 @@ pub mod reason {
     pub const RESOURCE_EXISTS: &str = "ResourceExists";
     /// The server refuses a child.
     pub const CHILD_REFUSED: &str = "ChildRefused";
+    /// A child cannot be read or written now, for an error that may end by itself.
+    pub const CHILD_FAILING: &str = "ChildFailing";
     /// Somebody changes a child back each time.
     pub const CONTENDED: &str = "Contended";
     /// The object itself does not decode.
@@ -49,11 +52,12 @@ pub mod reason {
     pub const DELETING: &str = "Deleting";
 
     /// Those that say that the present spec has not reached the children.
-    pub(crate) const NOT_APPLIED: [&str; 8] = [
+    pub(crate) const NOT_APPLIED: [&str; 9] = [
         STORED_OTHERWISE,
         WAITING_FOR_DELETION,
         RESOURCE_EXISTS,
         CHILD_REFUSED,
+        CHILD_FAILING,
         CONTENDED,
         UNREADABLE,
         PAUSED,
@@ -90,6 +94,8 @@ pub struct Summary {
     pub message: String,
     /// When to look again although nothing has changed.
     pub look_again: Option<Duration>,
+    /// What stands in the way, by kind and name, where one obstacle is to be told from another. It is not shown.
+    pub(super) about: String,
 }
 
 // === impl Summary ===
@@ -98,19 +104,27 @@ impl Summary {
     /// All is there and works.
     #[must_use]
     pub fn ready(message: impl Into<String>) -> Self {
-        Self { phase: Phase::Ready, reason: reason::AVAILABLE, message: message.into(), look_again: None }
+        Self::new(Phase::Ready, reason::AVAILABLE, message.into())
     }
 
     /// It gets there by itself.
     #[must_use]
     pub fn reconciling(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { phase: Phase::Reconciling, reason, message: message.into(), look_again: None }
+        Self::new(Phase::Reconciling, reason, message.into())
     }
 
     /// Only a person can help.
     #[must_use]
     pub fn stalled(reason: &'static str, message: impl Into<String>) -> Self {
-        Self { phase: Phase::Stalled, reason, message: message.into(), look_again: None }
+        Self::new(Phase::Stalled, reason, message.into())
+    }
+
+    fn new(phase: Phase, reason: &'static str, message: String) -> Self {
+        Self { phase, reason, message, look_again: None, about: String::new() }
+    }
+
+    fn about(self, what: &str) -> Self {
+        Self { about: what.to_owned(), ..self }
     }
 
     /// The same, looked at again after this time.
@@ -127,6 +141,16 @@ impl Summary {
         let cause = if causes.is_empty() { status.message.clone() } else { causes.join("; ") };
         Self::stalled(reason::CHILD_REFUSED, format!("The API server refuses {what}: {cause}"))
             .again_in(REFUSED_RETRY)
+            .about(&format!("refuses {what}:"))
+    }
+
+    /// What is said of something that cannot be looked after now; `why` in words of our own.
+    #[must_use]
+    pub fn failing(what: &str, why: &str) -> Self {
+        Self::reconciling(
+            reason::CHILD_FAILING,
+            format!("{what} could not be looked after: {why}; trying again"),
+        )
     }
 
     /// What is said of a child of an owner of `owner_kind` after [`Children::ensure`](super::Children::ensure).
@@ -143,6 +167,7 @@ impl Summary {
                 format!("The API server stored {child} otherwise than written; trying again"),
             )
             .again_in(UNDONE_RETRY),
+            Ensured::Failing { .. } => Self::failing(&child, "of an error"),
             Ensured::Leaving(_) | Ensured::OwnerMovedOn => Self::reconciling(
                 reason::WAITING_FOR_DELETION,
                 format!("{child} of an earlier time is being deleted; a new one follows"),
@@ -158,7 +183,9 @@ impl Summary {
                 format!("{child} is not as wanted ({}), and this object is paused", describe(differences)),
             ),
             Ensured::ResourceExists { again_in } => {
-                Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind)).again_in(*again_in)
+                Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind))
+                    .again_in(*again_in)
+                    .about(&child)
             }
             Ensured::Refused { status, again_in, .. } => Self::refused(&child, status).again_in(*again_in),
             Ensured::Contended { difference, again_in, .. } => Self::stalled(
@@ -167,8 +194,14 @@ impl Summary {
                     "Somebody changes {child} back each time ({difference}): find out who, and stop one of us"
                 ),
             )
-            .again_in(*again_in),
+            .again_in(*again_in)
+            .about(&child),
         }
+    }
+
+    /// How bad it is: what fails says more than what is on its way.
+    fn rank(&self) -> (Phase, bool) {
+        (self.phase, self.reason == reason::CHILD_FAILING)
     }
 
     /// The worst of them, the first of equals; looked at again when the most impatient wants it. Nothing found is
@@ -176,7 +209,7 @@ impl Summary {
     #[must_use]
     pub fn worst(all: &[Self]) -> Self {
         let worst = all.iter().fold(None::<&Self>, |worst, next| match worst {
-            Some(worst) if worst.phase >= next.phase => Some(worst),
+            Some(worst) if worst.rank() >= next.rank() => Some(worst),
             _ => Some(next),
         });
         let look_again = all.iter().filter_map(|summary| summary.look_again).min();
@@ -225,7 +258,12 @@ mod tests {
         check(&Ensured::Updated(observed(2, 2), Vec::new()), Ready, "Available", 0);
         check(&Ensured::Unchanged(observed(2, 1)), Reconciling, "Progressing", 0);
         check(&Ensured::Created(ObservedDeployment::default()), Reconciling, "Progressing", 0);
-        check(&Ensured::Undone { observed: observed(7, 7), is_new: true }, Reconciling, "StoredOtherwise", 1);
+        check(
+            &Ensured::Undone { observed: observed(7, 7), is_new: true, repaired: Vec::new() },
+            Reconciling,
+            "StoredOtherwise",
+            1,
+        );
         check(&Ensured::Leaving(None), Reconciling, "WaitingForDeletion", 30);
         check(&Ensured::ResourceExists { again_in: EXISTS_RETRY }, Stalled, "ResourceExists", 30);
         let held = |is_applied| Ensured::Held {
@@ -251,6 +289,7 @@ mod tests {
         check(&refused(Duration::from_secs(7)), Stalled, "ChildRefused", 7);
         let contended = Ensured::Contended {
             observed: observed(7, 7),
+            repaired: Vec::new(),
             difference: "spec.replicas was 7, wanted 2".to_owned(),
             again_in: Duration::from_secs(77),
         };
@@ -264,8 +303,11 @@ mod tests {
         let stuck = Summary::stalled("C", "c").again_in(Duration::from_secs(120));
         let worst =
             Summary::worst(&[ready.clone(), on_its_way.clone(), stuck.clone(), Summary::stalled("D", "d")]);
-        assert_eq!(worst, Summary { look_again: Some(Duration::from_secs(30)), ..stuck });
+        assert_eq!(worst, Summary { look_again: Some(Duration::from_secs(30)), ..stuck.clone() });
         assert_eq!(Summary::worst(&[ready.clone(), on_its_way.clone()]), on_its_way);
+        let failing = Summary::failing("Service \"web\"", "an error");
+        assert_eq!(Summary::worst(&[on_its_way.clone(), failing.clone()]).reason, "ChildFailing");
+        assert_eq!(Summary::worst(&[failing, stuck]).reason, "C");
         assert_eq!(Summary::worst(&[ready.clone(), Summary::ready("z")]), ready);
         assert_eq!(Summary::worst(&[]).phase, Phase::Ready);
     }

@@ -6,10 +6,12 @@
 //! # Guarantees
 //! - What a step finds becomes the object's conditions. (test: `each_end_of_a_child_has_its_summary`)
 //! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
+//! - Also beside a field that is not put back, for a webhook or a rival. (test: `what_is_put_back_beside_what_is_not_is_told`)
 //! - Also what was changed while another child stood in the way, or in a pause. (test: `a_hand_edit_is_told_as_one_whatever_stands_in_the_way_of_others`)
+//! - Of a batch of which one is refused and another fails, the failure is not lost. (test: `an_error_beside_a_refusal_is_not_lost`)
 //! - A child that a webhook alters is told as created all the same. (test: `a_child_that_a_webhook_alters_is_told_as_created`)
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
-//! - An annotation that cannot be written holds up no status. (test: `an_annotation_that_is_never_written_holds_up_nothing`)
+//! - A child that fails holds up no other, and is told when it lasts. (test: `a_child_that_fails_holds_up_no_other_and_is_told_when_it_lasts`)
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,14 +19,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::children::{Children, Ensured, Owner, Wanted, describe};
+use super::children::{Children, Difference, Ensured, Owner, Wanted, describe};
 use super::outcome::{Outcome, Pass};
 use super::reconciler::{CommonStatus, CustomResource, Tools};
 use super::slow_start::slow_start_batch;
-use super::summary::{Phase, Summary, UNDONE_RETRY, reason};
+use super::summary::{Summary, reason};
 use crate::api::annotations;
 use crate::api::conditions::{self, READY};
-use crate::cache::{Lister, Meta, Object, ObjectName};
+use crate::cache::{Lister, Object, ObjectName};
 use crate::client::{Clock, Error, ServerStatus};
 use crate::record::{EventType, Regarding};
 
@@ -35,6 +37,8 @@ pub enum Halt {
     Failed(Error),
     /// What it was based on is not so any more.
     Ends(Outcome),
+    /// What was found says all there is to say: the status stays as it is stored, but for its conditions.
+    Found,
 }
 
 impl From<Error> for Halt {
@@ -61,10 +65,8 @@ pub struct Turn<'a, K> {
     version: String,
     events: Vec<(EventType, &'static str, &'static str, String)>,
     failure: Option<Error>,
+    is_failing: bool,
 }
-
-/// The longest value of an annotation that is written: all annotations together may have 256 KiB.
-const ANNOTATION_MAX: usize = 128 * 1024;
 
 // === impl Turn ===
 
@@ -86,6 +88,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             has_written: false,
             events: Vec::new(),
             failure: None,
+            is_failing: false,
         }
     }
 
@@ -200,7 +203,8 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     /// Makes a child as it is wanted; what becomes of it is written down.
     ///
     /// # Errors
-    /// [`Halt`], when it failed or the object has moved on: the pass is over.
+    /// [`Halt`], when the connection broke or the object has moved on: the pass is over. Any other error is found, and
+    /// the pass goes on; it fails in the end.
     ///
     /// # Cancel safety
     /// A write that is cut is found again by its name.
@@ -213,10 +217,19 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let cached = lister.get(&ObjectName::new(self.owner.name.namespace(), wanted.name()));
         let ensured = if self.is_paused {
             self.look(wanted, lister, cached.as_ref())
-        } else if self.pass.reads_live() {
-            children.audit(&self.owner, wanted).await?
         } else {
-            children.ensure(&self.owner, wanted, cached.as_ref()).await?
+            let ensured = match self.pass.reads_live() {
+                true => children.audit(&self.owner, wanted).await,
+                false => children.ensure(&self.owner, wanted, cached.as_ref()).await,
+            };
+            match ensured {
+                Ok(ensured) => ensured,
+                Err(error) => {
+                    self.fails_at(&child(wanted), error)?;
+                    let observed = cached.and_then(|cached| self.ours(&cached));
+                    return Ok(Ensured::Failing { observed });
+                }
+            }
         };
         self.record(wanted, &ensured);
         if matches!(ensured, Ensured::OwnerMovedOn) {
@@ -240,10 +253,11 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     ) -> (Vec<Option<Ensured<W::Observed>>>, Result<(), Halt>) {
         let ended: Vec<Mutex<Option<Ensured<W::Observed>>>> =
             wanted.iter().map(|_| Mutex::new(None)).collect();
+        let failures: Mutex<Vec<(usize, Error)>> = Mutex::default();
         let (children, owner) = (&self.tools.children, &self.owner);
         let is_audit = self.pass.reads_live();
         let one = |at: usize| {
-            let (wanted, ended) = (&wanted[at], &ended[at]);
+            let (wanted, ended, failures) = (&wanted[at], &ended[at], &failures);
             async move {
                 let ensured = if is_audit {
                     children.audit(owner, wanted).await
@@ -251,28 +265,33 @@ impl<'a, K: CustomResource> Turn<'a, K> {
                     let name = ObjectName::new(owner.name.namespace(), wanted.name());
                     children.ensure(owner, wanted, lister.get(&name).as_ref()).await
                 };
-                let ensured = ensured.map_err(Some)?;
+                let ensured = ensured.map_err(|error| failures.lock().push((at, error)))?;
                 // A name that is taken says nothing of the others; a refusal does.
                 let goes_on = !matches!(ensured, Ensured::Refused { .. } | Ensured::OwnerMovedOn);
                 *ended.lock() = Some(ensured);
-                goes_on.then_some(()).ok_or(None::<Error>)
+                goes_on.then_some(()).ok_or(())
             }
         };
-        let (_, failure) = slow_start_batch(wanted.len(), one).await;
+        slow_start_batch(wanted.len(), one).await;
         let ended: Vec<_> = ended.into_iter().map(Mutex::into_inner).collect();
         self.has_written |= ended.iter().flatten().any(|e| e.is_new() || matches!(e, Ensured::Updated(..)));
-        let mut outcome = match failure {
-            Some(Some(error)) => Err(error.into()),
-            Some(None) | None => Ok(()),
-        };
+        let mut outcome = Ok(());
+        for (at, error) in failures.into_inner() {
+            outcome = outcome.and(self.fails_at(&child(&wanted[at]), error));
+        }
         for (wanted, ensured) in wanted.iter().zip(&ended) {
             match ensured {
                 Some(Ensured::OwnerMovedOn) => outcome = outcome.and(Err(Halt::Ends(Outcome::Done))),
-                Some(ensured @ Ensured::Updated(..)) => self.record(wanted, ensured),
-                Some(ensured) if !ensured.is_there() => {
-                    self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
+                Some(ensured) => {
+                    // Of those that are new the event is the caller's.
+                    if !ensured.is_new() {
+                        self.record(wanted, ensured);
+                    }
+                    if !ensured.is_there() {
+                        self.findings.push(Summary::of(&self.owner.resource.kind, wanted, ensured));
+                    }
                 }
-                Some(_) | None => {}
+                None => {}
             }
         }
         (ended, outcome)
@@ -283,50 +302,12 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         self.found(Summary::refused(&format!("to delete {child}"), status).again_in(again_in));
     }
 
-    /// Holds the object by a finalizer, before the first effect that has to be undone. The pass goes on when the
-    /// cache shows it; a pass that has to write it ends here, and the next one goes on.
-    ///
-    /// # Errors
-    /// As [`ensure`](Self::ensure).
-    pub async fn hold(&self, finalizer: &str) -> Result<(), Halt> {
-        if self.has_finalizer(finalizer) || self.is_paused {
-            return Ok(());
-        }
-        self.tools.children.hold(&self.owner, finalizer).await?;
-        // The event that shows it, or that the object has moved on, is on its way to the cache.
-        Err(Halt::Ends(Outcome::Done))
-    }
-
-    /// Sets an annotation of the object, when it is not so already and nothing stands in the way of the spec. Nothing
-    /// may depend on it: a refusal is a line in the log, and anything else fails the pass after its status is written.
-    pub async fn annotate(&mut self, key: &str, value: &str) {
-        #[derive(serde::Deserialize)]
-        struct Written {
-            metadata: Meta,
-        }
-        let stored = Object::annotations(&*self.object).and_then(|all| all.get(key)).map(String::as_str);
-        let is_in_the_way = self.findings.iter().any(|finding| finding.phase == Phase::Stalled);
-        if stored == Some(value) || self.is_paused || is_in_the_way || value.len() > ANNOTATION_MAX {
-            return;
-        }
-        let Owner { resource, name, .. } = &self.owner;
-        let object = (name.namespace(), name.name());
-        let client = &self.tools.client;
-        match client.annotate::<Written>(resource, object, &self.version, (key, value)).await {
-            Ok(written) => {
-                self.version = written.metadata.resource_version;
-                self.tools.consistency.wrote(name, resource, &self.version);
-            }
-            Err(error) if error.is_refused() && !(error.is_forbidden() && client.is_settling()) => {
-                tracing::warn!(annotation = key, %error, "The server refuses an annotation; nothing else depends on it");
-            }
-            Err(error) => self.fails_after_its_status(error),
-        }
-    }
-
-    /// The pass has failed, and its status is true all the same: it is written first.
+    /// The pass has failed, and its status is true all the same: it is written first. Of several errors the one counts
+    /// that asks for the longest wait.
     pub fn fails_after_its_status(&mut self, error: Error) {
-        self.failure.get_or_insert(error);
+        if self.failure.as_ref().is_none_or(|known| known.retry_after() < error.retry_after()) {
+            self.failure = Some(error);
+        }
     }
 
     pub(super) fn take_failure(&mut self) -> Option<Error> {
@@ -338,43 +319,42 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         &self.version
     }
 
-    /// Lets the object go, after the last effect was undone.
-    ///
-    /// # Errors
-    /// [`Halt`], when it failed; also when a live read shows that it is not being deleted.
-    pub async fn let_go(&self, finalizer: &str) -> Result<(), Halt> {
-        match self.tools.children.let_go(&self.owner, finalizer).await? {
-            true => Ok(()),
-            false => Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
-        }
-    }
-
     /// What was done to a child.
     fn record<W: Wanted>(&mut self, wanted: &W, ensured: &Ensured<W::Observed>) {
-        let child = format_args!("{} {:?}", W::Observed::resource().kind, wanted.name()).to_string();
+        let child = child(wanted);
         match ensured {
             Ensured::Created(_) | Ensured::Undone { is_new: true, .. } => {
                 self.has_written = true;
                 self.event(EventType::Normal, "ChildCreated", "Create", format!("Created {child}"));
             }
-            Ensured::Updated(_, differences) => {
+            Ensured::Updated(_, differences) => self.record_update(&child, differences),
+            Ensured::Undone { is_new: false, repaired, .. } => {
                 self.has_written = true;
-                let (reason, verb) = match self.had_reached(&child) {
-                    true => ("ChildRepaired", "Repaired"),
-                    false => ("ChildUpdated", "Updated"),
-                };
-                let note = format!("{verb} {child}: {}", describe(differences));
-                self.event(EventType::Normal, reason, "Update", note);
+                self.record_update(&child, repaired);
             }
-            Ensured::Undone { is_new: false, .. } => self.has_written = true,
+            Ensured::Contended { repaired, .. } => self.record_update(&child, repaired),
             Ensured::Unchanged(_)
             | Ensured::Leaving(_)
             | Ensured::OwnerMovedOn
             | Ensured::ResourceExists { .. }
             | Ensured::Refused { .. }
             | Ensured::Held { .. }
-            | Ensured::Contended { .. } => {}
+            | Ensured::Failing { .. } => {}
         }
+    }
+
+    /// That these fields of a child were written, if any.
+    fn record_update(&mut self, child: &str, differences: &[Difference]) {
+        if differences.is_empty() {
+            return;
+        }
+        self.has_written = true;
+        let (reason, verb) = match self.had_reached(child) {
+            true => ("ChildRepaired", "Repaired"),
+            false => ("ChildUpdated", "Updated"),
+        };
+        let note = format!("{verb} {child}: {}", describe(differences));
+        self.event(EventType::Normal, reason, "Update", note);
     }
 
     /// Whether the present spec had reached this child already, as the stored status tells: then somebody else has
@@ -383,7 +363,8 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let conditions = self.stored_status().conditions();
         let ready = conditions.iter().find(|condition| condition.type_ == READY);
         let is_told = ready.is_some_and(|ready| {
-            [reason::STORED_OTHERWISE, reason::CHILD_REFUSED].contains(&ready.reason.as_str())
+            [reason::STORED_OTHERWISE, reason::CHILD_REFUSED, reason::CHILD_FAILING]
+                .contains(&ready.reason.as_str())
                 && ready.message.contains(child)
         });
         self.observes_this_spec() && !self.is_applying && !is_told
@@ -429,6 +410,11 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     }
 }
 
+/// Kind and name of a child, for a person.
+fn child<W: Wanted>(wanted: &W) -> String {
+    format!("{} {:?}", W::Observed::resource().kind, wanted.name())
+}
+
 /// See [`Turn::is_applied`].
 fn is_applied<K: CustomResource>(object: &K) -> bool {
     let Some(status) = CustomResource::status(object) else { return false };
@@ -446,5 +432,9 @@ impl<K: fmt::Debug> fmt::Debug for Turn<'_, K> {
     }
 }
 
+mod failing;
+mod own;
 mod paused;
 mod unwanted;
+
+pub(super) use failing::LASTS;

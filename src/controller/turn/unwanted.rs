@@ -35,8 +35,9 @@ impl<K: CustomResource> Turn<'_, K> {
             return Ok(());
         }
         let is_new = matches!(ensured, Ensured::Created(_));
-        for name in self.names_of_others(lister, Some(wanted.name()), is_new).await? {
-            let deletion = self.tools.children.delete_replaced(&self.owner, wanted, &name).await?;
+        let others = self.names_of_others(lister, Some(wanted.name()), is_new).await;
+        for name in self.unless_failing::<W::Observed>(others)? {
+            let deletion = self.tools.children.delete_replaced(&self.owner, wanted, &name).await;
             self.deleted::<W::Observed>(&name, deletion, why)?;
         }
         Ok(())
@@ -50,8 +51,9 @@ impl<K: CustomResource> Turn<'_, K> {
         if self.is_paused {
             return Ok(());
         }
-        for name in self.names_of_others(lister, None, false).await? {
-            let deletion = self.tools.children.delete_surplus::<O>(&self.owner, &name, None).await?;
+        let all = self.names_of_others(lister, None, false).await;
+        for name in self.unless_failing::<O>(all)? {
+            let deletion = self.tools.children.delete_surplus::<O>(&self.owner, &name, None).await;
             self.deleted::<O>(&name, deletion, why)?;
         }
         Ok(())
@@ -80,8 +82,28 @@ impl<K: CustomResource> Turn<'_, K> {
         Ok(names)
     }
 
-    fn deleted<O: Object>(&mut self, name: &str, deletion: Deletion, why: &str) -> Result<(), Halt> {
+    /// These names, or none when it is not known which there are.
+    fn unless_failing<O: Object>(
+        &mut self,
+        names: Result<BTreeSet<String>, Error>,
+    ) -> Result<BTreeSet<String>, Halt> {
+        names.or_else(|error| {
+            self.fails_at(&format!("Each former {}", O::resource().kind), error)?;
+            Ok(BTreeSet::new())
+        })
+    }
+
+    fn deleted<O: Object>(
+        &mut self,
+        name: &str,
+        deletion: Result<Deletion, Error>,
+        why: &str,
+    ) -> Result<(), Halt> {
         let child = format!("{} {name:?}", O::resource().kind);
+        let deletion = match deletion {
+            Ok(deletion) => deletion,
+            Err(error) => return self.fails_at(&child, error),
+        };
         match deletion {
             Deletion::Deleted => {
                 self.has_written = true;

@@ -14,6 +14,7 @@
 //! | one being deleted, or of an earlier life | `False` WaitingForDeletion | `True` | `False` |
 //! | the name of one is somebody else's | `False` ResourceExists | `False` | `True` |
 //! | one is refused by the server, as for a node port that is taken | `False` ChildRefused | `False` | `True` |
+//! | an error of one for 10 s or more, such as 500 | `False` ChildFailing | `True` | `False` |
 //! | one is changed back by somebody each time | `False` Contended | `False` | `True` |
 //! | one not as wanted, the AppService is paused | `False` Paused | `False` Paused | `False` |
 //!

@@ -16,6 +16,7 @@
 //! | of that name, being deleted or of an earlier life | `False` WaitingForDeletion | `True` | `False` |
 //! | of that name, somebody else's | `False` ResourceExists | `False` | `True` |
 //! | refused by the server | `False` ChildRefused | `False` | `True` |
+//! | an error of the API server, such as 500, for 10 s or more | `False` ChildFailing | `True` | `False` |
 //! | changed back by somebody each time | `False` Contended | `False` | `True` |
 //! | not as wanted, the Foo is paused | `False` Paused | `False` Paused | `False` |
 //! | (the Foo itself does not decode) | `False` Unreadable | `False` | `True` |

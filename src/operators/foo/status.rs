@@ -52,7 +52,7 @@ mod tests {
                 again_in: REFUSED_RETRY,
             },
             Ensured::Leaving(Some(deployment.clone())),
-            Ensured::Undone { observed: deployment, is_new: false },
+            Ensured::Undone { observed: deployment, is_new: false, repaired: Vec::new() },
         ] {
             let status = status("one", &ensured, &[Arc::default()]);
             assert_eq!((status.replicas, status.available_replicas), (3, 2), "{ensured:?}");

@@ -15,6 +15,7 @@
 //! | one being deleted, or of an earlier life | `False` WaitingForDeletion | `True` | `False` | by its Pods |
 //! | the name of one is somebody else's | `False` ResourceExists | `False` | `True` | by its Pods |
 //! | one is refused by the server | `False` ChildRefused | `False` | `True` | `Failed` |
+//! | an error of one for 10 s or more, such as 500 | `False` ChildFailing | `True` | `False` | by its Pods |
 //! | one is changed back by somebody each time | `False` Contended | `False` | `True` | by its Pods |
 //! | one not as wanted, the Myapp is paused | `False` Paused | `False` Paused | `False` | by its Pods |
 //!

@@ -23,7 +23,8 @@ const QUIET: Duration = Duration::from_secs(300);
 const PATIENCE: usize = 50;
 /// How often a name is asked for that is not free yet.
 const RETRY: Duration = Duration::from_millis(20);
-const RETRIES: usize = 5_000;
+/// For longer than what was refused is not tried again.
+const RETRIES: usize = 10_000;
 const NAMESPACE: &str = "crash";
 
 /// What is to be run.

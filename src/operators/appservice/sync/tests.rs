@@ -116,16 +116,44 @@ async fn an_annotation_that_is_never_written_holds_up_nothing() {
         f.create("web", spec(&json!([{"port": 80}]))).await;
         for _ in 0..5 {
             drop(f.pass("web", &Reasons::default()).await);
-            f.pass_time(Duration::from_secs(60)).await;
+            f.pass_time(Duration::from_secs(120)).await;
         }
         assert_eq!(f.ready("web").await, (true, "Available".to_owned()), "{code}");
         let (outcome, asked) = f.pass("web", &Reasons::default()).await;
         assert_eq!(asked, ["patch appservices/web"], "{code}");
-        assert_eq!(outcome.ok(), (code != 500).then_some(Outcome::Done), "{code}: a refusal is no failure");
+        let is_refusal = code != 500;
+        let again = Outcome::RequeueAfter(Duration::from_secs(120));
+        assert_eq!(outcome.ok(), is_refusal.then_some(again), "{code}: a refusal is no failure");
+        f.pass_time(Duration::from_secs(119)).await;
+        let again = f.pass("web", &Reasons::default()).await.1;
+        assert_eq!(again.is_empty(), is_refusal, "{code}: not at each pass: {again:?}");
+        for (at, value) in ["a", "b"].into_iter().enumerate() {
+            edit(&mut f, |app| {
+                app["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": value});
+                app["spec"]["image"] = json!(if at == 0 { "nginx:1.27" } else { "nginx:1.28" });
+            })
+            .await;
+            let asked = f.pass("web", &Reasons::default()).await.1;
+            assert!(asked.contains(&"patch appservices/web".to_owned()), "{code}: {asked:?}");
+        }
+        edit(&mut f, |app| app["spec"]["image"] = json!("nginx:1.27")).await;
         f.sim.heal(fault);
         f.converge("web").await;
         assert_eq!(applied(&f.get::<AppService>("web").await.unwrap())["image"], "nginx:1.27", "{code}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_spec_that_has_not_reached_all_is_not_recorded_as_applied() {
+    let mut f = fixture().await;
+    f.sim.fault(Fault::new(When::verb("create").resource("services"), Action::refuse(500, "InternalError")));
+    f.create("web", spec(&json!([{"port": 80}]))).await;
+    for _ in 0..3 {
+        let (outcome, asked) = f.pass("web", &Reasons::default()).await;
+        assert!(outcome.is_err() && !asked.contains(&"patch appservices/web".to_owned()), "{asked:?}");
+        f.pass_time(Duration::from_secs(10)).await;
+    }
+    assert_eq!(f.ready("web").await, (false, "ChildFailing".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

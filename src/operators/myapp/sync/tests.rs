@@ -1,3 +1,6 @@
+mod failing;
+mod obstacles;
+
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;

@@ -1,4 +1,5 @@
 mod events;
+mod frame;
 mod rolls;
 
 use std::time::Duration;

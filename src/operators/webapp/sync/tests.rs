@@ -1,5 +1,6 @@
 mod ending;
 mod failures;
+mod frame;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

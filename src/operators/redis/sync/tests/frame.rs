@@ -1,0 +1,98 @@
+//! What the frame does when the server refuses, or cannot write, what a Redis needs.
+
+use super::*;
+use crate::workqueue::Reasons;
+
+/// Of the object itself, and not of its status.
+fn update() -> When {
+    When::verb("update").resource("redis/").user("operator")
+}
+
+fn updates(asked: &[String]) -> usize {
+    asked.iter().filter(|asked| *asked == "update redis/x").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_is_refused_is_told_and_not_asked_for_at_each_pass() {
+    let mut f = fixture().await;
+    let fault = f.sim.fault(Fault::new(update(), Action::refuse(422, "Invalid")));
+    f.create("x", spec(2)).await;
+    let (outcome, asked) = f.sync("x").await;
+    assert_eq!(updates(&asked), 1);
+    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
+    let message = f.status("x").await["conditions"][0]["message"].to_string();
+    assert!(message.contains("finalizer redis.myapp.tangx.in/pods"), "{message}");
+    assert_eq!(f.events(), ["ChildRefused"]);
+    assert_eq!(f.names::<Pod>().await, Vec::<String>::new());
+    f.pass_time(Duration::from_secs(60)).await;
+    let left = Outcome::WaitForUser { look_again: Some(Duration::from_secs(60)) };
+    assert_eq!(f.sync("x").await, (left, vec![]));
+    f.pass_time(Duration::from_secs(60)).await;
+    assert_eq!(updates(&f.sync("x").await.1), 1);
+    f.sim.heal(fault);
+    scale(&mut f, 1).await;
+    f.converge("x").await;
+    assert!(f.ready("x").await.0, "a new spec is tried at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_that_may_not_be_taken_off_is_told() {
+    let mut f = fixture().await;
+    f.create("x", spec(1)).await;
+    f.converge("x").await;
+    let fault = f.sim.fault(Fault::new(update(), Action::refuse(422, "Invalid")));
+    f.events();
+    f.delete::<Redis>("x").await;
+    f.catch_up().await;
+    for _ in 0..5 {
+        f.sync("x").await;
+        f.pass_time(Duration::from_secs(10)).await;
+    }
+    assert_eq!(f.names::<Pod>().await, Vec::<String>::new());
+    assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
+    let message = f.status("x").await["conditions"][0]["message"].to_string();
+    assert!(message.contains("to take off the finalizer redis.myapp.tangx.in/pods"), "{message}");
+    assert_eq!(f.events().iter().filter(|reason| **reason == "ChildRefused").count(), 1);
+    assert_eq!(updates(&f.sync("x").await.1), 0, "it was refused a short while ago");
+    f.sim.heal(fault);
+    f.pass_time(Duration::from_secs(120)).await;
+    f.sync("x").await;
+    assert_eq!(f.get::<Redis>("x").await, None);
+}
+
+/// The first of a batch is refused, the second is to wait.
+#[tokio::test(start_paused = true)]
+async fn an_error_beside_a_refusal_is_not_lost() {
+    let mut f = fixture().await;
+    let creates = || When::verb("create").resource("pods").skip(1).times(1);
+    let mut later = Action::refuse(503, "ServiceUnavailable");
+    let Action::Refuse { retry_after, .. } = &mut later else { unreachable!() };
+    *retry_after = Some(60);
+    f.sim.fault(Fault::new(creates(), Action::refuse(403, "Forbidden")));
+    f.sim.fault(Fault::new(creates(), later));
+    f.create("x", spec(3)).await;
+    f.sync("x").await;
+    let (outcome, _) = f.pass("x", &Reasons::default()).await;
+    assert_eq!(outcome.unwrap_err().at_least(), Duration::from_secs(60));
+    assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()), "the worse of the two");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_created_now_is_told_when_it_lasts() {
+    let mut f = fixture().await;
+    f.create("x", spec(2)).await;
+    f.converge("x").await;
+    let creates = When::verb("create").resource("pods");
+    let fault = f.sim.fault(Fault::new(creates, Action::refuse(500, "InternalError")));
+    f.delete::<Pod>("x-0").await;
+    f.pass_time(Duration::from_secs(60)).await;
+    for _ in 0..2 {
+        assert!(f.pass("x", &Reasons::default()).await.0.is_err());
+        f.pass_time(Duration::from_secs(10)).await;
+    }
+    assert_eq!(f.ready("x").await, (false, "ChildFailing".to_owned()));
+    f.sim.heal(fault);
+    f.converge("x").await;
+    assert!(f.ready("x").await.0);
+}
