@@ -17,6 +17,7 @@
 //! | a wanted name is taken by a Pod that is being deleted | `False` WaitingForDeletion | `True` | `False` |
 //! | a wanted name is somebody else's | `False` ResourceExists | `False` | `True` |
 //! | one is refused by the server | `False` ChildRefused | `False` | `True` |
+//! | one cannot be read or written for 10 s or more | `False` ChildFailing | `True` | `False` |
 //! | one is stored otherwise than written each time | `False` Contended | `False` | `True` |
 //! | not as wanted, the Redis is paused | `False` Paused | `False` Paused | `False` |
 //! | of the spec that was applied last, a later one waits for the end of a pause | as they are | `False` Paused | `False` |
