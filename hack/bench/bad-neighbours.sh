@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What custom resources that can never become Ready cost the others: the same load twice on one real control plane,
 # without them and beside them. The 99th percentile from creation to Ready is to stay within twice what it was.
-#   hack/bench/bad-neighbours.sh [PER_KIND] [BAD]      60 and 20 when left out
+#   hack/bench/bad-neighbours.sh [PER_KIND] [BAD]      200 and 20 when left out
 #
 # BAD of each kind are bad in each of these ways, each way in a namespace of its own:
 #   taken     the names of their children are somebody else's
@@ -10,7 +10,7 @@
 #   failing   a step of each WebApp fails for good (only WebApps have steps)
 #   broken    what is stored does not fit the schema: it was stored under another one
 set -euo pipefail
-per_kind=${1:-60} bad=${2:-20}
+per_kind=${1:-200} bad=${2:-20}
 # shellcheck source=hack/bench/operator.sh
 source "$(dirname "${BASH_SOURCE[0]}")/operator.sh"
 

@@ -6,7 +6,7 @@
 //! |---|---|---|---|---|
 //! | [`Outcome::Done`] | yes | none | `success` | debug |
 //! | [`Outcome::RequeueAfter`] | yes | after that time | `requeue_after` | debug |
-//! | [`Outcome::WaitForUser`] with a time | yes | after that time | `requeue_after` | debug |
+//! | [`Outcome::WaitForUser`] with a time | yes | after that time, behind changes | `requeue_after` | debug |
 //! | [`Outcome::WaitForUser`] without | yes | none: a new spec, or the annotation that asks for one | `success` | debug |
 //! | [`SyncError`], a conflict | no | after the backoff | `requeue_after`, retry `conflict` | debug |
 //! | [`SyncError`], no answer | no | after the backoff | `error`, retry `connection` | debug (the client tells it once) |
@@ -16,6 +16,7 @@
 //!
 //! # Guarantees
 //! - Each row is so. (test: `every_row_of_the_table_of_outcomes`)
+//! - Many that wait for a user hold up nobody else. (test: `what_waits_for_a_user_is_looked_at_behind_changes`)
 
 use std::time::Duration;
 

@@ -51,7 +51,7 @@ use super::outcome::{Outcome, Pass, SyncError};
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync};
 use crate::metrics::{ControllerMetrics, Retry};
-use crate::workqueue::{AddOptions, Processing, RateLimitingQueue, Reason};
+use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason};
 
 /// How long caches may take until those that are missing are named, again and again.
 pub const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
@@ -372,7 +372,13 @@ impl<H: SyncHandler> Controller<H> {
             tracing::warn!(?outcome, "Asks for itself again and again though nothing changes; slowed down");
         }
         match (temperature, next) {
-            (Temperature::Cool, Some(time)) => self.queue.add_after(key.clone(), time),
+            (Temperature::Cool, Some(time)) => {
+                // What only a user can help is looked at behind what users have done.
+                let is_stuck = matches!(outcome, Outcome::WaitForUser { .. });
+                let priority = if is_stuck { LOW_PRIORITY } else { 0 };
+                self.queue
+                    .add(key.clone(), AddOptions { after: Some(time), priority, ..AddOptions::default() });
+            }
             (Temperature::Cool, None) => {}
             (_, next) => self.queue.rest(key.clone(), next.unwrap_or_default().max(PACE)),
         }

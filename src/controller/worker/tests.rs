@@ -8,7 +8,7 @@ use crate::cache::synctrack;
 use crate::client;
 use crate::metrics::Metrics;
 use crate::testing::status_error;
-use crate::workqueue::{ItemExponentialFailure, Reason};
+use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions, Reason};
 
 /// What the handler does with a key, by the key's name.
 type Script = Box<dyn Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync>;
@@ -75,7 +75,15 @@ fn start(
     takes: Duration,
     script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
 ) -> Rig {
-    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    start_on(RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS)), workers, takes, script)
+}
+
+fn start_on(
+    queue: RateLimitingQueue<ObjectName>,
+    workers: usize,
+    takes: Duration,
+    script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
+) -> Rig {
     let log = Arc::default();
     let (caches, synced) = synctrack::pair("foos");
     let handler = Scripted { script: Box::new(script), takes, log: Arc::clone(&log) };
@@ -467,6 +475,28 @@ async fn every_row_of_the_table_of_outcomes() {
     let mut panicked = failed("panic");
     panicked.push("panics_total{controller=\"test\"} 1".to_owned());
     check(row(|| std::panic::resume_unwind(Box::new("x"))).await, 1, 1, "ERROR", panicked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_user_is_looked_at_behind_changes() {
+    let stuck = Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) };
+    let ageing = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
+    let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), ageing);
+    let script = move |key: &ObjectName, _| Ok(if key.name() == "good" { Outcome::Done } else { stuck });
+    let mut rig = start_on(queue, 20, Duration::from_millis(100), script);
+    rig.caches.set();
+    for at in 0..20 {
+        rig.add(&format!("bad-{at}"));
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    rig.workers.set(1);
+    // All are due again, and the first of them is being looked at.
+    tokio::time::sleep(Duration::from_millis(20_150)).await;
+    assert_eq!((rig.started(), rig.queue.len()), (21, 19));
+    rig.add("good");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(rig.log.lock().started.last().unwrap().0, "ns/good");
+    rig.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
