@@ -267,7 +267,7 @@ async fn the_applied_spec_is_written_when_the_spec_changes_and_not_else() {
     assert_eq!(deployment["spec"]["replicas"], 3);
 }
 
-/// In the source, one conflict before that write leaves the resource broken for good.
+/// In the source document of AppService one conflict before that write leaves the resource broken for good.
 #[apply(both_beds)]
 async fn a_conflict_on_the_annotation_does_no_harm() {
     let scene = scene("appservice-conflict", &json!([{"port": 80}])).await;

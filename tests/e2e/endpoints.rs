@@ -89,3 +89,47 @@ async fn a_taken_port_is_refused() {
         assert!(text.contains("give") && text.lines().count() <= 8, "{text}");
     }
 }
+
+/// The kinds that an operator with this flag caches, one for each cache.
+async fn cached_with(scene: &mut Scene, flag: &str) -> Vec<String> {
+    scene.start_operator_with(&[flag]);
+    let address = address_of(scene.operator(), "/livez /readyz").await;
+    let text = wait_until("the operator is ready", async || {
+        let (code, text) = get(&address, "/readyz?verbose").await;
+        if code == 200 { Ok(text) } else { Err(text) }
+    })
+    .await;
+    let names = text.lines().filter_map(|line| line.strip_prefix("[+]cache-"));
+    let mut names: Vec<String> = names.map(|name| name.split(' ').next().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[apply(real_bed)]
+#[why = "sockets know nothing of the embedded bed's paused time"]
+async fn only_what_the_enabled_kinds_need_is_cached_and_once_for_all_of_them() {
+    let mut scene = Scene::new("caches").await;
+    for (flag, expected) in [
+        ("--controllers=redis", &["pods", "redis.myapp.tangx.in"][..]),
+        (
+            "--controllers=foo,webapp",
+            &["deployments.apps", "foos.samplecontroller.k8s.io", "webapps.jiajunhuang.com"],
+        ),
+        (
+            "--controllers=*",
+            &[
+                "appservices.batch.schwarzeni.github.com",
+                "deployments.apps",
+                "foos.samplecontroller.k8s.io",
+                "ingresses.networking.k8s.io",
+                "myapps.myapp.timd.cn",
+                "pods",
+                "redis.myapp.tangx.in",
+                "services",
+                "webapps.jiajunhuang.com",
+            ],
+        ),
+    ] {
+        assert_eq!(cached_with(&mut scene, flag).await, expected, "{flag}");
+    }
+}

@@ -181,6 +181,7 @@ async fn the_word_is_failed_when_a_rollout_is_past_its_deadline() {
     assert!(ready["message"].as_str().unwrap().contains("ProgressDeadlineExceeded"), "{ready}");
 }
 
+/// The source document of Myapp selects Pods by a label that all Myapps of a namespace have.
 #[apply(both_beds)]
 async fn two_myapps_of_one_namespace_share_no_pod() {
     let scene = Scene::new("myapp-two").await;

@@ -69,6 +69,7 @@ async fn a_webapp_goes_through_its_tasks() {
     }
 }
 
+/// The source document of WebApp runs every step on every event.
 #[apply(both_beds)]
 async fn a_new_spec_runs_all_tasks_again_and_a_label_none() {
     let scene = scene("webapp-spec").await;

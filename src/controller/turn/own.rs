@@ -59,7 +59,8 @@ impl<K: CustomResource> Turn<'_, K> {
     }
 
     /// Sets an annotation of the object, when it is not so already and nothing stands in the way of the spec. Nothing
-    /// may depend on it: a refusal is a line in the log and tried again like that of a child, and anything else fails the pass after its status is written.
+    /// may depend on it: a refusal is a line in the log and tried again like that of a child, and anything else fails
+    /// the pass after its status is written.
     pub async fn annotate(&mut self, key: &str, value: &str) {
         #[derive(serde::Deserialize)]
         struct Written {

@@ -48,6 +48,7 @@ async fn three_conditions_say_how_it_is_and_of_which_generation() {
     .await;
 }
 
+/// sample-controller writes the status on every sync, the source document of Myapp all children on every pass.
 #[apply(both_beds)]
 async fn at_rest_nothing_is_written_for_a_day() {
     let scene = Scene::new("every-rest").await;

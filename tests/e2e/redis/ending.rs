@@ -19,6 +19,7 @@ fn is_creation(write: &LedgerEntry) -> bool {
     write.verb == "create" && write.resource == "pods"
 }
 
+/// In the source document of Redis a crash between creating a Pod and recording it leaks the Pod.
 #[apply(both_beds)]
 async fn the_finalizer_is_stored_before_the_first_pod_is_asked_for() {
     let scene = scene("redis-finalizer", 2).await;
