@@ -11,6 +11,7 @@
 //! that a copy in the queue, the store and an index costs a counter and no memory.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use std::sync::Arc;
 /// assert_eq!(ObjectName::new(None, "node-1").to_string(), "node-1");
 /// # Ok::<(), windlass::cache::object_name::ParseError>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Eq)]
 pub struct ObjectName {
     /// `namespace/name`, or `name`; neither holds a slash.
     text: Arc<str>,
@@ -57,6 +58,21 @@ impl ObjectName {
     #[must_use]
     pub fn name(&self) -> &str {
         self.text.split_once('/').map_or(&self.text, |(_, name)| name)
+    }
+}
+
+/// By text; copies of one key are found equal without a look at it.
+impl PartialEq for ObjectName {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.text, &other.text) || self.text == other.text
+    }
+}
+
+impl Hash for ObjectName {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
