@@ -27,7 +27,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::metrics::{QueueMetrics, QueueState};
-use super::queue::{Get, Key, Queue, QueueOptions};
+use super::queue::{Get, Key, Processing, Queue, QueueOptions};
 use super::reasons::{Reason, Reasons};
 use super::sync::Mutex;
 use super::timetable::Timetable;
@@ -77,6 +77,7 @@ impl<T: Key> DelayingQueue<T> {
     }
 
     /// The same with a priority and reasons; see [`Queue::add_with`].
+    #[inline]
     pub fn add_with(&self, key: T, priority: i32, reasons: impl Into<Reasons>) {
         self.queue.add_with(key, priority, reasons);
     }
@@ -88,6 +89,7 @@ impl<T: Key> DelayingQueue<T> {
 
     /// The same with a priority and reasons; none stands for [`Reason::Timer`]. Of two adds the higher priority
     /// and all reasons count.
+    #[inline]
     pub fn add_after_with(&self, key: T, delay: Duration, priority: i32, reasons: impl Into<Reasons>) {
         if self.queue.is_shutting_down() {
             return;
@@ -156,6 +158,12 @@ impl<T: Key> DelayingQueue<T> {
     /// Safe.
     pub fn get(&self) -> Get<'_, T> {
         self.queue.get()
+    }
+
+    /// The next key, if one is queued; see [`Queue::try_get`].
+    #[must_use]
+    pub fn try_get(&self) -> Option<Processing<'_, T>> {
+        self.queue.try_get()
     }
 
     /// How many keys are queued; see [`Queue::len`].

@@ -77,34 +77,51 @@ impl<T, V> Keyed<T, V> {
 }
 
 /// A key's hash, for [`Keyed::look`].
+#[inline]
 pub(super) fn hash_of<T: Key>(hasher: &Hasher, key: &T) -> u32 {
     // The upper half is as good as the lower one.
     (hasher.hash_one(key) >> 32) as u32
 }
 
 impl<T: Key, V> Keyed<T, V> {
+    /// The number of a key.
+    pub(super) fn find(&self, key: &T) -> Option<u32> {
+        match self.look(hash_of(&self.hasher, key), |known| known == key) {
+            Look::Found(number) => Some(number),
+            Look::Missing(_) => None,
+        }
+    }
+
+    /// The number of a key that is put in with `value` if it is not there; whether it was.
+    pub(super) fn find_or_insert(&mut self, key: T, value: impl FnOnce() -> V) -> (u32, bool) {
+        match self.look(hash_of(&self.hasher, &key), |known| *known == key) {
+            Look::Found(number) => (number, true),
+            Look::Missing(vacancy) => (self.insert(vacancy, key, value()), false),
+        }
+    }
+}
+
+impl<T, V> Keyed<T, V> {
     /// How many keys there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// The number of a key.
-    pub(super) fn find(&self, key: &T) -> Option<u32> {
-        match self.look(hash_of(&self.hasher, key), key) {
-            Look::Found(number) => Some(number),
-            Look::Missing(_) => None,
-        }
-    }
-
-    /// Looks for a key, whose hash is known.
-    pub(super) fn look(&self, hash: u32, key: &T) -> Look {
+    /// Looks for what has this hash and of which `is_it` holds.
+    #[inline]
+    pub(super) fn look(&self, hash: u32, mut is_it: impl FnMut(&T) -> bool) -> Look {
         let mut is_known = false;
-        let found = self.index.find(hash, |number| match &self.slots[number as usize] {
-            Slot::Taken { key: found, .. } => found == key,
-            Slot::Free(_) => {
-                is_known |= self.free == Some(number) && self.hashes[number as usize] == hash;
-                false
+        let found = self.index.find(hash, |number| {
+            if self.hashes[number as usize] != hash {
+                return false;
+            }
+            match &self.slots[number as usize] {
+                Slot::Taken { key, .. } => is_it(key),
+                Slot::Free(_) => {
+                    is_known |= self.free == Some(number);
+                    false
+                }
             }
         });
         match found {
@@ -114,19 +131,20 @@ impl<T: Key, V> Keyed<T, V> {
     }
 
     /// Puts in a key that was looked for just before; its number.
+    #[inline]
     pub(super) fn insert(&mut self, vacancy: Vacancy, key: T, value: V) -> u32 {
         let Vacancy { hash, at } = vacancy;
         self.len += 1;
-        let taken = Slot::Taken { key, value };
         let number = match self.free {
             Some(number) => {
-                let slot = std::mem::replace(&mut self.slots[number as usize], taken);
-                self.free = if let Slot::Free(next) = slot { next } else { None };
+                let slot = &mut self.slots[number as usize];
+                self.free = if let Slot::Free(next) = slot { *next } else { None };
+                *slot = Slot::Taken { key, value };
                 self.hashes[number as usize] = hash;
                 number
             }
             None => {
-                push(&mut self.slots, taken);
+                push(&mut self.slots, Slot::Taken { key, value });
                 push(&mut self.hashes, hash);
                 u32::try_from(self.slots.len() - 1).expect("there are fewer than four billion keys")
             }
@@ -139,14 +157,6 @@ impl<T: Key, V> Keyed<T, V> {
         number
     }
 
-    /// The number of a key that is put in with `value` if it is not there; whether it was.
-    pub(super) fn find_or_insert(&mut self, key: T, value: impl FnOnce() -> V) -> (u32, bool) {
-        match self.look(hash_of(&self.hasher, &key), &key) {
-            Look::Found(number) => (number, true),
-            Look::Missing(vacancy) => (self.insert(vacancy, key, value()), false),
-        }
-    }
-
     /// A key and its value, if the number is in use.
     pub(super) fn get(&self, number: u32) -> Option<(&T, &V)> {
         match self.slots.get(number as usize) {
@@ -155,8 +165,9 @@ impl<T: Key, V> Keyed<T, V> {
         }
     }
 
-    /// The same, the value to be changed.
-    pub(super) fn get_mut(&mut self, number: u32) -> Option<(&T, &mut V)> {
+    /// The same, to be changed; the key's hash stays.
+    #[inline]
+    pub(super) fn get_mut(&mut self, number: u32) -> Option<(&mut T, &mut V)> {
         match self.slots.get_mut(number as usize) {
             Some(Slot::Taken { key, value }) => Some((key, value)),
             Some(Slot::Free(_)) | None => None,
@@ -166,15 +177,25 @@ impl<T: Key, V> Keyed<T, V> {
     /// Takes out a key.
     pub(super) fn remove(&mut self, number: u32) -> Option<(T, V)> {
         let slot = self.slots.get_mut(number as usize).filter(|slot| matches!(slot, Slot::Taken { .. }))?;
-        let slot = std::mem::replace(slot, Slot::Free(self.free));
-        self.free = Some(number);
-        self.len -= 1;
-        if self.len == 0 && self.slots.capacity() > KEPT {
-            *self = Self::with_hasher(self.hasher.clone());
-        }
+        let slot = std::mem::replace(slot, Slot::Free(None));
+        self.free(number);
         match slot {
             Slot::Taken { key, value } => Some((key, value)),
             Slot::Free(_) => None,
+        }
+    }
+
+    /// Forgets a key whose number is in use.
+    #[inline]
+    pub(super) fn free(&mut self, number: u32) {
+        let slot = &mut self.slots[number as usize];
+        *slot = Slot::Free(None);
+        if let Slot::Free(next) = slot {
+            *next = self.free.replace(number);
+        }
+        self.len -= 1;
+        if self.len == 0 && self.slots.capacity() > KEPT {
+            *self = Self::with_hasher(self.hasher.clone());
         }
     }
 
@@ -235,6 +256,7 @@ impl Index {
     }
 
     /// The first number of this hash for which `is_it` holds, or the empty place where such a number goes.
+    #[inline]
     fn find(&self, hash: u32, mut is_it: impl FnMut(u32) -> bool) -> Result<u32, usize> {
         let mask = self.mask;
         let mut at = hash & mask;
@@ -250,6 +272,7 @@ impl Index {
         }
     }
 
+    #[inline]
     fn put(&mut self, at: usize, hash: u32, number: u32) {
         self.places[at] = hash & !self.mask | (number + 1);
         self.used += 1;

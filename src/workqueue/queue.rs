@@ -15,6 +15,10 @@
 //! it clean and *processing*; an add meanwhile makes it dirty again and waits for the worker, whose
 //! done queues it once more. So every queued key is dirty and not processing.
 //!
+//! A worker takes the key itself along: only its hash stays. What is added meanwhile and has that hash waits for the
+//! worker, too, as it may be the same key. So keys are neither copied nor counted when they are handed out, and the
+//! price is small: of two keys with one hash of 32 bits, the second may wait for the end of the first.
+//!
 //! # Guarantees
 //! - Any number of adds between two gets is one. (test: `adds_collapse`)
 //! - An add while the key is processed makes one more pass, after that one. (test: `a_key_added_while_processing_comes_again`)
@@ -25,17 +29,21 @@
 //! - After a shutdown, what is queued is still handed out; what is added is not. (test: `shutdown_hands_out_the_rest`)
 //! - A drain waits for what is queued and what is processed; another shutdown ends it. (test: `drain_waits_for_queued_and_processed`)
 //! - A waiting get that is dropped loses no key. (test: `a_dropped_get_loses_no_key`)
-//! - An add wakes one worker at most. (test: `an_add_wakes_one_worker`)
+//! - An add wakes one worker at most, and few are on their way at a time. (test: `an_add_wakes_one_worker`)
+//! - Who was woken and leaves keys behind has the next one woken. (test: `who_finds_more_has_the_next_one_woken`)
+//! - So no worker sleeps while a key waits. (test: `no_worker_sleeps_while_a_key_waits`)
+//! - Keys of one hash are handed out as others are. (test: `keys_of_one_hash_are_all_handed_out`)
 //! - Memory is that of the keys that are in it. (test: `done_keys_leave_nothing`)
 //! - All that in whatever order threads take the lock. (test: `no_add_is_lost_and_no_key_has_two_workers`)
 //!
 //! # Differences from client-go
 //! *Done* is the drop of [`Processing`], so that no path, return or panic, forgets it. The drain waits
 //! for queued keys too; client-go's waits only for those in process. Priorities and reasons are ours.
+//! There, each add signals one worker, however many have been signalled and are not there yet.
 //!
 //! # Locks and tasks
 //! One lock, no task. Nobody is woken, no metric told and no key hashed or freed while it is held. A key is hashed
-//! once in its life: when it is added.
+//! once: when it is added.
 
 use std::fmt;
 use std::future::Future;
@@ -49,12 +57,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::keyed::{Hasher, Look, Vacancy, hash_of};
+use super::keyed::{Hasher, hash_of};
 use super::levels::{Ageing, Levels};
 use super::metrics::{QueueMetrics, QueueState};
 use super::reasons::Reasons;
 use super::sync::{Mutex, MutexGuard};
-use state::{State, Why};
+use state::{Found, State, Why};
 
 /// What can be queued: cheap to clone, compared by value.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
@@ -104,7 +112,8 @@ pub struct Processing<'a, T: Key> {
     seat: u32,
     priority: i32,
     reasons: Reasons,
-    waited: Duration,
+    /// Nanoseconds.
+    waited: u64,
     queue: &'a Queue<T>,
 }
 
@@ -143,13 +152,12 @@ impl<T: Key> Queue<T> {
     }
 
     /// The same with a priority (0 is that of a plain add, higher is sooner) and reasons.
+    #[inline]
     pub fn add_with(&self, key: T, priority: i32, reasons: impl Into<Reasons>) {
         let (hash, why) = (hash_of(&self.inner.hasher, &key), self.why(priority, reasons));
         let state = self.inner.state.lock();
-        match state.look(hash, &key) {
-            Look::Found(number) => self.mark(state, number, why),
-            Look::Missing(vacancy) => self.put(state, vacancy, key, why),
-        }
+        let found = state.find(hash, &key);
+        self.put(state, found, || key, why);
     }
 
     /// The same for a key that somebody holds: it is cloned only where the queue does not have it yet.
@@ -160,32 +168,38 @@ impl<T: Key> Queue<T> {
     /// queue.add_ref(&key, 0, Reason::Manual);
     /// assert_eq!(queue.len(), 1);
     /// ```
+    #[inline]
     pub fn add_ref(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) {
         let (hash, why) = (hash_of(&self.inner.hasher, key), self.why(priority, reasons));
         let state = self.inner.state.lock();
-        match state.look(hash, key) {
-            Look::Found(number) => self.mark(state, number, why),
-            Look::Missing(vacancy) => self.put(state, vacancy, key.clone(), why),
-        }
+        let found = state.find(hash, key);
+        self.put(state, found, || key.clone(), why);
     }
 
+    #[inline]
     fn why(&self, priority: i32, reasons: impl Into<Reasons>) -> Why {
         Why { priority, reasons: reasons.into(), now: self.inner.now() }
     }
 
-    fn put(&self, mut state: Locked<'_, T>, vacancy: Vacancy, key: T, why: Why) {
-        if !state.shutting_down {
-            let number = state.insert(vacancy, key);
-            self.mark(state, number, why);
-        }
-    }
-
-    fn mark(&self, mut state: Locked<'_, T>, number: u32, why: Why) {
+    #[inline]
+    fn put(&self, mut state: Locked<'_, T>, found: Found, key: impl FnOnce() -> T, why: Why) {
         if state.shutting_down {
-            return;
+            // The key is freed when the lock is free.
+            return drop(state);
         }
-        let (is_new, waker) = state.mark(number, why);
+        let (is_new, waker, unused) = match found {
+            Found::New(vacancy) => (true, state.push(vacancy, key(), why), None),
+            Found::Queued(number) => {
+                state.merge(number, why);
+                (false, None, None)
+            }
+            Found::Processed { seat, hash } => {
+                let unused = state.keep(seat, hash, key(), why);
+                (unused.is_none(), None, unused)
+            }
+        };
         drop(state);
+        drop(unused);
         if let Some(metrics) = self.inner.metrics.as_ref().filter(|_| is_new) {
             metrics.added();
         }
@@ -200,10 +214,22 @@ impl<T: Key> Queue<T> {
         Get { queue: self, waiter: None }
     }
 
+    /// The next key, if one is queued.
+    #[inline]
+    #[must_use]
+    pub fn try_get(&self) -> Option<Processing<'_, T>> {
+        let now = self.inner.now();
+        let processing = self.inner.state.lock().get(self, now);
+        if let (Some(metrics), Some(processing)) = (&self.inner.metrics, &processing) {
+            metrics.got(processing.waited());
+        }
+        processing
+    }
+
     /// How many keys are queued: without those that are processed, or added again meanwhile.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.inner.state.lock().queued.len()
+        self.inner.state.lock().len()
     }
 
     /// Whether none is queued.
@@ -266,24 +292,25 @@ impl<T: Key> Queue<T> {
             let mut state = self.inner.state.lock();
             state.shutting_down = true;
             self.inner.shutting_down.store(true, Ordering::Release);
-            std::mem::take(&mut state.waiters)
+            state.waiters.all()
         };
-        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+        waiters.for_each(Waker::wake);
     }
 
+    #[inline]
     fn done(&self, number: u32, seat: u32) {
         let now = self.inner.now();
-        let (worked, waker, key, is_idle) = {
+        let mut wakers = Vec::new();
+        let (worked, is_idle) = {
             let mut state = self.inner.state.lock();
-            let (worked, waker, key) = state.done(number, seat, now);
+            let worked = state.done(number, seat, now, &mut wakers);
             // Only a drain waits for that.
-            (worked, waker, key, state.shutting_down && state.is_idle())
+            (worked, state.shutting_down && state.is_idle())
         };
-        drop(key);
         if let Some(metrics) = &self.inner.metrics {
-            metrics.done(worked);
+            metrics.done(Duration::from_nanos(worked));
         }
-        waker.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
         if is_idle {
             self.inner.idle.notify_waiters();
         }
@@ -309,6 +336,7 @@ impl<T: Key> fmt::Debug for Queue<T> {
 }
 
 impl<T> Inner<T> {
+    #[inline]
     fn now(&self) -> u64 {
         self.started.map_or(0, |started| u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
@@ -323,30 +351,20 @@ impl<'a, T: Key> Future for Get<'a, T> {
         let this = self.get_mut();
         let now = this.queue.inner.now();
         let mut state = this.queue.inner.state.lock();
+        let was_woken = this.waiter.take().is_some_and(|waiter| state.waiters.arrive(waiter));
         if let Some(processing) = state.get(this.queue, now) {
-            if let Some(waiter) = this.waiter.take() {
-                state.remove_waiter(waiter);
-            }
-
+            let next = if was_woken { state.next_waiter() } else { None };
             drop(state);
+            next.into_iter().for_each(Waker::wake);
             if let Some(metrics) = &this.queue.inner.metrics {
-                metrics.got(processing.waited);
+                metrics.got(processing.waited());
             }
             return Poll::Ready(Some(processing));
         }
         if state.shutting_down {
-            this.waiter = None;
             return Poll::Ready(None);
         }
-        match this.waiter.and_then(|waiter| state.find_waiter(waiter)) {
-            Some(at) => state.waiters[at].1.clone_from(context.waker()),
-            None => {
-                state.last_waiter += 1;
-                let name = state.last_waiter;
-                state.waiters.push_back((name, context.waker().clone()));
-                this.waiter = Some(name);
-            }
-        }
+        this.waiter = Some(state.waiters.wait(context.waker()));
         Poll::Pending
     }
 }
@@ -356,11 +374,10 @@ impl<T: Key> Drop for Get<'_, T> {
         let Some(waiter) = self.waiter else { return };
         let next = {
             let mut state = self.queue.inner.state.lock();
-            // It was woken for a key that it does not take: that is another's now.
-            let was_woken = !state.remove_waiter(waiter);
+            let was_woken = state.waiters.arrive(waiter);
             #[cfg(all(test, feature = "shuttle"))]
             let was_woken = was_woken && !model::FORGETS_WAKEUPS.load(std::sync::atomic::Ordering::SeqCst);
-            if was_woken && state.queued.len() > 0 { state.next_waiter() } else { None }
+            if was_woken { state.next_waiter() } else { None }
         };
         next.into_iter().for_each(Waker::wake);
     }
@@ -396,11 +413,12 @@ impl<T: Key> Processing<'_, T> {
     /// How long it has waited; zero in a queue that looks at no clock.
     #[must_use]
     pub fn waited(&self) -> Duration {
-        self.waited
+        Duration::from_nanos(self.waited)
     }
 }
 
 impl<T: Key> Drop for Processing<'_, T> {
+    #[inline]
     fn drop(&mut self) {
         self.queue.done(self.number, self.seat);
     }
@@ -412,7 +430,9 @@ impl<T: Key> fmt::Debug for Processing<'_, T> {
     }
 }
 
+mod seats;
 mod state;
+mod waiters;
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;

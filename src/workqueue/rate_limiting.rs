@@ -9,6 +9,7 @@
 //!   starts anew. (test: `an_event_during_the_backoff_waits_and_a_new_spec_does_not`)
 //! - What came during the backoff is among the reasons of the pass that ends it. (test: `a_pass_after_the_backoff_knows_what_came_meanwhile`)
 //! - So is what came at its very end. (test: `an_event_at_the_end_of_the_backoff_is_part_of_the_try`)
+//! - A burst of failures leaves nothing behind. (test: `a_burst_of_failures_leaves_nothing`)
 //!
 //! # The life of a key that fails
 //! ```text
@@ -40,14 +41,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::delaying::DelayingQueue;
 use super::metrics::QueueState;
-use super::queue::{Get, Key, QueueOptions};
+use super::queue::{Get, Key, Processing, QueueOptions};
 use super::rate_limiters::RateLimiter;
 use super::reasons::{Reason, Reasons};
+use super::sync::Mutex;
 
 /// When an added key is due, how urgent it is, and why it is added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -96,12 +97,21 @@ struct Pause {
     not_before: Instant,
 }
 
+/// The room that stays when nothing backs off any more.
+const KEPT: usize = 1024;
+
 /// No failure waits longer than a day, whatever limiter and server say.
 const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl<T> Default for Backoff<T> {
     fn default() -> Self {
         Self { pauses: Mutex::default(), len: AtomicUsize::new(0) }
+    }
+}
+
+impl<T> Backoff<T> {
+    fn is_empty(&self) -> bool {
+        self.len.load(Ordering::Acquire) == 0
     }
 }
 
@@ -140,8 +150,13 @@ impl<T: Key> RateLimitingQueue<T> {
     }
 
     /// Marks `key` as needing a pass, when the options say. A key that backs off comes when that is over.
+    #[inline]
     pub fn add(&self, key: T, options: AddOptions) {
         let AddOptions { after, rate_limited, bypass_backoff, mut priority, mut reasons } = options;
+        if self.backoff.is_empty() && after.is_none() && !rate_limited && !bypass_backoff {
+            // What fails at the same time has failed after this.
+            return self.queue.add_with(key, priority, reasons);
+        }
         // Held until the key is in its place: a failure meanwhile must find it there.
         let mut backoff = self.backoff.pauses.lock();
         if bypass_backoff {
@@ -248,11 +263,15 @@ impl<T: Key> RateLimitingQueue<T> {
     }
 
     /// Forgets the failures of `key`: its next one counts as the first.
+    #[inline]
     pub fn forget(&self, key: &T) {
         // Who sees none here has not paused this key: that is for the pass that forgets it.
-        if self.backoff.len.load(Ordering::Acquire) > 0 {
+        if !self.backoff.is_empty() {
             let mut backoff = self.backoff.pauses.lock();
             backoff.remove(key);
+            if backoff.is_empty() && backoff.capacity() > KEPT {
+                *backoff = HashMap::default();
+            }
             self.backoff.len.store(backoff.len(), Ordering::Release);
         }
         self.limiter.forget(key);
@@ -278,6 +297,12 @@ impl<T: Key> RateLimitingQueue<T> {
     /// Safe.
     pub fn get(&self) -> Get<'_, T> {
         self.queue.get()
+    }
+
+    /// The next key, if one is queued.
+    #[must_use]
+    pub fn try_get(&self) -> Option<Processing<'_, T>> {
+        self.queue.try_get()
     }
 
     /// How many keys are queued.

@@ -144,6 +144,7 @@ pub(super) enum Plain {
 }
 
 impl Plain {
+    #[inline]
     fn of(reason: &Reason) -> Option<Self> {
         Some(match reason {
             Reason::Initial => Self::Initial,
@@ -191,6 +192,7 @@ impl From<Plain> for Reason {
 
 impl Reasons {
     /// Adds one.
+    #[inline]
     pub fn add(&mut self, reason: Reason) {
         match &mut self.0 {
             Repr::None => *self = reason.into(),
@@ -226,6 +228,7 @@ impl Reasons {
     }
 
     /// Whether there is none.
+    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Repr::None)
@@ -297,6 +300,7 @@ impl PartialEq for Reasons {
 impl Eq for Reasons {}
 
 impl From<Reason> for Reasons {
+    #[inline]
     fn from(reason: Reason) -> Self {
         Self(match Plain::of(&reason) {
             Some(plain) => Repr::Plain(plain),
@@ -308,6 +312,7 @@ impl From<Reason> for Reasons {
 /// For what has very many: fewer bytes than [`Reasons`] needs by itself.
 impl Reasons {
     /// In two parts, ten bytes, that lie between other fields; one of them is none at least.
+    #[inline]
     pub(super) fn into_parts(self) -> (Option<Plain>, Option<Box<Kept>>) {
         match self.0 {
             Repr::None => (None, None),
@@ -316,6 +321,7 @@ impl Reasons {
         }
     }
 
+    #[inline]
     pub(super) fn from_parts(plain: Option<Plain>, kept: Option<Box<Kept>>) -> Self {
         Self(match (plain, kept) {
             (_, Some(kept)) => Repr::Kept(kept),

@@ -76,6 +76,37 @@ fn empty<T: Key>(queue: &Queue<T>) -> QueueState {
     }
 }
 
+/// Two keys, two workers, each of which goes on only when both have a key: nobody sleeps while there is a key.
+#[test]
+fn no_worker_sleeps_while_a_key_waits() {
+    shuttle::check_random(
+        || {
+            let (queue, begun) = (Queue::<usize>::new(), Arc::new(AtomicU32::new(0)));
+            let workers: Vec<_> = (0..2)
+                .map(|_| {
+                    let (queue, begun) = (queue.clone(), begun.clone());
+                    future::spawn(async move {
+                        let _processing = queue.get().await;
+                        begun.fetch_add(1, Ordering::SeqCst);
+                        while begun.load(Ordering::SeqCst) < 2 {
+                            future::yield_now().await;
+                        }
+                    })
+                })
+                .collect();
+            let adder = {
+                let queue = queue.clone();
+                thread::spawn(move || (0..2).for_each(|key| queue.add(key)))
+            };
+            adder.join().unwrap();
+            for worker in workers {
+                future::block_on(worker).unwrap();
+            }
+        },
+        ORDERS,
+    );
+}
+
 /// One get looks once and gives up, another waits, a key is added: the one that waits gets it.
 fn a_get_gives_up_while_another_waits() {
     let queue = Queue::<&str>::new();

@@ -1,8 +1,7 @@
-//! What a queue knows, behind its lock: which keys are dirty, queued, processed, and who waits for one.
+//! What a queue knows, behind its lock: which keys are queued and processed, and who waits for one.
 //!
 //! Nothing here waits or wakes: each step says who is to be woken when the lock is free.
 
-use std::collections::VecDeque;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -10,51 +9,58 @@ use super::super::keyed::{Hasher, Keyed, Look, Vacancy};
 use super::super::levels::Levels;
 use super::super::metrics::QueueState;
 use super::super::reasons::{Kept, Plain, Reasons};
+use super::seats::{Again, Seats};
+use super::waiters::Waiters;
 use super::{Key, Processing, Queue};
 
 pub(super) struct State<T> {
-    /// What is dirty or processed.
-    keys: Keyed<T, Entry>,
-    /// What to hand out, in order. Every key here is dirty and not processed.
-    pub(super) queued: Levels,
-    seats: Seats,
+    /// What is queued or processed.
+    keys: Keyed<Place<T>, Entry>,
+    /// What to hand out, in order.
+    queued: Levels,
+    seats: Seats<T>,
     /// How many keys are dirty.
     depth: usize,
-    /// Gets that wait, with names.
-    pub(super) waiters: VecDeque<(u64, Waker)>,
-    pub(super) last_waiter: u64,
-    wakeups: u64,
+    pub(super) waiters: Waiters,
     pub(super) shutting_down: bool,
     /// How often it was shut down without a drain.
     pub(super) forced: u64,
 }
 
-/// What there is to know about a key, in little room. Times are nanoseconds since the queue was made.
+/// Where a key is.
+enum Place<T> {
+    /// Here.
+    Queued(T),
+    /// With the worker in this seat. Only the key's hash is left.
+    Processed(u32),
+}
+
+/// What there is to know about a queued key, in little room. Times are nanoseconds since the queue was made.
 struct Entry {
-    /// When it was added; [`CLEAN`] when it needs no pass.
+    /// When it was added.
     added: u64,
     priority: i32,
-    is_processed: bool,
     plain: Option<Plain>,
     kept: Option<Box<Kept>>,
 }
 
-const CLEAN: u64 = u64::MAX;
-
-/// Since when workers work, each in a seat of its own.
-#[derive(Default)]
-struct Seats {
-    since: Vec<u64>,
-    free: Vec<u32>,
-}
-
-const EMPTY: u64 = u64::MAX;
-
 /// How urgent a key is that is added, why, and when that is.
+#[derive(Debug)]
 pub(super) struct Why {
     pub(super) priority: i32,
     pub(super) reasons: Reasons,
     pub(super) now: u64,
+}
+
+/// Where a key belongs that is added.
+#[derive(Clone, Copy)]
+pub(super) enum Found {
+    /// It is new.
+    New(Vacancy),
+    /// It is queued, with this number.
+    Queued(u32),
+    /// It is processed.
+    Processed { seat: u32, hash: u32 },
 }
 
 // === impl State ===
@@ -66,93 +72,112 @@ impl<T: Key> State<T> {
             queued,
             seats: Seats::default(),
             depth: 0,
-            waiters: VecDeque::new(),
-            last_waiter: 0,
-            wakeups: 0,
+            waiters: Waiters::default(),
             shutting_down: false,
             forced: 0,
         }
     }
 
-    /// Looks for a key, whose hash is known.
-    pub(super) fn look(&self, hash: u32, key: &T) -> Look {
-        self.keys.look(hash, key)
-    }
-
-    /// Puts in a key that was looked for just before; its number.
-    pub(super) fn insert(&mut self, vacancy: Vacancy, key: T) -> u32 {
-        self.keys.insert(vacancy, key, Entry::clean())
-    }
-
-    /// Makes a key dirty: whether it was clean, and who is to be woken.
-    pub(super) fn mark(&mut self, number: u32, why: Why) -> (bool, Option<Waker>) {
-        let Why { priority, reasons, now } = why;
-        let Some((_, entry)) = self.keys.get_mut(number) else { return (false, None) };
-        entry.give(reasons);
-        if entry.added != CLEAN {
-            if priority > entry.priority && self.queued.has_priorities() {
-                let stays =
-                    self.queued.contains(number) && !self.queued.raise(number, entry.priority, priority, now);
-                if !stays {
-                    entry.priority = priority;
-                }
+    /// Looks for a key, whose hash is known. One that is not queued and has the hash of a key that is processed is taken
+    /// for that key: what it really is comes out when the worker is done.
+    #[inline]
+    pub(super) fn find(&self, hash: u32, key: &T) -> Found {
+        let mut processed = None;
+        let found = self.keys.look(hash, |place| match place {
+            Place::Queued(known) => known == key,
+            Place::Processed(seat) => {
+                processed = Some(*seat);
+                false
             }
-            return (false, None);
+        });
+        match (found, processed) {
+            (Look::Found(number), _) => Found::Queued(number),
+            (Look::Missing(_), Some(seat)) => Found::Processed { seat, hash },
+            (Look::Missing(vacancy), None) => Found::New(vacancy),
         }
-        entry.priority = priority;
-        entry.added = now;
-        self.depth += 1;
-        if entry.is_processed {
-            return (true, None);
-        }
-        (true, self.push(number, priority, now))
     }
 
-    /// Queues a dirty key; returns who is to be woken for it.
-    fn push(&mut self, number: u32, priority: i32, now: u64) -> Option<Waker> {
+    /// Queues a new key; returns who is to be woken for it.
+    #[inline]
+    pub(super) fn push(&mut self, vacancy: Vacancy, key: T, why: Why) -> Option<Waker> {
+        let now = why.now;
+        self.push_at(vacancy, key, why, now)
+    }
+
+    /// The same for one that was added before.
+    #[inline]
+    fn push_at(&mut self, vacancy: Vacancy, key: T, why: Why, now: u64) -> Option<Waker> {
+        let Why { priority, reasons, now: added } = why;
+        let (plain, kept) = reasons.into_parts();
+        let number = self.keys.insert(vacancy, Place::Queued(key), Entry { added, priority, plain, kept });
         self.queued.push(number, priority, now);
-        self.next_waiter()
+        self.depth += 1;
+        self.waiters.next()
     }
 
-    pub(super) fn next_waiter(&mut self) -> Option<Waker> {
-        let (_, waker) = self.waiters.pop_front()?;
-        self.wakeups += 1;
-        Some(waker)
+    /// Gives a queued key more reasons, and a priority if that is higher.
+    pub(super) fn merge(&mut self, number: u32, why: Why) {
+        let Why { priority, reasons, now } = why;
+        let Some((_, entry)) = self.keys.get_mut(number) else { return };
+        entry.give(reasons);
+        if priority > entry.priority {
+            let stays =
+                self.queued.has_priorities() && !self.queued.raise(number, entry.priority, priority, now);
+            entry.priority = if stays { entry.priority } else { priority };
+        }
     }
 
-    /// Names grow, so they are in order.
-    pub(super) fn find_waiter(&self, waiter: u64) -> Option<usize> {
-        self.waiters.binary_search_by_key(&waiter, |(name, _)| *name).ok()
-    }
-
-    /// Whether it was still waiting.
-    pub(super) fn remove_waiter(&mut self, waiter: u64) -> bool {
-        self.find_waiter(waiter).and_then(|at| self.waiters.remove(at)).is_some()
+    /// Keeps a key that is processed until its worker is done; returns it if it is kept already.
+    pub(super) fn keep(&mut self, seat: u32, hash: u32, key: T, why: Why) -> Option<T> {
+        let unused = self.seats.keep(seat, Again { key, hash, why });
+        self.depth += usize::from(unused.is_none());
+        unused
     }
 
     /// Hands out the first key.
+    #[inline]
     pub(super) fn get<'a>(&mut self, queue: &'a Queue<T>, now: u64) -> Option<Processing<'a, T>> {
         let number = self.queued.pop()?;
         self.depth -= 1;
         let seat = self.seats.take(now);
-        let (key, entry) = self.keys.get_mut(number)?;
-        entry.is_processed = true;
-        let added = std::mem::replace(&mut entry.added, CLEAN);
-        let waited = Duration::from_nanos(now.saturating_sub(added));
+        let (place, entry) = self.keys.get_mut(number)?;
+        let Place::Queued(key) = std::mem::replace(place, Place::Processed(seat)) else { return None };
+        let waited = now.saturating_sub(entry.added);
         let reasons = Reasons::from_parts(entry.plain.take(), entry.kept.take());
-        Some(Processing { key: key.clone(), number, seat, priority: entry.priority, reasons, waited, queue })
+        Some(Processing { key, number, seat, priority: entry.priority, reasons, waited, queue })
     }
 
-    /// How long the key was processed, who is to be woken because it is queued again, and the key if it is not.
-    pub(super) fn done(&mut self, number: u32, seat: u32, now: u64) -> (Duration, Option<Waker>, Option<T>) {
-        let worked = Duration::from_nanos(now.saturating_sub(self.seats.leave(seat)));
-        let Some((_, entry)) = self.keys.get_mut(number) else { return (worked, None, None) };
-        entry.is_processed = false;
-        if entry.added != CLEAN {
-            let priority = entry.priority;
-            return (worked, self.push(number, priority, now), None);
+    /// Ends a pass, and adds who is to be woken because its key is queued again; how long it took.
+    #[inline]
+    pub(super) fn done(&mut self, number: u32, seat: u32, now: u64, wakers: &mut Vec<Waker>) -> u64 {
+        let (since, again) = self.seats.leave(seat);
+        self.keys.free(number);
+        for again in again {
+            wakers.extend(self.come_again(again, now));
         }
-        (worked, None, self.keys.remove(number).map(|(key, _)| key))
+        now.saturating_sub(since)
+    }
+
+    fn come_again(&mut self, again: Again<T>, now: u64) -> Option<Waker> {
+        let Again { key, hash, why } = again;
+        self.depth -= 1;
+        match self.find(hash, &key) {
+            Found::New(vacancy) => return self.push_at(vacancy, key, why, now),
+            // These two only where several keys have one hash.
+            Found::Queued(number) => self.merge(number, why),
+            Found::Processed { seat, hash } => drop(self.keep(seat, hash, key, why)),
+        }
+        None
+    }
+
+    /// Who is to be woken because one that was woken has come, or has given up.
+    pub(super) fn next_waiter(&mut self) -> Option<Waker> {
+        if self.len() == 0 { None } else { self.waiters.next() }
+    }
+
+    /// How many keys are queued.
+    pub(super) fn len(&self) -> usize {
+        self.queued.len()
     }
 
     /// How many keys workers have.
@@ -161,12 +186,11 @@ impl<T: Key> State<T> {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.queued.len() == 0 && self.seats.taken() == 0
+        self.len() == 0 && self.processing() == 0
     }
 
     pub(super) fn describe(&self, now: u64) -> QueueState {
-        let since = |then: u64| Duration::from_nanos(now.saturating_sub(then));
-        let running = self.seats.since.iter().filter(|&&since| since != EMPTY).map(|&then| since(then));
+        let running = self.seats.since().map(|since| Duration::from_nanos(now.saturating_sub(since)));
         let added = |number: u32| self.keys.get(number).map(|(_, entry)| entry.added);
         let oldest = self.queued.heads().filter_map(added).min();
         QueueState {
@@ -175,17 +199,15 @@ impl<T: Key> State<T> {
             processing: self.processing(),
             unfinished_work: running.clone().sum(),
             longest_running: running.max().unwrap_or_default(),
-            oldest_waiting: oldest.map(since).unwrap_or_default(),
-            wakeups: self.wakeups,
+            oldest_waiting: oldest
+                .map(|added| Duration::from_nanos(now.saturating_sub(added)))
+                .unwrap_or_default(),
+            wakeups: self.waiters.wakeups(),
         }
     }
 }
 
 impl Entry {
-    fn clean() -> Self {
-        Self { added: CLEAN, priority: 0, is_processed: false, plain: None, kept: None }
-    }
-
     /// Gives it more reasons.
     fn give(&mut self, reasons: Reasons) {
         if reasons.is_empty() {
@@ -197,23 +219,10 @@ impl Entry {
     }
 }
 
-impl Seats {
-    fn take(&mut self, now: u64) -> u32 {
-        if let Some(seat) = self.free.pop() {
-            self.since[seat as usize] = now;
-            return seat;
-        }
-        self.since.push(now);
-        u32::try_from(self.since.len() - 1).expect("there are fewer than four billion workers")
-    }
-
-    /// Since when it was taken.
-    fn leave(&mut self, seat: u32) -> u64 {
-        self.free.push(seat);
-        std::mem::replace(&mut self.since[seat as usize], EMPTY)
-    }
-
-    fn taken(&self) -> usize {
-        self.since.len() - self.free.len()
+impl Why {
+    /// Gives it the reasons of a later add, and its priority if that is higher.
+    pub(super) fn merge(&mut self, later: Self) {
+        self.priority = self.priority.max(later.priority);
+        self.reasons.merge(later.reasons);
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,10 +9,6 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::workqueue::{LOW_PRIORITY, Reason};
 
-fn get_now<T: Key>(queue: &Queue<T>) -> Option<Processing<'_, T>> {
-    queue.get().now_or_never().flatten()
-}
-
 /// client-go: `TestCollapse`, `TestLen`
 #[test]
 fn adds_collapse() {
@@ -20,8 +17,8 @@ fn adds_collapse() {
         queue.add(key);
     }
     assert_eq!(queue.len(), 2);
-    assert_eq!(get_now(&queue).unwrap().key(), &"a");
-    assert_eq!(get_now(&queue).unwrap().key(), &"b");
+    assert_eq!(queue.try_get().unwrap().key(), &"a");
+    assert_eq!(queue.try_get().unwrap().key(), &"b");
     assert!(queue.get().now_or_never().is_none());
 }
 
@@ -30,14 +27,14 @@ fn adds_collapse() {
 fn a_key_added_while_processing_comes_again() {
     let queue = Queue::new();
     queue.add("a");
-    let first = get_now(&queue).unwrap();
+    let first = queue.try_get().unwrap();
     queue.add("a");
     queue.add("a");
     assert_eq!(queue.len(), 0);
     assert!(queue.get().now_or_never().is_none());
     drop(first);
     assert_eq!(queue.len(), 1);
-    drop(get_now(&queue).unwrap());
+    drop(queue.try_get().unwrap());
     assert!(queue.get().now_or_never().is_none());
 }
 
@@ -48,7 +45,7 @@ fn shutdown_hands_out_the_rest() {
     queue.add("a");
     queue.shut_down();
     queue.add("b");
-    assert_eq!(get_now(&queue).unwrap().key(), &"a");
+    assert_eq!(queue.try_get().unwrap().key(), &"a");
     assert!(queue.get().now_or_never().unwrap().is_none());
 }
 
@@ -71,14 +68,14 @@ fn drain_waits_for_queued_and_processed() {
     let queue = Queue::new();
     queue.add("a");
     queue.add("b");
-    let first = get_now(&queue).unwrap();
+    let first = queue.try_get().unwrap();
     queue.add("a");
     let mut drain = Box::pin(queue.shut_down_with_drain());
     assert!(drain.as_mut().now_or_never().is_none());
     drop(first);
     assert!(drain.as_mut().now_or_never().is_none(), "b is queued, and a again");
-    drop(get_now(&queue).unwrap());
-    let last = get_now(&queue).unwrap();
+    drop(queue.try_get().unwrap());
+    let last = queue.try_get().unwrap();
     assert!(drain.as_mut().now_or_never().is_none(), "a is processed");
     drop(last);
     assert!(drain.as_mut().now_or_never().is_some());
@@ -96,12 +93,50 @@ fn a_dropped_get_loses_no_key() {
     assert_eq!(second.now_or_never().flatten().unwrap().key(), &"a");
 }
 
+/// Each that is woken takes one key and works on it: more are woken until all work.
+#[tokio::test]
+async fn who_finds_more_has_the_next_one_woken() {
+    let queue = Queue::<u32>::new();
+    let mut workers = JoinSet::new();
+    for _ in 0..64 {
+        let queue = queue.clone();
+        workers.spawn(async move {
+            let processing = queue.get().await;
+            std::future::pending::<()>().await;
+            drop(processing);
+        });
+    }
+    // The runtime polls some sixty tasks between two polls of this one.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    for key in 0..64 {
+        queue.add(key);
+    }
+    assert_eq!(queue.state().wakeups, 4);
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(queue.processing(), 64);
+    assert_eq!((queue.state().wakeups, queue.len()), (64, 0));
+}
+
+/// A key whose hash is that of all others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Alike(u8);
+
+impl std::hash::Hash for Alike {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        state.write_u8(0);
+    }
+}
+
 #[test]
 fn a_panic_does_not_keep_the_key() {
     let queue = Queue::new();
     queue.add("a");
     let worker = std::panic::AssertUnwindSafe(|| {
-        let _processing = get_now(&queue).unwrap();
+        let _processing = queue.try_get().unwrap();
         std::panic::resume_unwind(Box::new("a sync panicked"));
     });
     assert!(std::panic::catch_unwind(worker).is_err());
@@ -152,12 +187,12 @@ async fn a_key_is_never_with_two_workers() {
     }
 }
 
-/// Five workers wait: each add wakes one, and no more are ever woken than keys are added.
+/// Six workers wait: each add wakes one, until four are on their way; the first that comes has the next one woken.
 #[tokio::test]
 async fn an_add_wakes_one_worker() {
     let queue = Queue::<u32>::new();
     let mut workers = JoinSet::new();
-    for _ in 0..5 {
+    for _ in 0..6 {
         let queue = queue.clone();
         workers.spawn(async move {
             let mut taken = 0;
@@ -178,7 +213,9 @@ async fn an_add_wakes_one_worker() {
     for key in 4..100 {
         queue.add(key);
     }
-    assert_eq!(queue.state().wakeups, 5, "nobody is left to be woken");
+    assert_eq!(queue.state().wakeups, 4, "so many are on their way");
+    tokio::task::yield_now().await;
+    assert_eq!(queue.state().wakeups, 5, "the first takes all keys but one, which is the next one's");
     queue.shut_down_with_drain().await;
     assert_eq!(workers.join_all().await.into_iter().sum::<u32>(), 100);
 }
@@ -212,13 +249,13 @@ async fn the_highest_priority_counts() {
         queue.add_with(key, priority, Reasons::default());
     }
     assert_eq!(queue.state().by_priority, [(10, 1), (0, 1), (-100, 1)]);
-    let raised = get_now(&queue).unwrap();
+    let raised = queue.try_get().unwrap();
     assert_eq!((*raised.key(), raised.priority()), ("raised", 10));
     // What comes again during its pass starts from its own priorities.
     queue.add_with("raised", -100, Reasons::default());
     queue.add_with("raised", -50, Reasons::default());
     drop(raised);
-    let order: Vec<_> = std::iter::from_fn(|| get_now(&queue).map(|p| (*p.key(), p.priority()))).collect();
+    let order: Vec<_> = std::iter::from_fn(|| queue.try_get().map(|p| (*p.key(), p.priority()))).collect();
     assert_eq!(order, [("normal", 0), ("raised", -50), ("low", -100)]);
 }
 
@@ -230,7 +267,7 @@ async fn what_waits_grows_into_higher_priorities() {
     let mut handed_out = 0;
     for change in 1.. {
         queue.add(change);
-        let processing = get_now(&queue).unwrap();
+        let processing = queue.try_get().unwrap();
         if *processing.key() == 0 {
             break;
         }
@@ -246,11 +283,11 @@ fn adds_that_collapse_leave_all_their_reasons() {
     queue.add_with("a", 0, Reason::Created);
     queue.add("a");
     queue.add_with("a", 0, Reason::Manual);
-    let first = get_now(&queue).unwrap();
+    let first = queue.try_get().unwrap();
     assert_eq!(first.reasons().to_string(), "created, manual");
     queue.add_with("a", 0, Reason::Resync);
     drop(first);
-    assert_eq!(get_now(&queue).unwrap().reasons().to_string(), "resync");
+    assert_eq!(queue.try_get().unwrap().reasons().to_string(), "resync");
 }
 
 #[derive(Debug, Default)]
@@ -279,7 +316,7 @@ async fn metrics_mean_what_they_mean_in_client_go() {
     tokio::time::advance(second).await;
     queue.add("a");
     assert_eq!((queue.state().depth, queue.state().oldest_waiting), (1, second));
-    let first = get_now(&queue).unwrap();
+    let first = queue.try_get().unwrap();
     assert_eq!(queue.state().depth, 0);
     for _ in 0..5 {
         queue.add("a");
@@ -290,7 +327,7 @@ async fn metrics_mean_what_they_mean_in_client_go() {
     assert_eq!((state.unfinished_work, state.longest_running), (2 * second, 2 * second));
     drop(first);
     tokio::time::advance(3 * second).await;
-    let again = get_now(&queue).unwrap();
+    let again = queue.try_get().unwrap();
     assert_eq!(again.waited(), 5 * second, "from its add, during the first pass");
     drop(again);
     let expected = ["added", "got after 1s", "added", "done after 2s", "got after 5s", "done after 0ns"]
@@ -304,7 +341,7 @@ fn done_keys_leave_nothing() {
     let queue = Queue::new();
     let key = Arc::new(());
     queue.add(key.clone());
-    drop(get_now(&queue).unwrap());
+    drop(queue.try_get().unwrap());
     assert_eq!(Arc::strong_count(&key), 1);
 }
 
@@ -414,7 +451,7 @@ async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
                 model.add(key, if has_priorities { priority } else { 0 });
             }
             Step::Get => {
-                let got = get_now(&queue);
+                let got = queue.try_get();
                 assert_eq!(got.as_ref().map(|p| *p.key()), model.get());
                 held.extend(got);
             }
@@ -434,7 +471,7 @@ async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
     }
     queue.shut_down();
     drop(held);
-    let mut left: Vec<u8> = std::iter::from_fn(|| get_now(&queue).map(|p| *p.key())).collect();
+    let mut left: Vec<u8> = std::iter::from_fn(|| queue.try_get().map(|p| *p.key())).collect();
     left.sort_unstable();
     let mut expected: Vec<u8> = model.waiting.iter().map(|place| place.0).collect();
     expected.extend(model.again.iter().map(|(key, _)| *key));
@@ -447,5 +484,38 @@ proptest! {
     fn the_queue_agrees_with_a_naive_model(has_priorities in any::<bool>(), steps in steps()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.unwrap().block_on(agrees_with_the_model(has_priorities, steps));
+    }
+}
+
+proptest! {
+    /// The worst that equal hashes do is that a key waits for the end of another: none is lost, none has two workers,
+    /// and each add is answered by a pass that begins after it.
+    #[test]
+    fn keys_of_one_hash_are_all_handed_out(steps in steps()) {
+        let queue = Queue::<Alike>::new();
+        let (mut wanted, mut held) = (BTreeSet::new(), Vec::<Processing<'_, Alike>>::new());
+        let hand_out = |wanted: &mut BTreeSet<u8>, held: &[Processing<'_, Alike>]| {
+            let got = queue.try_get();
+            if let Some(got) = &got {
+                assert!(wanted.remove(&got.key().0), "{got:?} was not asked for");
+                assert!(held.iter().all(|held| held.key() != got.key()), "{got:?} has two workers");
+            }
+            got
+        };
+        for step in steps {
+            match step {
+                Step::Add(key, priority) => {
+                    queue.add_with(Alike(key), priority, Reasons::default());
+                    wanted.insert(key);
+                }
+                Step::Get => held.extend(hand_out(&mut wanted, &held)),
+                Step::Done(at) if at < held.len() => drop(held.remove(at)),
+                Step::Done(_) | Step::Wait(_) => {}
+            }
+            prop_assert!(queue.state().depth >= wanted.len());
+        }
+        held.clear();
+        while hand_out(&mut wanted, &held).is_some() {}
+        prop_assert_eq!((wanted.len(), queue.state().depth, queue.processing()), (0, 0, 0));
     }
 }

@@ -156,3 +156,13 @@ async fn both_ways_on_the_same_histories() {
     // 10 ms doubling: passes at 0, 10, 30, 70, 150, 310, 630 ms.
     assert!((6..=8).contains(&passes) && failures == passes, "ours: {passes} passes, {failures} failures");
 }
+
+#[test]
+fn a_burst_of_failures_leaves_nothing() {
+    let queue =
+        RateLimitingQueue::new(ItemExponentialFailure::new(Duration::from_secs(1), Duration::from_secs(1)));
+    (0..10_000).for_each(|key| queue.back_off(key, Duration::ZERO));
+    assert_eq!(queue.backing_off(), 10_000);
+    (0..10_000).for_each(|key| queue.forget(&key));
+    assert_eq!((queue.backing_off(), queue.backoff.pauses.lock().capacity()), (0, 0));
+}
