@@ -250,6 +250,7 @@ impl ApiClient {
     ) -> Result<Bytes, Error> {
         let name = format!("{method} {path}");
         let body = body.map(Value::to_string).unwrap_or_default();
+        self.metrics.sent(method.as_str(), body.len());
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -283,12 +284,16 @@ impl ApiClient {
         request: Request<Body>,
         timeout: Duration,
     ) -> Result<Bytes, Error> {
+        let method = request.method().clone();
         let all = async {
             let response = self.open_inner(name, request).await?;
             let body = response.into_body().collect().await;
             body.map(http_body_util::Collected::to_bytes).map_err(|e| self.lost(name, Box::new(e)))
         };
-        tokio::time::timeout(timeout, all).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))
+        let body =
+            tokio::time::timeout(timeout, all).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))?;
+        self.metrics.received(method.as_str(), body.len());
+        Ok(body)
     }
 
     /// Sends a request and collects the answer's body, however long it takes, as long as it goes on:
@@ -302,12 +307,16 @@ impl ApiClient {
         request: Request<Body>,
         idle: Duration,
     ) -> Result<Bytes, Error> {
+        let method = request.method().clone();
         let mut body = self.open(name, request, idle).await?.into_body();
         let mut collected = BytesMut::new();
         loop {
             match tokio::time::timeout(idle, body.frame()).await {
                 Err(_) => return Err(self.silent(name, idle)),
-                Ok(None) => return Ok(collected.freeze()),
+                Ok(None) => {
+                    self.metrics.received(method.as_str(), collected.len());
+                    return Ok(collected.freeze());
+                }
                 Ok(Some(Err(error))) => return Err(self.lost(name, Box::new(error))),
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {

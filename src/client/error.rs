@@ -140,6 +140,12 @@ impl Error {
         matches!(self, Self::Transport { .. } | Self::Timeout { .. })
     }
 
+    /// The server may have done what it was asked, or may not: no answer came, or that of a failure.
+    #[must_use]
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.is_connection() || self.status().is_some_and(|status| status.code >= 500)
+    }
+
     /// How long the server asked to wait, ten minutes at most.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {

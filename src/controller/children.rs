@@ -22,6 +22,7 @@
 //!
 //! # Guarantees
 //! - Nothing differs, nothing is sent. (test: `no_difference_sends_nothing`)
+//! - A create whose answer is lost is not sent again: a live read tells. (test: `a_create_whose_answer_is_lost_is_not_sent_again`)
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
 //! - Every update carries uid and version. (test: `an_update_is_made_from_a_live_read`)
 //! - Nothing is written for an owner that is gone or has another spec by now. (test: `nothing_is_written_for_an_owner_that_has_moved_on`)
@@ -201,14 +202,27 @@ impl Children {
             }
             Err(error) => error,
         };
-        // A refusal does not say that the name is free: quota is checked before existence.
-        if !error.is_already_exists() && !error.is_refused() {
+        // A refusal does not say that the name is free: quota is checked before existence. A lost answer does not say
+        // that nothing was stored.
+        let is_unknown = error.is_outcome_unknown();
+        if !error.is_already_exists() && !error.is_refused() && !is_unknown {
             return Err(error);
         }
-        let Some(live) = self.live(owner, wanted).await? else {
+        let live = match self.live(owner, wanted).await {
+            Ok(live) => live,
+            Err(_) if is_unknown => return Err(error),
+            Err(error) => return Err(error),
+        };
+        let Some(live) = live else {
             return self.refused(owner, wanted, attempt, error, None);
         };
-        let ensured = self.repair(owner, wanted, live).await?;
+        let ensured = match self.repair(owner, wanted, live).await? {
+            Ensured::Unchanged(observed) if is_unknown => {
+                self.consistency.wrote(&owner.name, &resource, observed.resource_version());
+                Ensured::Created(observed)
+            }
+            ensured => ensured,
+        };
         if matches!(ensured, Ensured::ResourceExists { .. }) {
             self.obstacles.met(place_of(owner, wanted), attempt, Obstacle::Exists);
         }

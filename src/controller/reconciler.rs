@@ -308,7 +308,14 @@ impl<R: Reconcile> Reconciler<R> {
                 turn.event(EventType::Warning, "ErrResourceExists", "Create", note);
             }
             (reason::CHILD_REFUSED, _) => turn.event(EventType::Warning, "ChildRefused", "Sync", note),
-            (reason::CONTENDED, _) => turn.event(EventType::Warning, "Contended", "Update", note),
+            (reason::CONTENDED, _) => {
+                self.tools.metrics.contended();
+                tracing::warn!(
+                    note,
+                    "Contended: somebody changes it back each time; tried every two minutes"
+                );
+                turn.event(EventType::Warning, "Contended", "Update", note);
+            }
             _ => {}
         }
     }

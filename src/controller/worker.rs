@@ -288,6 +288,8 @@ impl<H: SyncHandler> Controller<H> {
     async fn run_worker(&self, index: usize, shutdown: &CancellationToken) {
         let mut wanted = self.workers.subscribe();
         while !shutdown.is_cancelled() && index < *wanted.borrow_and_update() {
+            // Passes that never wait let others have the thread all the same.
+            tokio::task::coop::consume_budget().await;
             tokio::select! {
                 biased;
                 _ = wanted.changed() => {}

@@ -71,6 +71,7 @@ pub(super) struct Controllers {
     stale: Counters,
     failed_open: Counters,
     hot: Counters,
+    contended: Counters,
     audits: Counters,
     effects: Counters,
 }
@@ -92,6 +93,7 @@ pub struct ControllerMetrics {
     stale: Counter,
     failed_open: Counter,
     hot: Counter,
+    contended: Counter,
     audits: Counters,
     effects: Counters,
 }
@@ -120,6 +122,7 @@ impl Controllers {
             stale: Counters::default(),
             failed_open: Counters::default(),
             hot: Counters::default(),
+            contended: Counters::default(),
             audits: Counters::default(),
             effects: Counters::default(),
         };
@@ -140,6 +143,7 @@ impl Controllers {
                 &this.failed_open,
             ),
             ("windlass_hot_keys", "Keys that were synced far oftener than anything changed", &this.hot),
+            ("windlass_contended", "Children found to be changed back each time", &this.contended),
             ("windlass_audits", "Checks against the server, by what they found", &this.audits),
             ("windlass_passes", "Passes by effect: changed something, nothing, error", &this.effects),
         ];
@@ -185,6 +189,7 @@ impl Controllers {
             stale: self.stale.get_or_create_owned(&labels),
             failed_open: self.failed_open.get_or_create_owned(&labels),
             hot: self.hot.get_or_create_owned(&labels),
+            contended: self.contended.get_or_create_owned(&labels),
             audits: self.audits.clone(),
             effects: self.effects.clone(),
         }
@@ -262,6 +267,11 @@ impl ControllerMetrics {
     /// A key is synced far oftener than anything changes.
     pub fn hot(&self) {
         self.hot.inc();
+    }
+
+    /// A child is changed back each time it is repaired.
+    pub fn contended(&self) {
+        self.contended.inc();
     }
 
     /// An object was checked against the server.

@@ -203,6 +203,7 @@ mod tests {
         requests.asked("GET").answered(200);
         drop(requests.asked("POST"));
         requests.waited("GET", Duration::from_millis(1));
+        requests.sent("POST", 300);
         let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
         let options = QueueOptions { metrics: Some(metrics.queue("foo")), ..QueueOptions::default() };
         let queue = RateLimitingQueue::with(limiter, options);
@@ -244,5 +245,27 @@ mod tests {
         let names: std::collections::BTreeSet<&str> = names.collect();
         assert!(names.iter().all(|name| known.contains(name)), "{names:?}");
         assert_eq!(names.len(), known.len(), "every label is looked at");
+    }
+
+    #[test]
+    fn bodies_are_counted_by_their_size() {
+        let metrics = Metrics::new();
+        let requests = metrics.requests("here");
+        requests.sent("POST", 300);
+        requests.received("GET", 5 << 20);
+        let text = metrics.encode();
+        let bucket = |family: &str, verb: &str, le: &str| {
+            value(
+                &text,
+                &format!(
+                    "rest_client_{family}_size_bytes_bucket{{le=\"{le}\",verb=\"{verb}\",host=\"here\"}}"
+                ),
+            )
+        };
+        assert_eq!((bucket("request", "POST", "256.0"), bucket("request", "POST", "512.0")), (0.0, 1.0));
+        assert_eq!(
+            (bucket("response", "GET", "4194304.0"), bucket("response", "GET", "16777216.0")),
+            (0.0, 1.0)
+        );
     }
 }

@@ -1,4 +1,10 @@
 //! What the client counts of its requests.
+//!
+//! Mirrors client-go `tools/metrics`. `rest_client_request_retries_total` has no counterpart: nothing is sent again by
+//! the client.
+//!
+//! # Guarantees
+//! - Sizes are counted by verb, in client-go's buckets. (test: `bodies_are_counted_by_their_size`)
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +21,21 @@ fn requests() -> Histogram {
     Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
 }
 
+/// client-go's, in bytes: 64 to 16 Mi.
+fn sizes() -> Histogram {
+    const KI: f64 = 1024.0;
+    let small = [64.0, 256.0, 512.0, KI, 4.0 * KI, 16.0 * KI, 64.0 * KI, 256.0 * KI];
+    Histogram::new(small.into_iter().chain([KI * KI, 4.0 * KI * KI, 16.0 * KI * KI]))
+}
+
 /// The families.
 #[derive(Debug)]
 pub(super) struct Requests {
     total: Counters,
     duration: Histograms,
     limiter: Histograms,
+    request_size: Histograms,
+    response_size: Histograms,
     in_flight: Gauge,
 }
 
@@ -39,6 +54,8 @@ impl Requests {
             total: Counters::default(),
             duration: Histograms::new_with_constructor(requests),
             limiter: Histograms::new_with_constructor(requests),
+            request_size: Histograms::new_with_constructor(sizes),
+            response_size: Histograms::new_with_constructor(sizes),
             in_flight: Gauge::default(),
         };
         let help = "Requests by code and method; code is <error> where no answer came";
@@ -47,6 +64,10 @@ impl Requests {
         registry.register("rest_client_request_duration_seconds", help, this.duration.clone());
         let help = "How long a request waits for the client's own limits and for what a server asked for";
         registry.register("rest_client_rate_limiter_duration_seconds", help, this.limiter.clone());
+        let help = "Bytes of the bodies that were sent";
+        registry.register("rest_client_request_size_bytes", help, this.request_size.clone());
+        let help = "Bytes of the bodies that came, without those of watches";
+        registry.register("rest_client_response_size_bytes", help, this.response_size.clone());
         registry.register("windlass_requests_in_flight", "Writes under way", this.in_flight.clone());
         this
     }
@@ -75,6 +96,18 @@ impl RequestMetrics {
     pub fn waited(&self, method: &str, waited: Duration) {
         let labels = vec![("verb", method.to_owned()), ("host", self.host.to_string())];
         self.families.limiter.get_or_create(&labels).observe(waited.as_secs_f64());
+    }
+
+    /// A body of so many bytes is sent.
+    pub fn sent(&self, method: &str, bytes: usize) {
+        let labels = vec![("verb", method.to_owned()), ("host", self.host.to_string())];
+        self.families.request_size.get_or_create(&labels).observe(bytes as f64);
+    }
+
+    /// A body of so many bytes has come.
+    pub fn received(&self, method: &str, bytes: usize) {
+        let labels = vec![("verb", method.to_owned()), ("host", self.host.to_string())];
+        self.families.response_size.get_or_create(&labels).observe(bytes as f64);
     }
 
     /// A write is under way until the answer is dropped.

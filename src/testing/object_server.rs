@@ -26,6 +26,8 @@ struct State {
     requests: Vec<String>,
     bodies: Vec<Value>,
     refusals: Vec<(Method, u16, String, String)>,
+    /// Requests whose answers are lost.
+    lost: Vec<Method>,
     /// What an admission webhook does to each object that is written.
     mutate: Option<fn(&mut Value)>,
 }
@@ -67,6 +69,11 @@ impl ObjectServer {
         self.state.lock().refusals.push((method, code, reason.to_owned(), message.to_owned()));
     }
 
+    /// Does what the next request of this method asks for, and answers as if it had not.
+    pub(crate) fn lose(&self, method: Method) {
+        self.state.lock().lost.push(method);
+    }
+
     /// Changes each object that is written from now on.
     pub(crate) fn mutate(&self, webhook: fn(&mut Value)) {
         self.state.lock().mutate = Some(webhook);
@@ -101,6 +108,15 @@ impl State {
             let (_, code, reason, message) = self.refusals.remove(at);
             return failure(code, &reason, &message);
         }
+        if let Some(at) = self.lost.iter().position(|lost| lost == method) {
+            self.lost.remove(at);
+            self.carry_out(method, path, body);
+            return failure(504, "Timeout", "the answer is lost");
+        }
+        self.carry_out(method, path, body)
+    }
+
+    fn carry_out(&mut self, method: &Method, path: &str, body: Value) -> (u16, Value) {
         match *method {
             Method::GET => self.read(path),
             Method::POST => self.create(path, body),

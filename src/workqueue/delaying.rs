@@ -5,6 +5,7 @@
 //!
 //! # Guarantees
 //! - A key is queued when it is due, not before. (test: `a_key_comes_when_it_is_due`)
+//! - A crowd that is due at once holds up nobody for long, and comes whole. (test: `a_crowd_that_is_due_at_once_comes_whole`)
 //! - Of two delays of one key the earlier counts. (test: `the_earlier_delay_counts`)
 //! - A delay can be taken back. (test: `a_cancelled_delay_does_not_pass`)
 //! - A plain add does not cancel a pending delay. (test: `an_add_leaves_the_delay`)
@@ -142,6 +143,8 @@ impl<T: Key> DelayingQueue<T> {
                 self.queue.add_with(key, priority, reasons);
             }
             match next {
+                // There is more of what is due.
+                Some(next) if next <= now => tokio::task::yield_now().await,
                 None => changed.await,
                 Some(next) => tokio::select! {
                     biased;
@@ -273,6 +276,21 @@ mod tests {
     }
 
     /// client-go: `TestSimpleQueue`, `TestAddTwoFireEarly`, `TestCopyShifting`
+    /// A crowd that is due at once comes whole, though not in one step.
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_that_is_due_at_once_comes_whole() {
+        let queue = DelayingQueue::new();
+        let crowd = 3 * super::super::timetable::AT_ONCE + 1;
+        (0..crowd).for_each(|key| queue.add_after(key, Duration::from_secs(1)));
+        let worker = async {
+            for expected in 0..crowd {
+                assert_eq!(queue.get().await.map(|processing| *processing.key()), Some(expected));
+            }
+        };
+        tokio::select! { biased; _ = queue.run() => unreachable!("nobody shuts it down"), () = worker => {} }
+        assert_eq!(queue.waiting(), 0);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_key_comes_when_it_is_due() {
         let queue = DelayingQueue::new();

@@ -102,6 +102,11 @@ impl<T: Key, V> Keyed<T, V> {
 }
 
 impl<T, V> Keyed<T, V> {
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// How many keys there are.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
@@ -157,7 +162,16 @@ impl<T, V> Keyed<T, V> {
         number
     }
 
+    /// All keys with their values.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&T, &V)> {
+        self.slots.iter().filter_map(|slot| match slot {
+            Slot::Taken { key, value } => Some((key, value)),
+            Slot::Free(_) => None,
+        })
+    }
+
     /// A key and its value, if the number is in use.
+    #[cfg(test)]
     pub(super) fn get(&self, number: u32) -> Option<(&T, &V)> {
         match self.slots.get(number as usize) {
             Some(Slot::Taken { key, value }) => Some((key, value)),

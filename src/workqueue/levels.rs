@@ -149,10 +149,20 @@ impl Levels {
         if self.levels[at].len == 0 && self.levels.len() > LEVELS_KEPT {
             self.levels.remove(at);
         }
+        Some(number)
+    }
+
+    /// Gives back the memory of a burst, when nothing is queued and numbers begin anew.
+    pub(super) fn give_back(&mut self) {
         if self.len == 0 && self.links.capacity() > LINKS_KEPT {
             (self.links, self.stamps) = (Vec::new(), Vec::new());
         }
-        Some(number)
+    }
+
+    /// How many numbers there is room for.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.links.capacity()
     }
 
     /// Takes a number out of the list that it is in.
@@ -170,11 +180,6 @@ impl Levels {
         }
         level.len -= 1;
         self.len -= 1;
-    }
-
-    /// The first of each priority.
-    pub(super) fn heads(&self) -> impl Iterator<Item = u32> {
-        self.levels.iter().map(|level| level.first).filter(|&first| first != END)
     }
 
     /// How many keys are queued of each priority, the highest first.
@@ -252,7 +257,6 @@ mod tests {
         assert!(levels.raise(1, LOW_PRIORITY, 0, 10));
         assert_eq!((levels.len(), levels.by_priority()), (3, vec![(0, 1), (LOW_PRIORITY, 2)]));
         assert!(!levels.raise(2, LOW_PRIORITY, 0, 61 * SECOND), "it would lose by it");
-        assert_eq!(levels.heads().collect::<Vec<_>>(), [1, 0]);
         assert_eq!(drain(&mut levels), [1, 0, 2]);
     }
 
@@ -261,6 +265,7 @@ mod tests {
         let mut levels = Levels::new(Some(Ageing::default()));
         (0..10_000).for_each(|number| levels.push(number, 0, 0));
         assert_eq!(drain(&mut levels).len(), 10_000);
+        levels.give_back();
         assert_eq!((levels.links.capacity(), levels.stamps.capacity()), (0, 0));
     }
 

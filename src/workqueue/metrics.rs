@@ -7,11 +7,12 @@
 //! # Guarantees
 //! - Adds that collapse count once; depth counts also what was added while it is processed.
 //!   (test: `metrics_mean_what_they_mean_in_client_go`)
+//! - The oldest key is found wherever it stands. (test: `the_oldest_key_is_known_wherever_it_stands`)
 
 use std::fmt;
 use std::time::Duration;
 
-/// Hears what happens in a queue. Its methods are called often, with no lock held.
+/// Hears what happens in a queue. Its methods are called often, and never under the lock that workers get keys by.
 pub trait QueueMetrics: fmt::Debug + Send + Sync + 'static {
     /// A key was added that was not waiting already.
     fn added(&self);

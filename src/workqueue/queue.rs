@@ -28,12 +28,13 @@
 //! - A pass knows why: the reasons of all adds that it answers. (test: `adds_that_collapse_leave_all_their_reasons`)
 //! - After a shutdown, what is queued is still handed out; what is added is not. (test: `shutdown_hands_out_the_rest`)
 //! - A drain waits for what is queued and what is processed; another shutdown ends it. (test: `drain_waits_for_queued_and_processed`)
-//! - A waiting get that is dropped loses no key. (test: `a_dropped_get_loses_no_key`)
+//! - A waiting get that is dropped loses no key. (test: `a_wakeup_that_comes_too_late_is_handed_on`)
 //! - An add wakes one worker at most, and few are on their way at a time. (test: `an_add_wakes_one_worker`)
 //! - Who was woken and leaves keys behind has the next one woken. (test: `who_finds_more_has_the_next_one_woken`)
 //! - So no worker sleeps while a key waits. (test: `no_worker_sleeps_while_a_key_waits`)
 //! - Keys of one hash are handed out as others are. (test: `keys_of_one_hash_are_all_handed_out`)
-//! - Memory is that of the keys that are in it. (test: `done_keys_leave_nothing`)
+//! - A key that is done leaves nothing. (test: `done_keys_leave_nothing`)
+//! - The memory of a burst goes when nothing is in the queue any more, and no step pays for it before. (test: `a_burst_costs_nothing_later`)
 //! - All that in whatever order threads take the lock. (test: `no_add_is_lost_and_no_key_has_two_workers`)
 //!
 //! # Differences from client-go
@@ -42,8 +43,8 @@
 //! There, each add signals one worker, however many have been signalled and are not there yet.
 //!
 //! # Locks and tasks
-//! One lock, no task. Nobody is woken, no metric told and no key hashed or freed while it is held. A key is hashed
-//! once: when it is added.
+//! One lock, no task. Nobody is woken, no metric told and no key hashed or freed while it is held (but for keys of one
+//! hash). A key is hashed once: when it is added.
 
 use std::fmt;
 use std::future::Future;
@@ -64,7 +65,8 @@ use super::reasons::Reasons;
 use super::sync::{Mutex, MutexGuard};
 use state::{Found, State, Why};
 
-/// What can be queued: cheap to clone, compared by value.
+/// What can be queued: cheap to clone, compared by value. Keys of one hash wait for each other, so all that is compared
+/// should be hashed.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
 
 impl<T: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static> Key for T {}
@@ -200,13 +202,14 @@ impl<T: Key> Queue<T> {
         };
         drop(state);
         drop(unused);
+        waker.into_iter().for_each(Waker::wake);
         if let Some(metrics) = self.inner.metrics.as_ref().filter(|_| is_new) {
             metrics.added();
         }
-        waker.into_iter().for_each(Waker::wake);
     }
 
-    /// The next key; `None` when the queue is shut down and empty.
+    /// The next key; `None` when the queue is shut down and empty. A get that waits is to be polled or dropped: one that
+    /// is kept and forgotten may keep a wake-up to itself.
     ///
     /// # Cancel safety
     /// Safe: the key is taken in the last step or not at all, and a wake-up that comes too late is handed on.
@@ -307,12 +310,12 @@ impl<T: Key> Queue<T> {
             // Only a drain waits for that.
             (worked, state.shutting_down && state.is_idle())
         };
-        if let Some(metrics) = &self.inner.metrics {
-            metrics.done(Duration::from_nanos(worked));
-        }
         wakers.into_iter().for_each(Waker::wake);
         if is_idle {
             self.inner.idle.notify_waiters();
+        }
+        if let Some(metrics) = &self.inner.metrics {
+            metrics.done(Duration::from_nanos(worked));
         }
     }
 }
@@ -351,9 +354,10 @@ impl<'a, T: Key> Future for Get<'a, T> {
         let this = self.get_mut();
         let now = this.queue.inner.now();
         let mut state = this.queue.inner.state.lock();
-        let was_woken = this.waiter.take().is_some_and(|waiter| state.waiters.arrive(waiter));
+        // The waker, if it was not woken, is freed when the lock is free.
+        let waited = this.waiter.take().map(|waiter| state.waiters.arrive(waiter));
         if let Some(processing) = state.get(this.queue, now) {
-            let next = if was_woken { state.next_waiter() } else { None };
+            let next = if let Some(None) = waited { state.next_waiter() } else { None };
             drop(state);
             next.into_iter().for_each(Waker::wake);
             if let Some(metrics) = &this.queue.inner.metrics {
@@ -362,9 +366,11 @@ impl<'a, T: Key> Future for Get<'a, T> {
             return Poll::Ready(Some(processing));
         }
         if state.shutting_down {
+            drop(state);
             return Poll::Ready(None);
         }
         this.waiter = Some(state.waiters.wait(context.waker()));
+        drop(state);
         Poll::Pending
     }
 }
@@ -372,13 +378,14 @@ impl<'a, T: Key> Future for Get<'a, T> {
 impl<T: Key> Drop for Get<'_, T> {
     fn drop(&mut self) {
         let Some(waiter) = self.waiter else { return };
-        let next = {
-            let mut state = self.queue.inner.state.lock();
-            let was_woken = state.waiters.arrive(waiter);
-            #[cfg(all(test, feature = "shuttle"))]
-            let was_woken = was_woken && !model::FORGETS_WAKEUPS.load(std::sync::atomic::Ordering::SeqCst);
-            if was_woken { state.next_waiter() } else { None }
-        };
+        let mut state = self.queue.inner.state.lock();
+        let unused = state.waiters.arrive(waiter);
+        let was_woken = unused.is_none();
+        #[cfg(all(test, feature = "shuttle"))]
+        let was_woken = was_woken && !model::FORGETS_WAKEUPS.load(std::sync::atomic::Ordering::SeqCst);
+        let next = if was_woken { state.next_waiter() } else { None };
+        drop(state);
+        drop(unused);
         next.into_iter().for_each(Waker::wake);
     }
 }
@@ -404,7 +411,8 @@ impl<T: Key> Processing<'_, T> {
         &self.reasons
     }
 
-    /// The highest priority of those adds.
+    /// The highest priority of those adds, but for one that came when the key had waited so long that it stood before
+    /// that priority already.
     #[must_use]
     pub fn priority(&self) -> i32 {
         self.priority

@@ -103,7 +103,7 @@ const KEPT: usize = 1024;
 /// How often each key has failed. Only keys that have failed and were not forgotten are in it.
 ///
 /// Keys are told apart by a hash of 64 bits, and not kept: of a million keys that fail, two count together about once
-/// in thirty million runs, and wait longer then than they would.
+/// in thirty million runs.
 struct Failures<T> {
     counts: Mutex<HashTable<Count>>,
     hasher: foldhash::fast::RandomState,

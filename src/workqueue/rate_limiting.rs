@@ -41,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::delaying::DelayingQueue;
@@ -48,7 +49,6 @@ use super::metrics::QueueState;
 use super::queue::{Get, Key, Processing, QueueOptions};
 use super::rate_limiters::RateLimiter;
 use super::reasons::{Reason, Reasons};
-use super::sync::Mutex;
 
 /// When an added key is due, how urgent it is, and why it is added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,9 +83,12 @@ pub struct RateLimitingQueue<T: Key> {
 
 /// The keys that back off, and how many they are: most passes end without any.
 struct Backoff<T> {
-    pauses: Mutex<HashMap<T, Pause, foldhash::fast::RandomState>>,
+    /// Limiters and metrics are called while it is held, so its lock lets threads sleep.
+    pauses: Mutex<Pauses<T>>,
     len: AtomicUsize,
 }
+
+type Pauses<T> = HashMap<T, Pause, foldhash::fast::RandomState>;
 
 /// How long a key that failed stays away.
 #[derive(Clone, Copy, Debug)]
@@ -109,9 +112,17 @@ impl<T> Default for Backoff<T> {
     }
 }
 
-impl<T> Backoff<T> {
+impl<T: Key> Backoff<T> {
     fn is_empty(&self) -> bool {
         self.len.load(Ordering::Acquire) == 0
+    }
+
+    fn forget(&self, pauses: &mut Pauses<T>, key: &T) {
+        pauses.remove(key);
+        if pauses.is_empty() && pauses.capacity() > KEPT {
+            *pauses = Pauses::default();
+        }
+        self.len.store(pauses.len(), Ordering::Release);
     }
 }
 
@@ -178,8 +189,7 @@ impl<T: Key> RateLimitingQueue<T> {
                 return;
             }
             if bypass_backoff {
-                backoff.remove(&key);
-                self.backoff.len.store(backoff.len(), Ordering::Release);
+                self.backoff.forget(&mut backoff, &key);
             }
         } else if bypass_backoff && let Some((known, before)) = self.queue.cancel(&key) {
             priority = priority.max(known);
@@ -268,11 +278,7 @@ impl<T: Key> RateLimitingQueue<T> {
         // Who sees none here has not paused this key: that is for the pass that forgets it.
         if !self.backoff.is_empty() {
             let mut backoff = self.backoff.pauses.lock();
-            backoff.remove(key);
-            if backoff.is_empty() && backoff.capacity() > KEPT {
-                *backoff = HashMap::default();
-            }
-            self.backoff.len.store(backoff.len(), Ordering::Release);
+            self.backoff.forget(&mut backoff, key);
         }
         self.limiter.forget(key);
     }

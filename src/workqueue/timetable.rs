@@ -12,6 +12,8 @@ use super::reasons::{Kept, Reason, Reasons};
 
 /// Children of a node.
 const CHILDREN: usize = 4;
+/// How many are taken out in one step: a crowd that is due at once must not hold up others.
+pub(super) const AT_ONCE: usize = 256;
 /// How many places an empty heap keeps.
 const KEPT: usize = 1024;
 
@@ -117,10 +119,12 @@ impl<T: Key> Timetable<T> {
         self.heap.first().map(|first| first.due)
     }
 
-    /// Takes out what is due, in order.
+    /// Takes out what is due, in order, and no more than [`AT_ONCE`].
     pub(super) fn take_due(&mut self, now: u64) -> Vec<(T, i32, Reasons)> {
         let mut due = Vec::new();
-        while let Some(first) = self.heap.first().filter(|first| first.due <= now) {
+        while due.len() < AT_ONCE
+            && let Some(first) = self.heap.first().filter(|first| first.due <= now)
+        {
             let number = first.number;
             self.remove_at(0);
             let taken = self.keys.remove(number);

@@ -137,6 +137,16 @@ async fn w3_a_name_taken_by_ourselves_is_repaired() {
     );
 }
 
+#[tokio::test]
+async fn a_create_whose_answer_is_lost_is_not_sent_again() {
+    let server = ObjectServer::default();
+    server.lose(Method::POST);
+    let answer = ensure(&server, 2, None).await.unwrap();
+    assert!(matches!(answer, Ensured::Created(_)), "{answer:?}");
+    let asked = [format!("GET {FOOS}/one"), format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")];
+    assert_eq!(server.requests(), asked);
+}
+
 /// B4, B5: whoever else has the name, by kind, name or uid.
 #[tokio::test]
 async fn what_is_not_ours_is_not_touched() {

@@ -155,6 +155,9 @@ impl<T: Key> State<T> {
         for again in again {
             wakers.extend(self.come_again(again, now));
         }
+        if self.keys.is_empty() {
+            self.queued.give_back();
+        }
         now.saturating_sub(since)
     }
 
@@ -180,6 +183,12 @@ impl<T: Key> State<T> {
         self.queued.len()
     }
 
+    /// How many queued keys there is room for.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.queued.capacity()
+    }
+
     /// How many keys workers have.
     pub(super) fn processing(&self) -> usize {
         self.seats.taken()
@@ -191,8 +200,9 @@ impl<T: Key> State<T> {
 
     pub(super) fn describe(&self, now: u64) -> QueueState {
         let running = self.seats.since().map(|since| Duration::from_nanos(now.saturating_sub(since)));
-        let added = |number: u32| self.keys.get(number).map(|(_, entry)| entry.added);
-        let oldest = self.queued.heads().filter_map(added).min();
+        // All are looked at: one that was raised, or came again after its pass, is older than those before it.
+        let queued = self.keys.iter().filter(|(place, _)| matches!(place, Place::Queued(_)));
+        let oldest = queued.map(|(_, entry)| entry.added).min();
         QueueState {
             depth: self.depth,
             by_priority: self.queued.by_priority(),

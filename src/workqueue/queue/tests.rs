@@ -96,9 +96,9 @@ fn a_dropped_get_loses_no_key() {
 /// Each that is woken takes one key and works on it: more are woken until all work.
 #[tokio::test]
 async fn who_finds_more_has_the_next_one_woken() {
-    let queue = Queue::<u32>::new();
+    let (queue, all) = (Queue::<u32>::new(), 2 * waiters::woken_max() + 60);
     let mut workers = JoinSet::new();
-    for _ in 0..64 {
+    for _ in 0..all {
         let queue = queue.clone();
         workers.spawn(async move {
             let processing = queue.get().await;
@@ -106,19 +106,12 @@ async fn who_finds_more_has_the_next_one_woken() {
             drop(processing);
         });
     }
-    // The runtime polls some sixty tasks between two polls of this one.
-    for _ in 0..10 {
-        tokio::task::yield_now().await;
-    }
-    for key in 0..64 {
-        queue.add(key);
-    }
-    assert_eq!(queue.state().wakeups, 4);
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(queue.processing(), 64);
-    assert_eq!((queue.state().wakeups, queue.len()), (64, 0));
+    settle().await;
+    (0..all).for_each(|key| queue.add(key));
+    assert_eq!(queue.state().wakeups, u64::from(waiters::woken_max()));
+    settle().await;
+    assert_eq!((queue.processing(), queue.len()), (all as usize, 0));
+    assert_eq!(queue.state().wakeups, u64::from(all));
 }
 
 /// A key whose hash is that of all others.
@@ -187,12 +180,12 @@ async fn a_key_is_never_with_two_workers() {
     }
 }
 
-/// Six workers wait: each add wakes one, until four are on their way; the first that comes has the next one woken.
+/// Many workers wait: each add wakes one, until enough are on their way; the first that comes has the next one woken.
 #[tokio::test]
 async fn an_add_wakes_one_worker() {
-    let queue = Queue::<u32>::new();
+    let (queue, most) = (Queue::<u32>::new(), waiters::woken_max());
     let mut workers = JoinSet::new();
-    for _ in 0..6 {
+    for _ in 0..most + 2 {
         let queue = queue.clone();
         workers.spawn(async move {
             let mut taken = 0;
@@ -202,22 +195,29 @@ async fn an_add_wakes_one_worker() {
             taken
         });
     }
-    tokio::task::yield_now().await;
+    settle().await;
     queue.add(0);
     queue.add(0);
     assert_eq!(queue.state().wakeups, 1);
-    for key in 1..4 {
+    for key in 1..most {
+        queue.add(key);
+        assert_eq!(queue.state().wakeups, u64::from(key) + 1);
+    }
+    for key in most..1000 {
         queue.add(key);
     }
-    assert_eq!(queue.state().wakeups, 4);
-    for key in 4..100 {
-        queue.add(key);
-    }
-    assert_eq!(queue.state().wakeups, 4, "so many are on their way");
-    tokio::task::yield_now().await;
-    assert_eq!(queue.state().wakeups, 5, "the first takes all keys but one, which is the next one's");
+    assert_eq!(queue.state().wakeups, u64::from(most), "so many are on their way");
+    settle().await;
+    assert_eq!(queue.state().wakeups, u64::from(most) + 1, "the first had one more woken, and took all keys");
     queue.shut_down_with_drain().await;
-    assert_eq!(workers.join_all().await.into_iter().sum::<u32>(), 100);
+    assert_eq!(workers.join_all().await.into_iter().sum::<u32>(), 1000);
+}
+
+/// The runtime polls some sixty tasks between two polls of this one.
+async fn settle() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]
@@ -335,6 +335,30 @@ async fn metrics_mean_what_they_mean_in_client_go() {
     assert_eq!(*heard.0.lock(), expected);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_oldest_key_is_known_wherever_it_stands() {
+    let (queue, second) = (with_priorities(), Duration::from_secs(1));
+    queue.add_with("raised", -1, Reasons::default());
+    for key in ["again", "other"] {
+        tokio::time::advance(second).await;
+        queue.add(key);
+    }
+    queue.add_with("raised", 1, Reasons::default());
+    assert_eq!(queue.state().oldest_waiting, 2 * second);
+    drop(queue.try_get().unwrap());
+    let again = queue.try_get().unwrap();
+    queue.add("again");
+    tokio::time::advance(second).await;
+    queue.add("last");
+    drop(again);
+    drop(queue.try_get().unwrap());
+    assert_eq!(
+        (queue.len(), queue.state().oldest_waiting),
+        (2, second),
+        "since it was added during its pass"
+    );
+}
+
 /// client-go: `TestGarbageCollection`
 #[test]
 fn done_keys_leave_nothing() {
@@ -343,6 +367,25 @@ fn done_keys_leave_nothing() {
     queue.add(key.clone());
     drop(queue.try_get().unwrap());
     assert_eq!(Arc::strong_count(&key), 1);
+}
+
+/// One pass hangs after a burst: the keys that come and go beside it neither free nor take memory each time.
+#[test]
+fn a_burst_costs_nothing_later() {
+    let queue = Queue::new();
+    (0..10_000).for_each(|key| queue.add(key));
+    let hangs = queue.try_get().unwrap();
+    while queue.try_get().is_some() {}
+    let room = || queue.inner.state.lock().capacity();
+    let after_the_burst = room();
+    assert!(after_the_burst >= 10_000);
+    for key in 0..100 {
+        queue.add(key + 1);
+        assert!(queue.try_get().is_some());
+        assert_eq!(room(), after_the_burst);
+    }
+    drop(hangs);
+    assert_eq!(room(), 0);
 }
 
 /// client-go: `TestForceQueueShutdownUsingShutDown`
