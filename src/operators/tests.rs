@@ -18,7 +18,7 @@ use crate::cache::store::{self, StoreWriter};
 use crate::cache::{Cached, Indexers, Lister, Object, ObjectName};
 use crate::client::{ApiClient, Clock};
 use crate::controller::{Children, Outcome, Pass, Reconcile, Reconciler, SyncError, SyncHandler, Tools};
-use crate::metrics::ControllerMetrics;
+use crate::metrics::{ControllerMetrics, Metrics};
 use crate::record::{Event, EventRecorder};
 use crate::sim::{Door, Settings, Sim};
 use crate::workqueue::{Reason, Reasons};
@@ -114,6 +114,13 @@ where
             metrics: ControllerMetrics::unread("test"),
         };
         (Reconciler::new(tools, make(&mut caches, client.clone())), caches, events)
+    }
+
+    /// What is counted from now on.
+    pub(super) fn metrics(&mut self) -> Metrics {
+        let metrics = Metrics::new();
+        self.sync.tools().metrics = metrics.controller("test");
+        metrics
     }
 
     // --- what a user does ---

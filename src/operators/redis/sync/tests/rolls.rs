@@ -1,6 +1,7 @@
 //! How a new spec gets to the Pods.
 
 use super::*;
+use crate::testing::capture_log;
 
 #[tokio::test(start_paused = true)]
 async fn a_new_image_replaces_every_pod_one_at_a_time() {
@@ -30,6 +31,7 @@ async fn a_new_image_replaces_every_pod_one_at_a_time() {
 #[tokio::test(start_paused = true)]
 async fn a_pod_that_a_webhook_changes_is_not_replaced_for_ever() {
     let mut f = fixture().await;
+    let (metrics, log) = (f.metrics(), capture_log());
     let theirs = json!({"spec": {"containers": [{"name": "x", "image": "mirror/redis:7.4"}]}});
     let webhook = f.sim.fault(Fault::new(When::verb("create").resource("pods"), Action::Edit(theirs)));
     f.create("x", spec(2)).await;
@@ -55,6 +57,8 @@ async fn a_pod_that_a_webhook_changes_is_not_replaced_for_ever() {
     }
     assert_eq!(deleted.len(), 6, "{deleted:?}");
     assert!(!f.events().contains(&"Contended"), "it was said before");
+    assert!(metrics.encode().contains("windlass_contended_total{controller=\"test\"} 1\n"));
+    assert_eq!(log.lines().iter().filter(|line| line.starts_with("WARN Contended")).count(), 1);
     f.sim.heal(webhook);
     f.pass_time(Duration::from_secs(120)).await;
     f.converge("x").await;
