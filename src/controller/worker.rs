@@ -17,6 +17,9 @@
 //! - A try after a failure is for the same reasons as the first. (test: `an_audit_that_fails_is_tried_again_as_an_audit`)
 //! - A pass knows all its reasons, also those that came while the key had to wait. (test: `a_pass_knows_what_came_while_it_waited`)
 //! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`)
+//! - No try comes before the time that the server has asked for. (test: `retry_after_of_the_server_is_obeyed`)
+//! - A line that is logged in a pass says of which object it is, and why the pass is made. (test: `a_pass_says_why_in_the_log`)
+//! - Passes are counted by what they did. (test: `a_pass_is_counted_by_its_effect`)
 //! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
 //!

@@ -13,6 +13,9 @@
 //!
 //! # Guarantees
 //! - Every series of a controller is there from its start, with zero. (test: `a_controllers_series_are_there_from_its_start`)
+//! - A queue's times are counted by decades, as in client-go. (test: `the_times_of_a_queue_are_counted_by_decades`)
+//! - An add for later counts as a retry, also one without a delay. (test: `a_delay_of_zero_counts_as_a_retry`)
+//! - Of a queue with priorities, each one's depth is told. (test: `the_depth_of_each_priority_is_told`)
 //! - Labels are names of ours, verbs and codes: no name of an object, no namespace, no message.
 //!   (test: `labels_are_few`)
 //!
@@ -132,7 +135,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::workqueue::{ItemExponentialFailure, QueueOptions, Reason};
+    use crate::workqueue::{AddOptions, Ageing, ItemExponentialFailure, LOW_PRIORITY, QueueOptions, Reason};
 
     fn value(text: &str, series: &str) -> f64 {
         let line = text.lines().find(|line| line.rsplit_once(' ').is_some_and(|(name, _)| name == series));
@@ -166,6 +169,71 @@ mod tests {
         let bucket = "workqueue_work_duration_seconds_bucket{le=\"10.0\",name=\"foo\",controller=\"foo\"}";
         assert_eq!(value(&text, bucket), 1.0);
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    /// Bounds and what is counted up to them.
+    fn buckets(text: &str, family: &str) -> Vec<(f64, u64)> {
+        let start = format!("{family}_bucket{{le=\"");
+        let bucket = |line: &str| {
+            let (bound, rest) = line.strip_prefix(&start)?.split_once('"')?;
+            Some((bound.parse().unwrap(), rest.rsplit_once(' ')?.1.parse().unwrap()))
+        };
+        text.lines().filter_map(bucket).collect()
+    }
+
+    /// client-go: `ExponentialBuckets(10e-9, 10, 10)`
+    #[test]
+    fn the_times_of_a_queue_are_counted_by_decades() {
+        let metrics = Metrics::new();
+        let queue = metrics.queue("foo");
+        queue.got(Duration::from_nanos(50));
+        queue.done(Duration::from_millis(5));
+        let text = metrics.encode();
+        for (family, first) in
+            [("workqueue_queue_duration_seconds", 1), ("workqueue_work_duration_seconds", 6)]
+        {
+            let buckets = buckets(&text, family);
+            assert_eq!(buckets.len(), 11, "{buckets:?}");
+            for (exponent, (bound, _)) in (-8..=1).zip(&buckets) {
+                assert!((bound / 10_f64.powi(exponent) - 1.0).abs() < 1e-9, "{buckets:?}");
+            }
+            assert!(buckets[10].0.is_infinite());
+            assert_eq!(buckets.iter().position(|(_, count)| *count == 1), Some(first), "{buckets:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_depth_of_each_priority_is_told() {
+        let metrics = Metrics::new();
+        let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
+        let queue = RateLimitingQueue::with(
+            limiter,
+            QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() },
+        );
+        metrics.observe_queue("foo", queue.clone());
+        for (key, priority) in [("a", LOW_PRIORITY), ("b", 0), ("c", LOW_PRIORITY), ("c", LOW_PRIORITY)] {
+            queue.add(key, AddOptions { priority, ..AddOptions::default() });
+        }
+        let text = metrics.encode();
+        let of = |priority: i32| {
+            value(&text, &format!("windlass_queue_priority_depth{{name=\"foo\",priority=\"{priority}\"}}"))
+        };
+        assert_eq!((of(0), of(LOW_PRIORITY)), (1.0, 2.0));
+    }
+
+    /// client-go counts an add for later before it looks at the delay.
+    #[tokio::test(start_paused = true)]
+    async fn a_delay_of_zero_counts_as_a_retry() {
+        let metrics = Metrics::new();
+        let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
+        let options = QueueOptions { metrics: Some(metrics.queue("foo")), ..QueueOptions::default() };
+        let queue = RateLimitingQueue::with(limiter, options);
+        queue.add("a", AddOptions::default());
+        let retries = "workqueue_retries_total{name=\"foo\",controller=\"foo\"}";
+        assert_eq!(value(&metrics.encode(), retries), 0.0);
+        queue.add_after("b", Duration::ZERO);
+        assert_eq!((queue.len(), queue.waiting()), (2, 0), "it is queued at once");
+        assert_eq!(value(&metrics.encode(), retries), 1.0);
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //! - A plain add does not cancel a pending delay. (test: `an_add_leaves_the_delay`)
 //! - Nothing ever blocks in [`add_after`](DelayingQueue::add_after). (it is no async function)
 //! - A shutdown ends [`run`](DelayingQueue::run), and says how many delays it forgets. (test: `shutdown_ends_the_loop_and_counts_what_it_forgets`)
+//! - So does a drain, which then waits for what is queued and processed. (test: `a_drain_ends_the_loop_and_waits_for_the_rest`)
 //!
 //! # Differences from client-go
 //! Adds go straight into the heap instead of through a channel of 1000 that can block. A delay can be taken
@@ -367,5 +368,28 @@ mod tests {
         queue.shut_down();
         queue.add_after("b", SECOND);
         assert_eq!(running.await, 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_ends_the_loop_and_waits_for_the_rest() {
+        let queue = DelayingQueue::new();
+        queue.add_after("later", SECOND);
+        queue.add("processed");
+        queue.add("queued");
+        let processed = queue.try_get().unwrap();
+        let mut running = Box::pin(queue.run());
+        assert!(running.as_mut().now_or_never().is_none());
+        let mut drain = Box::pin(queue.shut_down_with_drain());
+        assert!(drain.as_mut().now_or_never().is_none());
+        assert_eq!(running.as_mut().now_or_never(), Some(1), "the delay is forgotten");
+        queue.add("new");
+        queue.add_after("new", SECOND);
+        drop(processed);
+        assert!(drain.as_mut().now_or_never().is_none(), "one is queued");
+        let queued = queue.try_get().unwrap();
+        assert!(drain.as_mut().now_or_never().is_none(), "it is processed");
+        drop(queued);
+        assert!(drain.as_mut().now_or_never().is_some(), "the delay is not waited for");
+        assert_eq!((queue.len(), queue.waiting()), (0, 1));
     }
 }

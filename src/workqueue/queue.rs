@@ -28,6 +28,7 @@
 //! - A pass knows why: the reasons of all adds that it answers. (test: `adds_that_collapse_leave_all_their_reasons`)
 //! - After a shutdown, what is queued is still handed out; what is added is not. (test: `shutdown_hands_out_the_rest`)
 //! - A drain waits for what is queued and what is processed; another shutdown ends it. (test: `drain_waits_for_queued_and_processed`)
+//! - It does so after any history, and takes nothing more. (test: `the_queue_agrees_with_a_naive_model`)
 //! - A waiting get that is dropped loses no key. (test: `a_wakeup_that_comes_too_late_is_handed_on`)
 //! - An add wakes one worker at most, and few are on their way at a time. (test: `an_add_wakes_one_worker`)
 //! - Who was woken and leaves keys behind has the next one woken. (test: `who_finds_more_has_the_next_one_woken`)

@@ -10,6 +10,8 @@
 //! - What came during the backoff is among the reasons of the pass that ends it. (test: `a_pass_after_the_backoff_knows_what_came_meanwhile`)
 //! - So is what came at its very end. (test: `an_event_at_the_end_of_the_backoff_is_part_of_the_try`)
 //! - A burst of failures leaves nothing behind. (test: `a_burst_of_failures_leaves_nothing`)
+//! - A drain waits for the workers, and not for what backs off. (test: `a_drain_waits_for_the_workers_and_forgets_who_backs_off`)
+//! - A shutdown may come twice. (test: `a_second_shutdown_changes_nothing`)
 //!
 //! # The life of a key that fails
 //! ```text

@@ -29,15 +29,11 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&[], &[], "requires a subcommand");
     refused(&["run", "--controllers=bar"], &[], "there is no controller \"bar\"");
     refused(&["run", "--controllers=foo,-foo"], &[], "leaves nothing to run");
-    refused(&["run", "--workers=0"], &[], "--workers");
     refused(&["run", "--queue-base-delay=5"], &[], "--queue-base-delay");
     refused(&["run", "--queue-base-delay=0"], &[], "--queue-base-delay");
     refused(&["run", "--queue-max-delay=1ms"], &[], "--queue-max-delay");
-    refused(&["run", "--queue-qps=0"], &[], "--queue-qps");
     refused(&["run", "--resync-period=1ms"], &[], "--resync-period");
     refused(&["run", "--audit-period=1ms"], &[], "--audit-period");
-    refused(&["run", "--concurrent-foo-syncs=0"], &[], "--concurrent-foo-syncs");
-    refused(&["run", "--kube-api-burst=0"], &[], "--kube-api-burst");
     refused(&["run", "--metrics-bind-address=8080"], &[], "ADDRESS:PORT");
     refused(&["run", "--namespace=a,b"], &[], "--namespace");
     refused(&["run", "--log-format=xml"], &[], "--log-format");
@@ -64,6 +60,35 @@ async fn wrong_flags_and_values_are_refused() {
         let text = refused(&["run", "--webapp-tasks", &file], &[], &format!("{file}{cause}"));
         assert!(text.contains(remedy) && text.contains("`windlass schema webapp-tasks`"), "{text}");
     }
+}
+
+#[apply(no_bed)]
+#[why = "it is about the program without a server"]
+async fn a_number_out_of_its_range_is_refused_with_the_range() {
+    for (flag, range, values) in [
+        ("--workers", "1..=1000", ["0", "-1", "1001"]),
+        ("--concurrent-foo-syncs", "1..=1000", ["0", "-1", "1001"]),
+        ("--concurrent-myapp-syncs", "1..=1000", ["0", "-1", "1001"]),
+        ("--concurrent-appservice-syncs", "1..=1000", ["0", "-1", "1001"]),
+        ("--concurrent-redis-syncs", "1..=1000", ["0", "-1", "1001"]),
+        ("--concurrent-webapp-syncs", "1..=1000", ["0", "-1", "1001"]),
+        ("--queue-qps", "1..=100000", ["0", "-1", "100001"]),
+        ("--queue-burst", "1..=100000", ["0", "-1", "100001"]),
+        ("--kube-api-burst", "1..=100000", ["0", "-1", "100001"]),
+        // Zero is no limit.
+        ("--kube-api-qps", "0..=100000", ["-5", "-1", "100001"]),
+    ] {
+        for value in values {
+            let argument = format!("{flag}={value}");
+            let cause = format!("invalid value '{value}' for '{flag} <N>': {value} is not in {range}");
+            refused(&["run", &argument], &[], &cause);
+        }
+    }
+    let negative = "'--queue-base-delay <DURATION>': write a number with a unit";
+    refused(&["run", "--queue-base-delay=-5ms"], &[], negative);
+    let delays = ["run", "--queue-base-delay=5m", "--queue-max-delay=1m"];
+    let text = refused(&delays, &[], "--queue-max-delay (60s) is below --queue-base-delay (300s)");
+    assert!(text.contains("Raise --queue-max-delay or lower --queue-base-delay."), "{text}");
 }
 
 #[apply(no_bed)]

@@ -84,10 +84,19 @@ fn start_on(
     takes: Duration,
     script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
 ) -> Rig {
+    start_guarded(Arc::new(Consistency::new()), queue, workers, takes, script)
+}
+
+fn start_guarded(
+    consistency: Arc<Consistency>,
+    queue: RateLimitingQueue<ObjectName>,
+    workers: usize,
+    takes: Duration,
+    script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
+) -> Rig {
     let log = Arc::default();
     let (caches, synced) = synctrack::pair("foos");
     let handler = Scripted { script: Box::new(script), takes, log: Arc::clone(&log) };
-    let consistency = Arc::new(Consistency::new());
     let metrics = Metrics::new();
     let controller = Controller::new("test", queue.clone(), handler, consistency)
         .waits_for(synced)
@@ -209,23 +218,21 @@ async fn an_event_during_a_sync_that_fails_waits_too() {
 
 #[tokio::test(start_paused = true)]
 async fn retry_after_of_the_server_is_obeyed() {
-    let mut rig = start(1, Duration::ZERO, |_, attempt| {
-        if attempt > 1 {
-            return Ok(Outcome::Done);
-        }
-        let mut error = status_error(429, "TooManyRequests");
-        if let client::Error::Status { status, .. } = &mut error {
-            status.retry_after = Some(Duration::from_secs(30));
-        }
-        Err(SyncError(error))
-    });
-    rig.caches.set();
-    rig.add("a");
-    tokio::time::sleep(Duration::from_secs(29)).await;
-    assert_eq!(rig.started(), 1);
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(rig.started(), 2);
-    rig.stop().await;
+    for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
+        let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {
+            1 => error(code, reason, Some(30)),
+            _ => Ok(Outcome::Done),
+        });
+        rig.caches.set();
+        rig.add("a");
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        rig.add("a");
+        tokio::time::sleep(MS).await;
+        assert_eq!(rig.started(), 1, "{code}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(rig.started(), 2, "{code}");
+        rig.stop().await;
+    }
 }
 
 /// `Retry-After: 0` must not take the backoff away.
@@ -426,7 +433,12 @@ async fn row(end: fn() -> Result<Outcome, SyncError>) -> (usize, u32, &'static s
     let passes = rig.started() - 2;
     rig.stop().await;
     let counters = text.lines().filter(|line| {
-        let of_interest = ["_reconcile_total", "_reconcile_panics_total", "windlass_retries_total"];
+        let of_interest = [
+            "_reconcile_total",
+            "_reconcile_errors_total",
+            "_reconcile_panics_total",
+            "windlass_retries_total",
+        ];
         of_interest.iter().any(|name| line.contains(name)) && !line.ends_with(" 0") && !line.starts_with('#')
     });
     let short =
@@ -457,7 +469,8 @@ async fn every_row_of_the_table_of_outcomes() {
         };
     let success = counted(&["total{result=\"success\"} 2"]);
     let requeued = counted(&[once, "total{result=\"requeue_after\"} 1"]);
-    let failed = |cause: &str| counted(&[once, "total{result=\"error\"} 1", &retry(cause)]);
+    let errors = "errors_total{controller=\"test\"} 1";
+    let failed = |cause: &str| counted(&[once, errors, "total{result=\"error\"} 1", &retry(cause)]);
     check(row(|| Ok(Outcome::Done)).await, 0, 0, "DEBUG", success.clone());
     check(row(|| Ok(Outcome::RequeueAfter(Duration::from_secs(60)))).await, 1, 0, "DEBUG", requeued.clone());
     let wait = || Ok(Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
@@ -528,5 +541,89 @@ async fn an_audit_that_fails_is_tried_again_as_an_audit() {
     rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Audit));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.log.lock().reasons, ["audit", "audit, retry 1"]);
+    rig.stop().await;
+}
+
+/// Memory into which a log is written.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The log for machines, in which a line bears the fields of its span.
+#[tokio::test(start_paused = true)]
+async fn a_pass_says_why_in_the_log() {
+    let written = Written::default();
+    let writer = written.clone();
+    let json = tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false);
+    let log = json.with_max_level(tracing::Level::DEBUG).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(log);
+    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
+        1 => error(500, "InternalError", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Created));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.stop().await;
+    let text = String::from_utf8(written.0.lock().clone()).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let in_passes = lines.filter(|line| line["span"]["name"] == "sync").map(|line| {
+        ["/message", "/span/controller", "/span/object", "/span/why"]
+            .map(|field| line.pointer(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned())
+    });
+    assert_eq!(
+        in_passes.collect::<Vec<_>>(),
+        [
+            ["Could not sync; trying again", "test", "ns/a", "created"],
+            ["Synced", "test", "ns/a", "created, retry 1"]
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_is_counted_by_its_effect() {
+    let maps = crate::api::ApiResource::new("", "v1", "ConfigMap", "configmaps");
+    let consistency = Arc::new(Consistency::new());
+    let guard = consistency.clone();
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let script = move |key: &ObjectName, attempt| match (key.name(), attempt) {
+        ("changes", 1) => {
+            guard.wrote(key, &maps, "1");
+            Ok(Outcome::Done)
+        }
+        ("fails", 1) => {
+            guard.wrote(key, &maps, "2");
+            error(500, "InternalError", None)
+        }
+        _ => Ok(Outcome::Done),
+    };
+    let mut rig = start_guarded(consistency, queue, 1, Duration::ZERO, script);
+    rig.caches.set();
+    let counted = |rig: &Rig| {
+        let text = rig.metrics.encode();
+        ["changed", "nothing", "error"].map(|effect| {
+            let series = format!("windlass_passes_total{{controller=\"test\",effect=\"{effect}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&series)?.parse::<u32>().ok())
+        })
+    };
+    for name in ["changes", "idle", "fails"] {
+        rig.add(name);
+    }
+    tokio::time::sleep(MS).await;
+    assert_eq!(counted(&rig), [Some(1); 3]);
+    // What a pass has written is not the next one's.
+    rig.add("changes");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(counted(&rig), [Some(1), Some(3), Some(1)]);
     rig.stop().await;
 }

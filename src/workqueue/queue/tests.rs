@@ -512,14 +512,32 @@ async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
         assert_eq!((queue.len(), state.processing), (model.waiting.len(), model.held.len()));
         assert_eq!(state.depth, model.waiting.len() + model.again.len());
     }
-    queue.shut_down();
-    drop(held);
-    let mut left: Vec<u8> = std::iter::from_fn(|| queue.try_get().map(|p| *p.key())).collect();
-    left.sort_unstable();
-    let mut expected: Vec<u8> = model.waiting.iter().map(|place| place.0).collect();
-    expected.extend(model.again.iter().map(|(key, _)| *key));
-    expected.sort_unstable();
-    assert_eq!(left, expected, "what is left at the end is handed out, each once");
+    drains_as_the_model(&queue, model, held);
+}
+
+/// A drain goes on as long as something is queued, processed or to come again, and takes nothing more; what is left is
+/// handed out in its order, each once.
+fn drains_as_the_model<'a>(queue: &'a Queue<u8>, mut model: Model, mut held: Vec<Processing<'a, u8>>) {
+    let mut drain = Box::pin(queue.shut_down_with_drain());
+    loop {
+        let is_idle = model.waiting.is_empty() && model.held.is_empty() && model.again.is_empty();
+        assert_eq!(drain.as_mut().now_or_never().is_some(), is_idle);
+        // Some of them are queued, some processed, some unknown.
+        (0..8).for_each(|key| queue.add_with(key, 7, Reasons::default()));
+        let got = queue.try_get();
+        assert_eq!(got.as_ref().map(|p| *p.key()), model.get());
+        if is_idle {
+            break;
+        }
+        match got {
+            Some(got) => held.push(got),
+            None => {
+                drop(held.remove(0));
+                model.done(0);
+            }
+        }
+    }
+    assert_eq!((queue.len(), queue.state().depth, queue.processing()), (0, 0, 0));
 }
 
 proptest! {

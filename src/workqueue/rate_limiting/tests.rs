@@ -1,3 +1,6 @@
+use futures_util::FutureExt;
+use tokio::task::JoinSet;
+
 use super::*;
 use crate::workqueue::ItemExponentialFailure;
 
@@ -165,4 +168,48 @@ fn a_burst_of_failures_leaves_nothing() {
     assert_eq!(queue.backing_off(), 10_000);
     (0..10_000).for_each(|key| queue.forget(&key));
     assert_eq!((queue.backing_off(), queue.backoff.pauses.lock().capacity()), (0, 0));
+}
+
+/// The loop is woken by it: it does not sleep until the first delay is over.
+#[tokio::test(start_paused = true)]
+async fn a_drain_waits_for_the_workers_and_forgets_who_backs_off() {
+    let queue = queue();
+    queue.back_off("failed", Duration::from_secs(3600));
+    queue.add("a", AddOptions::default());
+    queue.add("b", AddOptions::default());
+    let (mut delays, mut worker) = (JoinSet::new(), JoinSet::new());
+    let delayed = queue.clone();
+    delays.spawn(async move { delayed.run().await });
+    let worked = queue.clone();
+    worker.spawn(async move {
+        let mut keys = Vec::new();
+        while let Some(processing) = worked.get().await {
+            tokio::time::sleep(100 * MS).await;
+            keys.push(*processing.key());
+        }
+        keys
+    });
+    tokio::task::yield_now().await;
+    let start = Instant::now();
+    queue.shut_down_with_drain().await;
+    assert_eq!(start.elapsed(), 200 * MS, "one key is processed, one is queued");
+    assert_eq!(delays.join_next().await.unwrap().unwrap(), 1);
+    assert_eq!(worker.join_next().await.unwrap().unwrap(), ["a", "b"]);
+    assert_eq!(start.elapsed(), 200 * MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_shutdown_changes_nothing() {
+    let queue = queue();
+    queue.back_off("failed", Duration::ZERO);
+    queue.add("a", AddOptions::default());
+    for _ in 0..2 {
+        queue.shut_down();
+        assert_eq!(queue.run().now_or_never(), Some(1));
+        assert_eq!((queue.len(), queue.waiting()), (1, 1));
+    }
+    assert_eq!(queue.try_get().map(|processing| *processing.key()), Some("a"));
+    queue.shut_down();
+    assert!(queue.get().now_or_never().unwrap().is_none());
+    assert!(queue.shut_down_with_drain().now_or_never().is_some(), "nothing is left to wait for");
 }
