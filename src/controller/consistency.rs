@@ -11,13 +11,15 @@
 //!
 //! # Guarantees
 //! - A key waits until the store has passed the versions of its writes. (test: `a_key_waits_for_its_writes`)
+//! - Of every kind that it wrote: its children, new and changed, and itself. (test: `a_key_waits_for_every_kind_that_it_wrote`, `a_child_that_is_created_or_changed_is_waited_for`, `a_status_that_is_written_is_waited_for`)
 //! - A deletion is seen when the life is gone or marked. (test: `a_deletion_is_seen_when_the_life_is_gone_or_marked`)
 //! - A write that was overtaken, or removed by others before we saw it, stalls nothing. (test: `a_write_that_was_overtaken_stalls_nothing`)
 //! - It fails open after 30 s, with a warning that is counted, until the caches have caught up: passes are to read live meanwhile. (test: `it_fails_open_after_thirty_seconds`)
 //! - A version that is no number fails open. (test: `versions_that_do_not_compare_fail_open`)
 //!
 //! # Differences from client-go
-//! Deletes are remembered too. A key that waits is woken by the event of its own write; the retry after
+//! Deletes are remembered too. Of other writes the version is kept without the uid: a later life has a later version. What
+//! is remembered of an owner goes when its caches have caught up, not with its deletion. A key that waits is woken by the event of its own write; the retry after
 //! [`RETRY`] is for events that never come.
 //!
 //! # Locks and tasks
@@ -47,6 +49,21 @@ pub trait StoreView: Send + Sync {
     fn resource_version(&self) -> Arc<str>;
     /// Whether this life of the name is there and not being deleted.
     fn lives(&self, name: &ObjectName, uid: &str) -> bool;
+}
+
+/// A cache that hears of nothing any more.
+#[cfg(test)]
+pub(crate) struct Frozen;
+
+#[cfg(test)]
+impl StoreView for Frozen {
+    fn resource_version(&self) -> Arc<str> {
+        "1".into()
+    }
+
+    fn lives(&self, _: &ObjectName, _: &str) -> bool {
+        true
+    }
 }
 
 impl<K: Object> StoreView for Store<K> {
@@ -229,6 +246,22 @@ mod tests {
         writer.upsert(map("b", 12));
         assert!(guard.is_ready(&key));
         assert!(guard.writes.lock().is_empty(), "what was seen is forgotten");
+    }
+
+    #[test]
+    fn a_key_waits_for_every_kind_that_it_wrote() {
+        const OTHERS: ApiResource = ApiResource::new("", "v1", "Other", "others");
+        let (guard, mut maps, key) = rig();
+        let (store, mut others) = store::pair::<ConfigMap>(Indexers::default());
+        guard.observe(OTHERS, store);
+        maps.replace(&[], "10");
+        others.replace(&[], "10");
+        guard.wrote(&key, &MAPS, "12");
+        guard.wrote(&key, &OTHERS, "13");
+        maps.bookmark("20");
+        assert!(!guard.is_ready(&key), "the other kind's cache is late");
+        others.bookmark("13");
+        assert!(guard.is_ready(&key));
     }
 
     /// R2: changed again, or gone before it was seen; only a bookmark comes.

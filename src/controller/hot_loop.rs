@@ -6,7 +6,9 @@
 //! named once, and made to rest between its passes until it cools.
 //!
 //! A pass was asked for by the key itself when its timer is the only reason; or when its own object changed, the
-//! pass before wrote something, and so did this one.
+//! pass before wrote something, and so did this one. Changes of children do not count: in a roll-out they come by the
+//! hundred, each is news, and the status follows it. A child that is written again and again is
+//! [contended](super::contention).
 //!
 //! # Guarantees
 //! - A key is hot after [`BURST`] passes that only its timer asked for, and not before. (test: `a_timer_that_never_rests_is_noticed`)

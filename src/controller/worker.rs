@@ -24,7 +24,8 @@
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
 //!
 //! # Differences from client-go
-//! `run` waits for its workers; sample-controller promises it and does not. Retry-After is obeyed. The
+//! `run` waits for its workers; sample-controller promises it and does not. A panic of the machinery ends the process;
+//! there, a worker is started again after a second. Retry-After is obeyed. The
 //! backoff is honest: an event that arrives meanwhile waits for its end, unless it brings a new spec (see
 //! [`RateLimitingQueue`]).
 //!

@@ -39,6 +39,33 @@ async fn a_failed_post_is_not_sent_again() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
+/// A 429 of the server itself, which has no Status, stops all requests for as long as it asks; one of a webhook is for
+/// its request alone.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_less_is_left_alone_by_all_requests() {
+    let of_a_webhook = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429, "reason": "TooManyRequests",
+        "message": "admission webhook \"w\" denied the request: later"});
+    for (body, seconds) in
+        [("Too many requests, please try again later.".to_owned(), 5), (of_a_webhook.to_string(), 0)]
+    {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let answer = if request.method() == Method::POST {
+                let answer = Response::builder().status(429).header(header::RETRY_AFTER, "5");
+                answer.body(Body::from(body.clone().into_bytes()))
+            } else {
+                Response::builder().body(Body::from(b"{}".to_vec()))
+            };
+            std::future::ready(Ok::<_, Infallible>(answer.unwrap()))
+        });
+        let client = ApiClient::new(Client::new(service, "default"));
+        let refused = client.create::<Value>(&DEPLOYMENTS, Some("ns"), &json!({})).await.unwrap_err();
+        assert!(refused.is_too_many_requests());
+        let started = Instant::now();
+        client.get::<Value>(&DEPLOYMENTS, Some("ns"), "another").await.unwrap();
+        assert_eq!(started.elapsed().as_secs(), seconds, "{refused}");
+    }
+}
+
 #[tokio::test]
 async fn a_missing_object_is_none_and_a_missing_kind_is_an_error() {
     let object =

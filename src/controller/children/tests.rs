@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
@@ -7,6 +8,7 @@ use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::ObjectName;
 use crate::controller::Deletion;
+use crate::controller::consistency::{Consistency, Frozen};
 use crate::controller::deployment::{ObservedDeployment, WantedContainer, WantedDeployment};
 use crate::testing::object_server::ObjectServer;
 
@@ -135,6 +137,22 @@ async fn w3_a_name_taken_by_ourselves_is_repaired() {
             format!("PUT {WEB}"),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_child_that_is_created_or_changed_is_waited_for() {
+    for is_there in [false, true] {
+        let server = ObjectServer::default();
+        with_owner(&server, "owner-uid", 1);
+        let stale = is_there.then(|| live(&server, "Foo", "one", "owner-uid"));
+        let guard = Arc::new(Consistency::new().with(ObservedDeployment::resource(), Frozen));
+        let children = Children::new(server.client(), guard.clone());
+        assert!(guard.is_ready(&owner().name));
+        let cache = stale.as_ref().map(cached);
+        let answer = children.ensure(&owner(), &wanted(2), cache.as_ref()).await.unwrap();
+        assert_eq!(matches!(answer, Ensured::Updated(..)), is_there, "{answer:?}");
+        assert!(!guard.is_ready(&owner().name), "{answer:?}");
+    }
 }
 
 #[tokio::test]

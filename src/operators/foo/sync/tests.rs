@@ -13,6 +13,7 @@ use crate::api::conditions::{self, HOT_LOOP, READY, RECONCILING};
 use crate::cache::store::StoreWriter;
 use crate::cache::{Cached, Indexers, ObjectName, store};
 use crate::client::Clock;
+use crate::controller::consistency::{Consistency, Frozen};
 use crate::controller::{Children, Outcome, Pass, Reconciler, SyncError, SyncHandler, Tools};
 use crate::metrics::ControllerMetrics;
 use crate::record::{Event, EventRecorder, EventType};
@@ -331,6 +332,18 @@ async fn a_conflict_on_the_status_is_retried_and_records_no_event() {
 }
 
 /// R9: the watch has lost the event that would have told. The caches know nothing; the server does.
+#[tokio::test]
+async fn a_status_that_is_written_is_waited_for() {
+    let mut f = Fixture::new();
+    let (key, guard) = (ObjectName::new(Some("ns"), "one"), Consistency::new().with(Foo::resource(), Frozen));
+    let guard = Arc::new(guard);
+    f.sync.tools().consistency = guard.clone();
+    f.foo("web", 1);
+    assert!(guard.is_ready(&key));
+    f.sync().await;
+    assert!(!guard.is_ready(&key));
+}
+
 #[tokio::test]
 async fn an_audit_finds_what_the_caches_have_missed() {
     let mut f = Fixture::new();
