@@ -53,6 +53,7 @@ pub use super::ensured::Ensured;
 use super::obstacles::{Attempt, Obstacle, Obstacles, place};
 pub use super::owner::Owner;
 pub(super) use super::owner::Ownership;
+use super::permit::Need;
 use super::summary::{EXISTS_RETRY, REFUSED_RETRY, Summary};
 use crate::cache::{Cached, Object};
 use crate::client::{ApiClient, Error, ServerStatus};
@@ -186,13 +187,11 @@ impl Children {
             Some((Obstacle::Exists, again_in)) => return Ok(Ensured::ResourceExists { again_in }),
             None => {}
         }
-        if !self.owner_is_as_decided_on(owner).await? {
+        let Some(permit) = self.permit(owner, Need::AsDecidedOn).await?.granted() else {
             return Ok(Ensured::OwnerMovedOn);
-        }
-        let created = self.client.create::<W::Observed>(&resource, owner.name.namespace(), &body).await;
-        let error = match created {
+        };
+        let error = match permit.create::<W::Observed>(&body).await {
             Ok(observed) => {
-                self.consistency.wrote(&owner.name, &resource, observed.resource_version());
                 self.obstacles.gone(|| place_of(owner, wanted));
                 let is_as_wanted = owner.differences(wanted, &observed).is_empty();
                 return Ok(match is_as_wanted {
@@ -218,7 +217,7 @@ impl Children {
         };
         let ensured = match self.repair(owner, wanted, live).await? {
             Ensured::Unchanged(observed) if is_unknown => {
-                self.consistency.wrote(&owner.name, &resource, observed.resource_version());
+                self.wrote(owner, &observed);
                 Ensured::Created(observed)
             }
             ensured => ensured,
@@ -262,21 +261,18 @@ impl Children {
             return Ok(Ensured::Contended { observed, difference, repaired: Vec::new(), again_in });
         }
         // A stale cache of the owner must not scale down what a newer spec has scaled up.
-        if !self.owner_is_as_decided_on(owner).await? {
+        let Some(permit) = self.permit(owner, Need::AsDecidedOn).await?.granted() else {
             return Ok(Ensured::OwnerMovedOn);
-        }
+        };
         wanted.apply(&mut live);
         owner.refer(&mut live);
-        let resource = W::Observed::resource();
-        let written = self.client.replace(&resource, owner.name.namespace(), wanted.name(), &live).await;
-        let observed: W::Observed = match written {
+        let observed: W::Observed = match permit.update(wanted.name(), &live).await {
             Ok(observed) => observed,
             Err(error) => {
                 let attempt = Attempt::update(owner, observed.uid(), &differences);
                 return self.refused(owner, wanted, attempt, error, Some(observed));
             }
         };
-        self.consistency.wrote(&owner.name, &resource, observed.resource_version());
         self.contention.repaired(observed.uid(), &differences, asked);
         self.obstacles.gone(|| place_of(owner, wanted));
         let left = owner.differences(wanted, &observed);

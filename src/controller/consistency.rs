@@ -4,7 +4,7 @@
 //! Flow: sync handler -> children, status -> **consistency** -> workers, before the next sync of the key
 //!
 //! # How it works
-//! Each write is remembered for the key with its resource and the version that the server answered. Before
+//! Each write is remembered for the key with its resource, uid and the version that the server answered. Before
 //! a key is synced, each is compared with the version of that resource's store: versions of one resource
 //! grow, so a store that has passed the version has seen the write. The answer to a delete carries no
 //! version: it is seen when the store no longer holds that life of the name, or holds it as deleting.
@@ -15,12 +15,13 @@
 //! - A deletion is seen when the life is gone or marked. (test: `a_deletion_is_seen_when_the_life_is_gone_or_marked`)
 //! - A write that was overtaken, or removed by others before we saw it, stalls nothing. (test: `a_write_that_was_overtaken_stalls_nothing`)
 //! - It fails open after 30 s, with a warning that is counted, until the caches have caught up: passes are to read live meanwhile. (test: `it_fails_open_after_thirty_seconds`)
+//! - The warning says what is waited for. (test: `what_is_waited_for_is_named_by_uid_and_version`)
 //! - A version that is no number fails open. (test: `versions_that_do_not_compare_fail_open`)
 //!
 //! # Differences from client-go
-//! Deletes are remembered too. Of other writes the version is kept without the uid: a later life has a later version. What
-//! is remembered of an owner goes when its caches have caught up, not with its deletion. A key that waits is woken by the event of its own write; the retry after
-//! [`RETRY`] is for events that never come.
+//! Deletes are remembered too. Of other writes the newest of each resource stands for those before it. What is
+//! remembered of an owner goes when its caches have caught up, not with its deletion. A key that waits is woken by the
+//! event of its own write; the retry after [`RETRY`] is for events that never come.
 //!
 //! # Locks and tasks
 //! One lock around the memory, taken before the stores' own.
@@ -42,6 +43,8 @@ use crate::cache::{Object, ObjectName, Store, compare_versions};
 pub const RETRY: Duration = Duration::from_secs(1);
 /// How long a key waits at most.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How many writes the warning names.
+const UNSEEN_MAX: usize = 10;
 
 /// What the guard must know of a store.
 pub trait StoreView: Send + Sync {
@@ -102,10 +105,18 @@ struct Writes {
     since: Instant,
     /// It was said that it has failed open.
     is_told: bool,
-    /// The newest version, by resource.
-    versions: HashMap<ApiResource, String>,
+    /// The newest of each resource: versions of one resource grow, so whoever has seen it has seen the others.
+    newest: HashMap<ApiResource, Newest>,
     /// Lives that were deleted.
     deleted: Vec<(ApiResource, ObjectName, String)>,
+}
+
+/// The newest write of one resource.
+#[derive(Default)]
+struct Newest {
+    /// Of what was written.
+    uid: String,
+    version: String,
 }
 
 // === impl Consistency ===
@@ -135,26 +146,28 @@ impl Consistency {
         self.written.lock().remove(key)
     }
 
-    /// A sync of `key` wrote an object, and the server answered with this version.
-    pub fn wrote(&self, key: &ObjectName, resource: &ApiResource, resource_version: &str) {
-        self.written.lock().insert(key.clone());
-
-        let mut writes = self.writes.lock();
-        let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
-        let newest = entry.versions.entry(resource.clone()).or_default();
-        if compare_versions(resource_version, newest) != Some(Ordering::Less) {
-            resource_version.clone_into(newest);
-        }
-        (entry.since, entry.is_told) = (Instant::now(), false);
+    /// A sync of `key` wrote the object of this uid, and the server answered with this version.
+    pub fn wrote(&self, key: &ObjectName, resource: &ApiResource, uid: &str, resource_version: &str) {
+        self.remember(key, |writes| {
+            let newest = writes.newest.entry(resource.clone()).or_default();
+            if compare_versions(resource_version, &newest.version) != Some(Ordering::Less) {
+                uid.clone_into(&mut newest.uid);
+                resource_version.clone_into(&mut newest.version);
+            }
+        });
     }
 
     /// A sync of `key` deleted this life of a name.
     pub fn deleted(&self, key: &ObjectName, resource: &ApiResource, name: ObjectName, uid: &str) {
+        self.remember(key, |writes| writes.deleted.push((resource.clone(), name, uid.to_owned())));
+    }
+
+    fn remember(&self, key: &ObjectName, write: impl FnOnce(&mut Writes)) {
         self.written.lock().insert(key.clone());
 
         let mut writes = self.writes.lock();
         let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
-        entry.deleted.push((resource.clone(), name, uid.to_owned()));
+        write(entry);
         (entry.since, entry.is_told) = (Instant::now(), false);
     }
 
@@ -169,15 +182,16 @@ impl Consistency {
     pub fn look(&self, key: &ObjectName) -> Readiness {
         let mut writes = self.writes.lock();
         let Some(entry) = writes.get_mut(key) else { return Readiness::Ready };
-        entry.versions.retain(|resource, version| self.is_behind(resource, version));
+        entry.newest.retain(|resource, write| self.is_behind(resource, &write.version));
         entry.deleted.retain(|(resource, name, uid)| {
             self.stores.read().get(resource).is_some_and(|store| store.lives(name, uid))
         });
-        let is_ready = entry.versions.is_empty() && entry.deleted.is_empty();
+        let is_ready = entry.newest.is_empty() && entry.deleted.is_empty();
         let is_over = entry.since.elapsed() >= PATIENCE;
         if is_over && !is_ready && !std::mem::replace(&mut entry.is_told, true) {
             self.failed_open.fetch_add(1, Atomic::Relaxed);
-            tracing::warn!("The caches have not shown our own writes within 30 s; going on by live reads");
+            let unseen = entry.describe();
+            tracing::warn!(%key, unseen, "The caches have not shown our own writes within 30 s; going on by live reads");
         }
         if is_ready {
             writes.remove(key);
@@ -204,7 +218,19 @@ impl Consistency {
 
 impl Writes {
     fn new() -> Self {
-        Self { since: Instant::now(), is_told: false, versions: HashMap::new(), deleted: Vec::new() }
+        Self { since: Instant::now(), is_told: false, newest: HashMap::new(), deleted: Vec::new() }
+    }
+
+    /// What is waited for: `deployments uid 7c0a at version 12, pods web-0 uid 9d1e deleted`.
+    fn describe(&self) -> String {
+        let newest = self.newest.iter().map(|(resource, Newest { uid, version })| {
+            format!("{} uid {uid} at version {version}", resource.plural)
+        });
+        let deleted = self
+            .deleted
+            .iter()
+            .map(|(resource, name, uid)| format!("{} {} uid {uid} deleted", resource.plural, name.name()));
+        newest.chain(deleted).take(UNSEEN_MAX).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -238,8 +264,8 @@ mod tests {
         let (guard, mut writer, key) = rig();
         writer.replace(&[], "10");
         assert!(guard.is_ready(&key), "nothing was written");
-        guard.wrote(&key, &MAPS, "12");
-        guard.wrote(&key, &MAPS, "11");
+        guard.wrote(&key, &MAPS, "uid", "12");
+        guard.wrote(&key, &MAPS, "uid", "11");
         writer.upsert(map("a", 11));
         assert!(!guard.is_ready(&key));
         assert!(guard.is_ready(&ObjectName::new(Some("ns"), "other")), "another key does not wait");
@@ -256,8 +282,8 @@ mod tests {
         guard.observe(OTHERS, store);
         maps.replace(&[], "10");
         others.replace(&[], "10");
-        guard.wrote(&key, &MAPS, "12");
-        guard.wrote(&key, &OTHERS, "13");
+        guard.wrote(&key, &MAPS, "uid", "12");
+        guard.wrote(&key, &OTHERS, "uid", "13");
         maps.bookmark("20");
         assert!(!guard.is_ready(&key), "the other kind's cache is late");
         others.bookmark("13");
@@ -269,10 +295,10 @@ mod tests {
     fn a_write_that_was_overtaken_stalls_nothing() {
         let (guard, mut writer, key) = rig();
         writer.replace(&[], "10");
-        guard.wrote(&key, &MAPS, "12");
+        guard.wrote(&key, &MAPS, "uid", "12");
         writer.upsert(map("a", 15));
         assert!(guard.is_ready(&key));
-        guard.wrote(&key, &MAPS, "16");
+        guard.wrote(&key, &MAPS, "uid", "16");
         writer.bookmark("17");
         assert!(guard.is_ready(&key));
     }
@@ -303,7 +329,7 @@ mod tests {
     async fn it_fails_open_after_thirty_seconds() {
         let (guard, mut writer, key) = rig();
         writer.replace(&[], "10");
-        guard.wrote(&key, &MAPS, "12");
+        guard.wrote(&key, &MAPS, "uid", "12");
         tokio::time::advance(PATIENCE - Duration::from_millis(1)).await;
         assert!(!guard.is_ready(&key));
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -316,15 +342,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_waited_for_is_named_by_uid_and_version() {
+        let (guard, mut writer, key) = rig();
+        writer.replace(&[map("a", 5)], "10");
+        guard.wrote(&key, &MAPS, "uid-of-ns-b", "11");
+        guard.wrote(&key, &MAPS, "uid-of-ns-c", "12");
+        guard.wrote(&key, &MAPS, "uid-of-ns-d", "9");
+        guard.deleted(&key, &MAPS, ObjectName::new(Some("ns"), "a"), "uid-of-ns-a");
+        assert_eq!(
+            guard.writes.lock()[&key].describe(),
+            "configmaps uid uid-of-ns-c at version 12, configmaps a uid uid-of-ns-a deleted"
+        );
+    }
+
+    #[test]
     fn versions_that_do_not_compare_fail_open() {
         let (guard, mut writer, key) = rig();
-        guard.wrote(&key, &MAPS, "12");
+        guard.wrote(&key, &MAPS, "uid", "12");
         assert!(guard.is_ready(&key), "the store has no version yet");
         writer.replace(&[], "10");
-        guard.wrote(&key, &MAPS, "not a number");
+        guard.wrote(&key, &MAPS, "uid", "not a number");
         assert!(guard.is_ready(&key));
         let secrets = ApiResource::new("", "v1", "Secret", "secrets");
-        guard.wrote(&key, &secrets, "99");
+        guard.wrote(&key, &secrets, "uid", "99");
         assert!(guard.is_ready(&key), "nobody caches secrets");
     }
 }

@@ -1,9 +1,9 @@
-//! The one way to delete a child: nothing goes on the word of a cache.
+//! The ways to delete a child: nothing goes on the word of a cache.
 //!
 //! Mirrors in-tree controllers' `DeletePod` and the like, which trust their caches here.
 //!
 //! # Guarantees
-//! - Owner, replacement and child are read live before; uid and version are preconditions. (test: `a_delete_reads_owner_replacement_and_child_live_first`)
+//! - Replacement, child and owner are read live before; uid and version are preconditions. (test: `a_delete_reads_replacement_child_and_owner_live_first`)
 //! - Nothing goes when the owner has moved on. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
 //! - Nor when it was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
 //! - Nothing goes when what replaces it is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
@@ -12,15 +12,14 @@
 //! - A deletion that the server refuses is not asked for again at each pass. (test: `a_refused_delete_is_not_sent_again_at_each_pass`)
 //! - For an owner that is being deleted a child goes only if it is not orphaned. (test: `a_child_goes_with_its_owner_unless_it_is_orphaned`)
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::children::{Children, Owner, Ownership, Wanted, decode};
 use super::contention::{self, Verdict};
 use super::difference::Difference;
 use super::obstacles::{self, Attempt, Obstacle};
+use super::permit::Need;
 use super::summary::REFUSED_RETRY;
-use crate::api::annotations;
 use crate::cache::Object;
 use crate::client::{Error, ServerStatus};
 
@@ -42,21 +41,10 @@ pub enum Deletion {
     },
 }
 
-/// What decides whether something may be done for an owner.
-#[derive(Debug, Default, serde::Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct LiveMeta {
-    uid: String,
-    generation: i64,
-    deletion_timestamp: Option<String>,
-    finalizers: Vec<String>,
-    annotations: BTreeMap<String, String>,
-}
-
 impl Children {
     /// Deletes a child that is no longer wanted, now that `replacement` is there.
     ///
-    /// Reads owner, replacement and child live first: nothing is deleted when the owner is gone, is being
+    /// Reads replacement, child and owner live first: nothing is deleted when the owner is gone, is being
     /// deleted, or has another spec than the one that the decision was based on, when the replacement is
     /// not as wanted, or when the child is not ours or on its way out already.
     ///
@@ -68,10 +56,6 @@ impl Children {
         replacement: &W,
         name: &str,
     ) -> Result<Deletion, Error> {
-        if !self.owner_is_as_decided_on(owner).await? {
-            tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
-            return Ok(Deletion::NotNow);
-        }
         let is_there = match self.live(owner, replacement).await? {
             Some(live) => {
                 let live: W::Observed = decode(&live, replacement.name())?;
@@ -85,13 +69,13 @@ impl Children {
             tracing::debug!(child = name, "Deletes nothing: what replaces it is not there");
             return Ok(Deletion::NotNow);
         }
-        self.delete_child::<W::Observed>(owner, name, None).await
+        self.delete_child::<W::Observed>(owner, (name, None), Need::AsDecidedOn).await
     }
 
     /// Deletes a child that is one too many: a scale-down. Or one that is no good, of this `life` (uid): one that has
     /// come in its place meanwhile is another.
     ///
-    /// Reads owner and child live first, as [`delete_replaced`](Self::delete_replaced) does: on the word of a
+    /// Reads child and owner live first, as [`delete_replaced`](Self::delete_replaced) does: on the word of a
     /// cache that does not know yet that more are wanted again, nothing is deleted.
     ///
     /// # Errors
@@ -102,18 +86,14 @@ impl Children {
         name: &str,
         life: Option<&str>,
     ) -> Result<Deletion, Error> {
-        if !self.owner_is_as_decided_on(owner).await? {
-            tracing::debug!(child = name, "Deletes nothing: the owner has moved on");
-            return Ok(Deletion::NotNow);
-        }
-        self.delete_child::<O>(owner, name, life).await
+        self.delete_child::<O>(owner, (name, life), Need::AsDecidedOn).await
     }
 
     /// Deletes a child that cannot be written as it is wanted, so that a new one follows. When the new ones are each
     /// time stored with these differences again, by an admission webhook say, they are contended: the time is
     /// when to try again.
     ///
-    /// Reads owner and child live first, as [`delete_surplus`](Self::delete_surplus) does.
+    /// Reads child and owner live first, as [`delete_surplus`](Self::delete_surplus) does.
     ///
     /// # Errors
     /// [`Error`], to be tried again.
@@ -143,29 +123,20 @@ impl Children {
 
     /// Deletes a child of an owner that is being deleted and does not orphan it.
     ///
-    /// Reads owner and child live first: nothing is deleted for an owner that lives, or is another.
+    /// Reads child and owner live first: nothing is deleted for an owner that lives, or is another.
     ///
     /// # Errors
     /// [`Error`], to be tried again.
     pub async fn delete_of_deleted<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
-        let is_going = |meta: &LiveMeta| {
-            meta.uid == owner.uid
-                && meta.deletion_timestamp.is_some()
-                && !meta.finalizers.iter().any(|finalizer| finalizer == "orphan")
-        };
-        if !self.live_owner(owner).await?.as_ref().is_some_and(is_going) {
-            tracing::debug!(child = name, "Deletes nothing: the owner is not going, or orphans it");
-            return Ok(Deletion::NotNow);
-        }
-        self.delete_child::<O>(owner, name, None).await
+        self.delete_child::<O>(owner, (name, None), Need::GoingWithChildren).await
     }
 
-    /// The one place from which deletes are sent.
+    /// What all deletions have in common: the child is read live, and then its owner.
     async fn delete_child<O: Object>(
         &self,
         owner: &Owner,
-        name: &str,
-        life: Option<&str>,
+        (name, life): (&str, Option<&str>),
+        need: Need,
     ) -> Result<Deletion, Error> {
         let (namespace, resource) = (owner.name.namespace(), O::resource());
         let child: Option<O> = self.client.get(&resource, namespace, name).await?;
@@ -182,12 +153,12 @@ impl Children {
         if let Some((Obstacle::Refused(status), again_in)) = self.obstacles.in_the_way(&place, attempt) {
             return Ok(Deletion::Refused { status, again_in });
         }
-        let outcome =
-            self.client.delete(&resource, namespace, name, child.uid(), child.resource_version()).await;
-        match outcome {
+        let Some(permit) = self.permit(owner, need).await?.granted() else {
+            return Ok(Deletion::NotNow);
+        };
+        match permit.delete(&child).await {
             Ok(()) => {
                 self.obstacles.gone(|| place);
-                self.consistency.deleted(&owner.name, &resource, child.object_name(), child.uid());
                 Ok(Deletion::Deleted)
             }
             Err(error) if error.is_not_found() => Ok(Deletion::NothingToDo),
@@ -197,28 +168,6 @@ impl Children {
                 Ok(Deletion::Refused { status, again_in: REFUSED_RETRY })
             }
         }
-    }
-
-    /// Whether a live read shows the owner in the life and with the spec that a decision was based on, and not paused
-    /// since: a pause changes no generation.
-    pub(super) async fn owner_is_as_decided_on(&self, owner: &Owner) -> Result<bool, Error> {
-        let live = self.live_owner(owner).await?;
-        Ok(live.is_some_and(|meta| {
-            meta.uid == owner.uid
-                && meta.generation == owner.generation
-                && meta.deletion_timestamp.is_none()
-                && !annotations::ask_for_pause(&meta.annotations)
-        }))
-    }
-
-    async fn live_owner(&self, owner: &Owner) -> Result<Option<LiveMeta>, Error> {
-        #[derive(serde::Deserialize)]
-        struct Live {
-            metadata: LiveMeta,
-        }
-        let live: Option<Live> =
-            self.client.get(&owner.resource, owner.name.namespace(), owner.name.name()).await?;
-        Ok(live.map(|live| live.metadata))
     }
 }
 

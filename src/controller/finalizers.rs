@@ -11,7 +11,7 @@
 use serde_json::{Value, json};
 
 use super::children::{Children, Owner};
-use crate::api::annotations::PAUSED;
+use super::permit::{Answer, Need};
 use crate::client::Error;
 
 /// Adds a finalizer; returns whether it was missing.
@@ -37,11 +37,6 @@ pub fn remove(object: &mut Value, finalizer: &str) -> bool {
     list.len() < before
 }
 
-/// Whether a live object is this life of the owner, and whether it is being deleted.
-fn life(owner: &Owner, live: &Value) -> Option<bool> {
-    (live["metadata"]["uid"] == json!(owner.uid)).then(|| !live["metadata"]["deletionTimestamp"].is_null())
-}
-
 impl Children {
     /// Puts a finalizer on the owner, before the first effect that has to be undone. `false` when the owner is
     /// gone, being deleted, paused, or another life: then nothing is to be done for it.
@@ -49,14 +44,9 @@ impl Children {
     /// # Errors
     /// [`Error`], to be tried again.
     pub async fn hold(&self, owner: &Owner, finalizer: &str) -> Result<bool, Error> {
-        let (namespace, name) = (owner.name.namespace(), owner.name.name());
-        let live: Option<Value> = self.client.get(&owner.resource, namespace, name).await?;
-        let may_be_held = |live: &Value| {
-            life(owner, live) == Some(false) && live["metadata"]["annotations"][PAUSED] != "true"
-        };
-        let Some(mut live) = live.filter(may_be_held) else { return Ok(false) };
-        if add(&mut live, finalizer) {
-            self.write_owner(owner, &live).await?;
+        let Some(mut permit) = self.permit(owner, Need::Living).await?.granted() else { return Ok(false) };
+        if add(permit.live_owner(), finalizer) {
+            permit.update_owner().await?;
         }
         Ok(true)
     }
@@ -67,32 +57,19 @@ impl Children {
     /// # Errors
     /// [`Error`], to be tried again.
     pub async fn let_go(&self, owner: &Owner, finalizer: &str) -> Result<bool, Error> {
-        let (namespace, name) = (owner.name.namespace(), owner.name.name());
-        let live: Option<Value> = self.client.get(&owner.resource, namespace, name).await?;
-        let Some(mut live) = live else { return Ok(true) };
-        match life(owner, &live) {
-            // That life is over.
-            None => return Ok(true),
-            Some(false) => return Ok(false),
-            Some(true) => {}
-        }
-        if remove(&mut live, finalizer) {
-            match self.write_owner(owner, &live).await {
+        let mut permit = match self.permit(owner, Need::Going).await? {
+            Answer::Permitted(permit) => permit,
+            Answer::MovedOn => return Ok(false),
+            Answer::Gone => return Ok(true),
+        };
+        if remove(permit.live_owner(), finalizer) {
+            match permit.update_owner().await {
                 // Ours was the last: it went meanwhile.
                 Err(error) if error.is_not_found() => {}
                 outcome => outcome?,
             }
         }
         Ok(true)
-    }
-
-    async fn write_owner(&self, owner: &Owner, object: &Value) -> Result<(), Error> {
-        let (namespace, name) = (owner.name.namespace(), owner.name.name());
-        let written: Value = self.client.replace(&owner.resource, namespace, name, object).await?;
-        if let Some(version) = written.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-            self.consistency.wrote(&owner.name, &owner.resource, version);
-        }
-        Ok(())
     }
 }
 

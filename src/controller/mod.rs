@@ -19,7 +19,8 @@
 //! | [`observed`] | what the projections of all kinds of children have in common |
 //! | [`consistency`] | holds a key until the caches have seen what it wrote |
 //! | [`contention`] | notices that somebody changes a child back each time |
-//! | [`deletions`] | the one way to delete a child |
+//! | `permit` | the one door through which children and finalizers are written: behind a live read of their owner |
+//! | [`deletions`] | the ways to delete a child |
 //! | [`finalizers`] | holds an owner until its effects are undone |
 //! | [`hot_loop`] | notices a key that asks for itself without end |
 //! | [`audit`] | has every object checked against the server |
@@ -43,6 +44,7 @@ pub mod observed;
 pub mod obstacles;
 pub mod outcome;
 pub mod owner;
+mod permit;
 pub mod pod;
 pub mod quantity;
 pub mod reconciler;

@@ -260,7 +260,7 @@ impl<R: Reconcile> Reconciler<R> {
             let written =
                 write(&self.tools.client, &resource, &name, turn.version(), stored, &status).await?;
             if let Some(version) = written {
-                self.tools.consistency.wrote(&name, &resource, &version);
+                self.tools.consistency.wrote(&name, &resource, &turn.owner().uid, &version);
             }
         }
         turn.record_left();

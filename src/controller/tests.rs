@@ -88,7 +88,12 @@ impl SetSync {
             "name": owner.name.name(), "uid": owner.uid, "controller": true}]}});
         let created: ConfigMap = self.client.create(&maps, owner.name.namespace(), &body).await?;
         if self.broken != Broken::Guard {
-            self.consistency.wrote(&owner.name, &maps, Object::resource_version(&created));
+            self.consistency.wrote(
+                &owner.name,
+                &maps,
+                Object::uid(&created),
+                Object::resource_version(&created),
+            );
         }
         Ok(())
     }

@@ -298,7 +298,7 @@ async fn a_key_waits_for_its_own_writes() {
     tasks.spawn(controller.run(shutdown.clone()));
 
     let key = ObjectName::new(Some("ns"), "a");
-    consistency.wrote(&key, &maps, "11");
+    consistency.wrote(&key, &maps, "uid", "11");
     queue.add(key.clone(), crate::workqueue::AddOptions::default());
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(log.lock().started.len(), 0);
@@ -306,7 +306,7 @@ async fn a_key_waits_for_its_own_writes() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(log.lock().started.len(), 1);
     // Caches that are too late are waited for no longer, and not believed.
-    consistency.wrote(&key, &maps, "12");
+    consistency.wrote(&key, &maps, "uid", "12");
     queue.add(key.clone(), crate::workqueue::AddOptions::default());
     tokio::time::sleep(Duration::from_secs(35)).await;
     assert_eq!(log.lock().live, [false, true]);
@@ -598,11 +598,11 @@ async fn a_pass_is_counted_by_its_effect() {
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
     let script = move |key: &ObjectName, attempt| match (key.name(), attempt) {
         ("changes", 1) => {
-            guard.wrote(key, &maps, "1");
+            guard.wrote(key, &maps, "uid", "1");
             Ok(Outcome::Done)
         }
         ("fails", 1) => {
-            guard.wrote(key, &maps, "2");
+            guard.wrote(key, &maps, "uid", "2");
             error(500, "InternalError", None)
         }
         _ => Ok(Outcome::Done),

@@ -124,7 +124,7 @@ async fn an_old_spec_deletes_nothing() {
     scale(&mut f, 1).await;
     f.edit::<Redis>("x", |redis| redis["spec"]["replicas"] = json!(3)).await;
     let (_, asked) = f.sync_without_news("x").await;
-    assert_eq!(asked, ["list pods", "get redis/x"]);
+    assert_eq!(asked, ["list pods", "get pods/x-2", "get redis/x"]);
     f.catch_up().await;
     f.converge("x").await;
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1", "x-2"]);

@@ -16,9 +16,9 @@ async fn a_new_name_creates_first_and_deletes_after() {
             "GET foos/one",
             "POST deployments",
             "GET deployments",
-            "GET foos/one",
             "GET deployments/new",
             "GET deployments/old",
+            "GET foos/one",
             "DELETE deployments/old",
             "PATCH foos/one/status",
         ]
