@@ -43,7 +43,7 @@ impl SyncHandler for CopySync {
                 self.client.create(&maps, ns, &json!({"metadata": metadata, "data": map.data})).await?
             }
         };
-        self.consistency.wrote(key, &maps, written.metadata.resource_version.as_deref().unwrap_or(""));
+        self.consistency.wrote(key, &written);
         Ok(Outcome::Done)
     }
 }

@@ -217,7 +217,7 @@ impl Children {
         };
         let ensured = match self.repair(owner, wanted, live).await? {
             Ensured::Unchanged(observed) if is_unknown => {
-                self.wrote(owner, &observed);
+                self.consistency.wrote(&owner.name, &observed);
                 Ensured::Created(observed)
             }
             ensured => ensured,

@@ -26,8 +26,9 @@
 //! # Locks and tasks
 //! One lock around the memory, taken before the stores' own.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
@@ -95,9 +96,20 @@ pub enum Readiness {
 pub struct Consistency {
     stores: RwLock<HashMap<ApiResource, Box<dyn StoreView>>>,
     writes: Mutex<HashMap<ObjectName, Writes>>,
-    /// The keys whose pass that is under way has written something.
-    written: Mutex<HashSet<ObjectName>>,
+    /// What the passes that are under way have written, by key.
+    of_passes: Mutex<HashMap<ObjectName, Vec<Write>>>,
     failed_open: AtomicU64,
+}
+
+/// That an object was written: created, changed or deleted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Write {
+    /// The object's kind.
+    pub kind: Cow<'static, str>,
+    /// The object's name.
+    pub name: ObjectName,
+    /// The object's one life.
+    pub uid: String,
 }
 
 /// The writes of one key that the caches may not have seen.
@@ -108,7 +120,7 @@ struct Writes {
     /// The newest of each resource: versions of one resource grow, so whoever has seen it has seen the others.
     newest: HashMap<ApiResource, Newest>,
     /// Lives that were deleted.
-    deleted: Vec<(ApiResource, ObjectName, String)>,
+    deleted: Vec<(ApiResource, Write)>,
 }
 
 /// The newest write of one resource.
@@ -140,35 +152,49 @@ impl Consistency {
         self.stores.write().insert(resource, Box::new(store));
     }
 
-    /// Whether the pass of `key` has written something; asked once, at its end.
+    /// What the pass of `key` has written; asked once, at its end.
     #[must_use]
-    pub fn take_written(&self, key: &ObjectName) -> bool {
-        self.written.lock().remove(key)
+    pub fn take_writes(&self, key: &ObjectName) -> Vec<Write> {
+        self.of_passes.lock().remove(key).unwrap_or_default()
     }
 
-    /// A sync of `key` wrote the object of this uid, and the server answered with this version.
-    pub fn wrote(&self, key: &ObjectName, resource: &ApiResource, uid: &str, resource_version: &str) {
-        self.remember(key, |writes| {
+    /// A sync of `key` wrote an object, and the server answered with this state of it.
+    pub fn wrote<O: Object>(&self, key: &ObjectName, object: &O) {
+        let state = (object.uid(), object.resource_version());
+        self.wrote_state(key, &O::resource(), object.object_name(), state);
+    }
+
+    /// The same, of an object whose uid and version are known, and nothing else.
+    pub(super) fn wrote_state(
+        &self,
+        key: &ObjectName,
+        resource: &ApiResource,
+        name: ObjectName,
+        (uid, version): (&str, &str),
+    ) {
+        self.remember(key, Write { kind: resource.kind.clone(), name, uid: uid.to_owned() }, |writes, _| {
             let newest = writes.newest.entry(resource.clone()).or_default();
-            if compare_versions(resource_version, &newest.version) != Some(Ordering::Less) {
+            if compare_versions(version, &newest.version) != Some(Ordering::Less) {
                 uid.clone_into(&mut newest.uid);
-                resource_version.clone_into(&mut newest.version);
+                version.clone_into(&mut newest.version);
             }
         });
     }
 
     /// A sync of `key` deleted this life of a name.
     pub fn deleted(&self, key: &ObjectName, resource: &ApiResource, name: ObjectName, uid: &str) {
-        self.remember(key, |writes| writes.deleted.push((resource.clone(), name, uid.to_owned())));
+        let write = Write { kind: resource.kind.clone(), name, uid: uid.to_owned() };
+        self.remember(key, write, |writes, write| writes.deleted.push((resource.clone(), write.clone())));
     }
 
-    fn remember(&self, key: &ObjectName, write: impl FnOnce(&mut Writes)) {
-        self.written.lock().insert(key.clone());
-
+    fn remember(&self, key: &ObjectName, write: Write, await_it: impl FnOnce(&mut Writes, &Write)) {
         let mut writes = self.writes.lock();
         let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
-        write(entry);
+        await_it(entry, &write);
         (entry.since, entry.is_told) = (Instant::now(), false);
+        drop(writes);
+
+        self.of_passes.lock().entry(key.clone()).or_default().push(write);
     }
 
     /// Whether the caches have seen all that `key` wrote; what they have seen is forgotten.
@@ -183,7 +209,7 @@ impl Consistency {
         let mut writes = self.writes.lock();
         let Some(entry) = writes.get_mut(key) else { return Readiness::Ready };
         entry.newest.retain(|resource, write| self.is_behind(resource, &write.version));
-        entry.deleted.retain(|(resource, name, uid)| {
+        entry.deleted.retain(|(resource, Write { name, uid, .. })| {
             self.stores.read().get(resource).is_some_and(|store| store.lives(name, uid))
         });
         let is_ready = entry.newest.is_empty() && entry.deleted.is_empty();
@@ -226,10 +252,9 @@ impl Writes {
         let newest = self.newest.iter().map(|(resource, Newest { uid, version })| {
             format!("{} uid {uid} at version {version}", resource.plural)
         });
-        let deleted = self
-            .deleted
-            .iter()
-            .map(|(resource, name, uid)| format!("{} {} uid {uid} deleted", resource.plural, name.name()));
+        let deleted = self.deleted.iter().map(|(resource, Write { name, uid, .. })| {
+            format!("{} {} uid {uid} deleted", resource.plural, name.name())
+        });
         newest.chain(deleted).take(UNSEEN_MAX).collect::<Vec<_>>().join(", ")
     }
 }
@@ -255,6 +280,10 @@ mod tests {
         (Consistency::new().with(MAPS, store), writer, ObjectName::new(Some("ns"), "owner"))
     }
 
+    fn name(name: &str) -> ObjectName {
+        ObjectName::new(Some("ns"), name)
+    }
+
     fn map(name: &str, version: u64) -> Cached<ConfigMap> {
         Cached::new(Ok(config_map("ns", name, version)))
     }
@@ -264,8 +293,8 @@ mod tests {
         let (guard, mut writer, key) = rig();
         writer.replace(&[], "10");
         assert!(guard.is_ready(&key), "nothing was written");
-        guard.wrote(&key, &MAPS, "uid", "12");
-        guard.wrote(&key, &MAPS, "uid", "11");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "11"));
         writer.upsert(map("a", 11));
         assert!(!guard.is_ready(&key));
         assert!(guard.is_ready(&ObjectName::new(Some("ns"), "other")), "another key does not wait");
@@ -282,8 +311,8 @@ mod tests {
         guard.observe(OTHERS, store);
         maps.replace(&[], "10");
         others.replace(&[], "10");
-        guard.wrote(&key, &MAPS, "uid", "12");
-        guard.wrote(&key, &OTHERS, "uid", "13");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
+        guard.wrote_state(&key, &OTHERS, name("written"), ("uid", "13"));
         maps.bookmark("20");
         assert!(!guard.is_ready(&key), "the other kind's cache is late");
         others.bookmark("13");
@@ -295,10 +324,10 @@ mod tests {
     fn a_write_that_was_overtaken_stalls_nothing() {
         let (guard, mut writer, key) = rig();
         writer.replace(&[], "10");
-        guard.wrote(&key, &MAPS, "uid", "12");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         writer.upsert(map("a", 15));
         assert!(guard.is_ready(&key));
-        guard.wrote(&key, &MAPS, "uid", "16");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "16"));
         writer.bookmark("17");
         assert!(guard.is_ready(&key));
     }
@@ -329,7 +358,7 @@ mod tests {
     async fn it_fails_open_after_thirty_seconds() {
         let (guard, mut writer, key) = rig();
         writer.replace(&[], "10");
-        guard.wrote(&key, &MAPS, "uid", "12");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         tokio::time::advance(PATIENCE - Duration::from_millis(1)).await;
         assert!(!guard.is_ready(&key));
         tokio::time::advance(Duration::from_millis(1)).await;
@@ -345,9 +374,9 @@ mod tests {
     fn what_is_waited_for_is_named_by_uid_and_version() {
         let (guard, mut writer, key) = rig();
         writer.replace(&[map("a", 5)], "10");
-        guard.wrote(&key, &MAPS, "uid-of-ns-b", "11");
-        guard.wrote(&key, &MAPS, "uid-of-ns-c", "12");
-        guard.wrote(&key, &MAPS, "uid-of-ns-d", "9");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid-of-ns-b", "11"));
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid-of-ns-c", "12"));
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid-of-ns-d", "9"));
         guard.deleted(&key, &MAPS, ObjectName::new(Some("ns"), "a"), "uid-of-ns-a");
         assert_eq!(
             guard.writes.lock()[&key].describe(),
@@ -358,13 +387,13 @@ mod tests {
     #[test]
     fn versions_that_do_not_compare_fail_open() {
         let (guard, mut writer, key) = rig();
-        guard.wrote(&key, &MAPS, "uid", "12");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         assert!(guard.is_ready(&key), "the store has no version yet");
         writer.replace(&[], "10");
-        guard.wrote(&key, &MAPS, "uid", "not a number");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "not a number"));
         assert!(guard.is_ready(&key));
         let secrets = ApiResource::new("", "v1", "Secret", "secrets");
-        guard.wrote(&key, &secrets, "uid", "99");
+        guard.wrote_state(&key, &secrets, name("written"), ("uid", "99"));
         assert!(guard.is_ready(&key), "nobody caches secrets");
     }
 }

@@ -5,14 +5,15 @@
 //! pass that only the key itself asked for fills a bucket, which leaks slowly; when it overflows, the key is hot:
 //! named once, and made to rest between its passes until it cools.
 //!
-//! A pass was asked for by the key itself when its timer is the only reason; or when its own object changed, the
-//! pass before wrote something, and so did this one. Changes of children do not count: in a roll-out they come by the
-//! hundred, each is news, and the status follows it. A child that is written again and again is
-//! [contended](super::contention).
+//! A pass was asked for by the key itself when its timer is the only reason; or when everything that woke it is what the
+//! pass before wrote, and it writes the same again: its own object, or a child. Changes of children that it does not
+//! write again do not count: in a roll-out they come by the hundred, each is news, and the status follows it.
 //!
 //! # Guarantees
 //! - A key is hot after [`BURST`] passes that only its timer asked for, and not before. (test: `a_timer_that_never_rests_is_noticed`)
-//! - So is one that wakes itself by writing. (test: `a_key_that_wakes_itself_is_noticed`)
+//! - So is one that wakes itself by writing its own object. (test: `a_key_that_wakes_itself_is_noticed`)
+//! - Or by writing a child. (test: `a_key_that_wakes_itself_by_a_child_is_noticed`)
+//! - A roll-out is none, though each pass writes. (test: `a_roll_out_is_no_hot_loop`)
 //! - Passes that something else asked for do not count, nor do they cool it. (test: `changes_do_not_count`)
 //! - A key that has cooled is forgotten. (test: `a_key_that_rests_is_forgotten`)
 //!
@@ -25,6 +26,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::consistency::Write;
 use crate::cache::ObjectName;
 use crate::workqueue::{Reason, Reasons};
 
@@ -41,18 +43,28 @@ pub struct HotLoops {
     keys: Mutex<HashMap<ObjectName, Heat, foldhash::fast::RandomState>>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Heat {
     passes: u32,
     /// When the bucket was looked at; what has leaked since is not taken off yet.
     at: Instant,
     is_hot: bool,
-    /// Whether the last pass has written something.
-    wrote: bool,
+    /// What the last pass has written.
+    wrote: Vec<Write>,
 }
 
-fn is_its_own(reason: &Reason) -> bool {
-    matches!(reason, Reason::Timer | Reason::Changed)
+/// Whether this pass was woken by what the last one `wrote`, and nothing else, and has written the same again.
+fn wakes_itself(reasons: &Reasons, wrote: &[Write], writes: &[Write]) -> bool {
+    let is_its_own = |reason: &Reason| match reason {
+        Reason::Timer | Reason::Changed => true,
+        Reason::Child { kind, name } => {
+            let again = |write: &&Write| write.kind == *kind && write.name.to_string() == **name;
+            writes.iter().filter(again).any(|write| wrote.contains(write))
+        }
+        _ => false,
+    };
+    let is_written_again = !wrote.is_empty() && !writes.is_empty();
+    is_written_again && !reasons.is_empty() && reasons.more() == 0 && reasons.iter().all(is_its_own)
 }
 
 impl Heat {
@@ -81,27 +93,26 @@ pub enum Temperature {
 }
 
 impl HotLoops {
-    /// Counts a pass for these reasons that asks for another after `next`, and has written or not.
+    /// Counts a pass for these reasons that asks for another after `next`, and has written this.
     #[must_use]
     pub fn passed(
         &self,
         key: &ObjectName,
         reasons: &Reasons,
         next: Option<Duration>,
-        has_written: bool,
+        writes: Vec<Write>,
     ) -> Temperature {
         let mut keys = self.keys.lock();
-        if next.is_none() && !has_written {
+        if next.is_none() && writes.is_empty() {
             // It does not ask for itself any more.
             keys.remove(key);
             return Temperature::Cool;
         }
         let now = Instant::now();
         let heat =
-            keys.entry(key.clone()).or_insert(Heat { passes: 0, at: now, is_hot: false, wrote: false });
-        let wakes_itself = heat.wrote && has_written && reasons.iter().all(is_its_own);
-        heat.wrote = has_written;
-        let is_own = reasons.iter().eq([&Reason::Timer]) || !reasons.is_empty() && wakes_itself;
+            keys.entry(key.clone()).or_insert(Heat { passes: 0, at: now, is_hot: false, wrote: Vec::new() });
+        let is_own = reasons.iter().eq([&Reason::Timer]) || wakes_itself(reasons, &heat.wrote, &writes);
+        heat.wrote = writes;
         heat.cool(now);
         if !is_own {
             return if heat.is_hot { Temperature::Hot } else { Temperature::Cool };
@@ -139,7 +150,7 @@ mod tests {
     async fn passes(hot: &HotLoops, every: Duration, count: u32) -> Vec<Temperature> {
         let mut found = Vec::new();
         for _ in 0..count {
-            found.push(hot.passed(&key(), &Reason::Timer.into(), Some(every), false));
+            found.push(hot.passed(&key(), &Reason::Timer.into(), Some(every), vec![]));
             tokio::time::advance(every).await;
         }
         found
@@ -155,20 +166,59 @@ mod tests {
         assert_eq!(found.last(), Some(&Temperature::Hot));
     }
 
+    fn object(kind: &'static str, name: &str, life: u32) -> Write {
+        Write { kind: kind.into(), name: ObjectName::new(Some("ns"), name), uid: format!("{name}-{life}") }
+    }
+
+    /// The object itself: its status, say.
+    fn itself() -> Write {
+        object("Foo", "a", 1)
+    }
+
+    fn child(name: &str) -> Reason {
+        Reason::Child { kind: "Pod".into(), name: format!("ns/{name}").into() }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_key_that_wakes_itself_is_noticed() {
         let hot = HotLoops::default();
-        let pass = |has_written| hot.passed(&key(), &Reason::Changed.into(), None, has_written);
+        let pass = |writes| hot.passed(&key(), &Reason::Changed.into(), None, writes);
         for _ in 0..=BURST {
-            assert_eq!(pass(true), Temperature::Cool);
+            assert_eq!(pass(vec![itself()]), Temperature::Cool);
         }
-        assert_eq!(pass(true), Temperature::JustHot);
-        assert_eq!(pass(false), Temperature::Cool, "a pass that writes nothing wakes nobody");
-        for _ in 0..1000 {
-            // A rollout: a child's change is written down, and the event of that finds nothing to do.
-            let child = Reason::Child { kind: "Pod".into(), name: "a".into() };
-            assert_eq!(hot.passed(&key(), &child.into(), None, true), Temperature::Cool);
-            assert_eq!(pass(false), Temperature::Cool);
+        assert_eq!(pass(vec![itself()]), Temperature::JustHot);
+        assert_eq!(pass(vec![]), Temperature::Cool, "a pass that writes nothing wakes nobody");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_wakes_itself_by_a_child_is_noticed() {
+        let hot = HotLoops::default();
+        let mut reasons = Reasons::from(child("p"));
+        reasons.add(Reason::Changed);
+        let pass = || hot.passed(&key(), &reasons, None, vec![object("Pod", "p", 1), itself()]);
+        let found: Vec<_> = (0..100).map(|_| pass()).collect();
+        assert_eq!(found.iter().position(|t| *t == Temperature::JustHot), Some(BURST as usize + 1));
+        reasons.add(child("another"));
+        let hot = HotLoops::default();
+        for _ in 0..100 {
+            let now = hot.passed(&key(), &reasons, None, vec![object("Pod", "p", 1)]);
+            assert_eq!(now, Temperature::Cool, "somebody else changes something, too");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_roll_out_is_no_hot_loop() {
+        let hot = HotLoops::default();
+        let pass = |reasons: &Reasons, writes| hot.passed(&key(), reasons, None, writes);
+        for life in 0..1000 {
+            // A child of a child moves on, and the status follows.
+            assert_eq!(pass(&child("web").into(), vec![itself()]), Temperature::Cool);
+            // One goes and a new one comes, as the event of the first shows; the status follows each.
+            let mut reasons = Reasons::from(child("p-0"));
+            reasons.add(Reason::Changed);
+            assert_eq!(pass(&reasons, vec![object("Pod", "p-0", life), itself()]), Temperature::Cool);
+            assert_eq!(pass(&reasons, vec![object("Pod", "p-0", life + 1), itself()]), Temperature::Cool);
+            assert_eq!(pass(&reasons, vec![itself()]), Temperature::Cool);
         }
     }
 
@@ -178,11 +228,11 @@ mod tests {
         let mut both = Reasons::from(Reason::Timer);
         both.add(Reason::Changed);
         for _ in 0..1000 {
-            assert_eq!(hot.passed(&key(), &both, Some(Duration::ZERO), false), Temperature::Cool);
+            assert_eq!(hot.passed(&key(), &both, Some(Duration::ZERO), vec![]), Temperature::Cool);
         }
         assert_eq!(passes(&hot, PACE, 1000).await, [Temperature::Cool; 1000], "a calm timer is none");
         assert_eq!(passes(&hot, Duration::ZERO, 100).await.last(), Some(&Temperature::Hot));
-        let changed = hot.passed(&key(), &Reason::Changed.into(), Some(Duration::ZERO), false);
+        let changed = hot.passed(&key(), &Reason::Changed.into(), Some(Duration::ZERO), vec![]);
         assert_eq!(changed, Temperature::Hot, "nor does a change cool it");
     }
 
@@ -190,7 +240,7 @@ mod tests {
     async fn a_key_that_rests_is_forgotten() {
         let hot = HotLoops::default();
         passes(&hot, Duration::ZERO, 100).await;
-        assert_eq!(hot.passed(&key(), &Reason::Timer.into(), None, false), Temperature::Cool);
+        assert_eq!(hot.passed(&key(), &Reason::Timer.into(), None, vec![]), Temperature::Cool);
         assert!(hot.keys.lock().is_empty());
         passes(&hot, Duration::ZERO, 100).await;
         tokio::time::advance(PACE * 200).await;

@@ -135,7 +135,7 @@ impl Permit<'_> {
     pub(super) async fn create<O: Object>(self, body: &Value) -> Result<O, Error> {
         let namespace = self.owner.name.namespace();
         let created = self.children.client.create::<O>(&O::resource(), namespace, body).await?;
-        self.children.wrote(self.owner, &created);
+        self.children.consistency.wrote(&self.owner.name, &created);
         Ok(created)
     }
 
@@ -143,7 +143,7 @@ impl Permit<'_> {
     pub(super) async fn update<O: Object>(self, name: &str, body: &Value) -> Result<O, Error> {
         let namespace = self.owner.name.namespace();
         let updated = self.children.client.replace::<O>(&O::resource(), namespace, name, body).await?;
-        self.children.wrote(self.owner, &updated);
+        self.children.consistency.wrote(&self.owner.name, &updated);
         Ok(updated)
     }
 
@@ -166,15 +166,8 @@ impl Permit<'_> {
         let Owner { resource, name, uid, .. } = self.owner;
         let Children { client, consistency, .. } = self.children;
         let written: Written = client.replace(resource, name.namespace(), name.name(), &self.live).await?;
-        consistency.wrote(name, resource, uid, &written.metadata.resource_version);
+        consistency.wrote_state(name, resource, name.clone(), (uid, &written.metadata.resource_version));
         Ok(())
-    }
-}
-
-impl Children {
-    /// Tells the guard of a child in the state in which the server has stored it.
-    pub(super) fn wrote<O: Object>(&self, owner: &Owner, child: &O) {
-        self.consistency.wrote(&owner.name, &O::resource(), child.uid(), child.resource_version());
     }
 }
 

@@ -260,7 +260,12 @@ impl<R: Reconcile> Reconciler<R> {
             let written =
                 write(&self.tools.client, &resource, &name, turn.version(), stored, &status).await?;
             if let Some(version) = written {
-                self.tools.consistency.wrote(&name, &resource, &turn.owner().uid, &version);
+                self.tools.consistency.wrote_state(
+                    &name,
+                    &resource,
+                    name.clone(),
+                    (&turn.owner().uid, &version),
+                );
             }
         }
         turn.record_left();

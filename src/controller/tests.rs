@@ -21,7 +21,7 @@ use super::*;
 use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::factory::Watched;
-use crate::cache::{Cached, Indexers, Lister, Object, ObjectName, SharedInformerFactory};
+use crate::cache::{Cached, Indexers, Lister, ObjectName, SharedInformerFactory};
 use crate::client::ApiClient;
 use crate::sim::{Action, Door, Fault, LedgerEntry, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
@@ -88,12 +88,7 @@ impl SetSync {
             "name": owner.name.name(), "uid": owner.uid, "controller": true}]}});
         let created: ConfigMap = self.client.create(&maps, owner.name.namespace(), &body).await?;
         if self.broken != Broken::Guard {
-            self.consistency.wrote(
-                &owner.name,
-                &maps,
-                Object::uid(&created),
-                Object::resource_version(&created),
-            );
+            self.consistency.wrote(&owner.name, &created);
         }
         Ok(())
     }

@@ -19,8 +19,9 @@
 //! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`)
 //! - No try comes before the time that the server has asked for. (test: `retry_after_of_the_server_is_obeyed`)
 //! - A line that is logged in a pass says of which object it is, and why the pass is made. (test: `a_pass_says_why_in_the_log`)
-//! - Passes are counted by what they did. (test: `a_pass_is_counted_by_its_effect`)
+//! - Passes are counted by what they did, and why. (test: `a_pass_is_counted_by_its_effect_and_reasons`)
 //! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
+//! - A panic of the machinery ends the run, after what is in flight. (test: `a_panic_of_the_machinery_ends_the_run_after_what_is_in_flight`)
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
 //!
 //! # Differences from client-go
@@ -49,12 +50,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::audit;
-use super::consistency::{self, Consistency, Readiness};
+use super::consistency::{self, Consistency, Readiness, Write};
 use super::hot_loop::{HotLoops, PACE, Temperature};
 use super::outcome::{Outcome, Pass, SyncError};
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync};
-use crate::metrics::{ControllerMetrics, Retry};
+use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason};
 
 /// How long caches may take until those that are missing are named, again and again.
@@ -332,7 +333,6 @@ impl<H: SyncHandler> Controller<H> {
                 return;
             }
             let _active = self.metrics.active();
-            self.metrics.reasons(reasons);
             let started = Instant::now();
             let is_late = readiness == Readiness::FailedOpen;
             if is_late {
@@ -342,18 +342,19 @@ impl<H: SyncHandler> Controller<H> {
             let sync = AssertUnwindSafe(async { self.handler.sync(key, pass).await });
             let ended = sync.catch_unwind().await;
             let took = started.elapsed();
-            let has_written = self.consistency.take_written(key);
+            let writes = self.consistency.take_writes(key);
             match ended {
                 Ok(Ok(outcome)) => {
-                    self.metrics.effect(if has_written { "changed" } else { "nothing" });
-                    self.succeeded(processing, outcome, took, has_written);
+                    let effect = if writes.is_empty() { Effect::Nothing } else { Effect::Changed };
+                    self.metrics.effect(effect, reasons);
+                    self.succeeded(processing, outcome, took, writes);
                 }
                 Ok(Err(error)) => {
-                    self.metrics.effect("error");
+                    self.metrics.effect(Effect::Error, reasons);
                     self.failed(processing, &error, took);
                 }
                 Err(panic) => {
-                    self.metrics.effect("error");
+                    self.metrics.effect(Effect::Error, reasons);
                     self.panicked(processing, &*panic, took);
                 }
             }
@@ -366,13 +367,13 @@ impl<H: SyncHandler> Controller<H> {
         processing: &Processing<'_, ObjectName>,
         outcome: Outcome,
         took: Duration,
-        has_written: bool,
+        writes: Vec<Write>,
     ) {
         let key = processing.key();
         self.queue.forget(key);
         let next = outcome.next_pass();
         self.metrics.succeeded(took, next.is_some());
-        let temperature = self.hot.passed(key, processing.reasons(), next, has_written);
+        let temperature = self.hot.passed(key, processing.reasons(), next, writes);
         if temperature == Temperature::JustHot {
             self.metrics.hot();
             tracing::warn!(?outcome, "Asks for itself again and again though nothing changes; slowed down");

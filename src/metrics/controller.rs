@@ -57,6 +57,21 @@ impl Retry {
     }
 }
 
+/// What a pass did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It wrote something.
+    Changed,
+    /// It had nothing to write.
+    Nothing,
+    /// It failed.
+    Error,
+}
+
+impl Effect {
+    pub(super) const LABELS: [&str; 3] = ["changed", "nothing", "error"];
+}
+
 /// The families of all controllers.
 #[derive(Debug)]
 pub(super) struct Controllers {
@@ -73,7 +88,7 @@ pub(super) struct Controllers {
     hot: Counters,
     contended: Counters,
     audits: Counters,
-    effects: Counters,
+    passes: Counters,
 }
 
 /// One controller's share of them.
@@ -89,13 +104,14 @@ pub struct ControllerMetrics {
     workers: Gauge,
     active: Gauge,
     retries: Counters,
-    reasons: Counters,
+    /// By reason, in the order of [`Reason::LABELS`], and effect.
+    reasons: [[Counter; 3]; Reason::LABELS.len()],
     stale: Counter,
     failed_open: Counter,
     hot: Counter,
     contended: Counter,
     audits: Counters,
-    effects: Counters,
+    passes: [Counter; 3],
 }
 
 fn labels(name: &'static str) -> Labels {
@@ -124,14 +140,18 @@ impl Controllers {
             hot: Counters::default(),
             contended: Counters::default(),
             audits: Counters::default(),
-            effects: Counters::default(),
+            passes: Counters::default(),
         };
         let counters = [
             ("controller_runtime_reconcile", "Passes by result", &this.total),
             ("controller_runtime_reconcile_errors", "Passes that failed", &this.errors),
             ("controller_runtime_reconcile_panics", "Passes that panicked", &this.panics),
             ("windlass_retries", "Passes that are tried again, by cause", &this.retries),
-            ("windlass_reasons", "Why passes were made", &this.reasons),
+            (
+                "windlass_reasons",
+                "Reasons of passes, by what the pass did; a pass may have several",
+                &this.reasons,
+            ),
             (
                 "windlass_stale_sync_skips",
                 "Passes that waited for the caches to show own writes",
@@ -145,7 +165,7 @@ impl Controllers {
             ("windlass_hot_keys", "Keys that were synced far oftener than anything changed", &this.hot),
             ("windlass_contended", "Children found to be changed back each time", &this.contended),
             ("windlass_audits", "Checks against the server, by what they found", &this.audits),
-            ("windlass_passes", "Passes by effect: changed something, nothing, error", &this.effects),
+            ("windlass_passes", "Passes by effect: changed something, nothing, error", &this.passes),
         ];
         for (name, help, family) in counters {
             registry.register(name, help, family.clone());
@@ -163,10 +183,8 @@ impl Controllers {
 
     pub(super) fn of(&self, name: &'static str) -> ControllerMetrics {
         let (labels, result) = (labels(name), |result| with(name, "result", result));
-        let closed: [(&Counters, &'static str, &[&str]); 4] = [
+        let closed: [(&Counters, &'static str, &[&str]); 2] = [
             (&self.retries, "cause", &Retry::ALL.map(Retry::as_label)),
-            (&self.reasons, "reason", &Reason::LABELS),
-            (&self.effects, "effect", &["changed", "nothing", "error"]),
             (&self.audits, "found", &["difference", "nothing"]),
         ];
         for (family, label, values) in closed {
@@ -185,13 +203,23 @@ impl Controllers {
             workers: self.workers.get_or_create_owned(&labels),
             active: self.active.get_or_create_owned(&labels),
             retries: self.retries.clone(),
-            reasons: self.reasons.clone(),
+            reasons: Reason::LABELS.map(|reason| {
+                Effect::LABELS.map(|effect| {
+                    let labels = vec![
+                        ("controller", name.to_owned()),
+                        ("reason", reason.to_owned()),
+                        ("effect", effect.to_owned()),
+                    ];
+                    self.reasons.get_or_create_owned(&labels)
+                })
+            }),
             stale: self.stale.get_or_create_owned(&labels),
             failed_open: self.failed_open.get_or_create_owned(&labels),
             hot: self.hot.get_or_create_owned(&labels),
             contended: self.contended.get_or_create_owned(&labels),
             audits: self.audits.clone(),
-            effects: self.effects.clone(),
+            passes: Effect::LABELS
+                .map(|effect| self.passes.get_or_create_owned(&with(name, "effect", effect))),
         }
     }
 }
@@ -214,13 +242,6 @@ impl ControllerMetrics {
     #[must_use]
     pub fn active(&self) -> impl Drop + use<> {
         super::counted(&self.active)
-    }
-
-    /// A pass has these reasons.
-    pub fn reasons(&self, reasons: &Reasons) {
-        for reason in reasons.iter() {
-            self.reasons.get_or_create(&with(self.name, "reason", reason.as_label())).inc();
-        }
     }
 
     /// A pass has ended well; whether it asked for another.
@@ -259,9 +280,12 @@ impl ControllerMetrics {
         self.failed_open.inc();
     }
 
-    /// What a pass did: "changed", "nothing" or "error".
-    pub fn effect(&self, effect: &str) {
-        self.effects.get_or_create(&with(self.name, "effect", effect)).inc();
+    /// What a pass for these reasons did.
+    pub fn effect(&self, effect: Effect, reasons: &Reasons) {
+        self.passes[effect as usize].inc();
+        for reason in reasons.iter() {
+            self.reasons[reason.label_index()][effect as usize].inc();
+        }
     }
 
     /// A key is synced far oftener than anything changes.

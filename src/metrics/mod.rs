@@ -37,7 +37,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-pub use controller::{CacheReading, ControllerMetrics, Retry};
+pub use controller::{CacheReading, ControllerMetrics, Effect, Retry};
 pub use requests::RequestMetrics;
 
 use crate::workqueue::{Key, QueueMetrics, RateLimitingQueue};
@@ -244,8 +244,7 @@ mod tests {
         for (name, label, values) in [
             ("controller_runtime_reconcile_total", "result", vec!["success", "error", "requeue_after"]),
             ("windlass_retries_total", "cause", Retry::ALL.map(Retry::as_label).to_vec()),
-            ("windlass_reasons_total", "reason", Reason::LABELS.to_vec()),
-            ("windlass_passes_total", "effect", vec!["changed", "nothing", "error"]),
+            ("windlass_passes_total", "effect", Effect::LABELS.to_vec()),
             ("windlass_audits_total", "found", vec!["difference", "nothing"]),
         ] {
             for found in values {
@@ -253,13 +252,20 @@ mod tests {
                 assert_eq!(value(&text, &series), 0.0);
             }
         }
+        let reason = |text: &str, reason: &str, effect: &str| {
+            let labels = format!("controller=\"foo\",reason=\"{reason}\",effect=\"{effect}\"");
+            value(text, &format!("windlass_reasons_total{{{labels}}}"))
+        };
+        for each in Reason::LABELS {
+            assert_eq!(Effect::LABELS.map(|effect| reason(&text, each, effect)), [0.0; 3]);
+        }
         assert_eq!(value(&text, "controller_runtime_reconcile_panics_total{controller=\"foo\"}"), 0.0);
-        controller.reasons(&Reason::Manual.into());
+        controller.effect(Effect::Changed, &Reason::Manual.into());
         controller.retried(Retry::Conflict);
         let text = metrics.encode();
         let retries = "windlass_retries_total{controller=\"foo\",cause=\"conflict\"}";
         assert_eq!(value(&text, retries), 1.0);
-        assert_eq!(value(&text, "windlass_reasons_total{controller=\"foo\",reason=\"manual\"}"), 1.0);
+        assert_eq!(Effect::LABELS.map(|effect| reason(&text, "manual", effect)), [1.0, 0.0, 0.0]);
     }
 
     /// Everything is counted for objects whose names must not show up.
@@ -278,7 +284,7 @@ mod tests {
         metrics.observe_queue("foo", queue.clone());
         queue.add("secret-team/secret-name".to_owned(), <_>::default());
         let child = Reason::Child { kind: "Secret".into(), name: "secret-team/secret-name".into() };
-        metrics.controller("foo").reasons(&child.into());
+        metrics.controller("foo").effect(Effect::Nothing, &child.into());
         let reading =
             CacheReading { kind: "foos".to_owned(), is_synced: true, is_troubled: false, objects: 1 };
         metrics.observe_caches(move || vec![reading.clone()]);

@@ -1,12 +1,14 @@
 //! Catches what is logged on a test's thread.
 
 use std::fmt::{Debug, Write};
+use std::io;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde_json::Value;
 use tracing::field::{Field, Visit};
 use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// The log of this thread, until it is dropped.
@@ -28,6 +30,44 @@ impl CapturedLog {
     /// `LEVEL message field=value ...`, each event a line.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.lock().clone()
+    }
+}
+
+/// The log of this thread as machines read it, until it is dropped: a line bears the fields of its span.
+pub(crate) struct CapturedJson {
+    written: Written,
+    _guard: DefaultGuard,
+}
+
+/// Memory into which a log is written.
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+/// Catches everything from now on.
+pub(crate) fn capture_json() -> CapturedJson {
+    let written = Written::default();
+    let writer = written.clone();
+    let json = tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false);
+    let log = json.with_max_level(Level::DEBUG).with_writer(move || writer.clone()).finish();
+    CapturedJson { written, _guard: tracing::subscriber::set_default(log) }
+}
+
+impl CapturedJson {
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let text = self.written.0.lock().clone();
+        let lines = serde_json::Deserializer::from_slice(&text).into_iter();
+        lines.map(|line| line.expect("each line is JSON")).collect()
+    }
+}
+
+impl io::Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

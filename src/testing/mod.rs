@@ -9,7 +9,7 @@ mod log;
 pub(crate) mod object_server;
 
 #[cfg(all(test, feature = "cli"))]
-pub(crate) use log::capture_log;
+pub(crate) use log::{capture_json, capture_log};
 
 pub use fake_source::{FakeSource, FakeWatch};
 

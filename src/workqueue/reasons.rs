@@ -55,31 +55,35 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// One word for each kind of reason, as a metric's label has it.
-    #[must_use]
-    pub fn as_label(&self) -> &'static str {
-        match self {
-            Self::Initial => "initial",
-            Self::Created => "created",
-            Self::SpecChanged { .. } => "spec",
-            Self::Changed => "changed",
-            Self::Deleted => "deleted",
-            Self::Child { .. } => "child",
-            Self::Resync => "resync",
-            Self::Retry(_) => "retry",
-            Self::Timer => "timer",
-            Self::Audit => "audit",
-            Self::Manual => "manual",
-        }
-    }
-}
-
-impl Reason {
     /// All that [`as_label`](Self::as_label) says.
     pub const LABELS: [&'static str; 11] = [
         "initial", "created", "spec", "changed", "deleted", "child", "resync", "retry", "timer", "audit",
         "manual",
     ];
+
+    /// One word for each kind of reason, as a metric's label has it.
+    #[must_use]
+    pub fn as_label(&self) -> &'static str {
+        Self::LABELS[self.label_index()]
+    }
+
+    /// Where [`LABELS`](Self::LABELS) has it.
+    #[must_use]
+    pub fn label_index(&self) -> usize {
+        match self {
+            Self::Initial => 0,
+            Self::Created => 1,
+            Self::SpecChanged { .. } => 2,
+            Self::Changed => 3,
+            Self::Deleted => 4,
+            Self::Child { .. } => 5,
+            Self::Resync => 6,
+            Self::Retry(_) => 7,
+            Self::Timer => 8,
+            Self::Audit => 9,
+            Self::Manual => 10,
+        }
+    }
 
     /// Whether it may have cured the cause of a failure: a new spec or life, or somebody's word.
     #[must_use]

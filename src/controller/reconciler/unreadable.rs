@@ -61,7 +61,7 @@ impl<R: Reconcile> Reconciler<R> {
         let status = Status { conditions: set.into_vec() };
         let written = write(&self.tools.client, &resource, key, version, Some(&stored), &status).await?;
         if let Some(version) = written {
-            self.tools.consistency.wrote(key, &resource, &object.meta.uid, &version);
+            self.tools.consistency.wrote_state(key, &resource, key.clone(), (&object.meta.uid, &version));
         }
         if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
             tracing::warn!(

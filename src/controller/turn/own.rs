@@ -88,7 +88,7 @@ impl<K: CustomResource> Turn<'_, K> {
         let error = match client.annotate::<Written>(resource, object, &self.version, (key, value)).await {
             Ok(written) => {
                 self.version = written.metadata.resource_version;
-                self.tools.consistency.wrote(name, resource, uid, &self.version);
+                self.tools.consistency.wrote_state(name, resource, name.clone(), (uid, &self.version));
                 return;
             }
             Err(error) => error,

@@ -7,8 +7,8 @@ use super::*;
 use crate::cache::synctrack;
 use crate::client;
 use crate::metrics::Metrics;
-use crate::testing::status_error;
-use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions, Reason};
+use crate::testing::{config_map, status_error};
+use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions, Reason, Reasons};
 
 /// What the handler does with a key, by the key's name.
 type Script = Box<dyn Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync>;
@@ -170,89 +170,6 @@ async fn workers_share_the_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_retried_with_backoff_until_it_succeeds() {
-    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
-        4 => Ok(Outcome::Done),
-        _ => Err(SyncError(status_error(500, "InternalError"))),
-    });
-    rig.caches.set();
-    rig.add("a");
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let times: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
-    let gaps: Vec<u128> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
-    assert_eq!(gaps.len(), 3);
-    // A timer of tokio's is exact to a millisecond.
-    for (gap, delay) in gaps.iter().zip([10, 20, 40]) {
-        assert!((delay..=delay + 2).contains(gap), "{gaps:?}");
-    }
-    assert_eq!(rig.queue.num_requeues(&ObjectName::new(Some("ns"), "a")), 0, "a success forgets");
-    rig.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_event_during_the_backoff_waits() {
-    let mut rig = start(1, Duration::ZERO, |_, _| Err(SyncError(status_error(500, "InternalError"))));
-    rig.caches.set();
-    for _ in 0..250 {
-        rig.add("a");
-        tokio::time::sleep(4 * MS).await;
-    }
-    assert!((6..=8).contains(&rig.started()), "10 ms doubling, over one second: {}", rig.started());
-    rig.stop().await;
-}
-
-/// The event comes while the sync is under way, so the key is dirty when it fails.
-#[tokio::test(start_paused = true)]
-async fn an_event_during_a_sync_that_fails_waits_too() {
-    let mut rig = start(1, 6 * MS, |_, _| Err(SyncError(status_error(500, "InternalError"))));
-    rig.caches.set();
-    for _ in 0..250 {
-        rig.add("a");
-        tokio::time::sleep(4 * MS).await;
-    }
-    assert!((6..=8).contains(&rig.started()), "10 ms doubling, over one second: {}", rig.started());
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert!(rig.started() > 8, "the key is not lost");
-    rig.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn retry_after_of_the_server_is_obeyed() {
-    for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
-        let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {
-            1 => error(code, reason, Some(30)),
-            _ => Ok(Outcome::Done),
-        });
-        rig.caches.set();
-        rig.add("a");
-        tokio::time::sleep(Duration::from_secs(29)).await;
-        rig.add("a");
-        tokio::time::sleep(MS).await;
-        assert_eq!(rig.started(), 1, "{code}");
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        assert_eq!(rig.started(), 2, "{code}");
-        rig.stop().await;
-    }
-}
-
-/// `Retry-After: 0` must not take the backoff away.
-#[tokio::test(start_paused = true)]
-async fn retry_after_is_a_lower_bound_of_the_backoff() {
-    let mut rig = start(1, Duration::ZERO, |_, _| {
-        let mut error = status_error(429, "TooManyRequests");
-        if let client::Error::Status { status, .. } = &mut error {
-            status.retry_after = Some(Duration::ZERO);
-        }
-        Err(SyncError(error))
-    });
-    rig.caches.set();
-    rig.add("a");
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!((6..=9).contains(&rig.started()), "10 ms doubling to 1 s: {}", rig.started());
-    rig.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_requeue_comes_after_its_time() {
     let mut rig = start(1, Duration::ZERO, |_, _| Ok(Outcome::RequeueAfter(Duration::from_secs(30))));
     rig.caches.set();
@@ -260,62 +177,6 @@ async fn a_requeue_comes_after_its_time() {
     tokio::time::sleep(Duration::from_secs(95)).await;
     assert_eq!(rig.started(), 4);
     rig.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_panic_is_caught_and_retried() {
-    let mut rig = start(1, Duration::ZERO, |key, attempt| {
-        if key.name() == "bad" && attempt < 3 {
-            std::panic::resume_unwind(Box::new("no such thing"));
-        }
-        Ok(Outcome::Done)
-    });
-    rig.caches.set();
-    rig.add("bad");
-    rig.add("good");
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let started: Vec<String> = rig.log.lock().started.iter().map(|(name, _)| name.clone()).collect();
-    assert_eq!(started, ["ns/bad", "ns/good", "ns/bad", "ns/bad"]);
-    rig.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_key_waits_for_its_own_writes() {
-    use crate::api::ApiResource;
-    use crate::cache::{Cached, Indexers, store};
-    use crate::testing::config_map;
-
-    let maps = ApiResource::new("", "v1", "ConfigMap", "configmaps");
-    let (reader, mut writer) = store::pair(Indexers::default());
-    writer.upsert(Cached::new(Ok(config_map("ns", "child", 10))));
-    let consistency = Arc::new(Consistency::new().with(maps.clone(), reader));
-    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
-    let log: Arc<Mutex<Log>> = Arc::default();
-    let handler = Scripted { script: Box::new(|_, _| Ok(Outcome::Done)), takes: MS, log: log.clone() };
-    let controller = Controller::new("test", queue.clone(), handler, consistency.clone());
-    let shutdown = CancellationToken::new();
-    let mut tasks = JoinSet::new();
-    tasks.spawn(controller.run(shutdown.clone()));
-
-    let key = ObjectName::new(Some("ns"), "a");
-    consistency.wrote(&key, &maps, "uid", "11");
-    queue.add(key.clone(), crate::workqueue::AddOptions::default());
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(log.lock().started.len(), 0);
-    writer.upsert(Cached::new(Ok(config_map("ns", "child", 11))));
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(log.lock().started.len(), 1);
-    // Caches that are too late are waited for no longer, and not believed.
-    consistency.wrote(&key, &maps, "uid", "12");
-    queue.add(key.clone(), crate::workqueue::AddOptions::default());
-    tokio::time::sleep(Duration::from_secs(35)).await;
-    assert_eq!(log.lock().live, [false, true]);
-    writer.upsert(Cached::new(Ok(config_map("ns", "child", 12))));
-    queue.add(key.clone(), crate::workqueue::AddOptions::default());
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(log.lock().live, [false, true, false]);
-    shutdown.cancel();
-    tasks.join_next().await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -512,118 +373,8 @@ async fn what_waits_for_a_user_is_looked_at_behind_changes() {
     rig.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_new_spec_during_a_pass_that_fails_comes_at_once() {
-    let mut rig = start(1, Duration::from_secs(30), |_, attempt| match attempt {
-        1 => error(503, "ServiceUnavailable", None),
-        _ => Ok(Outcome::Done),
-    });
-    rig.caches.set();
-    let key = ObjectName::new(Some("ns"), "a");
-    rig.queue.add(key.clone(), AddOptions::default());
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let changed = Reason::SpecChanged { from: 1, to: 2 };
-    rig.queue.add(key, AddOptions { bypass_backoff: true, ..AddOptions::because(changed) });
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    let starts: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
-    // Not even the shortest backoff, which is 10 ms.
-    assert!(starts.len() == 2 && starts[1] - starts[0] < Duration::from_secs(30) + 5 * MS, "{starts:?}");
-    rig.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_audit_that_fails_is_tried_again_as_an_audit() {
-    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
-        1 => error(409, "Conflict", None),
-        _ => Ok(Outcome::Done),
-    });
-    rig.caches.set();
-    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Audit));
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(rig.log.lock().reasons, ["audit", "audit, retry 1"]);
-    rig.stop().await;
-}
-
-/// Memory into which a log is written.
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Written {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// The log for machines, in which a line bears the fields of its span.
-#[tokio::test(start_paused = true)]
-async fn a_pass_says_why_in_the_log() {
-    let written = Written::default();
-    let writer = written.clone();
-    let json = tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false);
-    let log = json.with_max_level(tracing::Level::DEBUG).with_writer(move || writer.clone()).finish();
-    let _guard = tracing::subscriber::set_default(log);
-    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
-        1 => error(500, "InternalError", None),
-        _ => Ok(Outcome::Done),
-    });
-    rig.caches.set();
-    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Created));
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    rig.stop().await;
-    let text = String::from_utf8(written.0.lock().clone()).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    let in_passes = lines.filter(|line| line["span"]["name"] == "sync").map(|line| {
-        ["/message", "/span/controller", "/span/object", "/span/why"]
-            .map(|field| line.pointer(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned())
-    });
-    assert_eq!(
-        in_passes.collect::<Vec<_>>(),
-        [
-            ["Could not sync; trying again", "test", "ns/a", "created"],
-            ["Synced", "test", "ns/a", "created, retry 1"]
-        ]
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_pass_is_counted_by_its_effect() {
-    let maps = crate::api::ApiResource::new("", "v1", "ConfigMap", "configmaps");
-    let consistency = Arc::new(Consistency::new());
-    let guard = consistency.clone();
-    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
-    let script = move |key: &ObjectName, attempt| match (key.name(), attempt) {
-        ("changes", 1) => {
-            guard.wrote(key, &maps, "uid", "1");
-            Ok(Outcome::Done)
-        }
-        ("fails", 1) => {
-            guard.wrote(key, &maps, "uid", "2");
-            error(500, "InternalError", None)
-        }
-        _ => Ok(Outcome::Done),
-    };
-    let mut rig = start_guarded(consistency, queue, 1, Duration::ZERO, script);
-    rig.caches.set();
-    let counted = |rig: &Rig| {
-        let text = rig.metrics.encode();
-        ["changed", "nothing", "error"].map(|effect| {
-            let series = format!("windlass_passes_total{{controller=\"test\",effect=\"{effect}\"}} ");
-            text.lines().find_map(|line| line.strip_prefix(&series)?.parse::<u32>().ok())
-        })
-    };
-    for name in ["changes", "idle", "fails"] {
-        rig.add(name);
-    }
-    tokio::time::sleep(MS).await;
-    assert_eq!(counted(&rig), [Some(1); 3]);
-    // What a pass has written is not the next one's.
-    rig.add("changes");
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(counted(&rig), [Some(1), Some(3), Some(1)]);
-    rig.stop().await;
-}
+mod backoff;
+mod own_writes;
+mod panics;
+#[cfg(feature = "cli")]
+mod told;

@@ -1,0 +1,118 @@
+//! Passes that fail, and when they are made again.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_retried_with_backoff_until_it_succeeds() {
+    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
+        4 => Ok(Outcome::Done),
+        _ => Err(SyncError(status_error(500, "InternalError"))),
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let times: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
+    let gaps: Vec<u128> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+    assert_eq!(gaps.len(), 3);
+    // A timer of tokio's is exact to a millisecond.
+    for (gap, delay) in gaps.iter().zip([10, 20, 40]) {
+        assert!((delay..=delay + 2).contains(gap), "{gaps:?}");
+    }
+    assert_eq!(rig.queue.num_requeues(&ObjectName::new(Some("ns"), "a")), 0, "a success forgets");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_during_the_backoff_waits() {
+    let mut rig = start(1, Duration::ZERO, |_, _| Err(SyncError(status_error(500, "InternalError"))));
+    rig.caches.set();
+    for _ in 0..250 {
+        rig.add("a");
+        tokio::time::sleep(4 * MS).await;
+    }
+    assert!((6..=8).contains(&rig.started()), "10 ms doubling, over one second: {}", rig.started());
+    rig.stop().await;
+}
+
+/// The event comes while the sync is under way, so the key is dirty when it fails.
+#[tokio::test(start_paused = true)]
+async fn an_event_during_a_sync_that_fails_waits_too() {
+    let mut rig = start(1, 6 * MS, |_, _| Err(SyncError(status_error(500, "InternalError"))));
+    rig.caches.set();
+    for _ in 0..250 {
+        rig.add("a");
+        tokio::time::sleep(4 * MS).await;
+    }
+    assert!((6..=8).contains(&rig.started()), "10 ms doubling, over one second: {}", rig.started());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(rig.started() > 8, "the key is not lost");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_of_the_server_is_obeyed() {
+    for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
+        let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {
+            1 => error(code, reason, Some(30)),
+            _ => Ok(Outcome::Done),
+        });
+        rig.caches.set();
+        rig.add("a");
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        rig.add("a");
+        tokio::time::sleep(MS).await;
+        assert_eq!(rig.started(), 1, "{code}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(rig.started(), 2, "{code}");
+        rig.stop().await;
+    }
+}
+
+/// `Retry-After: 0` must not take the backoff away.
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_a_lower_bound_of_the_backoff() {
+    let mut rig = start(1, Duration::ZERO, |_, _| {
+        let mut error = status_error(429, "TooManyRequests");
+        if let client::Error::Status { status, .. } = &mut error {
+            status.retry_after = Some(Duration::ZERO);
+        }
+        Err(SyncError(error))
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!((6..=9).contains(&rig.started()), "10 ms doubling to 1 s: {}", rig.started());
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_spec_during_a_pass_that_fails_comes_at_once() {
+    let mut rig = start(1, Duration::from_secs(30), |_, attempt| match attempt {
+        1 => error(503, "ServiceUnavailable", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    let key = ObjectName::new(Some("ns"), "a");
+    rig.queue.add(key.clone(), AddOptions::default());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let changed = Reason::SpecChanged { from: 1, to: 2 };
+    rig.queue.add(key, AddOptions { bypass_backoff: true, ..AddOptions::because(changed) });
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let starts: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
+    // Not even the shortest backoff, which is 10 ms.
+    assert!(starts.len() == 2 && starts[1] - starts[0] < Duration::from_secs(30) + 5 * MS, "{starts:?}");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_that_fails_is_tried_again_as_an_audit() {
+    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
+        1 => error(409, "Conflict", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Audit));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.log.lock().reasons, ["audit", "audit, retry 1"]);
+    rig.stop().await;
+}

@@ -1,0 +1,50 @@
+//! A key waits until the caches have shown what it wrote.
+
+use super::*;
+use crate::cache::{Cached, Indexers, store};
+
+#[tokio::test(start_paused = true)]
+async fn a_key_waits_for_its_own_writes() {
+    let (reader, mut writer) = store::pair(Indexers::default());
+    let child = |version| config_map("ns", "child", version);
+    writer.upsert(Cached::new(Ok(child(10))));
+    let consistency = Arc::new(
+        Consistency::new()
+            .with(crate::api::ApiResource::of::<k8s_openapi::api::core::v1::ConfigMap>(), reader),
+    );
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let mut rig = start_guarded(consistency.clone(), queue, 1, MS, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+
+    let key = ObjectName::new(Some("ns"), "a");
+    consistency.wrote(&key, &child(11));
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(rig.started(), 0);
+    writer.upsert(Cached::new(Ok(child(11))));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(rig.started(), 1);
+    // It was looked at once a second.
+    assert_eq!(counted(&rig), [5, 0]);
+    // Caches that are too late are waited for no longer, and not believed.
+    consistency.wrote(&key, &child(12));
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(35)).await;
+    assert_eq!(rig.log.lock().live, [false, true]);
+    assert_eq!(counted(&rig), [35, 1]);
+    writer.upsert(Cached::new(Ok(child(12))));
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.log.lock().live, [false, true, false]);
+    assert_eq!(counted(&rig), [35, 1]);
+    rig.stop().await;
+}
+
+/// How often a pass waited, and how often one waited no longer.
+fn counted(rig: &Rig) -> [u32; 2] {
+    let text = rig.metrics.encode();
+    ["windlass_stale_sync_skips", "windlass_consistency_failed_open"].map(|name| {
+        let series = format!("{name}_total{{controller=\"test\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok()).unwrap()
+    })
+}

@@ -1,0 +1,83 @@
+//! What log and metrics tell of a pass.
+
+use super::*;
+use crate::testing::capture_json;
+
+/// The log for machines, in which a line bears the fields of its span.
+#[tokio::test(start_paused = true)]
+async fn a_pass_says_why_in_the_log() {
+    let log = capture_json();
+    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
+        1 => error(500, "InternalError", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Created));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.stop().await;
+    let lines = log.lines();
+    let in_passes = lines.iter().filter(|line| line["span"]["name"] == "sync").map(|line| {
+        ["/message", "/span/controller", "/span/object", "/span/why"]
+            .map(|field| line.pointer(field).and_then(|value| value.as_str()).unwrap_or_default().to_owned())
+    });
+    assert_eq!(
+        in_passes.collect::<Vec<_>>(),
+        [
+            ["Could not sync; trying again", "test", "ns/a", "created"],
+            ["Synced", "test", "ns/a", "created, retry 1"]
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_is_counted_by_its_effect_and_reasons() {
+    let consistency = Arc::new(Consistency::new());
+    let guard = consistency.clone();
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let script = move |key: &ObjectName, attempt| match (key.name(), attempt) {
+        ("changes", 1) => {
+            guard.wrote(key, &config_map("ns", "a", 1));
+            Ok(Outcome::Done)
+        }
+        ("fails", 1) => {
+            guard.wrote(key, &config_map("ns", "a", 2));
+            error(500, "InternalError", None)
+        }
+        _ => Ok(Outcome::Done),
+    };
+    let mut rig = start_guarded(consistency, queue, 1, Duration::ZERO, script);
+    rig.caches.set();
+    let counted = |rig: &Rig| {
+        let text = rig.metrics.encode();
+        ["changed", "nothing", "error"].map(|effect| {
+            let series = format!("windlass_passes_total{{controller=\"test\",effect=\"{effect}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&series)?.parse::<u32>().ok())
+        })
+    };
+    for name in ["changes", "idle", "fails"] {
+        rig.add(name);
+    }
+    tokio::time::sleep(MS).await;
+    assert_eq!(counted(&rig), [Some(1); 3]);
+    // What a pass has written is not the next one's.
+    let mut both = Reasons::from(Reason::Resync);
+    both.add(Reason::Audit);
+    rig.queue
+        .add(ObjectName::new(Some("ns"), "changes"), AddOptions { reasons: both, ..AddOptions::default() });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(counted(&rig), [Some(1), Some(3), Some(1)]);
+    let text = rig.metrics.encode();
+    let reasons =
+        text.lines().filter_map(|line| line.strip_prefix("windlass_reasons_total{controller=\"test\","));
+    let mut counted: Vec<&str> = reasons.filter(|line| !line.ends_with(" 0")).collect();
+    counted.sort_unstable();
+    assert_eq!(
+        counted,
+        [
+            "reason=\"audit\",effect=\"nothing\"} 1",
+            "reason=\"resync\",effect=\"nothing\"} 1",
+            "reason=\"retry\",effect=\"nothing\"} 1",
+        ]
+    );
+    rig.stop().await;
+}
