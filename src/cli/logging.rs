@@ -1,6 +1,11 @@
 //! The log, on standard error: text for people, JSON for machines.
+//!
+//! # Guarantees
+//! - A panic is a line of it, with its place and the object that was synced. (test: `a_panic_of_a_sync_is_logged_with_the_key_and_the_place`)
+//! - A level that is none is refused. (test: `a_word_that_is_no_level_is_refused`)
 
 use std::io::IsTerminal;
+use std::panic::PanicHookInfo;
 
 use tracing_subscriber::EnvFilter;
 
@@ -80,21 +85,68 @@ pub(super) fn start(args: &LogArgs) -> Result<(), Failure> {
         }
     };
     started.map_err(|error| Failure::Running(format!("start the log: {error}")))?;
-    std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        let text = panic.payload_as_str().unwrap_or("of another type");
-        if tracing::enabled!(tracing::Level::ERROR) {
-            tracing::error!(place, panic = text, "Panicked");
-        } else {
-            eprintln!("panicked at {place}: {text}");
-        }
-    }));
+    std::panic::set_hook(Box::new(report_panic));
     Ok(())
+}
+
+/// A panic as a line of the log: what, where, and in a sync of which object, which is in the span.
+fn report_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let text = panic.payload_as_str().unwrap_or("of another type");
+    if tracing::enabled!(tracing::Level::ERROR) {
+        tracing::error!(place, panic = text, "Panicked");
+    } else {
+        eprintln!("panicked at {place}: {text}");
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio_util::sync::CancellationToken;
+
     use super::*;
+    use crate::cache::ObjectName;
+    use crate::controller::{Consistency, Controller, Outcome, Pass, SyncError, SyncHandler};
+    use crate::testing::capture_json;
+    use crate::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
+
+    /// Panics at its first pass.
+    struct Panics;
+
+    impl SyncHandler for Panics {
+        async fn sync(&self, _: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
+            assert!(!pass.reasons().is_empty(), "there is no reason");
+            Ok(Outcome::Done)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_of_a_sync_is_logged_with_the_key_and_the_place() {
+        let log = capture_json();
+        let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
+        let controller = Controller::new("test", queue.clone(), Panics, Arc::new(Consistency::new()));
+        queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::default());
+        let stop = CancellationToken::new();
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(report_panic));
+        let ends = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            stop.cancel();
+        };
+        tokio::join!(controller.run(stop.clone()), ends);
+        std::panic::set_hook(usual);
+
+        let lines = log.lines();
+        let line = lines.iter().find(|line| line["message"] == "Panicked").expect("it is told");
+        assert_eq!((&line["level"], &line["panic"]), (&"ERROR".into(), &"there is no reason".into()));
+        assert_eq!(line["span"]["object"], "ns/a");
+        let place = line["place"].as_str().unwrap();
+        assert!(place.starts_with(concat!(file!(), ":")), "{place}");
+        assert!(lines.iter().any(|line| line["message"] == "A sync panicked; trying again"));
+    }
 
     #[test]
     fn a_word_that_is_no_level_is_refused() {

@@ -281,8 +281,9 @@ fn usage(error: &ConfigError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::capture_log;
 
-    /// A panic in the machinery ends the process with 1 and one line; the others are waited for.
+    /// The others are waited for.
     #[tokio::test]
     async fn a_panic_in_the_machinery_is_a_failure_of_the_whole() {
         let mut machine = JoinSet::new();
@@ -292,5 +293,27 @@ mod tests {
         let failure = drain(&mut machine).await.unwrap_err();
         assert_eq!(failure.to_string(), "error: a part of the machinery panicked; the log says where");
         others.await.unwrap();
+    }
+
+    /// The whole machine, over a connection that panics in the task that reads a kind's list.
+    #[tokio::test(start_paused = true)]
+    async fn a_panic_of_the_machinery_ends_the_process_with_1() {
+        type Request = http::Request<kube_client::client::Body>;
+        let service = tower::service_fn(|_: Request| async {
+            if true {
+                std::panic::resume_unwind(Box::new("the machinery is broken"));
+            }
+            Ok::<_, std::convert::Infallible>(http::Response::new(kube_client::client::Body::empty()))
+        });
+        let client = ApiClient::new(kube_client::Client::new(service, "default"));
+        let log = capture_log();
+        let (_signals, received) = mpsc::channel(1);
+        let flags = ["--metrics-bind-address=0", "--health-probe-bind-address=0"];
+        let ended = super::super::run_over(client, &flags, 1, received).await;
+        let message = "error: a part of the machinery panicked; the log says where".to_owned();
+        assert_eq!(ended, Err((1, message)));
+        let lines = log.lines();
+        assert!(lines.iter().any(|line| line.starts_with("INFO Starting")), "{lines:?}");
+        assert!(!lines.iter().any(|line| line == "INFO Stopped"), "{lines:?}");
     }
 }

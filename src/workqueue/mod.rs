@@ -31,5 +31,5 @@ pub use levels::{Ageing, LOW_PRIORITY};
 pub use metrics::{QueueMetrics, QueueState};
 pub use queue::{Get, Key, Processing, Queue, QueueOptions};
 pub use rate_limiters::{Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait};
-pub use rate_limiting::{AddOptions, RateLimitingQueue};
+pub use rate_limiting::{AddOptions, DELAY_MAX, RateLimitingQueue};
 pub use reasons::{Reason, Reasons};

@@ -106,7 +106,7 @@ struct Pause {
 const KEPT: usize = 1024;
 
 /// No failure waits longer than a day, whatever limiter and server say.
-const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
+pub const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl<T> Default for Backoff<T> {
     fn default() -> Self {

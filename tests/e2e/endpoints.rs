@@ -55,7 +55,13 @@ async fn readyz_names_what_is_missing_and_stays_ready_when_something_is_lost() {
 #[why = "sockets know nothing of the embedded bed's paused time"]
 async fn metrics_count_what_happened() {
     let mut scene = Scene::new("metrics").await;
-    scene.start_operator();
+    // Each has a number of its own, but for one that has that of all.
+    let own = [("myapp", 4), ("appservice", 5), ("redis", 6), ("webapp", 7)];
+    let flags: Vec<String> =
+        own.iter().map(|(kind, syncs)| format!("--concurrent-{kind}-syncs={syncs}")).collect();
+    let mut flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    flags.push("--workers=3");
+    scene.start_operator_with(&flags);
     scene.ready_foo("web", 1).await;
     let address = address_of(scene.operator(), "/metrics").await;
     let (code, text) = get(&address, "/metrics").await;
@@ -68,7 +74,10 @@ async fn metrics_count_what_happened() {
     assert!(value("workqueue_adds_total{name=\"foo\"") >= 1.0);
     assert!(value("workqueue_work_duration_seconds_count{name=\"foo\"") >= 1.0);
     assert!(value("controller_runtime_reconcile_total{controller=\"foo\",result=\"success\"}") >= 1.0);
-    assert_eq!(value("controller_runtime_max_concurrent_reconciles{controller=\"foo\"}"), 2.0);
+    for (kind, syncs) in own.into_iter().chain([("foo", 3)]) {
+        let series = format!("controller_runtime_max_concurrent_reconciles{{controller=\"{kind}\"}}");
+        assert_eq!(value(&series), f64::from(syncs), "{kind}");
+    }
     assert!(value("rest_client_requests_total{code=\"201\",method=\"POST\"") >= 1.0);
     assert_eq!(value("windlass_cache_synced{kind=\"foos.samplecontroller.k8s.io\"}"), 1.0);
     assert!(!text.contains(&scene.namespace), "no tenant is named");

@@ -32,6 +32,7 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--queue-base-delay=5"], &[], "--queue-base-delay");
     refused(&["run", "--queue-base-delay=0"], &[], "--queue-base-delay");
     refused(&["run", "--queue-max-delay=1ms"], &[], "--queue-max-delay");
+    refused(&["run", "--queue-max-delay=25h"], &[], "--queue-max-delay (90000s) is above 86400s");
     refused(&["run", "--resync-period=1ms"], &[], "--resync-period");
     refused(&["run", "--audit-period=1ms"], &[], "--audit-period");
     refused(&["run", "--metrics-bind-address=8080"], &[], "ADDRESS:PORT");

@@ -10,6 +10,7 @@ use super::super::{Failure, duration, logging};
 use crate::client::{ConfigSource, RequestLimits};
 use crate::operators::webapp::tasks::{self, TaskSpec};
 use crate::operators::{self, Limits};
+use crate::workqueue::DELAY_MAX;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -103,7 +104,7 @@ struct Queues {
           value_parser = duration::parse)]
     queue_base_delay: Duration,
 
-    /// The longest wait of an object that keeps failing, not below the base delay. Short: what fails for
+    /// The longest wait of an object that keeps failing, not below the base delay, at most 24h. Short: what fails for
     /// good costs the API server more; long: it is noticed later that the cause has gone
     #[arg(long, env = "WINDLASS_QUEUE_MAX_DELAY", value_name = "DURATION", default_value = "120s",
           value_parser = duration::parse)]
@@ -232,6 +233,12 @@ impl Settings {
                     "--queue-max-delay ({queue_max_delay:?}) is below --queue-base-delay ({queue_base_delay:?})"
                 ),
                 remedy: "Raise --queue-max-delay or lower --queue-base-delay.".to_owned(),
+            });
+        }
+        if queue_max_delay > DELAY_MAX {
+            return Err(Failure::Usage {
+                cause: format!("--queue-max-delay ({queue_max_delay:?}) is above {DELAY_MAX:?}"),
+                remedy: "Give at most 24h: no key waits longer between two tries.".to_owned(),
             });
         }
         for (flag, period) in [("--resync-period", resync_period), ("--audit-period", audit_period)] {
