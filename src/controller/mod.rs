@@ -64,7 +64,7 @@ pub use reconciler::{CommonStatus, CustomResource, Reconcile, Reconciler, Status
 pub use slow_start::slow_start_batch;
 pub use summary::{Phase, Summary};
 pub use turn::{Halt, Turn};
-pub use worker::{Controller, SyncHandler, Workers};
+pub use worker::{Controller, SyncHandler, UnderWay, Workers};
 
 #[cfg(test)]
 #[cfg(feature = "sim")]

@@ -18,6 +18,7 @@
 //! - A pass knows all its reasons, also those that came while the key had to wait. (test: `a_pass_knows_what_came_while_it_waited`)
 //! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`)
 //! - No try comes before the time that the server has asked for. (test: `retry_after_of_the_server_is_obeyed`)
+//! - Which passes are under way, and why, can be asked. (test: `passes_that_are_under_way_are_listed`)
 //! - A line that is logged in a pass says of which object it is, and why the pass is made. (test: `a_pass_says_why_in_the_log`)
 //! - Passes are counted by what they did, and why. (test: `a_pass_is_counted_by_its_effect_and_reasons`)
 //! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
@@ -35,21 +36,16 @@
 //! [`Controller::run`].
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::audit;
 use super::consistency::{self, Consistency, Readiness, Write};
 use super::hot_loop::{HotLoops, PACE, Temperature};
 use super::outcome::{Outcome, Pass, SyncError};
@@ -57,6 +53,8 @@ use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason};
+use team::{Ended, Team};
+pub use workers::{UnderWay, Workers};
 
 /// How long caches may take until those that are missing are named, again and again.
 pub const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
@@ -95,7 +93,7 @@ pub struct Controller<H> {
     caches: Vec<Synced>,
     /// What must have been seen before a key is taken again.
     consistency: Arc<Consistency>,
-    workers: watch::Sender<usize>,
+    workers: Workers,
     metrics: ControllerMetrics,
     hot: HotLoops,
     audit: Option<Audit>,
@@ -105,26 +103,6 @@ pub struct Controller<H> {
 struct Audit {
     period: Duration,
     keys: Box<dyn Fn() -> Vec<ObjectName> + Send + Sync>,
-}
-
-/// Changes how many syncs are made at once. Cheap to clone.
-#[derive(Clone, Debug)]
-pub struct Workers(watch::Sender<usize>);
-
-/// What has ended of a controller's tasks.
-enum Ended {
-    Worker(usize),
-    Other,
-}
-
-// === impl Workers ===
-
-impl Workers {
-    /// So many from now on. Those that are too many end after the sync that they are in; with none,
-    /// keys wait.
-    pub fn set(&self, workers: usize) {
-        self.0.send_replace(workers);
-    }
 }
 
 // === impl Controller ===
@@ -144,7 +122,7 @@ impl<H: SyncHandler> Controller<H> {
             handler,
             caches: Vec::new(),
             consistency,
-            workers: watch::Sender::new(1),
+            workers: Workers::new(1),
             metrics: ControllerMetrics::unread(name),
             hot: HotLoops::default(),
             audit: None,
@@ -175,7 +153,7 @@ impl<H: SyncHandler> Controller<H> {
     /// So many syncs at once.
     #[must_use]
     pub fn with_workers(self, workers: usize) -> Self {
-        self.workers.send_replace(workers);
+        self.workers.set(workers);
         self
     }
 
@@ -186,7 +164,8 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
-    /// Queues each object of this store once in a period for a check against the server; see [`audit`].
+    /// Queues each object of this store once in a period for a check against the server; see
+    /// [`audit`](super::audit).
     #[must_use]
     pub fn audits<K: Object>(mut self, store: Store<K>, period: Duration) -> Self {
         let keys = Box::new(move || store.list().iter().map(crate::cache::Cached::object_name).collect());
@@ -194,10 +173,10 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
-    /// Changes the number of workers while they work.
+    /// Changes the number of workers while they work, and tells what they do.
     #[must_use]
     pub fn workers(&self) -> Workers {
-        Workers(self.workers.clone())
+        self.workers.clone()
     }
 
     /// Tells when the workers have started.
@@ -218,10 +197,10 @@ impl<H: SyncHandler> Controller<H> {
             return;
         }
         let scope = shutdown.child_token();
-        let mut team = Team { controller: Arc::new(self), tasks: JoinSet::new(), at_work: BTreeSet::new() };
+        let mut team = Team::of(self);
         team.start_others(&scope);
         let controller = team.controller.clone();
-        let mut wanted = controller.workers.subscribe();
+        let mut wanted = controller.workers.wanted();
         let queue = &controller.queue;
         tracing::info!(
             controller = controller.name,
@@ -291,7 +270,7 @@ impl<H: SyncHandler> Controller<H> {
     /// One worker: a key after the other, as long as so many are wanted. What is queued at the shutdown is
     /// the next process's.
     async fn run_worker(&self, index: usize, shutdown: &CancellationToken) {
-        let mut wanted = self.workers.subscribe();
+        let mut wanted = self.workers.wanted();
         while !shutdown.is_cancelled() && index < *wanted.borrow_and_update() {
             // Passes that never wait let others have the thread all the same.
             tokio::task::coop::consume_budget().await;
@@ -299,7 +278,9 @@ impl<H: SyncHandler> Controller<H> {
                 biased;
                 _ = wanted.changed() => {}
                 processing = self.queue.get() => match processing {
-                    Some(processing) if !shutdown.is_cancelled() => self.process(&processing).await,
+                    Some(processing) if !shutdown.is_cancelled() => {
+                        self.process(&processing, index).await;
+                    }
                     _ => return,
                 },
             }
@@ -307,7 +288,7 @@ impl<H: SyncHandler> Controller<H> {
     }
 
     /// Syncs one key, unless it has to wait.
-    async fn process(&self, processing: &Processing<'_, ObjectName>) {
+    async fn process(&self, processing: &Processing<'_, ObjectName>, worker: usize) {
         let (key, reasons) = (processing.key(), processing.reasons());
         let why = tracing::field::display(reasons);
         let span = tracing::info_span!("sync", controller = self.name, object = %key, why);
@@ -338,9 +319,12 @@ impl<H: SyncHandler> Controller<H> {
             if is_late {
                 self.metrics.failed_open();
             }
+            self.workers
+                .begin(worker, UnderWay { key: key.clone(), reasons: reasons.clone(), since: started });
             let pass = Pass::new(reasons).hot(self.hot.is_hot(key)).late(is_late);
             let sync = AssertUnwindSafe(async { self.handler.sync(key, pass).await });
             let ended = sync.catch_unwind().await;
+            self.workers.end(worker);
             let took = started.elapsed();
             let writes = self.consistency.take_writes(key);
             match ended {
@@ -429,52 +413,8 @@ impl<H> fmt::Debug for Controller<H> {
     }
 }
 
-/// The tasks of a controller that runs.
-struct Team<H> {
-    controller: Arc<Controller<H>>,
-    tasks: JoinSet<Ended>,
-    /// The workers that have not ended.
-    at_work: BTreeSet<usize>,
-}
-
-impl<H: SyncHandler> Team<H> {
-    fn spawn(&mut self, task: BoxFuture<'static, Ended>) {
-        self.tasks.spawn(task.in_current_span());
-    }
-
-    /// The queue's delays, and audits.
-    fn start_others(&mut self, scope: &CancellationToken) {
-        let delays = self.controller.queue.clone();
-        self.spawn(Box::pin(async move {
-            let forgotten = delays.run().await;
-            tracing::debug!(forgotten, "Delays ended");
-            Ended::Other
-        }));
-        if self.controller.audit.is_some() {
-            let (controller, scope) = (self.controller.clone(), scope.clone());
-            self.spawn(Box::pin(async move {
-                if let Some(Audit { period, keys }) = &controller.audit {
-                    audit::run(keys, controller.queue.clone(), *period, scope).await;
-                }
-                Ended::Other
-            }));
-        }
-    }
-
-    /// Starts those that are missing of so many.
-    fn start_workers(&mut self, wanted: usize, scope: &CancellationToken) {
-        self.controller.metrics.workers(wanted);
-        for index in 0..wanted {
-            if self.at_work.insert(index) {
-                let (controller, scope) = (self.controller.clone(), scope.clone());
-                self.spawn(Box::pin(async move {
-                    controller.run_worker(index, &scope).await;
-                    Ended::Worker(index)
-                }));
-            }
-        }
-    }
-}
+mod team;
+mod workers;
 
 #[cfg(test)]
 mod tests;

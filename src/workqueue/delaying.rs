@@ -28,6 +28,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::listing::{Listed, Stage};
 use super::metrics::{QueueMetrics, QueueState};
 use super::queue::{Get, Key, Processing, Queue, QueueOptions};
 use super::reasons::{Reason, Reasons};
@@ -186,6 +187,21 @@ impl<T: Key> DelayingQueue<T> {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.timetable.lock().len()
+    }
+
+    /// The keys that will have a pass, in no order, and no more than `max` of them: those that are queued first. A key
+    /// that is queued, and will come after a delay as well, is there twice.
+    #[must_use]
+    pub fn list(&self, max: usize) -> Vec<Listed<T>> {
+        let mut all = self.queue.list(max);
+        let now = self.waiting.now();
+        let timetable = self.waiting.timetable.lock();
+        let delayed = timetable.iter().take(max - all.len()).map(|(key, due, priority, reasons)| {
+            let left = Duration::from_nanos(due.saturating_sub(now));
+            Listed { key: key.clone(), stage: Stage::Delayed { left }, priority, reasons }
+        });
+        all.extend(delayed);
+        all
     }
 
     /// What there is in the queue; see [`Queue::state`].

@@ -171,7 +171,6 @@ impl<T, V> Keyed<T, V> {
     }
 
     /// A key and its value, if the number is in use.
-    #[cfg(test)]
     pub(super) fn get(&self, number: u32) -> Option<(&T, &V)> {
         match self.slots.get(number as usize) {
             Some(Slot::Taken { key, value }) => Some((key, value)),

@@ -10,6 +10,7 @@
 //! | [`delaying`] | `delaying_queue.go` | keys that become due later |
 //! | [`rate_limiters`] | `default_rate_limiters.go` | how much later |
 //! | [`rate_limiting`] | `rate_limiting_queue.go` | the two together |
+//! | [`listing`] | (none) | which keys a queue holds, and why |
 //! | [`metrics`] | `metrics.go` | what a queue tells about itself |
 //!
 //! Each queue wraps the one before and writes its delegation out. It knows nothing of Kubernetes: any
@@ -18,6 +19,7 @@
 pub mod delaying;
 mod keyed;
 pub mod levels;
+pub mod listing;
 pub mod metrics;
 pub mod queue;
 pub mod rate_limiters;
@@ -28,6 +30,7 @@ mod timetable;
 
 pub use delaying::DelayingQueue;
 pub use levels::{Ageing, LOW_PRIORITY};
+pub use listing::{Listed, Stage};
 pub use metrics::{QueueMetrics, QueueState};
 pub use queue::{Get, Key, Processing, Queue, QueueOptions};
 pub use rate_limiters::{Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait};

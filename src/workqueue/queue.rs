@@ -61,6 +61,7 @@ use tokio::time::Instant;
 
 use super::keyed::{Hasher, hash_of};
 use super::levels::{Ageing, Levels};
+use super::listing::Listed;
 use super::metrics::{QueueMetrics, QueueState};
 use super::reasons::Reasons;
 use super::sync::{Mutex, MutexGuard};
@@ -253,6 +254,14 @@ impl<T: Key> Queue<T> {
     pub fn state(&self) -> QueueState {
         let now = self.inner.now();
         self.inner.state.lock().describe(now)
+    }
+
+    /// The keys that will have a pass, in no order, and no more than `max` of them: the queue stands still while they are
+    /// copied.
+    #[must_use]
+    pub fn list(&self, max: usize) -> Vec<Listed<T>> {
+        let now = self.inner.now();
+        self.inner.state.lock().list(now, max)
     }
 
     /// Takes no more keys; what is queued is still handed out, then every get ends. A drain that waits ends.

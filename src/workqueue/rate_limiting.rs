@@ -47,6 +47,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::delaying::DelayingQueue;
+use super::listing::{Listed, Stage};
 use super::metrics::QueueState;
 use super::queue::{Get, Key, Processing, QueueOptions};
 use super::rate_limiters::RateLimiter;
@@ -329,6 +330,22 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
+    }
+
+    /// The keys that will have a pass; see [`DelayingQueue::list`].
+    #[must_use]
+    pub fn list(&self, max: usize) -> Vec<Listed<T>> {
+        let mut all = self.queue.list(max);
+        let (now, pauses) = (Instant::now(), self.backoff.pauses.lock());
+        let has_failed = |key: &T| pauses.get(key).is_some_and(|pause| pause.is_failure && pause.until > now);
+        for Listed { key, stage, .. } in &mut all {
+            if let Stage::Delayed { left } = *stage
+                && has_failed(key)
+            {
+                *stage = Stage::BackingOff { left, failures: self.limiter.num_requeues(key) };
+            }
+        }
+        all
     }
 
     /// What there is in the queue; see [`Queue::state`](super::Queue::state).

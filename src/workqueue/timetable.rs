@@ -35,11 +35,9 @@ struct Delayed {
     reasons: Option<Box<Kept>>,
 }
 
-impl Delayed {
-    fn why(self) -> Reasons {
-        let reasons = Reasons::from_parts(None, self.reasons);
-        if reasons.is_empty() { Reason::Timer.into() } else { reasons }
-    }
+fn why(kept: Option<Box<Kept>>) -> Reasons {
+    let reasons = Reasons::from_parts(None, kept);
+    if reasons.is_empty() { Reason::Timer.into() } else { reasons }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -114,6 +112,14 @@ impl<T: Key> Timetable<T> {
         Some((delayed.priority, Reasons::from_parts(None, delayed.reasons)))
     }
 
+    /// What is in it: when it is due, its priority and why. In no order, but the first is the first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&T, u64, i32, Reasons)> {
+        self.heap.iter().filter_map(|due| {
+            let (key, delayed) = self.keys.get(due.number)?;
+            Some((key, due.due, delayed.priority, why(delayed.reasons.clone())))
+        })
+    }
+
     /// When the first is due.
     pub(super) fn next_due(&self) -> Option<u64> {
         self.heap.first().map(|first| first.due)
@@ -128,7 +134,7 @@ impl<T: Key> Timetable<T> {
             let number = first.number;
             self.remove_at(0);
             let taken = self.keys.remove(number);
-            due.extend(taken.map(|(key, delayed)| (key, delayed.priority, delayed.why())));
+            due.extend(taken.map(|(key, delayed)| (key, delayed.priority, why(delayed.reasons))));
         }
         if self.heap.is_empty() && self.heap.capacity() > KEPT {
             self.heap = Vec::new();

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::*;

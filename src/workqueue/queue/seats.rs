@@ -63,6 +63,11 @@ impl<T: Eq> Seats<T> {
         (std::mem::replace(&mut seat.since, EMPTY), std::mem::take(&mut seat.again))
     }
 
+    /// What is to be added when they are left.
+    pub(super) fn again(&self) -> impl Iterator<Item = &Again<T>> {
+        self.seats.iter().flat_map(|seat| &seat.again)
+    }
+
     /// How many are taken.
     pub(super) fn taken(&self) -> usize {
         self.seats.len() - self.free.len()

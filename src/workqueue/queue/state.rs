@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::super::keyed::{Hasher, Keyed, Look, Vacancy};
 use super::super::levels::Levels;
+use super::super::listing::{Listed, Stage};
 use super::super::metrics::QueueState;
 use super::super::reasons::{Kept, Plain, Reasons};
 use super::seats::{Again, Seats};
@@ -196,6 +197,21 @@ impl<T: Key> State<T> {
 
     pub(super) fn is_idle(&self) -> bool {
         self.len() == 0 && self.processing() == 0
+    }
+
+    pub(super) fn list(&self, now: u64, max: usize) -> Vec<Listed<T>> {
+        let waited = |since: u64| Duration::from_nanos(now.saturating_sub(since));
+        let queued = self.keys.iter().filter_map(|(place, entry)| {
+            let Place::Queued(key) = place else { return None };
+            let reasons = Reasons::from_parts(entry.plain, entry.kept.clone());
+            let stage = Stage::Queued { waited: waited(entry.added) };
+            Some(Listed { key: key.clone(), stage, priority: entry.priority, reasons })
+        });
+        let again = self.seats.again().map(|Again { key, why, .. }| {
+            let stage = Stage::Processed { waited: waited(why.now) };
+            Listed { key: key.clone(), stage, priority: why.priority, reasons: why.reasons.clone() }
+        });
+        queued.chain(again).take(max).collect()
     }
 
     pub(super) fn describe(&self, now: u64) -> QueueState {

@@ -213,3 +213,58 @@ async fn a_second_shutdown_changes_nothing() {
     assert!(queue.get().now_or_never().unwrap().is_none());
     assert!(queue.shut_down_with_drain().now_or_never().is_some(), "nothing is left to wait for");
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_key_is_listed_with_its_reasons_wherever_it_waits() {
+    let limiter = ItemExponentialFailure::new(10 * MS, 1000 * MS);
+    let ageing = Some(super::super::Ageing::default());
+    let queue = RateLimitingQueue::with(limiter, QueueOptions { ageing, ..QueueOptions::default() });
+    queue.add("processed", AddOptions::because(Reason::Created));
+    let processing = queue.try_get().unwrap();
+    queue.add("queued", AddOptions { priority: 7, ..AddOptions::because(Reason::Resync) });
+    queue.add("queued", AddOptions::because(Reason::Audit));
+    tokio::time::advance(3 * MS).await;
+    queue.add("processed", AddOptions::because(Reason::Changed));
+    queue.add_after("delayed", 40 * MS);
+    for _ in 0..2 {
+        queue.back_off_with("failed", Duration::ZERO, 3, Reason::Manual.into());
+    }
+    queue.rest("resting", 50 * MS);
+    tokio::time::advance(2 * MS).await;
+    let mut listed = queue.list(100);
+    listed.sort_by_key(|listed| listed.key);
+    let of = |key, stage, priority, reasons: &[Reason]| {
+        let mut all = Reasons::default();
+        reasons.iter().for_each(|reason| all.add(reason.clone()));
+        Listed { key, stage, priority, reasons: all }
+    };
+    let failed = Stage::BackingOff { left: 18 * MS, failures: 2 };
+    assert_eq!(
+        listed,
+        [
+            of("delayed", Stage::Delayed { left: 38 * MS }, 0, &[Reason::Timer]),
+            of("failed", failed, 3, &[Reason::Manual, Reason::Retry(2)]),
+            of("processed", Stage::Processed { waited: 2 * MS }, 0, &[Reason::Changed]),
+            of("queued", Stage::Queued { waited: 5 * MS }, 7, &[Reason::Resync, Reason::Audit]),
+            of("resting", Stage::Delayed { left: 48 * MS }, 0, &[Reason::Timer]),
+        ]
+    );
+    drop(processing);
+    assert!(
+        queue
+            .list(100)
+            .iter()
+            .any(|listed| listed.key == "processed" && matches!(listed.stage, Stage::Queued { .. }))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listing_is_no_longer_than_asked_for() {
+    let queue = queue();
+    for key in ["a", "b", "c"] {
+        queue.add(key, AddOptions::default());
+        queue.add_after(key, MS);
+    }
+    let lengths = [0, 2, 3, 5, 6, 100].map(|max| queue.list(max).len());
+    assert_eq!(lengths, [0, 2, 3, 5, 6, 6]);
+}

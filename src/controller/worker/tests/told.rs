@@ -81,3 +81,32 @@ async fn a_pass_is_counted_by_its_effect_and_reasons() {
     );
     rig.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn passes_that_are_under_way_are_listed() {
+    let mut rig = start(2, Duration::from_secs(5), |key, _| match key.name() {
+        "panics" => std::panic::resume_unwind(Box::new("no such thing")),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    assert!(rig.workers.passes().is_empty());
+    rig.queue.add(ObjectName::new(Some("ns"), "panics"), AddOptions::because(Reason::Manual));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    rig.queue.add(ObjectName::new(Some("ns"), "calm"), AddOptions::because(Reason::Audit));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let listed = |rig: &Rig| -> Vec<String> {
+        let passes = rig.workers.passes();
+        let mut passes: Vec<_> = passes
+            .iter()
+            .map(|pass| format!("{}: {} for {:?}", pass.key, pass.reasons, pass.since.elapsed()))
+            .collect();
+        passes.sort();
+        passes
+    };
+    assert_eq!(listed(&rig), ["ns/calm: audit for 1s", "ns/panics: manual for 3s"]);
+    tokio::time::sleep(Duration::from_millis(2005)).await;
+    assert_eq!(listed(&rig)[0], "ns/calm: audit for 3.005s", "the panic has ended the other one");
+    assert!(!listed(&rig).iter().any(|pass| pass.contains("panics: manual for 5")), "{:?}", listed(&rig));
+    rig.stop().await;
+    assert!(rig.workers.passes().is_empty());
+}
