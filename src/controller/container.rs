@@ -1,15 +1,6 @@
 //! What is wanted and what is observed of a container, in a Pod or in a template of Pods.
 //!
-//! | field | whose | list key | when the server fills it in |
-//! |---|---|---|---|
-//! | `image` | ours | | |
-//! | `imagePullPolicy` | ours, if one is wanted | | `Always` for the tag `latest` or none, else `IfNotPresent` |
-//! | `env` | ours whole | order counts | `valueFrom.fieldRef.apiVersion: v1`, `valueFrom.resourceFieldRef.divisor: "0"`, `valueFrom.fileKeyRef.optional: false` |
-//! | `ports` | ours whole | number and protocol; order does not count | `protocol: TCP` |
-//! | `resources.limits` | ours whole, if resources are wanted | name, amounts by value | |
-//! | `resources.requests` | ours whole, if resources are wanted | name, amounts by value | in a Pod: what has a limit and no request |
-//! | `resources.claims` | ours whole, if resources are wanted | order counts | |
-//! | everything else | others' | | |
+//! Whose each field is stands in [`FIELDS`].
 //!
 //! The server keeps the order and the duplicates of `env` and `ports` as they are written. The order of `env` counts,
 //! because a variable may use those before it; that of `ports` means nothing, and to write it would roll all Pods. A limit without a request means that the request is the limit; so both
@@ -39,7 +30,34 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::difference::{Difference, difference, differs, differs_hidden, missing, object_at, replace_list};
+use super::fields::Field;
 use super::quantity::normal;
+
+/// Whose each field of a container is; what is not named is others'.
+pub const FIELDS: &[Field] = &[
+    Field::value("image"),
+    Field::value("imagePullPolicy").if_wanted().or_by(
+        "Always for the tag latest or none, else IfNotPresent",
+        |_, container| {
+            let image = container.get("image")?.as_str()?;
+            let name = image.rsplit('/').next()?;
+            let is_latest = name.ends_with(":latest") || !name.contains([':', '@']);
+            Some(json!(if is_latest { "Always" } else { "IfNotPresent" }))
+        },
+    ),
+    // A variable may use those before it, so the order counts.
+    Field::whole("env").of(&[
+        Field::value("valueFrom.fieldRef.apiVersion").or("\"v1\""),
+        Field::value("valueFrom.resourceFieldRef.divisor").or("\"0\""),
+        Field::value("valueFrom.fileKeyRef.optional").or("false"),
+    ]),
+    Field::set("ports", "containerPort and protocol").of(&[Field::value("protocol").or("\"TCP\"")]),
+    Field::amounts("resources.limits").if_wanted(),
+    Field::amounts("resources.requests")
+        .if_wanted()
+        .or_by("in a Pod: the limits", |_, container| container.pointer("/resources/limits").cloned()),
+    Field::whole("resources.claims").if_wanted(),
+];
 
 /// A container as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]

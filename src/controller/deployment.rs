@@ -1,15 +1,6 @@
 //! What is wanted and what is observed of a Deployment, and the difference by meaning.
 //!
-//! | field | whose | list key | when the server fills it in |
-//! |---|---|---|---|
-//! | `metadata.labels` | ours by key, others' stay | | |
-//! | `metadata.annotations` | others' | | notes of controllers |
-//! | `spec.replicas` | ours | | 1 |
-//! | `spec.selector.matchLabels` | ours whole; immutable | | |
-//! | `spec.template.metadata.labels` | ours by key, others' stay | | |
-//! | `spec.template.metadata.annotations` | others' (`kubectl rollout restart` writes there) | | |
-//! | `spec.template.spec.containers` | ours by name, others' stay | `name` | see [`container`](super::container) |
-//! | everything else | others' | | |
+//! Whose each field is stands in [`FIELDS`].
 //!
 //! # Guarantees
 //! - What we write has no difference from what we want, whatever was there before. (test: `after_applying_nothing_differs`)
@@ -21,8 +12,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::children::Wanted;
+use super::container;
 pub use super::container::{ObservedContainer, WantedContainer};
 use super::difference::{Difference, differs, labels_differ, merge_keys, object_at};
+use super::fields::Field;
 pub use super::observed::ObservedCondition;
 use super::observed::object_by_metadata;
 use super::summary::{Summary, reason};
@@ -32,6 +25,19 @@ use crate::cache::Meta;
 
 /// Where Deployments live.
 pub const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
+
+/// Whose each field of a Deployment is; what is not named is others'.
+pub const FIELDS: &[Field] = &[
+    Field::keys("metadata.labels"),
+    Field::others("metadata.annotations"),
+    Field::value("spec.replicas").or("1"),
+    // The server refuses another one.
+    Field::whole("spec.selector.matchLabels"),
+    Field::keys("spec.template.metadata.labels"),
+    // `kubectl rollout restart` writes there.
+    Field::others("spec.template.metadata.annotations"),
+    Field::items("spec.template.spec.containers", "name", container::FIELDS),
+];
 
 /// A Deployment as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,9 +1,9 @@
 //! What differs between a child as it is and as it is wanted, and the words in which each kind says so.
 //!
 //! # How it works
-//! The header of each kind of child has a table: whose a field is, by which key the items of a list are found,
-//! what the server fills in by itself. The kind's `differences` and `apply` are that table in code, and have
-//! a word for each way in which a field can be ours.
+//! Each kind of child has a table of its [`fields`](super::fields): whose a field is, by which key the items of a list
+//! are found, what the server fills in by itself. The kind's `differences` and `apply` are that table in code, and
+//! have a word for each way in which a field can be ours.
 //!
 //! | a field of ours | is compared by | is written by |
 //! |---|---|---|
@@ -15,6 +15,7 @@
 //! What means the same is not written anew, so that "no difference" and "the body does not change" are one.
 //!
 //! # Guarantees
+//! - Values are compared as they are: JSON is built of what differs, and of nothing else. (test: `where_nothing_differs_no_json_is_built`)
 //! - A value that may be secret is neither shown nor kept. (test: `what_is_hidden_is_shown_nowhere`)
 //! - Two differences are the same when the same is wanted of the same field. (test: `a_fingerprint_is_of_what_is_wanted`)
 //! - What is not an object on the way to a field is made one. (test: `a_path_is_made_where_it_is_missing`)
@@ -185,6 +186,27 @@ mod tests {
         let shown = r#"l[b] was "2", wanted "3"; l[c] was none, wanted "4""#;
         assert_eq!(found(|found| labels_differ(found, "l", &live, &wanted)), shown);
         assert_eq!(found(|found| found.push(missing("a".to_owned()))), "a was none, wanted there");
+    }
+
+    /// Equal to everything of its kind, and nobody may ask for its JSON.
+    #[derive(PartialEq)]
+    struct Unwritable;
+
+    impl Serialize for Unwritable {
+        fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+            panic!("its JSON is built");
+        }
+    }
+
+    #[test]
+    fn where_nothing_differs_no_json_is_built() {
+        let mut found = Vec::new();
+        differs(&mut found, "a", &Unwritable, &Unwritable);
+        differs_hidden(&mut found, "a", &[Unwritable], &[Unwritable]);
+        assert_eq!(found, []);
+        let of_another =
+            std::panic::catch_unwind(|| differs(&mut Vec::new(), "a", &[Unwritable][..], &[][..]));
+        assert!(of_another.is_err(), "it is for what differs");
     }
 
     #[test]

@@ -1,13 +1,6 @@
 //! What is wanted and what is observed of an Ingress, and the difference by meaning.
 //!
-//! | field | whose | list key | when the server fills it in |
-//! |---|---|---|---|
-//! | `metadata.labels` | ours by key, others' stay | | |
-//! | `metadata.annotations` | others' (controllers and certificate managers are told there what to do) | | |
-//! | `spec.ingressClassName` | ours | | the default class, if none is given |
-//! | `spec.rules` | ours whole | order counts | |
-//! | `spec.tls`, `spec.defaultBackend` | others' | | |
-//! | everything else | others' | | |
+//! Whose each field is stands in [`FIELDS`].
 //!
 //! # Guarantees
 //! - What we write has no difference from what we want, whatever was there before, and writing it twice changes nothing. (test: `after_applying_nothing_differs_in_an_ingress`)
@@ -24,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::children::Wanted;
 use super::difference::{Difference, differs, differs_hidden, labels_differ, merge_keys, object_at};
+use super::fields::Field;
 use super::observed::object_by_metadata;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
@@ -31,6 +25,18 @@ use crate::cache::Meta;
 
 /// Where Ingresses live.
 pub const INGRESSES: ApiResource = ApiResource::new("networking.k8s.io", "v1", "Ingress", "ingresses");
+
+/// Whose each field of an Ingress is; what is not named is others'.
+pub const FIELDS: &[Field] = &[
+    Field::keys("metadata.labels"),
+    // Controllers and certificate managers are told there what to do.
+    Field::others("metadata.annotations"),
+    // The server fills in the default class, if none is written; we always write one.
+    Field::value("spec.ingressClassName"),
+    Field::whole("spec.rules"),
+    Field::others("spec.tls"),
+    Field::others("spec.defaultBackend"),
+];
 
 /// An Ingress as a custom resource wants it: one host, all of whose paths lead to one port of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

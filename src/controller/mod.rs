@@ -13,6 +13,7 @@
 //! | [`children`] | makes a child as it is wanted, and writes nothing when it is |
 //! | [`ensured`] | what becomes of a child that is to be as wanted |
 //! | [`difference`] | what differs between a child as it is and as it is wanted |
+//! | [`fields`] | whose each field of a child is, as data |
 //! | [`quantity`] | amounts such as `500m`, compared by value |
 //! | [`deployment`], [`service`], [`ingress`], [`pod`] | what is wanted and what is observed of each kind of child |
 //! | [`container`] | the same of a container, in a Pod or in a template |
@@ -36,6 +37,7 @@ pub mod deletions;
 pub mod deployment;
 pub mod difference;
 pub mod ensured;
+pub mod fields;
 pub mod finalizers;
 pub mod handlers;
 pub mod hot_loop;

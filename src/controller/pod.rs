@@ -1,10 +1,6 @@
 //! What is wanted and what is observed of a Pod that an operator drives by itself, and the difference by meaning.
 //!
-//! | field | whose | list key | when the server fills it in |
-//! |---|---|---|---|
-//! | `metadata.labels` | ours by key, others' stay | | |
-//! | `spec.containers` | ours by name; what differs outdates the Pod | `name` | see [`container`](super::container) |
-//! | everything else | others': scheduler, service account, tolerations, sidecars | | |
+//! Whose each field is stands in [`FIELDS`].
 //!
 //! A Pod's labels may be changed in place, and are. Hardly anything else may: a Pod whose container is not as
 //! wanted is *outdated*, and whoever drives it has to replace it. (The image alone could be changed in place; then
@@ -24,8 +20,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::children::Wanted;
-use super::container::{ObservedContainer, WantedContainer};
+use super::container::{self, ObservedContainer, WantedContainer};
 use super::difference::{Difference, describe, labels_differ, merge_keys, object_at};
+use super::fields::Field;
 use super::observed::{ObservedCondition, object_by_metadata};
 use super::summary::{Summary, reason};
 use crate::api::ApiResource;
@@ -34,6 +31,10 @@ use crate::cache::Meta;
 
 /// Where Pods live.
 pub const PODS: ApiResource = ApiResource::new("", "v1", "Pod", "pods");
+
+/// Whose each field of a Pod is; what is not named is others': scheduler, service account, tolerations, sidecars.
+pub const FIELDS: &[Field] =
+    &[Field::keys("metadata.labels"), Field::items("spec.containers", "name", container::FIELDS).replaces()];
 
 /// A Pod as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]

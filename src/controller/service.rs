@@ -1,18 +1,6 @@
 //! What is wanted and what is observed of a Service, and the difference by meaning.
 //!
-//! | field | whose | list key | when the server fills it in |
-//! |---|---|---|---|
-//! | `metadata.labels` | ours by key, others' stay | | |
-//! | `spec.type` | ours | | `ClusterIP` |
-//! | `spec.selector` | ours whole | | |
-//! | `spec.ports` | ours whole | number and protocol; order does not count | |
-//! | `.. .name`, `.. .appProtocol` | ours, also when unset | | |
-//! | `.. .protocol` | ours, also when unset | | `TCP` |
-//! | `.. .targetPort` | ours, also when unset | | the port's number |
-//! | `.. .nodePort` | ours if one is wanted, else the server's | | allocated, unless the type is `ClusterIP` |
-//! | `spec.clusterIP`, `spec.clusterIPs`, `spec.ipFamilies`, `spec.healthCheckNodePort` | the server's | | allocated |
-//! | `spec.loadBalancerSourceRanges` | others'; goes with a type that is not ours, as it may not stay | | |
-//! | everything else (`sessionAffinity`, traffic policies) | others' | | |
+//! Whose each field is stands in [`FIELDS`].
 //!
 //! # Node ports
 //! A wanted port that asks for no node port keeps the one that it has, so that nobody's firewall or load balancer
@@ -42,6 +30,7 @@ use super::container::text_or;
 use super::difference::{
     Difference, differs, differs_hidden, labels_differ, merge_keys, object_at, replace_list,
 };
+use super::fields::Field;
 use super::observed::object_by_metadata;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
@@ -49,6 +38,33 @@ use crate::cache::Meta;
 
 /// Where Services live.
 pub const SERVICES: ApiResource = ApiResource::new("", "v1", "Service", "services");
+
+/// Whose each field of a Service is; what is not named is others'.
+pub const FIELDS: &[Field] = &[
+    Field::keys("metadata.labels"),
+    Field::value("spec.type").or("\"ClusterIP\""),
+    Field::whole("spec.selector"),
+    Field::set("spec.ports", "port and protocol").of(&[
+        Field::value("name"),
+        Field::value("appProtocol"),
+        Field::value("protocol").or("\"TCP\""),
+        Field::value("targetPort").or_by("the port's number", |_, port| port.get("port").cloned()),
+        Field::value("nodePort")
+            .if_wanted()
+            .or_by("allocated, unless the type is ClusterIP", |service, _| {
+                (service["spec"]["type"] != "ClusterIP").then(|| json!(30_000))
+            }),
+    ]),
+    // Allocated.
+    Field::others("spec.clusterIP").or("\"10.96.0.1\""),
+    Field::others("spec.clusterIPs").or("[\"10.96.0.1\"]"),
+    Field::others("spec.ipFamilies").or("[\"IPv4\"]"),
+    Field::others("spec.healthCheckNodePort").or("30000"),
+    Field::others("spec.sessionAffinity").or("\"None\""),
+    Field::others("spec.internalTrafficPolicy").or("\"Cluster\""),
+    // Goes with a type that is not ours, as it may not stay.
+    Field::others("spec.loadBalancerSourceRanges").or("[\"10.0.0.0/8\"]"),
+];
 
 /// The fields of a port that are ours; what else stands there is of a server newer than our types.
 const PORT_FIELDS: [&str; 6] = ["appProtocol", "name", "nodePort", "port", "protocol", "targetPort"];
