@@ -21,6 +21,7 @@
 //! - Which passes are under way, and why, can be asked. (test: `passes_that_are_under_way_are_listed`)
 //! - A line that is logged in a pass says of which object it is, and why the pass is made. (test: `a_pass_says_why_in_the_log`)
 //! - Passes are counted by what they did, and why. (test: `a_pass_is_counted_by_its_effect_and_reasons`)
+//! - Passes that never wait leave the thread to others all the same. (test: `passes_that_never_wait_leave_the_thread_to_others`)
 //! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
 //! - A panic of the machinery ends the run, after what is in flight. (test: `a_panic_of_the_machinery_ends_the_run_after_what_is_in_flight`)
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)

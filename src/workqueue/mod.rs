@@ -13,6 +13,8 @@
 //! | [`listing`] | (none) | which keys a queue holds, and why |
 //! | [`metrics`] | `metrics.go` | what a queue tells about itself |
 //!
+//! `ParallelizeUntil` has no counterpart: a stream of futures with `buffer_unordered` is that.
+//!
 //! Each queue wraps the one before and writes its delegation out. It knows nothing of Kubernetes: any
 //! hashable value is a key.
 
@@ -33,6 +35,9 @@ pub use levels::{Ageing, LOW_PRIORITY};
 pub use listing::{Listed, Stage};
 pub use metrics::{QueueMetrics, QueueState};
 pub use queue::{Get, Key, Processing, Queue, QueueOptions};
-pub use rate_limiters::{Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait};
+pub use rate_limiters::{
+    Bucket, ItemExponentialFailure, ItemFastSlow, MaxOf, RateLimiter, WithMaxWait,
+    default_controller_rate_limiter, default_item_based_rate_limiter,
+};
 pub use rate_limiting::{AddOptions, DELAY_MAX, RateLimitingQueue};
 pub use reasons::{Reason, Reasons};

@@ -33,6 +33,7 @@
 //! - An add wakes one worker at most, and few are on their way at a time. (test: `an_add_wakes_one_worker`)
 //! - Who was woken and leaves keys behind has the next one woken. (test: `who_finds_more_has_the_next_one_woken`)
 //! - So no worker sleeps while a key waits. (test: `no_worker_sleeps_while_a_key_waits`)
+//! - Metrics that panic cost no wake-up. (test: `metrics_that_panic_cost_no_wake_up`)
 //! - Keys of one hash are handed out as others are. (test: `keys_of_one_hash_are_all_handed_out`)
 //! - A key that is done leaves nothing. (test: `done_keys_leave_nothing`)
 //! - The memory of a burst goes when nothing is in the queue any more, and no step pays for it before. (test: `a_burst_costs_nothing_later`)

@@ -10,6 +10,7 @@
 //! - The bucket gives its burst at once and then its rate. (test: `the_bucket_gives_its_burst_then_its_rate`)
 //! - What a bucket is owed has a limit. (test: `the_debt_of_a_bucket_has_a_limit`)
 //! - The longest of several limits counts, and all are asked. (test: `the_longest_of_all_counts`)
+//! - The defaults are client-go's. (test: `the_defaults_are_those_of_client_go`)
 //! - A key that is forgotten leaves nothing behind. (test: `a_forgotten_key_leaves_nothing`)
 //! - Nor does an outage in which all keys fail. (test: `an_outage_leaves_nothing`)
 
@@ -329,6 +330,26 @@ impl<T: Key> RateLimiter<T> for MaxOf<T> {
     }
 }
 
+/// What a controller gets in client-go that asks for nothing else: each key doubles from 5 ms to 1000 s, and all
+/// together make 10 tries a second after a burst of 100.
+///
+/// Mirrors `DefaultTypedControllerRateLimiter`.
+#[must_use]
+pub fn default_controller_rate_limiter<T: Key>() -> MaxOf<T> {
+    let each = ItemExponentialFailure::new(Duration::from_millis(5), DEFAULT_MAX);
+    MaxOf::new(vec![Box::new(each), Box::new(Bucket::new(10.0, 100, DEFAULT_MAX))])
+}
+
+/// The same without the limit over all: each key doubles from 1 ms to 1000 s.
+///
+/// Mirrors `DefaultTypedItemBasedRateLimiter`.
+#[must_use]
+pub fn default_item_based_rate_limiter<T: Key>() -> ItemExponentialFailure<T> {
+    ItemExponentialFailure::new(Duration::from_millis(1), DEFAULT_MAX)
+}
+
+const DEFAULT_MAX: Duration = Duration::from_secs(1000);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -437,5 +458,21 @@ mod tests {
         assert_eq!(limiter.num_requeues(&"one"), 6);
         limiter.forget(&"one");
         assert_eq!(limiter.when(&"one"), 5 * MS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_defaults_are_those_of_client_go() {
+        let limiter = default_controller_rate_limiter();
+        // Above the bucket's pace, which takes its share of the burst.
+        let delays: Vec<Duration> = (0..20).map(|_| limiter.when(&0)).collect();
+        assert_eq!(delays[..3], [5 * MS, 10 * MS, 20 * MS]);
+        assert_eq!(delays[17], Duration::from_millis(5 << 17), "the 18th waits 655 s");
+        assert_eq!(delays[18..], [DEFAULT_MAX; 2]);
+        let others: Vec<Duration> = (1..=82).map(|key| limiter.when(&key)).collect();
+        assert_eq!(others[..80], [5 * MS; 80], "the rest of the burst");
+        assert_eq!(others[80..], [100 * MS, 200 * MS], "ten a second");
+        let limiter = default_item_based_rate_limiter();
+        assert_eq!([limiter.when(&"a"), limiter.when(&"a")], [MS, 2 * MS]);
+        assert_eq!((0..30).map(|_| limiter.when(&"a")).max(), Some(DEFAULT_MAX));
     }
 }

@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -372,6 +373,44 @@ async fn what_waits_for_a_user_is_looked_at_behind_changes() {
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(rig.log.lock().started.last().unwrap().0, "ns/good");
     rig.stop().await;
+}
+
+/// Makes passes without a pause, each of which asks for the next one.
+struct NeverWaits {
+    queue: RateLimitingQueue<ObjectName>,
+    passes: Arc<AtomicUsize>,
+}
+
+impl SyncHandler for NeverWaits {
+    async fn sync(&self, key: &ObjectName, _: Pass<'_>) -> Result<Outcome, SyncError> {
+        // Were it alone for so long, it would be so for ever.
+        if self.passes.fetch_add(1, Ordering::Relaxed) < 100_000 {
+            self.queue.add(key.clone(), AddOptions::default());
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn passes_that_never_wait_leave_the_thread_to_others() {
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
+    let passes = Arc::new(AtomicUsize::new(0));
+    let handler = NeverWaits { queue: queue.clone(), passes: passes.clone() };
+    let controller = Controller::new("test", queue.clone(), handler, Arc::new(Consistency::new()));
+    let (started, stop) = (controller.started(), CancellationToken::new());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller.run(stop.clone()));
+    while !started.is_synced() {
+        tokio::task::yield_now().await;
+    }
+    queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::default());
+    while passes.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let made = passes.load(Ordering::Relaxed);
+    assert!(made < 1000, "{made} passes before anybody else had the thread");
+    stop.cancel();
+    tasks.join_next().await.unwrap().unwrap();
 }
 
 mod backoff;

@@ -113,6 +113,36 @@ async fn who_finds_more_has_the_next_one_woken() {
     assert_eq!(queue.state().wakeups, u64::from(all));
 }
 
+/// Metrics that are broken.
+#[derive(Debug)]
+struct Broken;
+
+impl QueueMetrics for Broken {
+    fn added(&self) {
+        std::panic::resume_unwind(Box::new("metrics are broken"));
+    }
+
+    fn got(&self, _: Duration) {}
+
+    fn done(&self, _: Duration) {}
+
+    fn retried(&self) {}
+}
+
+#[tokio::test]
+async fn metrics_that_panic_cost_no_wake_up() {
+    let metrics: Option<Arc<dyn QueueMetrics>> = Some(Arc::new(Broken));
+    let queue = Queue::with(QueueOptions { metrics, ..QueueOptions::default() });
+    let mut worker = JoinSet::new();
+    let waiting = queue.clone();
+    worker.spawn(async move { waiting.get().await.map(|processing| *processing.key()) });
+    settle().await;
+    let add = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.add("a")));
+    assert!(add.is_err(), "the panic is the caller's");
+    settle().await;
+    assert_eq!(worker.try_join_next().expect("it is woken").unwrap(), Some("a"));
+}
+
 /// A key whose hash is that of all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Alike(u8);
