@@ -183,6 +183,10 @@ const DOORS: [(&str, usize, &str); 5] = [
     ("annotate", 4, "src/controller/turn/own.rs"),
 ];
 
+/// Who writes something else: the client itself, events, what the demo's users do, and the fakes and the embedded server,
+/// which have methods of these names.
+const OTHERS: [&str; 5] = ["src/client/", "src/record/", "src/cli/demo/", "src/sim/", "src/testing/"];
+
 /// Collects the writes that are called on whatever name.
 #[derive(Default)]
 struct Writes {
@@ -194,6 +198,13 @@ impl<'ast> Visit<'ast> for Writes {
         if !is_test(&item.attrs) {
             syn::visit::visit_item_mod(self, item);
         }
+    }
+
+    /// What stands in `select!` and the like is tokens: there, the name is enough.
+    fn visit_macro(&mut self, found: &'ast syn::Macro) {
+        let tokens = found.tokens.to_string().replace(' ', "");
+        let is_called = |name: &str| tokens.contains(&format!("client.{name}("));
+        self.found.extend(DOORS.iter().map(|&(name, ..)| name).filter(|name| is_called(name)));
     }
 
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {

@@ -123,6 +123,28 @@ mod tests {
         }
     }
 
+    /// The program's hook in place of the usual one, until it is dropped.
+    struct Hook(Option<Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>>);
+
+    impl Hook {
+        fn ours() -> Self {
+            let usual = std::panic::take_hook();
+            std::panic::set_hook(Box::new(report_panic));
+            Self(Some(usual))
+        }
+    }
+
+    impl Drop for Hook {
+        fn drop(&mut self) {
+            // A test that fails here must not abort.
+            if !std::thread::panicking()
+                && let Some(usual) = self.0.take()
+            {
+                std::panic::set_hook(usual);
+            }
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_panic_of_a_sync_is_logged_with_the_key_and_the_place() {
         let log = capture_json();
@@ -130,14 +152,13 @@ mod tests {
         let controller = Controller::new("test", queue.clone(), Panics, Arc::new(Consistency::new()));
         queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::default());
         let stop = CancellationToken::new();
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(report_panic));
+        let hook = Hook::ours();
         let ends = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             stop.cancel();
         };
         tokio::join!(controller.run(stop.clone()), ends);
-        std::panic::set_hook(usual);
+        drop(hook);
 
         let lines = log.lines();
         let line = lines.iter().find(|line| line["message"] == "Panicked").expect("it is told");

@@ -11,11 +11,12 @@
 //!
 //! # Guarantees
 //! - A key waits until the store has passed the versions of its writes. (test: `a_key_waits_for_its_writes`)
-//! - Of every kind that it wrote: its children, new and changed, and itself. (test: `a_key_waits_for_every_kind_that_it_wrote`, `a_child_that_is_created_or_changed_is_waited_for`, `a_status_that_is_written_is_waited_for`)
+//! - Of every kind that it wrote: its children, new and changed, and itself. (test: `a_key_waits_for_every_kind_that_it_wrote`, `whatever_is_written_is_waited_for`, `a_status_that_is_written_is_waited_for`)
 //! - A deletion is seen when the life is gone or marked. (test: `a_deletion_is_seen_when_the_life_is_gone_or_marked`)
 //! - A write that was overtaken, or removed by others before we saw it, stalls nothing. (test: `a_write_that_was_overtaken_stalls_nothing`)
 //! - It fails open after 30 s, with a warning that is counted, until the caches have caught up: passes are to read live meanwhile. (test: `it_fails_open_after_thirty_seconds`)
-//! - The warning says what is waited for. (test: `what_is_waited_for_is_named_by_uid_and_version`)
+//! - The warning says what is waited for. (test: `what_is_waited_for_is_named_by_uid_and_version`, `no_more_than_ten_are_named`)
+//! - What a pass has written is told at its end, and nothing else with it. (test: `what_is_written_outside_of_a_pass_is_not_the_next_ones`)
 //! - A version that is no number fails open. (test: `versions_that_do_not_compare_fail_open`)
 //!
 //! # Differences from client-go
@@ -24,7 +25,7 @@
 //! event of its own write; the retry after [`RETRY`] is for events that never come.
 //!
 //! # Locks and tasks
-//! One lock around the memory, taken before the stores' own.
+//! One lock around the memory, taken before the stores' own, and one around what passes under way have written.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -152,9 +153,13 @@ impl Consistency {
         self.stores.write().insert(resource, Box::new(store));
     }
 
-    /// What the pass of `key` has written; asked once, at its end.
-    #[must_use]
-    pub fn take_writes(&self, key: &ObjectName) -> Vec<Write> {
+    /// A pass of `key` begins: what it writes is kept for [`end_pass`](Self::end_pass).
+    pub(super) fn begin_pass(&self, key: &ObjectName) {
+        self.of_passes.lock().insert(key.clone(), Vec::new());
+    }
+
+    /// It has ended: what it has written.
+    pub(super) fn end_pass(&self, key: &ObjectName) -> Vec<Write> {
         self.of_passes.lock().remove(key).unwrap_or_default()
     }
 
@@ -194,7 +199,9 @@ impl Consistency {
         (entry.since, entry.is_told) = (Instant::now(), false);
         drop(writes);
 
-        self.of_passes.lock().entry(key.clone()).or_default().push(write);
+        if let Some(writes) = self.of_passes.lock().get_mut(key) {
+            writes.push(write);
+        }
     }
 
     /// Whether the caches have seen all that `key` wrote; what they have seen is forgotten.
@@ -217,7 +224,10 @@ impl Consistency {
         if is_over && !is_ready && !std::mem::replace(&mut entry.is_told, true) {
             self.failed_open.fetch_add(1, Atomic::Relaxed);
             let unseen = entry.describe();
-            tracing::warn!(%key, unseen, "The caches have not shown our own writes within 30 s; going on by live reads");
+            tracing::warn!(
+                unseen,
+                "The caches have not shown our own writes within 30 s; going on by live reads"
+            );
         }
         if is_ready {
             writes.remove(key);
@@ -255,7 +265,9 @@ impl Writes {
         let deleted = self.deleted.iter().map(|(resource, Write { name, uid, .. })| {
             format!("{} {} uid {uid} deleted", resource.plural, name.name())
         });
-        newest.chain(deleted).take(UNSEEN_MAX).collect::<Vec<_>>().join(", ")
+        let all = self.newest.len() + self.deleted.len();
+        let more = all.checked_sub(UNSEEN_MAX).filter(|more| *more > 0).map(|more| format!("{more} more"));
+        newest.chain(deleted).take(UNSEEN_MAX).chain(more).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -382,6 +394,28 @@ mod tests {
             guard.writes.lock()[&key].describe(),
             "configmaps uid uid-of-ns-c at version 12, configmaps a uid uid-of-ns-a deleted"
         );
+    }
+
+    #[test]
+    fn no_more_than_ten_are_named() {
+        let (guard, _, key) = rig();
+        for at in 0..12 {
+            guard.deleted(&key, &MAPS, name(&at.to_string()), "uid");
+        }
+        let text = guard.writes.lock()[&key].describe();
+        assert!(text.contains("configmaps 9 uid") && text.ends_with(", 2 more"), "{text}");
+    }
+
+    #[test]
+    fn what_is_written_outside_of_a_pass_is_not_the_next_ones() {
+        let (guard, _, key) = rig();
+        guard.wrote(&key, &config_map("ns", "a", 1));
+        guard.begin_pass(&key);
+        guard.wrote(&key, &config_map("ns", "b", 2));
+        let named = |writes: Vec<Write>| writes.into_iter().map(|write| write.name).collect::<Vec<_>>();
+        assert_eq!(named(guard.end_pass(&key)), [name("b")]);
+        guard.wrote(&key, &config_map("ns", "c", 3));
+        assert!(guard.of_passes.lock().is_empty());
     }
 
     #[test]

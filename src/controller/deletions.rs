@@ -131,7 +131,8 @@ impl Children {
         self.delete_child::<O>(owner, (name, None), Need::GoingWithChildren).await
     }
 
-    /// What all deletions have in common: the child is read live, and then its owner.
+    /// What all deletions have in common: the child is read live, and then its owner. What the server has refused a
+    /// short while ago is told without another look at the owner.
     async fn delete_child<O: Object>(
         &self,
         owner: &Owner,

@@ -5,16 +5,18 @@
 //! pass that only the key itself asked for fills a bucket, which leaks slowly; when it overflows, the key is hot:
 //! named once, and made to rest between its passes until it cools.
 //!
-//! A pass was asked for by the key itself when its timer is the only reason; or when everything that woke it is what the
-//! pass before wrote, and it writes the same again: its own object, or a child. Changes of children that it does not
-//! write again do not count: in a roll-out they come by the hundred, each is news, and the status follows it.
+//! A pass was asked for by the key itself when its timer is the only reason; or when everything that woke it is an
+//! object that the pass before wrote and that it writes again: the key's own, or a child. Changes of children that it
+//! does not write again do not count: in a roll-out they come by the hundred, each is news, and the status follows it.
+//! Whoever moves one object on by more than [`BURST`] writes in a few seconds, each woken by the one before, is taken
+//! for a loop: what is written is not looked at. An add without a reason may be anybody's and does not count.
 //!
 //! # Guarantees
 //! - A key is hot after [`BURST`] passes that only its timer asked for, and not before. (test: `a_timer_that_never_rests_is_noticed`)
 //! - So is one that wakes itself by writing its own object. (test: `a_key_that_wakes_itself_is_noticed`)
-//! - Or by writing a child. (test: `a_key_that_wakes_itself_by_a_child_is_noticed`)
-//! - A roll-out is none, though each pass writes. (test: `a_roll_out_is_no_hot_loop`)
-//! - Passes that something else asked for do not count, nor do they cool it. (test: `changes_do_not_count`)
+//! - Or by writing a child, or many. (test: `a_key_that_wakes_itself_by_a_child_is_noticed`, `a_key_that_wakes_itself_by_many_children_is_noticed`)
+//! - A roll-out is none, though each pass writes an object, each another one. (test: `a_roll_out_is_no_hot_loop`)
+//! - Passes that something else asked for do not count, nor do they cool it. (test: `changes_do_not_count`, `changes_by_somebody_else_that_lead_to_writes_are_no_hot_loop`)
 //! - A key that has cooled is forgotten. (test: `a_key_that_rests_is_forgotten`)
 //!
 //! # Differences from client-go
@@ -30,7 +32,7 @@ use super::consistency::Write;
 use crate::cache::ObjectName;
 use crate::workqueue::{Reason, Reasons};
 
-/// How many passes a timer may ask for at once.
+/// How many passes a key may ask for by itself at once.
 pub const BURST: u32 = 60;
 /// How long it takes until one more may be asked for; also the least time between passes of a hot key.
 pub const PACE: Duration = Duration::from_secs(5);
@@ -53,18 +55,22 @@ struct Heat {
     wrote: Vec<Write>,
 }
 
-/// Whether this pass was woken by what the last one `wrote`, and nothing else, and has written the same again.
-fn wakes_itself(reasons: &Reasons, wrote: &[Write], writes: &[Write]) -> bool {
+/// Whether this pass of `key` was woken by what the last one `wrote`, and nothing else, and has written these objects
+/// again.
+fn wakes_itself(key: &ObjectName, reasons: &Reasons, wrote: &[Write], writes: &[Write]) -> bool {
+    let again = || writes.iter().filter(|write| wrote.contains(write));
     let is_its_own = |reason: &Reason| match reason {
-        Reason::Timer | Reason::Changed => true,
+        Reason::Timer => true,
+        Reason::Changed => again().any(|write| write.name == *key),
         Reason::Child { kind, name } => {
-            let again = |write: &&Write| write.kind == *kind && write.name.to_string() == **name;
-            writes.iter().filter(again).any(|write| wrote.contains(write))
+            again().any(|write| write.kind == *kind && write.name.to_string() == **name)
         }
         _ => false,
     };
-    let is_written_again = !wrote.is_empty() && !writes.is_empty();
-    is_written_again && !reasons.is_empty() && reasons.more() == 0 && reasons.iter().all(is_its_own)
+    // Of reasons that are too many to be kept, each is taken for one more object that is written again.
+    let kept = reasons.iter().count();
+    let has_one_for_each = reasons.more() == 0 || again().count() >= kept + reasons.more() as usize;
+    kept > 0 && again().next().is_some() && has_one_for_each && reasons.iter().all(is_its_own)
 }
 
 impl Heat {
@@ -111,7 +117,7 @@ impl HotLoops {
         let now = Instant::now();
         let heat =
             keys.entry(key.clone()).or_insert(Heat { passes: 0, at: now, is_hot: false, wrote: Vec::new() });
-        let is_own = reasons.iter().eq([&Reason::Timer]) || wakes_itself(reasons, &heat.wrote, &writes);
+        let is_own = reasons.iter().eq([&Reason::Timer]) || wakes_itself(key, reasons, &heat.wrote, &writes);
         heat.wrote = writes;
         heat.cool(now);
         if !is_own {
@@ -142,6 +148,7 @@ impl HotLoops {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workqueue::reasons::MAX;
 
     fn key() -> ObjectName {
         ObjectName::new(Some("ns"), "a")
@@ -203,6 +210,37 @@ mod tests {
         for _ in 0..100 {
             let now = hot.passed(&key(), &reasons, None, vec![object("Pod", "p", 1)]);
             assert_eq!(now, Temperature::Cool, "somebody else changes something, too");
+        }
+    }
+
+    /// Reasons are kept up to a number; a pass that writes many children has more.
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_wakes_itself_by_many_children_is_noticed() {
+        let many = 3 * MAX;
+        let of_all = |count: usize| {
+            let mut reasons = Reasons::default();
+            (0..count).for_each(|at| reasons.add(child(&at.to_string())));
+            reasons
+        };
+        let writes =
+            |count: usize| (0..count).map(|at| object("Pod", &at.to_string(), 1)).collect::<Vec<_>>();
+        let hot = HotLoops::default();
+        let found: Vec<_> = (0..100).map(|_| hot.passed(&key(), &of_all(many), None, writes(many))).collect();
+        assert!(found.contains(&Temperature::JustHot));
+        let hot = HotLoops::default();
+        for _ in 0..100 {
+            let now = hot.passed(&key(), &of_all(many), None, writes(many - 1));
+            assert_eq!(now, Temperature::Cool, "somebody else's may be among them");
+        }
+    }
+
+    /// Each pass writes another child, because of what somebody does to the object.
+    #[tokio::test(start_paused = true)]
+    async fn changes_by_somebody_else_that_lead_to_writes_are_no_hot_loop() {
+        let hot = HotLoops::default();
+        for at in 0..1000 {
+            let writes = vec![object("Pod", &(at % 2).to_string(), 1)];
+            assert_eq!(hot.passed(&key(), &Reason::Changed.into(), None, writes), Temperature::Cool);
         }
     }
 

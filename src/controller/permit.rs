@@ -6,7 +6,7 @@
 //! # How it works
 //! A [`Permit`] is what a live read of the owner gives, and only that; each write takes one up. So there is no
 //! create, no update (a scale-down is one), no delete and no finalizer put on or taken off without the read, and none
-//! that the guard of [`consistency`](super::consistency) does not hear of.
+//! whose answer is read that the guard of [`consistency`](super::consistency) does not hear of.
 //!
 //! | the write needs | the live owner is |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! # Guarantees
 //! - Every row of the table. (test: `each_need_is_met_by_the_live_owner_alone`)
 //! - An owner that cannot be read permits nothing. (test: `no_read_no_permit`)
-//! - What is written is waited for. (test: `a_child_that_is_created_or_changed_is_waited_for`)
+//! - What is written is waited for. (test: `whatever_is_written_is_waited_for`)
 //! - Nothing is written past it. (test: `each_write_has_one_door`)
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use super::children::{Children, Owner};
 use crate::api::annotations;
-use crate::cache::{Meta, Object};
+use crate::cache::Object;
 use crate::client::Error;
 
 /// What the owner has to be for a write.
@@ -57,6 +57,7 @@ pub(super) enum Answer<'a> {
 pub(super) struct Permit<'a> {
     children: &'a Children,
     owner: &'a Owner,
+    need: Need,
     live: Value,
 }
 
@@ -107,7 +108,7 @@ impl Children {
             tracing::debug!(?need, "Writes nothing: a live read shows that the owner has moved on");
             return Ok(Answer::MovedOn);
         }
-        Ok(Answer::Permitted(Permit { children: self, owner, live }))
+        Ok(Answer::Permitted(Permit { children: self, owner, need, live }))
     }
 }
 
@@ -133,6 +134,7 @@ impl Permit<'_> {
 
     /// Creates a child.
     pub(super) async fn create<O: Object>(self, body: &Value) -> Result<O, Error> {
+        debug_assert_eq!(self.need, Need::AsDecidedOn);
         let namespace = self.owner.name.namespace();
         let created = self.children.client.create::<O>(&O::resource(), namespace, body).await?;
         self.children.consistency.wrote(&self.owner.name, &created);
@@ -141,6 +143,7 @@ impl Permit<'_> {
 
     /// Replaces a child by `body`, which carries the uid and the version of a live read.
     pub(super) async fn update<O: Object>(self, name: &str, body: &Value) -> Result<O, Error> {
+        debug_assert_eq!(self.need, Need::AsDecidedOn);
         let namespace = self.owner.name.namespace();
         let updated = self.children.client.replace::<O>(&O::resource(), namespace, name, body).await?;
         self.children.consistency.wrote(&self.owner.name, &updated);
@@ -149,6 +152,7 @@ impl Permit<'_> {
 
     /// Deletes a child in the state that a live read has shown.
     pub(super) async fn delete<O: Object>(self, child: &O) -> Result<(), Error> {
+        debug_assert!(matches!(self.need, Need::AsDecidedOn | Need::GoingWithChildren));
         let (resource, name) = (O::resource(), child.object_name());
         let Children { client, consistency, .. } = self.children;
         let (uid, version) = (child.uid(), child.resource_version());
@@ -159,14 +163,13 @@ impl Permit<'_> {
 
     /// Replaces the owner by what was made of [`live_owner`](Self::live_owner).
     pub(super) async fn update_owner(self) -> Result<(), Error> {
-        #[derive(Deserialize)]
-        struct Written {
-            metadata: Meta,
-        }
+        debug_assert!(matches!(self.need, Need::Living | Need::Going));
         let Owner { resource, name, uid, .. } = self.owner;
         let Children { client, consistency, .. } = self.children;
-        let written: Written = client.replace(resource, name.namespace(), name.name(), &self.live).await?;
-        consistency.wrote_state(name, resource, name.clone(), (uid, &written.metadata.resource_version));
+        let written: Value = client.replace(resource, name.namespace(), name.name(), &self.live).await?;
+        if let Some(version) = written.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
+            consistency.wrote_state(name, resource, name.clone(), (uid, version));
+        }
         Ok(())
     }
 }

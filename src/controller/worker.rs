@@ -320,14 +320,16 @@ impl<H: SyncHandler> Controller<H> {
             if is_late {
                 self.metrics.failed_open();
             }
-            self.workers
+            let under_way = self
+                .workers
                 .begin(worker, UnderWay { key: key.clone(), reasons: reasons.clone(), since: started });
+            self.consistency.begin_pass(key);
             let pass = Pass::new(reasons).hot(self.hot.is_hot(key)).late(is_late);
             let sync = AssertUnwindSafe(async { self.handler.sync(key, pass).await });
             let ended = sync.catch_unwind().await;
-            self.workers.end(worker);
+            drop(under_way);
             let took = started.elapsed();
-            let writes = self.consistency.take_writes(key);
+            let writes = self.consistency.end_pass(key);
             match ended {
                 Ok(Ok(outcome)) => {
                     let effect = if writes.is_empty() { Effect::Nothing } else { Effect::Changed };

@@ -139,19 +139,36 @@ async fn w3_a_name_taken_by_ourselves_is_repaired() {
     );
 }
 
+/// A child that is created, changed or deleted, and the owner that gets or loses a finalizer.
 #[tokio::test]
-async fn a_child_that_is_created_or_changed_is_waited_for() {
-    for is_there in [false, true] {
+async fn whatever_is_written_is_waited_for() {
+    let going = json!({"name": "one", "uid": "owner-uid", "generation": 1,
+        "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["windlass.dev/test"]});
+    for what in ["create", "update", "delete", "hold", "let go"] {
         let server = ObjectServer::default();
         with_owner(&server, "owner-uid", 1);
-        let stale = is_there.then(|| live(&server, "Foo", "one", "owner-uid"));
-        let guard = Arc::new(Consistency::new().with(ObservedDeployment::resource(), Frozen));
-        let children = Children::new(server.client(), guard.clone());
-        assert!(guard.is_ready(&owner().name));
-        let cache = stale.as_ref().map(cached);
-        let answer = children.ensure(&owner(), &wanted(2), cache.as_ref()).await.unwrap();
-        assert_eq!(matches!(answer, Ensured::Updated(..)), is_there, "{answer:?}");
-        assert!(!guard.is_ready(&owner().name), "{answer:?}");
+        let stale = (what != "create").then(|| live(&server, "Foo", "one", "owner-uid"));
+        let guard = Consistency::new().with(ObservedDeployment::resource(), Frozen).with(FOO, Frozen);
+        let guard = Arc::new(guard);
+        let (children, owner) = (Children::new(server.client(), guard.clone()), owner());
+        assert!(guard.is_ready(&owner.name));
+        match what {
+            "delete" => {
+                let answer = children.delete_surplus::<ObservedDeployment>(&owner, "web", None).await;
+                assert_eq!(answer.unwrap(), Deletion::Deleted);
+            }
+            "hold" => assert!(children.hold(&owner, "windlass.dev/test").await.unwrap()),
+            "let go" => {
+                server.store(FOOS, json!({"metadata": going.clone()}));
+                assert!(children.let_go(&owner, "windlass.dev/test").await.unwrap());
+            }
+            _ => {
+                let cache = stale.as_ref().map(cached);
+                let answer = children.ensure(&owner, &wanted(2), cache.as_ref()).await.unwrap();
+                assert_eq!(matches!(answer, Ensured::Updated(..)), what == "update", "{answer:?}");
+            }
+        }
+        assert!(!guard.is_ready(&owner.name), "{what}");
     }
 }
 

@@ -58,11 +58,20 @@ impl Workers {
         self.wanted.subscribe()
     }
 
-    pub(super) fn begin(&self, worker: usize, pass: UnderWay) {
+    /// A pass of this worker, which is listed until the answer is dropped.
+    pub(super) fn begin(&self, worker: usize, pass: UnderWay) -> impl Drop + use<> {
         self.passes.lock().insert(worker, pass);
+        Listed { worker, passes: self.passes.clone() }
     }
+}
 
-    pub(super) fn end(&self, worker: usize) {
-        self.passes.lock().remove(&worker);
+struct Listed {
+    worker: usize,
+    passes: Arc<Mutex<BTreeMap<usize, UnderWay>>>,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.passes.lock().remove(&self.worker);
     }
 }
