@@ -36,12 +36,14 @@ use super::quantity::normal;
 /// Whose each field of a container is; what is not named is others'.
 pub const FIELDS: &[Field] = &[
     Field::value("image"),
-    Field::value("imagePullPolicy").if_wanted().or_by(
-        "Always for the tag latest or none, else IfNotPresent",
+    // In a Pod, Always outdates nothing: an admission plugin puts it there.
+    Field::value("imagePullPolicy").if_wanted("imagePullPolicy").or_by(
+        "Always for the tag latest, or for neither tag nor digest; else IfNotPresent",
         |_, container| {
             let image = container.get("image")?.as_str()?;
-            let name = image.rsplit('/').next()?;
-            let is_latest = name.ends_with(":latest") || !name.contains([':', '@']);
+            let (name, digest) = image.split_once('@').map_or((image, None), |(name, it)| (name, Some(it)));
+            let tag = name.rsplit('/').next()?.split_once(':').map(|(_, tag)| tag);
+            let is_latest = tag == Some("latest") || tag.is_none() && digest.is_none();
             Some(json!(if is_latest { "Always" } else { "IfNotPresent" }))
         },
     ),
@@ -51,12 +53,18 @@ pub const FIELDS: &[Field] = &[
         Field::value("valueFrom.resourceFieldRef.divisor").or("\"0\""),
         Field::value("valueFrom.fileKeyRef.optional").or("false"),
     ]),
-    Field::set("ports", "containerPort and protocol").of(&[Field::value("protocol").or("\"TCP\"")]),
-    Field::amounts("resources.limits").if_wanted(),
-    Field::amounts("resources.requests")
-        .if_wanted()
-        .or_by("in a Pod: the limits", |_, container| container.pointer("/resources/limits").cloned()),
-    Field::whole("resources.claims").if_wanted(),
+    Field::set("ports", &[]).of(&[Field::value("protocol").or("\"TCP\"")]),
+    Field::amounts("resources.limits").if_wanted("resources"),
+    Field::amounts("resources.requests").if_wanted("resources").or_by(
+        "in a Pod: what has a limit and no request",
+        |_, container| {
+            let mut filled = container.pointer("/resources/limits")?.as_object()?.clone();
+            let requests = container.pointer("/resources/requests").and_then(Value::as_object);
+            filled.extend(requests.cloned().unwrap_or_default());
+            Some(Value::Object(filled))
+        },
+    ),
+    Field::whole("resources.claims").if_wanted("resources"),
 ];
 
 /// A container as a custom resource wants it.

@@ -7,7 +7,8 @@
 //! stores where nothing is written. The kind's `differences` and `apply` are that table in code, typed, so that a
 //! comparison builds nothing; tests walk the table and hold the code to every row of it.
 //!
-//! What no row names is others': it is neither compared nor written.
+//! What no row names is others': it is neither compared nor written, but for the reference to the owner, which is the
+//! same for all kinds (see [`owner`](super::owner)).
 //!
 //! # Guarantees
 //! - What the code writes is named by a row. (test: `everything_that_is_written_is_in_its_table`)
@@ -22,9 +23,10 @@ pub struct Field {
     pub path: &'static str,
     /// Whose it is.
     pub whose: Whose,
-    /// Only if something is wanted there; else it is others'.
-    pub if_wanted: bool,
-    /// What differs is not written: the child has to be replaced.
+    /// Only if something is wanted at this path, which is the field's own or one above it; else it is others'.
+    pub if_wanted: Option<&'static str>,
+    /// What differs is not written: the child has to be replaced. What is there beyond what is wanted is no difference
+    /// then, as admission puts it there.
     pub replaces: bool,
     /// What the server stores where nothing is written.
     pub filled_in: FilledIn,
@@ -43,8 +45,9 @@ pub enum Whose {
     Items(&'static str),
     /// Ours whole, a map or a list whose order counts: what nobody wants goes.
     Whole,
-    /// Ours whole, a list whose items are the same when these fields of them are; its order does not count.
-    Set(&'static str),
+    /// Ours whole, a list whose order does not count. An item that is the same by these fields keeps what we do not know
+    /// of it when the list is written.
+    Set(&'static [&'static str]),
     /// Ours whole, a map of amounts, which are compared by value.
     Amounts,
     /// Others', or the server's.
@@ -76,7 +79,7 @@ impl std::fmt::Debug for FilledIn {
 
 impl Field {
     const fn new(path: &'static str, whose: Whose) -> Self {
-        Self { path, whose, if_wanted: false, replaces: false, filled_in: FilledIn::Nothing, items: &[] }
+        Self { path, whose, if_wanted: None, replaces: false, filled_in: FilledIn::Nothing, items: &[] }
     }
 
     /// A value of ours; if none is wanted, it goes back to what the server fills in.
@@ -103,9 +106,9 @@ impl Field {
         Self::new(path, Whose::Whole)
     }
 
-    /// A list that is ours whole, in whatever order, its items found by these fields of them.
+    /// A list that is ours whole, in whatever order, its items found by these fields of them, if by any.
     #[must_use]
-    pub const fn set(path: &'static str, key: &'static str) -> Self {
+    pub const fn set(path: &'static str, key: &'static [&'static str]) -> Self {
         Self::new(path, Whose::Set(key))
     }
 
@@ -121,10 +124,10 @@ impl Field {
         Self::new(path, Whose::Others)
     }
 
-    /// The same, ours only if something is wanted there.
+    /// The same, ours only if something is wanted at this path.
     #[must_use]
-    pub const fn if_wanted(self) -> Self {
-        Self { if_wanted: true, ..self }
+    pub const fn if_wanted(self, path: &'static str) -> Self {
+        Self { if_wanted: Some(path), ..self }
     }
 
     /// The same, where a difference is not written: the child has to be replaced.

@@ -44,26 +44,27 @@ pub const FIELDS: &[Field] = &[
     Field::keys("metadata.labels"),
     Field::value("spec.type").or("\"ClusterIP\""),
     Field::whole("spec.selector"),
-    Field::set("spec.ports", "port and protocol").of(&[
+    Field::set("spec.ports", &["port", "protocol"]).of(&[
         Field::value("name"),
         Field::value("appProtocol"),
         Field::value("protocol").or("\"TCP\""),
         Field::value("targetPort").or_by("the port's number", |_, port| port.get("port").cloned()),
+        // A type that has none allows none, wanted or not.
         Field::value("nodePort")
-            .if_wanted()
-            .or_by("allocated, unless the type is ClusterIP", |service, _| {
+            .if_wanted("nodePort")
+            .or_by("allocated, if the type has one", |service, _| {
                 (service["spec"]["type"] != "ClusterIP").then(|| json!(30_000))
             }),
     ]),
     // Allocated.
-    Field::others("spec.clusterIP").or("\"10.96.0.1\""),
-    Field::others("spec.clusterIPs").or("[\"10.96.0.1\"]"),
-    Field::others("spec.ipFamilies").or("[\"IPv4\"]"),
-    Field::others("spec.healthCheckNodePort").or("30000"),
+    Field::others("spec.clusterIP"),
+    Field::others("spec.clusterIPs"),
+    Field::others("spec.ipFamilies"),
+    Field::others("spec.healthCheckNodePort"),
     Field::others("spec.sessionAffinity").or("\"None\""),
     Field::others("spec.internalTrafficPolicy").or("\"Cluster\""),
     // Goes with a type that is not ours, as it may not stay.
-    Field::others("spec.loadBalancerSourceRanges").or("[\"10.0.0.0/8\"]"),
+    Field::others("spec.loadBalancerSourceRanges"),
 ];
 
 /// The fields of a port that are ours; what else stands there is of a server newer than our types.

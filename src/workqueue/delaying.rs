@@ -14,8 +14,9 @@
 //! - So does a drain, which then waits for what is queued and processed. (test: `a_drain_ends_the_loop_and_waits_for_the_rest`)
 //!
 //! # Differences from client-go
-//! Adds go straight into the heap instead of through a channel of 1000 that can block. A delay can be taken
-//! back, and leaves nothing behind.
+//! Adds go straight into the heap instead of through a channel of 1000 that can block; there is no heartbeat, as no timer
+//! is lost. A delay can be taken back, and leaves nothing behind. In controller-runtime's queue a key is either queued or
+//! delayed, and the earlier counts; here, as in client-go's, an add leaves the delay.
 //!
 //! # Locks and tasks
 //! One lock around the timetable; the owner runs [`run`](DelayingQueue::run), which sleeps until the
@@ -189,18 +190,23 @@ impl<T: Key> DelayingQueue<T> {
         self.waiting.timetable.lock().len()
     }
 
-    /// The keys that will have a pass, in no order, and no more than `max` of them: those that are queued first. A key
-    /// that is queued, and will come after a delay as well, is there twice.
+    /// The keys that will have a pass, in no order, and no more than `max` of them: if there are more, those that wait for
+    /// their time are left out first. A key that is queued, and will come after a delay as well, is there twice; so may one
+    /// be that falls due meanwhile. One that is just on its way from its delay into the queue is missing.
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
-        let mut all = self.queue.list(max);
+        let mut delayed = Vec::with_capacity(self.waiting().min(max));
         let now = self.waiting.now();
-        let timetable = self.waiting.timetable.lock();
-        let delayed = timetable.iter().take(max - all.len()).map(|(key, due, priority, reasons)| {
-            let left = Duration::from_nanos(due.saturating_sub(now));
-            Listed { key: key.clone(), stage: Stage::Delayed { left }, priority, reasons }
-        });
-        all.extend(delayed);
+        // Before the queue: keys go from here to there.
+        delayed.extend(self.waiting.timetable.lock().iter().take(max).map(
+            |(key, due, priority, reasons)| {
+                let left = Duration::from_nanos(due.saturating_sub(now));
+                Listed { key: key.clone(), stage: Stage::Delayed { left }, priority, reasons }
+            },
+        ));
+        let mut all = self.queue.list(max);
+        delayed.truncate(max - all.len());
+        all.append(&mut delayed);
         all
     }
 
@@ -292,7 +298,6 @@ mod tests {
         keys
     }
 
-    /// client-go: `TestSimpleQueue`, `TestAddTwoFireEarly`, `TestCopyShifting`
     /// A crowd that is due at once comes whole, though not in one step.
     #[tokio::test(start_paused = true)]
     async fn a_crowd_that_is_due_at_once_comes_whole() {
@@ -308,6 +313,7 @@ mod tests {
         assert_eq!(queue.waiting(), 0);
     }
 
+    /// client-go: `TestSimpleQueue`, `TestAddTwoFireEarly`, `TestCopyShifting`
     #[tokio::test(start_paused = true)]
     async fn a_key_comes_when_it_is_due() {
         let queue = DelayingQueue::new();

@@ -6,7 +6,7 @@
 //! [`Workers::passes`](crate::controller::Workers::passes).
 //!
 //! # Guarantees
-//! - Every key is there once for each way in which it will come, with all its reasons. (test: `every_key_is_listed_with_its_reasons_wherever_it_waits`)
+//! - Every key is there once for each way in which it will come, with all its reasons, if the queue stands still. (test: `every_key_is_listed_with_its_reasons_wherever_it_waits`)
 //! - After any history it is what the queue hands out. (test: `the_queue_agrees_with_a_naive_model`)
 //! - It is never longer than was asked for. (test: `a_listing_is_no_longer_than_asked_for`)
 

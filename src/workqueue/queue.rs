@@ -41,7 +41,8 @@
 //!
 //! # Differences from client-go
 //! *Done* is the drop of [`Processing`], so that no path, return or panic, forgets it. The drain waits
-//! for queued keys too; client-go's waits only for those in process. Priorities and reasons are ours.
+//! for queued keys too; client-go's waits only for those in process, and controller-runtime's for none. Priorities and
+//! reasons are ours; the order is that of [`levels`](super::levels), and cannot be replaced (`Touch`, `Push`, `Pop`).
 //! There, each add signals one worker, however many have been signalled and are not there yet.
 //!
 //! # Locks and tasks
@@ -258,11 +259,14 @@ impl<T: Key> Queue<T> {
     }
 
     /// The keys that will have a pass, in no order, and no more than `max` of them: the queue stands still while they are
-    /// copied.
+    /// copied, and everybody who adds or gets waits.
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
         let now = self.inner.now();
-        self.inner.state.lock().list(now, max)
+        // Room is made before the lock is taken.
+        let mut listed = Vec::with_capacity(self.state().depth.min(max));
+        self.inner.state.lock().list(now, max, &mut listed);
+        listed
     }
 
     /// Takes no more keys; what is queued is still handed out, then every get ends. A drain that waits ends.

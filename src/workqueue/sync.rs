@@ -3,7 +3,7 @@
 //! A lock that lets threads sleep needs a second locked instruction when it is released, to see whether one does, and
 //! a system call to hand it over: longer than a hundred of our steps. This one is released by a plain store. Who finds
 //! it taken looks again after a while that doubles, so that one thread takes many steps in a row while the other
-//! leaves its memory alone. Some steps are longer, as when a table grows, and a thread may be suspended while it has
+//! leaves its memory alone. Some steps are longer, as when a table grows or somebody lists the keys, and a thread may be suspended while it has
 //! the lock: so who waits for long lets others have its processor between two looks, and sleeps in the end.
 //!
 //! Nobody else's code runs under it but comparisons and clones of keys.

@@ -67,8 +67,8 @@ fn containers() -> [WantedContainer; 3] {
     ]));
     let ports: Vec<ContainerPort> =
         parse(json!([{"containerPort": 80}, {"containerPort": 81, "protocol": "UDP", "name": "dns"}]));
-    let resources: ResourceRequirements = parse(json!({"limits": {"cpu": "1", "memory": "1Gi"},
-        "requests": {"cpu": "2"}, "claims": [{"name": "gpu"}]}));
+    let resources: ResourceRequirements = parse(json!({"limits": {"cpu": "2", "memory": "1Gi"},
+        "requests": {"cpu": "1"}, "claims": [{"name": "gpu"}]}));
     let full = WantedContainer {
         env,
         ports,
@@ -254,9 +254,13 @@ impl Row<'_> {
     fn try_filled_in(&self) -> usize {
         let Some(filled_in) = self.filled_in() else { return 0 };
         match self.present() {
-            Some(present) if *present == filled_in && !self.field.if_wanted => {
+            Some(present) if *present == filled_in && self.field.if_wanted.is_none() => {
                 let found = (self.child.differs)(&self.without());
                 assert!(found.is_empty(), "{}: without what the server fills in: {found:?}", self.name);
+            }
+            Some(present) if present.is_object() && *present != filled_in => {
+                let live = self.with(&filled_in).expect("it is there");
+                self.is_no_difference(&live, "with what the server fills in beside");
             }
             Some(_) => return 0,
             None => {
@@ -265,6 +269,61 @@ impl Row<'_> {
             }
         }
         1
+    }
+
+    /// Somebody else's value where we write none: it goes, unless it is theirs because nothing is wanted there.
+    fn try_absent(&self) -> usize {
+        if self.present().is_some() {
+            return 0;
+        }
+        let theirs = match (self.field.whose, self.field.filled_in) {
+            (Whose::Keys | Whose::Items(_) | Whose::Others, _) => None,
+            (Whose::Value, FilledIn::Nothing) => Some(json!("somebodys")),
+            (Whose::Value, _) => self.filled_in().map(|filled_in| other(&filled_in)),
+            (Whose::Amounts, _) => Some(json!({"somebodys/device": "1"})),
+            (Whose::Whole | Whose::Set(_), _) => {
+                Some(json!([{"name": "somebodys", "containerPort": 1, "port": 1}]))
+            }
+        };
+        let Some(theirs) = theirs else { return 0 };
+        let mut live = self.child.written.clone();
+        let parent = live.pointer_mut(&self.parent).expect("its parent is there");
+        let (above, name) = self.field.path.rsplit_once('.').unwrap_or(("", self.field.path));
+        let holder = match above {
+            "" => parent,
+            "resources" => &mut parent[above],
+            // Of variables, those that come from elsewhere.
+            _ => match parent.pointer_mut(&format!("/{}", above.replace('.', "/"))) {
+                Some(holder) => holder,
+                None => return 0,
+            },
+        };
+        holder[name] = theirs;
+        let is_wanted = |path: &str| self.child.written.pointer(&format!("{}/{path}", self.parent)).is_some();
+        let is_ours = self.field.if_wanted.is_none_or(is_wanted);
+        // What admission adds to a Pod replaces nothing.
+        match is_ours && (self.is_written || self.field.whose == Whose::Value) {
+            true => self.is_a_difference_and_put_back(&live, "a value of somebody else"),
+            false => self.is_no_difference(&live, "a value of somebody else"),
+        }
+        1
+    }
+
+    /// An item of the same key keeps what is not known of it when the list is written.
+    fn try_keys_of_items(&self, keys: &[&str]) {
+        let Some(list) = self.present().and_then(Value::as_array).filter(|_| !keys.is_empty()) else {
+            return;
+        };
+        let mut live = list.clone();
+        live[0]["newer"] = json!(1);
+        for key in keys {
+            assert!(live.iter().any(|item| item.get(key).is_some()), "{}: {key} is a field", self.name);
+        }
+        live.truncate(1);
+        let mut after = self.with(&Value::Array(live)).expect("it is there");
+        (self.child.write)(&mut after);
+        let written = after.pointer(&self.pointer).and_then(Value::as_array).expect("it is written");
+        assert_eq!((written.len(), &written[0]["newer"]), (list.len(), &json!(1)), "{}", self.name);
     }
 
     fn try_value(&self) -> usize {
@@ -343,7 +402,14 @@ impl Row<'_> {
 
     fn try_others(&self) -> usize {
         assert!(self.present().is_none(), "{} is others', and written", self.name);
-        let theirs = self.filled_in().unwrap_or(json!({"somebodys": "value"}));
+        let theirs = match self.field.path {
+            "spec.clusterIP" => json!("10.96.0.7"),
+            "spec.healthCheckNodePort" => json!(30_007),
+            "spec.tls" | "spec.clusterIPs" | "spec.ipFamilies" | "spec.loadBalancerSourceRanges" => {
+                json!(["somebodys"])
+            }
+            _ => self.filled_in().unwrap_or(json!({"somebodys": "value"})),
+        };
         let Some(live) = self.with(&theirs) else { return 0 };
         self.is_no_difference(&live, "a value of others");
         1
@@ -357,7 +423,10 @@ impl Row<'_> {
             Whose::Items(key) => self.try_items(key),
             Whose::Whole if self.present().is_some_and(Value::is_object) => self.try_map(true),
             Whose::Whole => self.try_list(true),
-            Whose::Set(_) => self.try_list(false),
+            Whose::Set(keys) => {
+                self.try_keys_of_items(keys);
+                self.try_list(false)
+            }
             Whose::Amounts => self.try_amounts(),
             Whose::Others => self.try_others(),
         }
@@ -378,6 +447,10 @@ fn try_all(child: &Child, fields: &[Field], parent: &str, name: &str, is_written
             is_written,
         };
         *tried.entry(name.clone()).or_default() += row.try_whose();
+        let absent = row.try_absent();
+        if field.if_wanted.is_some() {
+            *tried.entry(format!("{name}, if wanted")).or_default() += absent;
+        }
         if !matches!(field.filled_in, FilledIn::Nothing) {
             *tried.entry(format!("{name}, filled in")).or_default() += row.try_filled_in();
         }

@@ -199,7 +199,7 @@ impl<T: Key> State<T> {
         self.len() == 0 && self.processing() == 0
     }
 
-    pub(super) fn list(&self, now: u64, max: usize) -> Vec<Listed<T>> {
+    pub(super) fn list(&self, now: u64, max: usize, into: &mut Vec<Listed<T>>) {
         let waited = |since: u64| Duration::from_nanos(now.saturating_sub(since));
         let queued = self.keys.iter().filter_map(|(place, entry)| {
             let Place::Queued(key) = place else { return None };
@@ -211,7 +211,7 @@ impl<T: Key> State<T> {
             let stage = Stage::Processed { waited: waited(why.now) };
             Listed { key: key.clone(), stage, priority: why.priority, reasons: why.reasons.clone() }
         });
-        queued.chain(again).take(max).collect()
+        into.extend(queued.chain(again).take(max));
     }
 
     pub(super) fn describe(&self, now: u64) -> QueueState {
