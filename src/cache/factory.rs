@@ -80,6 +80,12 @@ impl SharedInformerFactory {
         Self { client, namespace, resync_period, random, informers: Mutex::new(Vec::new()) }
     }
 
+    /// The namespace of all informers; `None` for all namespaces.
+    #[must_use]
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// The informer of this kind; `watched` counts only the first time. It must not ask the factory for
     /// another informer: it runs under the factory's lock.
     pub fn informer<K: Object>(&self, watched: impl FnOnce() -> Watched<K>) -> SharedInformer<K> {

@@ -124,7 +124,9 @@ mod tests {
     }
 
     /// The program's hook in place of the usual one, until it is dropped.
-    struct Hook(Option<Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>>);
+    struct Hook(Option<Box<Report>>);
+
+    type Report = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
 
     impl Hook {
         fn ours() -> Self {

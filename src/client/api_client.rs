@@ -19,6 +19,11 @@ use super::reachability::Reachability;
 use crate::api::{ApiResource, labels};
 use crate::metrics::{Metrics, RequestMetrics};
 
+/// How many names are asked for at once.
+const PAGE: usize = 500;
+/// The metadata of objects, from servers that can leave out the rest.
+const METADATA_ONLY: &str =
+    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// How long a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -144,6 +149,54 @@ impl ApiClient {
         Ok(list.items.unwrap_or_default())
     }
 
+    /// Which objects there are in one namespace (all, with `None`), by namespace and name, from the store itself. Nothing
+    /// else of them is read where the server can leave it out, and no more than a page at a time.
+    ///
+    /// # Errors
+    /// [`Error`]; also 410 when it takes too long.
+    pub async fn names(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+    ) -> Result<Vec<(Option<String>, String)>, Error> {
+        #[derive(serde::Deserialize)]
+        struct Page {
+            #[serde(default)]
+            metadata: PageMeta,
+            items: Option<Vec<Item>>,
+        }
+        #[derive(Default, serde::Deserialize)]
+        struct PageMeta {
+            #[serde(default, rename = "continue")]
+            next: String,
+        }
+        #[derive(serde::Deserialize)]
+        struct Item {
+            metadata: ItemMeta,
+        }
+        #[derive(serde::Deserialize)]
+        struct ItemMeta {
+            namespace: Option<String>,
+            name: String,
+        }
+        let (mut names, mut next) = (Vec::new(), String::new());
+        loop {
+            let mut path = format!("{}?limit={PAGE}", resource.path(namespace));
+            if !next.is_empty() {
+                path.push_str("&continue=");
+                path.extend(form_urlencoded::byte_serialize(next.as_bytes()));
+            }
+            let body = self.call_for(Method::GET, &path, None, ("application/json", METADATA_ONLY)).await?;
+            let page: Page = decode(&body, || format!("GET {path}"))?;
+            let items = page.items.into_iter().flatten();
+            names.extend(items.map(|item| (item.metadata.namespace, item.metadata.name)));
+            next = page.metadata.next;
+            if next.is_empty() {
+                return Ok(names);
+            }
+        }
+    }
+
     /// Creates an object: a name that is taken is an error, never an overwrite.
     ///
     /// # Errors
@@ -248,6 +301,16 @@ impl ApiClient {
         body: Option<&Value>,
         content_type: &'static str,
     ) -> Result<Bytes, Error> {
+        self.call_for(method, path, body, (content_type, "application/json")).await
+    }
+
+    async fn call_for(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+        (content_type, accept): (&'static str, &'static str),
+    ) -> Result<Bytes, Error> {
         let name = format!("{method} {path}");
         let body = body.map(Value::to_string).unwrap_or_default();
         self.metrics.sent(method.as_str(), body.len());
@@ -255,7 +318,7 @@ impl ApiClient {
             .method(method)
             .uri(path)
             .header(header::CONTENT_TYPE, HeaderValue::from_static(content_type))
-            .header(header::ACCEPT, HeaderValue::from_static("application/json"))
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
             .body(Body::from(body.into_bytes()))
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
         let verb = request.method().clone();

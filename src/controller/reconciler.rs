@@ -159,16 +159,20 @@ pub struct Reconciler<R: Reconcile> {
 impl<R: Reconcile> SyncHandler for Reconciler<R> {
     async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
         let cached = self.tools.objects.get(key);
+        let is_cached = cached.is_some();
         let (found, is_missed) =
             if pass.reads_live() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
         let object = match found {
             None => {
-                self.memory.forget(key);
+                self.memory.forget(key, is_cached);
                 self.kind.gone(key);
+                self.audited(pass, is_missed);
                 return Ok(Outcome::Done);
             }
             Some(Cached::Unreadable(unreadable)) => {
-                return Ok(self.sync_unreadable(key, &unreadable).await?);
+                let outcome = self.sync_unreadable(key, &unreadable).await?;
+                self.audited(pass, is_missed);
+                return Ok(outcome);
             }
             Some(Cached::Readable(object)) => object,
         };
@@ -181,7 +185,11 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         let status = match status {
             Ok(status) => status,
             Err(Halt::Found) => Some(turn.stored_status()),
-            Err(Halt::Ends(outcome)) => return failed_or(&mut turn, outcome),
+            Err(Halt::Ends(outcome)) => {
+                let outcome = failed_or(&mut turn, outcome)?;
+                self.audited(pass, is_missed || turn.has_written());
+                return Ok(outcome);
+            }
             Err(Halt::Failed(error)) => return Err(error.into()),
         };
         let is_told = self.memory.is_to_be_told(key, turn.is_failing(), turn.asked_to_wait());
@@ -190,9 +198,7 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
             Some(_) | None => Outcome::Done,
         };
         let outcome = failed_or(&mut turn, outcome)?;
-        if pass.is_audit() {
-            self.tools.metrics.audited(is_missed || turn.has_written());
-        }
+        self.audited(pass, is_missed || turn.has_written());
         Ok(outcome)
     }
 }
@@ -209,6 +215,13 @@ impl<R: Reconcile> Reconciler<R> {
         &mut self.tools
     }
 
+    /// Counts an audit that has come to its end.
+    fn audited(&self, pass: Pass<'_>, has_found_something: bool) {
+        if pass.is_audit() {
+            self.tools.metrics.audited(has_found_something);
+        }
+    }
+
     /// The object as the server has it, for a pass that believes no cache, and whether the cache had missed that.
     /// What does not decode is left to the usual way.
     async fn live(
@@ -222,14 +235,17 @@ impl<R: Reconcile> Reconciler<R> {
             Err(Error::Decode { .. }) => return Ok((cached.cloned(), false)),
             live => live?,
         };
-        let version = |object: &R::Resource| Object::resource_version(object).to_owned();
-        let (seen, now) =
-            (cached.map(|object| object.resource_version().to_owned()), live.as_ref().map(version));
-        // A cache that is only late has not passed the version that the server has.
-        let is_missed = now.as_ref().is_some_and(|now| {
-            let order = compare_versions(&self.tools.objects.resource_version(), now);
-            seen.as_ref() != Some(now) && order.is_some_and(std::cmp::Ordering::is_ge)
-        });
+        let cached_version = cached.map(|object| object.resource_version().to_owned());
+        let is_missed = match &live {
+            // A cache that is only late has not passed the version that the server has.
+            Some(live) => {
+                let version = Object::resource_version(live);
+                let order = compare_versions(&self.tools.objects.resource_version(), version);
+                cached_version.as_deref() != Some(version) && order.is_some_and(std::cmp::Ordering::is_ge)
+            }
+            // Which version a deletion has is not known: a cache that is only late has it at the next audit.
+            None => cached_version.is_some_and(|version| self.memory.is_still_cached(key, version)),
+        };
         if is_missed {
             tracing::warn!("The cache had missed a change of this object; its next list brings it");
         }

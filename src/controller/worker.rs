@@ -43,15 +43,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::audit::Inventory;
 use super::consistency::{self, Consistency, Readiness, Write};
 use super::hot_loop::{HotLoops, PACE, Temperature};
 use super::outcome::{Outcome, Pass, SyncError};
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync};
+use crate::client::ApiClient;
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason};
 use team::{Ended, Team};
@@ -103,7 +106,7 @@ pub struct Controller<H> {
 
 struct Audit {
     period: Duration,
-    keys: Box<dyn Fn() -> Vec<ObjectName> + Send + Sync>,
+    inventory: Inventory,
 }
 
 // === impl Controller ===
@@ -165,12 +168,26 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
-    /// Queues each object of this store once in a period for a check against the server; see
-    /// [`audit`](super::audit).
+    /// Queues each object of this informer's kind once in a period for a check against the server; see
+    /// [`audit`](super::audit). `client` tells which objects there are in the namespace (all, with `None`).
     #[must_use]
-    pub fn audits<K: Object>(mut self, store: Store<K>, period: Duration) -> Self {
-        let keys = Box::new(move || store.list().iter().map(crate::cache::Cached::object_name).collect());
-        self.audit = Some(Audit { period, keys });
+    pub fn audits<K: Object>(
+        mut self,
+        store: Store<K>,
+        client: ApiClient,
+        namespace: Option<&str>,
+        period: Duration,
+    ) -> Self {
+        let namespace: Option<Arc<str>> = namespace.map(Arc::from);
+        let live = move || -> BoxFuture<'static, _> {
+            let (client, namespace) = (client.clone(), namespace.clone());
+            Box::pin(async move {
+                let names = client.names(&K::resource(), namespace.as_deref()).await?;
+                Ok(names.iter().map(|(of, name)| ObjectName::new(of.as_deref(), name)).collect())
+            })
+        };
+        let cached = Box::new(move || store.list().iter().map(crate::cache::Cached::object_name).collect());
+        self.audit = Some(Audit { period, inventory: Inventory { cached, live: Box::new(live) } });
         self
     }
 

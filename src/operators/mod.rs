@@ -189,8 +189,11 @@ impl<K: CustomResource> Operator<'_, K> {
             .watches(&self.objects, EnqueueSelf::new(self.queue.clone()))
             .with_workers(limits.workers)
             .with_metrics(metrics);
-        match limits.audit_period {
-            Some(period) => controller.audits(self.objects.store(), period),
+        match &limits.audit_period {
+            Some(period) => {
+                let namespace = self.context.informers.namespace();
+                controller.audits(self.objects.store(), client.clone(), namespace, *period)
+            }
             None => controller,
         }
     }

@@ -8,7 +8,7 @@ use kube_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{LedgerEntry, Scene, both_beds, condition, pass, wait_until};
+use crate::support::{Bed, LedgerEntry, Scene, both_beds, condition, embedded_bed, pass, wait_until};
 
 fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas
@@ -406,4 +406,22 @@ async fn the_operator_says_who_it_is() {
     let writes = scene.writes().into_iter().filter(|write| write.verb != "delete");
     let unnamed: Vec<_> = writes.filter(|write| !write.uri.contains("fieldManager=windlass")).collect();
     assert_eq!(unnamed, [], "every write names its field manager");
+}
+
+/// R9: a watch that says nothing. The cache never hears of the Foo; the audit asks the server which there are.
+#[apply(embedded_bed)]
+#[why = "a real server's cache cannot be stopped"]
+async fn an_object_of_which_the_cache_has_never_heard_is_found() {
+    let mut scene = Scene::new("unheard").await;
+    let Bed::Embedded(bed) = scene.bed.clone() else { unreachable!("it runs on the embedded bed") };
+    scene.start_operator_with(&["--audit-period=60s"]);
+    scene.ready_foo("heard", 1).await;
+    bed.sim.freeze_cache(0, "samplecontroller.k8s.io", "foos", true);
+    scene.make("Foo", "unheard", json!({"deploymentName": "unheard", "replicas": 1})).await;
+    pass(Duration::from_secs(30)).await;
+    assert_eq!(scene.names("Deployment").await, ["heard"]);
+    pass(Duration::from_secs(120)).await;
+    assert_eq!(scene.names("Deployment").await, ["heard", "unheard"]);
+    bed.sim.freeze_cache(0, "samplecontroller.k8s.io", "foos", false);
+    scene.ready("unheard").await;
 }

@@ -118,3 +118,25 @@ async fn a_credential_plugin_is_not_quoted() {
     assert!(error.contains("credentials"), "{error}");
     assert!(!error.contains("canary"), "{error}");
 }
+
+#[tokio::test]
+async fn names_are_read_page_by_page() {
+    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    let client = answering(move |request| {
+        let accept = request.headers()[header::ACCEPT].to_str().unwrap();
+        assert!(accept.starts_with("application/json;as=PartialObjectMetadataList;"), "{accept}");
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let (next, names) = match query.as_str() {
+            "limit=500" => ("a+b", json!([{"metadata": {"name": "one", "namespace": "ns"}, "spec": {}}])),
+            _ => ("", json!([{"metadata": {"name": "two", "namespace": "ns"}}])),
+        };
+        seen.lock().push(query);
+        (200, json!({"metadata": {"continue": next}, "items": names}).to_string())
+    });
+    let names = client.names(&DEPLOYMENTS, Some("ns")).await.unwrap();
+    assert_eq!(names, ["one", "two"].map(|name| (Some("ns".to_owned()), name.to_owned())));
+    assert_eq!(*asked.lock(), ["limit=500", "limit=500&continue=a%2Bb"]);
+    let broken = answering(|_| (500, String::new()));
+    assert!(broken.names(&DEPLOYMENTS, None).await.is_err(), "an error is never an empty list");
+}

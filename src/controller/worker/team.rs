@@ -45,8 +45,8 @@ impl<H: SyncHandler> Team<H> {
         if self.controller.audit.is_some() {
             let (controller, scope) = (self.controller.clone(), scope.clone());
             self.spawn(Box::pin(async move {
-                if let Some(Audit { period, keys }) = &controller.audit {
-                    audit::run(keys, controller.queue.clone(), *period, scope).await;
+                if let Some(Audit { period, inventory }) = &controller.audit {
+                    audit::run(inventory, controller.queue.clone(), *period, scope).await;
                 }
                 Ended::Other
             }));

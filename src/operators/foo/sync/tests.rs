@@ -331,7 +331,6 @@ async fn a_conflict_on_the_status_is_retried_and_records_no_event() {
     assert_eq!(f.events(), ["Synced"]);
 }
 
-/// R9: the watch has lost the event that would have told. The caches know nothing; the server does.
 #[tokio::test]
 async fn a_status_that_is_written_is_waited_for() {
     let mut f = Fixture::new();
@@ -344,6 +343,7 @@ async fn a_status_that_is_written_is_waited_for() {
     assert!(!guard.is_ready(&key));
 }
 
+/// R9: the watch has lost the event that would have told. The caches know nothing; the server does.
 #[tokio::test]
 async fn an_audit_finds_what_the_caches_have_missed() {
     let mut f = Fixture::new();
@@ -367,6 +367,26 @@ async fn an_audit_finds_what_the_caches_have_missed() {
     f.sync.sync(&key, Pass::new(&why)).await.unwrap();
     assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
     assert!(metrics.encode().contains(&found("difference")));
+}
+
+/// R9: the deletion was never heard of. At the first look the cache may only be late.
+#[tokio::test]
+async fn an_audit_finds_that_an_object_is_gone() {
+    let mut f = Fixture::new();
+    f.foo("web", 1);
+    f.sync().await;
+    let metrics = crate::metrics::Metrics::new();
+    f.sync.tools().metrics = metrics.controller("foo");
+    let (key, why) = (ObjectName::new(Some("ns"), "one"), Reasons::from(Reason::Audit));
+    f.server.remove(FOO);
+    let found = |what: &str| {
+        let series = format!("windlass_audits_total{{controller=\"foo\",found=\"{what}\"}} ");
+        metrics.encode().lines().find_map(|line| line.strip_prefix(&series)?.parse::<u32>().ok())
+    };
+    for (nothing, difference) in [(1, 0), (1, 1), (1, 2)] {
+        assert_eq!(f.sync.sync(&key, Pass::new(&why)).await.unwrap(), Outcome::Done);
+        assert_eq!((found("nothing"), found("difference")), (Some(nothing), Some(difference)));
+    }
 }
 
 /// W13
