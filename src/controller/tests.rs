@@ -1,12 +1,13 @@
-//! Late caches, on the embedded API server: a controller that keeps so many children as its Foo asks for, which
-//! have no names of their own, so that nothing but the guard keeps it from creating one twice.
+//! Late caches, on the embedded API server: a controller that keeps so many children as its Foo asks for, numbered from
+//! 0, whose names the server makes, so that nothing but the guard keeps it from creating one twice.
 //!
-//! Each seed is a history of its own: how late the cache is, when watches are cut, how the Foo is scaled. Two
-//! things hold at every request: there are no more children than were ever asked for at once, and none is
-//! deleted while as many as there are are asked for.
+//! Each seed is a history of its own: how late the cache is, when watches are cut, when the process is killed and
+//! started anew, how the Foo is scaled. Two things hold at every request: there are no more children than were ever
+//! asked for at once, and none is deleted whose number is asked for.
 //!
 //! The same histories find out three controllers that are broken on purpose.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,12 +59,14 @@ impl SyncHandler for SetSync {
         let wanted = usize::try_from(foo.spec.replicas).unwrap_or_default();
         let mut children = self.maps.controlled_by(&owner.uid);
         children.retain(|child| !child.is_deleting());
-        if children.len() < wanted {
-            let missing = wanted - children.len();
-            let (_, failure) = slow_start_batch(missing, |_| self.create(&owner)).await;
+        let there: BTreeSet<usize> =
+            children.iter().map(|child| number_of(child.object_name().name())).collect();
+        let missing: Vec<usize> = (0..wanted).filter(|number| !there.contains(number)).collect();
+        if !missing.is_empty() {
+            let (_, failure) = slow_start_batch(missing.len(), |at| self.create(&owner, missing[at])).await;
             return failure.map_or(Ok(Outcome::Done), |error| Err(error.into()));
         }
-        for child in children.iter().skip(wanted) {
+        for child in children.iter().filter(|child| number_of(child.object_name().name()) >= wanted) {
             let (name, uid) = (child.object_name(), child.uid());
             if self.broken == Broken::LiveRead {
                 let maps = ApiResource::of::<ConfigMap>();
@@ -81,9 +84,9 @@ impl SyncHandler for SetSync {
 }
 
 impl SetSync {
-    async fn create(&self, owner: &Owner) -> Result<(), crate::client::Error> {
+    async fn create(&self, owner: &Owner, number: usize) -> Result<(), crate::client::Error> {
         let maps = ApiResource::of::<ConfigMap>();
-        let body = json!({"metadata": {"generateName": "child-", "ownerReferences": [{
+        let body = json!({"metadata": {"generateName": format!("child-{number}-"), "ownerReferences": [{
             "apiVersion": owner.resource.api_version(), "kind": owner.resource.kind,
             "name": owner.name.name(), "uid": owner.uid, "controller": true}]}});
         let created: ConfigMap = self.client.create(&maps, owner.name.namespace(), &body).await?;
@@ -94,12 +97,20 @@ impl SetSync {
     }
 }
 
+/// `child-3-x7k2p` is number 3.
+fn number_of(child: &str) -> usize {
+    child.split('-').nth(1).and_then(|number| number.parse().ok()).expect("a child has a number")
+}
+
 /// A server, a controller over its second, late cache, and a user.
 struct Bed {
     sim: Sim,
     user: ApiClient,
+    broken: Broken,
+    seed: u64,
     stop: CancellationToken,
-    tasks: JoinSet<()>,
+    world: JoinSet<()>,
+    machine: JoinSet<()>,
 }
 
 fn client(sim: &Sim, name: &str, server: usize) -> ApiClient {
@@ -109,10 +120,10 @@ fn client(sim: &Sim, name: &str, server: usize) -> ApiClient {
 impl Bed {
     async fn start(seed: u64, broken: Broken) -> Self {
         let sim = Sim::new(Settings { seed, ..Settings::default() });
-        let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
-        let (world, end) = (sim.clone(), stop.clone());
-        tasks.spawn(async move {
-            tokio::select! { () = world.run() => {}, () = end.cancelled() => {} }
+        let (stop, mut world) = (CancellationToken::new(), JoinSet::new());
+        let (server, end) = (sim.clone(), stop.clone());
+        world.spawn(async move {
+            tokio::select! { () = server.run() => {}, () = end.cancelled() => {} }
         });
         let user = client(&sim, "user", 0);
         let crds = ApiResource::new(
@@ -128,7 +139,15 @@ impl Bed {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
 
-        let client = client(&sim, "controller", 1);
+        let mut bed = Self { sim, user, broken, seed, stop, world, machine: JoinSet::new() };
+        bed.operate();
+        bed
+    }
+
+    /// Starts the controller.
+    fn operate(&mut self) {
+        let Self { seed, broken, .. } = *self;
+        let client = client(&self.sim, "controller", 1);
         let informers = SharedInformerFactory::new(client.clone(), None, None, seed);
         let foos = informers.informer(|| Watched {
             indexers: Indexers::default().with(handlers::CHILD_NAME, |_| vec![]),
@@ -151,10 +170,15 @@ impl Bed {
             .watches(&foos, EnqueueSelf::new(queue.clone()))
             .watches(&maps, EnqueueOwner::new(foos.store(), queue))
             .with_workers(2);
-        let (scope, other) = (stop.clone(), stop.clone());
-        tasks.spawn(async move { informers.run(scope).await });
-        tasks.spawn(controller.run(other));
-        Self { sim, user, stop, tasks }
+        let (scope, other) = (self.stop.clone(), self.stop.clone());
+        self.machine.spawn(async move { informers.run(scope).await });
+        self.machine.spawn(controller.run(other));
+    }
+
+    /// Kills the controller in whatever it does, and starts another one, which knows nothing.
+    async fn crash(&mut self) {
+        self.machine.shutdown().await;
+        self.operate();
     }
 
     /// Creates the Foo, or changes how many children it asks for.
@@ -175,8 +199,10 @@ impl Bed {
 
     async fn stop(mut self) {
         self.stop.cancel();
-        while let Some(ended) = self.tasks.join_next().await {
-            ended.expect("no task panics");
+        for tasks in [&mut self.machine, &mut self.world] {
+            while let Some(ended) = tasks.join_next().await {
+                ended.expect("no task panics");
+            }
         }
     }
 }
@@ -203,10 +229,10 @@ fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
             }
             ("controller", "delete", "configmaps") => {
                 // Between the last look and the delete the user may ask for more.
-                let decided_on = read.take().unwrap_or(wanted);
-                if children <= decided_on {
+                let (decided_on, number) = (read.take().unwrap_or(wanted), number_of(&entry.name));
+                if number < decided_on {
                     return Some(format!(
-                        "one of {children} children is deleted, and {decided_on} are asked for"
+                        "number {number} of {children} children is deleted, and {decided_on} are asked for"
                     ));
                 }
                 children -= 1;
@@ -219,7 +245,7 @@ fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
 
 /// One history; what is wrong in it, if anything.
 async fn history(seed: u64, broken: Broken) -> Option<String> {
-    let bed = Bed::start(seed, broken).await;
+    let mut bed = Bed::start(seed, broken).await;
     let mut random = fastrand::Rng::with_seed(seed);
     let asked: Vec<usize> = (0..random.usize(3..7)).map(|_| random.usize(1..8)).collect();
     for wanted in &asked {
@@ -230,6 +256,9 @@ async fn history(seed: u64, broken: Broken) -> Option<String> {
         bed.scale(*wanted).await;
         // Often before the controller has come to rest.
         tokio::time::sleep(Duration::from_millis(random.u64(1..15_000))).await;
+        if random.u8(0..4) == 0 {
+            bed.crash().await;
+        }
     }
     bed.sim.set_lag(1, Duration::ZERO);
     tokio::time::sleep(Duration::from_secs(60)).await;
