@@ -123,7 +123,11 @@ docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --locked; }
 codegen() { hack/verify-codegen.sh; }
 unit() { cargo test --locked --lib --bins --test tidy -- "$@"; }
 model() { cargo test --locked --lib --features shuttle -- workqueue::queue::model; }
-doc() { cargo test --locked --doc; }
+doc() {
+  cargo test --locked --doc
+  # The guide's controller, to its end: it fails when the copy is not made.
+  [[ $(cargo run --quiet --locked --example 04_controller) == *a-copy* ]]
+}
 # Most of a case is waiting for the control plane, so more run at once than there are cores.
 e2e() {
   case $bed in

@@ -232,6 +232,43 @@ fn each_write_has_one_door() {
     assert_eq!(sent, BTreeSet::from(doors));
 }
 
+/// Finds JSON that is built in a function that compares.
+#[derive(Default)]
+struct Comparisons {
+    is_inside: bool,
+    compared: usize,
+    wrong: Vec<String>,
+}
+
+impl<'ast> Visit<'ast> for Comparisons {
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        let name = function.sig.ident.to_string();
+        self.is_inside = ["differences", "outdates", "is_outdated", "comparable"].contains(&name.as_str());
+        self.compared += usize::from(self.is_inside);
+        syn::visit::visit_impl_item_fn(self, function);
+        self.is_inside = false;
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let makes_json = |segment: &syn::PathSegment| segment.ident == "json" || segment.ident == "to_value";
+        if self.is_inside && path.segments.iter().any(makes_json) {
+            self.wrong.push(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+/// Comparisons are made at each pass, and nearly always nothing differs.
+#[test]
+fn comparing_builds_no_json() {
+    let mut found = Comparisons::default();
+    for file in rust_files("src/controller").into_iter().filter(|file| !is_test_file(file)) {
+        found.visit_file(&parse(&file));
+    }
+    assert_eq!(found.wrong, Vec::<String>::new());
+    assert!(found.compared >= 7, "only {} functions compare: is the search still right?", found.compared);
+}
+
 /// Follows `mod` lines from the roots; whatever Rust file they do not reach is compiled by nobody.
 #[test]
 fn every_source_file_is_compiled() {

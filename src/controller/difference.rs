@@ -15,7 +15,7 @@
 //! What means the same is not written anew, so that "no difference" and "the body does not change" are one.
 //!
 //! # Guarantees
-//! - Values are compared as they are: JSON is built of what differs, and of nothing else. (test: `where_nothing_differs_no_json_is_built`)
+//! - Values are compared as they are: JSON is built of what differs, and of nothing else. (test: `where_nothing_differs_no_json_is_built`, `comparing_builds_no_json`)
 //! - A value that may be secret is neither shown nor kept. (test: `what_is_hidden_is_shown_nowhere`)
 //! - Two differences are the same when the same is wanted of the same field. (test: `a_fingerprint_is_of_what_is_wanted`)
 //! - What is not an object on the way to a field is made one. (test: `a_path_is_made_where_it_is_missing`)

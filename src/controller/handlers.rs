@@ -7,13 +7,14 @@
 //! - A child wakes the owner that its controller reference names, by kind, name and uid. (test: `a_child_wakes_its_owner_by_uid`)
 //! - A new spec, life, deletion mark or [`RECONCILE_AT`](annotations::RECONCILE_AT) of the object ends its
 //!   backoff; nothing else does. (test: `a_new_spec_ends_the_backoff`)
-//! - The first list and resyncs wait behind what users change. (test: `the_first_list_and_resyncs_can_wait`)
+//! - The first list and resyncs wait behind what users change. (test: `the_first_list_and_resyncs_can_wait`, `owners_of_children_of_the_first_list_and_of_resyncs_can_wait`)
 //! - Each key says why. (test: `a_key_says_why`)
 //! - A child that goes wakes every custom resource that wants its name. (test: `a_child_that_goes_wakes_all_who_want_its_name`)
 //!
 //! # Differences from client-go
 //! sample-controller compares kind and name only, so that the children of an owner's earlier life wake
-//! the present one. Ours compares the uid, as in-tree controllers do.
+//! the present one. Ours compares the uid, as in-tree controllers do. It ignores a child that a resync shows again; ours
+//! wakes its owner, behind everything that has changed.
 
 use std::fmt;
 
@@ -220,17 +221,41 @@ mod tests {
         assert_eq!(queued(&queue), ["ns/one"]);
         assert_eq!(queue.waiting(), 0);
 
-        let asked = |when: &str| {
-            let foo = json!({
-                "metadata": {"name": "one", "namespace": "ns", "uid": "u", "resourceVersion": when,
-                    "annotations": {"windlass.dev/reconcile-at": when, "other": "x"}},
-                "spec": {"deploymentName": "web"},
-            });
+        let with = |metadata: serde_json::Value| {
+            let mut foo = json!({"metadata": {"name": "one", "namespace": "ns", "uid": "u", "generation": 1},
+                "spec": {"deploymentName": "web"}});
+            for (key, value) in metadata.as_object().unwrap() {
+                foo["metadata"][key] = value.clone();
+            }
             Cached::<Foo>::new(Ok(serde_json::from_value(foo).unwrap()))
         };
+        let asked = json!({"resourceVersion": "2", "annotations": {"windlass.dev/reconcile-at": "now"}});
+        let marked = json!({"resourceVersion": "2", "deletionTimestamp": "2026-01-01T00:00:00Z"});
+        let old = with(json!({"resourceVersion": "1"}));
+        for (new, why) in [
+            (with(asked), "retry 1, manual"),
+            (with(marked), "retry 1, deleted"),
+            (with(json!({"resourceVersion": "2", "uid": "another life"})), "retry 1, created"),
+            (
+                with(json!({"resourceVersion": "2", "generation": 4})),
+                "retry 1, spec changed (generation 1 to 4)",
+            ),
+        ] {
+            queue.back_off("ns/one".parse().unwrap(), Duration::ZERO);
+            handler.on_update(&old, &new);
+            assert_eq!((reasons(&queue), queue.waiting()), (vec![why.to_owned()], 0));
+            queue.forget(&"ns/one".parse().unwrap());
+        }
+        for gone in [Deleted::Observed(old.clone()), Deleted::FinalStateUnknown { last_known: old.clone() }] {
+            queue.back_off("ns/one".parse().unwrap(), Duration::ZERO);
+            handler.on_delete(&gone);
+            assert_eq!(reasons(&queue), ["retry 1, deleted"]);
+            queue.forget(&"ns/one".parse().unwrap());
+        }
         queue.back_off("ns/one".parse().unwrap(), Duration::ZERO);
-        handler.on_update(&asked("1"), &asked("2"));
-        assert_eq!(reasons(&queue), ["retry 1, manual"]);
+        handler.on_update(&old, &with(json!({"resourceVersion": "2", "annotations": {"other": "x"}})));
+        handler.on_update(&old, &old);
+        assert_eq!((reasons(&queue), queue.waiting()), (vec![], 1));
     }
 
     #[test]
@@ -245,6 +270,23 @@ mod tests {
         assert_eq!(queued(&queue), ["ns/new", "ns/listed", "ns/resynced"]);
     }
 
+    /// Of the three that wait, the last is the one whose child has changed.
+    #[test]
+    fn owners_of_children_of_the_first_list_and_of_resyncs_can_wait() {
+        let (store, mut writer) = store::pair(Indexers::default().with(CHILD_NAME, |_| vec![]));
+        for (name, uid) in [("listed", "u1"), ("resynced", "u2"), ("changed", "u3")] {
+            writer.upsert(foo(name, uid));
+        }
+        let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
+        let options = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
+        let queue = RateLimitingQueue::with(limiter, options);
+        let mut handler = EnqueueOwner::<Foo>::new(store, queue.clone());
+        handler.on_add(&deployment("Foo", "listed", "u1"), true);
+        handler.on_update(&deployment("Foo", "resynced", "u2"), &deployment("Foo", "resynced", "u2"));
+        handler.on_add(&deployment("Foo", "changed", "u3"), false);
+        assert_eq!(queued(&queue), ["ns/changed", "ns/listed", "ns/resynced"]);
+    }
+
     #[test]
     fn a_key_says_why() {
         let (mut owner, queue) = rig(&[("one", "u1")]);
@@ -255,6 +297,14 @@ mod tests {
         assert_eq!(reasons(&queue), ["initial, Deployment ns/web changed"]);
         own.on_delete(&Deleted::Observed(foo("one", "u1")));
         assert_eq!(reasons(&queue), ["deleted"]);
+        own.on_add(&foo("one", "u1"), false);
+        assert_eq!(reasons(&queue), ["created"]);
+        own.on_update(&foo("one", "u1"), &foo("one", "u1"));
+        assert_eq!(reasons(&queue), ["resync"]);
+        let mut newer = Foo::clone(foo("one", "u1").readable().unwrap());
+        newer.metadata.resource_version = Some("2".to_owned());
+        own.on_update(&foo("one", "u1"), &Cached::new(Ok(newer)));
+        assert_eq!(reasons(&queue), ["changed"]);
     }
 
     #[test]
@@ -280,7 +330,10 @@ mod tests {
     #[test]
     fn a_child_that_goes_wakes_all_who_want_its_name() {
         let (mut handler, queue) = rig(&[("one", "u1"), ("two", "u2")]);
-        handler.on_delete(&Deleted::Observed(deployment("Foo", "one", "earlier life")));
-        assert_eq!(queued(&queue), ["ns/one", "ns/two"]);
+        let child = || deployment("Foo", "one", "earlier life");
+        for gone in [Deleted::Observed(child()), Deleted::FinalStateUnknown { last_known: child() }] {
+            handler.on_delete(&gone);
+            assert_eq!(queued(&queue), ["ns/one", "ns/two"]);
+        }
     }
 }

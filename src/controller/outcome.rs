@@ -14,6 +14,10 @@
 //! | [`SyncError`], other | no | after the backoff, not before Retry-After | `error`, retry `error` | warn |
 //! | a panic | no | after the backoff | `error`, `panics`, retry `panic` | error |
 //!
+//! # Differences from controller-runtime
+//! `WaitForUser` is its `TerminalError` with a time, and without the error: the condition tells. There, the failures of
+//! such a key stay; here, they are forgotten. A pass has no time limit of its own: each request has.
+//!
 //! # Guarantees
 //! - Each row is so. (test: `every_row_of_the_table_of_outcomes`)
 //! - Many that wait for a user hold up nobody else. (test: `what_waits_for_a_user_is_looked_at_behind_changes`)

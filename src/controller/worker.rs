@@ -6,7 +6,7 @@
 //! What follows from the end of a sync is the table in [`outcome`](super::outcome).
 //!
 //! # Guarantees
-//! - No worker starts before the caches have synced. (test: `workers_wait_for_the_caches`)
+//! - No worker starts before the caches have synced, and their handlers have heard of it. (test: `workers_wait_for_the_caches`, `workers_wait_until_handlers_have_heard_of_the_first_list`)
 //! - Those that are missing after [`CACHE_SYNC_PATIENCE`] are named. (test: `caches_that_are_missing_are_named`)
 //! - A key is never synced twice at once, whatever the number of workers. (test: `a_key_is_never_synced_twice_at_once`)
 //! - The number of workers can change while they work; nothing under way is cut. (test: `workers_come_and_go`)
@@ -14,7 +14,8 @@
 //! - An error is retried with backoff; a success forgets it. (test: `an_error_is_retried_with_backoff_until_it_succeeds`)
 //! - An event during the backoff does not bring the key early. (test: `an_event_during_the_backoff_waits`)
 //! - A new spec during a pass that fails is not held back by its backoff. (test: `a_new_spec_during_a_pass_that_fails_comes_at_once`)
-//! - A try after a failure is for the same reasons as the first. (test: `an_audit_that_fails_is_tried_again_as_an_audit`)
+//! - A try after a failure is for the same reasons as the first, and no more urgent. (test: `an_audit_that_fails_is_tried_again_as_an_audit`, `a_retry_keeps_its_priority`)
+//! - A key that disappears leaves nothing. (test: `a_key_that_disappears_leaves_nothing`)
 //! - A pass knows all its reasons, also those that came while the key had to wait. (test: `a_pass_knows_what_came_while_it_waited`)
 //! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`)
 //! - No try comes before the time that the server has asked for. (test: `retry_after_of_the_server_is_obeyed`)
@@ -27,6 +28,9 @@
 //! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
 //!
 //! # Differences from client-go
+//! The queue and the guard are made by whoever wires the controller, as handlers and the sync handler hold them, too. Caches
+//! that are late are named and waited for; controller-runtime gives up after two minutes. What asks to be looked at again
+//! comes with the priority of a change, unless it waits for a user.
 //! `run` waits for its workers; sample-controller promises it and does not. A panic of the machinery ends the process;
 //! there, a worker is started again after a second. Retry-After is obeyed. The
 //! backoff is honest: an event that arrives meanwhile waits for its end, unless it brings a new spec (see

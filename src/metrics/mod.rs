@@ -21,7 +21,10 @@
 //!
 //! # Differences from client-go
 //! Nothing is global: whoever makes a queue or a client hands the metrics in. Gauges are read when somebody
-//! asks, where client-go refreshes them twice a second.
+//! asks, where client-go refreshes them twice a second. Of controller-runtime's there is no result `requeue` (an outcome
+//! has a time), no `terminal_reconcile_errors_total` (that is a condition) and no `reconcile_timeouts_total`; the depth of
+//! each priority is `windlass_queue_priority_depth`, so that `workqueue_depth` keeps client-go's labels. The format is
+//! OpenMetrics, which Prometheus reads, whatever is asked for.
 
 mod controller;
 mod queue;

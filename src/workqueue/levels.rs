@@ -16,7 +16,7 @@
 //!
 //! # Differences from controller-runtime
 //! There, priority is strict: as long as there is work of a higher one, a lower one waits. Strictness is an
-//! ageing that is long enough.
+//! ageing that is long enough. A key that is looked at again after a time has the priority that is given then.
 
 use std::time::Duration;
 

@@ -448,16 +448,24 @@ mod tests {
     /// client-go: `TestMaxOfRateLimiter`
     #[test]
     fn the_longest_of_all_counts() {
+        // A bucket counts nothing, and forgets nothing.
+        let bucket = || Box::new(Bucket::new(1000.0, 1000, MS)) as Box<dyn RateLimiter<&str>>;
         let limiter = MaxOf::new(vec![
-            Box::new(ItemExponentialFailure::new(5 * MS, 10 * MS)) as Box<dyn RateLimiter<&str>>,
+            bucket(),
+            Box::new(ItemExponentialFailure::new(5 * MS, 10 * MS)),
             Box::new(ItemExponentialFailure::new(MS, 1000 * MS)),
+            bucket(),
         ]);
         for expected in [5, 10, 10, 10, 16, 32] {
             assert_eq!(limiter.when(&"one"), expected * MS);
         }
-        assert_eq!(limiter.num_requeues(&"one"), 6);
+        assert_eq!((limiter.num_requeues(&"one"), bucket().num_requeues(&"one")), (6, 0));
         limiter.forget(&"one");
-        assert_eq!(limiter.when(&"one"), 5 * MS);
+        assert_eq!((limiter.num_requeues(&"one"), limiter.when(&"one")), (0, 5 * MS));
+        let spent = Bucket::new(1.0, 1, Duration::from_secs(9));
+        let _ = RateLimiter::when(&spent, &"one");
+        RateLimiter::forget(&spent, &"one");
+        assert!(RateLimiter::when(&spent, &"one") > 900 * MS, "what it is owed stays");
     }
 
     #[tokio::test(start_paused = true)]

@@ -85,8 +85,10 @@ async fn a_number_out_of_its_range_is_refused_with_the_range() {
             refused(&["run", &argument], &[], &cause);
         }
     }
-    let negative = "'--queue-base-delay <DURATION>': write a number with a unit";
-    refused(&["run", "--queue-base-delay=-5ms"], &[], negative);
+    for flag in ["--queue-base-delay", "--queue-max-delay", "--resync-period", "--audit-period"] {
+        let negative = format!("'{flag} <DURATION>': it is below 0: write a number from 0 on");
+        refused(&["run", &format!("{flag}=-5ms")], &[], &negative);
+    }
     let delays = ["run", "--queue-base-delay=5m", "--queue-max-delay=1m"];
     let text = refused(&delays, &[], "--queue-max-delay (60s) is below --queue-base-delay (300s)");
     assert!(text.contains("Raise --queue-max-delay or lower --queue-base-delay."), "{text}");

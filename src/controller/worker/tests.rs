@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -6,10 +6,12 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::*;
-use crate::cache::synctrack;
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use crate::cache::{Cached, Deleted, InformerConfig, synctrack};
 use crate::client;
 use crate::metrics::Metrics;
-use crate::testing::{config_map, status_error};
+use crate::testing::{FakeSource, config_map, status_error};
 use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions, Reason, Reasons};
 
 /// What the handler does with a key, by the key's name.
@@ -136,6 +138,48 @@ async fn workers_wait_for_the_caches() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!((rig.started(), rig.started.is_synced()), (1, true));
     rig.stop().await;
+}
+
+/// Counts what it hears.
+struct Hears(Arc<AtomicUsize>);
+
+impl EventHandler<ConfigMap> for Hears {
+    fn on_add(&mut self, _: &Cached<ConfigMap>, _: bool) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_update(&mut self, _: &Cached<ConfigMap>, _: &Cached<ConfigMap>) {}
+
+    fn on_delete(&mut self, _: &Deleted<ConfigMap>) {}
+}
+
+/// The cache has the first list before the handlers do.
+#[tokio::test(start_paused = true)]
+async fn workers_wait_until_handlers_have_heard_of_the_first_list() {
+    const OBJECTS: usize = 5000;
+    let source = FakeSource::new();
+    for at in 0..OBJECTS {
+        source.put(config_map("ns", &at.to_string(), 0));
+    }
+    let informer = SharedInformer::new(source, InformerConfig::default());
+    let heard = Arc::new(AtomicUsize::new(0));
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
+    let handler = NeverWaits { queue: queue.clone(), passes: Arc::default() };
+    let controller = Controller::new("test", queue, handler, Arc::new(Consistency::new()))
+        .watches(&informer, Hears(heard.clone()));
+    let (started, stop) = (controller.started(), CancellationToken::new());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller.run(stop.clone()));
+    let (running, scope) = (informer.clone(), stop.clone());
+    tasks.spawn(async move { running.run(scope).await.unwrap() });
+    while !started.is_synced() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(heard.load(Ordering::Relaxed), OBJECTS);
+    stop.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,40 +317,54 @@ async fn a_hot_key_is_slowed() {
     rig.stop().await;
 }
 
-/// What is seen of one row: passes in the next ten minutes, failures kept, log level, counters.
-async fn row(end: fn() -> Result<Outcome, SyncError>) -> (usize, u32, &'static str, Vec<String>) {
+/// What follows from one row.
+#[derive(Debug, PartialEq)]
+struct Row {
+    /// When the next pass comes.
+    next: Option<Duration>,
+    /// How many failures are kept: of one before, and of this pass.
+    failures: u32,
+    level: &'static str,
+    /// What was counted.
+    counted: Vec<String>,
+}
+
+/// The counters of interest.
+fn counters(rig: &Rig) -> BTreeSet<String> {
+    let names =
+        ["_reconcile_total", "_reconcile_errors_total", "_reconcile_panics_total", "windlass_retries_total"];
+    let text = rig.metrics.encode();
+    let lines =
+        text.lines().filter(|line| names.iter().any(|name| line.contains(name)) && !line.starts_with('#'));
+    let short =
+        |line: &str| line.replace("controller_runtime_reconcile_", "").replace("controller=\"test\",", "");
+    lines.map(short).collect()
+}
+
+/// A key that has failed once, and whose next pass ends so.
+async fn row(end: fn() -> Result<Outcome, SyncError>) -> Row {
     let log = crate::testing::capture_log();
     let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {
-        1 => Ok(Outcome::Done),
+        1 => error(500, "InternalError", None),
         2 => end(),
         _ => Ok(Outcome::Done),
     });
     rig.caches.set();
     rig.add("a");
-    tokio::time::sleep(MS).await;
-    rig.add("a");
-    tokio::time::sleep(MS).await;
+    tokio::time::sleep(5 * MS).await;
+    let before = counters(&rig);
+    // The backoff is 10 ms.
+    tokio::time::sleep(7 * MS).await;
     let failures = rig.queue.num_requeues(&ObjectName::new(Some("ns"), "a"));
-    let text = rig.metrics.encode();
+    let counted = counters(&rig).difference(&before).cloned().collect();
     let lines = log.lines();
-    let level = lines.iter().rev().find_map(|line| line.split_once(' ')).map(|(level, _)| level.to_owned());
-    let level =
-        ["DEBUG", "INFO", "WARN", "ERROR"].into_iter().find(|l| level.as_deref() == Some(*l)).unwrap();
+    let last = lines.last().unwrap();
+    let level = ["DEBUG", "INFO", "WARN", "ERROR"].into_iter().find(|level| last.starts_with(level)).unwrap();
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let passes = rig.started() - 2;
+    let started: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
     rig.stop().await;
-    let counters = text.lines().filter(|line| {
-        let of_interest = [
-            "_reconcile_total",
-            "_reconcile_errors_total",
-            "_reconcile_panics_total",
-            "windlass_retries_total",
-        ];
-        of_interest.iter().any(|name| line.contains(name)) && !line.ends_with(" 0") && !line.starts_with('#')
-    });
-    let short =
-        |line: &str| line.replace("controller_runtime_reconcile_", "").replace("controller=\"test\",", "");
-    (passes, failures, level, counters.map(short).collect())
+    assert!(started.len() <= 3, "the third is a success");
+    Row { next: started.get(2).map(|next| *next - started[1]), failures, level, counted }
 }
 
 fn error(code: u16, reason: &str, retry_after: Option<u64>) -> Result<Outcome, SyncError> {
@@ -319,38 +377,41 @@ fn error(code: u16, reason: &str, retry_after: Option<u64>) -> Result<Outcome, S
 
 #[tokio::test(start_paused = true)]
 async fn every_row_of_the_table_of_outcomes() {
-    // The first pass of each is a success; only the second is looked at.
-    let once = "total{result=\"success\"} 1";
-    let counted = |results: &[&str]| results.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-    let retry = |cause: &str| format!("windlass_retries_total{{cause=\"{cause}\"}} 1");
-    let check =
-        |found: (usize, u32, &str, Vec<String>), passes, failures, level, mut counters: Vec<String>| {
-            let mut seen = found.3;
-            seen.sort();
-            counters.sort();
-            assert_eq!((found.0, found.1, found.2, seen), (passes, failures, level, counters));
-        };
-    let success = counted(&["total{result=\"success\"} 2"]);
-    let requeued = counted(&[once, "total{result=\"requeue_after\"} 1"]);
-    let errors = "errors_total{controller=\"test\"} 1";
-    let failed = |cause: &str| counted(&[once, errors, "total{result=\"error\"} 1", &retry(cause)]);
-    check(row(|| Ok(Outcome::Done)).await, 0, 0, "DEBUG", success.clone());
-    check(row(|| Ok(Outcome::RequeueAfter(Duration::from_secs(60)))).await, 1, 0, "DEBUG", requeued.clone());
+    let after = |millis| Some(Duration::from_millis(millis));
+    let check = |found: Row, next, failures, level, counted: &[&str]| {
+        let counted = counted.iter().map(|&line| line.to_owned()).collect();
+        assert_eq!(found, Row { next, failures, level, counted });
+    };
+    let (success, requeued) = (["total{result=\"success\"} 1"], ["total{result=\"requeue_after\"} 1"]);
+    check(row(|| Ok(Outcome::Done)).await, None, 0, "DEBUG", &success);
+    let later = || Ok(Outcome::RequeueAfter(Duration::from_secs(60)));
+    check(row(later).await, after(60_000), 0, "DEBUG", &requeued);
     let wait = || Ok(Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
-    check(row(wait).await, 1, 0, "DEBUG", requeued);
-    check(row(|| Ok(Outcome::WaitForUser { look_again: None })).await, 0, 0, "DEBUG", success);
-    let conflict = counted(&[once, "total{result=\"requeue_after\"} 1", &retry("conflict")]);
-    check(row(|| error(409, "Conflict", None)).await, 1, 1, "DEBUG", conflict);
+    check(row(wait).await, after(120_000), 0, "DEBUG", &requeued);
+    check(row(|| Ok(Outcome::WaitForUser { look_again: None })).await, None, 0, "DEBUG", &success);
+
+    // The second failure waits twice as long as the first, or as long as the server asks for.
+    let conflict = [requeued[0], "windlass_retries_total{cause=\"conflict\"} 1"];
+    check(row(|| error(409, "Conflict", None)).await, after(20), 2, "DEBUG", &conflict);
+    let failed = ["errors_total{controller=\"test\"} 2", "total{result=\"error\"} 2"];
     let lost = || {
         let request = "GET /".to_owned();
         Err(SyncError(client::Error::Timeout { request, after: Duration::from_secs(30) }))
     };
-    check(row(lost).await, 1, 1, "DEBUG", failed("connection"));
-    check(row(|| error(429, "TooManyRequests", Some(30))).await, 1, 1, "DEBUG", failed("throttled"));
-    check(row(|| error(500, "InternalError", None)).await, 1, 1, "WARN", failed("error"));
-    let mut panicked = failed("panic");
-    panicked.push("panics_total{controller=\"test\"} 1".to_owned());
-    check(row(|| std::panic::resume_unwind(Box::new("x"))).await, 1, 1, "ERROR", panicked);
+    let connection = [failed[0], failed[1], "windlass_retries_total{cause=\"connection\"} 1"];
+    check(row(lost).await, after(20), 2, "DEBUG", &connection);
+    let throttled = [failed[0], failed[1], "windlass_retries_total{cause=\"throttled\"} 1"];
+    check(row(|| error(429, "TooManyRequests", Some(30))).await, after(30_000), 2, "DEBUG", &throttled);
+    let other = [failed[0], failed[1], "windlass_retries_total{cause=\"error\"} 2"];
+    check(row(|| error(500, "InternalError", None)).await, after(20), 2, "WARN", &other);
+    check(row(|| error(503, "ServiceUnavailable", Some(7))).await, after(7000), 2, "WARN", &other);
+    let panicked = [
+        failed[0],
+        "panics_total{controller=\"test\"} 1",
+        failed[1],
+        "windlass_retries_total{cause=\"panic\"} 1",
+    ];
+    check(row(|| std::panic::resume_unwind(Box::new("x"))).await, after(20), 2, "ERROR", &panicked);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! The queue under a model checker, which tries many orders in which threads may take its lock.
 //!
-//! `hack/test.sh model` runs it.
+//! `hack/test.sh model` runs it. The lock and the wake-ups of workers are tried in all orders; the flag and the
+//! notification by which a drain hears that all is done are the usual ones, and are read under that lock.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -122,9 +122,20 @@ async fn back_off_has_a_lower_bound() {
     assert_eq!(wait(&queue).await, 300 * MS);
 }
 
-/// A key that fails each time, and a child that changes every 4 ms: passes in the first second, and
-/// the failures that were counted.
-async fn history(retry: impl Fn(&RateLimitingQueue<&'static str>)) -> (u32, u32) {
+/// What happens beside a key that fails each time.
+#[derive(Clone, Copy, Debug)]
+enum Beside {
+    Nothing,
+    /// An event comes after so many milliseconds.
+    Event(u32),
+    /// A new spec does.
+    Spec(u32),
+    /// A child changes every so many milliseconds.
+    Child(u32),
+}
+
+/// Passes in the first second, and the failures that were counted.
+async fn history(beside: Beside, retry: fn(&RateLimitingQueue<&'static str>)) -> (u32, u32) {
     let queue = queue();
     let passes = std::cell::Cell::new(0);
     let work = async {
@@ -135,9 +146,18 @@ async fn history(retry: impl Fn(&RateLimitingQueue<&'static str>)) -> (u32, u32)
         }
     };
     let events = async {
+        queue.add("a", AddOptions::default());
+        let (after, is_spec) = match beside {
+            Beside::Nothing => return std::future::pending().await,
+            Beside::Event(after) | Beside::Child(after) => (after, false),
+            Beside::Spec(after) => (after, true),
+        };
         loop {
-            queue.add("a", AddOptions::default());
-            tokio::time::sleep(4 * MS).await;
+            tokio::time::sleep(after * MS).await;
+            queue.add("a", AddOptions { bypass_backoff: is_spec, ..AddOptions::default() });
+            if !matches!(beside, Beside::Child(_)) {
+                return std::future::pending().await;
+            }
         }
     };
     tokio::select! {
@@ -150,14 +170,27 @@ async fn history(retry: impl Fn(&RateLimitingQueue<&'static str>)) -> (u32, u32)
     (passes.get(), queue.num_requeues(&"a"))
 }
 
-/// Kubernetes issues 112325 and 132805 describe the effect in client-go.
+/// Kubernetes issues 112325 and 132805 describe the effect in client-go: an event jumps the backoff, and makes the next
+/// one longer.
+///
+/// | beside | client-go's way | the honest way |
+/// |---|---|---|
+/// | nothing | at 0, 10, 30, 70, 150, 310, 630 ms | the same |
+/// | an event at 400 ms | one more, which counts as a failure | the same as without |
+/// | a child each 4 ms | hundreds, and as many failures | the same as without |
+/// | a new spec at 400 ms | both start anew: at 400, 410, 430, 470, 550, 710 ms | |
 #[tokio::test(start_paused = true)]
 async fn both_ways_on_the_same_histories() {
-    let (passes, failures) = history(|queue| queue.add_rate_limited("a")).await;
-    assert!(passes > 200 && failures > 200, "client-go's: {passes} passes, {failures} failures");
-    let (passes, failures) = history(|queue| queue.back_off("a", Duration::ZERO)).await;
-    // 10 ms doubling: passes at 0, 10, 30, 70, 150, 310, 630 ms.
-    assert!((6..=8).contains(&passes) && failures == passes, "ours: {passes} passes, {failures} failures");
+    for (beside, theirs, ours) in [
+        (Beside::Nothing, (7, 7), (7, 7)),
+        (Beside::Event(400), (8, 8), (7, 7)),
+        // One for each event, and two delays between them.
+        (Beside::Child(4), (252, 252), (7, 7)),
+        (Beside::Spec(400), (12, 6), (12, 6)),
+    ] {
+        assert_eq!(history(beside, |queue| queue.add_rate_limited("a")).await, theirs, "{beside:?}");
+        assert_eq!(history(beside, |queue| queue.back_off("a", Duration::ZERO)).await, ours, "{beside:?}");
+    }
 }
 
 #[test]

@@ -116,3 +116,51 @@ async fn an_audit_that_fails_is_tried_again_as_an_audit() {
     assert_eq!(rig.log.lock().reasons, ["audit", "audit, retry 1"]);
     rig.stop().await;
 }
+
+/// What waits behind changes does so when it is tried again, too.
+#[tokio::test(start_paused = true)]
+async fn a_retry_keeps_its_priority() {
+    let ageing = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
+    let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), ageing);
+    let mut rig = start_on(queue, 1, 20 * MS, |key, attempt| match (key.name(), attempt) {
+        ("low", 1) => error(500, "InternalError", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    let low = AddOptions { priority: LOW_PRIORITY, ..AddOptions::default() };
+    rig.queue.add(ObjectName::new(Some("ns"), "low"), low);
+    tokio::time::sleep(25 * MS).await;
+    // At 30 ms, when the backoff ends, the worker is busy; these two are in the queue before and after it.
+    rig.add("busy");
+    tokio::time::sleep(MS).await;
+    rig.add("before");
+    tokio::time::sleep(10 * MS).await;
+    rig.add("after");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let started: Vec<String> = rig.log.lock().started.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(started, ["ns/low", "ns/busy", "ns/before", "ns/after", "ns/low"]);
+    rig.stop().await;
+}
+
+/// Its last pass, which finds nothing, is a success.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_disappears_leaves_nothing() {
+    let consistency = Arc::new(Consistency::new());
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let is_gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let gone = is_gone.clone();
+    let mut rig = start_guarded(consistency, queue, 1, Duration::ZERO, move |_, _| {
+        if gone.load(Ordering::Relaxed) { Ok(Outcome::Done) } else { error(500, "InternalError", None) }
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(100 * MS).await;
+    let key = ObjectName::new(Some("ns"), "a");
+    assert!(rig.queue.num_requeues(&key) > 2 && rig.queue.backs_off(&key));
+    is_gone.store(true, Ordering::Relaxed);
+    let deleted = AddOptions { bypass_backoff: true, ..AddOptions::because(Reason::Deleted) };
+    rig.queue.add(key.clone(), deleted);
+    tokio::time::sleep(MS).await;
+    assert_eq!((rig.queue.num_requeues(&key), rig.queue.backing_off(), rig.queue.list(10)), (0, 0, vec![]));
+    rig.stop().await;
+}
