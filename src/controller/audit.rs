@@ -9,7 +9,7 @@
 //!
 //! # Guarantees
 //! - Each key comes once in a period, at its own place in it. (test: `each_key_comes_once_in_a_period`)
-//! - So does one that the cache lacks, from the second period on. (test: `a_key_that_the_cache_lacks_has_its_turn`, `an_object_of_which_the_cache_has_never_heard_is_found`)
+//! - So does one that the cache lacks, from the second period on. (test: `a_key_that_the_cache_lacks_has_its_turn`, `audits_ask_the_server_which_objects_there_are`, `an_object_of_which_the_cache_has_never_heard_is_found`)
 //! - A server that does not answer costs only those. (test: `a_list_that_fails_leaves_what_the_cache_has`)
 //! - Keys are spread evenly. (test: `keys_are_spread_evenly`)
 //!

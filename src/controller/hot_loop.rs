@@ -22,7 +22,7 @@
 //! # Differences from client-go
 //! It has nothing like it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -58,19 +58,22 @@ struct Heat {
 /// Whether this pass of `key` was woken by what the last one `wrote`, and nothing else, and has written these objects
 /// again.
 fn wakes_itself(key: &ObjectName, reasons: &Reasons, wrote: &[Write], writes: &[Write]) -> bool {
-    let again = || writes.iter().filter(|write| wrote.contains(write));
+    if wrote.is_empty() || writes.is_empty() || reasons.is_empty() {
+        return false;
+    }
+    let before: HashSet<&str> = wrote.iter().map(|write| write.uid.as_str()).collect();
+    let again: Vec<&Write> = writes.iter().filter(|write| before.contains(write.uid.as_str())).collect();
     let is_its_own = |reason: &Reason| match reason {
-        Reason::Timer => true,
-        Reason::Changed => again().any(|write| write.name == *key),
+        Reason::Timer => !again.is_empty(),
+        Reason::Changed => again.iter().any(|write| write.name == *key),
         Reason::Child { kind, name } => {
-            again().any(|write| write.kind == *kind && write.name.to_string() == **name)
+            again.iter().any(|write| write.kind == *kind && write.name.to_string() == **name)
         }
         _ => false,
     };
     // Of reasons that are too many to be kept, each is taken for one more object that is written again.
-    let kept = reasons.iter().count();
-    let has_one_for_each = reasons.more() == 0 || again().count() >= kept + reasons.more() as usize;
-    kept > 0 && again().next().is_some() && has_one_for_each && reasons.iter().all(is_its_own)
+    let count = reasons.iter().count() + reasons.more() as usize;
+    (reasons.more() == 0 || again.len() >= count) && reasons.iter().all(is_its_own)
 }
 
 impl Heat {

@@ -408,6 +408,22 @@ async fn the_operator_says_who_it_is() {
     assert_eq!(unnamed, [], "every write names its field manager");
 }
 
+/// Once in a period, beside the first list of the informer.
+#[apply(both_beds)]
+async fn audits_ask_the_server_which_objects_there_are() {
+    let mut scene = Scene::new("inventory").await;
+    scene.start_operator_with(&["--audit-period=2s"]);
+    scene.ready_foo("web", 1).await;
+    wait_until("three lists of Foos", async || {
+        let lists = scene.ledger().into_iter().filter(|entry| entry.verb == "list" && entry.code == 200);
+        let of_foos = lists.filter(|entry| entry.resource == "foos" && entry.uri.contains("limit=500"));
+        let count = of_foos.filter(|entry| !entry.uri.contains("resourceVersion=")).count();
+        if count >= 3 { Ok(()) } else { Err(count) }
+    })
+    .await;
+    assert!(!scene.operator().log().contains("could not be read; the audit"), "the answers are understood");
+}
+
 /// R9: a watch that says nothing. The cache never hears of the Foo; the audit asks the server which there are.
 #[apply(embedded_bed)]
 #[why = "a real server's cache cannot be stopped"]
