@@ -19,11 +19,6 @@ use super::reachability::Reachability;
 use crate::api::{ApiResource, labels};
 use crate::metrics::{Metrics, RequestMetrics};
 
-/// How many names are asked for at once.
-const PAGE: usize = 500;
-/// The metadata of objects, from servers that can leave out the rest.
-const METADATA_ONLY: &str =
-    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// How long a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -147,54 +142,6 @@ impl ApiClient {
         let body = self.call(Method::GET, &path, None, "application/json").await?;
         let list: List<T> = decode(&body, || format!("GET {path}"))?;
         Ok(list.items.unwrap_or_default())
-    }
-
-    /// Which objects there are in one namespace (all, with `None`), by namespace and name, from the store itself. Nothing
-    /// else of them is read where the server can leave it out, and no more than a page at a time.
-    ///
-    /// # Errors
-    /// [`Error`]; also 410 when it takes too long.
-    pub async fn names(
-        &self,
-        resource: &ApiResource,
-        namespace: Option<&str>,
-    ) -> Result<Vec<(Option<String>, String)>, Error> {
-        #[derive(serde::Deserialize)]
-        struct Page {
-            #[serde(default)]
-            metadata: PageMeta,
-            items: Option<Vec<Item>>,
-        }
-        #[derive(Default, serde::Deserialize)]
-        struct PageMeta {
-            #[serde(default, rename = "continue")]
-            next: String,
-        }
-        #[derive(serde::Deserialize)]
-        struct Item {
-            metadata: ItemMeta,
-        }
-        #[derive(serde::Deserialize)]
-        struct ItemMeta {
-            namespace: Option<String>,
-            name: String,
-        }
-        let (mut names, mut next) = (Vec::new(), String::new());
-        loop {
-            let mut path = format!("{}?limit={PAGE}", resource.path(namespace));
-            if !next.is_empty() {
-                path.push_str("&continue=");
-                path.extend(form_urlencoded::byte_serialize(next.as_bytes()));
-            }
-            let body = self.call_for(Method::GET, &path, None, ("application/json", METADATA_ONLY)).await?;
-            let page: Page = decode(&body, || format!("GET {path}"))?;
-            let items = page.items.into_iter().flatten();
-            names.extend(items.map(|item| (item.metadata.namespace, item.metadata.name)));
-            next = page.metadata.next;
-            if next.is_empty() {
-                return Ok(names);
-            }
-        }
     }
 
     /// Creates an object: a name that is taken is an error, never an overwrite.
@@ -499,6 +446,8 @@ fn user_agent() -> String {
     };
     format!("windlass/{} ({os}/{arch})", env!("CARGO_PKG_VERSION"))
 }
+
+mod names;
 
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,131 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// client-go: `TestItemExponentialFailureRateLimiter`
+#[test]
+fn an_item_backs_off_exponentially() {
+    let limiter = ItemExponentialFailure::new(MS, 1000 * MS);
+    for expected in [1, 2, 4, 8, 16] {
+        assert_eq!(limiter.when(&"one"), expected * MS);
+    }
+    assert_eq!(limiter.num_requeues(&"one"), 5);
+    assert_eq!(limiter.when(&"two"), MS);
+    limiter.forget(&"one");
+    assert_eq!(limiter.num_requeues(&"one"), 0);
+    assert_eq!(limiter.when(&"one"), MS);
+}
+
+/// client-go: `TestItemExponentialFailureRateLimiterOverFlow`
+#[test]
+fn many_failures_stay_at_the_cap() {
+    let limiter = ItemExponentialFailure::new(5 * MS, 120_000 * MS);
+    let delays: Vec<Duration> = (0..2000).map(|_| limiter.when(&"one")).collect();
+    assert_eq!(delays[14], 81_920 * MS);
+    assert!(delays[15..].iter().all(|delay| *delay == 120_000 * MS));
+}
+
+#[test]
+fn a_forgotten_key_leaves_nothing() {
+    let limiter = ItemExponentialFailure::new(MS, MS);
+    limiter.when(&"one");
+    limiter.forget(&"one");
+    assert_eq!(limiter.failures.keys(), 0);
+    let limiter = ItemFastSlow::new(MS, MS, 1);
+    limiter.when(&"one");
+    limiter.forget(&"one");
+    assert_eq!(limiter.failures.keys(), 0);
+}
+
+#[test]
+fn an_outage_leaves_nothing() {
+    let limiter = ItemExponentialFailure::new(MS, MS);
+    (0..10_000).for_each(|key| assert_eq!(limiter.failed(&key), (MS, 1), "each counts by itself"));
+    (0..10_000).for_each(|key| limiter.forget(&key));
+    assert_eq!(limiter.failures.counts.lock().capacity(), 0);
+}
+
+/// client-go: `TestItemFastSlowRateLimiter`
+#[test]
+fn an_item_is_fast_at_first_and_then_slow() {
+    let limiter = ItemFastSlow::new(5 * MS, 10_000 * MS, 3);
+    for expected in [5, 5, 5, 10_000, 10_000] {
+        assert_eq!(limiter.when(&"one"), expected * MS);
+    }
+    assert_eq!(limiter.num_requeues(&"one"), 5);
+    assert_eq!(limiter.when(&"two"), 5 * MS);
+    limiter.forget(&"one");
+    assert_eq!((limiter.num_requeues(&"one"), limiter.when(&"one")), (0, 5 * MS));
+}
+
+/// client-go: `TestWithMaxWaitRateLimiter`
+#[test]
+fn a_longest_wait_cuts_the_delay_and_not_the_count() {
+    let limiter = WithMaxWait::new(ItemExponentialFailure::new(MS, 1000 * MS), 5 * MS);
+    for expected in [1, 2, 4, 5, 5] {
+        assert_eq!(limiter.when(&"one"), expected * MS);
+    }
+    assert_eq!(limiter.num_requeues(&"one"), 5);
+    limiter.forget(&"one");
+    assert_eq!(limiter.when(&"one"), MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_bucket_gives_its_burst_then_its_rate() {
+    let bucket = Bucket::new(50.0, 3, Duration::from_secs(120));
+    let delays: Vec<Duration> = (0..5).map(|_| RateLimiter::when(&bucket, &"a")).collect();
+    assert_eq!(delays, [Duration::ZERO, Duration::ZERO, Duration::ZERO, 20 * MS, 40 * MS]);
+    tokio::time::advance(60 * MS).await;
+    assert_eq!(RateLimiter::when(&bucket, &"b"), Duration::ZERO);
+    tokio::time::advance(Duration::from_secs(3600)).await;
+    let full: Vec<Duration> = (0..4).map(|_| RateLimiter::when(&bucket, &"a")).collect();
+    assert_eq!(full[3], 20 * MS, "the burst is all that an idle bucket saves");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_debt_of_a_bucket_has_a_limit() {
+    let bucket = Bucket::new(50.0, 3, Duration::from_secs(120));
+    let longest = (0..100_000).map(|_| RateLimiter::when(&bucket, &"a")).max();
+    assert_eq!(longest, Some(Duration::from_secs(120)));
+    tokio::time::advance(Duration::from_secs(120)).await;
+    assert!(RateLimiter::when(&bucket, &"b") <= 20 * MS, "two minutes later it is forgotten");
+}
+
+/// client-go: `TestMaxOfRateLimiter`
+#[test]
+fn the_longest_of_all_counts() {
+    // A bucket counts nothing, and forgets nothing.
+    let bucket = || Box::new(Bucket::new(1000.0, 1000, MS)) as Box<dyn RateLimiter<&str>>;
+    let limiter = MaxOf::new(vec![
+        bucket(),
+        Box::new(ItemExponentialFailure::new(5 * MS, 10 * MS)),
+        Box::new(ItemExponentialFailure::new(MS, 1000 * MS)),
+        bucket(),
+    ]);
+    for expected in [5, 10, 10, 10, 16, 32] {
+        assert_eq!(limiter.when(&"one"), expected * MS);
+    }
+    assert_eq!((limiter.num_requeues(&"one"), bucket().num_requeues(&"one")), (6, 0));
+    limiter.forget(&"one");
+    assert_eq!((limiter.num_requeues(&"one"), limiter.when(&"one")), (0, 5 * MS));
+    let spent = Bucket::new(1.0, 1, Duration::from_secs(9));
+    let _ = RateLimiter::when(&spent, &"one");
+    RateLimiter::forget(&spent, &"one");
+    assert!(RateLimiter::when(&spent, &"one") > 900 * MS, "what it is owed stays");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_defaults_are_those_of_client_go() {
+    let limiter = default_controller_rate_limiter();
+    // Above the bucket's pace, which takes its share of the burst.
+    let delays: Vec<Duration> = (0..20).map(|_| limiter.when(&0)).collect();
+    assert_eq!(delays[..3], [5 * MS, 10 * MS, 20 * MS]);
+    assert_eq!(delays[17], Duration::from_millis(5 << 17), "the 18th waits 655 s");
+    assert_eq!(delays[18..], [DEFAULT_MAX; 2]);
+    let others: Vec<Duration> = (1..=82).map(|key| limiter.when(&key)).collect();
+    assert_eq!(others[..80], [5 * MS; 80], "the rest of the burst");
+    assert_eq!(others[80..], [100 * MS, 200 * MS], "ten a second");
+    let limiter = default_item_based_rate_limiter();
+    assert_eq!([limiter.when(&"a"), limiter.when(&"a")], [MS, 2 * MS]);
+    assert_eq!((0..30).map(|_| limiter.when(&"a")).max(), Some(DEFAULT_MAX));
+}
