@@ -11,9 +11,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         return Ok(Duration::ZERO);
     }
     if text.starts_with('-') {
-        return Err(
-            "it is below 0: write a number from 0 on with a unit, such as 5ms, 20s, 2m or 1h30m".to_owned()
-        );
+        return Err("it is below 0: write a number with a unit, such as 5ms, 20s, 2m or 1h30m".to_owned());
     }
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let has_known_units = text

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube_core::Status;
 
 /// The longest wait that a server may ask for.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
+pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// A request that did not succeed.
 #[derive(Debug, thiserror::Error)]

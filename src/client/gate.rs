@@ -9,7 +9,7 @@
 //! - Also what waits for its turn is held then. (test: `what_waits_for_its_turn_is_held_by_a_pause_and_a_closed_gate`)
 //! - No more writes are under way than the limit. (test: `writes_in_flight_are_limited`)
 //! - A server that is overloaded (429 with Retry-After from itself, not from an admission webhook) is left alone
-//!   by all until that has passed. (test: `what_a_server_asks_of_one_holds_for_all`, `a_webhooks_429_is_no_overload`)
+//!   by all until that has passed, 10 min at most. (test: `what_a_server_asks_of_one_holds_for_all`, `a_webhooks_429_is_no_overload`)
 //! - With a rate, requests are not faster than that. (test: `requests_keep_the_rate`)
 //! - At a shutdown nobody waits here, but for a turn that is near: what would have to is not sent. (test: `at_a_shutdown_nobody_waits`)
 //!
@@ -23,10 +23,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
+use super::error::RETRY_AFTER_MAX;
 use crate::workqueue::{Bucket, RateLimiter};
 
-/// The longest pause of all requests: one answer must not stop everything for long.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
 /// How long a request waits for the rate when the process is stopping.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 /// The longest that a request waits for the rate.
@@ -122,7 +121,7 @@ impl Gate {
 
     /// A server is overloaded, and has asked for this.
     pub(super) fn asked_to_wait(&self, time: Duration) {
-        let until = Instant::now() + time.min(PAUSE_MAX);
+        let until = Instant::now() + time.min(RETRY_AFTER_MAX);
         let mut not_before = self.not_before.lock();
         *not_before = Some(not_before.map_or(until, |known| known.max(until)));
     }
@@ -255,7 +254,7 @@ mod tests {
         gate.asked_to_wait(2 * SECOND);
         assert_eq!(passes_after(&gate, Passage::Read).await, 5 * SECOND);
         gate.asked_to_wait(3600 * SECOND);
-        assert_eq!(passes_after(&gate, Passage::Write).await, PAUSE_MAX);
+        assert_eq!(passes_after(&gate, Passage::Write).await, 600 * SECOND);
         assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
     }
 

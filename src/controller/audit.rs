@@ -4,19 +4,19 @@
 //! period with the reason *audit*, behind everything else, and its sync handler then reads from the server
 //! what it otherwise believes the cache.
 //!
-//! Which objects there are is asked of the cache at each step, and once in a period of the server: an object of which the
-//! cache has never heard has its turn, too.
+//! Which objects there are the cache tells at each step. Once in a period the server is asked, too: an object of which the
+//! cache has never heard is queued at once, and again at each list as long as that is so.
 //!
 //! # Guarantees
-//! - Each key comes once in a period, at its own place in it. (test: `each_key_comes_once_in_a_period`)
-//! - So does one that the cache lacks, from the second period on. (test: `a_key_that_the_cache_lacks_has_its_turn`, `audits_ask_the_server_which_objects_there_are`, `an_object_of_which_the_cache_has_never_heard_is_found`)
-//! - A server that does not answer costs only those. (test: `a_list_that_fails_leaves_what_the_cache_has`)
+//! - Each key of the cache comes once in a period, at its own place in it. (test: `each_key_comes_once_in_a_period`)
+//! - One that the cache lacks comes within a period. (test: `a_key_that_the_cache_lacks_comes_with_each_list`, `audits_ask_the_server_which_objects_there_are`, `an_object_of_which_the_cache_has_never_heard_is_found`)
+//! - A list that fails is tried again at the next step, and holds up nothing. (test: `a_list_that_fails_is_tried_again`)
 //! - Keys are spread evenly. (test: `keys_are_spread_evenly`)
 //!
 //! # Differences from client-go
 //! It has a resync, which shows handlers what the cache has; what the cache has not is found by nobody.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
@@ -57,35 +57,37 @@ pub async fn run(
 ) {
     let mut tick = tokio::time::interval((period / SLOTS).max(Duration::from_millis(1)));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut live = Vec::new();
-    let mut is_first = true;
+    // The cache has listed only just now when the process starts.
+    let mut is_list_due = false;
     // The first tick is at once.
-    for slot in (0..SLOTS).cycle() {
+    for step in 0_u64.. {
+        let slot = step % u64::from(SLOTS);
+        is_list_due |= slot == 0 && step > 0;
         let next = async {
             tick.tick().await;
-            // The cache has listed only just now when the process starts.
-            if slot > 0 || is_first { None } else { Some((inventory.live)().await) }
+            if is_list_due { (inventory.live)().await.map(Some) } else { Ok(None) }
         };
         let listed = tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
             listed = next => listed,
         };
-        is_first = false;
+        let cached = (inventory.cached)();
+        let mut due: Vec<ObjectName> =
+            cached.iter().filter(|key| u64::from(slot_of(key)) == slot).cloned().collect();
         match listed {
-            Some(Ok(names)) => live = names,
-            Some(Err(error)) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::debug!(
-                    error,
-                    "Which objects there are could not be read; the audit takes those of the cache"
-                );
+            Ok(Some(live)) => {
+                is_list_due = false;
+                let cached: HashSet<ObjectName> = cached.into_iter().collect();
+                due.extend(live.into_iter().filter(|key| !cached.contains(key)));
             }
-            None => {}
+            Ok(None) => {}
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "Which objects there are could not be read; the audit asks again");
+            }
         }
-        let mut keys: BTreeSet<String> = BTreeSet::new();
-        let all = (inventory.cached)().into_iter().chain(live.iter().cloned());
-        for key in all.filter(|key| slot_of(key) == slot).filter(|key| keys.insert(key.to_string())) {
+        for key in due {
             queue.add(key, AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) });
         }
     }
@@ -147,22 +149,24 @@ mod tests {
         assert!(seen.values().all(|times| *times == 3), "{seen:?}");
     }
 
+    /// Lists are made after one period and after two.
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_the_cache_lacks_has_its_turn() {
+    async fn a_key_that_the_cache_lacks_comes_with_each_list() {
         let seen = audited(&inventory(20, || Ok(vec![key(3), key(77)])), 3).await;
         assert_eq!((seen.len(), seen[&key(3).to_string()], seen[&key(77).to_string()]), (21, 3, 2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_leaves_what_the_cache_has() {
+    async fn a_list_that_fails_is_tried_again() {
         let times = std::sync::atomic::AtomicU32::new(0);
         let live = move || match times.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
-            0 => Ok(vec![key(77)]),
-            _ => Err(crate::testing::connection_error()),
+            0..3 => Err(crate::testing::connection_error()),
+            3 => Ok(vec![key(77)]),
+            _ => Ok(vec![]),
         };
-        let seen = audited(&inventory(20, live), 4).await;
-        assert!((0..20).all(|at| seen[&key(at).to_string()] == 4), "{seen:?}");
-        assert_eq!(seen[&key(77).to_string()], 3, "what was known stays");
+        let seen = audited(&inventory(20, live), 2).await;
+        assert!((0..20).all(|at| seen[&key(at).to_string()] == 2), "{seen:?}");
+        assert_eq!(seen[&key(77).to_string()], 1);
     }
 
     #[test]

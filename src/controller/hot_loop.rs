@@ -6,7 +6,7 @@
 //! named once, and made to rest between its passes until it cools.
 //!
 //! A pass was asked for by the key itself when its timer is the only reason; or when everything that woke it is an
-//! object that the pass before wrote and that it writes again: the key's own, or a child. Changes of children that it
+//! object that the pass before wrote and that it writes again: the key's own, as its name tells, or a child. Changes of children that it
 //! does not write again do not count: in a roll-out they come by the hundred, each is news, and the status follows it.
 //! Whoever moves one object on by more than [`BURST`] writes in a few seconds, each woken by the one before, is taken
 //! for a loop: what is written is not looked at. An add without a reason may be anybody's and does not count.

@@ -16,7 +16,8 @@
 //!
 //! # Differences from controller-runtime
 //! `WaitForUser` is its `TerminalError` with a time, and without the error: the condition tells. There, the failures of
-//! such a key stay; here, they are forgotten. A pass has no time limit of its own: each request has.
+//! such a key stay; here, they are forgotten. A pass has no time limit of its own: each request has. Of what a server asks
+//! for by Retry-After 10 min are obeyed at most.
 //!
 //! # Guarantees
 //! - Each row is so. (test: `every_row_of_the_table_of_outcomes`)

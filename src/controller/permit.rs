@@ -134,7 +134,7 @@ impl Permit<'_> {
 
     /// Creates a child.
     pub(super) async fn create<O: Object>(self, body: &Value) -> Result<O, Error> {
-        debug_assert_eq!(self.need, Need::AsDecidedOn);
+        assert_eq!(self.need, Need::AsDecidedOn);
         let namespace = self.owner.name.namespace();
         let created = self.children.client.create::<O>(&O::resource(), namespace, body).await?;
         self.children.consistency.wrote(&self.owner.name, &created);
@@ -143,7 +143,7 @@ impl Permit<'_> {
 
     /// Replaces a child by `body`, which carries the uid and the version of a live read.
     pub(super) async fn update<O: Object>(self, name: &str, body: &Value) -> Result<O, Error> {
-        debug_assert_eq!(self.need, Need::AsDecidedOn);
+        assert_eq!(self.need, Need::AsDecidedOn);
         let namespace = self.owner.name.namespace();
         let updated = self.children.client.replace::<O>(&O::resource(), namespace, name, body).await?;
         self.children.consistency.wrote(&self.owner.name, &updated);
@@ -152,7 +152,7 @@ impl Permit<'_> {
 
     /// Deletes a child in the state that a live read has shown.
     pub(super) async fn delete<O: Object>(self, child: &O) -> Result<(), Error> {
-        debug_assert!(matches!(self.need, Need::AsDecidedOn | Need::GoingWithChildren));
+        assert!(matches!(self.need, Need::AsDecidedOn | Need::GoingWithChildren));
         let (resource, name) = (O::resource(), child.object_name());
         let Children { client, consistency, .. } = self.children;
         let (uid, version) = (child.uid(), child.resource_version());
@@ -163,7 +163,7 @@ impl Permit<'_> {
 
     /// Replaces the owner by what was made of [`live_owner`](Self::live_owner).
     pub(super) async fn update_owner(self) -> Result<(), Error> {
-        debug_assert!(matches!(self.need, Need::Living | Need::Going));
+        assert!(matches!(self.need, Need::Living | Need::Going));
         let Owner { resource, name, uid, .. } = self.owner;
         let Children { client, consistency, .. } = self.children;
         let written: Value = client.replace(resource, name.namespace(), name.name(), &self.live).await?;

@@ -18,7 +18,7 @@
 //! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_told_once`)
 //! - So has the same obstacle of another child. (test: `a_taken_name_of_another_child_is_told_as_well`, `a_refusal_of_another_child_is_told_as_well`)
 //! - A new process does not repeat it. (test: `a_new_process_does_not_repeat_a_taken_name`)
-//! - An audit believes the server and no cache, and counts what it finds. (test: `an_audit_finds_what_the_caches_have_missed`)
+//! - An audit believes the server and no cache, and counts what it finds; that an object is gone and still cached at each audit after the first, before which the cache may be late. (test: `an_audit_finds_what_the_caches_have_missed`, `an_audit_finds_that_an_object_is_gone`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
 //! - A deletion goes on in spite of a pause, and is not called its end. (test: `the_deletion_of_a_paused_redis_resumes_nothing`)
 //! - A key that asks for itself without end has a condition that says so, as long as it does. (test: `a_hot_foo_has_a_condition`)

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -48,6 +49,8 @@ struct SetSync {
     children: Children,
     consistency: Arc<Consistency>,
     broken: Broken,
+    /// Whether some children of those that a pass is to create are there, and the pass goes on.
+    half_done: Arc<AtomicBool>,
 }
 
 impl SyncHandler for SetSync {
@@ -64,6 +67,7 @@ impl SyncHandler for SetSync {
         let missing: Vec<usize> = (0..wanted).filter(|number| !there.contains(number)).collect();
         if !missing.is_empty() {
             let (_, failure) = slow_start_batch(missing.len(), |at| self.create(&owner, missing[at])).await;
+            self.half_done.store(false, Ordering::Relaxed);
             return failure.map_or(Ok(Outcome::Done), |error| Err(error.into()));
         }
         for child in children.iter().filter(|child| number_of(child.object_name().name()) >= wanted) {
@@ -89,7 +93,11 @@ impl SetSync {
         let body = json!({"metadata": {"generateName": format!("child-{number}-"), "ownerReferences": [{
             "apiVersion": owner.resource.api_version(), "kind": owner.resource.kind,
             "name": owner.name.name(), "uid": owner.uid, "controller": true}]}});
+        // As on the way there and back.
+        tokio::time::sleep(Duration::from_millis(2)).await;
         let created: ConfigMap = self.client.create(&maps, owner.name.namespace(), &body).await?;
+        self.half_done.store(true, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(2)).await;
         if self.broken != Broken::Guard {
             self.consistency.wrote(&owner.name, &created);
         }
@@ -111,6 +119,7 @@ struct Bed {
     stop: CancellationToken,
     world: JoinSet<()>,
     machine: JoinSet<()>,
+    half_done: Arc<AtomicBool>,
 }
 
 fn client(sim: &Sim, name: &str, server: usize) -> ApiClient {
@@ -139,7 +148,8 @@ impl Bed {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
 
-        let mut bed = Self { sim, user, broken, seed, stop, world, machine: JoinSet::new() };
+        let mut bed =
+            Self { sim, user, broken, seed, stop, world, machine: JoinSet::new(), half_done: Arc::default() };
         bed.operate();
         bed
     }
@@ -165,6 +175,7 @@ impl Bed {
             consistency: consistency.clone(),
             client,
             broken,
+            half_done: self.half_done.clone(),
         };
         let controller = Controller::new("set", queue.clone(), sync, consistency)
             .watches(&foos, EnqueueSelf::new(queue.clone()))
@@ -175,10 +186,12 @@ impl Bed {
         self.machine.spawn(controller.run(other));
     }
 
-    /// Kills the controller in whatever it does, and starts another one, which knows nothing.
-    async fn crash(&mut self) {
+    /// Kills the controller in whatever it does, and starts another one, which knows nothing. Whether it was in the
+    /// middle of what it had begun to write.
+    async fn crash(&mut self) -> bool {
         self.machine.shutdown().await;
         self.operate();
+        self.half_done.swap(false, Ordering::Relaxed)
     }
 
     /// Creates the Foo, or changes how many children it asks for.
@@ -217,7 +230,7 @@ fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
     for entry in ledger.iter().filter(|entry| (200..300).contains(&entry.code)) {
         match (entry.user.as_str(), entry.verb.as_str(), entry.resource.as_str()) {
             ("user", "create" | "update", "foos") => {
-                wanted = asked.next()?;
+                wanted = asked.next().expect("each write is one of those");
                 most = most.max(wanted);
             }
             ("controller", "get", "foos") => read = Some(wanted),
@@ -243,42 +256,50 @@ fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
     (children != wanted).then(|| format!("{children} children at the end, and {wanted} are asked for"))
 }
 
-/// One history; what is wrong in it, if anything.
-async fn history(seed: u64, broken: Broken) -> Option<String> {
+/// One history; what is wrong in it, if anything, and how often the controller was killed in mid-write.
+async fn history(seed: u64, broken: Broken) -> (Option<String>, usize) {
     let mut bed = Bed::start(seed, broken).await;
     let mut random = fastrand::Rng::with_seed(seed);
+    let mut killed = 0;
     let asked: Vec<usize> = (0..random.usize(3..7)).map(|_| random.usize(1..8)).collect();
     for wanted in &asked {
-        bed.sim.set_lag(1, Duration::from_millis(random.u64(0..8000)));
+        let lag = Duration::from_millis(random.u64(0..8000));
+        bed.sim.set_lag(1, lag);
         if random.bool() {
             bed.sim.cut_watches("controller", if random.bool() { "foos" } else { "configmaps" });
         }
         bed.scale(*wanted).await;
+        if random.bool() {
+            // What was asked for comes when the cache is no later than that; then a pass takes some milliseconds.
+            tokio::time::sleep(lag + Duration::from_millis(random.u64(1..40))).await;
+            killed += usize::from(bed.crash().await);
+        }
         // Often before the controller has come to rest.
         tokio::time::sleep(Duration::from_millis(random.u64(1..15_000))).await;
-        if random.u8(0..4) == 0 {
-            bed.crash().await;
-        }
     }
     bed.sim.set_lag(1, Duration::ZERO);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let fault = fault_of(&bed.sim.ledger(), &asked);
     let fault = fault.map(|fault| format!("seed {seed}: {fault}; {}", bed.sim.recipe()));
     bed.stop().await;
-    fault
+    (fault, killed)
 }
 
 #[tokio::test(start_paused = true)]
 async fn late_caches_create_none_too_many_and_delete_none_that_is_wanted() {
+    let mut killed = 0;
     for seed in 0..HISTORIES {
-        assert_eq!(history(seed, Broken::Nothing).await, None);
+        let (fault, times) = history(seed, Broken::Nothing).await;
+        assert_eq!(fault, None);
+        killed += times;
     }
+    assert!(killed >= 50, "only {killed} times the controller was killed in mid-write");
 }
 
 /// How many histories it takes until a broken controller is found out.
 async fn found_out_after(broken: Broken) -> Option<u64> {
     for seed in 0..HISTORIES {
-        if history(seed, broken).await.is_some() {
+        if history(seed, broken).await.0.is_some() {
             return Some(seed + 1);
         }
     }

@@ -17,7 +17,7 @@
 //! - A try after a failure is for the same reasons as the first, and no more urgent. (test: `an_audit_that_fails_is_tried_again_as_an_audit`, `a_retry_keeps_its_priority`)
 //! - A key that disappears leaves nothing. (test: `a_key_that_disappears_leaves_nothing`)
 //! - A pass knows all its reasons, also those that came while the key had to wait. (test: `a_pass_knows_what_came_while_it_waited`)
-//! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`)
+//! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`, `a_key_that_answers_its_own_writes_is_slowed`)
 //! - No try comes before the time that the server has asked for. (test: `retry_after_of_the_server_is_obeyed`)
 //! - Which passes are under way, and why, can be asked. (test: `passes_that_are_under_way_are_listed`)
 //! - A line that is logged in a pass says of which object it is, and why the pass is made. (test: `a_pass_says_why_in_the_log`)

@@ -149,7 +149,7 @@ impl Controllers {
             ("windlass_retries", "Passes that are tried again, by cause", &this.retries),
             (
                 "windlass_reasons",
-                "Reasons of passes, by what the pass did; a pass may have several",
+                "Reasons of passes, by what the pass did; a pass may have several, of which 8 count",
                 &this.reasons,
             ),
             (

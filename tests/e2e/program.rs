@@ -85,8 +85,10 @@ async fn a_number_out_of_its_range_is_refused_with_the_range() {
             refused(&["run", &argument], &[], &cause);
         }
     }
-    for flag in ["--queue-base-delay", "--queue-max-delay", "--resync-period", "--audit-period"] {
-        let negative = format!("'{flag} <DURATION>': it is below 0: write a number from 0 on");
+    for flag in
+        ["--queue-base-delay", "--queue-max-delay", "--resync-period", "--audit-period", "--shutdown-timeout"]
+    {
+        let negative = format!("'{flag} <DURATION>': it is below 0: write a number with a unit");
         refused(&["run", &format!("{flag}=-5ms")], &[], &negative);
     }
     let delays = ["run", "--queue-base-delay=5m", "--queue-max-delay=1m"];

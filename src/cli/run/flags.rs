@@ -360,6 +360,20 @@ mod tests {
     }
 
     #[test]
+    fn each_kind_has_workers_of_its_own() {
+        #[derive(clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            args: ConcurrentSyncs,
+        }
+        for name in operators::NAMES {
+            let flags = ["run".to_owned(), format!("--concurrent-{name}-syncs=7")];
+            let flags = <Flags as clap::Parser>::try_parse_from(flags).unwrap();
+            assert_eq!(flags.args.given(), BTreeMap::from([(name, 7)]));
+        }
+    }
+
+    #[test]
     fn controllers_are_chosen_as_in_kube_controller_manager() {
         let all = operators::NAMES.to_vec();
         let without_foo: Vec<&str> = all.iter().copied().filter(|name| *name != "foo").collect();

@@ -317,6 +317,26 @@ async fn a_hot_key_is_slowed() {
     rig.stop().await;
 }
 
+/// It writes the same child in each pass, and the event of that wakes it.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_answers_its_own_writes_is_slowed() {
+    let consistency = Arc::new(Consistency::new());
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let (guard, events) = (consistency.clone(), queue.clone());
+    let mut rig = start_guarded(consistency, queue, 1, MS, move |key, attempt| {
+        guard.wrote(key, &config_map("ns", "child", attempt.into()));
+        let child = Reason::Child { kind: "ConfigMap".into(), name: "ns/child".into() };
+        events.add(key.clone(), AddOptions::because(child));
+        Ok(Outcome::Done)
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!((65..80).contains(&rig.started()), "{}", rig.started());
+    assert!(rig.metrics.encode().contains("windlass_hot_keys_total{controller=\"test\"} 1\n"));
+    rig.stop().await;
+}
+
 /// What follows from one row.
 #[derive(Debug, PartialEq)]
 struct Row {

@@ -134,13 +134,13 @@ enum Beside {
     Child(u32),
 }
 
-/// Passes in the first second, and the failures that were counted.
-async fn history(beside: Beside, retry: fn(&RateLimitingQueue<&'static str>)) -> (u32, u32) {
-    let queue = queue();
-    let passes = std::cell::Cell::new(0);
+/// When there were passes in the first second, in milliseconds, and the failures that were counted.
+async fn history(beside: Beside, retry: fn(&RateLimitingQueue<&'static str>)) -> (Vec<u128>, u32) {
+    let (queue, start) = (queue(), Instant::now());
+    let passes = std::cell::RefCell::new(Vec::new());
     let work = async {
         while let Some(processing) = queue.get().await {
-            passes.set(passes.get() + 1);
+            passes.borrow_mut().push(start.elapsed().as_millis());
             retry(&queue);
             drop(processing);
         }
@@ -167,7 +167,7 @@ async fn history(beside: Beside, retry: fn(&RateLimitingQueue<&'static str>)) ->
         _ = queue.run() => {}
         () = events => {}
     }
-    (passes.get(), queue.num_requeues(&"a"))
+    (passes.into_inner(), queue.num_requeues(&"a"))
 }
 
 /// Kubernetes issues 112325 and 132805 describe the effect in client-go: an event jumps the backoff, and makes the next
@@ -181,16 +181,17 @@ async fn history(beside: Beside, retry: fn(&RateLimitingQueue<&'static str>)) ->
 /// | a new spec at 400 ms | both start anew: at 400, 410, 430, 470, 550, 710 ms | |
 #[tokio::test(start_paused = true)]
 async fn both_ways_on_the_same_histories() {
-    for (beside, theirs, ours) in [
-        (Beside::Nothing, (7, 7), (7, 7)),
-        (Beside::Event(400), (8, 8), (7, 7)),
-        // One for each event, and two delays between them.
-        (Beside::Child(4), (252, 252), (7, 7)),
-        (Beside::Spec(400), (12, 6), (12, 6)),
-    ] {
-        assert_eq!(history(beside, |queue| queue.add_rate_limited("a")).await, theirs, "{beside:?}");
-        assert_eq!(history(beside, |queue| queue.back_off("a", Duration::ZERO)).await, ours, "{beside:?}");
-    }
+    let usual = || (vec![0, 10, 30, 70, 150, 310, 630], 7);
+    let anew = || (vec![0, 10, 30, 70, 150, 310, 400, 410, 430, 470, 550, 710], 6);
+    let jumped = || (vec![0, 10, 30, 70, 150, 310, 400, 630], 8);
+    let theirs = async |beside| history(beside, |queue| queue.add_rate_limited("a")).await;
+    let ours = async |beside| history(beside, |queue| queue.back_off("a", Duration::ZERO)).await;
+    assert_eq!((theirs(Beside::Nothing).await, ours(Beside::Nothing).await), (usual(), usual()));
+    assert_eq!((theirs(Beside::Event(400)).await, ours(Beside::Event(400)).await), (jumped(), usual()));
+    assert_eq!((theirs(Beside::Spec(400)).await, ours(Beside::Spec(400)).await), (anew(), anew()));
+    let (passes, failures) = theirs(Beside::Child(4)).await;
+    assert!(passes.len() >= 250 && passes.len() == failures as usize, "{passes:?}");
+    assert_eq!(ours(Beside::Child(4)).await, usual());
 }
 
 #[test]
