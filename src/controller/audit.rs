@@ -10,7 +10,8 @@
 //! # Guarantees
 //! - Each key of the cache comes once in a period, at its own place in it. (test: `each_key_comes_once_in_a_period`)
 //! - One that the cache lacks comes within a period. (test: `a_key_that_the_cache_lacks_comes_with_each_list`, `audits_ask_the_server_which_objects_there_are`, `an_object_of_which_the_cache_has_never_heard_is_found`)
-//! - A list that fails is tried again at the next step, and holds up nothing. (test: `a_list_that_fails_is_tried_again`)
+//! - A list that fails is tried again at the next step. (test: `a_list_that_fails_is_tried_again`)
+//! - One that takes long holds up nothing. (test: `a_list_that_hangs_holds_up_nothing`)
 //! - Keys are spread evenly. (test: `keys_are_spread_evenly`)
 //!
 //! # Differences from client-go
@@ -21,7 +22,7 @@ use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, OptionFuture};
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::ObjectName;
@@ -31,12 +32,15 @@ use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 /// Into how many parts a period is cut.
 const SLOTS: u32 = 256;
 
+/// A list that is under way.
+type Listing = BoxFuture<'static, Result<Vec<ObjectName>, Error>>;
+
 /// Which objects there are.
 pub struct Inventory {
     /// In the cache.
     pub cached: Box<dyn Fn() -> Vec<ObjectName> + Send + Sync>,
     /// On the server.
-    pub live: Box<dyn Fn() -> BoxFuture<'static, Result<Vec<ObjectName>, Error>> + Send + Sync>,
+    pub live: Box<dyn Fn() -> Listing + Send + Sync>,
 }
 
 impl fmt::Debug for Inventory {
@@ -57,46 +61,48 @@ pub async fn run(
 ) {
     let mut tick = tokio::time::interval((period / SLOTS).max(Duration::from_millis(1)));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let audit = |key| {
+        queue.add(key, AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) });
+    };
     // The cache has listed only just now when the process starts.
-    let mut is_list_due = false;
-    // The first tick is at once.
-    for step in 0_u64.. {
-        let slot = step % u64::from(SLOTS);
-        is_list_due |= slot == 0 && step > 0;
-        let next = async {
-            tick.tick().await;
-            if is_list_due { (inventory.live)().await.map(Some) } else { Ok(None) }
-        };
-        let listed = tokio::select! {
+    let (mut step, mut is_list_due) = (0_u64, false);
+    let mut listing: Option<Listing> = None;
+    loop {
+        tokio::select! {
             biased;
             () = shutdown.cancelled() => return,
-            listed = next => listed,
-        };
-        let cached = (inventory.cached)();
-        let mut due: Vec<ObjectName> =
-            cached.iter().filter(|key| u64::from(slot_of(key)) == slot).cloned().collect();
-        match listed {
-            Ok(Some(live)) => {
-                is_list_due = false;
-                let cached: HashSet<ObjectName> = cached.into_iter().collect();
-                due.extend(live.into_iter().filter(|key| !cached.contains(key)));
+            listed = OptionFuture::from(listing.as_mut()), if listing.is_some() => {
+                listing = None;
+                match listed {
+                    Some(Ok(live)) => {
+                        is_list_due = false;
+                        let cached: HashSet<ObjectName> = (inventory.cached)().into_iter().collect();
+                        live.into_iter().filter(|key| !cached.contains(key)).for_each(audit);
+                    }
+                    Some(Err(error)) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::debug!(error, "Which objects there are could not be read; the audit asks again");
+                    }
+                    None => {}
+                }
             }
-            Ok(None) => {}
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::debug!(error, "Which objects there are could not be read; the audit asks again");
+            // The first tick is at once.
+            _ = tick.tick() => {
+                let slot = step % u64::from(SLOTS);
+                (inventory.cached)().into_iter().filter(|key| slot_of(key) == slot).for_each(audit);
+                is_list_due |= slot == 0 && step > 0;
+                if is_list_due && listing.is_none() {
+                    listing = Some((inventory.live)());
+                }
+                step += 1;
             }
-        }
-        for key in due {
-            queue.add(key, AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) });
         }
     }
 }
 
 /// A key's place in the period: the same in every process.
-fn slot_of(key: &ObjectName) -> u32 {
-    let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(key.to_string());
-    u32::try_from(hash % u64::from(SLOTS)).unwrap_or_default()
+fn slot_of(key: &ObjectName) -> u64 {
+    BuildHasherDefault::<DefaultHasher>::default().hash_one(key.to_string()) % u64::from(SLOTS)
 }
 
 #[cfg(test)]
@@ -169,11 +175,18 @@ mod tests {
         assert_eq!(seen[&key(77).to_string()], 1);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_hangs_holds_up_nothing() {
+        let hangs = Box::new(|| -> BoxFuture<'static, _> { Box::pin(std::future::pending()) });
+        let seen = audited(&Inventory { live: hangs, ..inventory(20, || Ok(vec![])) }, 3).await;
+        assert!((0..20).all(|at| seen[&key(at).to_string()] == 3), "{seen:?}");
+    }
+
     #[test]
     fn keys_are_spread_evenly() {
         let mut slots = [0_u32; SLOTS as usize];
         for number in 0..100 * SLOTS {
-            slots[slot_of(&key(number)) as usize] += 1;
+            slots[usize::try_from(slot_of(&key(number))).unwrap()] += 1;
         }
         let (least, most) = (slots.iter().min().unwrap(), slots.iter().max().unwrap());
         assert!(*least > 60 && *most < 150, "100 keys a slot on average: {least} to {most}");

@@ -209,8 +209,7 @@ impl Children {
         }
         let live = match self.live(owner, wanted).await {
             Ok(live) => live,
-            Err(_) if is_unknown => return Err(error),
-            Err(error) => return Err(error),
+            Err(of_read) => return Err(if is_unknown { error } else { of_read }),
         };
         let Some(live) = live else {
             return self.refused(owner, wanted, attempt, error, None);

@@ -38,6 +38,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
+use super::owner::Owner;
 use crate::api::ApiResource;
 use crate::cache::{Object, ObjectName, Store, compare_versions};
 
@@ -169,6 +170,11 @@ impl Consistency {
         self.wrote_state(key, &O::resource(), object.object_name(), state);
     }
 
+    /// A sync wrote its own object, and the server answered with this version of it.
+    pub(super) fn wrote_owner(&self, owner: &Owner, version: &str) {
+        self.wrote_state(&owner.name, &owner.resource, owner.name.clone(), (&owner.uid, version));
+    }
+
     /// The same, of an object whose uid and version are known, and nothing else.
     pub(super) fn wrote_state(
         &self,
@@ -221,16 +227,19 @@ impl Consistency {
         });
         let is_ready = entry.newest.is_empty() && entry.deleted.is_empty();
         let is_over = entry.since.elapsed() >= PATIENCE;
-        if is_over && !is_ready && !std::mem::replace(&mut entry.is_told, true) {
+        let is_news = is_over && !is_ready && !std::mem::replace(&mut entry.is_told, true);
+        let unseen = is_news.then(|| entry.describe());
+        if is_ready {
+            writes.remove(key);
+        }
+        drop(writes);
+
+        if let Some(unseen) = unseen {
             self.failed_open.fetch_add(1, Atomic::Relaxed);
-            let unseen = entry.describe();
             tracing::warn!(
                 unseen,
                 "The caches have not shown our own writes within 30 s; going on by live reads"
             );
-        }
-        if is_ready {
-            writes.remove(key);
         }
         match (is_ready, is_over) {
             (true, _) => Readiness::Ready,

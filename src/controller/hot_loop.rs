@@ -66,9 +66,9 @@ fn wakes_itself(key: &ObjectName, reasons: &Reasons, wrote: &[Write], writes: &[
     let is_its_own = |reason: &Reason| match reason {
         Reason::Timer => !again.is_empty(),
         Reason::Changed => again.iter().any(|write| write.name == *key),
-        Reason::Child { kind, name } => {
-            again.iter().any(|write| write.kind == *kind && write.name.to_string() == **name)
-        }
+        Reason::Child { kind, name } => name
+            .parse::<ObjectName>()
+            .is_ok_and(|name| again.iter().any(|write| write.kind == *kind && write.name == name)),
         _ => false,
     };
     // Of reasons that are too many to be kept, each is taken for one more object that is written again.

@@ -164,11 +164,11 @@ impl Permit<'_> {
     /// Replaces the owner by what was made of [`live_owner`](Self::live_owner).
     pub(super) async fn update_owner(self) -> Result<(), Error> {
         assert!(matches!(self.need, Need::Living | Need::Going));
-        let Owner { resource, name, uid, .. } = self.owner;
+        let Owner { resource, name, .. } = self.owner;
         let Children { client, consistency, .. } = self.children;
         let written: Value = client.replace(resource, name.namespace(), name.name(), &self.live).await?;
         if let Some(version) = written.pointer("/metadata/resourceVersion").and_then(Value::as_str) {
-            consistency.wrote_state(name, resource, name.clone(), (uid, version));
+            consistency.wrote_owner(self.owner, version);
         }
         Ok(())
     }

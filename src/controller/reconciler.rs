@@ -160,8 +160,11 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
     async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
         let cached = self.tools.objects.get(key);
         let is_cached = cached.is_some();
-        let (found, is_missed) =
-            if pass.reads_live() { self.live(key, cached.as_ref()).await? } else { (cached, false) };
+        let (found, is_missed) = if pass.reads_live() {
+            self.live(key, cached.as_ref(), pass.is_audit()).await?
+        } else {
+            (cached, false)
+        };
         let object = match found {
             None => {
                 self.memory.forget(key, is_cached);
@@ -228,6 +231,7 @@ impl<R: Reconcile> Reconciler<R> {
         &self,
         key: &ObjectName,
         cached: Option<&Cached<R::Resource>>,
+        is_audit: bool,
     ) -> Result<(Option<Cached<R::Resource>>, bool), Error> {
         let resource = ApiResource::of::<R::Resource>();
         let live = self.tools.client.get::<R::Resource>(&resource, key.namespace(), key.name()).await;
@@ -244,7 +248,9 @@ impl<R: Reconcile> Reconciler<R> {
                 cached_version.as_deref() != Some(version) && order.is_some_and(std::cmp::Ordering::is_ge)
             }
             // Which version a deletion has is not known: a cache that is only late has it at the next audit.
-            None => cached_version.is_some_and(|version| self.memory.is_still_cached(key, version)),
+            None => {
+                cached_version.is_some_and(|version| is_audit && self.memory.is_still_cached(key, version))
+            }
         };
         if is_missed {
             tracing::warn!("The cache had missed a change of this object; its next list brings it");
@@ -276,12 +282,7 @@ impl<R: Reconcile> Reconciler<R> {
             let written =
                 write(&self.tools.client, &resource, &name, turn.version(), stored, &status).await?;
             if let Some(version) = written {
-                self.tools.consistency.wrote_state(
-                    &name,
-                    &resource,
-                    name.clone(),
-                    (&turn.owner().uid, &version),
-                );
+                self.tools.consistency.wrote_owner(turn.owner(), &version);
             }
         }
         turn.record_left();

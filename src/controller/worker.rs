@@ -351,20 +351,16 @@ impl<H: SyncHandler> Controller<H> {
             drop(under_way);
             let took = started.elapsed();
             let writes = self.consistency.end_pass(key);
+            let effect = match &ended {
+                Ok(Ok(_)) if writes.is_empty() => Effect::Nothing,
+                Ok(Ok(_)) => Effect::Changed,
+                Ok(Err(_)) | Err(_) => Effect::Error,
+            };
+            self.metrics.effect(effect, reasons);
             match ended {
-                Ok(Ok(outcome)) => {
-                    let effect = if writes.is_empty() { Effect::Nothing } else { Effect::Changed };
-                    self.metrics.effect(effect, reasons);
-                    self.succeeded(processing, outcome, took, writes);
-                }
-                Ok(Err(error)) => {
-                    self.metrics.effect(Effect::Error, reasons);
-                    self.failed(processing, &error, took);
-                }
-                Err(panic) => {
-                    self.metrics.effect(Effect::Error, reasons);
-                    self.panicked(processing, &*panic, took);
-                }
+                Ok(Ok(outcome)) => self.succeeded(processing, outcome, took, writes),
+                Ok(Err(error)) => self.failed(processing, &error, took),
+                Err(panic) => self.panicked(processing, &*panic, took),
             }
         };
         pass.instrument(span).await;

@@ -264,7 +264,8 @@ impl<T: Key> Queue<T> {
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
         let now = self.inner.now();
         // Room is made before the lock is taken.
-        let mut listed = Vec::with_capacity(self.state().depth.min(max));
+        let depth = self.inner.state.lock().depth();
+        let mut listed = Vec::with_capacity(depth.min(max));
         self.inner.state.lock().list(now, max, &mut listed);
         listed
     }

@@ -336,6 +336,9 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
         let mut all = self.queue.list(max);
+        if self.backoff.is_empty() {
+            return all;
+        }
         let (now, pauses) = (Instant::now(), self.backoff.pauses.lock());
         let has_failed = |key: &T| pauses.get(key).is_some_and(|pause| pause.is_failure && pause.until > now);
         for Listed { key, stage, .. } in &mut all {

@@ -82,13 +82,13 @@ impl<K: CustomResource> Turn<'_, K> {
             self.findings.push(unwritten(key).again_in(again_in));
             return;
         }
-        let Owner { resource, name, uid, .. } = &self.owner;
+        let Owner { resource, name, .. } = &self.owner;
         let object = (name.namespace(), name.name());
         let client = &self.tools.client;
         let error = match client.annotate::<Written>(resource, object, &self.version, (key, value)).await {
             Ok(written) => {
                 self.version = written.metadata.resource_version;
-                self.tools.consistency.wrote_state(name, resource, name.clone(), (uid, &self.version));
+                self.tools.consistency.wrote_owner(&self.owner, &self.version);
                 return;
             }
             Err(error) => error,

@@ -184,6 +184,11 @@ impl<T: Key> State<T> {
         self.queued.len()
     }
 
+    /// How many keys will have a pass.
+    pub(super) fn depth(&self) -> usize {
+        self.depth
+    }
+
     /// How many queued keys there is room for.
     #[cfg(test)]
     pub(super) fn capacity(&self) -> usize {
