@@ -266,6 +266,8 @@ impl ApiClient {
             .uri(path)
             .header(header::CONTENT_TYPE, HeaderValue::from_static(content_type))
             .header(header::ACCEPT, HeaderValue::from_static(accept))
+            // To compress a page costs the server more than to send it.
+            .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .body(Body::from(body.into_bytes()))
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
         let verb = request.method().clone();
@@ -447,6 +449,7 @@ fn user_agent() -> String {
     format!("windlass/{} ({os}/{arch})", env!("CARGO_PKG_VERSION"))
 }
 
+mod metadata;
 mod names;
 
 #[cfg(test)]

@@ -140,3 +140,41 @@ async fn names_are_read_page_by_page() {
     let broken = answering(|_| (500, String::new()));
     assert!(broken.names(&DEPLOYMENTS, None).await.is_err(), "an error is never an empty list");
 }
+
+#[derive(serde::Deserialize)]
+struct Named {
+    metadata: Value,
+}
+
+#[tokio::test]
+async fn metadata_is_read_page_by_page() {
+    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    let client = answering(move |request| {
+        let accept = request.headers()[header::ACCEPT].to_str().unwrap();
+        assert!(accept.starts_with("application/json;as=PartialObjectMetadataList;"), "{accept}");
+        assert_eq!(request.headers()[header::ACCEPT_ENCODING], "identity");
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        let (next, name) = if query.contains("continue") { ("", "two") } else { ("a+b", "one") };
+        seen.lock().push(query);
+        let page = json!({"metadata": {"continue": next, "resourceVersion": "7"},
+            "items": [{"metadata": {"name": name}, "spec": {}}]});
+        (200, page.to_string())
+    });
+    let mut names = Vec::new();
+    let each = |object: Named| names.push(object.metadata["name"].clone());
+    let version = client.each_metadata(&DEPLOYMENTS, Some("ns"), "a!=b", each).await.unwrap();
+    assert_eq!((names, version.as_str()), (vec![json!("one"), json!("two")], "7"));
+    let first = "limit=500&labelSelector=a%21%3Db";
+    assert_eq!(*asked.lock(), [first.to_owned(), format!("{first}&continue=a%2Bb")]);
+    let broken = answering(|_| (500, String::new()));
+    let error = broken.each_metadata(&DEPLOYMENTS, None, "", |_: Named| {}).await;
+    assert!(error.is_err(), "an error is never an empty list");
+}
+
+#[tokio::test]
+async fn a_list_without_items_is_an_error() {
+    let client = answering(|_| (200, json!({"metadata": {"resourceVersion": "7"}}).to_string()));
+    let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| {}).await;
+    assert!(matches!(outcome, Err(Error::Decode { .. })), "{outcome:?}");
+}
