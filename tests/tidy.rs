@@ -174,11 +174,12 @@ fn only_the_client_names_the_client_of_kube() {
 }
 
 /// Each kind of write of the client, with how many arguments it takes, and the one file that sends it: what is created,
-/// replaced (a scale-down, a finalizer) or deleted passes the live read of the permit.
-const DOORS: [(&str, usize, &str); 5] = [
-    ("create", 3, "src/controller/permit.rs"),
-    ("replace", 4, "src/controller/permit.rs"),
-    ("delete", 5, "src/controller/permit.rs"),
+/// patched or deleted, and each finalizer, passes the check of the owner that it needs.
+const DOORS: [(&str, usize, &str); 6] = [
+    ("create", 3, "src/controller/guarded.rs"),
+    ("patch_strategic", 4, "src/controller/guarded.rs"),
+    ("set_finalizers", 4, "src/controller/guarded.rs"),
+    ("delete", 5, "src/controller/guarded.rs"),
     ("patch_status", 5, "src/controller/status.rs"),
     ("annotate", 4, "src/controller/turn/own.rs"),
 ];

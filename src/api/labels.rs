@@ -13,6 +13,9 @@ pub const MANAGER: &str = "windlass";
 /// The label selector under which children are listed and watched.
 pub const SELECTOR: &str = "app.kubernetes.io/managed-by=windlass";
 
+/// The label selector of everything else: a child of ours among it has lost its label.
+pub const OTHERS_SELECTOR: &str = "app.kubernetes.io/managed-by!=windlass";
+
 /// A set of labels.
 pub type Labels = BTreeMap<String, String>;
 

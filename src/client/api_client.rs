@@ -24,9 +24,8 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Talks to one API server. Cheap to clone; all clones share the connections.
 ///
-/// Writes are single and conditional by design: [`create`](Self::create) never overwrites,
-/// [`replace`](Self::replace) and [`patch_status`](Self::patch_status) want a resource version in
-/// their body, [`delete`](Self::delete) takes uid and version as preconditions. The field manager of
+/// Writes are single and conditional by design: [`create`](Self::create) never overwrites, each patch carries the
+/// resource version that it was made from, [`delete`](Self::delete) takes uid and version as preconditions. The field manager of
 /// every write is `windlass`.
 ///
 /// # Cancel safety
@@ -115,8 +114,18 @@ impl ApiClient {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<T>, Error> {
+        self.read(resource, namespace, name, "application/json").await
+    }
+
+    async fn read<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        accept: &'static str,
+    ) -> Result<Option<T>, Error> {
         let path = format!("{}/{name}", resource.path(namespace));
-        match self.call(Method::GET, &path, None, "application/json").await {
+        match self.call_for(Method::GET, &path, None, ("application/json", accept)).await {
             Ok(body) => self::decode(&body, || format!("GET {path}")).map(Some),
             // A missing object names itself; a missing kind has no details.
             Err(e) if e.is_not_found() && names_an_object(&e, name) => Ok(None),
@@ -127,7 +136,7 @@ impl ApiClient {
     /// Lists one namespace (all, with `None`) from the store itself, without a selector.
     ///
     /// # Errors
-    /// [`Error`]: an error is never an empty list.
+    /// [`Error`]: an error is never an empty list, and an answer without `items` is an error.
     pub async fn list<T: DeserializeOwned>(
         &self,
         resource: &ApiResource,
@@ -136,12 +145,12 @@ impl ApiClient {
         #[derive(serde::Deserialize)]
         #[serde(bound = "T: DeserializeOwned")]
         struct List<T> {
-            items: Option<Vec<T>>,
+            items: Vec<T>,
         }
         let path = resource.path(namespace);
         let body = self.call(Method::GET, &path, None, "application/json").await?;
         let list: List<T> = decode(&body, || format!("GET {path}"))?;
-        Ok(list.items.unwrap_or_default())
+        Ok(list.items)
     }
 
     /// Creates an object: a name that is taken is an error, never an overwrite.
@@ -177,6 +186,39 @@ impl ApiClient {
         decode(&body, || format!("PUT {path}"))
     }
 
+    /// Patches an object of a built-in kind by a strategic merge patch, whose uid and resource version make the server
+    /// refuse it when somebody wrote in between.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_conflict`] and [`Error::is_refused`].
+    pub async fn patch_strategic<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<T, Error> {
+        debug_assert!(patch.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
+        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        self.patch(&path, patch, "application/strategic-merge-patch+json").await
+    }
+
+    /// Sets the whole list of finalizers of the object of this uid and version.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_conflict`].
+    pub async fn set_finalizers<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        (namespace, name): (Option<&str>, &str),
+        (uid, resource_version): (&str, &str),
+        finalizers: &[String],
+    ) -> Result<T, Error> {
+        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let metadata = json!({"uid": uid, "resourceVersion": resource_version, "finalizers": finalizers});
+        self.patch(&path, &json!({"metadata": metadata}), "application/merge-patch+json").await
+    }
+
     /// Merge-patches the status of the object of this version.
     ///
     /// # Errors
@@ -191,8 +233,7 @@ impl ApiClient {
     ) -> Result<T, Error> {
         let path = format!("{}/{name}/status?fieldManager={}", resource.path(namespace), labels::MANAGER);
         let patch = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
-        let body = self.call(Method::PATCH, &path, Some(&patch), "application/merge-patch+json").await?;
-        decode(&body, || format!("PATCH {path}"))
+        self.patch(&path, &patch, "application/merge-patch+json").await
     }
 
     /// Sets one annotation of the object of this version.
@@ -209,8 +250,7 @@ impl ApiClient {
         let (namespace, name) = object;
         let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
         let patch = json!({"metadata": {"resourceVersion": resource_version, "annotations": {key: value}}});
-        let body = self.call(Method::PATCH, &path, Some(&patch), "application/merge-patch+json").await?;
-        decode(&body, || format!("PATCH {path}"))
+        self.patch(&path, &patch, "application/merge-patch+json").await
     }
 
     /// Deletes the object of this uid and version, in the background.
@@ -239,6 +279,16 @@ impl ApiClient {
     #[must_use]
     pub fn is_settling(&self) -> bool {
         self.reachability.is_settling()
+    }
+
+    async fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        patch: &Value,
+        content_type: &'static str,
+    ) -> Result<T, Error> {
+        let body = self.call(Method::PATCH, path, Some(patch), content_type).await?;
+        decode(&body, || format!("PATCH {path}"))
     }
 
     async fn call(

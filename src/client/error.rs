@@ -88,10 +88,16 @@ impl Error {
         self.status().is_some_and(|status| status.reason == "AlreadyExists")
     }
 
-    /// Somebody else wrote in between, or a precondition did not hold.
+    /// Somebody else wrote in between, or a precondition did not hold. After a restore of the store versions repeat, and
+    /// only the uid tells: a patch with another uid is answered 422.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
-        self.has(409, "Conflict") && !self.is_already_exists()
+        self.has(409, "Conflict") && !self.is_already_exists() || self.is_about_uid()
+    }
+
+    fn is_about_uid(&self) -> bool {
+        let causes = self.status().filter(|status| status.code == 422).map(|status| &status.causes);
+        causes.is_some_and(|causes| causes.iter().any(|cause| cause.field == "metadata.uid"))
     }
 
     /// Not allowed: permission, quota, policy.
@@ -132,6 +138,7 @@ impl Error {
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.status().is_some_and(|status| matches!(status.code, 400 | 403 | 413 | 422))
+            && !self.is_about_uid()
     }
 
     /// No answer came, or a broken one: nothing is known of the server's state.
@@ -287,6 +294,18 @@ mod tests {
         assert!(exists.is_already_exists() && !exists.is_conflict());
         let conflict = error(409, r#"{"status":"Failure","code":409,"reason":"Conflict","message":"m"}"#);
         assert!(conflict.is_conflict() && !conflict.is_already_exists());
+    }
+
+    #[test]
+    fn a_patch_with_another_uid_is_a_conflict() {
+        let causes = |field: &str| {
+            let details = format!(r#"{{"causes":[{{"field":"{field}","reason":"FieldValueInvalid"}}]}}"#);
+            let status = r#""status":"Failure","code":422,"reason":"Invalid","message":"m""#;
+            error(422, &format!(r#"{{{status},"details":{details}}}"#))
+        };
+        let (uid, other) = (causes("metadata.uid"), causes("spec.replicas"));
+        assert!(uid.is_conflict() && !uid.is_refused());
+        assert!(!other.is_conflict() && other.is_refused());
     }
 
     #[test]

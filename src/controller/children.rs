@@ -3,34 +3,30 @@
 //! Mirrors kubernetes `pkg/controller/controller_utils.go` and controller-runtime's `controllerutil`.
 //!
 //! # How it works
-//! A child is *wanted* (computed from the custom resource) and *observed* (what the cache keeps of it).
-//! No difference, no request. A child that the cache does not have is created by POST: a name that is
-//! taken is a 409 and never an overwrite. A difference leads to a live read, from which the body of a
-//! PUT is made as JSON, so that fields newer than our types survive; it carries uid and version.
+//! A child is *wanted* (computed from the custom resource) and *observed* (the projection in the cache).
+//! No difference, no request. A child that the cache lacks is created by POST: a name that is taken is a 409 and never an
+//! overwrite. A difference becomes one strategic merge patch of the fields that differ, see [`patch`](super::patch). It
+//! carries uid and version of the state from which it was made, so no read comes before it.
 //!
-//! | live object of that name | what happens |
+//! | the child in the cache | what happens |
 //! |---|---|
-//! | none | live read of the owner, then POST |
+//! | none | POST; if this spec had created it already, behind a live read of the owner |
 //! | ours by uid, as wanted | nothing |
-//! | ours by uid, different, also in our owner reference | live read of the owner, then PUT |
+//! | ours by uid, different, also in our owner reference | PATCH; behind a live read of the owner if it lowers something, or if this spec had been applied already |
 //! | ours by uid, being deleted | wait for its end |
 //! | of an earlier life of the same owner | wait for its collection |
 //! | anybody else's | report, do not touch |
 //!
-//! What the server refuses, or a name that is taken, is not tried again at each pass: see
-//! [`obstacles`](super::obstacles).
+//! A 409 shows that the cache is late: it costs a live read of the child, one of the owner, and one more try. What the
+//! server refuses, or a name that is taken, is not tried again at each pass: see [`obstacles`](super::obstacles).
 //!
 //! # Guarantees
 //! - Nothing differs, nothing is sent. (test: `no_difference_sends_nothing`)
 //! - A create whose answer is lost is not sent again: a live read tells. (test: `a_create_whose_answer_is_lost_is_not_sent_again`)
 //! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
-//! - Every update carries uid and version. (test: `an_update_is_made_from_a_live_read`)
-//! - Nothing is written for an owner that is gone or has another spec by now. (test: `nothing_is_written_for_an_owner_that_has_moved_on`)
-//! - Nor for one that was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
-//! - A refusal is not taken for a free name. (test: `w10_a_refusal_does_not_hide_what_is_there`)
-//! - What the server refuses is reported with its cause, not retried at once. (test: `a_refusal_is_an_answer`)
-//! - Nor is it retried at each pass, unless something else is to be written. (test: `a_refused_update_is_not_sent_again_at_each_pass`)
-//! - A write that an admission webhook changes is noticed. (test: `w13_a_write_that_a_webhook_undoes_is_noticed`)
+//! - Every update is one patch with uid and version. (test: `an_update_is_one_patch_with_uid_and_version`)
+//! - What destroys or repairs is not written for an owner that has moved on. (test: `repairs_and_scale_downs_need_the_owner_as_it_is`)
+//! - A refusal is an answer with its cause, and is not taken for a free name. (test: `a_refusal_is_an_answer`, `w10_a_refusal_does_not_hide_what_is_there`)
 //! - A child that is changed back each time is not fought over. (test: `a_child_changed_back_each_time_is_contended`)
 //!
 //! # Differences from client-go
@@ -50,25 +46,50 @@ use super::consistency::Consistency;
 use super::contention::{self, Contention, Verdict};
 pub use super::difference::{Difference, describe};
 pub use super::ensured::Ensured;
+use super::fields::Field;
+use super::guarded::Precondition;
+use super::lags::Lags;
 use super::obstacles::{Attempt, Obstacle, Obstacles, place};
 pub use super::owner::Owner;
 pub(super) use super::owner::Ownership;
-use super::permit::Need;
+use super::patch;
+use super::renames::Renames;
 use super::summary::{EXISTS_RETRY, REFUSED_RETRY, Summary};
 use crate::cache::{Cached, Object};
 use crate::client::{ApiClient, Error, ServerStatus};
 
 /// A child as its owner wants it.
 pub trait Wanted: Send + Sync {
-    /// What the cache keeps of such a child.
+    /// The projection of such a child in the cache.
     type Observed: Object + Clone;
+
+    /// Whose each field of such a child is.
+    const FIELDS: &'static [Field];
 
     /// Its name, in the owner's namespace.
     fn name(&self) -> &str;
-    /// What is ours and not as wanted, by meaning.
+    /// The fields of ours that are not as wanted, by meaning.
     fn differences(&self, observed: &Self::Observed) -> Vec<Difference>;
-    /// Writes what is ours into a live object, or into an empty one; the rest stays.
+    /// Writes the fields of ours into a live object, or into an empty one; the rest stays.
     fn apply(&self, live: &mut Value);
+
+    /// Whether to write these differences takes something away that serves users: a replica, a port, a host.
+    fn destroys(&self, _observed: &Self::Observed, _differences: &[Difference]) -> bool {
+        false
+    }
+
+    /// Whether the patch that writes these differences has to be made from the whole live object.
+    fn patches_live(&self, _differences: &[Difference]) -> bool {
+        false
+    }
+
+    /// Whether a child would be ready, were its `observedGeneration` not behind.
+    fn only_lags(&self, _observed: &Self::Observed) -> bool {
+        false
+    }
+
+    /// Adds to a patch what no field of the table tells.
+    fn amend_patch(&self, _observed: &Self::Observed, _patch: &mut Value) {}
 
     /// How far a child has come that is as wanted: one that is there is ready, if its kind knows nothing more.
     fn progress(&self, _observed: &Self::Observed) -> Summary {
@@ -83,6 +104,8 @@ pub struct Children {
     pub(super) consistency: Arc<Consistency>,
     pub(super) contention: Contention,
     pub(super) obstacles: Obstacles,
+    pub(super) lags: Lags,
+    pub(super) renames: Renames,
 }
 
 // === impl Children ===
@@ -91,10 +114,13 @@ impl Children {
     /// Writes through this client, and tells the guard of each write.
     #[must_use]
     pub fn new(client: ApiClient, consistency: Arc<Consistency>) -> Self {
-        Self { client, consistency, contention: Contention::default(), obstacles: Obstacles::default() }
+        let (contention, obstacles) = (Contention::default(), Obstacles::default());
+        let (lags, renames) = (Lags::default(), Renames::default());
+        Self { client, consistency, contention, obstacles, lags, renames }
     }
 
-    /// Makes the child as wanted; `cached` is what the cache has under its name.
+    /// Makes the child as wanted; `cached` is the child of its name in the cache. `is_applied` says that the present spec had
+    /// reached the child before: then it was there, and a write repairs or re-creates it behind a live read of the owner.
     ///
     /// # Errors
     /// [`Error`], to be tried again: lost connections, conflicts, a child that does not decode.
@@ -106,33 +132,30 @@ impl Children {
         owner: &Owner,
         wanted: &W,
         cached: Option<&Cached<W::Observed>>,
+        is_applied: bool,
     ) -> Result<Ensured<W::Observed>, Error> {
         match cached {
-            None => self.create(owner, wanted).await,
-            Some(Cached::Readable(observed))
-                if owner.ownership(&**observed) == Ownership::Ours && !observed.is_deleting() =>
-            {
-                let differences = owner.differences(wanted, observed);
-                if differences.is_empty() {
-                    return Ok(self.as_wanted(owner, wanted, W::Observed::clone(observed)));
-                }
-                match self.refused_before(owner, wanted, observed, &differences) {
-                    Some(refused) => Ok(refused),
-                    None => self.audit(owner, wanted).await,
-                }
+            None => self.create(owner, wanted, is_applied).await,
+            Some(Cached::Readable(observed)) => {
+                let found = Found { observed: W::Observed::clone(observed), live: None };
+                self.repair(owner, wanted, found, is_applied).await
             }
-            Some(_) => self.audit(owner, wanted).await,
+            Some(Cached::Unreadable(_)) => self.ensure_live(owner, wanted).await,
         }
     }
 
-    /// Makes the child as wanted, believing no cache: for a pass that looks for what caches have missed.
+    /// Makes the child as wanted, believing no cache.
     ///
     /// # Errors
     /// As [`ensure`](Self::ensure).
-    pub async fn audit<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Ensured<W::Observed>, Error> {
+    pub async fn ensure_live<W: Wanted>(
+        &self,
+        owner: &Owner,
+        wanted: &W,
+    ) -> Result<Ensured<W::Observed>, Error> {
         match self.live(owner, wanted).await? {
-            Some(live) => self.repair(owner, wanted, live).await,
-            None => self.create(owner, wanted).await,
+            Some(live) => self.repair(owner, wanted, Found::decode(live, wanted.name())?, true).await,
+            None => self.create(owner, wanted, true).await,
         }
     }
 
@@ -165,20 +188,15 @@ impl Children {
         }
     }
 
-    /// Creates the child, for an owner that a live read shows to be as it was decided on: a stale cache
-    /// must not feed the garbage collector.
-    async fn create<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Ensured<W::Observed>, Error> {
-        let resource = W::Observed::resource();
-        let mut body = json!({
-            "apiVersion": resource.api_version(),
-            "kind": resource.kind,
-            "metadata": {
-                "name": wanted.name(),
-                "namespace": owner.name.namespace(),
-            },
-        });
-        owner.refer(&mut body);
-        wanted.apply(&mut body);
+    /// Creates the child. One that was there before is created behind a live read of the owner: a stale cache must not
+    /// feed the garbage collector in a loop.
+    async fn create<W: Wanted>(
+        &self,
+        owner: &Owner,
+        wanted: &W,
+        was_there: bool,
+    ) -> Result<Ensured<W::Observed>, Error> {
+        let body = new_body(owner, wanted);
         let attempt = Attempt::create(owner, &body);
         match self.obstacles.in_the_way(&place_of(owner, wanted), attempt) {
             Some((Obstacle::Refused(status), again_in)) => {
@@ -187,10 +205,12 @@ impl Children {
             Some((Obstacle::Exists, again_in)) => return Ok(Ensured::ResourceExists { again_in }),
             None => {}
         }
-        let Some(permit) = self.permit(owner, Need::AsDecidedOn).await?.granted() else {
-            return Ok(Ensured::OwnerMovedOn);
+        let write = match was_there {
+            true => self.checked(owner, Precondition::AsDecidedOn).await?,
+            false => Some(self.unchecked(owner)),
         };
-        let error = match permit.create::<W::Observed>(&body).await {
+        let Some(write) = write else { return Ok(Ensured::OwnerMovedOn) };
+        let error = match write.create::<W::Observed>(&body).await {
             Ok(observed) => {
                 self.obstacles.gone(|| place_of(owner, wanted));
                 let is_as_wanted = owner.differences(wanted, &observed).is_empty();
@@ -214,7 +234,8 @@ impl Children {
         let Some(live) = live else {
             return self.refused(owner, wanted, attempt, error, None);
         };
-        let ensured = match self.repair(owner, wanted, live).await? {
+        let found = Found::decode(live, wanted.name())?;
+        let ensured = match self.repair(owner, wanted, found, true).await? {
             Ensured::Unchanged(observed) if is_unknown => {
                 self.consistency.wrote(&owner.name, &observed);
                 Ensured::Created(observed)
@@ -227,14 +248,32 @@ impl Children {
         Ok(ensured)
     }
 
-    /// Decides on the live object of that name, whose it may be.
+    /// Decides on the object of that name, whose it may be. After a conflict it is read live, and looked at once more.
     async fn repair<W: Wanted>(
         &self,
         owner: &Owner,
         wanted: &W,
-        mut live: Value,
+        found: Found<W::Observed>,
+        checks_owner: bool,
     ) -> Result<Ensured<W::Observed>, Error> {
-        let observed: W::Observed = decode(&live, wanted.name())?;
+        let error = match self.try_repair(owner, wanted, found, checks_owner).await {
+            Err(error) if error.is_conflict() => error,
+            outcome => return outcome,
+        };
+        // The cache was late about the child, so it may be about the owner, too.
+        match self.live(owner, wanted).await? {
+            Some(live) => self.try_repair(owner, wanted, Found::decode(live, wanted.name())?, true).await,
+            None => Err(error),
+        }
+    }
+
+    async fn try_repair<W: Wanted>(
+        &self,
+        owner: &Owner,
+        wanted: &W,
+        Found { observed, live }: Found<W::Observed>,
+        checks_owner: bool,
+    ) -> Result<Ensured<W::Observed>, Error> {
         match owner.ownership(&observed) {
             Ownership::Foreign => {
                 // One that the cache shows is missed there as soon as it goes.
@@ -259,13 +298,21 @@ impl Children {
         if let Verdict::Wait(again_in) = verdict {
             return Ok(Ensured::Contended { observed, difference, repaired: Vec::new(), again_in });
         }
-        // A stale cache of the owner must not scale down what a newer spec has scaled up.
-        let Some(permit) = self.permit(owner, Need::AsDecidedOn).await?.granted() else {
-            return Ok(Ensured::OwnerMovedOn);
+        let (observed, live) = match live {
+            None if wanted.patches_live(&differences) => match self.live(owner, wanted).await? {
+                Some(live) => (decode(&live, wanted.name())?, Some(live)),
+                None => return Ok(Ensured::Leaving(None)),
+            },
+            live => (observed, live),
         };
-        wanted.apply(&mut live);
-        owner.refer(&mut live);
-        let observed: W::Observed = match permit.update(wanted.name(), &live).await {
+        let differences = owner.differences(wanted, &observed);
+        let write = match checks_owner || wanted.destroys(&observed, &differences) {
+            true => self.checked(owner, Precondition::AsDecidedOn).await?,
+            false => Some(self.unchecked(owner)),
+        };
+        let Some(write) = write else { return Ok(Ensured::OwnerMovedOn) };
+        let patch = patch::strategic(owner, wanted, &observed, live.as_ref(), &differences);
+        let observed: W::Observed = match write.patch(wanted.name(), &patch).await {
             Ok(observed) => observed,
             Err(error) => {
                 let attempt = Attempt::update(owner, observed.uid(), &differences);
@@ -298,18 +345,6 @@ impl Children {
             }
             None => Ensured::Unchanged(observed),
         }
-    }
-
-    /// The children of this owner as the server has them, whatever their labels say: what lost its
-    /// label is not in the cache.
-    ///
-    /// # Errors
-    /// [`Error`]: an error is never "there are none".
-    pub async fn live_children<O: Object>(&self, owner: &Owner) -> Result<Vec<O>, Error> {
-        let all: Vec<Value> = self.client.list(&O::resource(), owner.name.namespace()).await?;
-        let of_owner = |child: &O| owner.ownership(child) == Ownership::Ours;
-        // What does not decode is not ours to judge; it is left alone.
-        Ok(all.into_iter().filter_map(|child| serde_json::from_value(child).ok()).filter(of_owner).collect())
     }
 
     /// What became of the same update a short while ago, if the server has refused it.
@@ -357,6 +392,32 @@ impl Children {
     pub(super) async fn live<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<Option<Value>, Error> {
         self.client.get(&W::Observed::resource(), owner.name.namespace(), wanted.name()).await
     }
+}
+
+/// A child of which a decision is made.
+struct Found<O> {
+    observed: O,
+    /// The whole object, if it was read live.
+    live: Option<Value>,
+}
+
+impl<O: Object> Found<O> {
+    fn decode(live: Value, name: &str) -> Result<Self, Error> {
+        Ok(Self { observed: decode(&live, name)?, live: Some(live) })
+    }
+}
+
+/// A child that is not there yet.
+fn new_body<W: Wanted>(owner: &Owner, wanted: &W) -> Value {
+    let resource = W::Observed::resource();
+    let mut body = json!({
+        "apiVersion": resource.api_version(),
+        "kind": resource.kind,
+        "metadata": {"name": wanted.name(), "namespace": owner.name.namespace()},
+    });
+    owner.refer(&mut body);
+    wanted.apply(&mut body);
+    body
 }
 
 fn place_of<W: Wanted>(owner: &Owner, wanted: &W) -> String {

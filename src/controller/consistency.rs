@@ -175,6 +175,24 @@ impl Consistency {
         self.wrote_state(&owner.name, &owner.resource, owner.name.clone(), (&owner.uid, version));
     }
 
+    /// A live read showed a newer version of the owner than the cache has: its key waits for that version.
+    pub(super) fn awaits(&self, owner: &Owner, version: &str) {
+        let mut writes = self.writes.lock();
+        let entry = writes.entry(owner.name.clone()).or_insert_with(Writes::new);
+        entry.wrote(&owner.resource, (&owner.uid, version));
+    }
+
+    /// A live read showed that the owner is gone: its key waits until the cache shows that.
+    pub(super) fn awaits_end(&self, owner: &Owner) {
+        let Owner { resource, name, uid, .. } = owner;
+        let write = Write { kind: resource.kind.clone(), name: name.clone(), uid: uid.clone() };
+        let mut writes = self.writes.lock();
+        let entry = writes.entry(name.clone()).or_insert_with(Writes::new);
+        if !entry.deleted.iter().any(|(_, known)| *known == write) {
+            entry.deleted.push((resource.clone(), write));
+        }
+    }
+
     /// The same, of an object whose uid and version are known, and nothing else.
     pub(super) fn wrote_state(
         &self,
@@ -184,11 +202,7 @@ impl Consistency {
         (uid, version): (&str, &str),
     ) {
         self.remember(key, Write { kind: resource.kind.clone(), name, uid: uid.to_owned() }, |writes, _| {
-            let newest = writes.newest.entry(resource.clone()).or_default();
-            if compare_versions(version, &newest.version) != Some(Ordering::Less) {
-                uid.clone_into(&mut newest.uid);
-                version.clone_into(&mut newest.version);
-            }
+            writes.wrote(resource, (uid, version));
         });
     }
 
@@ -264,6 +278,14 @@ impl Consistency {
 impl Writes {
     fn new() -> Self {
         Self { since: Instant::now(), is_told: false, newest: HashMap::new(), deleted: Vec::new() }
+    }
+
+    fn wrote(&mut self, resource: &ApiResource, (uid, version): (&str, &str)) {
+        let newest = self.newest.entry(resource.clone()).or_default();
+        if compare_versions(version, &newest.version) != Some(Ordering::Less) {
+            uid.clone_into(&mut newest.uid);
+            version.clone_into(&mut newest.version);
+        }
     }
 
     /// What is waited for: `deployments uid 7c0a at version 12, pods web-0 uid 9d1e deleted`.

@@ -48,12 +48,12 @@ pub const FIELDS: &[Field] = &[
         },
     ),
     // A variable may use those before it, so the order counts.
-    Field::whole("env").of(&[
+    Field::whole("env").merged().of(&[
         Field::value("valueFrom.fieldRef.apiVersion").or("\"v1\""),
         Field::value("valueFrom.resourceFieldRef.divisor").or("\"0\""),
         Field::value("valueFrom.fileKeyRef.optional").or("false"),
     ]),
-    Field::set("ports", &[]).of(&[Field::value("protocol").or("\"TCP\"")]),
+    Field::set("ports", &[]).merged().of(&[Field::value("protocol").or("\"TCP\"")]),
     Field::amounts("resources.limits").if_wanted("resources"),
     Field::amounts("resources.requests").if_wanted("resources").or_by(
         "in a Pod: what has a limit and no request",

@@ -1,15 +1,19 @@
-//! The ways to delete a child: nothing goes on the word of a cache.
+//! The ways to delete a child, each behind a live read of its owner.
 //!
 //! Mirrors in-tree controllers' `DeletePod` and the like, which trust their caches here.
 //!
+//! # How it works
+//! A delete carries uid and version of the child as the cache shows it, so it succeeds on that state only and needs no read
+//! of the child. The owner is read live before; see [`guarded`](super::guarded). A conflict costs one read of the child,
+//! and one more try if it is the same object and still ours.
+//!
 //! # Guarantees
-//! - Replacement, child and owner are read live before; uid and version are preconditions. (test: `a_delete_reads_replacement_child_and_owner_live_first`)
-//! - Nothing goes when the owner has moved on. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`)
-//! - Nor when it was paused, and the cache does not know yet. (test: `a_pause_that_the_cache_has_not_seen_holds`)
-//! - Nothing goes when what replaces it is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
-//! - What was judged by what it is goes only if it is still that one, and not another of its name. (test: `another_life_of_the_name_is_not_deleted_for_the_former_one`)
-//! - One that is replaced in vain, again and again, is left. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
-//! - A deletion that the server refuses is not asked for again at each pass. (test: `a_refused_delete_is_not_sent_again_at_each_pass`)
+//! - Nothing goes when the owner has moved on or was paused. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`, `a_stored_pause_stops_what_destroys`)
+//! - Nothing goes when its replacement is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
+//! - Another object of the same name is not deleted. (test: `another_life_of_the_name_is_not_deleted_for_the_former_one`)
+//! - A child that has changed meanwhile is read once, and deleted if it is still ours. (test: `a_delete_that_meets_a_conflict_is_tried_once_more`)
+//! - A child that is replaced in vain each time is left. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
+//! - A deletion that the server refuses is not sent again at each pass. (test: `a_refused_delete_is_not_sent_again_at_each_pass`)
 //! - For an owner that is being deleted a child goes only if it is not orphaned. (test: `a_child_goes_with_its_owner_unless_it_is_orphaned`)
 
 use std::time::Duration;
@@ -17,10 +21,11 @@ use std::time::Duration;
 use super::children::{Children, Owner, Ownership, Wanted, decode};
 use super::contention::{self, Verdict};
 use super::difference::Difference;
+use super::guarded::{PartialObject, Precondition};
 use super::obstacles::{self, Attempt, Obstacle};
-use super::permit::Need;
 use super::summary::REFUSED_RETRY;
-use crate::cache::Object;
+use crate::api::ApiResource;
+use crate::cache::{Cached, Meta, Object};
 use crate::client::{Error, ServerStatus};
 
 /// What became of a child that was to go.
@@ -30,7 +35,7 @@ pub enum Deletion {
     Deleted,
     /// There was nothing to do: it is gone or on its way, or it is not ours.
     NothingToDo,
-    /// The owner, or what replaces the child, is not as it was decided on: to be looked at again.
+    /// The owner, or the child's replacement, is not as it was decided on: to be looked at again.
     NotNow,
     /// The server refuses it, or has refused it a short while ago; not tried again before that time has passed.
     Refused {
@@ -41,74 +46,101 @@ pub enum Deletion {
     },
 }
 
+/// One state of a child: what a delete needs to know of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChildRef {
+    /// Its name, in the owner's namespace.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// The version in which it was seen.
+    pub version: String,
+    /// Whether it is being deleted already.
+    pub is_deleting: bool,
+}
+
+// === impl ChildRef ===
+
+impl ChildRef {
+    /// A child as the cache has it.
+    #[must_use]
+    pub fn of<O: Object>(child: &Cached<O>) -> Self {
+        Self {
+            name: child.object_name().name().to_owned(),
+            uid: child.uid().to_owned(),
+            version: child.resource_version().to_owned(),
+            is_deleting: child.is_deleting(),
+        }
+    }
+
+    pub(super) fn of_meta(meta: Meta) -> Self {
+        Self {
+            is_deleting: meta.deletion_timestamp.is_some(),
+            name: meta.name,
+            uid: meta.uid,
+            version: meta.resource_version,
+        }
+    }
+}
+
 impl Children {
-    /// Deletes a child that is no longer wanted, now that `replacement` is there.
-    ///
-    /// Reads replacement, child and owner live first: nothing is deleted when the owner is gone, is being
-    /// deleted, or has another spec than the one that the decision was based on, when the replacement is
-    /// not as wanted, or when the child is not ours or on its way out already.
+    /// Deletes a child that is no longer wanted, now that `replacement` is there. Unless its presence is proven by the
+    /// answer to a write, the replacement is read live: nothing is deleted when it is not there as wanted.
     ///
     /// # Errors
     /// [`Error`], to be tried again.
     pub async fn delete_replaced<W: Wanted>(
         &self,
         owner: &Owner,
-        replacement: &W,
-        name: &str,
+        (replacement, is_proven): (&W, bool),
+        child: &ChildRef,
     ) -> Result<Deletion, Error> {
-        let is_there = match self.live(owner, replacement).await? {
-            Some(live) => {
-                let live: W::Observed = decode(&live, replacement.name())?;
-                owner.ownership(&live) == Ownership::Ours
-                    && !live.is_deleting()
-                    && replacement.differences(&live).is_empty()
-            }
-            None => false,
-        };
-        if !is_there {
-            tracing::debug!(child = name, "Deletes nothing: what replaces it is not there");
+        if !is_proven && !self.is_there(owner, replacement).await? {
+            tracing::debug!(child = child.name, "Deletes nothing: its replacement is not there");
             return Ok(Deletion::NotNow);
         }
-        self.delete_child::<W::Observed>(owner, (name, None), Need::AsDecidedOn).await
+        self.delete_surplus(owner, &W::Observed::resource(), child).await
     }
 
-    /// Deletes a child that is one too many: a scale-down. Or one that is no good, of this `life` (uid): one that has
-    /// come in its place meanwhile is another.
-    ///
-    /// Reads child and owner live first, as [`delete_replaced`](Self::delete_replaced) does: on the word of a
-    /// cache that does not know yet that more are wanted again, nothing is deleted.
+    async fn is_there<W: Wanted>(&self, owner: &Owner, wanted: &W) -> Result<bool, Error> {
+        let Some(live) = self.live(owner, wanted).await? else { return Ok(false) };
+        let live: W::Observed = decode(&live, wanted.name())?;
+        let is_ours = owner.ownership(&live) == Ownership::Ours && !live.is_deleting();
+        Ok(is_ours && wanted.differences(&live).is_empty())
+    }
+
+    /// Deletes a child that is one too many, or no good any more.
     ///
     /// # Errors
     /// [`Error`], to be tried again.
-    pub async fn delete_surplus<O: Object>(
+    pub async fn delete_surplus(
         &self,
         owner: &Owner,
-        name: &str,
-        life: Option<&str>,
+        resource: &ApiResource,
+        child: &ChildRef,
     ) -> Result<Deletion, Error> {
-        self.delete_child::<O>(owner, (name, life), Need::AsDecidedOn).await
+        self.delete_child(owner, resource, child, Precondition::AsDecidedOn).await
     }
 
     /// Deletes a child that cannot be written as it is wanted, so that a new one follows. When the new ones are each
     /// time stored with these differences again, by an admission webhook say, they are contended: the time is
     /// when to try again.
     ///
-    /// Reads child and owner live first, as [`delete_surplus`](Self::delete_surplus) does.
-    ///
     /// # Errors
     /// [`Error`], to be tried again.
-    pub async fn delete_outdated<O: Object>(
+    pub async fn delete_outdated(
         &self,
         owner: &Owner,
-        (name, life): (&str, Option<&str>),
+        resource: &ApiResource,
+        child: &ChildRef,
         differences: &[Difference],
     ) -> Result<(Deletion, Option<Duration>), Error> {
-        let (place, asked) = (place(owner, name), owner.reconcile_at.as_deref());
+        let (place, asked) = (place(owner, &child.name), owner.reconcile_at.as_deref());
         let verdict = self.contention.verdict(&place, differences, asked);
         if let Verdict::Wait(again_in) = verdict {
             return Ok((Deletion::NothingToDo, Some(again_in)));
         }
-        let deletion = self.delete_surplus::<O>(owner, name, life).await?;
+        let deletion = self.delete_surplus(owner, resource, child).await?;
         if deletion == Deletion::Deleted {
             self.contention.repaired(&place, differences, asked);
         }
@@ -123,52 +155,74 @@ impl Children {
 
     /// Deletes a child of an owner that is being deleted and does not orphan it.
     ///
-    /// Reads child and owner live first: nothing is deleted for an owner that lives, or is another.
-    ///
     /// # Errors
     /// [`Error`], to be tried again.
-    pub async fn delete_of_deleted<O: Object>(&self, owner: &Owner, name: &str) -> Result<Deletion, Error> {
-        self.delete_child::<O>(owner, (name, None), Need::GoingWithChildren).await
-    }
-
-    /// What all deletions have in common: the child is read live, and then its owner. What the server has refused a
-    /// short while ago is told without another look at the owner.
-    async fn delete_child<O: Object>(
+    pub async fn delete_of_deleted(
         &self,
         owner: &Owner,
-        (name, life): (&str, Option<&str>),
-        need: Need,
+        resource: &ApiResource,
+        child: &ChildRef,
     ) -> Result<Deletion, Error> {
-        let (namespace, resource) = (owner.name.namespace(), O::resource());
-        let child: Option<O> = self.client.get(&resource, namespace, name).await?;
-        let is_it = |child: &O| {
-            owner.ownership(child) == Ownership::Ours
-                && !child.is_deleting()
-                && life.is_none_or(|life| child.uid() == life)
-        };
-        let Some(child) = child.filter(is_it) else {
+        self.delete_child(owner, resource, child, Precondition::DeletingWithChildren).await
+    }
+
+    /// The common part of all deletions. A deletion that the server has refused a short while ago is not sent.
+    async fn delete_child(
+        &self,
+        owner: &Owner,
+        resource: &ApiResource,
+        child: &ChildRef,
+        precondition: Precondition,
+    ) -> Result<Deletion, Error> {
+        if child.is_deleting {
             return Ok(Deletion::NothingToDo);
-        };
-        let attempt = Attempt::delete(owner, child.uid());
-        let place = obstacles::place_of_deletion(owner, &resource.kind, name);
+        }
+        let attempt = Attempt::delete(owner, &child.uid);
+        let place = obstacles::place_of_deletion(owner, &resource.kind, &child.name);
         if let Some((Obstacle::Refused(status), again_in)) = self.obstacles.in_the_way(&place, attempt) {
             return Ok(Deletion::Refused { status, again_in });
         }
-        let Some(permit) = self.permit(owner, need).await?.granted() else {
-            return Ok(Deletion::NotNow);
-        };
-        match permit.delete(&child).await {
-            Ok(()) => {
-                self.obstacles.gone(|| place);
-                Ok(Deletion::Deleted)
+        let mut version = child.version.clone();
+        for is_last in [false, true] {
+            let Some(write) = self.checked(owner, precondition).await? else { return Ok(Deletion::NotNow) };
+            let error = match write.delete(resource, &child.name, (&child.uid, &version)).await {
+                Ok(()) => {
+                    self.obstacles.gone(|| place);
+                    return Ok(Deletion::Deleted);
+                }
+                Err(error) => error,
+            };
+            if error.is_not_found() {
+                return Ok(Deletion::NothingToDo);
             }
-            Err(error) if error.is_not_found() => Ok(Deletion::NothingToDo),
-            Err(error) => {
+            if is_last || !error.is_conflict() {
                 let status = self.refusal(error)?;
                 self.obstacles.met(place, attempt, Obstacle::Refused(status.clone()));
-                Ok(Deletion::Refused { status, again_in: REFUSED_RETRY })
+                return Ok(Deletion::Refused { status, again_in: REFUSED_RETRY });
+            }
+            match self.same_child(owner, resource, child).await? {
+                Some(live) => version = live,
+                None => return Ok(Deletion::NothingToDo),
             }
         }
+        Ok(Deletion::NotNow)
+    }
+
+    /// The live version of a child, if it is the same object, still ours and not on its way out.
+    async fn same_child(
+        &self,
+        owner: &Owner,
+        resource: &ApiResource,
+        child: &ChildRef,
+    ) -> Result<Option<String>, Error> {
+        let namespace = owner.name.namespace();
+        let live = self.client.get_metadata::<PartialObject>(resource, namespace, &child.name).await?;
+        Ok(live.map(|live| live.metadata).and_then(|live| {
+            let is_same = live.uid == child.uid
+                && live.deletion_timestamp.is_none()
+                && owner.ownership_of_meta(&live) == Ownership::Ours;
+            is_same.then_some(live.resource_version)
+        }))
     }
 }
 

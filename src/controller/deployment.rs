@@ -145,12 +145,14 @@ impl ObservedDeployment {
     /// all made from the present template and available.
     #[must_use]
     pub fn is_available(&self) -> bool {
+        self.status.observed_generation >= self.metadata.generation && self.has_available_replicas()
+    }
+
+    /// The same by the numbers alone, whichever spec they are about.
+    fn has_available_replicas(&self) -> bool {
         let wanted = self.spec.replicas.unwrap_or(1);
         let status = &self.status;
-        status.observed_generation >= self.metadata.generation
-            && status.updated_replicas >= wanted
-            && status.replicas <= wanted
-            && status.available_replicas >= wanted
+        status.updated_replicas >= wanted && status.replicas <= wanted && status.available_replicas >= wanted
     }
 
     /// Whether its Pods are still on their way to the present template: the Deployment controller has not seen the
@@ -183,6 +185,8 @@ object_by_metadata!(ObservedDeployment, DEPLOYMENTS);
 impl Wanted for WantedDeployment {
     type Observed = ObservedDeployment;
 
+    const FIELDS: &'static [Field] = FIELDS;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -200,6 +204,14 @@ impl Wanted for WantedDeployment {
             wanted.differences("spec.template.spec.containers", &template.spec.containers, &mut found);
         }
         found
+    }
+
+    fn only_lags(&self, observed: &ObservedDeployment) -> bool {
+        !observed.is_available() && observed.has_available_replicas()
+    }
+
+    fn destroys(&self, observed: &ObservedDeployment, _: &[Difference]) -> bool {
+        self.replicas < observed.spec.replicas.unwrap_or(1)
     }
 
     fn progress(&self, observed: &ObservedDeployment) -> Summary {

@@ -30,6 +30,8 @@ pub struct Field {
     pub replaces: bool,
     /// What the server stores where nothing is written.
     pub filled_in: FilledIn,
+    /// A list that the server merges by a key of its own, unless a patch says that it replaces it.
+    pub is_merged: bool,
     /// Of a list: the fields of its items that are to be said something of.
     pub items: &'static [Field],
 }
@@ -79,7 +81,8 @@ impl std::fmt::Debug for FilledIn {
 
 impl Field {
     const fn new(path: &'static str, whose: Whose) -> Self {
-        Self { path, whose, if_wanted: None, replaces: false, filled_in: FilledIn::Nothing, items: &[] }
+        let filled_in = FilledIn::Nothing;
+        Self { path, whose, if_wanted: None, replaces: false, filled_in, is_merged: false, items: &[] }
     }
 
     /// A value of ours; if none is wanted, it goes back to what the server fills in.
@@ -146,6 +149,12 @@ impl Field {
     #[must_use]
     pub const fn or_by(self, words: &'static str, by: fn(&Value, &Value) -> Option<Value>) -> Self {
         Self { filled_in: FilledIn::By(words, by), ..self }
+    }
+
+    /// The same, for a list that the server merges by a key of its own.
+    #[must_use]
+    pub const fn merged(self) -> Self {
+        Self { is_merged: true, ..self }
     }
 
     /// The same, with fields of its items.

@@ -82,6 +82,8 @@ object_by_metadata!(ObservedIngress, INGRESSES);
 impl Wanted for WantedIngress {
     type Observed = ObservedIngress;
 
+    const FIELDS: &'static [Field] = FIELDS;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -94,6 +96,11 @@ impl Wanted for WantedIngress {
         differs(&mut found, "spec.ingressClassName", &class, &Some(self.class.as_str()));
         differs_hidden(&mut found, "spec.rules", &spec.rules, &vec![self.rule()]);
         found
+    }
+
+    /// A host that is served and not wanted any more.
+    fn destroys(&self, observed: &ObservedIngress, _: &[Difference]) -> bool {
+        observed.spec.rules.iter().any(|rule| rule.host.as_ref() != Some(&self.host))
     }
 
     fn apply(&self, live: &mut Value) {

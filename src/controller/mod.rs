@@ -20,7 +20,11 @@
 //! | [`observed`] | what the projections of all kinds of children have in common |
 //! | [`consistency`] | holds a key until the caches have seen what it wrote |
 //! | [`contention`] | notices that somebody changes a child back each time |
-//! | `permit` | the one door through which children and finalizers are written: behind a live read of their owner |
+//! | `guarded` | the one place from which children and finalizers are written, and the owner's check before |
+//! | `lags` | notices that a child's `observedGeneration` is behind for a moment |
+//! | `patch` | the strategic merge patch that writes the differences of a child |
+//! | `renames` | keeps a rename open until the former child is gone |
+//! | [`lost_labels`] | finds children that the cache cannot show |
 //! | [`deletions`] | the ways to delete a child |
 //! | [`finalizers`] | holds an owner until its effects are undone |
 //! | [`hot_loop`] | notices a key that asks for itself without end |
@@ -39,17 +43,21 @@ pub mod difference;
 pub mod ensured;
 pub mod fields;
 pub mod finalizers;
+mod guarded;
 pub mod handlers;
 pub mod hot_loop;
 pub mod ingress;
+mod lags;
+pub mod lost_labels;
 pub mod observed;
 pub mod obstacles;
 pub mod outcome;
 pub mod owner;
-mod permit;
+mod patch;
 pub mod pod;
 pub mod quantity;
 pub mod reconciler;
+mod renames;
 pub mod service;
 pub mod slow_start;
 pub mod status;
@@ -59,7 +67,7 @@ pub mod worker;
 
 pub use children::{Children, Ensured, Owner, Wanted};
 pub use consistency::Consistency;
-pub use deletions::Deletion;
+pub use deletions::{ChildRef, Deletion};
 pub use difference::Difference;
 pub use outcome::{Outcome, Pass, SyncError};
 pub use reconciler::{CommonStatus, CustomResource, Reconcile, Reconciler, StatusOf, Tools};

@@ -164,13 +164,9 @@ mod tests {
     use crate::cache::ObjectName;
 
     fn owner() -> Owner {
-        Owner {
-            resource: ApiResource::new("example.com", "v1", "Foo", "foos"),
-            name: ObjectName::new(Some("ns"), "one"),
-            uid: "u".to_owned(),
-            generation: 1,
-            reconcile_at: None,
-        }
+        let (resource, name) =
+            (ApiResource::new("example.com", "v1", "Foo", "foos"), ObjectName::new(Some("ns"), "one"));
+        Owner { generation: 1, ..Owner::known_as(resource, name, "u", "1") }
     }
 
     fn refused() -> Obstacle {

@@ -6,6 +6,7 @@
 //! |---|---|---|---|---|
 //! | [`Outcome::Done`] | yes | none | `success` | debug |
 //! | [`Outcome::RequeueAfter`] | yes | after that time | `requeue_after` | debug |
+//! | [`Outcome::Deferred`] | yes | after that time, for the same reasons | `requeue_after` | debug |
 //! | [`Outcome::WaitForUser`] with a time | yes | after that time, behind changes | `requeue_after` | debug |
 //! | [`Outcome::WaitForUser`] without | yes | none: a new spec, or the annotation that asks for one | `success` | debug |
 //! | [`SyncError`], a conflict | no | after the backoff | `requeue_after`, retry `conflict` | debug |
@@ -36,6 +37,8 @@ pub enum Outcome {
     Done,
     /// Look again after this time, whatever happens.
     RequeueAfter(Duration),
+    /// A part of the pass was put off for this time; the pass that makes it up is for the same reasons.
+    Deferred(Duration),
     /// Only a user can help: a condition and an event say how. A new spec is looked at at once.
     WaitForUser {
         /// When to look again all the same; `None` for never.
@@ -49,7 +52,7 @@ impl Outcome {
     pub fn next_pass(&self) -> Option<Duration> {
         match self {
             Self::Done => None,
-            Self::RequeueAfter(time) => Some(*time),
+            Self::RequeueAfter(time) | Self::Deferred(time) => Some(*time),
             Self::WaitForUser { look_again } => *look_again,
         }
     }
@@ -127,6 +130,12 @@ impl<'a> Pass<'a> {
     #[must_use]
     pub fn is_audit(&self) -> bool {
         self.reasons.contains(&Reason::Audit)
+    }
+
+    /// Whether it is the first pass over the object in this process: a former one may have been cut off in the middle.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.reasons.contains(&Reason::Initial)
     }
 
     /// Whether everything is to be read from the server, and nothing believed that the cache says.

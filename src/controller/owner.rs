@@ -13,12 +13,16 @@
 //! - Our reference is put back as it was made, and those to others stay. (test: `our_owner_reference_is_put_back_and_others_stay`)
 //! - A reference alone makes nothing ours. (test: `a_reference_alone_makes_nothing_ours`)
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 
 use super::children::Wanted;
 use super::difference::{Difference, differs, object_at};
+use super::guarded::OwnerEvidence;
+use crate::api::labels::Labels;
 use crate::api::{ApiResource, annotations, labels};
-use crate::cache::{Object, ObjectName};
+use crate::cache::{Cached, ControllerRef, Meta, Object, ObjectName};
 
 /// The custom resource that a child belongs to, in one state of one life.
 #[derive(Clone, Debug)]
@@ -33,6 +37,12 @@ pub struct Owner {
     pub generation: i64,
     /// The value of the annotation by which a user asks for a try at once.
     pub reconcile_at: Option<String>,
+    /// The version of the object that decisions are based on.
+    pub(super) version: String,
+    /// Its finalizers in that version.
+    pub(super) finalizers: Vec<String>,
+    /// The last live read of it in this pass.
+    pub(super) evidence: Arc<OwnerEvidence>,
 }
 
 /// Whose an object is.
@@ -57,6 +67,23 @@ impl Owner {
             reconcile_at: Object::annotations(object)
                 .and_then(|all| all.get(annotations::RECONCILE_AT))
                 .cloned(),
+            version: Object::resource_version(object).to_owned(),
+            finalizers: object.meta().finalizers.clone().unwrap_or_default(),
+            evidence: Arc::default(),
+        }
+    }
+
+    /// An owner of which nothing is known but its identity.
+    pub(super) fn known_as(resource: ApiResource, name: ObjectName, uid: &str, version: &str) -> Self {
+        Self {
+            resource,
+            name,
+            uid: uid.to_owned(),
+            generation: 0,
+            reconcile_at: None,
+            version: version.to_owned(),
+            finalizers: Vec::new(),
+            evidence: Arc::default(),
         }
     }
 
@@ -74,9 +101,32 @@ impl Owner {
     }
 
     pub(super) fn ownership<O: Object>(&self, child: &O) -> Ownership {
-        match child.controller() {
+        self.ownership_by(child.controller(), child.owner(&self.uid).is_some(), child.labels())
+    }
+
+    /// Whether a cached object is ours, whether it decodes or not.
+    pub(super) fn owns<O: Object>(&self, child: &Cached<O>) -> bool {
+        let ownership = match child {
+            Cached::Readable(child) => self.ownership(&**child),
+            Cached::Unreadable(child) => self.ownership_of_meta(&child.meta),
+        };
+        ownership == Ownership::Ours
+    }
+
+    /// As [`ownership`](Self::ownership), of an object of which only the metadata is known.
+    pub(super) fn ownership_of_meta(&self, child: &Meta) -> Ownership {
+        self.ownership_by(child.controller(), child.owner(&self.uid).is_some(), Some(&child.labels))
+    }
+
+    fn ownership_by(
+        &self,
+        controller: Option<ControllerRef<'_>>,
+        is_owner: bool,
+        labels: Option<&Labels>,
+    ) -> Ownership {
+        match controller {
             Some(owner) if owner.uid == self.uid => Ownership::Ours,
-            None if child.owner(&self.uid).is_some() && is_labelled(child) => Ownership::Ours,
+            None if is_owner && is_labelled(labels) => Ownership::Ours,
             Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
                 Ownership::EarlierLife
             }
@@ -127,6 +177,6 @@ impl Owner {
     }
 }
 
-fn is_labelled<O: Object>(child: &O) -> bool {
-    child.labels().and_then(|labels| labels.get(labels::MANAGED_BY)).is_some_and(|by| by == labels::MANAGER)
+fn is_labelled(labels: Option<&Labels>) -> bool {
+    labels.and_then(|labels| labels.get(labels::MANAGED_BY)).is_some_and(|by| by == labels::MANAGER)
 }

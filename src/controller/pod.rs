@@ -122,6 +122,8 @@ impl WantedPod {
 impl Wanted for WantedPod {
     type Observed = ObservedPod;
 
+    const FIELDS: &'static [Field] = FIELDS;
+
     fn name(&self) -> &str {
         &self.name
     }

@@ -34,8 +34,8 @@ use super::children::Children;
 use super::consistency::Consistency;
 use super::hot_loop;
 use super::outcome::{Outcome, Pass, SyncError};
-use super::status::write;
-use super::summary::{Phase, Summary, reason};
+use super::status::{Written, only_numbers_move, write};
+use super::summary::{Phase, Summary, UNDONE_RETRY, reason};
 use super::turn::{Halt, Turn};
 use super::worker::SyncHandler;
 use crate::api::ApiResource;
@@ -168,6 +168,8 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         let object = match found {
             None => {
                 self.memory.forget(key, is_cached);
+                self.tools.children.lags.forget(key);
+                self.tools.children.renames.ended(key);
                 self.kind.gone(key);
                 self.audited(pass, is_missed);
                 return Ok(Outcome::Done);
@@ -185,6 +187,7 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         } else {
             self.kind.reconcile(&mut turn).await.map(Some)
         };
+        turn.record_created();
         let status = match status {
             Ok(status) => status,
             Err(Halt::Found) => Some(turn.stored_status()),
@@ -276,15 +279,33 @@ impl<R: Reconcile> Reconciler<R> {
         let conditions =
             next_conditions(&before, observed_generation, &summary, &*turn, self.tools.clock.now());
         status.set_common(observed_generation, conditions);
+        let key = turn.owner().name.clone();
+        let is_deferred = match stored {
+            Some(stored) if *stored != status && only_numbers_move(stored, &status) => {
+                self.memory.numbers_wait(&key)
+            }
+            _ => None,
+        };
+        if let Some(after) = is_deferred {
+            return Ok(Outcome::Deferred(after.min(summary.look_again.unwrap_or(after))));
+        }
         if stored != Some(&status) {
-            let name = object.object_name();
-            let resource = ApiResource::of::<R::Resource>();
-            let written =
-                write(&self.tools.client, &resource, &name, turn.version(), stored, &status).await?;
-            if let Some(version) = written {
-                self.tools.consistency.wrote_owner(turn.owner(), &version);
+            let state = (turn.version(), turn.object().is_deleting());
+            match write(&self.tools.client, turn.owner(), state, stored, &status).await? {
+                Written::Stored(version) => {
+                    self.memory.status_written(&key);
+                    if let Some(version) = version {
+                        self.tools.consistency.wrote_owner(turn.owner(), &version);
+                    }
+                }
+                Written::MovedOn(live) => {
+                    tracing::debug!("Writes no status: a live read shows that the object has moved on");
+                    self.tools.children.await_owner(turn.owner(), live.as_ref());
+                    return Ok(Outcome::RequeueAfter(UNDONE_RETRY));
+                }
             }
         }
+        self.tools.children.lags.reported(&key, turn.has_lag());
         turn.record_left();
         self.record_transition(turn, &before, &status.conditions(), &summary);
         let look_again = match turn.is_hot() {

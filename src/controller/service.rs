@@ -44,7 +44,7 @@ pub const FIELDS: &[Field] = &[
     Field::keys("metadata.labels"),
     Field::value("spec.type").or("\"ClusterIP\""),
     Field::whole("spec.selector"),
-    Field::set("spec.ports", &["port", "protocol"]).of(&[
+    Field::set("spec.ports", &["port", "protocol"]).merged().of(&[
         Field::value("name"),
         Field::value("appProtocol"),
         Field::value("protocol").or("\"TCP\""),
@@ -152,6 +152,8 @@ impl ServiceType {
 impl Wanted for WantedService {
     type Observed = ObservedService;
 
+    const FIELDS: &'static [Field] = FIELDS;
+
     fn name(&self) -> &str {
         &self.name
     }
@@ -165,6 +167,23 @@ impl Wanted for WantedService {
         let (live, wanted) = self.comparable(&spec.ports);
         differs_hidden(&mut found, "spec.ports", &live, &wanted);
         found
+    }
+
+    fn destroys(&self, observed: &ObservedService, _: &[Difference]) -> bool {
+        observed.spec.type_ != self.service_type.as_str() || self.drops_a_port(&observed.spec.ports)
+    }
+
+    /// Ports keep what the server has allocated to them, and their merge key is the number alone, which TCP and UDP
+    /// may share: so they are written whole, from the live ones.
+    fn patches_live(&self, differences: &[Difference]) -> bool {
+        differences.iter().any(|one| ["spec.ports", "spec.type"].contains(&one.field.as_str()))
+    }
+
+    /// Ranges of a load balancer may not stay with another type.
+    fn amend_patch(&self, observed: &ObservedService, patch: &mut Value) {
+        if observed.spec.type_ != self.service_type.as_str() {
+            object_at(patch, &["spec"]).insert("loadBalancerSourceRanges".to_owned(), Value::Null);
+        }
     }
 
     fn apply(&self, live: &mut Value) {
@@ -188,6 +207,12 @@ impl Wanted for WantedService {
 }
 
 impl WantedService {
+    /// Whether a live port is none of the wanted ones.
+    fn drops_a_port(&self, live: &[ServicePort]) -> bool {
+        let id = |port: &ServicePort| (port.port, text_or(port.protocol.clone(), "TCP"));
+        live.iter().any(|live| !self.ports.iter().any(|wanted| id(wanted) == id(live)))
+    }
+
     /// Live and wanted ports in one order and with what the server fills in. Where no node port is wanted any is
     /// right, if the type has one.
     fn comparable(&self, live: &[ServicePort]) -> (Vec<ServicePort>, Vec<ServicePort>) {

@@ -2,44 +2,99 @@
 //!
 //! # Guarantees
 //! - A write whose answer is lost counts, when a read shows it. (test: `a_status_that_is_stored_though_the_answer_is_lost_is_told`)
+//! - A conflict costs a read and one more try, unless the object has moved on. (test: `a_status_that_meets_a_conflict_is_tried_once_more`)
+//! - A change of numbers alone is told from all others. (test: `numbers_are_told_from_all_else`)
 //! - What is to go goes, also a key of a map in it. (test: `a_patch_holds_what_differs_and_null_for_what_goes`)
 //! - A patch leads to what is wanted, and the next one is none. (test: `after_a_patch_nothing_differs`)
 
-use serde::Serialize;
-use serde_json::{Map, Value};
+use std::collections::BTreeSet;
 
-use crate::api::ApiResource;
-use crate::cache::{Meta, ObjectName};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::guarded::{LiveMeta, PartialObject};
+use super::owner::Owner;
 use crate::client::{ApiClient, Error};
 
-/// Merge-patches the status of the object at `resource_version` to be `wanted`; writes nothing when it
-/// is so already. The version that it wrote, if it did.
+/// What became of a status.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// It is stored as wanted, in this version if it had to be written.
+    Stored(Option<String>),
+    /// A live read shows that the object has moved on: gone, or in this state.
+    MovedOn(Option<LiveMeta>),
+}
+
+/// Merge-patches the status of the owner at `version` to be `wanted`; writes nothing when it is so already. After a
+/// conflict the object is read live, and the patch is tried once more if it is still of this uid and generation, and being
+/// deleted or not as it was.
 ///
 /// # Errors
-/// [`Error`]; a conflict means that the object has changed since.
-pub async fn write<S: Serialize>(
+/// [`Error`]; another conflict among them.
+pub(super) async fn write<S: Serialize>(
     client: &ApiClient,
-    resource: &ApiResource,
-    object: &ObjectName,
-    resource_version: &str,
+    owner: &Owner,
+    (version, is_deleting): (&str, bool),
     stored: Option<&S>,
     wanted: &S,
-) -> Result<Option<String>, Error> {
-    #[derive(serde::Deserialize)]
-    struct Written {
-        metadata: Meta,
+) -> Result<Written, Error> {
+    let Some(patch) = difference(stored, wanted) else { return Ok(Written::Stored(None)) };
+    let Owner { resource, name, .. } = owner;
+    let send = async |version: &str, patch: &Value| {
+        let object = (name.namespace(), name.name());
+        client.patch_status::<PartialObject>(resource, object.0, object.1, version, patch).await
+    };
+    let read = async || client.get::<Value>(resource, name.namespace(), name.name()).await;
+    let error = match send(version, &patch).await {
+        Ok(written) => return Ok(Written::Stored(Some(written.metadata.resource_version))),
+        Err(error) => error,
+    };
+    if may_be_stored(&error) {
+        // The next pass would find it there, and take what has changed for reported.
+        let live = read().await.ok().flatten();
+        let version = live.and_then(|live| version_with(&live, wanted));
+        return version.map(|version| Written::Stored(Some(version))).ok_or(error);
     }
-    let Some(patch) = difference(stored, wanted) else { return Ok(None) };
-    let (namespace, name) = (object.namespace(), object.name());
-    match client.patch_status(resource, namespace, name, resource_version, &patch).await {
-        Ok(Written { metadata }) => Ok(Some(metadata.resource_version)),
-        Err(error) if may_be_stored(&error) => {
-            // The next pass would find it there, and take what has changed for told.
-            let live = client.get::<Value>(resource, namespace, name).await.ok().flatten();
-            live.and_then(|live| version_with(&live, wanted)).map(Some).ok_or(error)
+    if !error.is_conflict() && !error.is_not_found() {
+        return Err(error);
+    }
+    let Some(live) = read().await? else { return Ok(Written::MovedOn(None)) };
+    let meta = PartialObject::<LiveMeta>::deserialize(&live).map(|live| live.metadata);
+    let meta = meta.map_err(|source| Error::Decode { request: format!("read {name}"), source })?;
+    let is_same = meta.uid == owner.uid
+        && meta.generation == owner.generation
+        && meta.deletion_timestamp.is_some() == is_deleting;
+    if !is_same {
+        return Ok(Written::MovedOn(Some(meta)));
+    }
+    let wanted = serde_json::to_value(wanted).unwrap_or_default();
+    let Some(patch) = difference(Some(&live["status"]), &wanted) else {
+        return Ok(Written::Stored(Some(meta.resource_version)));
+    };
+    let written = send(&meta.resource_version, &patch).await?;
+    Ok(Written::Stored(Some(written.metadata.resource_version)))
+}
+
+/// Whether two states of a status differ in numbers alone, and in the messages that tell them.
+pub(super) fn only_numbers_move<S: Serialize>(stored: &S, wanted: &S) -> bool {
+    fn is_so(name: &str, stored: &Value, wanted: &Value) -> bool {
+        match (stored, wanted) {
+            (Value::Object(stored), Value::Object(wanted)) => {
+                let names: BTreeSet<&String> = stored.keys().chain(wanted.keys()).collect();
+                let of = |map: &Map<String, Value>, name: &str| map.get(name).cloned().unwrap_or(json!(0));
+                names.iter().all(|name| is_so(name, &of(stored, name), &of(wanted, name)))
+            }
+            (Value::Array(stored), Value::Array(wanted)) => {
+                stored.len() == wanted.len()
+                    && stored.iter().zip(wanted).all(|(stored, wanted)| is_so(name, stored, wanted))
+            }
+            (Value::Number(_), Value::Number(_)) => name != "observedGeneration" || stored == wanted,
+            (Value::String(_), Value::String(_)) => name == "message" || stored == wanted,
+            _ => stored == wanted,
         }
-        Err(error) => Err(error),
     }
+    let json = |status: &S| serde_json::to_value(status).unwrap_or_default();
+    is_so("", &json(stored), &json(wanted))
 }
 
 /// Whether a write may have been made in spite of this error.
@@ -91,7 +146,21 @@ fn changes(stored: &Map<String, Value>, wanted: &Map<String, Value>) -> Map<Stri
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::json;
+
+    #[test]
+    fn numbers_are_told_from_all_else() {
+        let status = |replicas: i64, message: &str, status: &str, observed: i64| {
+            json!({"replicas": replicas, "observedGeneration": observed,
+                "conditions": [{"type": "Ready", "status": status, "message": message}]})
+        };
+        let stored = status(1, "1 of 3", "False", 2);
+        assert!(only_numbers_move(&stored, &status(2, "2 of 3", "False", 2)));
+        assert!(only_numbers_move(&json!({}), &json!({"replicas": 1})), "a number that was left out is 0");
+        for other in [status(3, "3 of 3", "True", 2), status(1, "1 of 3", "False", 3), json!({"replicas": 1})]
+        {
+            assert!(!only_numbers_move(&stored, &other), "{other}");
+        }
+    }
 
     #[test]
     fn a_patch_holds_what_differs_and_null_for_what_goes() {

@@ -77,10 +77,12 @@ impl SyncHandler for SetSync {
                 let version = child.resource_version();
                 self.client.delete(&maps, name.namespace(), name.name(), uid, version).await?;
                 self.consistency.deleted(key, &maps, name, uid);
-            } else if self.children.delete_surplus::<ConfigMap>(&owner, name.name(), None).await?
-                == Deletion::NotNow
-            {
-                return Ok(Outcome::RequeueAfter(Duration::from_secs(1)));
+            } else {
+                let maps = ApiResource::of::<ConfigMap>();
+                let deletion = self.children.delete_surplus(&owner, &maps, &ChildRef::of(child)).await?;
+                if deletion == Deletion::NotNow {
+                    return Ok(Outcome::RequeueAfter(Duration::from_secs(1)));
+                }
             }
         }
         Ok(Outcome::Done)
@@ -225,7 +227,7 @@ impl Bed {
 fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
     let mut asked = asked.iter().copied();
     let (mut wanted, mut most, mut children) = (0, 0, 0_usize);
-    // What the controller has read from the server about its Foo, for the delete that it reads it for.
+    // What the controller has read from the server about its Foo, for the deletes of that pass.
     let mut read = None;
     for entry in ledger.iter().filter(|entry| (200..300).contains(&entry.code)) {
         match (entry.user.as_str(), entry.verb.as_str(), entry.resource.as_str()) {
@@ -242,7 +244,7 @@ fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
             }
             ("controller", "delete", "configmaps") => {
                 // Between the last look and the delete the user may ask for more.
-                let (decided_on, number) = (read.take().unwrap_or(wanted), number_of(&entry.name));
+                let (decided_on, number) = (read.unwrap_or(wanted), number_of(&entry.name));
                 if number < decided_on {
                     return Some(format!(
                         "number {number} of {children} children is deleted, and {decided_on} are asked for"

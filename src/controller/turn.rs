@@ -13,6 +13,7 @@
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
 //! - A child that fails holds up no other, and is told when it lasts. (test: `a_child_that_fails_holds_up_no_other_and_is_told_when_it_lasts`)
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,7 @@ use super::slow_start::slow_start_batch;
 use super::summary::{Summary, reason};
 use crate::api::annotations;
 use crate::api::conditions::{self, READY};
-use crate::cache::{Lister, Object, ObjectName};
+use crate::cache::{Lister, Object, ObjectName, compare_versions};
 use crate::client::{Clock, Error, ServerStatus};
 use crate::record::{EventType, Regarding};
 
@@ -62,6 +63,10 @@ pub struct Turn<'a, K> {
     findings: Vec<Summary>,
     more: Vec<(&'static str, Option<MoreCondition>)>,
     has_written: bool,
+    /// A child's `observedGeneration` is behind, and nothing else.
+    has_lag: bool,
+    /// The children that were created and have no event yet.
+    created: Vec<String>,
     version: String,
     events: Vec<(EventType, &'static str, &'static str, String)>,
     failure: Option<Error>,
@@ -86,6 +91,8 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             findings: Vec::new(),
             more: Vec::new(),
             has_written: false,
+            has_lag: false,
+            created: Vec::new(),
             events: Vec::new(),
             failure: None,
             is_failing: false,
@@ -140,6 +147,27 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         self.is_applied
     }
 
+    /// Whether the present spec had reached the children before this pass: what differs now was changed by somebody else,
+    /// and a child that is missing was there. A pass that believes no cache takes it so.
+    pub(super) fn repairs(&self) -> bool {
+        self.pass.reads_live() || self.observes_this_spec() && !self.is_applying
+    }
+
+    /// Whether the cache still shows the object as it was when the pass began: its uid, spec, deletion mark and pause.
+    /// A long pass looks before each write, and stops when the object has moved on.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        let Some(now) = self.tools.objects.get(&self.owner.name) else { return self.pass.reads_live() };
+        let Some(now) = now.readable() else { return true };
+        let asks_for_pause = Object::annotations(&**now).is_some_and(annotations::ask_for_pause);
+        let is_same = Object::uid(&**now) == self.owner.uid
+            && Object::generation(&**now) == self.owner.generation
+            && now.is_deleting() == self.object.is_deleting()
+            && (asks_for_pause && !now.is_deleting()) == self.is_paused;
+        let (now, then) = (Object::resource_version(&**now), Object::resource_version(&*self.object));
+        is_same || compare_versions(now, then) != Some(Ordering::Greater)
+    }
+
     /// What follows applies the present spec, although a stored status is about it: one that was written when it was
     /// begun.
     pub fn applies_spec(&mut self) {
@@ -182,6 +210,10 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         self.has_written
     }
 
+    pub(super) fn has_lag(&self) -> bool {
+        self.has_lag
+    }
+
     pub(super) fn is_hot(&self) -> bool {
         self.pass.is_hot()
     }
@@ -217,10 +249,12 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let cached = lister.get(&ObjectName::new(self.owner.name.namespace(), wanted.name()));
         let ensured = if self.is_paused {
             self.look(wanted, lister, cached.as_ref())
+        } else if !self.is_current() {
+            Ensured::OwnerMovedOn
         } else {
             let ensured = match self.pass.reads_live() {
-                true => children.audit(&self.owner, wanted).await,
-                false => children.ensure(&self.owner, wanted, cached.as_ref()).await,
+                true => children.ensure_live(&self.owner, wanted).await,
+                false => children.ensure(&self.owner, wanted, cached.as_ref(), self.repairs()).await,
             };
             match ensured {
                 Ok(ensured) => ensured,
@@ -236,13 +270,43 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             // The event that shows it is on its way to the cache.
             return Err(Halt::Ends(Outcome::Done));
         }
-        self.findings.push(Summary::of(&self.owner.resource.kind, wanted, &ensured));
+        let found = Summary::of(&self.owner.resource.kind, wanted, &ensured);
+        let found = self.unless_it_only_lags(wanted, &ensured, found);
+        self.findings.push(found);
         Ok(ensured)
     }
 
-    /// Makes many children of one kind as they are wanted, in batches that double as long as none is refused; for each
-    /// what became of it, `None` where it was not begun, and whether the pass goes on, as [`ensure`](Self::ensure) says
-    /// it. What goes wrong is written down; the event of what was created is the caller's, also when the pass is over.
+    /// A child whose `observedGeneration` is behind for a moment, because somebody has annotated it say, takes nothing
+    /// back that was Ready for this spec; unless we have written it ourselves.
+    fn unless_it_only_lags<W: Wanted>(
+        &mut self,
+        wanted: &W,
+        ensured: &Ensured<W::Observed>,
+        found: Summary,
+    ) -> Summary {
+        let lags = &self.tools.children.lags;
+        let Ensured::Unchanged(observed) = ensured else {
+            lags.written(&self.owner.name);
+            return found;
+        };
+        if !wanted.only_lags(observed) || !self.was_ready() {
+            return found;
+        }
+        self.has_lag = true;
+        match lags.time_left(&self.owner.name) {
+            Some(left) => Summary::ready(found.message).again_in(left),
+            None => found,
+        }
+    }
+
+    /// Whether the stored status says that the object is Ready with this spec.
+    fn was_ready(&self) -> bool {
+        self.observes_this_spec() && conditions::is_true(&self.stored_status().conditions(), READY)
+    }
+
+    /// Applies children of one kind in slow-start batches; one result each, `None` if not attempted, and whether the pass
+    /// goes on, as [`ensure`](Self::ensure) says it. `was_there` tells which of them were there before. The event of what
+    /// was created is the caller's, also when the pass is over.
     ///
     /// # Cancel safety
     /// As [`ensure`](Self::ensure).
@@ -250,20 +314,23 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         &mut self,
         wanted: &[W],
         lister: &Lister<W::Observed>,
+        was_there: impl Fn(usize) -> bool,
     ) -> (Vec<Option<Ensured<W::Observed>>>, Result<(), Halt>) {
         let ended: Vec<Mutex<Option<Ensured<W::Observed>>>> =
             wanted.iter().map(|_| Mutex::new(None)).collect();
         let failures: Mutex<Vec<(usize, Error)>> = Mutex::default();
-        let (children, owner) = (&self.tools.children, &self.owner);
-        let is_audit = self.pass.reads_live();
+        let (children, owner, turn) = (&self.tools.children, &self.owner, &*self);
         let one = |at: usize| {
             let (wanted, ended, failures) = (&wanted[at], &ended[at], &failures);
+            let was_there = self.pass.reads_live() || was_there(at);
             async move {
-                let ensured = if is_audit {
-                    children.audit(owner, wanted).await
+                let ensured = if !turn.is_current() {
+                    Ok(Ensured::OwnerMovedOn)
+                } else if turn.pass.reads_live() {
+                    children.ensure_live(owner, wanted).await
                 } else {
                     let name = ObjectName::new(owner.name.namespace(), wanted.name());
-                    children.ensure(owner, wanted, lister.get(&name).as_ref()).await
+                    children.ensure(owner, wanted, lister.get(&name).as_ref(), was_there).await
                 };
                 let ensured = ensured.map_err(|error| failures.lock().push((at, error)))?;
                 // A name that is taken says nothing of the others; a refusal does.
@@ -325,7 +392,7 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         match ensured {
             Ensured::Created(_) | Ensured::Undone { is_new: true, .. } => {
                 self.has_written = true;
-                self.event(EventType::Normal, "ChildCreated", "Create", format!("Created {child}"));
+                self.created.push(child);
             }
             Ensured::Updated(_, differences) => self.record_update(&child, differences),
             Ensured::Undone { is_new: false, repaired, .. } => {
@@ -393,6 +460,15 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         note: String,
     ) {
         self.events.push((event_type, reason, action, note));
+    }
+
+    /// Records one event of all children that the pass has created.
+    pub(super) fn record_created(&mut self) {
+        let created = std::mem::take(&mut self.created);
+        if !created.is_empty() {
+            let note = format!("Created {}", created.join(", "));
+            self.event(EventType::Normal, "ChildCreated", "Create", note);
+        }
     }
 
     /// Records what was left for now.

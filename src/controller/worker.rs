@@ -60,7 +60,7 @@ use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync};
 use crate::client::ApiClient;
 use crate::metrics::{ControllerMetrics, Effect, Retry};
-use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason};
+use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
 use team::{Ended, Team};
 pub use workers::{UnderWay, Workers};
 
@@ -387,8 +387,12 @@ impl<H: SyncHandler> Controller<H> {
                 // What only a user can help is looked at behind what users have done.
                 let is_stuck = matches!(outcome, Outcome::WaitForUser { .. });
                 let priority = if is_stuck { LOW_PRIORITY } else { 0 };
-                self.queue
-                    .add(key.clone(), AddOptions { after: Some(time), priority, ..AddOptions::default() });
+                let reasons = match outcome {
+                    Outcome::Deferred(_) => processing.reasons().clone(),
+                    _ => Reasons::default(),
+                };
+                let options = AddOptions { after: Some(time), priority, reasons, ..AddOptions::default() };
+                self.queue.add(key.clone(), options);
             }
             (Temperature::Cool, None) => {}
             (_, next) => self.queue.rest(key.clone(), next.unwrap_or_default().max(PACE)),

@@ -97,6 +97,8 @@ pub use self::http::{HttpError, HttpServer};
 pub use door::{ConnectionError, Door};
 pub use fault::{Action, Fault, FaultId, When};
 pub use ledger::LedgerEntry;
+#[cfg(test)]
+pub(crate) use patch::strategic_merge;
 pub use request::Request;
 pub use world::Switches;
 

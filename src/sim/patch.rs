@@ -42,6 +42,13 @@ const MERGE_KEYS: [(&str, &[&str]); 17] = [
 /// Lists of plain values that are merged as sets.
 const MERGED_SETS: [&str; 1] = ["finalizers"];
 
+/// What a strategic merge patch makes of an object, for tests of what is patched.
+#[cfg(test)]
+pub(crate) fn strategic_merge(target: &Value, patch: &Value) -> Result<Value, String> {
+    let mut patched = target.clone();
+    strategic(&mut patched, patch).map(|()| patched)
+}
+
 /// Refuses what is no patch, or none for this kind: before the object is looked for.
 pub(super) fn check_media(media: &str, is_built_in: bool) -> Outcome<()> {
     let unknown = |accepted: &str| {

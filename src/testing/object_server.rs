@@ -1,4 +1,4 @@
-//! Objects in memory behind a client: get, list, create, replace, patch of status, delete; no watch.
+//! Objects in memory behind a client: get, list, create, replace, patch, delete; no watch.
 //!
 //! For this crate's own unit tests of what writes: it writes down each request, and refuses on demand.
 
@@ -93,13 +93,16 @@ impl ObjectServer {
         let (head, body) = request.into_parts();
         let body = body.collect_bytes().await.unwrap();
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let (code, answer) = self.state.lock().answer(&head.method, head.uri.path(), body);
+        let (code, answer) = {
+            let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
+            self.state.lock().answer(&head.method, (path, query), body)
+        };
         Response::builder().status(code).body(Body::from(answer.to_string().into_bytes())).unwrap()
     }
 }
 
 impl State {
-    fn answer(&mut self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+    fn answer(&mut self, method: &Method, (path, query): (&str, &str), body: Value) -> (u16, Value) {
         self.requests.push(format!("{method} {path}"));
         if !body.is_null() {
             self.bodies.push(body.clone());
@@ -110,30 +113,31 @@ impl State {
         }
         if let Some(at) = self.lost.iter().position(|lost| lost == method) {
             self.lost.remove(at);
-            self.carry_out(method, path, body);
+            self.carry_out(method, (path, query), body);
             return failure(504, "Timeout", "the answer is lost");
         }
-        self.carry_out(method, path, body)
+        self.carry_out(method, (path, query), body)
     }
 
-    fn carry_out(&mut self, method: &Method, path: &str, body: Value) -> (u16, Value) {
+    fn carry_out(&mut self, method: &Method, (path, query): (&str, &str), body: Value) -> (u16, Value) {
         match *method {
-            Method::GET => self.read(path),
+            Method::GET => self.read(path, query),
             Method::POST => self.create(path, body),
-            Method::PUT => self.write(path, body, false),
-            Method::PATCH => self.write(path.trim_end_matches("/status"), body, true),
+            Method::PUT => self.write(path, body),
+            Method::PATCH => self.patch(path.trim_end_matches("/status"), &body),
             Method::DELETE => self.delete(path, &body),
             _ => failure(405, "MethodNotAllowed", path),
         }
     }
 
-    fn read(&self, path: &str) -> (u16, Value) {
+    fn read(&self, path: &str, query: &str) -> (u16, Value) {
         if let Some(object) = self.objects.get(path) {
             return (200, object.clone());
         }
         let below = format!("{path}/");
+        let of_kind = self.objects.iter().filter(|(path, _)| path.starts_with(&below));
         let items: Vec<&Value> =
-            self.objects.iter().filter(|(p, _)| p.starts_with(&below)).map(|(_, object)| object).collect();
+            of_kind.map(|(_, object)| object).filter(|object| is_selected(object, query)).collect();
         let is_collection =
             path.ends_with("s") && path.rsplit('/').next().is_some_and(|last| last == "deployments");
         if is_collection {
@@ -152,23 +156,34 @@ impl State {
         (201, object)
     }
 
-    fn write(&mut self, path: &str, body: Value, is_status: bool) -> (u16, Value) {
+    fn write(&mut self, path: &str, mut next: Value) -> (u16, Value) {
         let Some(stored) = self.objects.get(path) else { return not_found(path) };
-        if body["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] {
+        if next["metadata"]["resourceVersion"] != stored["metadata"]["resourceVersion"] {
             return failure(409, "Conflict", path);
-        }
-        let mut next = body;
-        if is_status {
-            let mut whole = stored.clone();
-            for (field, value) in next["status"].as_object().unwrap() {
-                whole["status"][field] = value.clone();
-            }
-            next = whole;
         }
         next["metadata"]["resourceVersion"] = Value::Null;
         self.stamp(&mut next, path);
         self.objects.insert(path.to_owned(), next.clone());
         (200, next)
+    }
+
+    fn patch(&mut self, path: &str, patch: &Value) -> (u16, Value) {
+        let Some(stored) = self.objects.get(path) else { return not_found(path) };
+        let is_other = |field: &str| {
+            let wanted = &patch["metadata"][field];
+            !wanted.is_null() && *wanted != stored["metadata"][field]
+        };
+        if is_other("resourceVersion") {
+            return failure(409, "Conflict", path);
+        }
+        if is_other("uid") {
+            let (code, mut status) = failure(422, "Invalid", path);
+            status["details"] = json!({"causes": [{"field": "metadata.uid", "reason": "FieldValueInvalid"}]});
+            return (code, status);
+        }
+        let mut next = stored.clone();
+        merge(&mut next, patch);
+        self.write(path, next)
     }
 
     fn delete(&mut self, path: &str, options: &Value) -> (u16, Value) {
@@ -197,6 +212,56 @@ impl State {
         }
         if meta["generation"].is_null() {
             meta["generation"] = json!(1);
+        }
+    }
+}
+
+/// Whether an object is among those that the query's label selector asks for.
+fn is_selected(object: &Value, query: &str) -> bool {
+    let mut selectors = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "labelSelector");
+    let Some((_, selector)) = selectors.next() else { return true };
+    selector.split(',').all(|one| match one.split_once("!=") {
+        Some((label, value)) => object["metadata"]["labels"][label] != value,
+        None => {
+            let (label, value) = one.split_once('=').unwrap();
+            object["metadata"]["labels"][label] == value
+        }
+    })
+}
+
+/// A merge patch, and as much of a strategic one as this crate writes.
+fn merge(target: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        target.clone_from(patch);
+        return;
+    };
+    if !target.is_object() || patch.get("$patch").is_some() {
+        *target = json!({});
+    }
+    for (name, patch) in patch.iter().filter(|(name, _)| *name != "$patch") {
+        match patch {
+            Value::Null => drop(target.as_object_mut().unwrap().remove(name)),
+            Value::Array(items) if items.iter().any(|item| item["$patch"] == "replace") => {
+                target[name] = items.iter().filter(|item| item.get("$patch").is_none()).cloned().collect();
+            }
+            Value::Array(items) if ["containers", "ownerReferences"].contains(&name.as_str()) => {
+                merge_items(&mut target[name], items);
+            }
+            patch => merge(&mut target[name], patch),
+        }
+    }
+}
+
+fn merge_items(list: &mut Value, items: &[Value]) {
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    let list = list.as_array_mut().unwrap();
+    for item in items {
+        let key = if item["uid"].is_null() { "name" } else { "uid" };
+        match list.iter_mut().find(|known| known[key] == item[key]) {
+            Some(known) => merge(known, item),
+            None => list.push(item.clone()),
         }
     }
 }

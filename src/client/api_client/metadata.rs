@@ -15,8 +15,10 @@ use crate::api::ApiResource;
 use crate::client::Error;
 
 /// How many objects a page has, as in client-go.
-pub const PAGE: usize = 500;
-/// The metadata of objects, from servers that can leave out the rest.
+const PAGE: usize = 500;
+/// The metadata of one object, from servers that can leave out the rest.
+const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// The same of many.
 const METADATA_ONLY: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -38,8 +40,21 @@ struct PageMeta {
 }
 
 impl ApiClient {
+    /// Reads the metadata of one object from the store itself; `T` decodes a field `metadata`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn get_metadata<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        self.read(resource, namespace, name, METADATA_OF_ONE).await
+    }
+
     /// Calls `each` with every object of a collection (all namespaces, with `None`), from the store itself, and returns
-    /// the version of the list. The server sends metadata only, in pages of [`PAGE`] objects without compression; `T`
+    /// the version of the list. The server sends metadata only, in pages of 500 objects without compression; `T`
     /// decodes an item with a field `metadata`.
     ///
     /// # Errors
@@ -49,6 +64,30 @@ impl ApiClient {
         resource: &ApiResource,
         namespace: Option<&str>,
         selector: &str,
+        each: impl FnMut(T) + Send,
+    ) -> Result<String, Error> {
+        self.each_item(resource, namespace, (selector, METADATA_ONLY), each).await
+    }
+
+    /// Calls `each` with every whole object that the selector matches, as [`each_metadata`](Self::each_metadata) does.
+    ///
+    /// # Errors
+    /// As [`each_metadata`](Self::each_metadata).
+    pub async fn each_object<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        selector: &str,
+        each: impl FnMut(T) + Send,
+    ) -> Result<String, Error> {
+        self.each_item(resource, namespace, (selector, "application/json"), each).await
+    }
+
+    async fn each_item<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        (selector, accept): (&str, &'static str),
         mut each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
         let query = |next: &str| {
@@ -64,7 +103,7 @@ impl ApiClient {
         let mut next = String::new();
         loop {
             let path = format!("{}?{}", resource.path(namespace), query(&next));
-            let body = self.call_for(Method::GET, &path, None, ("application/json", METADATA_ONLY)).await?;
+            let body = self.call_for(Method::GET, &path, None, ("application/json", accept)).await?;
             let page: Page<T> = decode(&body, || format!("GET {path}"))?;
             page.items.into_iter().for_each(&mut each);
             next = page.metadata.next;

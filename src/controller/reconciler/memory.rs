@@ -6,6 +6,7 @@
 //! - A failure is told when it lasts, and its end ends it. (test: `a_failure_is_told_when_it_lasts`)
 //! - The taken name of one child is told from that of another. (test: `another_taken_name_is_told_from_the_first`)
 //! - What is gone and still cached is told from what is only late. (test: `what_is_gone_and_still_cached_is_told_at_the_second_look`)
+//! - Numbers wait a second after the last write. (test: `numbers_wait_a_second_after_the_last_write`)
 //! - Of an object that has nothing to be remembered nothing is. (test: `what_is_over_is_not_remembered`)
 
 use std::collections::HashMap;
@@ -17,16 +18,46 @@ use tokio::time::Instant;
 use crate::cache::ObjectName;
 use crate::controller::turn::LASTS;
 
+/// How often the status of an object is written of which only numbers move.
+const NUMBERS: Duration = Duration::from_secs(1);
+
 /// What is remembered, by object. A process begins without.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     failing_since: Mutex<HashMap<ObjectName, Instant>>,
     taken: Mutex<HashMap<ObjectName, String>>,
+    /// When a status was written, within the last [`NUMBERS`].
+    written: Mutex<Written>,
     /// Versions in which the cache shows what the server has no more.
     gone: Mutex<HashMap<ObjectName, String>>,
 }
 
+#[derive(Debug, Default)]
+struct Written {
+    by_object: HashMap<ObjectName, Instant>,
+    swept: Option<Instant>,
+}
+
 impl Memory {
+    /// A status was written.
+    pub(super) fn status_written(&self, key: &ObjectName) {
+        let now = Instant::now();
+        let Written { by_object, swept } = &mut *self.written.lock();
+        // Each entry is looked at once or twice: what is swept was written since the last sweep.
+        if swept.is_none_or(|swept| now - swept >= NUMBERS) {
+            *swept = Some(now);
+            by_object.retain(|_, at| now - *at < NUMBERS);
+            by_object.shrink_to(2 * by_object.len());
+        }
+        by_object.insert(key.clone(), now);
+    }
+
+    /// How long a status waits of which only numbers have moved; `None`: it may be written.
+    pub(super) fn numbers_wait(&self, key: &ObjectName) -> Option<Duration> {
+        let at = *self.written.lock().by_object.get(key)?;
+        NUMBERS.checked_sub(at.elapsed()).filter(|left| !left.is_zero())
+    }
+
     /// A pass has come to its end, and a child has failed in it, or none: whether its status is to be written.
     /// `asked_to_wait` is how long the server wants no other try.
     pub(super) fn is_to_be_told(&self, key: &ObjectName, is_failing: bool, asked_to_wait: Duration) -> bool {
@@ -91,6 +122,20 @@ mod tests {
             assert!(memory.is_to_be_told(&key(), true, Duration::ZERO));
             assert!(memory.is_to_be_told(&key(), false, Duration::ZERO), "and that it is over");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn numbers_wait_a_second_after_the_last_write() {
+        let memory = Memory::default();
+        assert_eq!(memory.numbers_wait(&key()), None);
+        memory.status_written(&key());
+        assert_eq!(memory.numbers_wait(&key()), Some(NUMBERS));
+        tokio::time::advance(NUMBERS / 4).await;
+        assert_eq!(memory.numbers_wait(&key()), Some(NUMBERS * 3 / 4));
+        tokio::time::advance(NUMBERS).await;
+        assert_eq!(memory.numbers_wait(&key()), None);
+        memory.status_written(&ObjectName::new(Some("ns"), "other"));
+        assert_eq!(memory.written.lock().by_object.len(), 1, "what is over is swept");
     }
 
     #[test]

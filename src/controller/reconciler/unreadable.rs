@@ -17,7 +17,7 @@ use crate::cache::{ObjectName, Unreadable};
 use crate::client::Error;
 use crate::controller::children::Owner;
 use crate::controller::outcome::Outcome;
-use crate::controller::status::write;
+use crate::controller::status::{Written, write};
 use crate::controller::summary::{Summary, reason};
 
 impl<R: Reconcile> Reconciler<R> {
@@ -41,17 +41,15 @@ impl<R: Reconcile> Reconciler<R> {
             return Ok(Outcome::Done);
         }
         let stored = Status::deserialize(&live["status"]).unwrap_or_default();
+        let owner = Owner::known_as(resource, key.clone(), &object.meta.uid, version);
+        let owner = Owner { generation: object.meta.generation, ..owner };
         let held_by = R::FINALIZER.filter(|held| object.meta.deletion_timestamp.is_some() && has(live, held));
         if let Some(finalizer) = held_by.filter(|_| has(live, "orphan")) {
             // Nothing is to be undone; so it does not matter what it has asked for.
-            let owner = Owner {
-                resource,
-                name: key.clone(),
-                uid: object.meta.uid.clone(),
-                generation: object.meta.generation,
-                reconcile_at: None,
-            };
-            self.tools.children.let_go(&owner, finalizer).await?;
+            let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
+            let names = finalizers.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
+            let owner = Owner { finalizers: names.collect(), ..owner };
+            self.tools.children.remove_finalizer(&owner, finalizer).await?;
             return Ok(Outcome::Done);
         }
         let summary = Summary::stalled(reason::UNREADABLE, unreadable(&object.error, held_by));
@@ -59,9 +57,11 @@ impl<R: Reconcile> Reconciler<R> {
             ConditionSet::new(&stored.conditions, Some(object.meta.generation), self.tools.clock.now());
         set_summary(&mut set, &summary);
         let status = Status { conditions: set.into_vec() };
-        let written = write(&self.tools.client, &resource, key, version, Some(&stored), &status).await?;
-        if let Some(version) = written {
-            self.tools.consistency.wrote_state(key, &resource, key.clone(), (&object.meta.uid, &version));
+        let state = (version, object.meta.deletion_timestamp.is_some());
+        match write(&self.tools.client, &owner, state, Some(&stored), &status).await? {
+            Written::Stored(Some(version)) => self.tools.consistency.wrote_owner(&owner, &version),
+            Written::Stored(None) => {}
+            Written::MovedOn(live) => self.tools.children.await_owner(&owner, live.as_ref()),
         }
         if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
             tracing::warn!(

@@ -33,12 +33,12 @@ struct Write {
 }
 
 impl<K: CustomResource> Turn<'_, K> {
-    /// Holds the object by a finalizer, before the first effect that has to be undone. The pass goes on when the
-    /// cache shows it; a pass that has to write it ends here, and the next one goes on.
+    /// Puts a finalizer on the object, before the first effect that has to be undone. The pass goes on when it is stored:
+    /// the answer to the write proves that the object was as the cache shows it.
     ///
     /// # Errors
-    /// [`Halt`], when it had to be written, or could not be.
-    pub async fn hold(&mut self, finalizer: &str) -> Result<(), Halt> {
+    /// [`Halt`], when it could not be written, or the object has moved on.
+    pub async fn add_finalizer(&mut self, finalizer: &str) -> Result<(), Halt> {
         if self.has_finalizer(finalizer) || self.is_paused {
             return Ok(());
         }
@@ -48,12 +48,16 @@ impl<K: CustomResource> Turn<'_, K> {
             attempt: Attempt::set(&self.owner, finalizer),
         };
         self.unless_refused_before(&write)?;
-        match self.tools.children.hold(&self.owner, finalizer).await {
-            Ok(_) => {
+        match self.tools.children.add_finalizer(&self.owner, finalizer).await {
+            Ok(Some(version)) => {
                 self.tools.children.obstacles.gone(|| write.place);
-                // The event that shows it, or that the object has moved on, is on its way to the cache.
-                Err(Halt::Ends(Outcome::Done))
+                self.owner.finalizers.push(finalizer.to_owned());
+                self.owner.version.clone_from(&version);
+                self.version = version;
+                Ok(())
             }
+            // The event that shows that the object has moved on is on its way to the cache.
+            Ok(None) => Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
             Err(error) => Err(self.could_not(write, error)),
         }
     }
@@ -103,18 +107,18 @@ impl<K: CustomResource> Turn<'_, K> {
         }
     }
 
-    /// Lets the object go, after the last effect was undone.
+    /// Takes a finalizer off the object, after the last effect was undone.
     ///
     /// # Errors
-    /// [`Halt`], when it failed; also when a live read shows that it is not being deleted.
-    pub async fn let_go(&mut self, finalizer: &str) -> Result<(), Halt> {
+    /// [`Halt`], when it failed; also when a live read shows that the object is not being deleted.
+    pub async fn remove_finalizer(&mut self, finalizer: &str) -> Result<(), Halt> {
         let write = Write {
             what: format!("to take off the finalizer {finalizer}"),
             place: place_of_deletion(&self.owner, FINALIZER, finalizer),
             attempt: Attempt::set(&self.owner, finalizer),
         };
         self.unless_refused_before(&write)?;
-        match self.tools.children.let_go(&self.owner, finalizer).await {
+        match self.tools.children.remove_finalizer(&self.owner, finalizer).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
             Err(error) => Err(self.could_not(write, error)),

@@ -5,15 +5,17 @@
 //! - While what replaces it is not there, it stays. (test: `while_the_new_name_is_taken_the_old_one_stays`)
 //! - A deletion that the server refuses is found, not an error. (test: `a_refused_delete_of_the_old_deployment_shows_in_the_status`)
 
-use std::collections::BTreeSet;
+use parking_lot::Mutex;
 
 use super::{Halt, Turn};
+use crate::api::ApiResource;
 use crate::cache::{Lister, Object};
 use crate::client::Error;
 use crate::controller::children::{Ensured, Wanted};
-use crate::controller::deletions::Deletion;
+use crate::controller::deletions::{ChildRef, Deletion};
 use crate::controller::outcome::Outcome;
 use crate::controller::reconciler::CustomResource;
+use crate::controller::slow_start::slow_start_batch;
 use crate::controller::summary::UNDONE_RETRY;
 use crate::record::EventType;
 
@@ -35,10 +37,20 @@ impl<K: CustomResource> Turn<'_, K> {
             return Ok(());
         }
         let is_new = matches!(ensured, Ensured::Created(_));
-        let others = self.names_of_others(lister, Some(wanted.name()), is_new).await;
-        for name in self.unless_failing::<W::Observed>(others)? {
-            let deletion = self.tools.children.delete_replaced(&self.owner, wanted, &name).await;
-            self.deleted::<W::Observed>(&name, deletion, why)?;
+        let key = self.owner.name.clone();
+        if is_new && self.owner.generation > 1 && !self.is_applied {
+            self.tools.children.renames.begun(&key);
+        }
+        // The answer to a write is a live read of the replacement.
+        let is_proven = is_new || matches!(ensured, Ensured::Updated(..)) || self.pass.reads_live();
+        let others = self.others(lister, Some(wanted.name())).await;
+        for child in self.unless_failing::<W::Observed>(others)? {
+            let replacement = (wanted, is_proven);
+            let deletion = self.tools.children.delete_replaced(&self.owner, replacement, &child).await;
+            self.deleted::<W::Observed>(&child.name, deletion, why)?;
+        }
+        if !self.is_failing {
+            self.tools.children.renames.ended(&key);
         }
         Ok(())
     }
@@ -51,45 +63,76 @@ impl<K: CustomResource> Turn<'_, K> {
         if self.is_paused {
             return Ok(());
         }
-        let all = self.names_of_others(lister, None, false).await;
-        for name in self.unless_failing::<O>(all)? {
-            let deletion = self.tools.children.delete_surplus::<O>(&self.owner, &name, None).await;
-            self.deleted::<O>(&name, deletion, why)?;
+        let all = self.others(lister, None).await;
+        for child in self.unless_failing::<O>(all)? {
+            let deletion = self.tools.children.delete_surplus(&self.owner, &O::resource(), &child).await;
+            self.deleted::<O>(&child.name, deletion, why)?;
         }
         Ok(())
     }
 
-    /// The names of its children of a kind, but for one, without those that are on their way out. When the spec or
-    /// the child is new also those that lost our label, which the cache does not show.
-    async fn names_of_others<O: Object>(
+    /// Deletes children of one kind in slow-start batches, in their order; one result each, `None` if not attempted.
+    /// For an object that is being deleted only if its children are not orphaned.
+    ///
+    /// # Errors
+    /// The first error; what was deleted before stands in the results.
+    pub async fn delete_each(
         &self,
-        lister: &Lister<O>,
-        but: Option<&str>,
-        is_new: bool,
-    ) -> Result<BTreeSet<String>, Error> {
-        let cached = lister.controlled_by(&self.owner.uid).into_iter();
-        let staying = cached.filter(|child| !child.readable().is_some_and(|child| child.is_deleting()));
-        let mut names: BTreeSet<String> =
-            staying.map(|child| child.object_name().name().to_owned()).collect();
-        if self.pass.reads_live() || self.owner.generation > 1 && (is_new || !self.is_applied) {
-            let live: Vec<O> = self.tools.children.live_children(&self.owner).await?;
-            let staying = live.into_iter().filter(|child| !child.is_deleting());
-            names.extend(staying.map(|child| child.object_name().name().to_owned()));
-        }
-        if let Some(but) = but {
-            names.remove(but);
-        }
-        Ok(names)
+        resource: &ApiResource,
+        all: &[ChildRef],
+    ) -> (Vec<Option<Deletion>>, Result<(), Error>) {
+        let ended: Vec<Mutex<Option<Deletion>>> = all.iter().map(|_| Mutex::new(None)).collect();
+        let failure: Mutex<Option<Error>> = Mutex::default();
+        let (children, owner) = (&self.tools.children, &self.owner);
+        let one = |at: usize| {
+            let (child, ended, failure) = (&all[at], &ended[at], &failure);
+            async move {
+                let deletion = if !self.is_current() {
+                    Ok(Deletion::NotNow)
+                } else if self.object.is_deleting() {
+                    children.delete_of_deleted(owner, resource, child).await
+                } else {
+                    children.delete_surplus(owner, resource, child).await
+                };
+                let deletion = deletion.map_err(|error| {
+                    failure.lock().get_or_insert(error);
+                })?;
+                let goes_on = matches!(deletion, Deletion::Deleted | Deletion::NothingToDo);
+                *ended.lock() = Some(deletion);
+                goes_on.then_some(()).ok_or(())
+            }
+        };
+        slow_start_batch(all.len(), one).await;
+        let ended = ended.into_iter().map(Mutex::into_inner).collect();
+        (ended, failure.into_inner().map_or(Ok(()), Err))
     }
 
-    /// These names, or none when it is not known which there are.
+    /// Its children of a kind, but for one, without those that are on their way out. Those that lost our label are looked
+    /// for when they may have been left by a rename: by this pass, or by a process that was cut off in the middle of it.
+    async fn others<O: Object>(&self, lister: &Lister<O>, but: Option<&str>) -> Result<Vec<ChildRef>, Error> {
+        let mut others: Vec<ChildRef> =
+            lister.controlled_by(&self.owner.uid).iter().map(ChildRef::of).collect();
+        let was_cut_off = self.pass.is_first() && self.owner.generation > 1 && !self.is_applied;
+        let may_be_left = was_cut_off || self.tools.children.renames.is_under_way(&self.owner.name);
+        if self.pass.reads_live() || but.is_some() && may_be_left {
+            let resource = O::resource();
+            let unlabelled = self.tools.children.without_label(&self.owner, &resource).await?;
+            others.retain(|known| !unlabelled.iter().any(|one| one.name == known.name));
+            others.extend(unlabelled);
+        }
+        others.retain(|child| !child.is_deleting && but != Some(child.name.as_str()));
+        others.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(others)
+    }
+
+    /// These children, or none when it is not known which there are.
     fn unless_failing<O: Object>(
         &mut self,
-        names: Result<BTreeSet<String>, Error>,
-    ) -> Result<BTreeSet<String>, Halt> {
-        names.or_else(|error| {
+        children: Result<Vec<ChildRef>, Error>,
+    ) -> Result<Vec<ChildRef>, Halt> {
+        children.or_else(|error| {
             self.fails_at(&format!("Each former {}", O::resource().kind), error)?;
-            Ok(BTreeSet::new())
+            Ok(Vec::new())
         })
     }
 
@@ -107,6 +150,7 @@ impl<K: CustomResource> Turn<'_, K> {
         match deletion {
             Deletion::Deleted => {
                 self.has_written = true;
+                self.record_created();
                 let note = format!("Deleted {child}: {why}");
                 self.event(EventType::Normal, "ChildDeleted", "Delete", note);
             }

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::redis::v1::Redis;
 use crate::cache::{Cached, Object};
 use crate::controller::pod::ObservedPod;
-use crate::controller::{Owner, Wanted};
+use crate::controller::{ChildRef, Owner, Wanted};
 
 use super::wanted;
 
@@ -118,12 +118,9 @@ pub(super) fn reached(redis: &Redis, pods: &[Cached<ObservedPod>], created: &[u3
     (known.max(0)..replicas).find(|number| !is_there(*number)).unwrap_or(replicas)
 }
 
-/// The names of Pods that are not on their way out, the highest ordinal first.
-pub(super) fn highest_first(redis: &str, pods: &[Cached<ObservedPod>]) -> Vec<String> {
-    let staying = pods.iter().filter(|pod| !pod.is_deleting());
-    let mut names: Vec<_> = staying.map(|pod| pod.object_name().name().to_owned()).collect();
-    names.sort_by_key(|name| std::cmp::Reverse(ordinal(redis, name)));
-    names
+/// Sorts Pods by their ordinals, the highest first.
+pub(super) fn highest_first(redis: &str, pods: &mut [ChildRef]) {
+    pods.sort_by_key(|pod| std::cmp::Reverse(ordinal(redis, &pod.name)));
 }
 
 fn seen(redis: &Redis, owner: &Owner, ordinal: u32, pod: &Cached<ObservedPod>) -> Seen {

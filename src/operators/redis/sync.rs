@@ -16,10 +16,9 @@
 //! - Nothing to do, nothing sent. (test: `a_converged_redis_sends_nothing`)
 //! - A Pod that was there before is created again, one that never was is a scale-up. (test: `a_name_that_becomes_free_is_scaled_up_to`)
 //! - What was done is told once, also when the pass fails after it. (test: `a_scale_down_that_is_cut_short_tells_what_it_did`, `deleting_is_told_once_whatever_fails_in_between`)
-//! - A Pod too many goes also when it lost our label. (test: `a_scale_down_finds_a_pod_that_lost_our_label`)
+//! - A Pod too many that lost our label goes with the audit. (test: `an_audit_scales_down_a_pod_that_lost_our_label`)
 //! - One that does not go is waited for by nobody. (test: `a_pod_too_many_that_does_not_go_does_not_hold_up_ready`)
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::plan::{self, Plan, Why};
@@ -27,16 +26,15 @@ use super::{FINALIZER, status, wanted};
 use crate::api::conditions::{self, READY};
 use crate::api::redis::v1::{Redis, RedisStatus};
 use crate::cache::{Cached, Lister, Object};
-use crate::client::Error;
 use crate::controller::children::describe;
 use crate::controller::pod::ObservedPod;
 use crate::controller::summary::{EXISTS_RETRY, UNDONE_RETRY, reason};
-use crate::controller::{CommonStatus, Deletion, Ensured, Halt, Outcome, Reconcile, Summary, Turn};
+use crate::controller::{ChildRef, CommonStatus, Deletion, Ensured, Halt, Outcome, Reconcile, Summary, Turn};
 use crate::record::EventType;
 
-/// How many Pods one pass creates at most, as a ReplicaSet does.
-const BURST: usize = 500;
-/// How soon Pods that a pass has left out are created.
+/// How many Pods one pass creates at most, and how many it deletes: then it goes on behind others.
+const WRITES_MAX: usize = 128;
+/// How soon a pass goes on that was cut; the events of its own writes wake it before.
 const CUT_RETRY: Duration = Duration::from_secs(1);
 /// How many names an event lists.
 const NAMES_MAX: usize = 10;
@@ -61,7 +59,7 @@ impl Reconcile for RedisSync {
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
     async fn reconcile(&self, turn: &mut Turn<'_, Redis>) -> Result<RedisStatus, Halt> {
-        turn.hold(FINALIZER).await?;
+        turn.add_finalizer(FINALIZER).await?;
         let pods = self.pods(turn).await?;
         let plan = plan::plan(turn.object(), &pods);
         let replicas = turn.object().spec.replicas;
@@ -97,71 +95,66 @@ impl Reconcile for RedisSync {
             return Ok(None);
         }
         if turn.is_orphaning() {
-            turn.let_go(FINALIZER).await?;
+            turn.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
-        // What lost our label is not in the cache, and has to be gone all the same.
-        let pods: Vec<ObservedPod> = turn.children().live_children(turn.owner()).await?;
-        if pods.is_empty() {
-            turn.let_go(FINALIZER).await?;
+        let pods = self.pods(turn).await?;
+        let mut left: Vec<ChildRef> = pods.iter().map(ChildRef::of).collect();
+        if left.is_empty() {
+            // A Pod that the cache cannot show has to be gone as well.
+            let (children, owner, resource) = (turn.children(), turn.owner(), ObservedPod::resource());
+            left = children.without_label(owner, &resource).await?;
+            left.extend(children.with_label(owner, &resource).await?);
+        }
+        if left.is_empty() {
+            turn.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
-        let count = pods.len();
+        let count = left.len();
         if !turn.observes_this_spec() {
             let note = format!("Deletes {count} Pods before this Redis goes");
             turn.event_when_written(EventType::Normal, "Deleting", "Delete", note);
         }
-        let pods: Vec<_> = pods.into_iter().map(|pod| Cached::new(Ok(pod))).collect();
         let plan = plan::plan_nothing(turn.object(), &pods);
-        for name in plan::highest_first(turn.name(), &pods) {
-            match turn.children().delete_of_deleted::<ObservedPod>(turn.owner(), &name).await {
-                Ok(Deletion::Refused { status, again_in }) => {
-                    turn.refused_deletion(&format!("Pod {name:?}"), &status, again_in);
-                }
-                Ok(Deletion::Deleted | Deletion::NothingToDo | Deletion::NotNow) => {}
-                Err(error) => {
-                    turn.fails_after_its_status(error);
-                    break;
-                }
+        plan::highest_first(turn.name(), &mut left);
+        let is_cut = left.len() > WRITES_MAX;
+        left.truncate(WRITES_MAX);
+        let (ended, outcome) = turn.delete_each(&ObservedPod::resource(), &left).await;
+        for (pod, deletion) in left.iter().zip(ended) {
+            if let Some(Deletion::Refused { status, again_in }) = deletion {
+                turn.refused_deletion(&format!("Pod {:?}", pod.name), &status, again_in);
             }
         }
+        if let Err(error) = outcome {
+            turn.fails_after_its_status(error);
+        }
+        let again_in = if is_cut { CUT_RETRY } else { EXISTS_RETRY };
         let message = format!("{count} Pods are being deleted; this Redis goes after the last of them");
-        turn.found(Summary::reconciling(reason::DELETING, message).again_in(EXISTS_RETRY));
+        turn.found(Summary::reconciling(reason::DELETING, message).again_in(again_in));
         Ok(Some(status::status(turn.name(), &plan, turn.stored_status().reached_replicas)))
     }
 }
 
 impl RedisSync {
-    /// Its Pods: of the cache, or for an audit of the server. When the spec is new also those that lost our label, which
-    /// the cache does not show.
+    /// Its Pods: of the cache, or of the server for a pass that believes no cache.
     async fn pods(&self, turn: &Turn<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, Halt> {
-        let live = async || turn.children().live_children::<ObservedPod>(turn.owner()).await;
         if turn.pass().reads_live() {
-            return Ok(live().await?.into_iter().map(|pod| Cached::new(Ok(pod))).collect());
+            return Ok(turn.children().live_children::<ObservedPod>(turn.owner()).await?);
         }
-        let mut pods = self.pods.controlled_by(&turn.owner().uid);
-        // Of one whose deletion was refused the cache tells no more the next time.
-        let is_open =
-            !turn.observes_this_spec() || stored_reason(turn).as_deref() == Some(reason::CHILD_REFUSED);
-        if is_open && turn.owner().generation > 1 && !turn.is_paused() {
-            let cached: BTreeSet<_> = pods.iter().map(Cached::object_name).collect();
-            let unlabelled: Vec<_> =
-                live().await?.into_iter().filter(|pod| !cached.contains(&pod.object_name())).collect();
-            pods.extend(unlabelled.into_iter().map(|pod| Cached::new(Ok(pod))));
-        }
-        Ok(pods)
+        Ok(self.pods.controlled_by(&turn.owner().uid))
     }
 
     /// Creates what is missing, as many as one pass may, in batches that double, and labels anew what lost its labels.
     /// Each ordinal below `reached` was there before.
     async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, reached: i32) -> Result<Ended, Halt> {
         let (mut created, mut is_all_taken, mut outcome) = (Vec::new(), true, Ok(()));
-        let mut parts = plan.ensure.chunks(BURST);
+        let mut parts = plan.ensure.chunks(WRITES_MAX);
+        let was_there = |ordinal: u32| i64::from(ordinal) < i64::from(reached);
         // Names that are somebody else's keep the others from nothing.
         while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
             let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(turn.object(), ordinal)).collect();
             let ended;
-            (ended, outcome) = turn.ensure_each(&wanted, &self.pods).await;
+            (ended, outcome) = turn.ensure_each(&wanted, &self.pods, |at| was_there(part[at])).await;
             let is_new = |ended: &Option<Ensured<_>>| ended.as_ref().is_some_and(Ensured::is_new);
             let is_taken = |ended: &Option<Ensured<_>>| matches!(ended, Some(Ensured::ResourceExists { .. }));
             created.extend(part.iter().zip(&ended).filter(|(_, ended)| is_new(ended)).map(|(&at, _)| at));
@@ -201,76 +194,76 @@ fn stored_reason(turn: &Turn<'_, Redis>) -> Option<String> {
     conditions::reason(&turn.stored_status().conditions(), READY).map(str::to_owned)
 }
 
-/// Deletes what the plan says, in its order.
+/// Deletes what the plan says, in its order: Pods of one sort at once, of which the server may refuse one without holding
+/// up those of another sort.
 async fn delete(turn: &mut Turn<'_, Redis>, plan: &Plan, pods: &[Cached<ObservedPod>]) -> Result<(), Halt> {
-    let mut surplus = Vec::new();
-    let outcome = delete_each(turn, plan, pods, &mut surplus).await;
-    // What is done is told, also when the pass is over.
-    if !surplus.is_empty() {
-        let from = usize::try_from(plan.active).unwrap_or(0);
-        let note =
-            format!("Scaled down from {from} to {}: {}", from - surplus.len().min(from), names(&surplus));
-        turn.event(EventType::Normal, "ScaledDown", "Delete", note);
+    for why in [Why::Surplus, Why::Finished] {
+        let of_this_sort = plan.delete.iter().filter(|(_, other)| *other == why);
+        let mut all: Vec<ChildRef> =
+            of_this_sort.filter_map(|(ordinal, _)| pod_of(turn, *ordinal, pods)).collect();
+        let is_cut = all.len() > WRITES_MAX;
+        all.truncate(WRITES_MAX);
+        delete_sort(turn, plan, (why, &all)).await?;
+        if is_cut {
+            let message = format!("{} Pods were deleted at once; more follow", all.len());
+            turn.found(Summary::reconciling(reason::PROGRESSING, message).again_in(CUT_RETRY));
+        }
     }
-    outcome
+    for &(ordinal, _) in plan.delete.iter().filter(|(_, why)| *why == Why::Outdated) {
+        replace(turn, ordinal, pods).await?;
+    }
+    Ok(())
 }
 
-/// The same without the event of the scale-down: its Pods are put into `surplus`.
-async fn delete_each(
+fn pod_of(turn: &Turn<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Option<ChildRef> {
+    let name = format!("{}-{ordinal}", turn.name());
+    pods.iter().find(|pod| pod.object_name().name() == name).map(ChildRef::of)
+}
+
+async fn delete_sort(
     turn: &mut Turn<'_, Redis>,
     plan: &Plan,
-    pods: &[Cached<ObservedPod>],
-    surplus: &mut Vec<String>,
+    (why, all): (Why, &[ChildRef]),
 ) -> Result<(), Halt> {
-    let mut refused = None;
-    for &(ordinal, why) in &plan.delete {
-        // In their order; what goes for another reason does not wait for them.
-        if refused == Some(why) {
-            continue;
-        }
-        let name = format!("{}-{ordinal}", turn.name());
-        let pod = pods.iter().find(|pod| pod.object_name().name() == name);
-        let (children, owner) = (turn.children(), turn.owner());
-        let deletion = match why {
-            Why::Surplus => children.delete_surplus::<ObservedPod>(owner, &name, None).await?,
-            Why::Finished => {
-                children.delete_surplus::<ObservedPod>(owner, &name, pod.map(Cached::uid)).await?
+    let (ended, outcome) = turn.delete_each(&ObservedPod::resource(), all).await;
+    let ended: Vec<(&str, Deletion)> =
+        all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
+    // What was done is reported, also when the pass is over.
+    let is_deleted = |(_, ended): &&(&str, Deletion)| *ended == Deletion::Deleted;
+    let deleted: Vec<String> = ended.iter().filter(is_deleted).map(|(name, _)| (*name).to_owned()).collect();
+    if !deleted.is_empty() {
+        let from = usize::try_from(plan.active).unwrap_or(0);
+        let (to, names) = (from - deleted.len().min(from), names(&deleted));
+        let (reason, note) = match why {
+            Why::Surplus => ("ScaledDown", format!("Scaled down from {from} to {to}: {names}")),
+            Why::Finished | Why::Outdated => {
+                ("ChildDeleted", format!("Deleted Pods that have ended; new ones follow: {names}"))
             }
-            Why::Outdated => replace(turn, ordinal, &name, pod).await?,
         };
-        match (deletion, why) {
-            (Deletion::Deleted, Why::Surplus) => surplus.push(name),
-            (Deletion::Deleted, Why::Finished) => {
-                let note = format!("Deleted Pod {name:?}: it has ended; a new one follows");
-                turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
-            }
-            (Deletion::Deleted, Why::Outdated) => {
-                let note = format!("Deleted Pod {name:?}: it is not of this spec; a new one follows");
-                turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
-            }
-            (Deletion::NothingToDo, _) => {}
-            (Deletion::NotNow, _) => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
-            (Deletion::Refused { status, again_in }, _) => {
+        turn.event(EventType::Normal, reason, "Delete", note);
+    }
+    outcome?;
+    for (name, ended) in ended {
+        match ended {
+            Deletion::Refused { status, again_in } => {
                 turn.refused_deletion(&format!("Pod {name:?}"), &status, again_in);
-                refused = Some(why);
             }
+            Deletion::NotNow => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
+            Deletion::Deleted | Deletion::NothingToDo => {}
         }
     }
     Ok(())
 }
 
 /// Deletes a Pod of an old spec, unless the new ones are stored otherwise than written each time.
-async fn replace(
-    turn: &mut Turn<'_, Redis>,
-    ordinal: u32,
-    name: &str,
-    pod: Option<&Cached<ObservedPod>>,
-) -> Result<Deletion, Error> {
+async fn replace(turn: &mut Turn<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Result<(), Halt> {
+    let Some(child) = pod_of(turn, ordinal, pods) else { return Ok(()) };
+    let pod = pods.iter().find(|pod| pod.uid() == child.uid);
     let wanted = wanted::pod(turn.object(), ordinal);
     let differences = pod.and_then(Cached::readable).map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
-    let judged = (name, pod.map(Cached::uid));
-    let (deletion, contended) =
-        turn.children().delete_outdated::<ObservedPod>(turn.owner(), judged, &differences).await?;
+    let (children, owner, resource) = (turn.children(), turn.owner(), ObservedPod::resource());
+    let name = &child.name;
+    let (deletion, contended) = children.delete_outdated(owner, &resource, &child, &differences).await?;
     if let Some(again_in) = contended {
         let message = format!(
             "Each new Pod {name:?} is stored otherwise than written ({}): find out who changes it, and stop one of us",
@@ -278,7 +271,18 @@ async fn replace(
         );
         turn.found(Summary::stalled(reason::CONTENDED, message).again_in(again_in));
     }
-    Ok(deletion)
+    match deletion {
+        Deletion::Deleted => {
+            let note = format!("Deleted Pod {name:?}: it is not of this spec; a new one follows");
+            turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
+        }
+        Deletion::NothingToDo => {}
+        Deletion::NotNow => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
+        Deletion::Refused { status, again_in } => {
+            turn.refused_deletion(&format!("Pod {name:?}"), &status, again_in);
+        }
+    }
+    Ok(())
 }
 
 /// What was contended stays so until a new Pod has been as wanted for a while.

@@ -73,7 +73,7 @@ impl Reconcile for WebAppSync {
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
     async fn reconcile(&self, turn: &mut Turn<'_, WebApp>) -> Result<WebAppStatus, Halt> {
-        turn.hold(FINALIZER).await?;
+        turn.add_finalizer(FINALIZER).await?;
         let stored = turn.stored_status();
         let (next, steps) = self.go_on(turn, &stored, Direction::Creation).await?;
         // While a new spec waits for the end of a pause, the WebApp is as it is after the tasks of the former one.
@@ -108,7 +108,7 @@ impl Reconcile for WebAppSync {
             summary.map(|summary| (summary, steps))
         };
         let Some((summary, steps)) = is_over else {
-            turn.let_go(FINALIZER).await?;
+            turn.remove_finalizer(FINALIZER).await?;
             self.hooks.forget(&turn.owner().name);
             return Ok(None);
         };

@@ -17,9 +17,10 @@ use super::tasks::HookError;
 use crate::api::labels::{self, Labels};
 use crate::api::webapp::v1::{Hook, WebApp, image_reference};
 use crate::cache::{Lister, Object, ObjectName};
+use crate::client::Error;
 use crate::controller::container::WantedContainer;
 use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
-use crate::controller::{Deletion, Halt, Phase, Summary, Turn};
+use crate::controller::{ChildRef, Deletion, Halt, Phase, Summary, Turn};
 
 const KIND: &str = "WebApp";
 
@@ -75,32 +76,54 @@ pub(super) async fn run(
             if is_ready { Ok(()) } else { not_yet(message(turn)) }
         }
         Hook::Delete => {
-            let children = turn.children();
-            match children.delete_of_deleted::<ObservedDeployment>(turn.owner(), &name).await? {
+            let ours = deployments.controlled_by(&turn.owner().uid);
+            let Some(child) = ours.iter().map(ChildRef::of).find(|child| child.name == name) else {
+                return Ok(Ok(()));
+            };
+            match delete(turn, &child).await? {
                 Deletion::Deleted | Deletion::NothingToDo => Ok(()),
                 Deletion::NotNow => not_yet("the WebApp is not being deleted".to_owned()),
-                Deletion::Refused { status, again_in } => {
-                    turn.refused_deletion(&format!("Deployment {name:?}"), &status, again_in);
-                    not_yet(message(turn))
-                }
+                Deletion::Refused { .. } => not_yet(message(turn)),
             }
         }
         Hook::PostDelete => {
-            let left: Vec<ObservedDeployment> = turn.children().live_children(turn.owner()).await?;
-            let names = || left.iter().map(|child| child.object_name().name().to_owned());
+            let left = left(turn, deployments).await?;
             // One that came late, by a write of a process that is dead, or under another name, by a user.
-            for name in names() {
-                let children = turn.children();
-                let deletion = children.delete_of_deleted::<ObservedDeployment>(turn.owner(), &name).await?;
-                if let Deletion::Refused { status, again_in } = deletion {
-                    turn.refused_deletion(&format!("Deployment {name:?}"), &status, again_in);
-                }
+            for child in &left {
+                delete(turn, child).await?;
             }
-            let message = format!("Being deleted: Deployment {}", names().collect::<Vec<_>>().join(", "));
+            let names: Vec<&str> = left.iter().map(|child| child.name.as_str()).collect();
+            let message = format!("Being deleted: Deployment {}", names.join(", "));
             // One that has lost our label wakes nobody when it goes.
             if left.is_empty() { Ok(()) } else { Err(HookError::not_yet(message, Some(STILL_THERE))) }
         }
     })
+}
+
+/// The Deployments of this WebApp that are left. When the cache shows none, those that it cannot show are looked for: the
+/// finalizer must not go before them.
+async fn left(
+    turn: &Turn<'_, WebApp>,
+    deployments: &Lister<ObservedDeployment>,
+) -> Result<Vec<ChildRef>, Error> {
+    let cached = deployments.controlled_by(&turn.owner().uid);
+    if !cached.is_empty() {
+        return Ok(cached.iter().map(ChildRef::of).collect());
+    }
+    let (children, owner, resource) = (turn.children(), turn.owner(), ObservedDeployment::resource());
+    let mut left = children.without_label(owner, &resource).await?;
+    left.extend(children.with_label(owner, &resource).await?);
+    Ok(left)
+}
+
+/// Deletes a Deployment of this WebApp.
+async fn delete(turn: &mut Turn<'_, WebApp>, child: &ChildRef) -> Result<Deletion, Error> {
+    let (children, owner, resource) = (turn.children(), turn.owner(), ObservedDeployment::resource());
+    let deletion = children.delete_of_deleted(owner, &resource, child).await?;
+    if let Deletion::Refused { status, again_in } = &deletion {
+        turn.refused_deletion(&format!("Deployment {:?}", child.name), status, *again_in);
+    }
+    Ok(deletion)
 }
 
 fn message(turn: &Turn<'_, WebApp>) -> String {

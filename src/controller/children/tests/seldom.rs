@@ -10,11 +10,11 @@ async fn a_refused_update_is_not_sent_again_at_each_pass() {
     let object = cached(&live(&server, "Foo", "one", "owner-uid"));
     let children = children_of(&server);
     let again = async |owner: &Owner, replicas| {
-        server.refuse(Method::PUT, 422, "Invalid");
-        let answer = children.ensure(owner, &wanted(replicas), Some(&object)).await.unwrap();
+        server.refuse(Method::PATCH, 422, "Invalid");
+        let answer = children.ensure(owner, &wanted(replicas), Some(&object), false).await.unwrap();
         let Ensured::Refused { observed: Some(_), status, again_in } = answer else { panic!("{answer:?}") };
         assert_eq!(status.reason, "Invalid");
-        (again_in.as_secs(), server.requests().iter().filter(|request| request.starts_with("PUT")).count())
+        (again_in.as_secs(), server.requests().iter().filter(|request| request.starts_with("PATCH")).count())
     };
     assert_eq!(again(&owner(), 2).await, (120, 1));
     tokio::time::advance(Duration::from_secs(20)).await;
@@ -34,12 +34,12 @@ async fn what_was_in_the_way_is_forgotten_when_it_is_gone() {
     with_owner(&server, "owner-uid", 1);
     let children = children_of(&server);
     server.refuse(Method::POST, 403, "Forbidden");
-    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
+    let answer = children.ensure(&owner(), &wanted(1), None, false).await.unwrap();
     assert!(matches!(answer, Ensured::Refused { .. }), "{answer:?}");
     let object = live(&server, "Foo", "one", "owner-uid");
-    children.ensure(&owner(), &wanted(1), Some(&cached(&object))).await.unwrap();
+    children.ensure(&owner(), &wanted(1), Some(&cached(&object)), false).await.unwrap();
     server.remove(WEB);
-    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
+    let answer = children.ensure(&owner(), &wanted(1), None, false).await.unwrap();
     assert!(matches!(answer, Ensured::Created(_)), "{answer:?}");
 }
 
@@ -51,17 +51,17 @@ async fn a_name_that_is_taken_is_not_asked_for_again_at_each_pass() {
     let children = children_of(&server);
     let theirs = live(&server, "Bar", "one", "another");
     let again = async |cache: Option<&Value>| {
-        let answer = children.ensure(&owner(), &wanted(1), cache.map(cached).as_ref()).await.unwrap();
+        let answer = children.ensure(&owner(), &wanted(1), cache.map(cached).as_ref(), false).await.unwrap();
         let Ensured::ResourceExists { again_in } = answer else { panic!("{answer:?}") };
         (again_in.as_secs(), server.requests().len())
     };
-    assert_eq!(again(None).await, (30, 3));
+    assert_eq!(again(None).await, (30, 2));
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(again(None).await, (10, 0));
     tokio::time::advance(Duration::from_secs(10)).await;
-    assert_eq!(again(None).await, (30, 3));
-    assert_eq!(again(Some(&theirs)).await, (30, 1), "no write: a read tells");
+    assert_eq!(again(None).await, (30, 2));
+    assert_eq!(again(Some(&theirs)).await, (30, 0), "its end is an event");
     server.remove(WEB);
-    let answer = children.ensure(&owner(), &wanted(1), None).await.unwrap();
+    let answer = children.ensure(&owner(), &wanted(1), None, false).await.unwrap();
     assert!(matches!(answer, Ensured::Created(_)), "{answer:?}");
 }

@@ -139,7 +139,7 @@ async fn a_new_foo_gets_its_deployment() {
     f.foo("web", 1);
     let (outcome, requests) = f.sync().await;
     assert_eq!(outcome, Outcome::Done);
-    assert_eq!(requests, ["GET foos/one", "POST deployments", "PATCH foos/one/status"]);
+    assert_eq!(requests, ["POST deployments", "PATCH foos/one/status"]);
     assert_eq!(f.events(), ["ChildCreated"]);
     assert_eq!(f.ready(), ("False".to_owned(), "Progressing".to_owned()));
     let deployment = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
@@ -191,7 +191,7 @@ async fn a_hand_edit_is_repaired_and_a_new_spec_applied() {
     f.server.store(DEPLOYMENTS, edited);
     f.catch_up();
     let (_, requests) = f.sync().await;
-    assert_eq!(requests, ["GET deployments/web", "GET foos/one", "PUT deployments/web"]);
+    assert_eq!(requests, ["GET foos/one", "PATCH deployments/web"]);
     assert_eq!(f.events(), ["ChildRepaired"]);
 
     foo["spec"]["replicas"] = json!(3);
@@ -214,10 +214,7 @@ async fn a_foreign_deployment_is_left_alone_and_reported_once() {
     f.deployments.replace(&[], "1");
     let (outcome, requests) = f.sync().await;
     assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
-    assert_eq!(
-        requests,
-        ["GET foos/one", "POST deployments", "GET deployments/web", "PATCH foos/one/status"]
-    );
+    assert_eq!(requests, ["POST deployments", "GET deployments/web", "PATCH foos/one/status"]);
     let event = f.events.try_recv().unwrap();
     assert_eq!((event.event_type, event.reason), (EventType::Warning, "ErrResourceExists"));
     assert_eq!(event.note, "Resource \"web\" already exists and is not managed by Foo");
@@ -316,19 +313,49 @@ async fn an_unreadable_foo_keeps_its_deployment() {
 
 /// W1: the status was written by somebody else meanwhile.
 #[tokio::test]
-async fn a_conflict_on_the_status_is_retried_and_records_no_event() {
+async fn a_status_that_meets_a_conflict_is_tried_once_more() {
+    for conflicts in [1, 2] {
+        let mut f = Fixture::new();
+        f.foo("web", 1);
+        f.sync().await;
+        f.roll_out("web");
+        f.events();
+        f.server.requests();
+        for _ in 0..conflicts {
+            f.server.refuse(http::Method::PATCH, 409, "Conflict");
+        }
+        let key = ObjectName::new(Some("ns"), "one");
+        let outcome = f.sync.sync(&key, pass()).await;
+        let verbs: Vec<String> =
+            f.server.requests().iter().map(|request| request.split(' ').next().unwrap().to_owned()).collect();
+        assert_eq!(verbs, ["PATCH", "GET", "PATCH"]);
+        match outcome {
+            Ok(_) => assert_eq!((conflicts, f.events()), (1, vec!["Synced"])),
+            Err(SyncError(error)) => {
+                assert!(conflicts == 2 && error.is_conflict());
+                assert_eq!(f.events(), Vec::<&str>::new());
+            }
+        }
+    }
+}
+
+/// The spec has changed, too: the status of the old one is not written, and nothing is reported.
+#[tokio::test]
+async fn a_status_of_a_spec_that_has_moved_on_is_not_written() {
     let mut f = Fixture::new();
-    f.foo("web", 1);
+    let mut foo = f.foo("web", 1);
     f.sync().await;
     f.roll_out("web");
     f.events();
-    f.server.refuse(http::Method::PATCH, 409, "Conflict");
-    let key = ObjectName::new(Some("ns"), "one");
-    let SyncError(error) = f.sync.sync(&key, pass()).await.unwrap_err();
-    assert!(error.is_conflict());
+    foo["metadata"]["generation"] = json!(2);
+    foo["metadata"]["resourceVersion"] = Value::Null;
+    foo["status"] = f.server.get(FOO).unwrap()["status"].clone();
+    let newer = f.server.store(FOOS, foo);
+    let (outcome, requests) = f.sync_without_news().await;
+    assert_eq!(requests, ["PATCH foos/one/status", "GET foos/one"]);
+    assert!(matches!(outcome, Outcome::RequeueAfter(_)), "{outcome:?}");
+    assert_eq!(f.server.get(FOO).unwrap()["status"], newer["status"]);
     assert_eq!(f.events(), Vec::<&str>::new());
-    f.sync().await;
-    assert_eq!(f.events(), ["Synced"]);
 }
 
 #[tokio::test]
@@ -417,21 +444,30 @@ async fn a_spec_that_was_refused_at_first_is_told_as_an_update() {
     foo["metadata"]["generation"] = json!(2);
     f.server.store(FOOS, foo);
     f.catch_up();
-    f.server.refuse(http::Method::PUT, 422, "Invalid");
+    f.server.refuse(http::Method::PATCH, 422, "Invalid");
     f.sync().await;
     tokio::time::advance(Duration::from_secs(120)).await;
     f.sync().await;
     assert_eq!(f.events(), ["ChildRefused", "ChildUpdated"]);
 }
 
-/// The cache of the Foo is behind: nothing is written for its old spec, and nothing said of it.
+/// The cache of the Foo is behind: nothing is repaired for its old spec, and nothing said of it.
 #[tokio::test]
 async fn a_pass_over_a_spec_that_has_moved_on_says_nothing() {
     let mut f = Fixture::new();
     let mut foo = f.foo("web", 1);
+    f.sync().await;
+    f.events();
+    let mut edited = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
+    edited["spec"]["replicas"] = json!(9);
+    f.server.store(DEPLOYMENTS, edited);
+    f.catch_up();
+    f.server.requests();
     foo["metadata"]["generation"] = json!(2);
+    foo["metadata"]["resourceVersion"] = Value::Null;
     f.server.store(FOOS, foo);
     let (outcome, requests) = f.sync_without_news().await;
+    assert_eq!(f.events(), Vec::<&str>::new());
     assert_eq!((outcome, requests), (Outcome::Done, vec!["GET foos/one".to_owned()]));
 }
 

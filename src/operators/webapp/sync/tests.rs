@@ -200,9 +200,7 @@ async fn a_webapp_goes_through_its_tasks_once() {
     let mut rig = rig().await;
     rig.create().await;
     let asked = rig.pass().await;
-    assert_eq!(asked, ["get webapps/web", "update webapps/web"], "the finalizer is first");
-    let asked = rig.pass().await;
-    assert_eq!(asked, ["patch webapps/web/status"]);
+    assert_eq!(asked, ["patch webapps/web", "patch webapps/web/status"], "the finalizer is first");
     assert_eq!(rig.seen(), Vec::<String>::new(), "recorded, and not run yet");
     let step = &rig.f.status("web").await["steps"][0];
     assert_eq!((&step["phase"], &step["hook"]), (&json!("Running"), &json!("pre_create")));
@@ -255,7 +253,6 @@ async fn an_old_record_runs_nothing() {
     let mut rig = rig().await;
     rig.create().await;
     rig.pass().await;
-    rig.pass().await;
     // The cache does not know of it yet.
     rig.f.edit::<WebApp>("web", |webapp| webapp["spec"]["version"] = json!("2")).await;
     for _ in 0..3 {
@@ -269,7 +266,6 @@ async fn an_old_record_runs_nothing() {
 async fn a_pause_that_the_cache_has_not_seen_runs_nothing() {
     let mut rig = rig().await;
     rig.create().await;
-    rig.pass().await;
     rig.pass().await;
     let pause = json!({"windlass.dev/paused": "true"});
     rig.f.edit::<WebApp>("web", |webapp| webapp["metadata"]["annotations"] = pause).await;
@@ -378,7 +374,6 @@ async fn a_repair_runs_no_task() {
 async fn a_paused_webapp_starts_no_hook() {
     let mut rig = rig().await;
     rig.create().await;
-    rig.pass().await;
     rig.pass().await;
     rig.pass().await;
     rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({"windlass.dev/paused": "true"})).await;

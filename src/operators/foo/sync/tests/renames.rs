@@ -13,11 +13,8 @@ async fn a_new_name_creates_first_and_deletes_after() {
     assert_eq!(
         requests,
         [
-            "GET foos/one",
             "POST deployments",
             "GET deployments",
-            "GET deployments/new",
-            "GET deployments/old",
             "GET foos/one",
             "DELETE deployments/old",
             "PATCH foos/one/status",
@@ -32,9 +29,56 @@ async fn an_old_deployment_without_our_label_is_found_live() {
     f.foo("old", 1);
     f.sync().await;
     renamed(&mut f);
-    f.deployments.replace(&[], "1");
+    take_label_off(&mut f);
     f.sync().await;
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
+}
+
+/// The list of what has lost its label fails in the pass that creates the new one.
+#[tokio::test]
+async fn a_rename_that_failed_looks_for_lost_labels_again() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    renamed(&mut f);
+    take_label_off(&mut f);
+    f.server.refuse(http::Method::GET, 500, "InternalError");
+    let key = ObjectName::new(Some("ns"), "one");
+    assert!(f.sync.sync(&key, pass()).await.is_err());
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/new")).is_some());
+    f.catch_up();
+    take_label_off(&mut f);
+    f.sync().await;
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
+    assert_eq!(f.sync().await.1, Vec::<String>::new(), "and no more");
+}
+
+/// A process was cut off between the new Deployment and the old one.
+#[tokio::test]
+async fn a_new_process_looks_for_a_former_name_without_label() {
+    let mut f = Fixture::new();
+    f.foo("old", 1);
+    f.sync().await;
+    renamed(&mut f);
+    take_label_off(&mut f);
+    f.server.refuse(http::Method::GET, 500, "InternalError");
+    let key = ObjectName::new(Some("ns"), "one");
+    assert!(f.sync.sync(&key, pass()).await.is_err());
+    let client = f.server.client();
+    f.sync.tools().children = Children::new(client, Arc::default());
+    f.catch_up();
+    take_label_off(&mut f);
+    let first = Reasons::from(Reason::Initial);
+    f.sync.sync(&key, Pass::new(&first)).await.unwrap();
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
+}
+
+/// So that the cache does not show it.
+fn take_label_off(f: &mut Fixture) {
+    let mut old = f.server.get(&format!("{DEPLOYMENTS}/old")).unwrap();
+    old["metadata"]["labels"] = json!({});
+    f.server.store(DEPLOYMENTS, old);
+    f.deployments.delete(&ObjectName::new(Some("ns"), "old"), "1");
 }
 
 #[tokio::test(start_paused = true)]

@@ -74,7 +74,7 @@ async fn what_is_put_back_beside_what_is_not_is_told() {
     f.converge("web").await;
     f.events();
     f.sim.fault(Fault::new(
-        When::verb("update").resource("deployments").user("operator"),
+        When::verb("patch").resource("deployments").user("operator"),
         Action::Edit(json!({"spec": {"replicas": 7}})),
     ));
     let change = async |f: &mut Fixture<MyappSync>, image: &str| {

@@ -5,11 +5,11 @@ use crate::workqueue::Reasons;
 
 /// Of the object itself, and not of its status.
 fn update() -> When {
-    When::verb("update").resource("redis/").user("operator")
+    When::verb("patch").resource("redis/").user("operator")
 }
 
 fn updates(asked: &[String]) -> usize {
-    asked.iter().filter(|asked| *asked == "update redis/x").count()
+    asked.iter().filter(|asked| *asked == "patch redis/x").count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -72,7 +72,6 @@ async fn an_error_beside_a_refusal_is_not_lost() {
     f.sim.fault(Fault::new(creates(), Action::refuse(403, "Forbidden")));
     f.sim.fault(Fault::new(creates(), later));
     f.create("x", spec(3)).await;
-    f.sync("x").await;
     let (outcome, _) = f.pass("x", &Reasons::default()).await;
     assert_eq!(outcome.unwrap_err().at_least(), Duration::from_secs(60));
     assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()), "the worse of the two");
