@@ -34,7 +34,7 @@ use super::children::Children;
 use super::consistency::Consistency;
 use super::hot_loop;
 use super::outcome::{Outcome, Pass, SyncError};
-use super::status::{Written, only_numbers_move, write};
+use super::status::{Written, only_progress_moves, write};
 use super::summary::{Phase, Summary, UNDONE_RETRY, reason};
 use super::turn::{Halt, Turn};
 use super::worker::SyncHandler;
@@ -281,7 +281,7 @@ impl<R: Reconcile> Reconciler<R> {
         status.set_common(observed_generation, conditions);
         let key = turn.owner().name.clone();
         let is_deferred = match stored {
-            Some(stored) if *stored != status && only_numbers_move(stored, &status) => {
+            Some(stored) if *stored != status && only_progress_moves(stored, &status) => {
                 self.memory.numbers_wait(&key)
             }
             _ => None,

@@ -3,7 +3,7 @@
 //! # Guarantees
 //! - A write whose answer is lost counts, when a read shows it. (test: `a_status_that_is_stored_though_the_answer_is_lost_is_told`)
 //! - A conflict costs a read and one more try, unless the object has moved on. (test: `a_status_that_meets_a_conflict_is_tried_once_more`)
-//! - A change of numbers alone is told from all others. (test: `numbers_are_told_from_all_else`)
+//! - Progress is told from a change of Ready, Reconciling or Stalled. (test: `progress_is_told_from_all_else`)
 //! - What is to go goes, also a key of a map in it. (test: `a_patch_holds_what_differs_and_null_for_what_goes`)
 //! - A patch leads to what is wanted, and the next one is none. (test: `after_a_patch_nothing_differs`)
 
@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::guarded::{LiveMeta, PartialObject};
 use super::owner::Owner;
+use crate::api::conditions::{READY, RECONCILING, STALLED};
 use crate::client::{ApiClient, Error};
 
 /// What became of a status.
@@ -75,14 +76,25 @@ pub(super) async fn write<S: Serialize>(
     Ok(Written::Stored(Some(written.metadata.resource_version)))
 }
 
-/// Whether two states of a status differ in numbers alone, and in the messages that tell them.
-pub(super) fn only_numbers_move<S: Serialize>(stored: &S, wanted: &S) -> bool {
+/// Whether two states of a status say the same but for numbers, the messages that tell them, and conditions that report of
+/// a child: `Ready`, `Reconciling` and `Stalled` are as they were.
+pub(super) fn only_progress_moves<S: Serialize>(stored: &S, wanted: &S) -> bool {
+    fn summary(conditions: &[Value]) -> Vec<&Value> {
+        let is_common =
+            |one: &&Value| [READY, RECONCILING, STALLED].iter().any(|type_| one["type"] == *type_);
+        conditions.iter().filter(is_common).collect()
+    }
     fn is_so(name: &str, stored: &Value, wanted: &Value) -> bool {
         match (stored, wanted) {
             (Value::Object(stored), Value::Object(wanted)) => {
                 let names: BTreeSet<&String> = stored.keys().chain(wanted.keys()).collect();
                 let of = |map: &Map<String, Value>, name: &str| map.get(name).cloned().unwrap_or(json!(0));
                 names.iter().all(|name| is_so(name, &of(stored, name), &of(wanted, name)))
+            }
+            (Value::Array(stored), Value::Array(wanted)) if name == "conditions" => {
+                let (stored, wanted) = (summary(stored), summary(wanted));
+                stored.len() == wanted.len()
+                    && stored.iter().zip(&wanted).all(|(stored, wanted)| is_so("", stored, wanted))
             }
             (Value::Array(stored), Value::Array(wanted)) => {
                 stored.len() == wanted.len()
@@ -148,17 +160,19 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn numbers_are_told_from_all_else() {
+    fn progress_is_told_from_all_else() {
         let status = |replicas: i64, message: &str, status: &str, observed: i64| {
-            json!({"replicas": replicas, "observedGeneration": observed,
-                "conditions": [{"type": "Ready", "status": status, "message": message}]})
+            let of_a_child =
+                json!({"type": "Available", "status": if replicas > 1 { "True" } else { "False" }});
+            let ready = json!({"type": "Ready", "status": status, "message": message});
+            json!({"replicas": replicas, "observedGeneration": observed, "conditions": [of_a_child, ready]})
         };
         let stored = status(1, "1 of 3", "False", 2);
-        assert!(only_numbers_move(&stored, &status(2, "2 of 3", "False", 2)));
-        assert!(only_numbers_move(&json!({}), &json!({"replicas": 1})), "a number that was left out is 0");
+        assert!(only_progress_moves(&stored, &status(2, "2 of 3", "False", 2)));
+        assert!(only_progress_moves(&json!({}), &json!({"replicas": 1})), "a number that was left out is 0");
         for other in [status(3, "3 of 3", "True", 2), status(1, "1 of 3", "False", 3), json!({"replicas": 1})]
         {
-            assert!(!only_numbers_move(&stored, &other), "{other}");
+            assert!(!only_progress_moves(&stored, &other), "{other}");
         }
     }
 

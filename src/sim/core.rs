@@ -246,7 +246,7 @@ impl Core {
             call.edit(edit);
         }
         if matches!(fault, Some(Action::DropBefore)) {
-            self.ledger.add(self.now, &request, call.ok().flatten().as_ref(), 0);
+            self.ledger.add(self.now, &request, call.ok().flatten().as_ref(), (0, 0));
             return drop(reply.send(Reply::Lost));
         }
         let outcome = match (&call, fault) {
@@ -265,7 +265,7 @@ impl Core {
             (Ok(None), _) => self.serve_other(&request),
         };
         let answer = outcome.unwrap_or_else(|failure| Reply::failure(&failure));
-        self.ledger.add(self.now, &request, call.ok().flatten().as_ref(), answer.code());
+        self.ledger.add(self.now, &request, call.ok().flatten().as_ref(), (answer.code(), answer.size()));
         let answer = match fault {
             Some(Action::DropAfter) => Reply::Lost,
             Some(Action::FailAfter(code)) => Reply::failure(&Failure::new(

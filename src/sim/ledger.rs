@@ -29,6 +29,8 @@ pub struct LedgerEntry {
     pub code: u16,
     /// Path and query.
     pub uri: String,
+    /// The size of the answer's body; 0 for a watch.
+    pub bytes: usize,
 }
 
 impl fmt::Display for LedgerEntry {
@@ -51,7 +53,13 @@ impl Ledger {
         Self { entries: VecDeque::new(), limit: limit.max(1) }
     }
 
-    pub(super) fn add(&mut self, at: Duration, request: &Request, call: Option<&Call>, code: u16) {
+    pub(super) fn add(
+        &mut self,
+        at: Duration,
+        request: &Request,
+        call: Option<&Call>,
+        (code, bytes): (u16, usize),
+    ) {
         if self.entries.len() == self.limit {
             self.entries.pop_front();
         }
@@ -67,6 +75,7 @@ impl Ledger {
             name: text(|call| &call.name),
             code,
             uri: request.uri.clone(),
+            bytes,
         });
     }
 

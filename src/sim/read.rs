@@ -102,6 +102,11 @@ pub(super) fn wants_table(call: &Call) -> bool {
     call.accept.split(',').next().is_some_and(|first| first.contains("as=Table"))
 }
 
+/// Whether only the metadata of objects is asked for.
+fn wants_metadata(call: &Call) -> bool {
+    call.accept.split(',').next().is_some_and(|first| first.contains("as=PartialObjectMetadata"))
+}
+
 pub(super) fn include(call: &Call) -> &str {
     call.query.get("includeObject")
 }
@@ -142,6 +147,8 @@ impl Core {
         let shown = presented(&call.kind, &call.version, &object);
         Ok(Answer::ok(if wants_table(call) {
             table::table(&call.kind, &call.version, &[shown], self, include(call))
+        } else if wants_metadata(call) {
+            table::metadata_only(&shown)
         } else {
             shown
         }))
@@ -217,6 +224,13 @@ impl Core {
             let mut table = table::table(&call.kind, &call.version, &shown, self, include(call));
             table["metadata"] = metadata;
             table
+        } else if wants_metadata(call) {
+            json!({
+                "kind": "PartialObjectMetadataList",
+                "apiVersion": "meta.k8s.io/v1",
+                "metadata": metadata,
+                "items": shown.iter().map(table::metadata_only).collect::<Vec<_>>(),
+            })
         } else {
             json!({
                 "kind": format!("{}List", call.kind.kind),

@@ -132,6 +132,14 @@ impl Reply {
         (Self::Stream(receiver), Some(Trickle { server, body, bytes, every, is_endless, sender }))
     }
 
+    /// The size of its body.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Whole { body, .. } => body.len(),
+            Self::Stream(_) | Self::Refused | Self::Lost => 0,
+        }
+    }
+
     pub(super) fn code(&self) -> u16 {
         match self {
             Self::Whole { code, .. } => *code,

@@ -27,11 +27,7 @@ pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, 
                 "object": match include {
                     "Object" => object.clone(),
                     "None" => Value::Null,
-                    _ => json!({
-                        "kind": "PartialObjectMetadata",
-                        "apiVersion": "meta.k8s.io/v1",
-                        "metadata": object["metadata"],
-                    }),
+                    _ => metadata_only(object),
                 },
             })
         })
@@ -51,6 +47,11 @@ pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, 
         "columnDefinitions": definitions,
         "rows": rows,
     })
+}
+
+/// An object without spec and status.
+pub(super) fn metadata_only(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
 
 fn built_in_columns(of: BuiltIn) -> &'static [&'static str] {

@@ -211,7 +211,7 @@ async fn an_update_keeps_address_and_node_ports() {
     assert_eq!((&now[1], &now[2]), (&given[1], &given[0]));
     assert!(now[0].is_number() && !given.contains(&now[0]));
     // What the server has given is not fought over.
-    let updates = scene.writes().into_iter().filter(|w| w.verb == "update" && w.resource == "services");
+    let updates = scene.writes().into_iter().filter(|w| w.verb == "patch" && w.resource == "services");
     assert_eq!(updates.count(), 1);
 }
 

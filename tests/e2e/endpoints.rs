@@ -5,13 +5,13 @@ use macro_rules_attribute::apply;
 use crate::support::{Bed, Operator, Scene, no_bed, real_bed, run_to_end, wait_until};
 
 /// Where an operator serves these paths, as its log says.
-async fn address_of(operator: &Operator, paths: &str) -> String {
+pub(crate) async fn address_of(operator: &Operator, paths: &str) -> String {
     let line = operator.logged(&format!("paths=\"{paths}\"")).await;
     let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
     address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
 }
 
-async fn get(address: &str, path: &str) -> (u16, String) {
+pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
     let response = reqwest::get(format!("http://{address}{path}")).await.expect("the endpoint answers");
     (response.status().as_u16(), response.text().await.expect("the answer is text"))
 }

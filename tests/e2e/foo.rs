@@ -371,7 +371,7 @@ async fn a_deployment_changed_back_each_time_is_not_fought_over() {
     assert_eq!(condition(&foo, "Stalled").unwrap().status, "True");
     assert!(condition(&foo, "Ready").unwrap().message.contains("spec.replicas was 4, wanted 1"));
     // A conflict with the rival is no repair.
-    let is_repair = |w: &LedgerEntry| w.resource == "deployments" && w.verb == "update" && w.code == 200;
+    let is_repair = |w: &LedgerEntry| w.resource == "deployments" && w.verb == "patch" && w.code == 200;
     let repairs = || scene.writes().iter().filter(|write| is_repair(write)).count();
     assert_eq!(repairs(), 5);
     pass(Duration::from_secs(3)).await;

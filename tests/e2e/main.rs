@@ -24,6 +24,7 @@ mod myapp;
 mod operations;
 mod program;
 mod redis;
+mod requests;
 mod schema;
 mod support;
 mod usage;

@@ -56,7 +56,7 @@ async fn a_webapp_goes_through_its_tasks() {
     assert_eq!(deployment["metadata"]["ownerReferences"][0]["uid"], webapp["metadata"]["uid"]);
     // The finalizer is stored before the first step, each start before it is run.
     let writes = scene.writes();
-    assert_eq!((writes[0].verb.as_str(), writes[0].resource.as_str()), ("update", "webapps"));
+    assert_eq!((writes[0].verb.as_str(), writes[0].resource.as_str()), ("patch", "webapps"));
     let conflicts: Vec<_> = writes.into_iter().filter(|write| write.code == 409).collect();
     assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
     for task in ["prepare", "workload", "announce"] {

@@ -1,4 +1,6 @@
 use super::*;
+use crate::api::ApiResource;
+use crate::client::ApiClient;
 
 #[tokio::test(start_paused = true)]
 async fn a_list_comes_in_pages_of_one_version_until_its_token_expires() {
@@ -220,4 +222,18 @@ async fn a_service_account_is_stored_and_found() {
     assert!(names(&list).contains(&"robot"), "{list}");
     let strict = format!("{accounts}?fieldValidation=Strict");
     assert_eq!(bed.call("POST", &strict, json!({"metadata": {"name": "x"}, "tokens": []})).await.0, 400);
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_alone_is_answered_without_the_rest() {
+    let bed = Bed::new();
+    bed.ok("POST", MAPS, map("a")).await;
+    let client = ApiClient::new(kube_client::Client::new(Door::new(&bed.sim, "reader"), "default"));
+    let maps = ApiResource::of::<k8s_openapi::api::core::v1::ConfigMap>();
+    let one: Value = client.get_metadata(&maps, Some("default"), "a").await.unwrap().unwrap();
+    assert_eq!((&one["kind"], &one["metadata"]["name"]), (&json!("PartialObjectMetadata"), &json!("a")));
+    assert!(one.get("data").is_none(), "{one}");
+    let mut items: Vec<Value> = Vec::new();
+    client.each_metadata(&maps, Some("default"), "", |item| items.push(item)).await.unwrap();
+    assert_eq!(items, [one]);
 }

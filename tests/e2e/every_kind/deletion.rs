@@ -100,7 +100,10 @@ async fn a_finalizer_taken_off_is_put_back_before_the_next_effect() {
         let name = kind.object();
         let object = kind.ready(&scene, &name).await;
         assert_eq!(object["metadata"]["finalizers"], json!([finalizer]));
-        let of_object = |write: &LedgerEntry| is_about(write, kind) && write.verb == "update";
+        let of_object = |write: &LedgerEntry| {
+            let is_status = write.uri.split('?').next().is_some_and(|path| path.ends_with("/status"));
+            is_about(write, kind) && write.verb == "patch" && !is_status
+        };
         let of_child = |write: &LedgerEntry| CHILDREN.contains(&write.resource.as_str());
         let before = scene.writes().len();
         let both = json!({"metadata": {"finalizers": null}, "spec": {"replicas": 3}});

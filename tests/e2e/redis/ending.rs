@@ -12,7 +12,8 @@ use crate::support::{LedgerEntry, both_beds, condition_of, is_ready, pass};
 const FINALIZER: &str = "redis.myapp.tangx.in/pods";
 
 fn is_update(write: &LedgerEntry) -> bool {
-    write.verb == "update" && write.resource == "redis" && write.code < 300
+    let is_of_object = write.uri.split('?').next().is_some_and(|path| !path.ends_with("/status"));
+    write.verb == "patch" && write.resource == "redis" && is_of_object && write.code < 300
 }
 
 fn is_creation(write: &LedgerEntry) -> bool {

@@ -35,6 +35,8 @@ pub(crate) struct LedgerEntry {
     pub(crate) code: u64,
     pub(crate) user_agent: String,
     pub(crate) uri: String,
+    /// The size of the answer, where the bed tells it.
+    pub(crate) bytes: Option<usize>,
 }
 
 impl LedgerEntry {

@@ -114,6 +114,7 @@ impl EmbeddedBed {
                 code: entry.code.into(),
                 user_agent: entry.user_agent,
                 uri: entry.uri,
+                bytes: Some(entry.bytes),
             })
             .collect()
     }

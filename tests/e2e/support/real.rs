@@ -78,13 +78,11 @@ impl RealBed {
                 // Setting blockOwnerDeletion asks for this.
                 {"apiGroups": CUSTOM, "resources": KINDS.map(|kind| format!("{kind}/finalizers")),
                  "verbs": ["update"]},
-                // Their finalizers.
-                {"apiGroups": CUSTOM, "resources": ["redis", "webapps"], "verbs": ["update"]},
-                // Its annotation.
-                {"apiGroups": CUSTOM, "resources": ["appservices"], "verbs": ["patch"]},
+                // Finalizers of two kinds, an annotation of the third.
+                {"apiGroups": CUSTOM, "resources": ["redis", "webapps", "appservices"], "verbs": ["patch"]},
                 {"apiGroups": ["", "apps", "networking.k8s.io"],
                  "resources": ["deployments", "services", "ingresses", "pods"],
-                 "verbs": ["get", "list", "watch", "create", "update", "delete"]},
+                 "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
                 {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
             ],
         });
@@ -150,6 +148,7 @@ impl RealBed {
                 code: line["responseStatus"]["code"].as_u64().unwrap_or_default(),
                 user_agent: text_of(&line["userAgent"]),
                 uri: text_of(&line["requestURI"]),
+                bytes: None,
             })
             .collect()
     }

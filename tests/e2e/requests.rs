@@ -1,0 +1,284 @@
+//! The budget of requests (`docs/requests.md`): each scenario costs what its table says, and the same beside 2,000 other
+//! managed objects in the namespace.
+//!
+//! Requests are counted by the server: from the audit log of the real one, from the ledger of the embedded one, which
+//! knows the size of each answer, too; on the real bed the operator's own metrics tell the bytes. Watches and Events are
+//! not counted, but for the Events of a plain life.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use kube_client::api::DeleteParams;
+use macro_rules_attribute::apply;
+use serde_json::{Value, json};
+
+use crate::endpoints::{address_of, get};
+use crate::support::{Bed, LedgerEntry, Scene, both_beds, pass, wait_until};
+
+/// How many objects a scenario is about.
+const N: usize = 4;
+/// How many Pods the Redis of a scenario has.
+const PODS: usize = 20;
+/// How many managed objects are beside them.
+const NEIGHBOURS: usize = 2_000;
+/// Longer than a status waits of which only numbers move.
+const QUIET: Duration = Duration::from_secs(3);
+
+/// The most that a scenario may cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Budget {
+    get: usize,
+    list: usize,
+    create: usize,
+    patch: usize,
+    delete: usize,
+    /// Not in the sum of the others.
+    events: usize,
+}
+
+/// What a scenario cost.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Cost {
+    by_verb: BTreeMap<String, usize>,
+    events: usize,
+    bytes: usize,
+    conflicts: usize,
+}
+
+/// The scenarios of one scene, one after the other.
+struct Bill {
+    scene: Scene,
+    costs: Vec<(&'static str, Cost, Budget)>,
+    seen: usize,
+    bytes: usize,
+}
+
+impl Bill {
+    async fn beside(neighbours: usize) -> Self {
+        let mut scene = Scene::on(Bed::shared().await, "requests").await;
+        let all = futures_util::stream::iter(0..neighbours);
+        all.for_each_concurrent(50, |at| neighbour(&scene, at)).await;
+        scene.start_operator();
+        // The first lists are the caches', and cost what there is.
+        scene.ready_foo("first", 1).await;
+        let mut bill = Self { scene, costs: Vec::new(), seen: 0, bytes: 0 };
+        bill.settle().await;
+        bill.take().await;
+        bill
+    }
+
+    /// Waits until nothing is sent any more.
+    async fn settle(&self) {
+        let mut before = usize::MAX;
+        wait_until("nothing more is sent", async || {
+            let now = self.scene.ledger().len();
+            let is_quiet = std::mem::replace(&mut before, now) == now;
+            pass(QUIET).await;
+            if is_quiet && self.scene.ledger().len() == now { Ok(()) } else { Err(now) }
+        })
+        .await;
+    }
+
+    /// What it has cost since the last call.
+    async fn take(&mut self) -> Cost {
+        let ledger = self.scene.ledger();
+        let mut cost = Cost::default();
+        for entry in ledger.iter().skip(self.seen).filter(|entry| entry.verb != "watch") {
+            if entry.resource == "events" {
+                cost.events += 1;
+                continue;
+            }
+            *cost.by_verb.entry(entry.verb.clone()).or_default() += 1;
+            // A name that is taken is no lost race.
+            cost.conflicts += usize::from(entry.code == 409 && entry.verb != "create");
+        }
+        let bytes = self.answered(&ledger).await;
+        cost.bytes = bytes - self.bytes.min(bytes);
+        (self.seen, self.bytes) = (ledger.len(), bytes);
+        cost
+    }
+
+    /// The size of all answers so far.
+    async fn answered(&self, ledger: &[LedgerEntry]) -> usize {
+        let of_objects = ledger.iter().filter(|entry| entry.resource != "events");
+        let in_ledger: Vec<usize> = of_objects.filter_map(|entry| entry.bytes).collect();
+        if !in_ledger.is_empty() {
+            return in_ledger.iter().sum();
+        }
+        let address = address_of(self.scene.operator(), "/metrics").await;
+        let (_, text) = get(&address, "/metrics").await;
+        let sums = text.lines().filter(|line| line.starts_with("rest_client_response_size_bytes_sum"));
+        let bytes = sums.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok()).sum::<f64>();
+        assert!(bytes > 0.0, "the operator counts its answers");
+        bytes as usize
+    }
+
+    async fn ends(&mut self, scenario: &'static str, budget: Budget) {
+        self.settle().await;
+        let cost = self.take().await;
+        self.costs.push((scenario, cost, budget));
+    }
+
+    fn check(&self) {
+        for (scenario, cost, budget) in &self.costs {
+            let Budget { get, list, create, patch, delete, events } = *budget;
+            let most =
+                [("get", get), ("list", list), ("create", create), ("patch", patch), ("delete", delete)];
+            for (verb, most) in most {
+                let found = cost.by_verb.get(verb).copied().unwrap_or(0);
+                assert!(found <= most, "{scenario}: {found} of {verb}, at most {most}: {cost:?}");
+            }
+            assert_eq!(cost.by_verb.get("update"), None, "{scenario}");
+            assert!(events == 0 || cost.events <= events, "{scenario}: {cost:?}");
+            assert_eq!(cost.conflicts, 0, "{scenario}: {cost:?}");
+        }
+    }
+}
+
+/// A managed object of nobody, of a kind that passes write, without work for its controller.
+async fn neighbour(scene: &Scene, at: usize) {
+    let labels = json!({"app.kubernetes.io/managed-by": "windlass", "app": "neighbour"});
+    let container = json!({"name": "c", "image": "nginx"});
+    let name = format!("neighbour-{at}");
+    let metadata = json!({"name": name, "labels": labels});
+    let (kind, spec) = if at.is_multiple_of(4) {
+        ("Pod", json!({"containers": [container], "schedulingGates": [{"name": "windlass.dev/never"}]}))
+    } else {
+        let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [container]}});
+        let selector = json!({"matchLabels": labels});
+        ("Deployment", json!({"replicas": 0, "paused": true, "selector": selector, "template": template}))
+    };
+    scene.make_whole(kind, json!({"metadata": metadata, "spec": spec})).await;
+}
+
+async fn for_each_foo(bill: &Bill, change: impl AsyncFn(&Scene, String)) {
+    for at in 0..N {
+        change(&bill.scene, format!("foo-{at}")).await;
+    }
+    for at in 0..N {
+        bill.scene.ready(&format!("foo-{at}")).await;
+    }
+}
+
+async fn foos(bill: &mut Bill) {
+    for_each_foo(bill, async |scene, foo| drop(scene.create_foo(&foo, &foo, 1).await)).await;
+    let budget = Budget { create: N, patch: 2 * N, events: 2 * N, ..Budget::default() };
+    bill.ends("Foos are created", budget).await;
+
+    let to = |replicas: i32| json!({"spec": {"replicas": replicas}});
+    for_each_foo(bill, async |scene, foo| scene.patch_foo(&foo, to(2)).await).await;
+    bill.ends("Foos are scaled up", Budget { patch: 3 * N, ..Budget::default() }).await;
+
+    for_each_foo(bill, async |scene, foo| scene.patch_foo(&foo, to(1)).await).await;
+    bill.ends("Foos are scaled down", Budget { get: N, patch: 3 * N, ..Budget::default() }).await;
+
+    for_each_foo(bill, async |scene, foo| {
+        scene.patch_deployment(&foo, to(0)).await;
+        scene
+            .deployment_until(&foo, "is put back", |live| live.spec.as_ref().unwrap().replicas == Some(1))
+            .await;
+    })
+    .await;
+    bill.ends("Deployments are edited by hand", Budget { get: N, patch: 4 * N, ..Budget::default() }).await;
+
+    let none = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
+    for_each_foo(bill, async |scene, foo| {
+        scene.patch_deployment(&foo, none.clone()).await;
+        let is_labelled = |live: &k8s_openapi::api::apps::v1::Deployment| {
+            live.metadata.labels.as_ref().is_some_and(|all| all.contains_key("app.kubernetes.io/managed-by"))
+        };
+        scene.deployment_until(&foo, "is labelled again", is_labelled).await;
+    })
+    .await;
+    let budget = Budget { get: 2 * N, create: N, patch: N, ..Budget::default() };
+    bill.ends("labels are taken off", budget).await;
+
+    let note = json!({"metadata": {"annotations": {"theirs": "x"}}});
+    for_each_foo(bill, async |scene, foo| scene.patch_deployment(&foo, note.clone()).await).await;
+    bill.ends("Deployments are annotated by others", Budget::default()).await;
+
+    for_each_foo(bill, async |scene, foo| {
+        let name = format!("{foo}-new");
+        scene.patch_foo(&foo, json!({"spec": {"deploymentName": name}})).await;
+        scene.deployment_gone(&foo).await;
+    })
+    .await;
+    let budget = Budget { get: N, list: N, create: N, patch: 2 * N, delete: N, ..Budget::default() };
+    bill.ends("Foos are renamed", budget).await;
+}
+
+async fn others(bill: &mut Bill) {
+    let app = json!({"image": "nginx", "containerPort": 80, "servicePort": 80, "host": "a.example.com"});
+    bill.scene.make("Myapp", "app", app).await;
+    bill.scene.until_ready("Myapp", "app").await;
+    bill.ends("a Myapp is created", Budget { create: 3, patch: 2, events: 2, ..Budget::default() }).await;
+
+    let app = json!({"replicas": 1, "image": "nginx", "ports": [{"port": 80}]});
+    bill.scene.make("AppService", "service", app).await;
+    bill.scene.until_ready("AppService", "service").await;
+    bill.ends("an AppService is created", Budget { create: 2, patch: 3, events: 2, ..Budget::default() })
+        .await;
+
+    let redis = json!({"replicas": PODS, "port": 6379, "image": "redis"});
+    bill.scene.make("Redis", "cache", redis).await;
+    bill.scene.until_ready("Redis", "cache").await;
+    // A finalizer, the first status and the last, and one a second in between.
+    bill.ends("a Redis creates Pods", Budget { create: PODS, patch: 3 + 10, ..Budget::default() }).await;
+
+    bill.scene.unmake("Redis", "cache", DeleteParams::background()).await;
+    bill.scene.until_gone("Redis", "cache").await;
+    let budget = Budget { get: 1 + 5, list: 2, patch: 2 + 10, delete: PODS, ..Budget::default() };
+    bill.ends("a Redis is deleted", budget).await;
+
+    // Six hooks of the two tasks that only log are run behind a read of their record.
+    bill.scene.make("WebApp", "web", json!({"version": "1", "replicas": 1})).await;
+    bill.scene.until_ready("WebApp", "web").await;
+    bill.ends("a WebApp is created", Budget { get: 6, create: 1, patch: 16, ..Budget::default() }).await;
+}
+
+async fn all(neighbours: usize) -> Bill {
+    let mut bill = Bill::beside(neighbours).await;
+    foos(&mut bill).await;
+    others(&mut bill).await;
+    bill.ends("rest", Budget::default()).await;
+    bill.check();
+    bill
+}
+
+#[apply(both_beds)]
+async fn requests_keep_to_the_budget_whatever_is_beside() {
+    let (alone, beside) = (all(0).await, all(NEIGHBOURS).await);
+    println!(
+        "{:38} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7}",
+        "", "get", "list", "create", "patch", "delete", "bytes"
+    );
+    for ((scenario, alone, _), (_, beside, _)) in alone.costs.iter().zip(&beside.costs) {
+        let of = |cost: &Cost, verb: &str| cost.by_verb.get(verb).copied().unwrap_or(0);
+        let verbs = ["get", "list", "create", "patch", "delete"];
+        let numbers = verbs.map(|verb| format!("{:>6}", of(beside, verb))).join(" ");
+        println!("{scenario:38} {numbers} {:>7}", beside.bytes);
+        for verb in ["get", "list", "create", "delete"] {
+            assert_eq!(of(alone, verb), of(beside, verb), "{scenario}: {verb}, {alone:?} and {beside:?}");
+        }
+        // How often a status is written hangs on when Pods become Ready.
+        let (least, most) = (alone.bytes.min(beside.bytes), alone.bytes.max(beside.bytes));
+        let has_same_patches = of(alone, "patch") == of(beside, "patch");
+        assert!(!has_same_patches || most * 10 <= least * 11, "{scenario}: {alone:?} and {beside:?}");
+    }
+}
+
+/// At rest nothing is asked for but by watches, with default flags, until an audit is due.
+#[apply(both_beds)]
+async fn at_rest_nothing_is_asked_for() {
+    let scene = Scene::new("requests-rest").await;
+    scene.ready_foo("web", 2).await;
+    pass(QUIET).await;
+    let asked = |scene: &Scene| -> Vec<Value> {
+        let others = scene.ledger().into_iter().filter(|entry| entry.verb != "watch");
+        others.map(|entry| json!([entry.verb, entry.uri])).collect()
+    };
+    let before = asked(&scene);
+    pass(Duration::from_secs(20)).await;
+    assert_eq!(asked(&scene), before);
+}
