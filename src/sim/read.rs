@@ -225,11 +225,13 @@ impl Core {
             table["metadata"] = metadata;
             table
         } else if wants_metadata(call) {
+            // As Go writes a list that was never appended to.
+            let items = Some(shown.iter().map(table::metadata_only).collect::<Vec<_>>());
             json!({
                 "kind": "PartialObjectMetadataList",
                 "apiVersion": "meta.k8s.io/v1",
                 "metadata": metadata,
-                "items": shown.iter().map(table::metadata_only).collect::<Vec<_>>(),
+                "items": items.filter(|items| !items.is_empty()),
             })
         } else {
             json!({

@@ -27,8 +27,9 @@ const METADATA_ONLY: &str =
 struct Page<T> {
     #[serde(default)]
     metadata: PageMeta,
-    /// Required: an answer without it is not "there are none".
-    items: Vec<T>,
+    /// Required: an answer without it is not "there are none". A list of metadata that is empty has null, as Go writes it.
+    #[serde(deserialize_with = "Option::deserialize")]
+    items: Option<Vec<T>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -105,7 +106,7 @@ impl ApiClient {
             let path = format!("{}?{}", resource.path(namespace), query(&next));
             let body = self.call_for(Method::GET, &path, None, ("application/json", accept)).await?;
             let page: Page<T> = decode(&body, || format!("GET {path}"))?;
-            page.items.into_iter().for_each(&mut each);
+            page.items.into_iter().flatten().for_each(&mut each);
             next = page.metadata.next;
             if next.is_empty() {
                 return Ok(page.metadata.resource_version);

@@ -177,4 +177,6 @@ async fn a_list_without_items_is_an_error() {
     let client = answering(|_| (200, json!({"metadata": {"resourceVersion": "7"}}).to_string()));
     let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| {}).await;
     assert!(matches!(outcome, Err(Error::Decode { .. })), "{outcome:?}");
+    let empty = answering(|_| (200, json!({"metadata": {}, "items": null}).to_string()));
+    empty.each_metadata(&DEPLOYMENTS, None, "", |_: Named| panic!("there are none")).await.unwrap();
 }
