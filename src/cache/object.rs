@@ -214,14 +214,22 @@ impl Meta {
     }
 
     fn owners(&self) -> impl Iterator<Item = ControllerRef<'_>> {
-        self.owner_references.iter().map(|owner| ControllerRef {
-            api_version: &owner.api_version,
-            kind: &owner.kind,
-            name: &owner.name,
-            uid: &owner.uid,
-            controller: owner.controller,
-            block_owner_deletion: owner.block_owner_deletion,
-        })
+        self.owner_references.iter().map(OwnerRef::as_reference)
+    }
+}
+
+impl OwnerRef {
+    /// The same, borrowed.
+    #[must_use]
+    pub fn as_reference(&self) -> ControllerRef<'_> {
+        ControllerRef {
+            api_version: &self.api_version,
+            kind: &self.kind,
+            name: &self.name,
+            uid: &self.uid,
+            controller: self.controller,
+            block_owner_deletion: self.block_owner_deletion,
+        }
     }
 }
 
