@@ -450,7 +450,6 @@ fn user_agent() -> String {
 }
 
 mod metadata;
-mod names;
 
 #[cfg(test)]
 mod tests;

@@ -1,24 +1,27 @@
-//! Lists the metadata of many objects without holding more than one page of them.
+//! Reads metadata alone: of one object, or of many without holding more than one page of them.
 //!
 //! Mirrors client-go `metadata` (`PartialObjectMetadataList`) and `tools/pager` (`EachListItem`).
 //!
 //! # Guarantees
 //! - Objects are read page by page, and an error is never an empty list. (test: `metadata_is_read_page_by_page`)
 //! - An answer without `items` is an error. (test: `a_list_without_items_is_an_error`)
+//! - Of one object, an error is never "there is none". (test: `metadata_of_one_object_is_read_live`)
 
 use http::Method;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::{ApiClient, decode};
+use super::{ApiClient, decode, names_an_object};
 use crate::api::ApiResource;
 use crate::client::Error;
 
 /// How many objects a page has, as in client-go.
-pub const PAGE: usize = 500;
+const PAGE: usize = 500;
 /// The metadata of objects, from servers that can leave out the rest.
 const METADATA_ONLY: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+/// The same of one object.
+const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 #[derive(Deserialize)]
 #[serde(bound = "T: DeserializeOwned")]
@@ -38,8 +41,26 @@ struct PageMeta {
 }
 
 impl ApiClient {
+    /// Reads the metadata of one object from the store itself; `T` decodes an object with a field `metadata`.
+    ///
+    /// # Errors
+    /// [`Error`]; an object that is not there is `Ok(None)`, a kind that is not there is an error.
+    pub async fn get_metadata<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<Option<T>, Error> {
+        let path = format!("{}/{name}", resource.path(namespace));
+        match self.call_for(Method::GET, &path, None, ("application/json", METADATA_OF_ONE)).await {
+            Ok(body) => decode(&body, || format!("GET {path}")).map(Some),
+            Err(e) if e.is_not_found() && names_an_object(&e, name) => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
     /// Calls `each` with every object of a collection (all namespaces, with `None`), from the store itself, and returns
-    /// the version of the list. The server sends metadata only, in pages of [`PAGE`] objects without compression; `T`
+    /// the version of the list. The server sends metadata only, in pages of 500 objects without compression; `T`
     /// decodes an item with a field `metadata`.
     ///
     /// # Errors
