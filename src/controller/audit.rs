@@ -1,7 +1,7 @@
 //! Finds what the caches have missed: compares each kind's metadata on the server with its cache, once a period.
 //!
 //! A watch can lose an event without a sign. The cache is then wrong until the object changes again, which may be never.
-//! Flow: API server -> **audit** -> informer (a relist), workqueue (the owner's key, with [`Reason::Audit`])
+//! Flow: API server -> **audit** -> informer (a relist), workqueue (the owner's key, with [`Reason::Audit`](crate::workqueue::Reason::Audit))
 //!
 //! # How it works
 //! ```text
@@ -43,8 +43,6 @@ use crate::cache::{Object, ObjectName, SharedInformer};
 use crate::client::ApiClient;
 use crate::metrics::Metrics;
 use crate::workqueue::RateLimitingQueue;
-#[cfg(doc)]
-use crate::workqueue::Reason;
 use kind::KindAudit;
 use owners::Owners;
 

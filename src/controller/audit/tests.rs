@@ -25,7 +25,7 @@ struct Rig {
     secrets: SharedInformer<Secret>,
     queue: RateLimitingQueue<ObjectName>,
     metrics: Metrics,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Rig {
@@ -43,15 +43,15 @@ impl Rig {
         audits.add_owner(&maps, queue.clone());
         audits.add_child(&secrets);
         audits.add_child(&secrets);
-        let mut rig = Self { sim, user, maps, secrets, queue, metrics, _tasks: JoinSet::new() };
+        let mut rig = Self { sim, user, maps, secrets, queue, metrics, tasks: JoinSet::new() };
         for name in names {
             rig.put("ConfigMap", name, json!({})).await;
         }
         let (driven, audit_client) = (rig.sim.clone(), client_of(&rig.sim, "audit"));
-        rig._tasks.spawn(async move { driven.run().await });
-        rig._tasks.spawn(async move { informers.run(CancellationToken::new()).await });
+        rig.tasks.spawn(async move { driven.run().await });
+        rig.tasks.spawn(async move { informers.run(CancellationToken::new()).await });
         let metrics = rig.metrics.clone();
-        rig._tasks.spawn(async move {
+        rig.tasks.spawn(async move {
             audits.run(audit_client, namespace, PERIOD, metrics, CancellationToken::new()).await;
         });
         rig.maps.synced().synced().await;
