@@ -8,7 +8,7 @@ use kube_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{Bed, LedgerEntry, Scene, both_beds, condition, embedded_bed, pass, wait_until};
+use crate::support::{LedgerEntry, Scene, both_beds, condition, pass, wait_until};
 
 fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas

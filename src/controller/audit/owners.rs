@@ -8,10 +8,12 @@ use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 #[derive(Default)]
 pub(super) struct Owners(Vec<OwnerKind>);
 
+/// Whether the cache has the object of this name with this uid.
+type Has = Box<dyn Fn(&ObjectName, &str) -> bool + Send + Sync>;
+
 struct OwnerKind {
     resource: ApiResource,
-    /// Whether the cache has the object of this name with this uid.
-    has: Box<dyn Fn(&ObjectName, &str) -> bool + Send + Sync>,
+    has: Has,
     queue: RateLimitingQueue<ObjectName>,
 }
 
