@@ -4,12 +4,12 @@
 //!
 //! # Guarantees
 //! - Objects are read page by page, and an error is never an empty list. (test: `metadata_is_read_page_by_page`)
-//! - An answer without `items` is an error. (test: `a_list_without_items_is_an_error`)
+//! - An answer without `items` is an error, one with null for them is empty. (test: `a_list_without_items_is_an_error`)
 //! - Of one object, an error is never "there is none". (test: `metadata_of_one_object_is_read_live`)
 
 use http::Method;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use super::{ApiClient, decode, names_an_object};
 use crate::api::ApiResource;
@@ -28,8 +28,13 @@ const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.
 struct Page<T> {
     #[serde(default)]
     metadata: PageMeta,
-    /// Required: an answer without it is not "there are none".
+    /// Required: an answer without it is not "there are none". A server writes an empty list of metadata as null.
+    #[serde(deserialize_with = "null_is_empty")]
     items: Vec<T>,
+}
+
+fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 #[derive(Default, Deserialize)]

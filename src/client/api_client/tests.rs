@@ -155,6 +155,11 @@ async fn a_list_without_items_is_an_error() {
     let client = answering(|_| (200, json!({"metadata": {"resourceVersion": "7"}}).to_string()));
     let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| {}).await;
     assert!(matches!(outcome, Err(Error::Decode { .. })), "{outcome:?}");
+    // What Go makes of a list without elements.
+    let client =
+        answering(|_| (200, json!({"metadata": {"resourceVersion": "7"}, "items": null}).to_string()));
+    let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| unreachable!("it is empty")).await;
+    assert_eq!(outcome.unwrap(), "7");
 }
 
 #[tokio::test]
