@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::object_name::ObjectName;
@@ -195,6 +195,40 @@ pub struct OwnerRef {
 }
 
 impl Meta {
+    /// Decodes who the object is, and of the rest what decodes; for a field with `#[serde(deserialize_with)]`.
+    ///
+    /// # Errors
+    /// When not even name and version can be told.
+    pub fn deserialize_leniently<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::lenient(&Map::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+
+    /// One label that is no string must not hide the object: what does not decode beside its identity is left out.
+    fn lenient(metadata: &Map<String, Value>) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Identity {
+            name: String,
+            namespace: Option<String>,
+            #[serde(default)]
+            uid: String,
+            #[serde(default)]
+            resource_version: String,
+        }
+        let Identity { name, namespace, uid, resource_version } =
+            Identity::deserialize(&Value::Object(metadata.clone()))?;
+        Ok(Self {
+            name,
+            namespace,
+            uid,
+            resource_version,
+            generation: lenient(metadata, "generation"),
+            deletion_timestamp: lenient(metadata, "deletionTimestamp"),
+            labels: lenient(metadata, "labels"),
+            owner_references: lenient(metadata, "ownerReferences"),
+        })
+    }
+
     /// The key of the object.
     #[must_use]
     pub fn object_name(&self) -> ObjectName {
@@ -214,14 +248,22 @@ impl Meta {
     }
 
     fn owners(&self) -> impl Iterator<Item = ControllerRef<'_>> {
-        self.owner_references.iter().map(|owner| ControllerRef {
-            api_version: &owner.api_version,
-            kind: &owner.kind,
-            name: &owner.name,
-            uid: &owner.uid,
-            controller: owner.controller,
-            block_owner_deletion: owner.block_owner_deletion,
-        })
+        self.owner_references.iter().map(OwnerRef::as_reference)
+    }
+}
+
+impl OwnerRef {
+    /// The same, borrowed.
+    #[must_use]
+    pub fn as_reference(&self) -> ControllerRef<'_> {
+        ControllerRef {
+            api_version: &self.api_version,
+            kind: &self.kind,
+            name: &self.name,
+            uid: &self.uid,
+            controller: self.controller,
+            block_owner_deletion: self.block_owner_deletion,
+        }
     }
 }
 
@@ -246,35 +288,12 @@ pub fn decode<K: DeserializeOwned>(json: &[u8]) -> Result<Decoded<K>, serde_json
     struct Envelope {
         metadata: Map<String, Value>,
     }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Identity {
-        name: String,
-        namespace: Option<String>,
-        #[serde(default)]
-        uid: String,
-        #[serde(default)]
-        resource_version: String,
-    }
     let error = match serde_json::from_slice::<K>(json) {
         Ok(object) => return Ok(Ok(object)),
         Err(error) => error.to_string(),
     };
     let Envelope { metadata } = serde_json::from_slice(json)?;
-    let Identity { name, namespace, uid, resource_version } =
-        Identity::deserialize(&Value::Object(metadata.clone()))?;
-    // One label that is no string must not stop the kind: what does not decode of the rest is left out.
-    let meta = Meta {
-        name,
-        namespace,
-        uid,
-        resource_version,
-        generation: lenient(&metadata, "generation"),
-        deletion_timestamp: lenient(&metadata, "deletionTimestamp"),
-        labels: lenient(&metadata, "labels"),
-        owner_references: lenient(&metadata, "ownerReferences"),
-    };
-    Ok(Err(Unreadable { meta, error }))
+    Ok(Err(Unreadable { meta: Meta::lenient(&metadata)?, error }))
 }
 
 fn lenient<T: DeserializeOwned + Default>(metadata: &Map<String, Value>, field: &str) -> T {

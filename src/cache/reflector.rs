@@ -14,6 +14,7 @@
 //! | the stream broke, or was silent for 90 s | the same; after 5 in a row without an event, list |
 //! | an event or a list older than what was seen | not queued; list at once with the version unset |
 //! | a stream ended within 1 s without an event | watch again after a backoff |
+//! | somebody asked for a relist | list at once with the version unset |
 //! | opening: no connection, 429, 5xx | watch again from the same version after a backoff |
 //! | 410 at the start or in the stream | list, not older than what was seen, after a backoff |
 //! | the list itself: 410, or a version from the future | list again at once with the version unset |
@@ -32,6 +33,7 @@
 //! - A server that denies everything while it starts is not taken at its word. (test: `a_starting_server_is_not_taken_at_its_word`)
 //! - A short empty stream does not spin. (test: `a_very_short_watch_backs_off`)
 //! - Bookmarks move the version. (test: `bookmarks_move_the_version`)
+//! - A relist on request reads the newest state; requests before it begins are one. (test: `requests_for_a_relist_are_one_list`)
 //! - An expired page falls back to one whole list. (test: `an_expired_page_falls_back_to_a_whole_list`)
 //!
 //! # Differences from client-go
@@ -46,6 +48,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -82,6 +86,8 @@ pub struct Reflector<K: Object, L> {
     /// The last version is of no use: expired even for a list, or from the future.
     last_version_unusable: bool,
     resync: Option<Resync>,
+    /// Holds a permit while a relist is asked for.
+    relist: Arc<Notify>,
     /// When a request last got no answer, or a stream broke.
     lost: Option<Instant>,
     /// How many streams in a row broke without an event.
@@ -120,6 +126,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             last_version: None,
             last_version_unusable: false,
             resync,
+            relist: Arc::default(),
             lost: None,
             fruitless: 0,
             backoff,
@@ -131,6 +138,12 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Says here why the kind cannot be listed or watched, while that is so.
     pub(crate) fn reporting(mut self, trouble: Trouble) -> Self {
         self.health = Health::new(K::resource().to_string(), trouble);
+        self
+    }
+
+    /// Lists the newest state each time this is notified.
+    pub(crate) fn relisting(mut self, relist: Arc<Notify>) -> Self {
+        self.relist = relist;
         self
     }
 
@@ -160,6 +173,10 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     }
 
     async fn list(&mut self) -> Next {
+        // This list serves the request that came before it.
+        if self.relist.notified().now_or_never().is_some() {
+            self.last_version_unusable = true;
+        }
         let version = match &self.last_version {
             Some(version) if !self.last_version_unusable => Version::NotOlderThan(version.clone()),
             _ => Version::Newest,
@@ -227,6 +244,11 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         loop {
             let next = tokio::select! {
                 biased;
+                () = self.relist.notified() => {
+                    tracing::debug!(kind = %K::resource(), "Listing anew on request");
+                    self.last_version_unusable = true;
+                    return Next::List(Duration::ZERO);
+                }
                 event = stream.next() => event,
                 () = resync_due(self.resync.as_ref()) => {
                     self.fifo.push(Delta::SyncAll).await;

@@ -15,6 +15,7 @@
 //! - A panic in a handler leaves `run` as a panic. (test: `a_panicking_handler_ends_run`)
 //! - A handler that comes too late is refused. (test: `a_handler_after_the_end_is_refused`)
 //! - A second `run` is an error. (test: `an_informer_runs_once`)
+//! - A relist repairs what lost events have left, and handlers hear of it. (test: `a_relist_repairs_lost_events`)
 //!
 //! # Differences from client-go
 //! `run` is a future that owns its tasks; nothing is spawned elsewhere. Resync is one period for the
@@ -30,7 +31,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -80,6 +81,8 @@ struct Inner<K: Object> {
     /// What `run` needs, until it takes it.
     parts: Mutex<Option<Parts<K>>>,
     trouble: Trouble,
+    /// Tells the reflector to list anew.
+    relist: Arc<Notify>,
 }
 
 struct Parts<K: Object> {
@@ -112,13 +115,16 @@ impl<K: Object> SharedInformer<K> {
         let sink = fifo.clone();
         let trouble = Trouble::default();
         let reported = trouble.clone();
+        let relist = Arc::new(Notify::new());
+        let requests = relist.clone();
 
         let reflect = Box::new(move |shutdown| -> BoxFuture<'static, ()> {
-            Box::pin(Reflector::new(source, sink, resync_period, seed).reporting(reported).run(shutdown))
+            let reflector = Reflector::new(source, sink, resync_period, seed);
+            Box::pin(reflector.reporting(reported).relisting(requests).run(shutdown))
         });
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
         let processor = Mutex::new(Processor::new());
-        Self { inner: Arc::new(Inner { name, store, fifo, processor, listeners, parts, trouble }) }
+        Self { inner: Arc::new(Inner { name, store, fifo, processor, listeners, parts, trouble, relist }) }
     }
 
     /// What it caches, `plural.group`.
@@ -155,6 +161,12 @@ impl<K: Object> SharedInformer<K> {
             trouble: self.inner.trouble.get(),
             objects: self.inner.store.len(),
         }
+    }
+
+    /// Replaces the cache by a full list of the server's newest state, soon: the present watch ends for it. Handlers
+    /// hear of what differs. Requests that come before that list begins are one.
+    pub fn relist(&self) {
+        self.inner.relist.notify_one();
     }
 
     /// Adds a handler, before or while the informer runs. It hears first of what is in the store.

@@ -19,6 +19,7 @@
 //! - A reader never sees an object without the value that it asked for. (test: `a_reader_sees_only_objects_that_have_the_value`)
 //! - A relist drops what the list does not have, at once. (test: `replace_returns_what_vanished`)
 //! - The version follows the last event, bookmark or relist. (test: `the_version_follows_the_last_change`)
+//! - A walk visits each object once. (test: `for_each_visits_every_object_once`)
 //!
 //! # Differences from client-go
 //! client-go holds one lock over the whole map, so a relist blocks all readers; ours does not, hence
@@ -90,6 +91,12 @@ impl<K: Object> Store<K> {
     #[must_use]
     pub fn names(&self) -> Vec<ObjectName> {
         self.inner.objects.iter().map(|entry| entry.key().clone()).collect()
+    }
+
+    /// Calls `visit` with every object, in no particular order and without a copy of all. A part of the store is locked
+    /// for its writer meanwhile: `visit` must be quick, and must not use this store.
+    pub fn for_each(&self, mut visit: impl FnMut(&ObjectName, &Cached<K>)) {
+        self.inner.objects.iter().for_each(|entry| visit(entry.key(), entry.value()));
     }
 
     /// How many objects there are.

@@ -16,6 +16,7 @@ use tracing::Instrument;
 use super::{Failure, endpoints, logging};
 use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
+use crate::controller::audit::Audits;
 use crate::metrics::Metrics;
 use crate::operators::webapp::tasks;
 use crate::operators::{self, Context};
@@ -109,6 +110,7 @@ async fn operate(
             cause: format!("--webapp-tasks: task {:?}: {}", error.task, error.cause),
             remedy: "`windlass schema webapp-tasks` tells what a task may have.".to_owned(),
         })?,
+        audits: Audits::default(),
     };
 
     let shutdown = CancellationToken::new();
@@ -118,6 +120,7 @@ async fn operate(
         context.limits.workers = settings.workers_of.get(name).copied().unwrap_or(settings.limits.workers);
         controllers.push(operators::wire(name, &context).expect("the name was chosen from the list of all"));
     }
+    let audits = std::mem::take(&mut context.audits);
     drop(context);
     let caches = informers.states();
     endpoints::observe(&metrics, caches.clone());
@@ -125,6 +128,11 @@ async fn operate(
     let servers = endpoints::servers(settings.listeners, &metrics, caches, started, shutdown.clone())?;
     for wired in controllers {
         machine.spawn((wired.run)(shutdown.child_token()).in_current_span());
+    }
+    if let Some(period) = settings.limits.audit_period {
+        let (namespace, stop) = (informers.namespace().map(str::to_owned), shutdown.child_token());
+        let audits = audits.run(client.clone(), namespace, period, metrics.clone(), stop);
+        machine.spawn(audits.in_current_span());
     }
     let stop = shutdown.child_token();
     machine.spawn(async move { informers.run(stop).await }.in_current_span());

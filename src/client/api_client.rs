@@ -500,7 +500,6 @@ fn user_agent() -> String {
 }
 
 mod metadata;
-mod names;
 
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,7 @@
 //! | [`deletions`] | the ways to delete a child |
 //! | [`finalizers`] | holds an owner until its effects are undone |
 //! | [`hot_loop`] | notices a key that asks for itself without end |
-//! | [`audit`] | has every object checked against the server |
+//! | [`audit`] | finds what the caches have missed |
 //! | [`slow_start`] | begins many calls carefully |
 //! | [`status`] | writes a status when it differs |
 

@@ -18,7 +18,7 @@
 //! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_told_once`)
 //! - So has the same obstacle of another child. (test: `a_taken_name_of_another_child_is_told_as_well`, `a_refusal_of_another_child_is_told_as_well`)
 //! - A new process does not repeat it. (test: `a_new_process_does_not_repeat_a_taken_name`)
-//! - An audit believes the server and no cache, and counts what it finds; that an object is gone and still cached at each audit after the first, before which the cache may be late. (test: `an_audit_finds_what_the_caches_have_missed`, `an_audit_finds_that_an_object_is_gone`)
+//! - A pass for an audit believes the server and no cache. (test: `an_audit_finds_what_the_caches_have_missed`)
 //! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
 //! - A deletion goes on in spite of a pause, and is not called its end. (test: `the_deletion_of_a_paused_redis_resumes_nothing`)
 //! - A key that asks for itself without end has a condition that says so, as long as it does. (test: `a_hot_foo_has_a_condition`)
@@ -40,7 +40,7 @@ use super::turn::{Halt, Turn};
 use super::worker::SyncHandler;
 use crate::api::ApiResource;
 use crate::api::conditions::{self, ConditionSet, HOT_LOOP, READY, RECONCILING, STALLED};
-use crate::cache::{Cached, Lister, Object, ObjectName, compare_versions};
+use crate::cache::{Cached, Lister, Object, ObjectName};
 use crate::client::{ApiClient, Clock, Error};
 use crate::metrics::ControllerMetrics;
 use crate::record::{EventRecorder, EventType};
@@ -159,25 +159,17 @@ pub struct Reconciler<R: Reconcile> {
 impl<R: Reconcile> SyncHandler for Reconciler<R> {
     async fn sync(&self, key: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
         let cached = self.tools.objects.get(key);
-        let is_cached = cached.is_some();
-        let (found, is_missed) = if pass.reads_live() {
-            self.live(key, cached.as_ref(), pass.is_audit()).await?
-        } else {
-            (cached, false)
-        };
+        let found = if pass.reads_live() { self.live(key, cached).await? } else { cached };
         let object = match found {
             None => {
-                self.memory.forget(key, is_cached);
+                self.memory.forget(key);
                 self.tools.children.lags.forget(key);
                 self.tools.children.renames.ended(key);
                 self.kind.gone(key);
-                self.audited(pass, is_missed);
                 return Ok(Outcome::Done);
             }
             Some(Cached::Unreadable(unreadable)) => {
-                let outcome = self.sync_unreadable(key, &unreadable).await?;
-                self.audited(pass, is_missed);
-                return Ok(outcome);
+                return Ok(self.sync_unreadable(key, &unreadable).await?);
             }
             Some(Cached::Readable(object)) => object,
         };
@@ -191,11 +183,7 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         let status = match status {
             Ok(status) => status,
             Err(Halt::Found) => Some(turn.stored_status()),
-            Err(Halt::Ends(outcome)) => {
-                let outcome = failed_or(&mut turn, outcome)?;
-                self.audited(pass, is_missed || turn.has_written());
-                return Ok(outcome);
-            }
+            Err(Halt::Ends(outcome)) => return failed_or(&mut turn, outcome),
             Err(Halt::Failed(error)) => return Err(error.into()),
         };
         let is_told = self.memory.is_to_be_told(key, turn.is_failing(), turn.asked_to_wait());
@@ -203,9 +191,7 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
             Some(status) if is_told => self.finish(&mut turn, status).await?,
             Some(_) | None => Outcome::Done,
         };
-        let outcome = failed_or(&mut turn, outcome)?;
-        self.audited(pass, is_missed || turn.has_written());
-        Ok(outcome)
+        failed_or(&mut turn, outcome)
     }
 }
 
@@ -221,44 +207,17 @@ impl<R: Reconcile> Reconciler<R> {
         &mut self.tools
     }
 
-    /// Counts an audit that has come to its end.
-    fn audited(&self, pass: Pass<'_>, has_found_something: bool) {
-        if pass.is_audit() {
-            self.tools.metrics.audited(has_found_something);
-        }
-    }
-
-    /// The object as the server has it, for a pass that believes no cache, and whether the cache had missed that.
-    /// What does not decode is left to the usual way.
+    /// The object as the server has it, for a pass that believes no cache. What does not decode is left to the usual way.
     async fn live(
         &self,
         key: &ObjectName,
-        cached: Option<&Cached<R::Resource>>,
-        is_audit: bool,
-    ) -> Result<(Option<Cached<R::Resource>>, bool), Error> {
+        cached: Option<Cached<R::Resource>>,
+    ) -> Result<Option<Cached<R::Resource>>, Error> {
         let resource = ApiResource::of::<R::Resource>();
-        let live = self.tools.client.get::<R::Resource>(&resource, key.namespace(), key.name()).await;
-        let live = match live {
-            Err(Error::Decode { .. }) => return Ok((cached.cloned(), false)),
-            live => live?,
-        };
-        let cached_version = cached.map(|object| object.resource_version().to_owned());
-        let is_missed = match &live {
-            // A cache that is only late has not passed the version that the server has.
-            Some(live) => {
-                let version = Object::resource_version(live);
-                let order = compare_versions(&self.tools.objects.resource_version(), version);
-                cached_version.as_deref() != Some(version) && order.is_some_and(std::cmp::Ordering::is_ge)
-            }
-            // Which version a deletion has is not known: a cache that is only late has it at the next audit.
-            None => {
-                cached_version.is_some_and(|version| is_audit && self.memory.is_still_cached(key, version))
-            }
-        };
-        if is_missed {
-            tracing::warn!("The cache had missed a change of this object; its next list brings it");
+        match self.tools.client.get::<R::Resource>(&resource, key.namespace(), key.name()).await {
+            Err(Error::Decode { .. }) => Ok(cached),
+            live => Ok(live?.map(|object| Cached::new(Ok(object)))),
         }
-        Ok((live.map(|object| Cached::new(Ok(object))), is_missed))
     }
 
     /// Writes the status, says what has changed, and decides when to look again.

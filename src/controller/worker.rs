@@ -37,8 +37,7 @@
 //! [`RateLimitingQueue`]).
 //!
 //! # Locks and tasks
-//! One task for each worker, one for the queue's delays, one for audits if there are any, all owned by
-//! [`Controller::run`].
+//! One task for each worker, one for the queue's delays, all owned by [`Controller::run`].
 
 use std::any::Any;
 use std::fmt;
@@ -47,18 +46,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::audit::Inventory;
 use super::consistency::{self, Consistency, Readiness, Write};
 use super::hot_loop::{HotLoops, PACE, Temperature};
 use super::outcome::{Outcome, Pass, SyncError};
 use crate::cache::synctrack::{self, SyncedSetter};
-use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync};
-use crate::client::ApiClient;
+use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Synced, wait_for_cache_sync};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
 use team::{Ended, Team};
@@ -104,13 +100,7 @@ pub struct Controller<H> {
     workers: Workers,
     metrics: ControllerMetrics,
     hot: HotLoops,
-    audit: Option<Audit>,
     started: (SyncedSetter, Synced),
-}
-
-struct Audit {
-    period: Duration,
-    inventory: Inventory,
 }
 
 // === impl Controller ===
@@ -133,7 +123,6 @@ impl<H: SyncHandler> Controller<H> {
             workers: Workers::new(1),
             metrics: ControllerMetrics::unread(name),
             hot: HotLoops::default(),
-            audit: None,
             started: synctrack::pair(name),
         }
     }
@@ -172,29 +161,6 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
-    /// Queues each object of this informer's kind once in a period for a check against the server; see
-    /// [`audit`](super::audit). `client` tells which objects there are in the namespace (all, with `None`).
-    #[must_use]
-    pub fn audits<K: Object>(
-        mut self,
-        store: Store<K>,
-        client: ApiClient,
-        namespace: Option<&str>,
-        period: Duration,
-    ) -> Self {
-        let namespace: Option<Arc<str>> = namespace.map(Arc::from);
-        let live = move || -> BoxFuture<'static, _> {
-            let (client, namespace) = (client.clone(), namespace.clone());
-            Box::pin(async move {
-                let names = client.names(&K::resource(), namespace.as_deref()).await?;
-                Ok(names.iter().map(|(of, name)| ObjectName::new(of.as_deref(), name)).collect())
-            })
-        };
-        let cached = Box::new(move || store.list().iter().map(crate::cache::Cached::object_name).collect());
-        self.audit = Some(Audit { period, inventory: Inventory { cached, live: Box::new(live) } });
-        self
-    }
-
     /// Changes the number of workers while they work, and tells what they do.
     #[must_use]
     pub fn workers(&self) -> Workers {
@@ -220,7 +186,7 @@ impl<H: SyncHandler> Controller<H> {
         }
         let scope = shutdown.child_token();
         let mut team = Team::of(self);
-        team.start_others(&scope);
+        team.start_delays();
         let controller = team.controller.clone();
         let mut wanted = controller.workers.wanted();
         let queue = &controller.queue;

@@ -87,7 +87,6 @@ pub(super) struct Controllers {
     failed_open: Counters,
     hot: Counters,
     contended: Counters,
-    audits: Counters,
     passes: Counters,
 }
 
@@ -110,7 +109,6 @@ pub struct ControllerMetrics {
     failed_open: Counter,
     hot: Counter,
     contended: Counter,
-    audits: Counters,
     passes: [Counter; 3],
 }
 
@@ -139,7 +137,6 @@ impl Controllers {
             failed_open: Counters::default(),
             hot: Counters::default(),
             contended: Counters::default(),
-            audits: Counters::default(),
             passes: Counters::default(),
         };
         let counters = [
@@ -164,7 +161,6 @@ impl Controllers {
             ),
             ("windlass_hot_keys", "Keys that were synced far oftener than anything changed", &this.hot),
             ("windlass_contended", "Children found to be changed back each time", &this.contended),
-            ("windlass_audits", "Checks against the server, by what they found", &this.audits),
             ("windlass_passes", "Passes by effect: changed something, nothing, error", &this.passes),
         ];
         for (name, help, family) in counters {
@@ -183,14 +179,8 @@ impl Controllers {
 
     pub(super) fn of(&self, name: &'static str) -> ControllerMetrics {
         let (labels, result) = (labels(name), |result| with(name, "result", result));
-        let closed: [(&Counters, &'static str, &[&str]); 2] = [
-            (&self.retries, "cause", &Retry::ALL.map(Retry::as_label)),
-            (&self.audits, "found", &["difference", "nothing"]),
-        ];
-        for (family, label, values) in closed {
-            for value in values {
-                drop(family.get_or_create(&with(name, label, value)));
-            }
+        for retry in Retry::ALL {
+            drop(self.retries.get_or_create(&with(name, "cause", retry.as_label())));
         }
         ControllerMetrics {
             name,
@@ -217,7 +207,6 @@ impl Controllers {
             failed_open: self.failed_open.get_or_create_owned(&labels),
             hot: self.hot.get_or_create_owned(&labels),
             contended: self.contended.get_or_create_owned(&labels),
-            audits: self.audits.clone(),
             passes: Effect::LABELS
                 .map(|effect| self.passes.get_or_create_owned(&with(name, "effect", effect))),
         }
@@ -296,12 +285,6 @@ impl ControllerMetrics {
     /// A child is changed back each time it is repaired.
     pub fn contended(&self) {
         self.contended.inc();
-    }
-
-    /// An object was checked against the server.
-    pub fn audited(&self, found_something: bool) {
-        let found = if found_something { "difference" } else { "nothing" };
-        self.audits.get_or_create(&with(self.name, "found", found)).inc();
     }
 }
 

@@ -9,10 +9,11 @@
 //! | `workqueue_*` | each queue: depth, adds, retries, how long keys wait and are worked on |
 //! | `controller_runtime_*` | each controller: passes by result, their time, errors, panics, workers |
 //! | `rest_client_*` | requests to the API server by verb and code, their time, waits for the client's own limits |
-//! | `windlass_*` | what those have no name for: reasons, retries by cause, keys that back off, caches |
+//! | `windlass_*` | what those have no name for: reasons, retries by cause, keys that back off, caches, audits |
 //!
 //! # Guarantees
 //! - Every series of a controller is there from its start, with zero. (test: `a_controllers_series_are_there_from_its_start`)
+//! - So is that of an audited kind. (test: `audits_are_counted_by_kind_and_result`)
 //! - A queue's times are counted by decades, as in client-go. (test: `the_times_of_a_queue_are_counted_by_decades`)
 //! - An add for later counts as a retry, also one without a delay. (test: `a_delay_of_zero_counts_as_a_retry`)
 //! - Of a queue with priorities, each one's depth is told. (test: `the_depth_of_each_priority_is_told`)
@@ -26,6 +27,7 @@
 //! each priority is `windlass_queue_priority_depth`, so that `workqueue_depth` keeps client-go's labels. The format is
 //! OpenMetrics, which Prometheus reads, whatever is asked for.
 
+mod audits;
 mod controller;
 mod queue;
 mod requests;
@@ -40,6 +42,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+pub use audits::{AuditMetrics, AuditResult};
 pub use controller::{CacheReading, ControllerMetrics, Effect, Retry};
 pub use requests::RequestMetrics;
 
@@ -59,6 +62,7 @@ pub struct Metrics {
     queues: Arc<queue::Queues>,
     controllers: Arc<controller::Controllers>,
     requests: Arc<requests::Requests>,
+    audits: Arc<audits::Audits>,
 }
 
 // === impl Metrics ===
@@ -71,7 +75,8 @@ impl Metrics {
         let queues = Arc::new(queue::Queues::register(&mut registry));
         let controllers = Arc::new(controller::Controllers::register(&mut registry));
         let requests = Arc::new(requests::Requests::register(&mut registry));
-        Self { registry: Arc::new(Mutex::new(registry)), queues, controllers, requests }
+        let audits = Arc::new(audits::Audits::register(&mut registry));
+        Self { registry: Arc::new(Mutex::new(registry)), queues, controllers, requests, audits }
     }
 
     /// What a queue of this name tells, to be given to it.
@@ -89,6 +94,12 @@ impl Metrics {
     #[must_use]
     pub fn controller(&self, name: &'static str) -> ControllerMetrics {
         self.controllers.of(name)
+    }
+
+    /// What the audits of this kind count, `plural.group`.
+    #[must_use]
+    pub fn audits(&self, kind: &str) -> AuditMetrics {
+        self.audits.of(kind)
     }
 
     /// What a client of this host counts.
@@ -248,7 +259,6 @@ mod tests {
             ("controller_runtime_reconcile_total", "result", vec!["success", "error", "requeue_after"]),
             ("windlass_retries_total", "cause", Retry::ALL.map(Retry::as_label).to_vec()),
             ("windlass_passes_total", "effect", Effect::LABELS.to_vec()),
-            ("windlass_audits_total", "found", vec!["difference", "nothing"]),
         ] {
             for found in values {
                 let series = format!("{name}{{controller=\"foo\",{label}=\"{found}\"}}");
@@ -271,6 +281,28 @@ mod tests {
         assert_eq!(Effect::LABELS.map(|effect| reason(&text, "manual", effect)), [1.0, 0.0, 0.0]);
     }
 
+    #[test]
+    fn audits_are_counted_by_kind_and_result() {
+        let metrics = Metrics::new();
+        let audits = metrics.audits("foos");
+        let count = |text: &str, result: &str| {
+            value(text, &format!("windlass_audits_total{{kind=\"foos\",result=\"{result}\"}}"))
+        };
+        let findings = "windlass_audit_findings_total{kind=\"foos\"}";
+        let text = metrics.encode();
+        let results = ["clean", "found", "late", "error"];
+        assert_eq!(results.map(|result| count(&text, result)), [0.0; 4]);
+        assert_eq!(value(&text, findings), 0.0);
+        audits.audited(AuditResult::Clean);
+        for _ in 0..2 {
+            audits.audited(AuditResult::Found);
+        }
+        audits.found(7);
+        let text = metrics.encode();
+        assert_eq!(results.map(|result| count(&text, result)), [1.0, 2.0, 0.0, 0.0]);
+        assert_eq!(value(&text, findings), 7.0);
+    }
+
     /// Everything is counted for objects whose names must not show up.
     #[test]
     fn labels_are_few() {
@@ -291,6 +323,7 @@ mod tests {
         let reading =
             CacheReading { kind: "foos".to_owned(), is_synced: true, is_troubled: false, objects: 1 };
         metrics.observe_caches(move || vec![reading.clone()]);
+        metrics.audits("foos").audited(AuditResult::Clean);
 
         let text = metrics.encode();
         assert!(!text.contains("secret"), "{text}");
@@ -306,7 +339,6 @@ mod tests {
             "code",
             "controller",
             "effect",
-            "found",
             "host",
             "kind",
             "le",

@@ -52,6 +52,7 @@ use crate::cache::{
     Cached, Indexers, Object, ObjectName, SharedInformer, SharedInformerFactory, Synced, object,
 };
 use crate::client::{ApiClient, Clock};
+use crate::controller::audit::Audits;
 use crate::controller::deployment::ObservedDeployment;
 use crate::controller::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
 use crate::controller::{
@@ -83,6 +84,8 @@ pub struct Context<'a> {
     pub metrics: Metrics,
     /// What is run for each WebApp, in order.
     pub webapp_tasks: Vec<TaskEntry>,
+    /// Collects the kinds to audit.
+    pub audits: Audits,
 }
 
 /// How many syncs run at once, and how fast failures are tried again.
@@ -98,7 +101,7 @@ pub struct Limits {
     pub qps: f64,
     /// Retries at once before `qps` counts.
     pub burst: u32,
-    /// In what time each object is checked once against the server; `None` for never.
+    /// How often each kind's cache is compared with the server; `None` for never.
     pub audit_period: Option<Duration>,
 }
 
@@ -185,17 +188,10 @@ impl<K: CustomResource> Operator<'_, K> {
             metrics: metrics.clone(),
         };
         let reconciler = Reconciler::new(tools, kind);
-        let controller = Controller::new(self.name, self.queue.clone(), reconciler, self.consistency.clone())
+        Controller::new(self.name, self.queue.clone(), reconciler, self.consistency.clone())
             .watches(&self.objects, EnqueueSelf::new(self.queue.clone()))
             .with_workers(limits.workers)
-            .with_metrics(metrics);
-        match &limits.audit_period {
-            Some(period) => {
-                let namespace = self.context.informers.namespace();
-                controller.audits(self.objects.store(), client.clone(), namespace, *period)
-            }
-            None => controller,
-        }
+            .with_metrics(metrics)
     }
 
     /// Where its keys wait.
@@ -221,7 +217,9 @@ impl Context<'_> {
             indexers: Indexers::default().with(CHILD_NAME, child_names),
             ..Watched::default()
         });
-        Operator { context: self, name, objects, queue: self.queue(name), consistency: Arc::default() }
+        let queue = self.queue(name);
+        self.audits.add_owner(&objects, queue.clone());
+        Operator { context: self, name, objects, queue, consistency: Arc::default() }
     }
 
     /// A queue with priorities and the sample-controller's two limits, longest wins.
@@ -247,8 +245,10 @@ impl Context<'_> {
     /// big cluster we neither cache nor decode other people's. What the selector hides is met at the
     /// write, where a name that is taken is a 409.
     fn children<O: Object>(&self) -> SharedInformer<O> {
-        self.informers
-            .informer(|| Watched { label_selector: Some(labels::SELECTOR.to_owned()), ..Watched::default() })
+        let watched = || Watched { label_selector: Some(labels::SELECTOR.to_owned()), ..Watched::default() };
+        let informer = self.informers.informer(watched);
+        self.audits.add_child(&informer);
+        informer
     }
 }
 

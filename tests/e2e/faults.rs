@@ -10,7 +10,8 @@ use crate::support::{Bed, Scene, both_beds, pass, wait_until};
 
 async fn scene(name: &str) -> Scene {
     let mut scene = Scene::on(Bed::own(true).await, name).await;
-    scene.start_operator();
+    // Audits list, too.
+    scene.start_operator_with(&["--audit-period=0"]);
     scene
 }
 

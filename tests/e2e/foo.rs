@@ -8,7 +8,7 @@ use kube_client::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use macro_rules_attribute::apply;
 use serde_json::json;
 
-use crate::support::{Bed, LedgerEntry, Scene, both_beds, condition, embedded_bed, pass, wait_until};
+use crate::support::{LedgerEntry, Scene, both_beds, condition, pass, wait_until};
 
 fn replicas(deployment: &Deployment) -> Option<i32> {
     deployment.spec.as_ref()?.replicas
@@ -406,41 +406,4 @@ async fn the_operator_says_who_it_is() {
     let writes = scene.writes().into_iter().filter(|write| write.verb != "delete");
     let unnamed: Vec<_> = writes.filter(|write| !write.uri.contains("fieldManager=windlass")).collect();
     assert_eq!(unnamed, [], "every write names its field manager");
-}
-
-/// Once in a period, beside the first list of the informer.
-#[apply(both_beds)]
-async fn audits_ask_the_server_which_objects_there_are() {
-    let mut scene = Scene::new("inventory").await;
-    scene.start_operator_with(&["--audit-period=2s"]);
-    scene.ready_foo("web", 1).await;
-    wait_until("three lists of Foos", async || {
-        let lists = scene.ledger().into_iter().filter(|entry| entry.verb == "list" && entry.code == 200);
-        let of_foos = lists.filter(|entry| entry.resource == "foos" && entry.uri.contains("limit=500"));
-        let count = of_foos.filter(|entry| !entry.uri.contains("resourceVersion=")).count();
-        if count >= 3 { Ok(()) } else { Err(count) }
-    })
-    .await;
-    assert!(
-        !scene.operator().log().contains("could not be read; the audit asks again"),
-        "the answers are understood"
-    );
-}
-
-/// R9: a watch that says nothing. The cache never hears of the Foo; the audit asks the server which there are.
-#[apply(embedded_bed)]
-#[why = "a real server's cache cannot be stopped"]
-async fn an_object_of_which_the_cache_has_never_heard_is_found() {
-    let mut scene = Scene::new("unheard").await;
-    let Bed::Embedded(bed) = scene.bed.clone() else { unreachable!("it runs on the embedded bed") };
-    scene.start_operator_with(&["--audit-period=60s"]);
-    scene.ready_foo("heard", 1).await;
-    bed.sim.freeze_cache(0, "samplecontroller.k8s.io", "foos", true);
-    scene.make("Foo", "unheard", json!({"deploymentName": "unheard", "replicas": 1})).await;
-    assert_eq!(scene.names("Deployment").await, ["heard"]);
-    // One period, and a moment for the pass.
-    pass(Duration::from_secs(61)).await;
-    assert_eq!(scene.names("Deployment").await, ["heard", "unheard"]);
-    bed.sim.freeze_cache(0, "samplecontroller.k8s.io", "foos", false);
-    scene.ready("unheard").await;
 }

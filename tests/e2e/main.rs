@@ -7,6 +7,7 @@
 #![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
 
 mod appservice;
+mod audits;
 mod children;
 mod control_plane;
 mod crash;

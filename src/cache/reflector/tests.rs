@@ -264,3 +264,25 @@ async fn shutdown_ends_a_wait_and_closes_the_watch() {
     running.await;
     assert_eq!(source.open_watches(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_a_relist_are_one_list() {
+    let relist = Arc::new(Notify::new());
+    let (source, fifo) = (with(&["a"]), Arc::new(Fifo::new("config maps")));
+    let reflector = Reflector::new(source.clone(), fifo.clone(), None, 7).relisting(relist.clone());
+    let mut rig = Rig { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) };
+    relist.notify_one();
+    assert_eq!(rig.settle().await, ["all [a]"]);
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1"], "the first list serves it");
+    rig.source.put_unseen(config_map("ns", "b", 0));
+    relist.notify_one();
+    relist.notify_one();
+    assert_eq!(rig.settle().await, ["all [a b]"]);
+    assert_eq!(rig.source.requests()[2..], ["list newest", "watch 2"]);
+    // A list that fails is still asked for with the version unset.
+    rig.source.script_lists([Some(connection_error())]);
+    relist.notify_one();
+    assert_eq!(rig.pass(Duration::from_secs(5)).await, ["all [a b]"]);
+    assert_eq!(rig.source.requests()[4..], ["list newest", "list newest", "watch 2"]);
+    assert_eq!(rig.source.open_watches(), 1);
+}

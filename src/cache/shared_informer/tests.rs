@@ -415,3 +415,22 @@ proptest! {
         });
     }
 }
+
+/// R9
+#[tokio::test(start_paused = true)]
+async fn a_relist_repairs_lost_events() {
+    let mut rig = Rig::new(&["changed", "gone", "same"]);
+    rig.start().await;
+    let (handler, mut receiver) = recording();
+    rig.informer.add_event_handler(handler).unwrap();
+    assert_eq!(heard(&mut receiver).await.len(), 3);
+    rig.source.put_unseen(config_map("ns", "changed", 0));
+    rig.source.put_unseen(config_map("ns", "new", 0));
+    rig.source.delete_unseen(&key("gone"));
+    assert_eq!(heard(&mut receiver).await, Vec::<String>::new());
+    rig.informer.relist();
+    rig.informer.relist();
+    assert_eq!(heard(&mut receiver).await, ["-gone last known", "~changed", "+new"]);
+    assert_eq!(rig.source.requests()[2..], ["list newest", "watch 6"]);
+    rig.stop().await;
+}

@@ -184,3 +184,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn for_each_visits_every_object_once() {
+    let (store, mut writer) = store();
+    let all: Vec<_> = (0..1000).map(|at| object(&format!("o{at:04}"), at, &[])).collect();
+    writer.replace(&all, "1000");
+    let mut visited = Vec::new();
+    store.for_each(|name, object| {
+        assert_eq!(*name, object.object_name());
+        visited.push(name.clone());
+    });
+    visited.sort();
+    assert_eq!(visited, all.iter().map(Cached::object_name).collect::<Vec<_>>());
+}

@@ -129,8 +129,8 @@ struct Queues {
           value_parser = duration::parse)]
     resync_period: Duration,
 
-    /// In what time every object is checked once against the API server itself, spread evenly; at least 1s,
-    /// 0 for never. Short: it costs the API server requests; long or never: what a cache has missed is found
+    /// How often the metadata of each kind is compared with its cache, to find events that were lost; at least 1s,
+    /// 0 for never. Short: the API server lists every kind that often; long or never: what a cache has missed is found
     /// late or not at all
     #[arg(long, env = "WINDLASS_AUDIT_PERIOD", value_name = "DURATION", default_value = "30m",
           value_parser = duration::parse)]

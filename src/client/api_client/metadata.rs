@@ -1,14 +1,15 @@
-//! Lists the metadata of many objects without holding more than one page of them.
+//! Reads metadata alone: of one object, or of many without holding more than one page of them.
 //!
 //! Mirrors client-go `metadata` (`PartialObjectMetadataList`) and `tools/pager` (`EachListItem`).
 //!
 //! # Guarantees
 //! - Objects are read page by page, and an error is never an empty list. (test: `metadata_is_read_page_by_page`)
-//! - An answer without `items` is an error. (test: `a_list_without_items_is_an_error`)
+//! - An answer without `items` is an error, one with null for them is empty. (test: `a_list_without_items_is_an_error`)
+//! - Of one object, an error is never "there is none". (test: `metadata_of_one_object_is_read_live`)
 
 use http::Method;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use super::{ApiClient, decode};
 use crate::api::ApiResource;
@@ -16,20 +17,24 @@ use crate::client::Error;
 
 /// How many objects a page has, as in client-go.
 const PAGE: usize = 500;
-/// The metadata of one object, from servers that can leave out the rest.
-const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// The same of many.
+/// The metadata of many objects, from servers that can leave out the rest.
 const METADATA_ONLY: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+/// The same of one object.
+const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 #[derive(Deserialize)]
 #[serde(bound = "T: DeserializeOwned")]
 struct Page<T> {
     #[serde(default)]
     metadata: PageMeta,
-    /// Required: an answer without it is not "there are none". A list of metadata that is empty has null, as Go writes it.
-    #[serde(deserialize_with = "Option::deserialize")]
-    items: Option<Vec<T>>,
+    /// Required: an answer without it is not "there are none". A server writes an empty list of metadata as null.
+    #[serde(deserialize_with = "null_is_empty")]
+    items: Vec<T>,
+}
+
+fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
 #[derive(Default, Deserialize)]
@@ -106,7 +111,7 @@ impl ApiClient {
             let path = format!("{}?{}", resource.path(namespace), query(&next));
             let body = self.call_for(Method::GET, &path, None, ("application/json", accept)).await?;
             let page: Page<T> = decode(&body, || format!("GET {path}"))?;
-            page.items.into_iter().flatten().for_each(&mut each);
+            page.items.into_iter().for_each(&mut each);
             next = page.metadata.next;
             if next.is_empty() {
                 return Ok(page.metadata.resource_version);

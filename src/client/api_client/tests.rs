@@ -119,28 +119,6 @@ async fn a_credential_plugin_is_not_quoted() {
     assert!(!error.contains("canary"), "{error}");
 }
 
-#[tokio::test]
-async fn names_are_read_page_by_page() {
-    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
-    let seen = asked.clone();
-    let client = answering(move |request| {
-        let accept = request.headers()[header::ACCEPT].to_str().unwrap();
-        assert!(accept.starts_with("application/json;as=PartialObjectMetadataList;"), "{accept}");
-        let query = request.uri().query().unwrap_or_default().to_owned();
-        let (next, names) = match query.as_str() {
-            "limit=500" => ("a+b", json!([{"metadata": {"name": "one", "namespace": "ns"}, "spec": {}}])),
-            _ => ("", json!([{"metadata": {"name": "two", "namespace": "ns"}}])),
-        };
-        seen.lock().push(query);
-        (200, json!({"metadata": {"continue": next}, "items": names}).to_string())
-    });
-    let names = client.names(&DEPLOYMENTS, Some("ns")).await.unwrap();
-    assert_eq!(names, ["one", "two"].map(|name| (Some("ns".to_owned()), name.to_owned())));
-    assert_eq!(*asked.lock(), ["limit=500", "limit=500&continue=a%2Bb"]);
-    let broken = answering(|_| (500, String::new()));
-    assert!(broken.names(&DEPLOYMENTS, None).await.is_err(), "an error is never an empty list");
-}
-
 #[derive(serde::Deserialize)]
 struct Named {
     metadata: Value,
@@ -177,6 +155,30 @@ async fn a_list_without_items_is_an_error() {
     let client = answering(|_| (200, json!({"metadata": {"resourceVersion": "7"}}).to_string()));
     let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| {}).await;
     assert!(matches!(outcome, Err(Error::Decode { .. })), "{outcome:?}");
-    let empty = answering(|_| (200, json!({"metadata": {}, "items": null}).to_string()));
-    empty.each_metadata(&DEPLOYMENTS, None, "", |_: Named| panic!("there are none")).await.unwrap();
+    // What Go makes of a list without elements.
+    let client =
+        answering(|_| (200, json!({"metadata": {"resourceVersion": "7"}, "items": null}).to_string()));
+    let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| unreachable!("it is empty")).await;
+    assert_eq!(outcome.unwrap(), "7");
+}
+
+#[tokio::test]
+async fn metadata_of_one_object_is_read_live() {
+    let client = answering(|request| {
+        let accept = request.headers()[header::ACCEPT].to_str().unwrap();
+        assert!(accept.starts_with("application/json;as=PartialObjectMetadata;"), "{accept}");
+        (200, json!({"metadata": {"name": "x"}, "spec": {}}).to_string())
+    });
+    let read: Option<Named> = client.get_metadata(&DEPLOYMENTS, Some("ns"), "x").await.unwrap();
+    assert_eq!(read.unwrap().metadata["name"], "x");
+    for (code, answer, is_none) in [
+        (404, r#"{"status":"Failure","code":404,"message":"deployments.apps \"x\" not found"}"#, true),
+        (404, "404 page not found", false),
+        (500, "", false),
+    ] {
+        let client = answering(move |_| (code, answer.to_owned()));
+        let read = client.get_metadata::<Named>(&DEPLOYMENTS, Some("ns"), "x").await;
+        assert_eq!(matches!(read, Ok(None)), is_none, "{code} {answer}");
+        assert!(is_none || read.is_err(), "{code} {answer}");
+    }
 }

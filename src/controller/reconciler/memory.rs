@@ -5,7 +5,6 @@
 //! # Guarantees
 //! - A failure is told when it lasts, and its end ends it. (test: `a_failure_is_told_when_it_lasts`)
 //! - The taken name of one child is told from that of another. (test: `another_taken_name_is_told_from_the_first`)
-//! - What is gone and still cached is told from what is only late. (test: `what_is_gone_and_still_cached_is_told_at_the_second_look`)
 //! - Numbers wait a second after the last write. (test: `numbers_wait_a_second_after_the_last_write`)
 //! - Of an object that has nothing to be remembered nothing is. (test: `what_is_over_is_not_remembered`)
 
@@ -28,8 +27,6 @@ pub(super) struct Memory {
     taken: Mutex<HashMap<ObjectName, String>>,
     /// When a status was written, within the last [`NUMBERS`].
     written: Mutex<Written>,
-    /// Versions in which the cache shows what the server has no more.
-    gone: Mutex<HashMap<ObjectName, String>>,
 }
 
 #[derive(Debug, Default)]
@@ -84,21 +81,10 @@ impl Memory {
         all.insert(key.clone(), taken.to_owned()).is_some()
     }
 
-    /// The cache shows this version of an object that is gone: whether it did so the last time, too.
-    pub(super) fn is_still_cached(&self, key: &ObjectName, version: String) -> bool {
-        let mut gone = self.gone.lock();
-        let is_still = gone.get(key) == Some(&version);
-        gone.insert(key.clone(), version);
-        is_still
-    }
-
-    /// The object is gone, and the cache knows it, or does not.
-    pub(super) fn forget(&self, key: &ObjectName, is_cached: bool) {
+    /// The object is gone.
+    pub(super) fn forget(&self, key: &ObjectName) {
         self.failing_since.lock().remove(key);
         self.taken.lock().remove(key);
-        if !is_cached {
-            self.gone.lock().remove(key);
-        }
     }
 }
 
@@ -164,18 +150,7 @@ mod tests {
         assert!(memory.taken.lock().is_empty());
         memory.is_to_be_told(&key(), true, Duration::ZERO);
         memory.is_of_another(&key(), Some("a"));
-        memory.forget(&key(), false);
+        memory.forget(&key());
         assert!(memory.failing_since.lock().is_empty() && memory.taken.lock().is_empty());
-    }
-
-    #[test]
-    fn what_is_gone_and_still_cached_is_told_at_the_second_look() {
-        let memory = Memory::default();
-        let looks = ["1", "2", "2", "2"].map(|version| memory.is_still_cached(&key(), version.to_owned()));
-        assert_eq!(looks, [false, false, true, true]);
-        memory.forget(&key(), true);
-        assert!(memory.is_still_cached(&key(), "2".to_owned()));
-        memory.forget(&key(), false);
-        assert!(!memory.is_still_cached(&key(), "2".to_owned()));
     }
 }

@@ -1,4 +1,4 @@
-//! The tasks of a controller that runs: workers, the queue's delays, audits.
+//! The tasks of a controller that runs: workers, the queue's delays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,8 +8,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Audit, Controller, SyncHandler};
-use crate::controller::audit;
+use super::{Controller, SyncHandler};
 
 /// What has ended of a controller's tasks.
 pub(super) enum Ended {
@@ -34,23 +33,14 @@ impl<H: SyncHandler> Team<H> {
         self.tasks.spawn(task.in_current_span());
     }
 
-    /// The queue's delays, and audits.
-    pub(super) fn start_others(&mut self, scope: &CancellationToken) {
+    /// The queue's delays.
+    pub(super) fn start_delays(&mut self) {
         let delays = self.controller.queue.clone();
         self.spawn(Box::pin(async move {
             let forgotten = delays.run().await;
             tracing::debug!(forgotten, "Delays ended");
             Ended::Other
         }));
-        if self.controller.audit.is_some() {
-            let (controller, scope) = (self.controller.clone(), scope.clone());
-            self.spawn(Box::pin(async move {
-                if let Some(Audit { period, inventory }) = &controller.audit {
-                    audit::run(inventory, controller.queue.clone(), *period, scope).await;
-                }
-                Ended::Other
-            }));
-        }
     }
 
     /// Starts those that are missing of so many.

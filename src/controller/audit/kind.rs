@@ -1,0 +1,284 @@
+//! The audits of one kind: compares the server's metadata with the cache, and acts on what the cache has missed.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+
+use super::uids::Uids;
+use super::{Role, Shared, UNLABELLED_EVERY, unlabelled};
+use crate::api::ApiResource;
+use crate::cache::{Meta, Object, ObjectName, SharedInformer, Store, compare_versions};
+use crate::client::Error;
+use crate::metrics::{AuditMetrics, AuditResult};
+
+/// How long the cache may take to pass the list: a server sends a bookmark each minute.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How often the cache is looked at meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
+/// How many differences are followed up. A cache that differs in more lists anew, which repairs the others.
+const DIFFERENCES_MAX: usize = 1000;
+/// How often a step is tried in a period.
+const TRIES: u32 = 8;
+
+/// Audits one kind; see the module.
+pub(super) struct KindAudit<K: Object> {
+    informer: SharedInformer<K>,
+    store: Store<K>,
+    resource: ApiResource,
+    role: Role,
+    shared: Arc<Shared>,
+    metrics: AuditMetrics,
+    /// Version of the last list, if the cache did not come so far in time.
+    late: Option<String>,
+    /// Whether the kind has not listed anew in this period.
+    may_relist: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Compare,
+    Unlabelled,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Identity,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    namespace: Option<String>,
+    name: String,
+    uid: String,
+    resource_version: String,
+}
+
+#[derive(Deserialize)]
+struct Live {
+    #[serde(deserialize_with = "Meta::deserialize_leniently")]
+    metadata: Meta,
+}
+
+/// What list and cache disagree about.
+#[derive(Debug)]
+enum Difference {
+    /// The list has this state of an object; the cache has an older one, another life, or nothing.
+    Missed { name: ObjectName, uid: String, version: String },
+    /// The cache has this object; the list, which is not older, does not.
+    Ghost { name: ObjectName, uid: String },
+}
+
+// === impl KindAudit ===
+
+impl<K: Object> KindAudit<K> {
+    pub(super) fn new(informer: SharedInformer<K>, role: Role, shared: Arc<Shared>) -> Self {
+        let (store, resource) = (informer.store(), K::resource());
+        let metrics = shared.metrics.audits(&resource.to_string());
+        Self { informer, store, resource, role, shared, metrics, late: None, may_relist: true }
+    }
+
+    /// Audits once a period, first after this time.
+    pub(super) async fn run(mut self, first: Duration) {
+        let mut tick = interval_at(Instant::now() + first, self.shared.period);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        for period in 1_u32.. {
+            tick.tick().await;
+            self.may_relist = true;
+            self.try_step(Step::Compare).await;
+            if self.role == Role::Child && period.is_multiple_of(UNLABELLED_EVERY) {
+                self.try_step(Step::Unlabelled).await;
+            }
+        }
+    }
+
+    /// Tries again while the step fails, over half a period.
+    async fn try_step(&mut self, step: Step) {
+        for _ in 0..TRIES {
+            let outcome = match step {
+                Step::Compare => self.compare().await,
+                Step::Unlabelled => unlabelled::queue_owners(&self.shared, &self.resource).await,
+            };
+            let Err(error) = outcome else { return };
+            tracing::debug!(kind = %self.resource, ?step, error = &error as &dyn std::error::Error, "Could not audit; trying again");
+            sleep(self.shared.period / (2 * TRIES)).await;
+        }
+    }
+
+    async fn compare(&mut self) -> Result<(), Error> {
+        let outcome = self.find_and_repair().await;
+        self.metrics.audited(*outcome.as_ref().unwrap_or(&AuditResult::Error));
+        outcome.map(drop)
+    }
+
+    async fn find_and_repair(&mut self) -> Result<AuditResult, Error> {
+        if !self.informer.synced().is_synced() {
+            return Ok(AuditResult::Late);
+        }
+        let (version, mut differences) = self.list().await?;
+        if !self.catches_up(&version, &mut differences).await {
+            self.is_late(version);
+            return Ok(AuditResult::Late);
+        }
+        self.late = None;
+        self.confirm(&differences, &version).await
+    }
+
+    /// Compares each object with the cache as its page arrives; returns the version of the list and what differs.
+    async fn list(&self) -> Result<(String, Vec<Difference>), Error> {
+        let mut uids = Uids::expecting(self.store.len());
+        let mut differences = Vec::new();
+        let each = |Item { metadata: Identity { namespace, name, uid, resource_version } }: Item| {
+            uids.insert(&uid);
+            let name = ObjectName::new(namespace.as_deref(), &name);
+            if differences.len() < DIFFERENCES_MAX && !self.has(&name, &uid, &resource_version) {
+                differences.push(Difference::Missed { name, uid, version: resource_version });
+            }
+        };
+        let (client, namespace) = (&self.shared.client, self.shared.namespace.as_deref());
+        let version = client.each_metadata(&self.resource, namespace, self.role.selector(), each).await?;
+        let uids = uids.sorted();
+        self.store.for_each(|name, cached| {
+            if is_newer(cached.resource_version(), &version) || uids.contains(cached.uid()) {
+                return;
+            }
+            // The list may have another life under this name, which is a difference already.
+            let is_known = differences.iter().any(|difference: &Difference| difference.name() == name);
+            if differences.len() < DIFFERENCES_MAX && !is_known {
+                differences.push(Difference::Ghost { name: name.clone(), uid: cached.uid().to_owned() });
+            }
+        });
+        Ok((version, differences))
+    }
+
+    /// Waits until the cache has passed the list, or agrees with it; `false` when it takes too long. What differs no more
+    /// is dropped.
+    async fn catches_up(&self, version: &str, differences: &mut Vec<Difference>) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let has_passed = self.has_passed(version);
+            differences.retain(|difference| self.differs(difference, version));
+            if has_passed || differences.is_empty() {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    /// A cache that has not even come as far as the list of a period ago gets no events any more.
+    fn is_late(&mut self, version: String) {
+        if self.late.as_deref().is_some_and(|before| !self.has_passed(before)) {
+            tracing::warn!(kind = %self.resource, "The cache has been behind the server for a whole period; listing anew");
+            self.relist();
+        }
+        self.late = Some(version);
+    }
+
+    /// Reads live what still differs, and acts on what the cache has missed.
+    async fn confirm(&mut self, differences: &[Difference], version: &str) -> Result<AuditResult, Error> {
+        let (mut findings, mut first, mut outcome) = (0, None, Ok(()));
+        for difference in differences {
+            let name = difference.name();
+            let client = &self.shared.client;
+            let live = match client.get_metadata(&self.resource, name.namespace(), name.name()).await {
+                Ok(live) => live.map(|Live { metadata }| metadata),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            };
+            if self.is_confirmed(difference, version, live.as_ref()) {
+                self.queue_owner(name, live.as_ref());
+                findings += 1;
+                first.get_or_insert(name);
+            }
+        }
+        if let Some(object) = first {
+            self.metrics.found(findings);
+            tracing::warn!(kind = %self.resource, findings, %object, "The cache had missed changes, of this object first; listing anew");
+            self.relist();
+        }
+        outcome?;
+        Ok(if findings > 0 { AuditResult::Found } else { AuditResult::Clean })
+    }
+
+    /// Whether the cache has passed the state that a live read shows, and does not have it.
+    fn is_confirmed(&self, difference: &Difference, list: &str, live: Option<&Meta>) -> bool {
+        let selected = live.filter(|live| self.role.selects(&live.labels));
+        match difference {
+            Difference::Missed { name, uid, .. } => selected.is_some_and(|live| {
+                // The version first: up to it, the cache has everything that it will have.
+                let has_passed = self.has_passed(&live.resource_version);
+                live.uid == *uid && has_passed && !self.has(name, uid, &live.resource_version)
+            }),
+            Difference::Ghost { uid, .. } => {
+                selected.is_none_or(|live| live.uid != *uid) && self.differs(difference, list)
+            }
+        }
+    }
+
+    /// A custom resource is its own owner; that of a child is its controller, as far as it is known.
+    fn queue_owner(&self, name: &ObjectName, live: Option<&Meta>) {
+        let owners = &self.shared.owners;
+        match self.role {
+            Role::Owner => owners.queue_key(&self.resource, name),
+            Role::Child => {
+                let cached = self.store.get(name);
+                let references =
+                    [live.and_then(Meta::controller), cached.as_ref().and_then(|c| c.controller())];
+                for reference in references.into_iter().flatten() {
+                    owners.queue_owner(name.namespace(), reference);
+                }
+            }
+        }
+    }
+
+    fn relist(&mut self) {
+        if std::mem::take(&mut self.may_relist) {
+            self.informer.relist();
+        }
+    }
+
+    fn has_passed(&self, version: &str) -> bool {
+        compare_versions(&self.store.resource_version(), version).is_some_and(Ordering::is_ge)
+    }
+
+    /// Whether the cache has this state of an object, or a newer one of its name.
+    fn has(&self, name: &ObjectName, uid: &str, version: &str) -> bool {
+        self.store.get(name).is_some_and(|cached| {
+            is_newer(cached.resource_version(), version)
+                || cached.uid() == uid && cached.resource_version() == version
+        })
+    }
+
+    /// Whether the cache still disagrees with a list of this version.
+    fn differs(&self, difference: &Difference, list: &str) -> bool {
+        match difference {
+            Difference::Missed { name, uid, version } => !self.has(name, uid, version),
+            Difference::Ghost { name, uid } => self
+                .store
+                .get(name)
+                .is_some_and(|cached| cached.uid() == *uid && !is_newer(cached.resource_version(), list)),
+        }
+    }
+}
+
+// === impl Difference ===
+
+impl Difference {
+    fn name(&self) -> &ObjectName {
+        match self {
+            Self::Missed { name, .. } | Self::Ghost { name, .. } => name,
+        }
+    }
+}
+
+fn is_newer(a: &str, b: &str) -> bool {
+    compare_versions(a, b) == Some(Ordering::Greater)
+}

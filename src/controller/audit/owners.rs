@@ -1,0 +1,54 @@
+//! The custom resources whose keys an audit queues.
+
+use crate::api::ApiResource;
+use crate::cache::{ControllerRef, Object, ObjectName, Store};
+use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Owners(Vec<OwnerKind>);
+
+/// Whether the cache has the object of this name with this uid.
+type Has = Box<dyn Fn(&ObjectName, &str) -> bool + Send + Sync>;
+
+struct OwnerKind {
+    resource: ApiResource,
+    has: Has,
+    queue: RateLimitingQueue<ObjectName>,
+}
+
+// === impl Owners ===
+
+impl Owners {
+    pub(super) fn add<K: Object>(&mut self, store: Store<K>, queue: RateLimitingQueue<ObjectName>) {
+        let has = Box::new(move |name: &ObjectName, uid: &str| {
+            store.get(name).is_some_and(|owner| owner.uid() == uid)
+        });
+        self.0.push(OwnerKind { resource: K::resource(), has, queue });
+    }
+
+    /// Queues the key of an object of this kind.
+    pub(super) fn queue_key(&self, resource: &ApiResource, name: &ObjectName) {
+        for kind in self.0.iter().filter(|kind| kind.resource == *resource) {
+            kind.queue.add(name.clone(), for_an_audit());
+        }
+    }
+
+    /// Queues the owner that a child in this namespace refers to, if the owner is cached under the reference's uid;
+    /// returns whether it is.
+    pub(super) fn queue_owner(&self, namespace: Option<&str>, reference: ControllerRef<'_>) -> bool {
+        let mut of_its_kind = self.0.iter().filter(|kind| reference.is_a(&kind.resource)).peekable();
+        if of_its_kind.peek().is_none() {
+            return false;
+        }
+        let name = ObjectName::new(namespace, reference.name);
+        let Some(kind) = of_its_kind.find(|kind| (kind.has)(&name, reference.uid)) else { return false };
+        kind.queue.add(name, for_an_audit());
+        true
+    }
+}
+
+/// Behind everything else; the pass reads live.
+fn for_an_audit() -> AddOptions {
+    AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) }
+}

@@ -1,0 +1,92 @@
+//! A set of uids that takes 8 bytes for each, and 16 at most.
+//!
+//! A uid is kept as a hash with a seed of its own: two uids with the same hash hide one ghost from one audit, and the
+//! next audit has another seed.
+//!
+//! # Guarantees
+//! - It holds at most 16 bytes a uid once it has as many as were expected. (test: `at_most_16_bytes_are_held_for_an_object`)
+
+use std::hash::{BuildHasher, RandomState};
+
+/// The least number of uids that room is made for.
+const ROOM_MIN: usize = 512;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Uids {
+    seed: RandomState,
+    /// Hashes in parts of the same capacity, so that growth never copies: a copy would hold them twice.
+    parts: Vec<Vec<u64>>,
+    room: usize,
+}
+
+// === impl Uids ===
+
+impl Uids {
+    /// An empty set with room for so many.
+    pub(super) fn expecting(count: usize) -> Self {
+        let room = count.max(ROOM_MIN);
+        Self { seed: RandomState::new(), parts: vec![Vec::with_capacity(room)], room }
+    }
+
+    pub(super) fn insert(&mut self, uid: &str) {
+        let hash = self.seed.hash_one(uid);
+        match self.parts.last_mut() {
+            Some(part) if part.len() < self.room => part.push(hash),
+            Some(_) | None => {
+                let mut part = Vec::with_capacity(self.room);
+                part.push(hash);
+                self.parts.push(part);
+            }
+        }
+    }
+
+    /// Makes the set ready to be asked.
+    pub(super) fn sorted(mut self) -> Sorted {
+        self.parts.iter_mut().for_each(|part| part.sort_unstable());
+        Sorted(self)
+    }
+
+    #[cfg(test)]
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.capacity() * size_of::<u64>()).sum()
+    }
+}
+
+/// A set that is complete.
+#[derive(Debug)]
+pub(super) struct Sorted(Uids);
+
+impl Sorted {
+    pub(super) fn contains(&self, uid: &str) -> bool {
+        let Self(Uids { seed, parts, .. }) = self;
+        let hash = seed.hash_one(uid);
+        parts.iter().any(|part| part.binary_search(&hash).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_most_16_bytes_are_held_for_an_object() {
+        for (expected, found, most) in
+            [(20_000, 20_000, 8), (20_000, 20_001, 16), (20_000, 100_000, 8), (600, 2000, 10)]
+        {
+            let mut uids = Uids::expecting(expected);
+            (0..found).for_each(|at| uids.insert(&format!("uid-{at}")));
+            assert!(uids.bytes() <= most * found, "{} bytes for {found} objects", uids.bytes());
+        }
+    }
+
+    #[test]
+    fn a_set_has_what_was_put_in_and_nothing_else() {
+        let mut uids = Uids::expecting(0);
+        let uid = |at: usize| format!("2f6d1b7a-8f1b-4b53-9a0e-{at:012}");
+        (0..2000).for_each(|at| uids.insert(&uid(at)));
+        let sorted = uids.sorted();
+        assert!((0..2000).all(|at| sorted.contains(&uid(at))));
+        assert!(!(2000..4000).any(|at| sorted.contains(&uid(at))));
+    }
+}
