@@ -26,6 +26,7 @@
 //! | [`hot_loop`] | notices a key that asks for itself without end |
 //! | [`audit`] | has every object checked against the server |
 //! | [`slow_start`] | begins many calls carefully |
+//! | `recent` | a map that forgets with time |
 //! | [`status`] | writes a status when it differs |
 
 pub mod audit;
@@ -49,6 +50,7 @@ pub mod owner;
 mod permit;
 pub mod pod;
 pub mod quantity;
+mod recent;
 pub mod reconciler;
 pub mod service;
 pub mod slow_start;
