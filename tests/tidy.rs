@@ -286,6 +286,7 @@ fn every_source_file_is_compiled() {
         "build.rs",
         "tests/tidy.rs",
         "tests/e2e/main.rs",
+        "benches/at_rest.rs",
         "benches/sim.rs",
         "benches/workqueue.rs",
         "hack/control-plane/launcher/main.rs",

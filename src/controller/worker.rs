@@ -103,7 +103,7 @@ pub struct Controller<H> {
     consistency: Arc<Consistency>,
     workers: Workers,
     metrics: ControllerMetrics,
-    hot: HotLoops,
+    hot: Arc<HotLoops>,
     audit: Option<Audit>,
     started: (SyncedSetter, Synced),
 }
@@ -132,7 +132,7 @@ impl<H: SyncHandler> Controller<H> {
             consistency,
             workers: Workers::new(1),
             metrics: ControllerMetrics::unread(name),
-            hot: HotLoops::default(),
+            hot: Arc::default(),
             audit: None,
             started: synctrack::pair(name),
         }
