@@ -287,6 +287,7 @@ fn every_source_file_is_compiled() {
         "build.rs",
         "tests/tidy.rs",
         "tests/e2e/main.rs",
+        "benches/at_rest.rs",
         "benches/audit.rs",
         "benches/sim.rs",
         "benches/workqueue.rs",

@@ -35,15 +35,17 @@ impl ApiResource {
         }
     }
 
-    /// Names the resource of a type that `kube_core` knows.
+    /// Names the resource of a type that `kube_core` knows. This allocates nothing: event handlers call it for each
+    /// event.
     #[must_use]
     pub fn of<K: kube_core::Resource<DynamicType = ()>>() -> Self {
-        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        // `&()` lives for ever, and so do the names that borrow from it.
+        const STATIC: &() = &();
         Self {
-            group: owned(K::group(&())),
-            version: owned(K::version(&())),
-            kind: owned(K::kind(&())),
-            plural: owned(K::plural(&())),
+            group: K::group(STATIC),
+            version: K::version(STATIC),
+            kind: K::kind(STATIC),
+            plural: K::plural(STATIC),
         }
     }
 
@@ -93,5 +95,26 @@ impl fmt::Display for ApiResource {
             write!(f, ".{}", self.group)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::samplecontroller::v1alpha1::Foo;
+    use k8s_openapi::api::apps::v1::Deployment;
+
+    #[track_caller]
+    fn borrows<K: kube_core::Resource<DynamicType = ()>>() {
+        let ApiResource { group, version, kind, plural } = ApiResource::of::<K>();
+        for name in [group, version, kind, plural] {
+            assert!(matches!(name, Cow::Borrowed(_)), "{name:?} is a new string at each call");
+        }
+    }
+
+    #[test]
+    fn the_names_of_a_type_are_not_allocated() {
+        borrows::<Deployment>();
+        borrows::<Foo>();
     }
 }

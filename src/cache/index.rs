@@ -15,8 +15,6 @@ use foldhash::fast::RandomState;
 use super::object::{Cached, Object};
 use super::object_name::ObjectName;
 
-/// The index of objects by namespace.
-pub const NAMESPACE: &str = "namespace";
 /// The index of objects by the uid of the owner that controls them.
 pub const OWNER_UID: &str = "owner-uid";
 
@@ -24,7 +22,7 @@ pub const OWNER_UID: &str = "owner-uid";
 /// is being written.
 pub type IndexFn<K> = Box<dyn Fn(&Cached<K>) -> Vec<String> + Send + Sync>;
 
-/// Named index functions, chosen when the store is made. Starts with [`NAMESPACE`] and [`OWNER_UID`].
+/// Named index functions, chosen when the store is made. Starts with [`OWNER_UID`].
 pub struct Indexers<K> {
     functions: HashMap<&'static str, IndexFn<K>>,
 }
@@ -54,13 +52,9 @@ impl<K: Object> Indexers<K> {
 
 impl<K: Object> Default for Indexers<K> {
     fn default() -> Self {
-        Self { functions: HashMap::new() }
-            .with(NAMESPACE, |object: &Cached<K>| {
-                object.object_name().namespace().map(str::to_owned).into_iter().collect()
-            })
-            .with(OWNER_UID, |object: &Cached<K>| {
-                object.controller().map(|owner| owner.uid.to_owned()).into_iter().collect()
-            })
+        Self { functions: HashMap::new() }.with(OWNER_UID, |object: &Cached<K>| {
+            object.controller().map(|owner| owner.uid.to_owned()).into_iter().collect()
+        })
     }
 }
 

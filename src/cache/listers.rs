@@ -3,11 +3,12 @@
 //! Mirrors client-go `tools/cache/listers.go`.
 //!
 //! # Differences from client-go
-//! A miss is `None`, not an error. What is returned is shared and cannot be changed.
+//! A miss is `None`, not an error. What is returned is shared and cannot be changed. Stores have no index by namespace,
+//! as no controller here lists one: the index would cost memory and time for each object.
 
 use kube_core::{Selector, SelectorExt};
 
-use super::index::{NAMESPACE, OWNER_UID};
+use super::index::OWNER_UID;
 use super::object::{Cached, Object};
 use super::object_name::ObjectName;
 use super::store::Store;
@@ -39,13 +40,14 @@ impl<K: Object> Lister<K> {
         self.store.get(name)
     }
 
-    /// The objects of one namespace (all, with `None`) that the selector matches, in no particular order.
+    /// The objects of one namespace (all, with `None`) that the selector matches, in no particular order. It looks at
+    /// every object of the store: a sync handler asks for an [`index`](Self::index) instead.
     #[must_use]
     pub fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Cached<K>> {
-        let mut objects = match namespace {
-            Some(namespace) => self.index(NAMESPACE, namespace),
-            None => self.store.list(),
-        };
+        let mut objects = self.store.list();
+        if let Some(namespace) = namespace {
+            objects.retain(|object| object.object_name().namespace() == Some(namespace));
+        }
         if !selector.selects_all() {
             let none = std::collections::BTreeMap::new();
             objects.retain(|object| selector.matches(object.labels().unwrap_or(&none)));

@@ -18,6 +18,7 @@
 //! - The warning says what is waited for. (test: `what_is_waited_for_is_named_by_uid_and_version`, `no_more_than_ten_are_named`)
 //! - What a pass has written is told at its end, and nothing else with it. (test: `what_is_written_outside_of_a_pass_is_not_the_next_ones`)
 //! - A version that is no number fails open. (test: `versions_that_do_not_compare_fail_open`)
+//! - N deletions that N events show cost 2 N looks at the cache, not N squared. (test: `each_deletion_is_looked_at_until_it_is_seen`)
 //!
 //! # Differences from client-go
 //! Deletes are remembered too. Of other writes the newest of each resource stands for those before it. What is
@@ -29,7 +30,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering as Atomic};
@@ -41,6 +42,7 @@ use tokio::time::Instant;
 use super::owner::Owner;
 use crate::api::ApiResource;
 use crate::cache::{Object, ObjectName, Store, compare_versions};
+use crate::workqueue::has_spare_room;
 
 /// How soon a key that waits is looked at again when no event wakes it.
 pub const RETRY: Duration = Duration::from_secs(1);
@@ -121,8 +123,8 @@ struct Writes {
     is_told: bool,
     /// The newest of each resource: versions of one resource grow, so whoever has seen it has seen the others.
     newest: HashMap<ApiResource, Newest>,
-    /// Lives that were deleted.
-    deleted: Vec<(ApiResource, Write)>,
+    /// Lives that were deleted, the first of them first.
+    deleted: VecDeque<(ApiResource, Write)>,
 }
 
 /// The newest write of one resource.
@@ -189,7 +191,7 @@ impl Consistency {
         let mut writes = self.writes.lock();
         let entry = writes.entry(name.clone()).or_insert_with(Writes::new);
         if !entry.deleted.iter().any(|(_, known)| *known == write) {
-            entry.deleted.push((resource.clone(), write));
+            entry.deleted.push_back((resource.clone(), write));
         }
     }
 
@@ -209,7 +211,9 @@ impl Consistency {
     /// A sync of `key` deleted this life of a name.
     pub fn deleted(&self, key: &ObjectName, resource: &ApiResource, name: ObjectName, uid: &str) {
         let write = Write { kind: resource.kind.clone(), name, uid: uid.to_owned() };
-        self.remember(key, write, |writes, write| writes.deleted.push((resource.clone(), write.clone())));
+        self.remember(key, write, |writes, write| {
+            writes.deleted.push_back((resource.clone(), write.clone()))
+        });
     }
 
     fn remember(&self, key: &ObjectName, write: Write, await_it: impl FnOnce(&mut Writes, &Write)) {
@@ -236,15 +240,24 @@ impl Consistency {
         let mut writes = self.writes.lock();
         let Some(entry) = writes.get_mut(key) else { return Readiness::Ready };
         entry.newest.retain(|resource, write| self.is_behind(resource, &write.version));
-        entry.deleted.retain(|(resource, Write { name, uid, .. })| {
-            self.stores.read().get(resource).is_some_and(|store| store.lives(name, uid))
-        });
+        // Each deletion is looked at until it is seen, and the one that is not yet once a look: the event of each of
+        // them wakes the key.
+        while entry.deleted.front().is_some_and(|deletion| !self.still_lives(deletion)) {
+            entry.deleted.pop_front();
+        }
         let is_ready = entry.newest.is_empty() && entry.deleted.is_empty();
         let is_over = entry.since.elapsed() >= PATIENCE;
         let is_news = is_over && !is_ready && !std::mem::replace(&mut entry.is_told, true);
-        let unseen = is_news.then(|| entry.describe());
+        let unseen = is_news.then(|| {
+            entry.deleted.retain(|deletion| self.still_lives(deletion));
+            entry.describe()
+        });
         if is_ready {
             writes.remove(key);
+            if has_spare_room(writes.len(), writes.capacity()) {
+                let wanted = 2 * writes.len();
+                writes.shrink_to(wanted);
+            }
         }
         drop(writes);
 
@@ -262,10 +275,26 @@ impl Consistency {
         }
     }
 
+    /// How many keys have writes that the caches have not shown.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.writes.lock().len()
+    }
+
+    /// Whether the caches have shown all writes, as far as they were asked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// How often it was not waited any longer.
     #[must_use]
     pub fn failed_open(&self) -> u64 {
         self.failed_open.load(Atomic::Relaxed)
+    }
+
+    fn still_lives(&self, (resource, Write { name, uid, .. }): &(ApiResource, Write)) -> bool {
+        self.stores.read().get(resource).is_some_and(|store| store.lives(name, uid))
     }
 
     fn is_behind(&self, resource: &ApiResource, version: &str) -> bool {
@@ -277,7 +306,7 @@ impl Consistency {
 
 impl Writes {
     fn new() -> Self {
-        Self { since: Instant::now(), is_told: false, newest: HashMap::new(), deleted: Vec::new() }
+        Self { since: Instant::now(), is_told: false, newest: HashMap::new(), deleted: VecDeque::new() }
     }
 
     fn wrote(&mut self, resource: &ApiResource, (uid, version): (&str, &str)) {
@@ -435,6 +464,61 @@ mod tests {
         }
         let text = guard.writes.lock()[&key].describe();
         assert!(text.contains("configmaps 9 uid") && text.ends_with(", 2 more"), "{text}");
+    }
+
+    /// Shows the first so many deletions, and counts who asks.
+    #[derive(Clone, Default)]
+    struct Counting(Arc<(AtomicU64, AtomicU64)>);
+
+    impl StoreView for Counting {
+        fn resource_version(&self) -> Arc<str> {
+            "1".into()
+        }
+
+        fn lives(&self, name: &ObjectName, _: &str) -> bool {
+            let (shown, looks) = &*self.0;
+            looks.fetch_add(1, Atomic::Relaxed);
+            name.name().parse::<u64>().unwrap() >= shown.load(Atomic::Relaxed)
+        }
+    }
+
+    #[test]
+    fn each_deletion_is_looked_at_until_it_is_seen() {
+        for count in [1_000, 100_000] {
+            let store = Counting::default();
+            let guard = Consistency::new().with(MAPS, store.clone());
+            let key = ObjectName::new(Some("ns"), "owner");
+            for at in 0..count {
+                guard.deleted(&key, &MAPS, name(&at.to_string()), "uid");
+            }
+            for shown in 1..=count {
+                assert!(!guard.is_ready(&key));
+                store.0.0.store(shown, Atomic::Relaxed);
+            }
+            assert!(guard.is_ready(&key));
+            let looks = store.0.1.load(Atomic::Relaxed);
+            assert!(looks <= 2 * count + 1, "{looks} looks for {count} deletions");
+            assert!(guard.is_empty());
+        }
+    }
+
+    /// What many keys have written while the caches were late.
+    #[test]
+    fn the_room_of_a_burst_of_writes_is_given_back() {
+        let (guard, mut writer, straggler) = rig();
+        guard.wrote_state(&straggler, &MAPS, name("written"), ("uid", "99"));
+        for keys in [1_000, 100_000] {
+            writer.replace(&[], "10");
+            let key = |at: usize| ObjectName::new(Some("ns"), &at.to_string());
+            (0..keys).for_each(|at| guard.wrote_state(&key(at), &MAPS, name("written"), ("uid", "12")));
+            writer.bookmark("12");
+            assert!((0..keys).all(|at| guard.is_ready(&key(at))));
+            assert_eq!(guard.len(), 1);
+            assert!(
+                guard.writes.lock().capacity() <= 1_024 * 2,
+                "the others' room is kept beside the straggler"
+            );
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! - It is tried at once, and once, when a user asks for it. (test: `a_user_may_ask_for_a_try`)
 //! - Only what the server took counts. (test: `a_write_that_failed_does_not_count`)
 //! - What was not seen before is written at once, and so is what comes back much later. (test: `another_difference_starts_anew`)
-//! - Memory is bounded: by fields for a child, by time for all. (test: `only_so_many_fields_of_a_child_are_remembered`)
+//! - Memory is bounded: by fields for a child, by time for all. (test: `only_so_many_fields_of_a_child_are_remembered`, `no_repair_visits_other_children`)
 //!
 //! Mirrors nothing in client-go: no other framework notices this.
 
@@ -19,10 +19,10 @@ use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::difference::{Difference, fingerprint};
+use super::recent::Recent;
 
 /// After this many returns of one difference nothing more is written at once.
 const RETURNS_MAX: u32 = 5;
@@ -36,9 +36,9 @@ const FOUND_MAX: usize = 64;
 const KNOWN_MAX: usize = 2 * FOUND_MAX;
 
 /// What was repaired, by child: its uid, or what stays of it when it is replaced. Entries go with time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Contention {
-    children: Mutex<HashMap<String, HashMap<u64, Repairs>>>,
+    children: Recent<HashMap<u64, Repairs>>,
 }
 
 /// The repairs of one field.
@@ -80,19 +80,21 @@ impl Contention {
     /// which a user asks for a try: another one than at the last try grants one.
     #[must_use]
     pub fn verdict(&self, child: &str, found: &[Difference], asked: Option<&str>) -> Verdict {
-        let children = self.children.lock();
-        let Some(known) = children.get(child) else { return Verdict::Repair };
-        let (mut latest, mut is_news) = (None::<Repairs>, false);
-        for (field, wanted) in keys(found) {
-            match known.get(&field).filter(|repairs| repairs.are_contended(wanted)) {
-                Some(repairs) if latest.is_none_or(|latest| latest.last < repairs.last) => {
-                    latest = Some(*repairs);
+        let latest = self.children.at(child, |known| {
+            let known = known.get()?;
+            let (mut latest, mut is_news) = (None::<Repairs>, false);
+            for (field, wanted) in keys(found) {
+                match known.get(&field).filter(|repairs| repairs.are_contended(wanted)) {
+                    Some(repairs) if latest.is_none_or(|latest| latest.last < repairs.last) => {
+                        latest = Some(*repairs);
+                    }
+                    Some(_) => {}
+                    None => is_news = true,
                 }
-                Some(_) => {}
-                None => is_news = true,
             }
-        }
-        let Some(latest) = latest else { return Verdict::Repair };
+            latest.map(|latest| (latest, is_news))
+        });
+        let Some((latest, is_news)) = latest else { return Verdict::Repair };
         let since = latest.last.elapsed();
         if is_news || since >= RETRY || latest.asked != hash(&asked) {
             Verdict::Retry
@@ -104,50 +106,64 @@ impl Contention {
     /// Those of these differences that came back too often.
     #[must_use]
     pub fn contended(&self, child: &str, found: &[Difference]) -> Vec<Difference> {
-        let children = self.children.lock();
-        let Some(known) = children.get(child) else { return Vec::new() };
-        let is_contended = |(field, wanted)| known.get(&field).is_some_and(|r| r.are_contended(wanted));
-        found
-            .iter()
-            .zip(keys(found))
-            .filter(|(_, key)| is_contended(*key))
-            .map(|(one, _)| one.clone())
-            .collect()
+        self.children.at(child, |known| {
+            let Some(known) = known.get() else { return Vec::new() };
+            let is_contended = |(field, wanted)| known.get(&field).is_some_and(|r| r.are_contended(wanted));
+            let contended = found.iter().zip(keys(found)).filter(|(_, key)| is_contended(*key));
+            contended.map(|(one, _)| one.clone()).collect()
+        })
     }
 
     /// These differences were written away, and the server took it.
     pub fn repaired(&self, child: &str, found: &[Difference], asked: Option<&str>) {
         let (now, asked) = (Instant::now(), hash(&asked));
-        let mut children = self.children.lock();
-        children.retain(|_, known| {
+        self.children.at(child, |known| {
+            let known = known.renewed(HashMap::new);
             known.retain(|_, repairs| now - repairs.last < MEMORY);
-            !known.is_empty()
+            for (field, wanted) in keys(found) {
+                let before = known.get(&field).filter(|repairs| repairs.wanted == wanted);
+                let times = before.map_or(0, |repairs| repairs.times).saturating_add(1);
+                known.insert(field, Repairs { wanted, times, last: now, asked });
+            }
+            while known.len() > KNOWN_MAX {
+                let oldest = known.iter().min_by_key(|(_, repairs)| repairs.last).map(|(key, _)| *key);
+                oldest.and_then(|key| known.remove(&key));
+            }
         });
-        let known = children.entry(child.to_owned()).or_default();
-        for (field, wanted) in keys(found) {
-            let before = known.get(&field).filter(|repairs| repairs.wanted == wanted);
-            let times = before.map_or(0, |repairs| repairs.times).saturating_add(1);
-            known.insert(field, Repairs { wanted, times, last: now, asked });
-        }
-        while known.len() > KNOWN_MAX {
-            let oldest = known.iter().min_by_key(|(_, repairs)| repairs.last).map(|(key, _)| *key);
-            oldest.and_then(|key| known.remove(&key));
-        }
     }
 
     /// Nothing differs on this child. While a contended difference has not stayed away long enough: the
     /// time that is missing.
     #[must_use]
     pub fn same(&self, child: &str) -> Option<Duration> {
-        let mut children = self.children.lock();
-        let known = children.get_mut(child)?;
-        let tried = known.values().filter(|repairs| repairs.times > RETURNS_MAX);
-        let since = tried.map(|repairs| repairs.last.elapsed()).min()?;
-        if since < RETRY {
-            return Some(RETRY - since);
-        }
-        known.retain(|_, repairs| repairs.times <= RETURNS_MAX);
-        None
+        self.children.at(child, |known| {
+            let known = known.get_mut()?;
+            let tried = known.values().filter(|repairs| repairs.times > RETURNS_MAX);
+            let since = tried.map(|repairs| repairs.last.elapsed()).min()?;
+            if since < RETRY {
+                return Some(RETRY - since);
+            }
+            known.retain(|_, repairs| repairs.times <= RETURNS_MAX);
+            None
+        })
+    }
+
+    /// How many children it remembers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.children.len()
+    }
+
+    /// Whether it remembers none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for Contention {
+    fn default() -> Self {
+        Self { children: Recent::new(MEMORY) }
     }
 }
 
@@ -277,7 +293,8 @@ mod tests {
         assert_eq!(comes_back(&contention, &both), Verdict::Retry, "a new spec is not held up");
         tokio::time::advance(MEMORY).await;
         assert_eq!(comes_back(&contention, &["replicas"]), Verdict::Repair);
-        assert!(contention.children.lock()["u"].values().all(|repairs| repairs.times == 1));
+        let times = contention.children.at("u", |known| known.get().unwrap().values().map(|r| r.times).max());
+        assert_eq!(times, Some(1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -289,15 +306,35 @@ mod tests {
             tokio::time::advance(Duration::from_millis(1)).await;
             comes_back(&contention, one);
         }
-        assert_eq!(contention.children.lock()["u"].len(), KNOWN_MAX);
+        assert_eq!(contention.children.at("u", |known| known.get().unwrap().len()), KNOWN_MAX);
         while comes_back(&contention, &many) == Verdict::Repair {}
         assert_eq!(
             comes_back(&contention, &many),
             Verdict::Wait(RETRY),
             "more than that at once are noticed, too"
         );
-        tokio::time::advance(MEMORY).await;
+        tokio::time::advance(2 * MEMORY).await;
         contention.repaired("other", &fields(&["image"]), None);
-        assert_eq!(contention.children.lock().len(), 1);
+        assert_eq!(contention.len(), 1);
+    }
+
+    /// What is held under the lock is one child's; the map itself is [`Recent`].
+    #[tokio::test(start_paused = true)]
+    async fn no_repair_visits_other_children() {
+        for children in [1_000, 100_000] {
+            let contention = Contention::default();
+            for at in 0..children {
+                contention.repaired(&format!("child-{at}"), &fields(&["image"]), None);
+            }
+            tokio::time::advance(MEMORY).await;
+            contention.repaired("u", &fields(&["image"]), None);
+            assert_eq!(contention.len(), children + 1, "they go all at once, not by a sweep at each repair");
+            tokio::time::advance(MEMORY).await;
+            assert_eq!(contention.same("u"), None);
+            assert_eq!(contention.len(), 1);
+            tokio::time::advance(MEMORY).await;
+            assert_eq!(contention.same("u"), None);
+            assert!(contention.is_empty());
+        }
     }
 }

@@ -17,18 +17,18 @@
 //! - Or by writing a child, or many. (test: `a_key_that_wakes_itself_by_a_child_is_noticed`, `a_key_that_wakes_itself_by_many_children_is_noticed`)
 //! - A roll-out is none, though each pass writes an object, each another one. (test: `a_roll_out_is_no_hot_loop`)
 //! - Passes that something else asked for do not count, nor do they cool it. (test: `changes_do_not_count`, `changes_by_somebody_else_that_lead_to_writes_are_no_hot_loop`)
-//! - A key that has cooled is forgotten. (test: `a_key_that_rests_is_forgotten`)
+//! - A key that has cooled is forgotten, also one that is never looked at again. (test: `a_key_that_rests_is_forgotten`, `a_key_that_never_comes_again_is_forgotten`)
 //!
 //! # Differences from client-go
 //! It has nothing like it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::consistency::Write;
+use super::recent::Recent;
 use crate::cache::ObjectName;
 use crate::workqueue::{Reason, Reasons};
 
@@ -40,9 +40,9 @@ pub const PACE: Duration = Duration::from_secs(5);
 pub const COOLED: Duration = Duration::from_secs(5 * (BURST as u64 + 1));
 
 /// The keys that ask for themselves.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct HotLoops {
-    keys: Mutex<HashMap<ObjectName, Heat, foldhash::fast::RandomState>>,
+    keys: Recent<Heat>,
 }
 
 #[derive(Debug)]
@@ -88,6 +88,23 @@ impl Heat {
         }
         self.is_hot &= self.passes > 0;
     }
+
+    /// Counts a pass, if the key itself asked for it.
+    fn passed(&mut self, now: Instant, is_own: bool) -> Temperature {
+        self.cool(now);
+        if !is_own {
+            return if self.is_hot { Temperature::Hot } else { Temperature::Cool };
+        }
+        self.passes += 1;
+        match (self.passes > BURST, self.is_hot) {
+            (_, true) => Temperature::Hot,
+            (true, false) => {
+                self.is_hot = true;
+                Temperature::JustHot
+            }
+            (false, false) => Temperature::Cool,
+        }
+    }
 }
 
 /// What is to be done about a key.
@@ -111,40 +128,49 @@ impl HotLoops {
         next: Option<Duration>,
         writes: Vec<Write>,
     ) -> Temperature {
-        let mut keys = self.keys.lock();
         if next.is_none() && writes.is_empty() {
             // It does not ask for itself any more.
-            keys.remove(key);
+            drop(self.keys.at(key, |slot| slot.remove()));
             return Temperature::Cool;
         }
         let now = Instant::now();
-        let heat =
-            keys.entry(key.clone()).or_insert(Heat { passes: 0, at: now, is_hot: false, wrote: Vec::new() });
-        let is_own = reasons.iter().eq([&Reason::Timer]) || wakes_itself(key, reasons, &heat.wrote, &writes);
-        heat.wrote = writes;
-        heat.cool(now);
-        if !is_own {
-            return if heat.is_hot { Temperature::Hot } else { Temperature::Cool };
-        }
-        heat.passes += 1;
-        match (heat.passes > BURST, heat.is_hot) {
-            (_, true) => Temperature::Hot,
-            (true, false) => {
-                heat.is_hot = true;
-                Temperature::JustHot
-            }
-            (false, false) => Temperature::Cool,
-        }
+        self.keys.at(key, |slot| {
+            let heat = slot.renewed(|| Heat { passes: 0, at: now, is_hot: false, wrote: Vec::new() });
+            let is_own =
+                reasons.iter().eq([&Reason::Timer]) || wakes_itself(key, reasons, &heat.wrote, &writes);
+            heat.wrote = writes;
+            heat.passed(now, is_own)
+        })
     }
 
     /// Whether a key is hot.
     #[must_use]
     pub fn is_hot(&self, key: &ObjectName) -> bool {
         let now = Instant::now();
-        self.keys.lock().get_mut(key).is_some_and(|heat| {
-            heat.cool(now);
-            heat.is_hot
+        self.keys.at(key, |slot| {
+            slot.get_mut().is_some_and(|heat| {
+                heat.cool(now);
+                heat.is_hot
+            })
         })
+    }
+
+    /// How many keys it remembers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether it remembers none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for HotLoops {
+    fn default() -> Self {
+        Self { keys: Recent::new(COOLED) }
     }
 }
 
@@ -282,9 +308,23 @@ mod tests {
         let hot = HotLoops::default();
         passes(&hot, Duration::ZERO, 100).await;
         assert_eq!(hot.passed(&key(), &Reason::Timer.into(), None, vec![]), Temperature::Cool);
-        assert!(hot.keys.lock().is_empty());
+        assert!(hot.is_empty());
         passes(&hot, Duration::ZERO, 100).await;
         tokio::time::advance(PACE * 200).await;
         assert_eq!(passes(&hot, Duration::ZERO, 1).await, [Temperature::Cool], "it has cooled");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_never_comes_again_is_forgotten() {
+        for keys in [1_000, 100_000] {
+            let hot = HotLoops::default();
+            for at in 0..keys {
+                let key = ObjectName::new(Some("ns"), &at.to_string());
+                assert_eq!(hot.passed(&key, &Reason::Changed.into(), Some(PACE), vec![]), Temperature::Cool);
+            }
+            assert_eq!(hot.len(), keys);
+            tokio::time::advance(2 * COOLED).await;
+            assert!(!hot.is_hot(&key()));
+            assert!(hot.is_empty());
+        }
     }
 }

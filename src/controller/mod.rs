@@ -30,6 +30,7 @@
 //! | [`hot_loop`] | notices a key that asks for itself without end |
 //! | [`audit`] | finds what the caches have missed |
 //! | [`slow_start`] | begins many calls carefully |
+//! | `recent` | a map that forgets with time |
 //! | [`status`] | writes a status when it differs |
 
 pub mod audit;
@@ -56,6 +57,7 @@ pub mod owner;
 mod patch;
 pub mod pod;
 pub mod quantity;
+mod recent;
 pub mod reconciler;
 mod renames;
 pub mod service;

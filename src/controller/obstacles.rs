@@ -19,32 +19,23 @@
 //!
 //! Mirrors nothing in client-go: controllers there ask again at each pass.
 
-use std::collections::HashMap;
-use std::fmt;
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::difference::Difference;
 use super::owner::Owner;
+use super::recent::Recent;
 use super::summary::{EXISTS_RETRY, REFUSED_RETRY};
 use crate::client::ServerStatus;
 
 /// What stood in the way of a child, and of which attempt.
-#[derive(Default)]
+#[derive(Debug)]
 pub struct Obstacles {
-    known: Mutex<Known>,
-}
-
-#[derive(Default)]
-struct Known {
     /// By [`place`].
-    by_place: HashMap<String, Met>,
-    /// When what is over was last thrown out.
-    swept: Option<Instant>,
+    known: Recent<Met>,
 }
 
 struct Met {
@@ -114,36 +105,43 @@ impl Attempt {
 impl Obstacles {
     /// What stood in the way of this very attempt, and how long it is not to be made again; `None`: it may be made.
     pub(super) fn in_the_way(&self, place: &str, attempt: Attempt) -> Option<(Obstacle, Duration)> {
-        let known = self.known.lock();
-        let met = known.by_place.get(place).filter(|met| met.attempt == attempt)?;
-        let left = met.obstacle.retry().checked_sub(met.at.elapsed())?;
-        (!left.is_zero()).then(|| (met.obstacle.clone(), left))
+        self.known.at(place, |known| {
+            let met = known.get().filter(|met| met.attempt == attempt)?;
+            let left = met.obstacle.retry().checked_sub(met.at.elapsed())?;
+            (!left.is_zero()).then(|| (met.obstacle.clone(), left))
+        })
     }
 
     /// Something stood in the way of an attempt.
+    #[expect(clippy::needless_pass_by_value, reason = "callers have made the name for this")]
     pub(super) fn met(&self, place: String, attempt: Attempt, obstacle: Obstacle) {
-        let at = Instant::now();
-        let known = &mut *self.known.lock();
-        if known.swept.is_none_or(|swept| at - swept >= REFUSED_RETRY) {
-            known.swept = Some(at);
-            known.by_place.retain(|_, met| at - met.at < met.obstacle.retry());
-        }
-        known.by_place.insert(place, Met { attempt, obstacle, at });
+        let met = Met { attempt, obstacle, at: Instant::now() };
+        drop(self.known.at(place.as_str(), |known| known.insert(met)));
     }
 
     /// Nothing is in the way any more.
     pub(super) fn gone(&self, place: impl FnOnce() -> String) {
-        let known = &mut *self.known.lock();
-        if !known.by_place.is_empty() {
-            known.by_place.remove(&place());
+        if self.known.len() > 0 {
+            drop(self.known.at(place().as_str(), |slot| slot.remove()));
         }
+    }
+
+    /// How many it remembers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether it remembers none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
-/// The number alone: what a server says may be long.
-impl fmt::Debug for Obstacles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Obstacles").field("known", &self.known.lock().by_place.len()).finish()
+impl Default for Obstacles {
+    fn default() -> Self {
+        Self { known: Recent::new(REFUSED_RETRY) }
     }
 }
 
@@ -219,7 +217,9 @@ mod tests {
             obstacles.met(second.to_string(), attempt, refused());
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        let count = obstacles.known.lock().by_place.len();
-        assert!((120..=240).contains(&count), "{count}");
+        assert!((120..=240).contains(&obstacles.len()), "{obstacles:?}");
+        tokio::time::advance(2 * REFUSED_RETRY).await;
+        obstacles.gone(|| "another".to_owned());
+        assert!(obstacles.is_empty());
     }
 }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::guarded::{LiveMeta, PartialObject};
 use super::owner::Owner;
-use crate::api::conditions::{READY, RECONCILING, STALLED};
+use crate::api::conditions::{HOT_LOOP, READY, RECONCILING, STALLED};
 use crate::client::{ApiClient, Error};
 
 /// What became of a status.
@@ -77,11 +77,11 @@ pub(super) async fn write<S: Serialize>(
 }
 
 /// Whether two states of a status say the same but for numbers, the messages that tell them, and conditions that report of
-/// a child: `Ready`, `Reconciling` and `Stalled` are as they were.
+/// a child: `Ready`, `Reconciling`, `Stalled` and `HotLoop` are as they were.
 pub(super) fn only_progress_moves<S: Serialize>(stored: &S, wanted: &S) -> bool {
     fn summary(conditions: &[Value]) -> Vec<&Value> {
         let is_common =
-            |one: &&Value| [READY, RECONCILING, STALLED].iter().any(|type_| one["type"] == *type_);
+            |one: &&Value| [READY, RECONCILING, STALLED, HOT_LOOP].iter().any(|type_| one["type"] == *type_);
         conditions.iter().filter(is_common).collect()
     }
     fn is_so(name: &str, stored: &Value, wanted: &Value) -> bool {

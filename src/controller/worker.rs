@@ -99,7 +99,7 @@ pub struct Controller<H> {
     consistency: Arc<Consistency>,
     workers: Workers,
     metrics: ControllerMetrics,
-    hot: HotLoops,
+    hot: Arc<HotLoops>,
     started: (SyncedSetter, Synced),
 }
 
@@ -122,7 +122,7 @@ impl<H: SyncHandler> Controller<H> {
             consistency,
             workers: Workers::new(1),
             metrics: ControllerMetrics::unread(name),
-            hot: HotLoops::default(),
+            hot: Arc::default(),
             started: synctrack::pair(name),
         }
     }

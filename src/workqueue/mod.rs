@@ -27,6 +27,7 @@ pub mod queue;
 pub mod rate_limiters;
 pub mod rate_limiting;
 pub mod reasons;
+mod room;
 mod sync;
 mod timetable;
 
@@ -41,3 +42,4 @@ pub use rate_limiters::{
 };
 pub use rate_limiting::{AddOptions, DELAY_MAX, RateLimitingQueue};
 pub use reasons::{Reason, Reasons};
+pub(crate) use room::has_spare_room;

@@ -12,7 +12,7 @@
 //! - The longest of several limits counts, and all are asked. (test: `the_longest_of_all_counts`)
 //! - The defaults are client-go's. (test: `the_defaults_are_those_of_client_go`)
 //! - A key that is forgotten leaves nothing behind. (test: `a_forgotten_key_leaves_nothing`)
-//! - Nor does an outage in which all keys fail. (test: `an_outage_leaves_nothing`)
+//! - Nor does an outage in which all keys fail. (test: `an_outage_leaves_nothing`, `a_key_that_still_fails_keeps_no_room_of_the_others`)
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -23,6 +23,7 @@ use hashbrown::HashTable;
 use tokio::time::Instant;
 
 use super::queue::Key;
+use super::room::has_spare_room;
 use super::sync::Mutex;
 
 /// Says how long a key waits.
@@ -98,9 +99,6 @@ impl<T> fmt::Debug for ItemExponentialFailure<T> {
     }
 }
 
-/// The room that stays when all failures are forgotten.
-const KEPT: usize = 1024;
-
 /// How often each key has failed. Only keys that have failed and were not forgotten are in it.
 ///
 /// Keys are told apart by a hash of 64 bits, and not kept: of a million keys that fail, two count together about once
@@ -148,8 +146,9 @@ impl<T: Key> Failures<T> {
         let mut counts = self.counts.lock();
         if let Ok(count) = counts.find_entry(hash, |count| count.hash == hash) {
             count.remove();
-            if counts.is_empty() && counts.capacity() > KEPT {
-                *counts = HashTable::new();
+            if has_spare_room(counts.len(), counts.capacity()) {
+                let wanted = 2 * counts.len();
+                counts.shrink_to(wanted, |count| count.hash);
             }
         }
     }

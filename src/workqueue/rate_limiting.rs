@@ -52,6 +52,7 @@ use super::metrics::QueueState;
 use super::queue::{Get, Key, Processing, QueueOptions};
 use super::rate_limiters::RateLimiter;
 use super::reasons::{Reason, Reasons};
+use super::room::has_spare_room;
 
 /// When an added key is due, how urgent it is, and why it is added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -103,9 +104,6 @@ struct Pause {
     not_before: Instant,
 }
 
-/// The room that stays when nothing backs off any more.
-const KEPT: usize = 1024;
-
 /// No failure waits longer than a day, whatever limiter and server say.
 pub const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -122,8 +120,8 @@ impl<T: Key> Backoff<T> {
 
     fn forget(&self, pauses: &mut Pauses<T>, key: &T) {
         pauses.remove(key);
-        if pauses.is_empty() && pauses.capacity() > KEPT {
-            *pauses = Pauses::default();
+        if has_spare_room(pauses.len(), pauses.capacity()) {
+            pauses.shrink_to(2 * pauses.len());
         }
         self.len.store(pauses.len(), Ordering::Release);
     }

@@ -9,13 +9,12 @@
 use super::keyed::{self, Keyed};
 use super::queue::Key;
 use super::reasons::{Kept, Reason, Reasons};
+use super::room::has_spare_room;
 
 /// Children of a node.
 const CHILDREN: usize = 4;
 /// How many are taken out in one step: a crowd that is due at once must not hold up others.
 pub(super) const AT_ONCE: usize = 256;
-/// How many places an empty heap keeps.
-const KEPT: usize = 1024;
 
 /// See the module.
 #[derive(Debug)]
@@ -136,8 +135,8 @@ impl<T: Key> Timetable<T> {
             let taken = self.keys.remove(number);
             due.extend(taken.map(|(key, delayed)| (key, delayed.priority, why(delayed.reasons))));
         }
-        if self.heap.is_empty() && self.heap.capacity() > KEPT {
-            self.heap = Vec::new();
+        if has_spare_room(self.heap.len(), self.heap.capacity()) {
+            self.heap.shrink_to(2 * self.heap.len());
         }
         due
     }

@@ -4,7 +4,6 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::index;
 
 const BY_COLOUR: &str = "colour";
 
@@ -39,7 +38,6 @@ fn delete_removes_empty_sets_from_the_index() {
     writer.upsert(object("a", 1, &["red"]));
     writer.delete(&"ns/a".parse().unwrap(), "2");
     assert!(store.index_values(BY_COLOUR).unwrap().is_empty());
-    assert!(store.index_values(index::NAMESPACE).unwrap().is_empty());
 }
 
 /// client-go: `TestThreadSafeStoreAddKeepsNonEmptySetPostDeleteFromIndex`

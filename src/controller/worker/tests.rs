@@ -405,6 +405,7 @@ async fn passes_that_never_wait_leave_the_thread_to_others() {
     tasks.join_next().await.unwrap().unwrap();
 }
 
+mod at_rest;
 mod backoff;
 mod outcomes;
 mod own_writes;

@@ -42,7 +42,19 @@ fn an_outage_leaves_nothing() {
     let limiter = ItemExponentialFailure::new(MS, MS);
     (0..10_000).for_each(|key| assert_eq!(limiter.failed(&key), (MS, 1), "each counts by itself"));
     (0..10_000).for_each(|key| limiter.forget(&key));
-    assert_eq!(limiter.failures.counts.lock().capacity(), 0);
+    assert_eq!(limiter.failures.keys(), 0);
+    assert!(limiter.failures.counts.lock().capacity() <= 1024);
+}
+
+#[test]
+fn a_key_that_still_fails_keeps_no_room_of_the_others() {
+    for keys in [1_000, 100_000] {
+        let limiter = ItemExponentialFailure::new(MS, MS);
+        (0..=keys).for_each(|key| assert_eq!(limiter.when(&key), MS));
+        (0..keys).for_each(|key| limiter.forget(&key));
+        assert_eq!((limiter.failures.keys(), limiter.num_requeues(&keys)), (1, 1));
+        assert!(limiter.failures.counts.lock().capacity() <= 1024);
+    }
 }
 
 /// client-go: `TestItemFastSlowRateLimiter`
