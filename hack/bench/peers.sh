@@ -22,6 +22,7 @@ the rounds, with ratios to client-go's.
                           cold       start with 20000 converged Foos, until at rest
                           rest       a minute with nothing to do
   --rounds N            how often; each round has all controllers, one after the other (3)
+  --one-rounds N        in how many of the rounds churn-one is measured: it takes a server of its own (1)
   --workers N           syncs at once of each controller (2)
   --size N              Foos of the large scenarios (20000)
   --with-manager        runs burst (at full rate) and the small churn once more with kube-controller-manager
@@ -30,11 +31,11 @@ the rounds, with ratios to client-go's.
   --quick               a smoke run: 200 Foos, one round, seconds for each controller
   --json FILE           writes medians, ratios and the results of each round there
   --keep DIR            keeps logs and results there
+  --no-build            measures what the last run built
   --help                this
 
 What has gone through stays in the results when a later part fails, and is reported. Needs Go, Rust, and about 2
-GB of memory. With all controllers, three rounds take about two hours on two cores; client-go and windlass alone
-(--controllers=client-go,windlass) about 40 minutes.
+GB of memory. On two cores client-go takes about five minutes a round, and two and a half for churn-one.
 
   hack/bench/peers.sh --quick
   hack/bench/peers.sh --controllers=client-go,windlass --json=peers.json
@@ -46,13 +47,14 @@ usage() { echo "hack/bench/peers.sh: $1; see --help" >&2; exit 2; }
 
 controllers=client-go,client-go-json,controller-runtime,kube-rs,windlass
 scenarios=burst,churn,churn-one,cold,rest
-rounds='' workers=2 size='' quick='' manager='' json='' keep='' resync=0
+rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' keep='' resync=0
 while (($#)); do
   flag=$1
   case $flag in
     --help | -h) help; exit 0 ;;
     --quick) quick=1; shift; continue ;;
     --with-manager) manager=1; shift; continue ;;
+    --no-build) built=1; shift; continue ;;
     --*=*) value=${flag#*=} flag=${flag%%=*}; shift ;;
     *) value=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
   esac
@@ -60,6 +62,7 @@ while (($#)); do
     --controllers) controllers=$value ;;
     --scenarios) scenarios=$value ;;
     --rounds) rounds=$value ;;
+    --one-rounds) one_rounds=$value ;;
     --workers) workers=$value ;;
     --size) size=$value ;;
     --resync) resync=$value ;;
@@ -69,7 +72,7 @@ while (($#)); do
   esac
   [[ -n $value ]] || usage "$flag has no value"
 done
-for number in ${rounds:+"$rounds"} "$workers" ${size:+"$size"}; do
+for number in ${rounds:+"$rounds"} "$one_rounds" "$workers" ${size:+"$size"}; do
   [[ $number =~ ^[1-9][0-9]*$ ]] || usage "'$number' is not a number above 0"
 done
 IFS=, read -ra chosen <<<"$controllers"
@@ -123,17 +126,19 @@ results=$kept/results.jsonl
 
 target=$(cargo metadata --no-deps --format-version=1 | sed -E 's/.*"target_directory":"([^"]*)".*/\1/')
 here=$PWD/hack/bench/peers
+bin=$target/peers
 say() { printf '%(%H:%M:%S)T %s\n' -1 "$*" >&2; }
 
 build() {
   say "Building the launcher, the driver and ${chosen[*]} ..."
   cargo build --quiet --locked --example control-plane
-  (cd "$here/go" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$work/" ./...)
+  mkdir -p "$bin"
+  (cd "$here/go" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$bin/" ./...)
   local name
   for name in "${chosen[@]}"; do
     case $name in
       windlass) cargo build --quiet --locked --release --bin windlass ;;
-      kube-rs) cargo build --quiet --locked --release --manifest-path="$here/kube-rs/Cargo.toml" --target-dir="$target/kube-rs-peer" ;;
+      kube-rs) cargo build --quiet --locked --release --manifest-path="$here/kube-rs/Cargo.toml" --target-dir="$bin/kube-rs" ;;
     esac
   done
 }
@@ -141,10 +146,10 @@ build() {
 # How a controller is started.
 command_of() { # NAME
   case $1 in
-    client-go) command=("$work/clientgo" --workers="$workers" --resync="$resync") ;;
-    client-go-json) command=("$work/clientgo" --workers="$workers" --resync="$resync" --encoding=json) ;;
-    controller-runtime) command=("$work/controllerruntime" --workers="$workers") ;;
-    kube-rs) command=("$target/kube-rs-peer/release/kube-rs-peer" --workers="$workers") ;;
+    client-go) command=("$bin/clientgo" --workers="$workers" --resync="$resync") ;;
+    client-go-json) command=("$bin/clientgo" --workers="$workers" --resync="$resync" --encoding=json) ;;
+    controller-runtime) command=("$bin/controllerruntime" --workers="$workers") ;;
+    kube-rs) command=("$bin/kube-rs/release/kube-rs-peer" --workers="$workers") ;;
     windlass)
       command=("$target/release/windlass" run --controllers=foo --workers="$workers" --queue-max-delay=1000s
         --metrics-bind-address=0 --health-probe-bind-address=0)
@@ -176,7 +181,7 @@ measure() { # ROUND NAME ROW SCENARIOS [FLAG OF THE LAUNCHER...]
   shift 4
   command_of "$name"
   if start_server "$@"; then
-    "$work/driver" run --name="$row" --round="$round" --scenarios="$what" "${amounts[@]}" --kubeconfig="$KUBECONFIG" \
+    "$bin/driver" run --name="$row" --round="$round" --scenarios="$what" "${amounts[@]}" --kubeconfig="$KUBECONFIG" \
       --server-pid="$server" --etcd-pid="$etcd" --log="$kept/$row-$round.log" --results="$results" \
       -- "${command[@]}" --kubeconfig="$KUBECONFIG" &
     driver=$!
@@ -192,11 +197,11 @@ measure() { # ROUND NAME ROW SCENARIOS [FLAG OF THE LAUNCHER...]
   fi
 }
 
-build
+if [[ -z $built ]]; then build; fi
 for ((round = 1; round <= rounds; round++)); do
   for name in "${chosen[@]}"; do
     if ((${#ten[@]})); then measure "$round" "$name" "$name" "$(join "${ten[@]}")"; fi
-    if ((${#one[@]})); then measure "$round" "$name" "$name" "$(join "${one[@]}")"; fi
+    if ((${#one[@]} && round <= one_rounds)); then measure "$round" "$name" "$name" "$(join "${one[@]}")"; fi
     if [[ -n $manager ]]; then
       measure "$round" "$name" "$name+manager" burst-full,churn-small --with=kube-controller-manager
     fi
@@ -207,5 +212,5 @@ setting="$(uname -sm), $(nproc) cores, $workers workers, $rounds rounds, client-
 echo "$setting"
 report=("${amounts[@]}" --setting="$setting")
 if [[ -n $json ]]; then report+=(--json="$json"); fi
-"$work/driver" report "${report[@]}" "$results"
+"$bin/driver" report "${report[@]}" "$results"
 if ((failures)); then echo "$failures runs failed; see above." >&2; exit 1; fi

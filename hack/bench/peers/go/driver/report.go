@@ -49,6 +49,12 @@ var columns = []column{
 		return r.count(func(c Count) bool { return c.Code >= "400" && (c.isEvent() || c.Code != "409") })
 	}},
 	{"events", 0, func(r Result) float64 { return r.count(Count.isEvent) }},
+	{"busy", 0, func(r Result) float64 {
+		if r.Rested {
+			return 0
+		}
+		return 1
+	}},
 }
 
 func (c Count) isEvent() bool { return c.Resource == "events" }
@@ -191,7 +197,11 @@ const managerSuffix = "+manager"
 
 func printTables(rows []Row, to string) {
 	var header strings.Builder
-	fmt.Fprintf(&header, "%-26s", "")
+	width := len("  to " + to + "'s")
+	for _, row := range rows {
+		width = max(width, len(row.Controller))
+	}
+	fmt.Fprintf(&header, "%-*s", width, "")
 	for _, column := range columns {
 		fmt.Fprintf(&header, "%9s", column.name)
 	}
@@ -201,7 +211,7 @@ func printTables(rows []Row, to string) {
 			title = row.Title
 			fmt.Printf("\n%s: %s\n%s\n", row.Scenario, title, header.String())
 		}
-		fmt.Printf("%-26s", row.Controller)
+		fmt.Printf("%-*s", width, row.Controller)
 		for _, column := range columns {
 			fmt.Printf("%9.*f", column.digits, row.Medians[column.name])
 		}
@@ -209,7 +219,7 @@ func printTables(rows []Row, to string) {
 		if row.Ratios == nil || strings.TrimSuffix(row.Controller, managerSuffix) == to {
 			continue
 		}
-		fmt.Printf("%-26s", "  to "+to+"'s")
+		fmt.Printf("%-*s", width, "  to "+to+"'s")
 		for _, column := range columns {
 			ratio, found := row.Ratios[column.name]
 			if !found {

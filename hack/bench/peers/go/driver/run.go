@@ -13,8 +13,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// How long any step may take.
-const stepLimit = 15 * time.Minute
+const (
+	// How long the Deployments of a step may take.
+	stepLimit = 15 * time.Minute
+	// How long controller and server may take to come to rest after a step, and after a start.
+	restLimit  = time.Minute
+	startLimit = 5 * time.Minute
+)
 
 // Result is what one scenario of one run measured.
 type Result struct {
@@ -32,6 +37,7 @@ type Result struct {
 	P50        float64 `json:"p50Milliseconds"`
 	P99        float64 `json:"p99Milliseconds"`
 	Max        float64 `json:"maxMilliseconds"`
+	Rested     bool    `json:"rested"`
 	Requests   []Count `json:"requests"`
 }
 
@@ -154,7 +160,7 @@ func (r *runner) restart(ctx context.Context) error {
 	if r.controller, err = start(r.Command, r.Log); err != nil {
 		return err
 	}
-	_, err = atRest(ctx, r.controller, r.Server, stepLimit)
+	_, _, err = atRest(ctx, r.controller, r.Server, startLimit)
 	return err
 }
 
@@ -187,22 +193,23 @@ func (r *runner) cold(ctx context.Context, name string) error {
 		if r.controller, err = start(r.Command, r.Log); err != nil {
 			return m, err
 		}
-		last, err := atRest(ctx, r.controller, r.Server, stepLimit)
-		m.wall = last.Sub(began)
+		last, rested, err := atRest(ctx, r.controller, r.Server, startLimit)
+		m.wall, m.waited, m.rested = last.Sub(began), true, rested
 		return m, err
 	})
 }
 
 func (r *runner) rest(ctx context.Context, name string) error {
 	return r.measure(ctx, name, func() (measured, error) {
-		return measured{wall: r.Rest, atRest: true}, sleep(ctx, r.controller, r.Rest)
+		return measured{wall: r.Rest, waited: true, rested: true}, sleep(ctx, r.controller, r.Rest)
 	})
 }
 
 type measured struct {
 	wall      time.Duration
 	latencies []time.Duration
-	atRest    bool
+	waited    bool // for the rest
+	rested    bool
 }
 
 // Counts what a piece of work costs everybody, from its begin until controller and server are at rest.
@@ -220,8 +227,8 @@ func (r *runner) measure(ctx context.Context, name string, work func() (measured
 	if err != nil {
 		return err
 	}
-	if !m.atRest {
-		if _, err := atRest(ctx, r.controller, r.Server, stepLimit); err != nil {
+	if !m.waited {
+		if _, m.rested, err = atRest(ctx, r.controller, r.Server, restLimit); err != nil {
 			return err
 		}
 	}
@@ -235,7 +242,7 @@ func (r *runner) measure(ctx context.Context, name string, work func() (measured
 	}
 	result := Result{
 		Round: r.Round, Controller: r.Name, Scenario: name, Foos: len(r.replicas), Samples: len(m.latencies),
-		Wall: m.wall.Seconds(),
+		Wall: m.wall.Seconds(), Rested: m.rested,
 		CPU:  (ended[0] - began[0]).Seconds(), ServerCPU: (ended[1] - began[1]).Seconds(), EtcdCPU: (ended[2] - began[2]).Seconds(),
 	}
 	if result.Resident, result.Peak, err = memory(r.controller.pid()); err != nil {

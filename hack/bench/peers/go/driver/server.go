@@ -150,6 +150,9 @@ func countRequests(metrics []byte) (Counts, error) {
 				request.Code = text
 			}
 		}
+		if request.Resource == "deployments" && request.Subresource == "status" {
+			continue // kube-controller-manager's; no operator writes it
+		}
 		switch request.Resource {
 		case "foos", "deployments", "events":
 			var count float64
