@@ -243,7 +243,7 @@ func (r *runner) measure(ctx context.Context, name string, work func() (measured
 	result := Result{
 		Round: r.Round, Controller: r.Name, Scenario: name, Foos: len(r.replicas), Samples: len(m.latencies),
 		Wall: m.wall.Seconds(), Rested: m.rested,
-		CPU:  (ended[0] - began[0]).Seconds(), ServerCPU: (ended[1] - began[1]).Seconds(), EtcdCPU: (ended[2] - began[2]).Seconds(),
+		CPU: (ended[0] - began[0]).Seconds(), ServerCPU: (ended[1] - began[1]).Seconds(), EtcdCPU: (ended[2] - began[2]).Seconds(),
 	}
 	if result.Resident, result.Peak, err = memory(r.controller.pid()); err != nil {
 		return err
