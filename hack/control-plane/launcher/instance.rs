@@ -1,5 +1,6 @@
 //! One running control plane: its folder, its processes, its end.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,29 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often a start is tried when ports are taken.
 const STARTS_MAX: u32 = 3;
+
+/// How much of a control plane to start; everything by default.
+#[derive(clap::Args, Default)]
+pub(crate) struct Extent {
+    /// Start etcd and kube-apiserver alone, and of the others those that --with names.
+    #[arg(long)]
+    bare: bool,
+    /// A program to start in spite of --bare.
+    #[arg(long, requires = "bare", value_delimiter = ',', value_parser = BESIDE_THE_SERVER)]
+    with: Vec<String>,
+    /// Keep no audit log, which costs the API server processor time.
+    #[arg(long)]
+    no_audit_log: bool,
+}
+
+impl Extent {
+    fn has(&self, program: &str) -> bool {
+        !self.bare || self.with.iter().any(|name| name == program)
+    }
+}
+
+/// What a control plane runs beside etcd and the API server.
+const BESIDE_THE_SERVER: [&str; 3] = ["kube-controller-manager", "kube-scheduler", "kwok"];
 
 /// A control plane; dropping it kills what it started.
 pub(crate) struct Instance {
@@ -52,10 +76,14 @@ struct Process {
 impl Instance {
     /// Starts everything and waits until the API server is ready; with other ports when one of them was
     /// taken by somebody else meanwhile.
-    pub(crate) async fn start(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<Self> {
+    pub(crate) async fn start(
+        assets: &Assets,
+        dir: Option<PathBuf>,
+        extent: &Extent,
+    ) -> anyhow::Result<Self> {
         let mut attempts = 1..STARTS_MAX;
         loop {
-            match Self::start_once(assets, dir.clone()).await {
+            match Self::start_once(assets, dir.clone(), extent).await {
                 Err(error)
                     if error.to_string().contains("address already in use") && attempts.next().is_some() =>
                 {
@@ -66,7 +94,7 @@ impl Instance {
         }
     }
 
-    async fn start_once(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<Self> {
+    async fn start_once(assets: &Assets, dir: Option<PathBuf>, extent: &Extent) -> anyhow::Result<Self> {
         let temporary = match dir {
             Some(_) => None,
             None => Some(tempfile::Builder::new().prefix("windlass-control-plane-").tempdir()?),
@@ -84,14 +112,17 @@ impl Instance {
         let mut instance =
             Self { dir, _temporary: temporary, authority, ports, admin, processes: Vec::new() };
         instance.launch("etcd", assets, instance.etcd_args())?;
-        instance.launch("kube-apiserver", assets, instance.apiserver_args())?;
+        let mut apiserver = instance.apiserver_args();
+        if !extent.no_audit_log {
+            apiserver.extend(instance.audit_args());
+        }
+        instance.launch("kube-apiserver", assets, apiserver)?;
         instance.apiserver_ready().await?;
         instance.create_node().await?;
-        let manager = instance.component_args("kube-controller-manager")?;
-        instance.launch("kube-controller-manager", assets, manager)?;
-        let scheduler = instance.component_args("kube-scheduler")?;
-        instance.launch("kube-scheduler", assets, scheduler)?;
-        instance.launch("kwok", assets, instance.kwok_args())?;
+        for name in BESIDE_THE_SERVER.into_iter().filter(|name| extent.has(name)) {
+            let args = if name == "kwok" { instance.kwok_args() } else { instance.component_args(name)? };
+            instance.launch(name, assets, args)?;
+        }
         Ok(instance)
     }
 
@@ -109,6 +140,12 @@ impl Instance {
 
     pub(crate) fn etcd_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.ports.etcd)
+    }
+
+    /// The process ids of what runs, by name.
+    pub(crate) fn pids(&self) -> BTreeMap<&'static str, u32> {
+        let running = |process: &Process| Some((process.name, process.child.as_ref()?.id()?));
+        self.processes.iter().filter_map(running).collect()
     }
 
     /// A kubeconfig for one more user.
@@ -234,7 +271,6 @@ impl Instance {
 
     fn apiserver_args(&self) -> Vec<String> {
         let pki = |file| self.authority.path(file).display().to_string();
-        let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/control-plane/audit-policy.yaml");
         vec![
             format!("--etcd-servers={}", self.etcd_url()),
             format!("--secure-port={}", self.ports.apiserver),
@@ -249,6 +285,12 @@ impl Instance {
             format!("--service-account-signing-key-file={}", pki("service-accounts.key")),
             "--authorization-mode=Node,RBAC".to_owned(),
             "--endpoint-reconciler-type=none".to_owned(),
+        ]
+    }
+
+    fn audit_args(&self) -> Vec<String> {
+        let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/control-plane/audit-policy.yaml");
+        vec![
             format!("--audit-policy-file={}", policy.display()),
             format!("--audit-log-path={}", self.audit_log().display()),
             "--audit-log-mode=blocking".to_owned(),

@@ -25,7 +25,7 @@ use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 
 use assets::Assets;
-use instance::Instance;
+use instance::{Extent, Instance};
 
 /// A real Kubernetes control plane on loopback: etcd, API server, controllers, scheduler, fake kubelet.
 #[derive(Parser)]
@@ -48,7 +48,10 @@ enum Command {
         dir: Option<PathBuf>,
     },
     /// Start it for a program: JSON lines on standard output, commands on standard input.
-    Serve,
+    Serve {
+        #[command(flatten)]
+        extent: Extent,
+    },
 }
 
 fn main() -> ExitCode {
@@ -99,16 +102,16 @@ async fn obey(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Kubectl => unreachable!("it was obeyed before"),
         Command::Up { dir } => up(&assets, dir).await,
-        Command::Serve => {
+        Command::Serve { extent } => {
             eprint!("{}", assets.table());
-            serve::serve(&assets).await
+            serve::serve(&assets, &extent).await
         }
     }
 }
 
 async fn up(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<()> {
     eprint!("{}", assets.table());
-    let mut instance = Instance::start(assets, dir).await?;
+    let mut instance = Instance::start(assets, dir, &Extent::default()).await?;
     println!("A Kubernetes control plane is up. In another terminal:");
     println!("  export KUBECONFIG={}", instance.kubeconfig().display());
     println!("  export PATH={}:$PATH", assets.kubectl_dir().display());

@@ -15,15 +15,16 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::assets::Assets;
-use crate::instance::Instance;
+use crate::instance::{Extent, Instance};
 
-pub(crate) async fn serve(assets: &Assets) -> anyhow::Result<()> {
-    let mut instance = Instance::start(assets, None).await?;
+pub(crate) async fn serve(assets: &Assets, extent: &Extent) -> anyhow::Result<()> {
+    let mut instance = Instance::start(assets, None, extent).await?;
     let ready = json!({
         "kubeconfig": instance.kubeconfig(),
         "dir": instance.dir(),
         "auditLog": instance.audit_log(),
         "etcd": instance.etcd_url(),
+        "pids": instance.pids(),
         "kubectl": assets.path("kubectl"),
     });
     println!("{ready}");

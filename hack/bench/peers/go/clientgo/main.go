@@ -1,0 +1,64 @@
+// The Foo operator on client-go, in the structure of Kubernetes' sample-controller.
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"windlass/bench/peers/foo"
+)
+
+func main() {
+	kubeconfig := flag.String("kubeconfig", "", "kubeconfig `file`")
+	workers := flag.Int("workers", 2, "syncs at once")
+	encoding := flag.String("encoding", "protobuf", "how Deployments and events travel: protobuf or json; Foos always as JSON")
+	resync := flag.Duration("resync", 0, "how often the informers deliver everything again; 0 for never (sample-controller: 30s)")
+	klog.InitFlags(nil)
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *kubeconfig, *encoding, *workers, *resync); err != nil {
+		klog.ErrorS(err, "Stopped")
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	}
+}
+
+func run(ctx context.Context, kubeconfig, encoding string, workers int, resync time.Duration) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	builtin := rest.CopyConfig(config)
+	builtin.ContentType = runtime.ContentTypeJSON
+	if encoding == "protobuf" {
+		builtin.ContentType = runtime.ContentTypeProtobuf
+		builtin.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
+	kube, err := kubernetes.NewForConfig(builtin)
+	if err != nil {
+		return err
+	}
+	foos, err := foo.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	factory := informers.NewSharedInformerFactory(kube, resync)
+	fooInformer := foo.NewInformer(foos, resync)
+	controller := NewController(ctx, kube, foos, factory.Apps().V1().Deployments(), fooInformer)
+	factory.Start(ctx.Done())
+	go fooInformer.RunWithContext(ctx)
+	return controller.Run(ctx, workers)
+}
