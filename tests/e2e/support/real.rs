@@ -85,7 +85,7 @@ impl RealBed {
                 {"apiGroups": ["", "apps", "networking.k8s.io"],
                  "resources": ["deployments", "services", "ingresses", "pods"],
                  "verbs": ["get", "list", "watch", "create", "update", "delete"]},
-                {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+                {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
             ],
         });
         let binding = json!({
