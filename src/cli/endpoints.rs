@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use crate::cache::{CacheState, Synced};
-use crate::metrics::{self, CacheReading, Metrics};
+use crate::metrics::{self, CacheReading, EventReading, Metrics};
+use crate::record::EventCounts;
 use crate::server::{Check, Health, Listener, Page, Pages, Server, Verdict};
 
 /// The addresses, taken; `None` for nowhere.
@@ -80,6 +81,14 @@ pub(super) fn observe(metrics: &Metrics, caches: impl Fn() -> Vec<CacheState> + 
         objects: cache.objects,
     };
     metrics.observe_caches(move || caches().into_iter().map(reading).collect());
+}
+
+/// And what becomes of events.
+pub(super) fn observe_events(metrics: &Metrics, events: impl Fn() -> EventCounts + Send + Sync + 'static) {
+    metrics.observe_events(move || {
+        let EventCounts { written, failed, dropped } = events();
+        EventReading { written, failed, dropped }
+    });
 }
 
 /// Ready is when each kind was listed once and the workers have started; what is lost later is told.

@@ -99,6 +99,9 @@ async fn operate(
     let informers =
         SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
     let (recorder, sink) = record::pair(client.clone(), clock, instance());
+    let queues = metrics.clone();
+    let sink = sink.with_qps(settings.event_qps).waits_while(move || queues.has_queued_keys());
+    endpoints::observe_events(&metrics, recorder.read_counts());
     let mut context = Context {
         client: client.clone(),
         informers: &informers,

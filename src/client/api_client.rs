@@ -306,6 +306,18 @@ impl ApiClient {
         method: Method,
         path: &str,
         body: Option<&Value>,
+        media: (&'static str, &'static str),
+    ) -> Result<Bytes, Error> {
+        let passage = if method == Method::GET { Passage::Read } else { Passage::Write };
+        self.call_through(passage, method, path, body, media).await
+    }
+
+    async fn call_through(
+        &self,
+        passage: Passage,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
         (content_type, accept): (&'static str, &'static str),
     ) -> Result<Bytes, Error> {
         let name = format!("{method} {path}");
@@ -321,7 +333,6 @@ impl ApiClient {
             .body(Body::from(body.into_bytes()))
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
         let verb = request.method().clone();
-        let passage = if verb == Method::GET { Passage::Read } else { Passage::Write };
         let started = Instant::now();
         let Ok(permit) = self.gate.pass(passage).await else { return Err(Error::NotSent { request: name }) };
         self.metrics.waited(verb.as_str(), started.elapsed());
@@ -499,6 +510,7 @@ fn user_agent() -> String {
     format!("windlass/{} ({os}/{arch})", env!("CARGO_PKG_VERSION"))
 }
 
+mod events;
 mod metadata;
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 //! - A server that is overloaded (429 with Retry-After from itself, not from an admission webhook) is left alone
 //!   by all until that has passed, 10 min at most. (test: `what_a_server_asks_of_one_holds_for_all`, `a_webhooks_429_is_no_overload`)
 //! - With a rate, requests are not faster than that. (test: `requests_keep_the_rate`)
+//! - Events wait for no other write, and no other write for them; a closed gate and an overloaded server hold them, too.
+//!   (test: `events_pass_beside_all_others`)
 //! - At a shutdown nobody waits here, but for a turn that is near: what would have to is not sent. (test: `at_a_shutdown_nobody_waits`)
 //!
 //! # Differences from client-go
@@ -74,6 +76,8 @@ pub(super) struct Stopping;
 pub(super) enum Passage {
     Read,
     Write,
+    /// A write of an event: its sender has a limit and a rate of its own.
+    Event,
 }
 
 // === impl Gate ===
@@ -132,12 +136,13 @@ impl Gate {
     /// Safe; what the rate has counted stays counted.
     pub(super) async fn pass(&self, passage: Passage) -> Result<Option<SemaphorePermit<'_>>, Stopping> {
         let permit = match passage {
-            Passage::Read => None,
+            Passage::Read | Passage::Event => None,
             Passage::Write => Some(self.place().await?),
         };
+        let rate = self.rate.as_ref().filter(|_| passage != Passage::Event);
         loop {
             self.open_and_unpaused(passage).await?;
-            let Some(rate) = &self.rate else { return Ok(permit) };
+            let Some(rate) = rate else { return Ok(permit) };
             self.wait(RateLimiter::when(rate, &()), LAST_WAIT).await?;
             // A turn that came while nothing may be sent is lost: they must not pile up.
             if self.pause_left().is_none() && !self.is_closed_for(passage) {
@@ -153,7 +158,7 @@ impl Gate {
     }
 
     fn is_closed_for(&self, passage: Passage) -> bool {
-        passage == Passage::Write && *self.state.borrow() == State::Closed
+        passage != Passage::Read && *self.state.borrow() == State::Closed
     }
 
     /// A place among the writes that are under way.
@@ -245,6 +250,20 @@ mod tests {
         assert!(gate.pass(Passage::Read).now_or_never().is_some());
         drop(first);
         assert!(gate.pass(Passage::Write).now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_pass_beside_all_others() {
+        let limits = RequestLimits { qps: Some(1.0), burst: 1, writes_in_flight: 1 };
+        let gate = Gate::new(limits);
+        let _write = gate.pass(Passage::Write).await.unwrap();
+        for _ in 0..10 {
+            assert_eq!(passes_after(&gate, Passage::Event).await, Duration::ZERO);
+        }
+        gate.asked_to_wait(5 * SECOND);
+        assert_eq!(passes_after(&gate, Passage::Event).await, 5 * SECOND);
+        gate.close();
+        assert!(gate.pass(Passage::Event).now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@
 //! | `workqueue_*` | each queue: depth, adds, retries, how long keys wait and are worked on |
 //! | `controller_runtime_*` | each controller: passes by result, their time, errors, panics, workers |
 //! | `rest_client_*` | requests to the API server by verb and code, their time, waits for the client's own limits |
-//! | `windlass_*` | what those have no name for: reasons, retries by cause, keys that back off, caches, audits |
+//! | `windlass_*` | what those have no name for: reasons, retries by cause, keys that back off, caches, audits, events |
 //!
 //! # Guarantees
 //! - Every series of a controller is there from its start, with zero. (test: `a_controllers_series_are_there_from_its_start`)
@@ -29,6 +29,7 @@
 
 mod audits;
 mod controller;
+mod events;
 mod queue;
 mod requests;
 
@@ -44,6 +45,7 @@ use prometheus_client::registry::Registry;
 
 pub use audits::{AuditMetrics, AuditResult};
 pub use controller::{CacheReading, ControllerMetrics, Effect, Retry};
+pub use events::EventReading;
 pub use requests::RequestMetrics;
 
 use crate::workqueue::{Key, QueueMetrics, RateLimitingQueue};
@@ -114,6 +116,17 @@ impl Metrics {
         self.registry.lock().register_collector(Box::new(collector));
     }
 
+    /// Whether a key is queued in one of the queues that are read.
+    #[must_use]
+    pub fn has_queued_keys(&self) -> bool {
+        self.queues.have_keys()
+    }
+
+    /// Reads what becomes of events from now on.
+    pub fn observe_events(&self, events: impl Fn() -> EventReading + Send + Sync + 'static) {
+        self.registry.lock().register_collector(Box::new(events::Events(Box::new(events))));
+    }
+
     /// All of it as text in the OpenMetrics form, which Prometheus reads.
     #[must_use]
     pub fn encode(&self) -> String {
@@ -173,6 +186,7 @@ mod tests {
         let text = metrics.encode();
         let of = |name: &str| value(&text, &format!("{name}{{name=\"foo\",controller=\"foo\"}}"));
         assert_eq!((of("workqueue_depth"), of("workqueue_adds_total")), (1.0, 2.0));
+        assert!(metrics.has_queued_keys());
         assert_eq!((of("workqueue_retries_total"), of("windlass_queue_waiting")), (1.0, 1.0));
         assert_eq!(of("workqueue_unfinished_work_seconds"), 3.0);
         assert_eq!(of("workqueue_longest_running_processor_seconds"), 3.0);
@@ -324,6 +338,7 @@ mod tests {
             CacheReading { kind: "foos".to_owned(), is_synced: true, is_troubled: false, objects: 1 };
         metrics.observe_caches(move || vec![reading.clone()]);
         metrics.audits("foos").audited(AuditResult::Clean);
+        metrics.observe_events(|| EventReading { written: 3, failed: 2, dropped: 1 });
 
         let text = metrics.encode();
         assert!(!text.contains("secret"), "{text}");
@@ -334,6 +349,9 @@ mod tests {
         };
         assert_eq!(value(&text, &series("200", "GET")), 2.0);
         assert_eq!(value(&text, &series("<error>", "POST")), 1.0);
+        for (result, count) in [("written", 3.0), ("failed", 2.0), ("dropped", 1.0)] {
+            assert_eq!(value(&text, &format!("windlass_events_total{{result=\"{result}\"}}")), count);
+        }
         let known = [
             "cause",
             "code",

@@ -34,6 +34,7 @@ pub(super) struct Queues {
 struct Observed {
     name: &'static str,
     read: Box<dyn Fn() -> Reading + Send + Sync>,
+    has_keys: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 struct Reading {
@@ -92,12 +93,18 @@ impl Queues {
     }
 
     pub(super) fn observe<T: Key>(&self, name: &'static str, queue: RateLimitingQueue<T>) {
+        let of_keys = queue.clone();
+        let has_keys = Box::new(move || !of_keys.is_empty());
         let read = move || Reading {
             state: queue.state(),
             waiting: queue.waiting(),
             backing_off: queue.backing_off(),
         };
-        self.observed.lock().push(Observed { name, read: Box::new(read) });
+        self.observed.lock().push(Observed { name, read: Box::new(read), has_keys });
+    }
+
+    pub(super) fn have_keys(&self) -> bool {
+        self.observed.lock().iter().any(|queue| (queue.has_keys)())
     }
 }
 

@@ -1,47 +1,53 @@
 //! Events about objects, as `kubectl describe` shows them; recording one never blocks a sync.
 //!
-//! Mirrors client-go `tools/events` (`EventRecorder`, `EventBroadcaster`), the events.k8s.io/v1 side.
-//! Flow: sync handler -> **recorder** -> buffer -> **sink** -> API server
+//! Mirrors client-go `tools/events` (`EventRecorder`, `EventBroadcaster`), the events.k8s.io/v1 side, with the
+//! `EventSourceObjectSpamFilter` of `tools/record`.
+//! Flow: sync handler -> **recorder** -> lane -> **correlator** -> **sink** -> API server
 //!
 //! # How it works
-//! [`pair`] gives a recorder, which many hold, and the one sink, which its owner runs. The recorder
-//! stamps the event and puts it into a bounded buffer; the sink writes one after the other.
+//! [`pair`] gives a recorder, which many hold, and the one sink, which its owner runs. The recorder stamps the event
+//! and puts it into a bounded lane: Warnings before Normal events. The sink takes them out, has the correlator decide
+//! whether an event is new, one more of a series, or too many, and writes a few at once, in a passage of their own:
+//! they take no place among the writes of children and status.
 //!
 //! # Guarantees
-//! - Recording never waits: when the buffer is full the event is dropped and counted. (test: `a_full_buffer_drops_and_counts`)
-//! - A lost connection is tried again, an answer of the server is final. (test: `a_lost_connection_is_tried_again_and_an_answer_is_final`)
+//! - Recording never waits: a full lane drops its oldest Normal event. (test: `a_full_lane_drops_its_oldest_normal_event`)
+//! - Warnings are written first; Normal events wait while keys are queued, 30 s at most. (test: `warnings_are_written_first`, `normal_events_wait_while_keys_are_queued`)
+//! - The process writes no faster than its rate after a burst of twice that. (test: `writes_keep_the_rate`)
+//! - An object gets 25 events of a type, then one in 5 min. (test: `an_object_gets_25_events_and_then_one_in_5_minutes`)
+//! - Repeats become a series of the first. (test: `repeats_become_a_series`)
+//! - A lost connection is tried again, an answer of the server is final; a write that hangs holds up no other.
+//!   (test: `a_lost_connection_is_tried_again_and_an_answer_is_final`, `a_write_that_hangs_holds_up_no_other`)
 //! - At the shutdown what is buffered is still written, each once. (test: `shutdown_writes_what_is_buffered`)
 //!
 //! # Differences from client-go
-//! No correlation yet: each record is one event. Dropped events are counted.
+//! Of `tools/record` there is the spam filter alone: no aggregation of events with different notes. A series is told by
+//! the note and not by the object's version: each status that we write makes another version. Everything that is dropped
+//! is counted.
+
+mod correlator;
+mod counts;
+mod lane;
+mod sink;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use crate::api::{ApiResource, labels};
 use crate::client::{ApiClient, Clock};
+use counts::Counts;
+pub use counts::EventCounts;
+use lane::Lane;
+pub use sink::EventSink;
 
 /// How many events wait for the sink at most.
 const BUFFER: usize = 1000;
-/// How often an event is tried when the server cannot be reached, and how long to wait in between.
-const TRIES: u32 = 12;
-const RETRY: Duration = Duration::from_secs(10);
-/// The longest note that the API server takes, in bytes.
-const NOTE_MAX: usize = 1024;
-
-/// The longest part of an object's name in an event's name: 253 less a dot and 16 digits.
-const NAME_MAX: usize = 236;
-
-const EVENTS: ApiResource = ApiResource::new("events.k8s.io", "v1", "Event", "events");
+/// How many events a second the process writes, unless another rate is asked for.
+pub const EVENT_QPS: u32 = 50;
 
 /// Whether somebody should look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
     /// All is well.
     Normal,
@@ -86,27 +92,26 @@ pub struct Event {
 /// Records events. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct EventRecorder {
-    buffer: mpsc::Sender<Event>,
+    outlet: Outlet,
     clock: Clock,
-    dropped: Arc<AtomicU64>,
+    counts: Arc<Counts>,
 }
 
-/// Writes them; its owner runs it.
-#[derive(Debug)]
-pub struct EventSink {
-    buffer: mpsc::Receiver<Event>,
-    client: ApiClient,
-    /// Who writes: the host, or the Pod.
-    instance: String,
-    /// The last name's number, so that two events of one moment have two names.
-    last_stamp: AtomicI64,
+/// Where events go.
+#[derive(Clone, Debug)]
+enum Outlet {
+    /// To the sink.
+    Lane(Arc<Lane>),
+    /// To a test.
+    Channel(mpsc::Sender<Event>),
 }
 
 /// A recorder and the sink that writes what it records through `client`, as `instance`.
 #[must_use]
 pub fn pair(client: ApiClient, clock: Clock, instance: String) -> (EventRecorder, EventSink) {
-    let (recorder, buffer) = EventRecorder::to_buffer(clock, BUFFER);
-    (recorder, EventSink { buffer, client, instance, last_stamp: AtomicI64::new(0) })
+    let (lane, counts) = (Arc::new(Lane::new(BUFFER)), Arc::<Counts>::default());
+    let sink = EventSink::new(lane.clone(), counts.clone(), client, instance);
+    (EventRecorder { outlet: Outlet::Lane(lane), clock, counts }, sink)
 }
 
 // === impl EventRecorder ===
@@ -116,7 +121,7 @@ impl EventRecorder {
     #[must_use]
     pub fn to_buffer(clock: Clock, size: usize) -> (Self, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(size);
-        (Self { buffer: sender, clock, dropped: Arc::default() }, receiver)
+        (Self { outlet: Outlet::Channel(sender), clock, counts: Arc::default() }, receiver)
     }
 
     /// Records an event, without waiting.
@@ -129,104 +134,26 @@ impl EventRecorder {
         note: String,
     ) {
         let event = Event { regarding, event_type, reason, action, note, time: self.clock.now() };
-        if let Err(error) = self.buffer.try_send(event) {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
-            tracing::warn!(reason, error = &error as &dyn std::error::Error, "Dropped an event");
+        let is_dropped = match &self.outlet {
+            Outlet::Lane(lane) => lane.push(event).is_some(),
+            Outlet::Channel(sender) => sender.try_send(event).is_err(),
+        };
+        if is_dropped {
+            self.counts.dropped("too many events wait to be written");
         }
     }
 
-    /// How many events were dropped because the buffer was full.
+    /// What has become of the events so far.
     #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.dropped.load(Ordering::Relaxed)
-    }
-}
-
-// === impl EventSink ===
-
-impl EventSink {
-    /// Writes events until `shutdown`, then what is buffered, each with one try.
-    ///
-    /// # Cancel safety
-    /// Not cancel-safe: end it by the token.
-    pub async fn run(mut self, shutdown: CancellationToken) {
-        loop {
-            let event = tokio::select! {
-                biased;
-                event = self.buffer.recv() => event,
-                () = shutdown.cancelled() => break,
-            };
-            match event {
-                Some(event) => self.write(&event, &shutdown).await,
-                None => return,
-            }
-        }
-        self.buffer.close();
-        while let Some(event) = self.buffer.recv().await {
-            self.write(&event, &shutdown).await;
-        }
+    pub fn counts(&self) -> EventCounts {
+        self.counts.read()
     }
 
-    async fn write(&self, event: &Event, shutdown: &CancellationToken) {
-        let namespace = event.regarding.namespace.as_deref().unwrap_or("default");
-        let body = self.body(event, namespace);
-        for attempt in 1..=TRIES {
-            let Err(error) = self.client.create::<Value>(&EVENTS, Some(namespace), &body).await else {
-                return;
-            };
-            if error.is_already_exists() && attempt > 1 {
-                return; // an earlier try got there, and only its answer was lost
-            }
-            let last = attempt == TRIES || shutdown.is_cancelled();
-            if !error.is_connection() || last {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(reason = event.reason, attempt, error, "Could not write an event");
-                return;
-            }
-            tokio::select! {
-                biased;
-                () = shutdown.cancelled() => {}
-                () = tokio::time::sleep(RETRY) => {}
-            }
-        }
+    /// Reads [`counts`](Self::counts) without keeping a recorder.
+    pub fn read_counts(&self) -> impl Fn() -> EventCounts + Send + Sync + use<> {
+        let counts = self.counts.clone();
+        move || counts.read()
     }
-
-    fn body(&self, event: &Event, namespace: &str) -> Value {
-        let stamp = i64::try_from(event.time.as_nanosecond()).unwrap_or(i64::MAX);
-        let last = self.last_stamp.fetch_max(stamp, Ordering::Relaxed);
-        let stamp = if last >= stamp { self.last_stamp.fetch_add(1, Ordering::Relaxed) + 1 } else { stamp };
-        let Regarding { api_version, kind, name, uid, resource_version, .. } = &event.regarding;
-        json!({
-            "apiVersion": EVENTS.api_version(),
-            "kind": EVENTS.kind,
-            "metadata": {"name": format!("{}.{stamp:x}", shortened(name)), "namespace": namespace},
-            "eventTime": format!("{:.6}", event.time),
-            "reportingController": labels::MANAGER,
-            "reportingInstance": self.instance,
-            "type": match event.event_type { EventType::Normal => "Normal", EventType::Warning => "Warning" },
-            "reason": event.reason,
-            "action": event.action,
-            "note": cut(&event.note),
-            "regarding": {
-                "apiVersion": api_version,
-                "kind": kind,
-                "namespace": event.regarding.namespace,
-                "name": name,
-                "uid": uid,
-                "resourceVersion": resource_version,
-            },
-        })
-    }
-}
-
-/// The part of an object's name that leaves room for the stamp in the event's, and ends as a name may.
-fn shortened(name: &str) -> &str {
-    name[..name.len().min(NAME_MAX)].trim_end_matches(['.', '-'])
-}
-
-fn cut(note: &str) -> &str {
-    let end = (0..=NOTE_MAX.min(note.len())).rev().find(|&i| note.is_char_boundary(i)).unwrap_or(0);
-    &note[..end]
 }
 
 #[cfg(test)]

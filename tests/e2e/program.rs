@@ -76,6 +76,7 @@ async fn a_number_out_of_its_range_is_refused_with_the_range() {
         ("--queue-qps", "1..=100000", ["0", "-1", "100001"]),
         ("--queue-burst", "1..=100000", ["0", "-1", "100001"]),
         ("--kube-api-burst", "1..=100000", ["0", "-1", "100001"]),
+        ("--event-qps", "1..=100000", ["0", "-1", "100001"]),
         // Zero is no limit.
         ("--kube-api-qps", "0..=100000", ["-5", "-1", "100001"]),
     ] {

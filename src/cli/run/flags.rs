@@ -10,6 +10,7 @@ use super::super::{Failure, duration, logging};
 use crate::client::{ConfigSource, RequestLimits};
 use crate::operators::webapp::tasks::{self, TaskSpec};
 use crate::operators::{self, Limits};
+use crate::record::EVENT_QPS;
 use crate::workqueue::DELAY_MAX;
 
 #[derive(Debug, clap::Args)]
@@ -64,6 +65,12 @@ struct Cluster {
     #[arg(long, env = "WINDLASS_KUBE_API_BURST", value_name = "N", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kube_api_burst: u32,
+
+    /// Events a second to the API server, and twice as many at once, 1 to 100000; they do not count for --kube-api-qps.
+    /// Few: events come late, and the oldest are dropped; many: they cost the API server more
+    #[arg(long, env = "WINDLASS_EVENT_QPS", value_name = "N", default_value_t = EVENT_QPS,
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    event_qps: u32,
 }
 
 #[derive(Debug, clap::Args)]
@@ -210,6 +217,7 @@ pub(super) struct Settings {
     /// Other than those of all.
     pub(super) workers_of: BTreeMap<&'static str, usize>,
     pub(super) requests: RequestLimits,
+    pub(super) event_qps: u32,
     pub(super) resync_period: Option<Duration>,
     pub(super) listeners: Listeners,
     pub(super) shutdown_timeout: Duration,
@@ -272,6 +280,7 @@ impl Settings {
                 burst: args.cluster.kube_api_burst,
                 ..RequestLimits::default()
             },
+            event_qps: args.cluster.event_qps,
             // Before anything runs or is logged.
             listeners: endpoints::listen(
                 args.endpoints.metrics_bind_address,

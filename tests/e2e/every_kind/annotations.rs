@@ -6,8 +6,8 @@ use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
-use super::{CHILDREN, Kind, count, for_every_kind};
-use crate::support::{LedgerEntry, Scene, both_beds, condition_of, pass};
+use super::{CHILDREN, KINDS, Kind, count, for_every_kind};
+use crate::support::{LedgerEntry, Scene, both_beds, condition_of, pass, wait_until};
 
 async fn pause(scene: &Scene, kind: &Kind, is_paused: bool) {
     let value = if is_paused { json!("true") } else { Value::Null };
@@ -109,6 +109,36 @@ async fn a_child_that_is_deleted_in_a_pause_is_missed_and_not_made_again() {
     .await;
     assert_eq!(of_children(&scene), before);
     all_are_resumed(&scene).await;
+}
+
+/// The same is said twice: the second time is told by the first event.
+#[apply(both_beds)]
+async fn an_event_that_repeats_becomes_a_series() {
+    let scene = Scene::new("every-series").await;
+    let foo = KINDS.iter().find(|kind| kind.name == "Foo").unwrap();
+    foo.ready(&scene, &foo.object()).await;
+    for _ in 0..2 {
+        pause(&scene, foo, true).await;
+        scene
+            .until(foo.name, &foo.object(), "is paused", |object| {
+                condition_of(object, "Reconciling").is_some_and(|found| found["reason"] == "Paused")
+            })
+            .await;
+        pause(&scene, foo, false).await;
+        scene.until_ready(foo.name, &foo.object()).await;
+        scene
+            .until(foo.name, &foo.object(), "is resumed", |object| {
+                condition_of(object, "Reconciling").is_none_or(|found| found["reason"] != "Paused")
+            })
+            .await;
+    }
+    wait_until("the series", async || {
+        let events = scene.all_events().await;
+        let paused = events.iter().filter(|event| event.reason.as_deref() == Some("Paused"));
+        let counts: Vec<_> = paused.map(|event| event.series.as_ref().map(|series| series.count)).collect();
+        if counts == [Some(2)] { Ok(()) } else { Err(counts) }
+    })
+    .await;
 }
 
 #[apply(both_beds)]

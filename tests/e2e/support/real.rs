@@ -83,7 +83,7 @@ impl RealBed {
                 {"apiGroups": ["", "apps", "networking.k8s.io"],
                  "resources": ["deployments", "services", "ingresses", "pods"],
                  "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
-                {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+                {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
             ],
         });
         let binding = json!({

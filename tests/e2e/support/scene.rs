@@ -219,7 +219,7 @@ impl Scene {
     }
 
     /// All events of the scene, oldest first.
-    pub(super) async fn all_events(&self) -> Vec<Event> {
+    pub(crate) async fn all_events(&self) -> Vec<Event> {
         let mut events = self.events.list(&ListParams::default()).await.expect("events can be listed").items;
         events.sort_by(|a, b| a.event_time.cmp(&b.event_time));
         events

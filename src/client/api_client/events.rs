@@ -1,0 +1,41 @@
+//! Writes of events: beside all others, at a pace of their own.
+
+use http::Method;
+use serde_json::Value;
+
+use super::{ApiClient, Error, Passage};
+use crate::api::{ApiResource, labels};
+
+const JSON: &str = "application/json";
+
+impl ApiClient {
+    /// Creates an event. It takes no place among the writes in flight, and is not counted for `qps`.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_already_exists`].
+    pub async fn create_event(
+        &self,
+        events: &ApiResource,
+        namespace: &str,
+        event: &Value,
+    ) -> Result<(), Error> {
+        let path = format!("{}?fieldManager={}", events.path(Some(namespace)), labels::MANAGER);
+        self.call_through(Passage::Event, Method::POST, &path, Some(event), (JSON, JSON)).await.map(drop)
+    }
+
+    /// Merge-patches an event, likewise.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_not_found`].
+    pub async fn patch_event(
+        &self,
+        events: &ApiResource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<(), Error> {
+        let path = format!("{}/{name}?fieldManager={}", events.path(Some(namespace)), labels::MANAGER);
+        let media = ("application/merge-patch+json", JSON);
+        self.call_through(Passage::Event, Method::PATCH, &path, Some(patch), media).await.map(drop)
+    }
+}
