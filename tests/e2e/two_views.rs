@@ -11,7 +11,7 @@
 //! |---|---|
 //! | frozen | after the workload a second operator starts, to which one resource is as of a version, for 5 minutes |
 //! | suspended | a call of the first is held until a second has finished the workload and a further step |
-//! | rolled back | after the workload the store goes back to a version, under both |
+//! | rolled back | after the workload the store goes back to a version, under both or before the second starts |
 //!
 //! Each plan ends as an undisturbed run of the same steps, and never does what `oracle` lists on the way; objects of
 //! others are unchanged, and in a further hour nothing is written.

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tower::Service;
 use windlass::sim::{ConnectionError, Door, Sim};
 
@@ -54,8 +54,6 @@ pub(super) struct Gate {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// The planned call was made.
-    reached: Notify,
 }
 
 #[derive(Default)]
@@ -108,11 +106,6 @@ impl Gate {
 
     pub(super) fn has_listed_the_past(&self) -> bool {
         self.shared.state.lock().has_listed_the_past
-    }
-
-    /// Waits until the planned call is held.
-    pub(super) async fn reached(&self) {
-        self.shared.reached.notified().await;
     }
 
     pub(super) fn was_reached(&self) -> bool {
@@ -205,7 +198,6 @@ impl Gate {
         }
         let (reply, answer) = oneshot::channel();
         self.shared.state.lock().held = Some(Held { request, reply });
-        self.shared.reached.notify_one();
         answer.await.unwrap_or(Err(ConnectionError::Reset))
     }
 }

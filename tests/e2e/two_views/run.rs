@@ -18,7 +18,7 @@ const QUIET: u32 = 300;
 /// While an operator stands still: its requests give up after 30 s.
 const QUIET_FOR_NOW: u32 = 3;
 /// So many seconds without rest are never quiet.
-const PATIENCE: u32 = 50 * QUIET;
+const PATIENCE: u32 = 10 * QUIET;
 const TICK: Duration = Duration::from_secs(1);
 /// For how long a view is frozen.
 const FROZEN: Duration = Duration::from_secs(300);
@@ -52,9 +52,11 @@ pub(super) enum Plan {
         hold: Hold,
         next: Vec<Step>,
     },
-    /// After the workload the store goes back to a version, under two operators.
+    /// After the workload the store goes back to a version, under one operator or two.
     RolledBack {
         version: u64,
+        /// The second operator starts afterwards.
+        is_fresh: bool,
     },
 }
 
@@ -346,12 +348,17 @@ impl World<'_> {
                 self.first().release().await;
                 self.settle().await?;
             }
-            Plan::RolledBack { version } => {
-                self.start_second();
-                self.settle().await?;
+            Plan::RolledBack { version, is_fresh } => {
+                if !is_fresh {
+                    self.start_second();
+                    self.settle().await?;
+                }
                 self.run.was_reached = self.cluster.sim.roll_back(*version);
                 self.events.clear();
                 self.watches = self.cluster.watch().await;
+                if *is_fresh {
+                    self.start_second();
+                }
                 self.settle().await?;
             }
         }
