@@ -46,6 +46,8 @@ pub(super) struct Plans<'a> {
 pub(super) struct Report {
     pub(super) points: usize,
     pub(super) reached: usize,
+    /// Of the plan that has led to the most.
+    writes: usize,
     pub(super) unreached: Vec<String>,
     pub(super) failures: Vec<Failure>,
 }
@@ -101,7 +103,10 @@ impl<'a> Plans<'a> {
             let title = format!("{} {}, undisturbed", kind.kind, workload.name);
             assert!(clean.trouble.is_empty(), "{title}: {:?}", clean.trouble);
             let other = run(Order { seed: seed.wrapping_add(1), ..order }, &Plan::Undisturbed);
-            let mask = outcome::learn(&clean.state, &other.state);
+            let mut mask = outcome::learn(&clean.state, &other.state);
+            for ((_, one), (_, other)) in clean.quiet.iter().zip(&other.quiet) {
+                mask.extend(outcome::learn(one, other));
+            }
             assert!(mask.iter().all(|(_, path)| !path.is_empty()), "{title}: not the same objects: {mask:?}");
             let has_owner = clean.state.contains_key(&format!("{} {NAME}", kind.kind));
             assert_eq!(has_owner, !workload.ends_empty, "{title} ends otherwise: {:#?}", clean.state);
@@ -170,11 +175,10 @@ impl<'a> Plans<'a> {
     pub(super) fn try_all(&mut self, workload: &Workload, plans: Vec<Plan>) -> Report {
         let mut report = Report { points: plans.len(), ..Report::default() };
         for plan in plans {
-            if std::env::var("TRACE").is_ok() {
-                say(&format!("{plan:?}"));
-            }
             let order = Order { kind: self.kind, workload, seed: self.seed, flaw: self.flaw };
             let run = run(order, &plan);
+            let calls = run.calls.iter().chain(&run.later_calls);
+            report.writes = report.writes.max(calls.filter(|made| made.call.is_write()).count());
             if run.was_reached {
                 report.reached += 1;
             } else {
@@ -193,19 +197,15 @@ impl<'a> Plans<'a> {
     fn wrong(&mut self, workload: &Workload, plan: &Plan, run: &Run) -> Vec<String> {
         let mut wrong = run.trouble.clone();
         let kind = self.kind.kind;
-        let longer = match plan {
-            Plan::Suspended { next, .. } => Workload {
-                name: workload.name,
-                before: workload.before.clone(),
-                steps: [&workload.steps[..], &next[..]].concat(),
-                ends_empty: false,
-            },
-            _ => Workload {
-                name: workload.name,
-                before: workload.before.clone(),
-                steps: workload.steps.clone(),
-                ends_empty: workload.ends_empty,
-            },
+        let (next, ends_empty) = match plan {
+            Plan::Suspended { next, .. } => (&next[..], false),
+            _ => (&[][..], workload.ends_empty),
+        };
+        let longer = Workload {
+            name: workload.name,
+            before: workload.before.clone(),
+            steps: [&workload.steps, next].concat(),
+            ends_empty,
         };
         let reference = self.reference(&longer);
         let expected = match plan {
@@ -239,9 +239,12 @@ impl<'a> Plans<'a> {
 
     /// One line: what was tried, and what came of it; and the plans that met nothing.
     fn tell(&self, workload: &Workload, report: &Report) {
-        let Report { points, reached, unreached, failures } = report;
+        let Report { points, reached, writes, unreached, failures } = report;
         let title = format!("two views: {} {}", self.kind.kind, workload.name);
-        let mut text = format!("{title}: {points} plans, {reached} reached, {} failed", failures.len());
+        let mut text = format!(
+            "{title}: {points} plans, {reached} reached, at most {writes} writes, {} failed",
+            failures.len()
+        );
         for plan in unreached {
             write!(text, "\n  not reached: {plan}").expect("a text takes all");
         }

@@ -22,6 +22,8 @@ const PATIENCE: u32 = 10 * QUIET;
 const TICK: Duration = Duration::from_secs(1);
 /// For how long a view is frozen.
 const FROZEN: Duration = Duration::from_secs(300);
+/// The same beside an operator with a current view: each writes a status of its own, as fast as both may.
+const FROZEN_BESIDE: Duration = Duration::from_secs(10);
 /// For how long nothing may be written at the end.
 const REST: Duration = Duration::from_secs(3600);
 
@@ -38,7 +40,7 @@ pub(super) struct Order<'a> {
 #[derive(Clone, Debug)]
 pub(super) enum Plan {
     Undisturbed,
-    /// After the workload a second operator starts, to which a resource is as of a version, for five minutes.
+    /// After the workload a second operator starts, to which a resource is as of a version for a while.
     Frozen {
         group: &'static str,
         plural: &'static str,
@@ -378,7 +380,7 @@ impl World<'_> {
         let is_frozen = self.cluster.sim.freeze_cache_at(1, group, plural, version);
         let second = self.start_second().clone();
         second.list_at(plural, version);
-        self.pass(FROZEN).await;
+        self.pass(if is_alone { FROZEN } else { FROZEN_BESIDE }).await;
         self.cluster.sim.freeze_cache(1, group, plural, false);
         self.run.was_reached = is_frozen && second.has_listed_the_past();
         self.settle().await
