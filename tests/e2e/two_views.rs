@@ -9,7 +9,7 @@
 //!
 //! | plan | what happens |
 //! |---|---|
-//! | frozen | after the workload a second operator starts that sees one resource as of a version for 5 minutes, 10 s beside the first |
+//! | frozen | after the workload a second operator starts that sees one resource as of a version, for a while |
 //! | suspended | a call of the first is held until a second has finished the workload and a further step |
 //! | rolled back | after the workload the store goes back to a version, under both or before the second starts |
 //!

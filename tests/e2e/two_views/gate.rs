@@ -17,6 +17,9 @@ use windlass::sim::{ConnectionError, Door, Sim};
 
 use crate::plans::call::{Call, Made, Reply, Sent};
 
+/// More than any plan needs; who sends more is in a loop, and nothing more of it passes.
+const CALLS_MAX: usize = 5_000;
+
 /// How an operator is worse than the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
@@ -61,6 +64,8 @@ struct State {
     /// Calls count.
     is_open: bool,
     made: Vec<Made>,
+    /// All that was sent, watches included.
+    sent: usize,
     seen: BTreeMap<(&'static str, String, String), usize>,
     /// All that is no watch: while this grows, it is not quiet.
     activity: usize,
@@ -126,6 +131,11 @@ impl Gate {
         state.made.iter().filter(|made| made.call.is_write() && !made.call.is_for_events()).count()
     }
 
+    /// Whether it has sent more than it can have a reason for.
+    pub(super) fn is_in_a_loop(&self) -> bool {
+        self.shared.state.lock().sent > CALLS_MAX
+    }
+
     /// Carries out the held call, before anything that its sender has sent since.
     pub(super) async fn release(&self) {
         let held = self.shared.state.lock().held.take();
@@ -140,6 +150,7 @@ impl Gate {
     /// Notes a call; returns its place, and whether it is the planned one.
     fn note(&self, mut call: Call) -> (Option<usize>, Option<Hold>) {
         let mut state = self.shared.state.lock();
+        state.sent += 1;
         if call.verb != "watch" {
             state.activity += 1;
         }
@@ -182,6 +193,9 @@ impl Gate {
         let body = self.changed(&mut head, body, &call);
         let request = http::Request::from_parts(head, Full::new(body));
         let (at, hold) = self.note(call);
+        if self.is_in_a_loop() {
+            return std::future::pending().await;
+        }
         let reply = match hold {
             None => self.door.clone().call(request).await,
             Some(hold) => self.hold(request, hold).await,

@@ -296,6 +296,9 @@ impl World<'_> {
         tokio::time::sleep(REST).await;
         self.listen();
         let after = writes(self);
+        if self.processes.iter().any(|process| process.gate.is_in_a_loop()) {
+            self.run.trouble.push("an operator sends requests without end".to_owned());
+        }
         if before != after {
             self.run.trouble.push(format!("at rest writes went from {before:?} to {after:?}"));
         }
