@@ -35,7 +35,7 @@
 //! - A fault meets what it is for, and prints as what can be read again (test: `a_fault_meets_the_nth_match_only_and_is_printed`)
 //! - Faults of requests do what they say (test: `a_request_is_dropped_before_or_after_it_is_applied`, `a_request_is_delayed_or_held_until_it_is_released`)
 //! - Faults of watches do what they say (test: `a_watch_is_cut_after_some_events_or_freezes`, `an_event_is_skipped_repeated_or_broken`)
-//! - Faults of servers do what they say (test: `a_server_stops_starts_freezes_and_thaws`, `a_second_servers_cache_is_late_or_frozen`)
+//! - Faults of servers do what they say (test: `a_server_stops_starts_freezes_and_thaws`, `a_second_servers_cache_is_late_or_frozen`, `a_servers_cache_freezes_at_an_earlier_version`)
 //! - What is misspelt writes nothing (test: `what_is_misspelt_writes_nothing`)
 //! - Owners, and what waits for them, are followed (test: `the_collector_follows_owners`)
 //! - Over a socket only who has a token is let in (test: `without_its_token_the_server_says_401`)
@@ -320,6 +320,16 @@ impl Sim {
         let resource = kinds::resource(group, plural);
         let what = format_args!("freeze cache {server} {plural}.{group} {is_frozen}");
         self.inflict(what, |core| core.freeze_cache(server, &resource, is_frozen));
+    }
+
+    /// Sets what a server's cache knows of a resource back to an earlier version, and freezes it there until
+    /// [`freeze_cache`](Self::freeze_cache) ends it; whether the window still has that version. Reads without a
+    /// version still come from the store.
+    #[must_use]
+    pub fn freeze_cache_at(&self, server: usize, group: &str, plural: &str, version: u64) -> bool {
+        let resource = kinds::resource(group, plural);
+        let what = format_args!("freeze cache {server} {plural}.{group} at {version}");
+        self.inflict(what, |core| core.freeze_cache_at(server, &resource, version))
     }
 
     /// Makes a server's caches late by so much; zero ends it.

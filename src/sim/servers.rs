@@ -151,6 +151,16 @@ impl Core {
         }
     }
 
+    /// Sets what a server's cache sees of a resource back to a version; whether that is not forgotten.
+    pub(super) fn freeze_cache_at(&mut self, server: usize, resource: &Resource, version: u64) -> bool {
+        let is_past = version <= self.store.version();
+        let Some(collection) = self.store.collection_at(resource, version).filter(|_| is_past) else {
+            return false;
+        };
+        self.servers[server].frozen.insert(resource.clone(), (version, Arc::new(collection)));
+        true
+    }
+
     /// Makes a server's cache late by so much, for all resources; zero ends it.
     pub(super) fn set_lag(&mut self, server: usize, lag: Duration) {
         let version = self.store.version();

@@ -21,13 +21,13 @@
 //! for all cases: `WINDLASS_E2E_SEED`.
 
 mod gate;
-mod outcome;
 mod plan;
 mod run;
-mod workloads;
 
 use macro_rules_attribute::apply;
 
+use crate::plans::call::Call;
+use crate::plans::workloads;
 use crate::support::embedded_bed;
 use gate::{Act, Flaw, Late};
 use plan::{Reference, Share, check, cuts, errors, share};
@@ -108,7 +108,7 @@ fn the_crash_plan_finds_what_is_wrong() {
         dead.try_all(|call| if call.is_write() { vec![Act::CutBefore] } else { Vec::new() }, Share::All);
     assert!(report.failures.iter().any(|failure| failure.contains("not")), "{report:?}");
     let blind = Reference::learn(&redis, of("delete and create again")).flawed(Flaw::DeletesBlindly);
-    let late = |_: &gate::Call| vec![Act::Late(Late::AfterLastCall)];
+    let late = |_: &Call| vec![Act::Late(Late::AfterLastCall)];
     let report =
         blind.try_all(|call| if call.verb == "delete" { late(call) } else { Vec::new() }, Share::All);
     assert!(report.failures.iter().any(|failure| failure.contains("deleted")), "{report:?}");

@@ -140,6 +140,27 @@ async fn a_second_servers_cache_is_late_or_frozen() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_servers_cache_freezes_at_an_earlier_version() {
+    let mut bed = Bed::new();
+    bed.ok("POST", MAPS, map("a")).await;
+    let past = bed.sim.version();
+    bed.ok("POST", MAPS, map("b")).await;
+    assert!(!bed.sim.freeze_cache_at(1, "", "configmaps", bed.sim.version() + 1), "the future is not there");
+    assert!(bed.sim.freeze_cache_at(1, "", "configmaps", past));
+    bed.server = 1;
+    assert_eq!(names(&bed.get(&format!("{MAPS}?resourceVersion=0")).await.1), ["a"], "the cache is old");
+    assert_eq!(bed.get(&format!("{MAPS}/b?resourceVersion=0")).await.0, 404);
+    assert_eq!(names(&bed.get(MAPS).await.1), ["a", "b"], "the store is not");
+    assert_eq!(bed.get(&format!("{MAPS}/b")).await.0, 200);
+    let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={past}")).await;
+    assert!(watch.is_silent_for(Duration::from_secs(30)).await);
+    bed.sim.freeze_cache(1, "", "configmaps", false);
+    assert_eq!(watch.event().await, event("ADDED", "b"));
+    bed.sim.compact();
+    assert!(!bed.sim.freeze_cache_at(1, "", "configmaps", past), "it is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_stops_starts_freezes_and_thaws() {
     let bed = Bed::new();
     let version = bed.sim.version();

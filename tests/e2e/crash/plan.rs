@@ -5,10 +5,11 @@ use std::io::Write as _;
 
 use windlass::sim::Action;
 
-use super::gate::{Act, Call, Flaw, Late, Made};
-use super::outcome::{self, Mask};
+use super::gate::{Act, Flaw, Late};
 use super::run::{Order, Run, run};
-use super::workloads::{Kind, Workload};
+use crate::plans::call::{Call, Made};
+use crate::plans::outcome::{self, Mask};
+use crate::plans::workloads::{self, Kind, Workload};
 use crate::support::{is_ready, seed};
 
 /// So many failures are told in full.
@@ -91,7 +92,7 @@ impl<'a> Reference<'a> {
         let mask = outcome::learn(&clean.state, &other.state);
         assert!(mask.iter().all(|(_, path)| !path.is_empty()), "{title}: not the same objects: {mask:?}");
         assert_eq!(other.lives, clean.lives, "{title}: undisturbed runs create and delete the same");
-        let owner = clean.state.get(&format!("{} {}", kind.kind, super::workloads::NAME));
+        let owner = clean.state.get(&format!("{} {}", kind.kind, workloads::NAME));
         let is_right = match owner {
             Some(owners) => !workload.ends_empty && owners.iter().all(is_ready),
             None => workload.ends_empty && clean.state.is_empty(),

@@ -5,34 +5,34 @@ use serde_json::{Value, json};
 use windlass::api::{appservice, myapp, redis, samplecontroller, webapp};
 
 /// The one custom resource of a run.
-pub(super) const NAME: &str = "web";
+pub(crate) const NAME: &str = "web";
 
 /// A kind, and what is done with it.
-pub(super) struct Kind {
-    pub(super) kind: &'static str,
+pub(crate) struct Kind {
+    pub(crate) kind: &'static str,
     /// As `--controllers` names it.
-    pub(super) controller: &'static str,
+    pub(crate) controller: &'static str,
     /// Below `/apis`: group and version.
-    pub(super) group_version: &'static str,
-    pub(super) plural: &'static str,
+    pub(crate) group_version: &'static str,
+    pub(crate) plural: &'static str,
     /// Its definition.
-    pub(super) definition: Value,
-    pub(super) workloads: Vec<Workload>,
+    pub(crate) definition: Value,
+    pub(crate) workloads: Vec<Workload>,
 }
 
 /// What is done, one thing after the other; each begins when it is quiet.
-pub(super) struct Workload {
-    pub(super) name: &'static str,
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
     /// Done before calls count.
-    pub(super) before: Vec<Step>,
-    pub(super) steps: Vec<Step>,
+    pub(crate) before: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     /// Whether nothing is left at its end.
-    pub(super) ends_empty: bool,
+    pub(crate) ends_empty: bool,
 }
 
 /// One thing that a user does.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(crate) enum Step {
     /// Creates it with this spec.
     Create(Value),
     /// Patches its spec.
@@ -67,7 +67,7 @@ fn definition<K: CustomResourceExt>() -> Value {
     serde_json::to_value(K::crd()).expect("a definition is JSON")
 }
 
-pub(super) fn foo() -> Kind {
+pub(crate) fn foo() -> Kind {
     let spec = json!({"deploymentName": "web", "replicas": 2});
     let rename = Step::Change(json!({"deploymentName": "other"}));
     let more = vec![workload("rename", &[Step::Create(spec.clone())], &[rename])];
@@ -81,7 +81,7 @@ pub(super) fn foo() -> Kind {
     }
 }
 
-pub(super) fn myapp() -> Kind {
+pub(crate) fn myapp() -> Kind {
     let spec = json!({
         "replicas": 2, "image": "nginx:1.27", "containerPort": 80, "servicePort": 80, "host": "a.example.com",
     });
@@ -100,7 +100,7 @@ pub(super) fn myapp() -> Kind {
     }
 }
 
-pub(super) fn appservice() -> Kind {
+pub(crate) fn appservice() -> Kind {
     let ports = |port: u16| json!([{"port": port, "targetPort": 8080}]);
     let spec = json!({"replicas": 2, "image": "nginx:1.27", "ports": ports(80)});
     let change = |ports: Value| Step::Change(json!({"ports": ports}));
@@ -116,7 +116,7 @@ pub(super) fn appservice() -> Kind {
     }
 }
 
-pub(super) fn redis() -> Kind {
+pub(crate) fn redis() -> Kind {
     let spec = json!({"replicas": 2, "port": 6379, "image": "redis:7.4"});
     Kind {
         kind: "Redis",
@@ -128,7 +128,7 @@ pub(super) fn redis() -> Kind {
     }
 }
 
-pub(super) fn webapp() -> Kind {
+pub(crate) fn webapp() -> Kind {
     let spec = json!({"replicas": 2, "version": "1.27", "image": "nginx"});
     Kind {
         kind: "WebApp",

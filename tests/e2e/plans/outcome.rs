@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 /// The objects at the end, by kind and name; those whose names are made are together.
-pub(super) type State = BTreeMap<String, Vec<Value>>;
+pub(crate) type State = BTreeMap<String, Vec<Value>>;
 
 /// How often an object was created and deleted.
-pub(super) type Lives = BTreeMap<String, (usize, usize)>;
+pub(crate) type Lives = BTreeMap<String, (usize, usize)>;
 
 /// Where undisturbed runs differ: label and pointer.
-pub(super) type Mask = BTreeSet<(String, String)>;
+pub(crate) type Mask = BTreeSet<(String, String)>;
 
 /// Kind and name, without what is random in the name.
 fn label(object: &Value) -> String {
@@ -26,7 +26,7 @@ fn label(object: &Value) -> String {
     }
 }
 
-pub(super) fn state(objects: &[Value]) -> State {
+pub(crate) fn state(objects: &[Value]) -> State {
     let mut names = BTreeMap::new();
     for object in objects {
         for key in ["uid", "name"] {
@@ -71,7 +71,7 @@ fn replace(value: &mut Value, names: &BTreeMap<String, String>) {
 }
 
 /// Adds what a watch has heard.
-pub(super) fn count(lives: &mut Lives, events: &[Value]) {
+pub(crate) fn count(lives: &mut Lives, events: &[Value]) {
     for event in events {
         let life = || label(&event["object"]);
         match event["type"].as_str() {
@@ -84,12 +84,12 @@ pub(super) fn count(lives: &mut Lives, events: &[Value]) {
 }
 
 /// Where two undisturbed runs differ.
-pub(super) fn learn(one: &State, other: &State) -> Mask {
+pub(crate) fn learn(one: &State, other: &State) -> Mask {
     differences(one, other, &Mask::new()).into_iter().map(|difference| difference.at).collect()
 }
 
 /// One difference.
-pub(super) struct Difference {
+pub(crate) struct Difference {
     at: (String, String),
     words: String,
 }
@@ -139,7 +139,7 @@ fn walk(label: &str, path: &str, expected: &Value, found: &Value, all: &mut Vec<
 }
 
 /// What is not as in the undisturbed run, in words; nothing when all is.
-pub(super) fn compare(expected: (&State, &Lives), found: (&State, &Lives), mask: &Mask) -> Vec<String> {
+pub(crate) fn compare(expected: (&State, &Lives), found: (&State, &Lives), mask: &Mask) -> Vec<String> {
     let mut words: Vec<String> =
         differences(expected.0, found.0, mask).into_iter().map(|difference| difference.words).collect();
     let labels: BTreeSet<&String> = expected.1.keys().chain(found.1.keys()).collect();

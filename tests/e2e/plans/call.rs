@@ -1,0 +1,89 @@
+//! Calls: what an operator asks of the server, told apart and counted.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use serde_json::Value;
+use tower::Service;
+use windlass::sim::Door;
+
+/// A request as the door takes it.
+pub(crate) type Sent = http::Request<Full<Bytes>>;
+/// What the door answers.
+pub(crate) type Reply = <Door as Service<Sent>>::Response;
+
+/// One call of a process, told from its others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Call {
+    pub(crate) verb: &'static str,
+    pub(crate) resource: String,
+    pub(crate) name: String,
+    /// Which of those that are otherwise the same, from 1.
+    pub(crate) nth: usize,
+}
+
+/// A call that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub(crate) call: Call,
+    /// 0 until there is an answer, or when the connection broke instead.
+    pub(crate) code: u16,
+}
+
+// === impl Call ===
+
+impl Call {
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.verb, "create" | "update" | "patch" | "delete")
+    }
+
+    pub(crate) fn is_for_events(&self) -> bool {
+        self.resource == "events"
+    }
+
+    /// What a request asks for; `nth` is filled in later.
+    pub(crate) fn of(request: &Sent, body: &Bytes) -> Self {
+        let mut parts: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
+        parts.drain(..parts.len().min(if parts.first() == Some(&"api") { 2 } else { 3 }));
+        if parts.first() == Some(&"namespaces") && parts.len() > 2 {
+            parts.drain(..2);
+        }
+        let (resource, mut name, sub) = match parts[..] {
+            [resource, name, sub] => (format!("{resource}/{sub}"), name.to_owned(), sub),
+            [resource, name] => (resource.to_owned(), name.to_owned(), ""),
+            _ => (parts.join("/"), String::new(), ""),
+        };
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+        let verb = match request.method().as_str() {
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" => "delete",
+            _ if is_watch => "watch",
+            _ if name.is_empty() => "list",
+            _ => "get",
+        };
+        if verb == "create" && sub.is_empty() {
+            let object: Value = serde_json::from_slice(body).unwrap_or_default();
+            object["metadata"]["name"].as_str().unwrap_or_default().clone_into(&mut name);
+        }
+        if resource == "events" {
+            // Their names are random.
+            name.clear();
+        }
+        Self { verb, resource, name, nth: 0 }
+    }
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}#{}", self.verb, self.resource, self.name, self.nth)
+    }
+}
+
+impl fmt::Display for Made {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {}", self.call, self.code)
+    }
+}

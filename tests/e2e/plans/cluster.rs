@@ -1,0 +1,178 @@
+//! A cluster of one run: an embedded server with a namespace and one definition, and its administrator.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http_body_util::{BodyExt, Full};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tower::Service;
+use windlass::client::{ApiClient, Clock};
+use windlass::sim::{Door, Settings, Sim};
+
+use super::workloads::{Kind, NAME, Step};
+
+/// How often a name is asked for that is not free yet.
+const RETRY: Duration = Duration::from_millis(20);
+/// For longer than what was refused is not tried again.
+const RETRIES: usize = 10_000;
+pub(crate) const NAMESPACE: &str = "plans";
+
+/// See the module; clones are the same cluster.
+#[derive(Clone)]
+pub(crate) struct Cluster<'a> {
+    pub(crate) kind: &'a Kind,
+    pub(crate) sim: Sim,
+    admin: Door,
+}
+
+/// An open watch.
+pub(crate) type Watch = <Door as Service<http::Request<Full<Bytes>>>>::Response;
+
+/// What a watch has heard so far.
+pub(crate) fn heard(watch: &mut Watch) -> Vec<Value> {
+    let mut text = Vec::new();
+    while let Some(Some(Ok(frame))) = watch.frame().now_or_never() {
+        text.extend_from_slice(&frame.into_data().unwrap_or_default());
+    }
+    let lines = text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    lines.map(|line| serde_json::from_slice(line).expect("an event is JSON")).collect()
+}
+
+impl<'a> Cluster<'a> {
+    /// Makes a server; the caller drives its time.
+    pub(crate) fn new(kind: &'a Kind, seed: u64) -> Self {
+        let sim = Sim::new(Settings { seed, epoch: Clock::system().now(), ..Settings::default() });
+        let admin = Door::new(&sim, "admin");
+        Self { kind, sim, admin }
+    }
+
+    async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Watch {
+        let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let request = http::Request::builder().method(method).uri(path).header("content-type", media);
+        let request = request.body(Full::new(body)).expect("it is a request");
+        self.admin.clone().call(request).await.expect("the administrator is answered")
+    }
+
+    pub(crate) async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let answer = self.send(method, path, body).await;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.expect("it has a body").to_bytes();
+        (code, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// As [`ask`](Self::ask), for what must succeed.
+    pub(crate) async fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let (code, answer) = self.ask(method, path, body).await;
+        assert!(code < 300, "{method} {path}: {code} {answer}");
+        answer
+    }
+
+    /// Namespace and definition.
+    pub(crate) async fn furnish(&self) {
+        self.must("POST", "/api/v1/namespaces", Some(&json!({"metadata": {"name": NAMESPACE}}))).await;
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        self.must("POST", path, Some(&self.kind.definition)).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
+    /// Where the objects are: kind and path.
+    pub(crate) fn paths(&self) -> [(&'static str, String); 6] {
+        let Kind { kind, group_version, plural, .. } = self.kind;
+        let at = |prefix: &str, plural: &str| format!("{prefix}/namespaces/{NAMESPACE}/{plural}");
+        [
+            (kind, at(&format!("/apis/{group_version}"), plural)),
+            ("Deployment", at("/apis/apps/v1", "deployments")),
+            ("ReplicaSet", at("/apis/apps/v1", "replicasets")),
+            ("Pod", at("/api/v1", "pods")),
+            ("Service", at("/api/v1", "services")),
+            ("Ingress", at("/apis/networking.k8s.io/v1", "ingresses")),
+        ]
+    }
+
+    pub(crate) async fn watch(&self) -> Vec<Watch> {
+        let mut watches = Vec::new();
+        for (_, path) in self.paths() {
+            watches.push(self.send("GET", &format!("{path}?watch=true&timeoutSeconds=86400"), None).await);
+        }
+        watches
+    }
+
+    pub(crate) async fn objects(&self) -> Vec<Value> {
+        let mut all = Vec::new();
+        for (kind, path) in self.paths() {
+            let mut list = self.must("GET", &path, None).await;
+            let Some(items) = list["items"].as_array_mut() else { continue };
+            for item in items {
+                item["kind"] = json!(kind);
+                all.push(item.take());
+            }
+        }
+        all
+    }
+
+    // --- the operator ---
+
+    /// An operator over this way to the server, and the sender that keeps it running for as long as it lives.
+    pub(crate) fn operator<S>(
+        &self,
+        way: S,
+        seed: u64,
+    ) -> (impl Future<Output = Result<(), (u8, String)>> + Send + use<S>, mpsc::Sender<&'static str>)
+    where
+        S: Service<http::Request<kube_client::client::Body>, Response = super::call::Reply>
+            + Send
+            + Clone
+            + 'static,
+        S::Future: Send,
+        S::Error: Into<tower::BoxError>,
+    {
+        let client = ApiClient::new(kube_client::Client::new(way, NAMESPACE));
+        let controllers = format!("--controllers={}", self.kind.controller);
+        let (signals, received) = mpsc::channel(1);
+        let run = async move {
+            // Nothing is repaired by an audit that should have been right before.
+            let namespace = format!("--namespace={NAMESPACE}");
+            let others = ["--audit-period=0", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+            let flags = [&[namespace.as_str(), controllers.as_str()][..], &others].concat();
+            windlass::cli::run_over(client, &flags, seed, received).await
+        };
+        (run, signals)
+    }
+
+    // --- the user ---
+
+    /// Takes a step; `wait` lets time pass while a name is not free.
+    pub(crate) async fn take(&self, step: &Step, mut wait: impl AsyncFnMut(Duration)) -> Result<(), String> {
+        let Kind { kind, group_version, .. } = self.kind;
+        let [(_, all), ..] = self.paths();
+        let one = format!("{all}/{NAME}");
+        let object = |spec: &Value| {
+            json!({
+                "kind": kind,
+                "apiVersion": group_version,
+                "metadata": {"name": NAME, "namespace": NAMESPACE},
+                "spec": spec,
+            })
+        };
+        match step {
+            Step::Create(spec) => drop(self.must("POST", &all, Some(&object(spec))).await),
+            Step::Change(spec) => drop(self.must("PATCH", &one, Some(&json!({"spec": spec}))).await),
+            Step::Delete => drop(self.must("DELETE", &one, None).await),
+            Step::Recreate(spec) => {
+                self.must("DELETE", &one, None).await;
+                let mut tries = 0;
+                while self.ask("POST", &all, Some(&object(spec))).await.0 != 201 {
+                    tries += 1;
+                    if tries > RETRIES {
+                        return Err("the name is never free".to_owned());
+                    }
+                    wait(RETRY).await;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! What may never happen, judged by all changes of all objects in their order.
+//!
+//! | finding | what happened |
+//! |---|---|
+//! | deleted though wanted | a child goes that its living owner's spec wants as it is |
+//! | scaled below the spec | a Deployment gets fewer replicas than before, and fewer than its living owner's spec |
+//! | made again for the dead | a child's name is taken more than once for an owner that has gone |
+//! | left behind | an owner goes whose finalizer was there, and a child of it is still there |
+//! | doubled | more children of a kind live at once for one owner |
+//!
+//! What an undisturbed run does as well is no finding.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::plans::workloads::NAME;
+
+/// One change of an object, as the administrator's watches have heard of it.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    pub(super) version: u64,
+    pub(super) kind: &'static str,
+    type_: String,
+    object: Value,
+}
+
+/// What was found, and how often.
+pub(super) type Findings = BTreeMap<String, usize>;
+
+/// The state of all objects at one event.
+#[derive(Default)]
+struct Scene<'a> {
+    owners: BTreeMap<&'a str, &'a Value>,
+    /// Owners that have gone, and whether a finalizer has held them.
+    gone: BTreeMap<&'a str, bool>,
+    has_finalizer: BTreeMap<&'a str, bool>,
+    children: BTreeMap<&'a str, &'a Event>,
+    /// How often a name was taken for an owner that has gone.
+    for_the_dead: BTreeMap<(&'a str, String), usize>,
+    findings: Findings,
+}
+
+// === impl Event ===
+
+impl Event {
+    pub(super) fn new(kind: &'static str, mut event: Value) -> Self {
+        let object = event["object"].take();
+        let version = text(&object["metadata"]["resourceVersion"]).parse().expect("a version is a number");
+        Self { version, kind, type_: text(&event["type"]).to_owned(), object }
+    }
+
+    fn uid(&self) -> &str {
+        text(&self.object["metadata"]["uid"])
+    }
+
+    fn name(&self) -> &str {
+        text(&self.object["metadata"]["name"])
+    }
+
+    fn is_going(&self) -> bool {
+        self.type_ == "DELETED" || self.object["metadata"]["deletionTimestamp"].is_string()
+    }
+
+    /// The uid of the controller, if that is of this kind.
+    fn owner(&self, kind: &str) -> Option<&str> {
+        owner_of(&self.object, kind)
+    }
+}
+
+/// The uid of an object's controller, if that is of this kind.
+pub(super) fn owner_of<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
+    let references = object["metadata"]["ownerReferences"].as_array()?;
+    let controller = references.iter().find(|one| one["controller"] == true && one["kind"] == kind)?;
+    controller["uid"].as_str()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Whether this spec wants this child as it is; of a Deployment, a Service and an Ingress the name alone counts,
+/// as they can be changed in place.
+fn wants(kind: &str, spec: &Value, child: &Event) -> bool {
+    let name = child.name();
+    match child.kind {
+        "Deployment" if kind == "Foo" => spec["deploymentName"] == name,
+        "Deployment" => name == NAME,
+        "Service" => {
+            name == NAME && (kind == "Myapp" || spec["ports"].as_array().is_some_and(|p| !p.is_empty()))
+        }
+        "Ingress" => name == NAME && spec["host"].as_str().is_some_and(|host| !host.is_empty()),
+        "Pod" => {
+            let container = &child.object["spec"]["containers"][0];
+            let ordinal = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix('-'));
+            let ordinal = ordinal.and_then(|ordinal| ordinal.parse::<i64>().ok());
+            ordinal.is_some_and(|ordinal| ordinal < spec["replicas"].as_i64().unwrap_or_default())
+                && container["image"] == spec["image"]
+                && container["ports"][0]["containerPort"] == spec["port"]
+        }
+        _ => false,
+    }
+}
+
+/// Goes through all events, which are in the order of their versions.
+pub(super) fn findings(kind: &str, events: &[Event]) -> Findings {
+    let mut scene = Scene::default();
+    for event in events {
+        if event.kind == kind {
+            scene.owner(event);
+        } else if let Some(owner) = event.owner(kind) {
+            scene.child(kind, owner, event);
+        }
+    }
+    for ((_, name), times) in &scene.for_the_dead {
+        if *times > 1 {
+            *scene.findings.entry(format!("made {name} again for an owner that has gone")).or_default() +=
+                times - 1;
+        }
+    }
+    scene.findings
+}
+
+impl<'a> Scene<'a> {
+    fn find(&mut self, what: String) {
+        *self.findings.entry(what).or_default() += 1;
+    }
+
+    fn owner(&mut self, event: &'a Event) {
+        let uid = event.uid();
+        if event.object["metadata"]["finalizers"].as_array().is_some_and(|held| !held.is_empty()) {
+            self.has_finalizer.insert(uid, true);
+        }
+        if event.type_ != "DELETED" {
+            self.owners.insert(uid, &event.object);
+            return;
+        }
+        self.owners.remove(uid);
+        let was_held = self.has_finalizer.contains_key(uid);
+        self.gone.insert(uid, was_held);
+        let kind = event.kind;
+        let left: Vec<String> = self
+            .children
+            .values()
+            .filter(|child| was_held && child.owner(kind) == Some(uid))
+            .map(|child| format!("left {} {:?} behind", child.kind, child.name()))
+            .collect();
+        left.into_iter().for_each(|what| self.find(what));
+    }
+
+    fn child(&mut self, kind: &str, owner: &'a str, event: &'a Event) {
+        let what = format!("{} {:?}", event.kind, event.name());
+        let before = self.children.get(event.uid()).copied();
+        let living = self.owners.get(owner).filter(|owner| owner["metadata"]["deletionTimestamp"].is_null());
+        let spec = living.map(|owner| &owner["spec"]);
+        let goes = event.is_going() && before.is_some_and(|before| !before.is_going());
+        // What is on its way already was judged when it set out.
+        if let (Some(spec), Some(before)) = (spec, before) {
+            let replicas = |value: &Value| value["replicas"].as_i64().unwrap_or_default();
+            let (was, is) = (replicas(&before.object["spec"]), replicas(&event.object["spec"]));
+            let is_wanted = wants(kind, spec, before);
+            if goes && is_wanted {
+                self.find(format!("deleted {what}, which is wanted"));
+            } else if event.kind == "Deployment" && is_wanted && is < was && is < replicas(spec) {
+                self.find(format!("scaled {what} down, below its owner's spec"));
+            }
+        }
+        if before.is_none() && self.gone.contains_key(owner) {
+            *self.for_the_dead.entry((owner, what)).or_default() += 1;
+        }
+        if event.type_ == "DELETED" {
+            self.children.remove(event.uid());
+        } else {
+            self.children.insert(event.uid(), event);
+        }
+        let alike = self
+            .children
+            .values()
+            .filter(|child| child.kind == event.kind && !child.is_going() && child.owner(kind) == Some(owner))
+            .count();
+        let most = self.findings.entry(format!("{}s of one owner at once", event.kind)).or_default();
+        *most = alike.max(*most);
+    }
+}
+
+/// What was found beyond what an undisturbed run does.
+pub(super) fn beyond(found: &Findings, clean: &Findings) -> Vec<String> {
+    let more = |(what, times): (&String, &usize)| {
+        let usual = clean.get(what).copied().unwrap_or_default();
+        (*times > usual).then(|| format!("{what}: {times}, not {usual}"))
+    };
+    found.iter().filter_map(more).collect()
+}
+
+/// Whether the custom resource is there at a version, and not going.
+pub(super) fn is_living_at(kind: &str, events: &[Event], version: u64) -> bool {
+    let until = events.iter().filter(|event| event.kind == kind && event.version <= version);
+    until.last().is_some_and(|event| !event.is_going())
+}

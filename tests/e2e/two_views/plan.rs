@@ -1,0 +1,307 @@
+//! The plan: which views, which calls, which versions; and whether all is as if nothing had happened.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use serde_json::json;
+
+use super::gate::{Flaw, Hold};
+use super::oracle;
+use super::run::{Order, Plan, Run, run};
+use crate::plans::call::Made;
+use crate::plans::outcome::{self, Lives, Mask, State};
+use crate::plans::workloads::{Kind, NAME, Step, Workload};
+
+/// So many failures are told in full.
+const TOLD: usize = 3;
+/// So many calls are told of a failure.
+const CALLS_TOLD: usize = 30;
+
+/// How many plans of a workload are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Share {
+    All,
+    /// So many, chosen by the seed.
+    Some(usize),
+}
+
+/// A workload that was run undisturbed.
+struct Reference {
+    clean: Run,
+    mask: Mask,
+}
+
+/// One kind with the workloads that were run undisturbed so far.
+pub(super) struct Plans<'a> {
+    kind: &'a Kind,
+    seed: u64,
+    flaw: Flaw,
+    /// By the steps.
+    references: BTreeMap<String, Reference>,
+}
+
+/// What became of the plans of a workload.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub(super) points: usize,
+    pub(super) reached: usize,
+    /// Of the plan that has led to the most.
+    writes: usize,
+    pub(super) unreached: Vec<String>,
+    pub(super) failures: Vec<Failure>,
+}
+
+/// A plan that has failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) plan: Plan,
+    pub(super) wrong: Vec<String>,
+    text: String,
+}
+
+/// What an operator of a kind watches: group, plural, and the kind.
+fn watched(kind: &Kind) -> Vec<(&'static str, &'static str, &'static str)> {
+    let (group, _) = kind.group_version.split_once('/').expect("a group and a version");
+    let deployments = ("apps", "deployments", "Deployment");
+    let services = ("", "services", "Service");
+    let mut all = match kind.kind {
+        "Redis" => vec![("", "pods", "Pod")],
+        "Myapp" => vec![deployments, services, ("networking.k8s.io", "ingresses", "Ingress")],
+        "AppService" => vec![deployments, services],
+        _ => vec![deployments],
+    };
+    all.push((group, kind.plural, kind.kind));
+    all
+}
+
+/// What is done while the first operator stands still, after the workload.
+fn next(workload: &Workload) -> Vec<Step> {
+    let Some(Step::Create(spec)) = workload.before.iter().chain(&workload.steps).next() else {
+        panic!("a workload begins with a creation")
+    };
+    if workload.ends_empty {
+        return vec![Step::Create(spec.clone())];
+    }
+    vec![Step::Change(json!({"replicas": 4})), Step::Recreate(spec.clone())]
+}
+
+// === impl Plans ===
+
+impl<'a> Plans<'a> {
+    pub(super) fn new(kind: &'a Kind, seed: u64, flaw: Flaw) -> Self {
+        Self { kind, seed, flaw, references: BTreeMap::new() }
+    }
+
+    /// Runs a workload undisturbed, with two seeds; the differences are the mask.
+    fn reference(&mut self, workload: &Workload) -> &Reference {
+        let (kind, seed) = (self.kind, self.seed);
+        let key = format!("{:?} {:?}", workload.before, workload.steps);
+        self.references.entry(key).or_insert_with(|| {
+            let order = Order { kind, workload, seed, flaw: Flaw::None };
+            let clean = run(order, &Plan::Undisturbed);
+            let title = format!("{} {}, undisturbed", kind.kind, workload.name);
+            assert!(clean.trouble.is_empty(), "{title}: {:?}", clean.trouble);
+            let other = run(Order { seed: seed.wrapping_add(1), ..order }, &Plan::Undisturbed);
+            let mut mask = outcome::learn(&clean.state, &other.state);
+            for ((_, one), (_, other)) in clean.quiet.iter().zip(&other.quiet) {
+                mask.extend(outcome::learn(one, other));
+            }
+            assert!(mask.iter().all(|(_, path)| !path.is_empty()), "{title}: not the same objects: {mask:?}");
+            let has_owner = clean.state.contains_key(&format!("{} {NAME}", kind.kind));
+            assert_eq!(has_owner, !workload.ends_empty, "{title} ends otherwise: {:#?}", clean.state);
+            Reference { clean, mask }
+        })
+    }
+
+    /// A resource is as of each version at which it changed, and as of the one before all.
+    fn frozen(&mut self, workload: &Workload) -> Vec<Plan> {
+        let kinds = watched(self.kind);
+        let clean = &self.reference(workload).clean;
+        let mut plans = Vec::new();
+        for (group, plural, kind) in kinds {
+            let changes = clean.events.iter().filter(|event| event.kind == kind).map(|event| event.version);
+            for version in std::iter::once(clean.quiet[0].0).chain(changes) {
+                let frozen = |is_alone| Plan::Frozen { group, plural, version, is_alone };
+                plans.extend([false, true].map(frozen));
+            }
+        }
+        plans
+    }
+
+    /// Each call is held, in both ways, until each of what may come next is done.
+    fn suspended(&mut self, workload: &Workload) -> Vec<Plan> {
+        let nexts = next(workload);
+        let calls = self.reference(workload).clean.calls.iter().map(|made| made.call.clone());
+        let calls = calls.filter(|call| call.verb != "watch" && !call.is_for_events());
+        let held = |call| [(Hold::Operator, call), (Hold::Call, call)];
+        let calls: Vec<_> = calls.collect();
+        let ways = calls.iter().flat_map(held);
+        let plan = |(hold, call): (Hold, &crate::plans::call::Call)| {
+            let one = |next: &Step| Plan::Suspended { call: call.clone(), hold, next: vec![next.clone()] };
+            nexts.iter().map(one).collect::<Vec<_>>()
+        };
+        ways.flat_map(plan).collect()
+    }
+
+    /// The store goes back to each version at which something changed.
+    fn rolled_back(&mut self, workload: &Workload) -> Vec<Plan> {
+        let clean = &self.reference(workload).clean;
+        let begin = clean.quiet[0].0;
+        let versions = clean.events.iter().map(|event| event.version).filter(|version| *version >= begin);
+        let ways = |version| [false, true].map(|is_fresh| Plan::RolledBack { version, is_fresh });
+        versions.flat_map(ways).collect()
+    }
+
+    /// All that can be done to a workload; a sample has as much of each of the three.
+    pub(super) fn plans(&mut self, workload: &Workload, share: Share) -> Vec<Plan> {
+        let all = [self.frozen(workload), self.suspended(workload), self.rolled_back(workload)];
+        let Share::Some(count) = share else { return all.concat() };
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let mut all = all.map(|mut plans| {
+            random.shuffle(&mut plans);
+            plans
+        });
+        random.shuffle(&mut all);
+        let (mut plans, mut at) = (Vec::new(), 0);
+        while plans.len() < count && all.iter().any(|some| !some.is_empty()) {
+            plans.extend(all[at % all.len()].pop());
+            at += 1;
+        }
+        plans
+    }
+
+    /// Tries these plans.
+    pub(super) fn try_all(&mut self, workload: &Workload, plans: Vec<Plan>) -> Report {
+        let mut report = Report { points: plans.len(), ..Report::default() };
+        for plan in plans {
+            let order = Order { kind: self.kind, workload, seed: self.seed, flaw: self.flaw };
+            let run = run(order, &plan);
+            let calls = run.calls.iter().chain(&run.later_calls);
+            report.writes = report.writes.max(calls.filter(|made| made.call.is_write()).count());
+            if run.was_reached {
+                report.reached += 1;
+            } else {
+                report.unreached.push(format!("{plan:?}"));
+            }
+            let wrong = self.wrong(workload, &plan, &run);
+            if !wrong.is_empty() {
+                let text = self.failure(workload, &plan, &run, &wrong);
+                report.failures.push(Failure { plan, wrong, text });
+            }
+        }
+        report
+    }
+
+    /// What is not as it should be.
+    fn wrong(&mut self, workload: &Workload, plan: &Plan, run: &Run) -> Vec<String> {
+        let mut wrong = run.trouble.clone();
+        let kind = self.kind.kind;
+        let (next, ends_empty) = match plan {
+            Plan::Suspended { next, .. } => (&next[..], false),
+            _ => (&[][..], workload.ends_empty),
+        };
+        let longer = Workload {
+            name: workload.name,
+            before: workload.before.clone(),
+            steps: [&workload.steps, next].concat(),
+            ends_empty,
+        };
+        let reference = self.reference(&longer);
+        let expected = match plan {
+            Plan::RolledBack { version, .. } => expected_after(&reference.clean, kind, *version),
+            _ => &reference.clean.state,
+        };
+        let lives = Lives::new();
+        // Nobody tells an operator that the future it has seen is gone; the audit does, which is off here.
+        if !matches!(plan, Plan::RolledBack { is_fresh: false, .. }) {
+            wrong.extend(outcome::compare((expected, &lives), (&run.state, &lives), &reference.mask));
+        }
+        wrong.extend(oracle::beyond(&run.findings, &reference.clean.findings));
+        wrong
+    }
+
+    fn failure(&self, workload: &Workload, plan: &Plan, run: &Run, wrong: &[String]) -> String {
+        let mut text = format!(
+            "{} {}: {plan:?}, WINDLASS_TWO_VIEWS_SEED={}\n  {}\n",
+            self.kind.kind,
+            workload.name,
+            self.seed,
+            wrong.join("\n  ")
+        );
+        for (whose, calls) in [("the first operator's", &run.calls), ("the second's", &run.later_calls)] {
+            let last = &calls[calls.len().saturating_sub(CALLS_TOLD)..];
+            let last: Vec<String> = last.iter().map(Made::to_string).collect();
+            write!(text, "  {whose} last calls:\n    {}\n", last.join("\n    ")).expect("a text takes all");
+        }
+        text + "  the server: " + &run.recipe
+    }
+
+    /// One line: what was tried, and what came of it; and the plans that met nothing.
+    fn tell(&self, workload: &Workload, report: &Report) {
+        let Report { points, reached, writes, unreached, failures } = report;
+        let title = format!("two views: {} {}", self.kind.kind, workload.name);
+        let mut text = format!(
+            "{title}: {points} plans, {reached} reached, at most {writes} writes, {} failed",
+            failures.len()
+        );
+        for plan in unreached {
+            write!(text, "\n  not reached: {plan}").expect("a text takes all");
+        }
+        for Failure { plan, wrong, .. } in failures {
+            write!(text, "\n  failed: {plan:?}: {}", wrong.join("; ")).expect("a text takes all");
+        }
+        say(&text);
+    }
+}
+
+/// What an undisturbed run has at rest, if it goes on from this version.
+fn expected_after<'a>(clean: &'a Run, kind: &str, version: u64) -> &'a State {
+    let is_living = oracle::is_living_at(kind, &clean.events, version);
+    let step = if is_living { clean.quiet.iter().position(|(end, _)| *end >= version) } else { Some(0) };
+    &clean.quiet[step.unwrap_or_default()].1
+}
+
+/// Not by a macro: what these print is shown for failures only.
+pub(super) fn say(text: &str) {
+    writeln!(std::io::stderr(), "{text}").expect("standard error takes all");
+}
+
+/// Tries a share of the plans on all workloads of a kind.
+#[track_caller]
+pub(super) fn check(kind: &Kind, share: Share) {
+    let seed = seed();
+    say(&format!("two views of a {}: WINDLASS_TWO_VIEWS_SEED={seed}", kind.kind));
+    let mut plans = Plans::new(kind, seed, Flaw::None);
+    let (mut reached, mut failures) = (0, Vec::new());
+    for workload in &kind.workloads {
+        let chosen = plans.plans(workload, share);
+        let report = plans.try_all(workload, chosen);
+        plans.tell(workload, &report);
+        reached += report.reached;
+        failures.extend(report.failures.into_iter().map(|failure| failure.text));
+    }
+    assert!(reached > 0, "no plan was reached, WINDLASS_TWO_VIEWS_SEED={seed}");
+    let told = failures.len().min(TOLD);
+    assert!(failures.is_empty(), "{} failed; the first:\n{}", failures.len(), failures[..told].join("\n\n"));
+}
+
+/// Where everything random comes from: another one each time, unless the environment names it.
+pub(super) fn seed() -> u64 {
+    match std::env::var("WINDLASS_TWO_VIEWS_SEED") {
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("WINDLASS_TWO_VIEWS_SEED={text} is no number")),
+        Err(_) => u64::from(fastrand::u32(..)),
+    }
+}
+
+/// How many plans are tried: all when `WINDLASS_TWO_VIEWS_PLANS` is `all`, else so many of a workload.
+pub(super) fn share(usual: usize) -> Share {
+    match std::env::var("WINDLASS_TWO_VIEWS_PLANS").as_deref() {
+        Err(_) => Share::Some(usual),
+        Ok("all") => Share::All,
+        Ok(text) => match text.parse() {
+            Ok(count) => Share::Some(count),
+            Err(_) => panic!("WINDLASS_TWO_VIEWS_PLANS={text} is neither a number nor all"),
+        },
+    }
+}
