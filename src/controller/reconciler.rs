@@ -25,6 +25,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
@@ -239,20 +240,14 @@ impl<R: Reconcile> Reconciler<R> {
             next_conditions(&before, observed_generation, &summary, &*turn, self.tools.clock.now());
         status.set_common(observed_generation, conditions);
         let key = turn.owner().name.clone();
-        let is_deferred = match stored {
-            Some(stored) if *stored != status && only_progress_moves(stored, &status) => {
-                self.memory.numbers_wait(&key)
-            }
-            _ => None,
-        };
-        if let Some(after) = is_deferred {
+        if let Some(after) = self.deferred(&key, stored, &status) {
             return Ok(Outcome::Deferred(after.min(summary.look_again.unwrap_or(after))));
         }
         if stored != Some(&status) {
             let state = (turn.version(), turn.object().is_deleting());
             match write(&self.tools.client, turn.owner(), state, stored, &status).await? {
                 Written::Stored(version) => {
-                    self.memory.status_written(&key);
+                    self.memory.status_written(&key, fingerprint(&stored), fingerprint(&Some(&status)));
                     if let Some(version) = version {
                         self.tools.consistency.wrote_owner(turn.owner(), &version);
                     }
@@ -277,6 +272,18 @@ impl<R: Reconcile> Reconciler<R> {
             (Phase::Ready | Phase::Reconciling, Some(time)) => Outcome::RequeueAfter(time),
             (Phase::Ready | Phase::Reconciling, None) => Outcome::Done,
         })
+    }
+
+    /// How long a status is held back that differs from the stored one, if it is.
+    fn deferred(
+        &self,
+        key: &ObjectName,
+        stored: Option<&StatusOf<R>>,
+        status: &StatusOf<R>,
+    ) -> Option<Duration> {
+        let before = stored.filter(|stored| *stored != status)?;
+        let is_progress = only_progress_moves(before, status);
+        self.memory.status_waits(key, fingerprint(&stored), is_progress)
     }
 
     /// What changed in the conditions; the stored ones tell, so a restart repeats nothing.
@@ -388,7 +395,7 @@ fn is_told(before: &[Condition], after: &[Condition], about: &str) -> bool {
 mod memory;
 mod unreadable;
 
-use memory::Memory;
+use memory::{Memory, fingerprint};
 
 #[cfg(test)]
 mod tests {
