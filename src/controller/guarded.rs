@@ -187,10 +187,8 @@ impl Children {
     /// Has the key wait until the cache shows this state of its owner, or that it is gone.
     pub(super) fn await_owner(&self, owner: &Owner, live: Option<&LiveMeta>) {
         match live {
-            Some(live) if live.uid == owner.uid => {
-                self.consistency.awaits(owner, &live.resource_version);
-            }
-            Some(_) | None => self.consistency.awaits_end(owner),
+            Some(live) => self.consistency.awaits(owner, &live.resource_version),
+            None => self.consistency.awaits_end(owner),
         }
     }
 }
