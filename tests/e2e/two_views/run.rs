@@ -22,7 +22,7 @@ const PATIENCE: u32 = 10 * QUIET;
 const TICK: Duration = Duration::from_secs(1);
 /// For how long a view is frozen.
 const FROZEN: Duration = Duration::from_secs(300);
-/// The same beside an operator with a current view: each writes a status of its own, as fast as both may.
+/// The same beside an operator with a current view: each corrects the status that the other writes, without end.
 const FROZEN_BESIDE: Duration = Duration::from_secs(10);
 /// For how long nothing may be written at the end.
 const REST: Duration = Duration::from_secs(3600);
