@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -19,6 +20,9 @@ use crate::plans::call::{Call, Made, Reply, Sent};
 
 /// More than any plan needs; who sends more is in a loop, and nothing more of it passes.
 const CALLS_MAX: usize = 5_000;
+
+/// How long a request is under way: two operators that disagree answer each other no faster.
+const LATENCY: Duration = Duration::from_millis(20);
 
 /// How an operator is worse than the program's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +200,7 @@ impl Gate {
         if self.is_in_a_loop() {
             return std::future::pending().await;
         }
+        tokio::time::sleep(LATENCY).await;
         let reply = match hold {
             None => self.door.clone().call(request).await,
             Some(hold) => self.hold(request, hold).await,

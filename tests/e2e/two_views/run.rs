@@ -13,16 +13,16 @@ use crate::plans::cluster::{Cluster, NAMESPACE, Watch, heard};
 use crate::plans::outcome::{self, State};
 use crate::plans::workloads::{Kind, NAME, Step, Workload};
 
-/// Longer than anybody waits who still has something to do.
-const QUIET: u32 = 300;
+/// Longer than anybody waits who still has something to do: contention is remembered for 600 s.
+const QUIET: u32 = 900;
 /// While an operator stands still: its requests give up after 30 s.
 const QUIET_FOR_NOW: u32 = 3;
 /// So many seconds without rest are never quiet.
-const PATIENCE: u32 = 10 * QUIET;
+const PATIENCE: u32 = 5 * QUIET;
 const TICK: Duration = Duration::from_secs(1);
 /// For how long a view is frozen.
 const FROZEN: Duration = Duration::from_secs(300);
-/// The same beside an operator with a current view: each writes a status of its own, as fast as both may.
+/// The same beside an operator with a current view: each corrects the status that the other writes, without end.
 const FROZEN_BESIDE: Duration = Duration::from_secs(10);
 /// For how long nothing may be written at the end.
 const REST: Duration = Duration::from_secs(3600);
