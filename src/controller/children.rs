@@ -5,7 +5,7 @@
 //! # How it works
 //! A child is *wanted* (computed from the custom resource) and *observed* (the projection in the cache).
 //! No difference, no request. A child that the cache lacks is created by POST: a name that is taken is a 409 and never an
-//! overwrite. A difference becomes one strategic merge patch of the fields that differ, see [`patch`](super::patch). It
+//! overwrite. A difference becomes one strategic merge patch of the fields that differ, made by `patch.rs`. It
 //! carries uid and version of the state from which it was made, so no read comes before it.
 //!
 //! | the child in the cache | what happens |

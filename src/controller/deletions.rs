@@ -4,7 +4,7 @@
 //!
 //! # How it works
 //! A delete carries uid and version of the child as the cache shows it, so it succeeds on that state only and needs no read
-//! of the child. The owner is read live before; see [`guarded`](super::guarded). A conflict costs one read of the child,
+//! of the child. The owner is read live before; see `guarded.rs`. A conflict costs one read of the child,
 //! and one more try if it is the same object and still ours.
 //!
 //! # Guarantees

@@ -109,9 +109,9 @@ impl Bill {
         let address = address_of(self.scene.operator(), "/metrics").await;
         let (_, text) = get(&address, "/metrics").await;
         let sums = text.lines().filter(|line| line.starts_with("rest_client_response_size_bytes_sum"));
-        let bytes = sums.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok()).sum::<f64>();
+        let bytes: f64 = sums.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok()).sum();
         assert!(bytes > 0.0, "the operator counts its answers");
-        bytes as usize
+        format!("{bytes:.0}").parse().expect("a sum of sizes is a whole number")
     }
 
     async fn ends(&mut self, scenario: &'static str, budget: Budget) {
@@ -253,7 +253,7 @@ async fn all(neighbours: usize) -> Bill {
 #[apply(both_beds)]
 async fn requests_keep_to_the_budget_whatever_is_beside() {
     let (alone, beside) = (all(0).await, all(NEIGHBOURS).await);
-    println!(
+    eprintln!(
         "{:38} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7}",
         "", "get", "list", "create", "patch", "delete", "bytes"
     );
@@ -261,7 +261,7 @@ async fn requests_keep_to_the_budget_whatever_is_beside() {
         let of = |cost: &Cost, verb: &str| cost.by_verb.get(verb).copied().unwrap_or(0);
         let verbs = ["get", "list", "create", "patch", "delete"];
         let numbers = verbs.map(|verb| format!("{:>6}", of(beside, verb))).join(" ");
-        println!("{scenario:38} {numbers} {:>7}", beside.bytes);
+        eprintln!("{scenario:38} {numbers} {:>7}", beside.bytes);
         let is_calm = alone.conflicts + beside.conflicts == 0;
         for verb in ["get", "list", "create", "delete"].into_iter().filter(|_| is_calm) {
             assert_eq!(of(alone, verb), of(beside, verb), "{scenario}: {verb}, {alone:?} and {beside:?}");
