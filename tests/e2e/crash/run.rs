@@ -67,9 +67,9 @@ async fn run_here(order: Order<'_>, planned: Option<(Call, Act)>) -> Run {
     cluster.furnish().await;
     let mut watches = cluster.watch().await;
     let mut world = World { order, cluster, gates: Vec::new(), process: JoinSet::new(), signals: Vec::new() };
-    let mut run = Run::default();
-    run.trouble = world.operate(planned).await.err();
-    run.state = outcome::state(&world.cluster.objects().await);
+    let trouble = world.operate(planned).await.err();
+    let state = outcome::state(&world.cluster.objects().await);
+    let mut run = Run { state, trouble, ..Run::default() };
     for watch in &mut watches {
         outcome::count(&mut run.lives, &heard(watch));
     }

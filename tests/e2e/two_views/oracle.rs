@@ -194,6 +194,6 @@ pub(super) fn beyond(found: &Findings, clean: &Findings) -> Vec<String> {
 
 /// Whether the custom resource is there at a version, and not going.
 pub(super) fn is_living_at(kind: &str, events: &[Event], version: u64) -> bool {
-    let until = events.iter().filter(|event| event.kind == kind && event.version <= version);
-    until.last().is_some_and(|event| !event.is_going())
+    let mut until = events.iter().filter(|event| event.kind == kind && event.version <= version);
+    until.next_back().is_some_and(|event| !event.is_going())
 }
