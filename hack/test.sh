@@ -41,7 +41,7 @@ test's name. Where a tool is missing, its part is skipped and counted; with CI s
 WINDLASS_CRASH_POINTS, a number or all, says how many points the crash plan of e2e tries of each workload;
 when it is not set, 8 cuts and 4 errors.
 
-WINDLASS_TWO_VIEWS_PLANS, a number or all (3), says how many plans with two operators are tried of each workload.
+WINDLASS_TWO_VIEWS_PLANS, a number or all (6), says how many plans with two operators are tried of each workload.
 They come from WINDLASS_TWO_VIEWS_SEED; when it is not set, from another seed each time, which is printed.
 HELP
       exit 0

@@ -37,6 +37,7 @@
 //! # Locks and tasks
 //! None of its own; the memory of repairs is behind one lock, that of obstacles behind another.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
@@ -106,6 +107,25 @@ pub struct Children {
     pub(super) obstacles: Obstacles,
     pub(super) lags: Lags,
     pub(super) renames: Renames,
+    pub(super) owners: Relist,
+}
+
+/// Has the owners' informer list anew.
+#[derive(Clone, Default)]
+pub(super) struct Relist(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Relist {
+    pub(super) fn ask(&self) {
+        if let Some(relist) = &self.0 {
+            relist();
+        }
+    }
+}
+
+impl fmt::Debug for Relist {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Relist").field(&self.0.is_some()).finish()
+    }
 }
 
 // === impl Children ===
@@ -116,7 +136,14 @@ impl Children {
     pub fn new(client: ApiClient, consistency: Arc<Consistency>) -> Self {
         let (contention, obstacles) = (Contention::default(), Obstacles::default());
         let (lags, renames) = (Lags::default(), Renames::default());
-        Self { client, consistency, contention, obstacles, lags, renames }
+        Self { client, consistency, contention, obstacles, lags, renames, owners: Relist::default() }
+    }
+
+    /// Has the owners listed anew by this when a live read shows an older owner than the cache has: the server's store was
+    /// restored from a backup.
+    #[must_use]
+    pub fn relists_owners(self, relist: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { owners: Relist(Some(Arc::new(relist))), ..self }
     }
 
     /// Makes the child as wanted; `cached` is the child of its name in the cache. `is_applied` says that the present spec had
@@ -135,7 +162,7 @@ impl Children {
         is_applied: bool,
     ) -> Result<Ensured<W::Observed>, Error> {
         match cached {
-            None => self.create(owner, wanted, is_applied).await,
+            None => self.create_child(owner, wanted, is_applied).await,
             Some(Cached::Readable(observed)) => {
                 let found = Found { observed: W::Observed::clone(observed), live: None };
                 self.repair(owner, wanted, found, is_applied).await
@@ -155,7 +182,7 @@ impl Children {
     ) -> Result<Ensured<W::Observed>, Error> {
         match self.live(owner, wanted).await? {
             Some(live) => self.repair(owner, wanted, Found::decode(live, wanted.name())?, true).await,
-            None => self.create(owner, wanted, true).await,
+            None => self.create_child(owner, wanted, true).await,
         }
     }
 
@@ -190,7 +217,7 @@ impl Children {
 
     /// Creates the child. One that was there before is created behind a live read of the owner: a stale cache must not
     /// feed the garbage collector in a loop.
-    async fn create<W: Wanted>(
+    async fn create_child<W: Wanted>(
         &self,
         owner: &Owner,
         wanted: &W,

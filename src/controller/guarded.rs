@@ -21,10 +21,12 @@
 //! - Every row of the table. (test: `each_precondition_is_met_by_the_live_owner_alone`)
 //! - An owner that cannot be read permits nothing. (test: `an_owner_that_cannot_be_read_permits_nothing`)
 //! - One read serves 64 writes within a second, also of writes that are sent at once. (test: `one_read_of_the_owner_serves_64_writes`)
+//! - An owner that is older than the cache has it permits nothing, and its kind is listed anew. (test: `r18_an_older_owner_relists_its_kind`)
 //! - A key whose owner has moved on waits for the cache. (test: `a_moved_owner_holds_its_key`)
 //! - Every write is awaited in the caches. (test: `whatever_is_written_is_waited_for`)
 //! - Nothing is written elsewhere. (test: `each_write_has_one_door`)
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -36,7 +38,7 @@ use tokio::time::Instant;
 
 use super::children::{Children, Owner};
 use crate::api::{ApiResource, annotations};
-use crate::cache::{Meta, Object, ObjectName};
+use crate::cache::{Meta, Object, ObjectName, compare_versions};
 use crate::client::Error;
 
 /// How many writes one live read of the owner serves.
@@ -103,6 +105,12 @@ impl LiveMeta {
             && !annotations::ask_for_pause(&self.annotations)
     }
 
+    /// Whether the server's store has gone back behind the cache.
+    fn is_older(&self, owner: &Owner) -> bool {
+        self.uid == owner.uid
+            && compare_versions(&self.resource_version, &owner.version) == Some(Ordering::Less)
+    }
+
     pub(super) fn meets(&self, precondition: Precondition, owner: &Owner) -> bool {
         match precondition {
             Precondition::AsDecidedOn => self.is_living(owner) && self.generation == owner.generation,
@@ -165,6 +173,13 @@ impl Children {
             None => self.live_owner(owner).await?.inspect(|live| owner.evidence.put(live.clone())),
         };
         match known {
+            Some(live) if live.is_older(owner) => {
+                tracing::warn!(
+                    "The server has an older version of this object than the cache: lists its kind anew"
+                );
+                self.owners.ask();
+                Ok(None)
+            }
             Some(live) if live.meets(precondition, owner) => Ok(Some(write)),
             live => {
                 tracing::debug!(

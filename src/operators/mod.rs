@@ -181,7 +181,10 @@ impl<K: CustomResource> Operator<'_, K> {
         let tools = Tools {
             client: client.clone(),
             objects: self.objects.lister(),
-            children: Children::new(client.clone(), self.consistency.clone()),
+            children: Children::new(client.clone(), self.consistency.clone()).relists_owners({
+                let objects = self.objects.clone();
+                move || objects.relist()
+            }),
             consistency: self.consistency.clone(),
             recorder: recorder.clone(),
             clock: *clock,

@@ -33,7 +33,7 @@ use plan::{Plans, Share, check, seed, share};
 use run::Plan;
 
 /// Without `WINDLASS_TWO_VIEWS_PLANS`, of each workload.
-const PLANS: usize = 3;
+const PLANS: usize = 6;
 
 #[apply(embedded_bed)]
 #[why = "two servers are of different age, and time is its own"]

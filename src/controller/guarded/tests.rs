@@ -90,3 +90,22 @@ async fn a_moved_owner_holds_its_key() {
         assert!(!children.consistency.is_ready(&owner.name), "{moved:?}");
     }
 }
+
+/// R18: the store was restored from a backup.
+#[tokio::test]
+async fn r18_an_older_owner_relists_its_kind() {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    let (server, children, owner) = rig();
+    server.store(FOOS, foo(&json!({})));
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counts = asked.clone();
+    let children = children.relists_owners(move || drop(counts.fetch_add(1, Ordering::Relaxed)));
+    for (version, is_permitted) in [("7", true), ("6", true), ("8", false)] {
+        let owner = Owner { version: version.to_owned(), evidence: Arc::default(), ..owner.clone() };
+        let write = children.checked(&owner, Precondition::AsDecidedOn).await.unwrap();
+        assert_eq!(
+            (write.is_some(), asked.load(Ordering::Relaxed)),
+            (is_permitted, usize::from(!is_permitted))
+        );
+    }
+}

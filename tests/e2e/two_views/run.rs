@@ -13,7 +13,7 @@ use crate::plans::cluster::{Cluster, NAMESPACE, Watch, heard};
 use crate::plans::outcome::{self, State};
 use crate::plans::workloads::{Kind, NAME, Step, Workload};
 
-/// Longer than anybody waits who still has something to do: contention is remembered for 600 s.
+/// Longer than any timer that leads to a write: contention is remembered for 600 s, a hot loop for 305 s.
 const QUIET: u32 = 900;
 /// While an operator stands still: its requests give up after 30 s.
 const QUIET_FOR_NOW: u32 = 3;
