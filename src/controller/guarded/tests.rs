@@ -99,7 +99,9 @@ async fn r18_an_older_owner_relists_its_kind() {
     server.store(FOOS, foo(&json!({})));
     let asked = Arc::new(AtomicUsize::new(0));
     let counts = asked.clone();
-    let children = children.relists_owners(move || drop(counts.fetch_add(1, Ordering::Relaxed)));
+    let children = children.relists_owners(move || {
+        counts.fetch_add(1, Ordering::Relaxed);
+    });
     for (version, is_permitted) in [("7", true), ("6", true), ("8", false)] {
         let owner = Owner { version: version.to_owned(), evidence: Arc::default(), ..owner.clone() };
         let write = children.checked(&owner, Precondition::AsDecidedOn).await.unwrap();
