@@ -56,7 +56,7 @@ struct Bill {
 
 impl Bill {
     async fn beside(neighbours: usize) -> Self {
-        let mut scene = Scene::on(Bed::shared().await, "requests").await;
+        let mut scene = Scene::on(Bed::own(true).await, "requests").await;
         let all = futures_util::stream::iter(0..neighbours);
         all.for_each_concurrent(50, |at| neighbour(&scene, at)).await;
         scene.start_operator();
@@ -70,12 +70,11 @@ impl Bill {
 
     /// Waits until nothing is sent any more.
     async fn settle(&self) {
-        let mut before = usize::MAX;
+        let mut before = self.scene.ledger().len();
         wait_until("nothing more is sent", async || {
-            let now = self.scene.ledger().len();
-            let is_quiet = std::mem::replace(&mut before, now) == now;
             pass(QUIET).await;
-            if is_quiet && self.scene.ledger().len() == now { Ok(()) } else { Err(now) }
+            let now = self.scene.ledger().len();
+            if std::mem::replace(&mut before, now) == now { Ok(()) } else { Err(now) }
         })
         .await;
     }

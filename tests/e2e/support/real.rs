@@ -138,7 +138,11 @@ impl RealBed {
     pub(crate) fn ledger(&self, user: &str) -> Vec<LedgerEntry> {
         let text = fs::read_to_string(&self.launcher.ready.audit_log).expect("the audit log is on");
         let text_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        // Most lines are of others, and need not be parsed.
+        let lines = text
+            .lines()
+            .filter(|line| line.contains(user))
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         lines
             .filter(|line| line["user"]["username"] == user)
             .map(|line| LedgerEntry {
