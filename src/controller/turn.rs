@@ -62,7 +62,6 @@ pub struct Turn<'a, K> {
     is_applying: bool,
     findings: Vec<Summary>,
     more: Vec<(&'static str, Option<MoreCondition>)>,
-    has_written: bool,
     /// A child's `observedGeneration` is behind, and nothing else.
     has_lag: bool,
     /// The children that were created and have no event yet.
@@ -90,7 +89,6 @@ impl<'a, K: CustomResource> Turn<'a, K> {
             pass,
             findings: Vec::new(),
             more: Vec::new(),
-            has_written: false,
             has_lag: false,
             created: Vec::new(),
             events: Vec::new(),
@@ -202,12 +200,6 @@ impl<'a, K: CustomResource> Turn<'a, K> {
     #[must_use]
     pub fn findings(&self) -> &[Summary] {
         &self.findings
-    }
-
-    /// Whether a step has written a child.
-    #[must_use]
-    pub fn has_written(&self) -> bool {
-        self.has_written
     }
 
     pub(super) fn has_lag(&self) -> bool {
@@ -341,7 +333,6 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         };
         slow_start_batch(wanted.len(), one).await;
         let ended: Vec<_> = ended.into_iter().map(Mutex::into_inner).collect();
-        self.has_written |= ended.iter().flatten().any(|e| e.is_new() || matches!(e, Ensured::Updated(..)));
         let mut outcome = Ok(());
         for (at, error) in failures.into_inner() {
             outcome = outcome.and(self.fails_at(&child(&wanted[at]), error));
@@ -391,12 +382,10 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         let child = child(wanted);
         match ensured {
             Ensured::Created(_) | Ensured::Undone { is_new: true, .. } => {
-                self.has_written = true;
                 self.created.push(child);
             }
             Ensured::Updated(_, differences) => self.record_update(&child, differences),
             Ensured::Undone { is_new: false, repaired, .. } => {
-                self.has_written = true;
                 self.record_update(&child, repaired);
             }
             Ensured::Contended { repaired, .. } => self.record_update(&child, repaired),
@@ -415,7 +404,6 @@ impl<'a, K: CustomResource> Turn<'a, K> {
         if differences.is_empty() {
             return;
         }
-        self.has_written = true;
         let (reason, verb) = match self.had_reached(child) {
             true => ("ChildRepaired", "Repaired"),
             false => ("ChildUpdated", "Updated"),

@@ -149,7 +149,6 @@ impl<K: CustomResource> Turn<'_, K> {
         };
         match deletion {
             Deletion::Deleted => {
-                self.has_written = true;
                 self.record_created();
                 let note = format!("Deleted {child}: {why}");
                 self.event(EventType::Normal, "ChildDeleted", "Delete", note);
