@@ -227,7 +227,7 @@ impl Bed {
 fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
     let mut asked = asked.iter().copied();
     let (mut wanted, mut most, mut children) = (0, 0, 0_usize);
-    // What the controller has read from the server about its Foo, for the deletes of that pass.
+    // What the controller has read from the server about its Foo, and when: for deletes within a second.
     let mut read = None;
     for entry in ledger.iter().filter(|entry| (200..300).contains(&entry.code)) {
         match (entry.user.as_str(), entry.verb.as_str(), entry.resource.as_str()) {
@@ -235,7 +235,7 @@ fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
                 wanted = asked.next().expect("each write is one of those");
                 most = most.max(wanted);
             }
-            ("controller", "get", "foos") => read = Some(wanted),
+            ("controller", "get", "foos") => read = Some((wanted, entry.at)),
             ("controller", "create", "configmaps") => {
                 children += 1;
                 if children > most {
@@ -244,7 +244,9 @@ fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
             }
             ("controller", "delete", "configmaps") => {
                 // Between the last look and the delete the user may ask for more.
-                let (decided_on, number) = (read.unwrap_or(wanted), number_of(&entry.name));
+                let fresh = read.filter(|(_, at)| entry.at - *at <= Duration::from_secs(1));
+                let (decided_on, number) =
+                    (fresh.map_or(wanted, |(wanted, _)| wanted), number_of(&entry.name));
                 if number < decided_on {
                     return Some(format!(
                         "number {number} of {children} children is deleted, and {decided_on} are asked for"
