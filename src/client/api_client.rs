@@ -16,6 +16,7 @@ use super::config::{Config, ConfigError};
 use super::error::{Error, ServerStatus};
 use super::gate::{Gate, Passage, RequestLimits};
 use super::reachability::Reachability;
+use super::transport;
 use crate::api::{ApiResource, labels};
 use crate::metrics::{Metrics, RequestMetrics};
 
@@ -58,7 +59,7 @@ impl ApiClient {
         let url = config.server();
         let host = config.host();
         // An exec plugin of a kubeconfig is run here, blocking its thread.
-        let built = tokio::task::spawn_blocking(move || Client::try_from(config.inner)).await;
+        let built = tokio::task::spawn_blocking(move || transport::connect(&config.inner)).await;
         let outcome = match built {
             Ok(outcome) => outcome.map_err(|error| explain(&error)),
             Err(panic) => Err(panic.to_string()),

@@ -27,6 +27,7 @@ mod config;
 mod error;
 mod gate;
 mod reachability;
+mod transport;
 
 pub use api_client::ApiClient;
 pub use clock::Clock;

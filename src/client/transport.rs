@@ -1,0 +1,73 @@
+//! The connections to the API server, and what is added to each request on its way there.
+//!
+//! Mirrors client-go `transport`: the TLS setup, the credentials, the headers of impersonation. kube-client gives the
+//! parts; they are put together here because its own stack has more in it than is used (compression, retries, a span
+//! for each request) and leaves Nagle's algorithm on, which Go switches off: a request that goes out in two segments
+//! then waits for the server's delayed acknowledgement, up to 40 ms.
+
+use std::time::Duration;
+
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube_client::client::ConfigExt;
+use kube_client::{Client, Config, Error};
+use tower::{BoxError, ServiceBuilder};
+
+/// How long a TCP connection may take to open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Makes the client of a configuration; nothing is sent yet.
+///
+/// An exec plugin of a kubeconfig is run here, blocking the thread.
+///
+/// # Errors
+/// kube's own, where certificates, keys or a plugin do not work, and where a proxy is asked for.
+pub(super) fn connect(config: &Config) -> Result<Client, Error> {
+    if let Some(proxy) = &config.proxy_url {
+        return Err(Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy.clone()) });
+    }
+    // Only what has chosen one before can make this fail, and that choice is as good.
+    drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
+    let tls = config.rustls_https_connector_with_connector(tcp())?;
+    let connections = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(tls);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+fn tcp() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    // The scheme is https; TLS comes on top.
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    tcp
+}
+
+#[cfg(test)]
+mod tests {
+    use tower::Service;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_are_sent_without_nagles_algorithm() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let connection = tcp().call(uri).await.unwrap();
+        assert!(connection.inner().nodelay().unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_proxy_is_refused_not_ignored() {
+        let mut config = Config::new("https://127.0.0.1:1/".parse().unwrap());
+        assert!(connect(&config).is_ok());
+        config.proxy_url = Some("http://127.0.0.1:2/".parse().unwrap());
+        let error = connect(&config).err().unwrap().to_string();
+        assert!(error.contains("http://127.0.0.1:2/"), "{error}");
+    }
+}
