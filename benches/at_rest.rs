@@ -19,10 +19,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
 use windlass::cache::ObjectName;
-use windlass::controller::consistency::StoreView;
-use windlass::controller::contention::Contention;
-use windlass::controller::difference::Difference;
-use windlass::controller::{Consistency, Controller, Outcome, Pass, SyncError, SyncHandler};
+use windlass::controller::children::contention::Contention;
+use windlass::controller::kinds::difference::Difference;
+use windlass::controller::run::consistency::StoreView;
+use windlass::controller::{Consistency, Controller, Outcome, SyncError, SyncHandler, SyncRequest};
 use windlass::workqueue::{
     AddOptions, Ageing, ItemExponentialFailure, QueueOptions, RateLimitingQueue, Reason,
 };
@@ -58,7 +58,7 @@ struct Converging {
 }
 
 impl SyncHandler for Converging {
-    async fn sync(&self, key: &ObjectName, _: Pass<'_>) -> Result<Outcome, SyncError> {
+    async fn sync(&self, key: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         let at: usize = key.name().parse().unwrap();
         let pass = self.passes[at].fetch_add(1, Ordering::Relaxed);
         let (fails, is_repaired) = (at % 10 == 7, at % 10 == 3);

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use windlass::cache::ObjectName;
-use windlass::controller::{Controller, Outcome, Pass, SyncError, SyncHandler};
+use windlass::controller::{Controller, Outcome, SyncError, SyncHandler, SyncRequest};
 use windlass::metrics::Metrics;
 use windlass::workqueue::{
     AddOptions, Ageing, Bucket, DelayingQueue, ItemExponentialFailure, MaxOf, Queue, QueueOptions,
@@ -208,7 +208,7 @@ fn priorities(keys: &Keys) -> (Duration, usize, usize) {
 struct Nothing(AtomicUsize, Notify);
 
 impl SyncHandler for Nothing {
-    async fn sync(&self, _: &ObjectName, _: Pass<'_>) -> Result<Outcome, SyncError> {
+    async fn sync(&self, _: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         if self.0.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.1.notify_one();
         }

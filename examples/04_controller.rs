@@ -1,79 +1,145 @@
-//! A whole controller in one file: each ConfigMap has a copy, `<name>-copy`; `docs/adding-a-controller.md` explains it.
+//! A whole operator in one file: each Greeting has a ConfigMap with its text. `docs/adding-a-controller.md` explains it.
+
 #![allow(clippy::print_stdout, reason = "an example prints")]
+
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_core::{CustomResourceExt, Resource};
+use kube_derive::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
-use windlass::cache::{Cached, Indexers, Lister, ObjectName, SharedInformerFactory, factory::Watched};
+use windlass::api::labels::{self, Labels};
+use windlass::cache::{Cached, Lister};
 use windlass::client::ApiClient;
-use windlass::controller::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
-use windlass::controller::{Consistency, Controller, Outcome, Owner, Pass, SyncError, SyncHandler};
+use windlass::controller::kinds::difference::{differs, labels_differ, merge_keys};
+use windlass::controller::kinds::fields::Field;
+use windlass::controller::{
+    Builder, CommonStatus, Controller, Difference, Limits, Manager, Reconcile, ReconcileContext, Reconciler,
+    Shared, StopReason, Wanted,
+};
 use windlass::sim::{Door, Settings, Sim};
-use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
-fn copy_of(name: &ObjectName) -> Option<ObjectName> {
-    let copy = || ObjectName::new(name.namespace(), &format!("{}-copy", name.name()));
-    (!name.name().ends_with("-copy")).then(copy)
+#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
+#[kube(
+    group = "example.com",
+    version = "v1",
+    kind = "Greeting",
+    namespaced,
+    status = "GreetingStatus",
+    crates(kube_core = "::kube_core")
+)]
+struct GreetingSpec {
+    text: String,
 }
 
-struct CopySync {
-    client: ApiClient,
-    maps: Lister<ConfigMap>,
-    consistency: Arc<Consistency>,
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+struct GreetingStatus {
+    observed_generation: Option<i64>,
+    conditions: Vec<Condition>,
 }
 
-impl SyncHandler for CopySync {
-    async fn sync(&self, key: &ObjectName, _: Pass<'_>) -> Result<Outcome, SyncError> {
-        let (Some(Cached::Readable(map)), Some(name)) = (self.maps.get(key), copy_of(key)) else {
-            return Ok(Outcome::Done);
-        };
-        let (owner, maps, ns) = (Owner::of(&*map), ApiResource::of::<ConfigMap>(), key.namespace());
-        let written: ConfigMap = match self.maps.get(&name) {
-            Some(copy) if copy.controller().is_none_or(|found| found.uid != owner.uid) => {
-                return Ok(Outcome::WaitForUser { look_again: None }); // it is somebody else's
-            }
-            Some(Cached::Readable(copy)) if copy.data == map.data => return Ok(Outcome::Done),
-            Some(Cached::Readable(copy)) => {
-                let copy = ConfigMap { data: map.data.clone(), ..ConfigMap::clone(&copy) };
-                self.client.replace(&maps, ns, name.name(), &json!(copy)).await?
-            }
-            _ => {
-                let metadata = json!({"name": name.name(), "ownerReferences": [owner.reference()]});
-                self.client.create(&maps, ns, &json!({"metadata": metadata, "data": map.data})).await?
-            }
-        };
-        self.consistency.wrote(key, &written);
-        Ok(Outcome::Done)
+impl CommonStatus for GreetingStatus {
+    fn observed_generation(&self) -> Option<i64> {
+        self.observed_generation
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        self.conditions.clone()
+    }
+
+    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
+        (self.observed_generation, self.conditions) = (observed_generation, conditions);
     }
 }
 
-fn wire(client: &ApiClient, informers: &SharedInformerFactory) -> Controller<CopySync> {
-    let copies = |m: &Cached<ConfigMap>| copy_of(&m.object_name()).iter().map(ToString::to_string).collect();
-    let indexers = Indexers::default().with(CHILD_NAME, copies);
-    let maps = informers.informer(|| Watched { indexers, ..Watched::default() });
-    let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(120));
-    let (queue, consistency) = (RateLimitingQueue::new(limiter), Arc::new(Consistency::new()));
-    let sync = CopySync { client: client.clone(), maps: maps.lister(), consistency: consistency.clone() };
-    Controller::new("copy", queue.clone(), sync, consistency)
-        .watches(&maps, EnqueueSelf::new(queue.clone()))
-        .watches(&maps, EnqueueOwner::new(maps.store(), queue))
+struct WantedMap {
+    name: String,
+    labels: Labels,
+    text: String,
+}
+
+impl WantedMap {
+    fn of(greeting: &Greeting) -> Self {
+        let name = greeting.meta().name.clone().unwrap_or_default();
+        Self { labels: labels::common("Greeting", &name), text: greeting.spec.text.clone(), name }
+    }
+}
+
+impl Wanted for WantedMap {
+    type Observed = ConfigMap;
+
+    const FIELDS: &'static [Field] = &[Field::keys("metadata.labels"), Field::value("data.text")];
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn differences(&self, observed: &ConfigMap) -> Vec<Difference> {
+        let mut found = Vec::new();
+        let labels = observed.metadata.labels.clone().unwrap_or_default();
+        labels_differ(&mut found, "metadata.labels", &labels, &self.labels);
+        let text = observed.data.as_ref().and_then(|data| data.get("text"));
+        differs(&mut found, "data.text", &text, &Some(&self.text));
+        found
+    }
+
+    fn write_into(&self, live: &mut Value) {
+        merge_keys(live, &["metadata", "labels"], &self.labels);
+        live["data"]["text"] = json!(self.text);
+    }
+}
+
+struct GreetingSync {
+    maps: Lister<ConfigMap>,
+}
+
+impl Reconcile for GreetingSync {
+    type Resource = Greeting;
+
+    async fn reconcile(
+        &self,
+        ctx: &mut ReconcileContext<'_, Greeting>,
+    ) -> Result<GreetingStatus, StopReason> {
+        let wanted = WantedMap::of(ctx.object());
+        ctx.apply(&wanted, &self.maps).await?;
+        Ok(ctx.stored_status())
+    }
+}
+
+fn controller(shared: &Shared<'_>) -> Controller<Reconciler<GreetingSync>> {
+    let child_names = |greeting: &Cached<Greeting>| vec![greeting.object_name().to_string()];
+    let mut greetings = Builder::new(shared, "greetings", child_names);
+    let maps = greetings.owns();
+    greetings.build(GreetingSync { maps })
 }
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
     let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
-    let client = ApiClient::new(kube_client::Client::new(Door::new(&sim, "copier"), "default"));
-    let informers = SharedInformerFactory::new(client.clone(), None, None, 1);
-    let controller = wire(&client, &informers).run(stop.clone());
+    let client = ApiClient::new(kube_client::Client::new(Door::new(&sim, "greeter"), "default"));
+    let mut manager = Manager::new(client.clone(), Limits::default());
+    manager.add(controller);
+    let operator = manager.run(stop.clone());
     let users = async {
-        let (maps, map) = (ApiResource::of::<ConfigMap>(), json!({"metadata": {"name": "a"}, "data": {}}));
-        client.create::<Value>(&maps, Some("default"), &map).await.expect("it is created");
+        let kinds = ApiResource::of::<CustomResourceDefinition>();
+        client.create::<Value>(&kinds, None, &json!(Greeting::crd())).await.expect("the kind is new");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let greeting = json!(Greeting::new("hello", GreetingSpec { text: "Hello, world".to_owned() }));
+        let greetings = ApiResource::of::<Greeting>();
+        client.create::<Value>(&greetings, Some("default"), &greeting).await.expect("the name is free");
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let copy: Option<Value> = client.get(&maps, Some("default"), "a-copy").await.expect("it is read");
-        println!("{}", copy.expect("the controller has made it")["metadata"]["name"]);
+        let maps = ApiResource::of::<ConfigMap>();
+        let map: Option<Value> = client.get(&maps, Some("default"), "hello").await.expect("it is read");
+        println!("{}", map.expect("the operator has made it")["data"]["text"]);
         stop.cancel();
     };
-    let machine = async { tokio::join!(informers.run(stop.clone()), controller, users) };
+    let machine = async { tokio::join!(operator, users) };
     tokio::select! { _ = machine => {}, () = sim.run() => {} }
 }

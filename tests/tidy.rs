@@ -44,6 +44,14 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ),
 ];
 
+/// What each room of `controller` may import of the others.
+const ROOMS_MAY_IMPORT: [(&str, &[&str]); 4] = [
+    ("run", &["recent"]),
+    ("kinds", &[]),
+    ("children", &["kinds", "run", "recent"]),
+    ("reconcile", &["children", "kinds", "run"]),
+];
+
 /// Who may name the client of `kube_client`.
 const NAMES_THE_CLIENT: [&str; 3] = ["client", "testing", "cli"];
 
@@ -74,26 +82,21 @@ fn module_of(path: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// Collects the first two segments of every path, in `use` and elsewhere, outside tests.
+/// Collects every path, in `use` and elsewhere, outside tests.
 #[derive(Default)]
 struct Paths {
-    found: BTreeSet<(String, String)>,
+    found: BTreeSet<Vec<String>>,
 }
 
 impl Paths {
-    fn add_tree(&mut self, first: &str, tree: &syn::UseTree) {
+    fn add_tree(&mut self, parent: &[String], tree: &syn::UseTree) {
+        let child = |ident: &syn::Ident| [parent, &[ident.to_string()]].concat();
         match tree {
-            syn::UseTree::Path(path) => {
-                self.found.insert((first.to_owned(), path.ident.to_string()));
-            }
-            syn::UseTree::Name(name) => {
-                self.found.insert((first.to_owned(), name.ident.to_string()));
-            }
-            syn::UseTree::Rename(rename) => {
-                self.found.insert((first.to_owned(), rename.ident.to_string()));
-            }
-            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.add_tree(first, item)),
-            syn::UseTree::Glob(_) => {}
+            syn::UseTree::Path(path) => self.add_tree(&child(&path.ident), &path.tree),
+            syn::UseTree::Name(name) => drop(self.found.insert(child(&name.ident))),
+            syn::UseTree::Rename(rename) => drop(self.found.insert(child(&rename.ident))),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.add_tree(parent, item)),
+            syn::UseTree::Glob(_) => drop(self.found.insert(parent.to_vec())),
         }
     }
 }
@@ -114,21 +117,16 @@ impl<'ast> Visit<'ast> for Paths {
     }
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        if let syn::UseTree::Path(path) = &item.tree {
-            self.add_tree(&path.ident.to_string(), &path.tree);
-        }
+        self.add_tree(&[], &item.tree);
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
-        if let [first, second, ..] = &segments[..] {
-            self.found.insert((first.clone(), second.clone()));
-        }
+        self.found.insert(path.segments.iter().map(|segment| segment.ident.to_string()).collect());
         syn::visit::visit_path(self, path);
     }
 }
 
-fn paths(path: &Path) -> BTreeSet<(String, String)> {
+fn paths(path: &Path) -> BTreeSet<Vec<String>> {
     let mut paths = Paths::default();
     paths.visit_file(&parse(path));
     paths.found
@@ -151,9 +149,10 @@ fn imports_point_one_way() {
             continue;
         }
         let allowed = rules.get(module.as_str()).unwrap_or_else(|| panic!("no rule for module {module}"));
-        for (first, second) in paths(&file) {
+        for path in paths(&file) {
+            let [first, second, ..] = &path[..] else { continue };
             let ours = first == "crate" && rules.contains_key(second.as_str());
-            if ours && second != module && !allowed.contains(&second.as_str()) {
+            if ours && *second != module && !allowed.contains(&second.as_str()) {
                 wrong.push(format!("{} imports {second}", relative(&file)));
             }
         }
@@ -161,11 +160,41 @@ fn imports_point_one_way() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+/// Inside `controller`, an import names the room that it comes from, and the rooms have no circle.
+#[test]
+fn rooms_of_the_controller_import_one_way() {
+    let rules: BTreeMap<&str, &[&str]> = ROOMS_MAY_IMPORT.into_iter().collect();
+    let mut wrong = Vec::new();
+    for (room, allowed) in &rules {
+        for file in
+            rust_files(&format!("src/controller/{room}")).into_iter().filter(|file| !is_test_file(file))
+        {
+            for path in paths(&file) {
+                let [first, second, from, ..] = &path[..] else { continue };
+                let is_inside = first == "crate" && second == "controller";
+                if is_inside && from != room && !allowed.contains(&from.as_str()) {
+                    wrong.push(format!("{} imports {from}", relative(&file)));
+                }
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// This project is built without the library that would do its work.
+#[test]
+fn kube_runtime_is_no_dependency() {
+    let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).unwrap();
+    assert!(lock.contains("name = \"kube-client\""), "the search is wrong");
+    assert!(!lock.contains("name = \"kube-runtime\""));
+}
+
 #[test]
 fn only_the_client_names_the_client_of_kube() {
     let mut wrong = Vec::new();
     for file in rust_files("src").into_iter().filter(|file| !is_test_file(file)) {
-        let named = paths(&file).contains(&("kube_client".to_owned(), "Client".to_owned()));
+        let is_client = |path: &Vec<String>| matches!(&path[..], [first, second, ..] if first == "kube_client" && second == "Client");
+        let named = paths(&file).iter().any(is_client);
         if named && !NAMES_THE_CLIENT.contains(&module_of(&file).as_str()) {
             wrong.push(relative(&file));
         }
@@ -176,12 +205,12 @@ fn only_the_client_names_the_client_of_kube() {
 /// Each kind of write of the client, with how many arguments it takes, and the one file that sends it: what is created,
 /// patched or deleted, and each finalizer, passes the check of the owner that it needs.
 const DOORS: [(&str, usize, &str); 6] = [
-    ("create", 3, "src/controller/guarded.rs"),
-    ("patch_strategic", 4, "src/controller/guarded.rs"),
-    ("set_finalizers", 4, "src/controller/guarded.rs"),
-    ("delete", 5, "src/controller/guarded.rs"),
-    ("patch_status", 5, "src/controller/status.rs"),
-    ("annotate", 4, "src/controller/turn/own.rs"),
+    ("create", 3, "src/controller/children/guarded_write.rs"),
+    ("patch_strategic", 4, "src/controller/children/guarded_write.rs"),
+    ("set_finalizers", 4, "src/controller/children/guarded_write.rs"),
+    ("delete", 5, "src/controller/children/guarded_write.rs"),
+    ("patch_status", 5, "src/controller/reconcile/status.rs"),
+    ("annotate", 4, "src/controller/reconcile/context/own.rs"),
 ];
 
 /// Who writes something else: the client itself, events, what the demo's users do, and the fakes and the embedded server,

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_told_by_group_and_kind_in_any_version() {
+    fn an_owner_is_reported_by_group_and_kind_in_any_version() {
         let foo = ApiResource::new("samplecontroller.k8s.io", "v1alpha1", "Foo", "foos");
         let owner = |api_version, kind| ControllerRef {
             api_version,

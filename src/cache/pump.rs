@@ -83,7 +83,7 @@ impl<K: Object> Pump<K> {
             return;
         };
         if is_stale(&last, &stored) {
-            tracing::debug!(kind = %K::resource(), object = ?last, "Ignored the deletion of an earlier life");
+            tracing::debug!(kind = %K::resource(), object = ?last, "Ignored the deletion of a previous incarnation");
             return;
         }
         self.writer.delete(&name, last.resource_version());

@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
     use crate::cache::ObjectName;
-    use crate::controller::{Consistency, Controller, Outcome, Pass, SyncError, SyncHandler};
+    use crate::controller::{Consistency, Controller, Outcome, SyncError, SyncHandler, SyncRequest};
     use crate::testing::capture_json;
     use crate::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
 
@@ -117,7 +117,7 @@ mod tests {
     struct Panics;
 
     impl SyncHandler for Panics {
-        async fn sync(&self, _: &ObjectName, pass: Pass<'_>) -> Result<Outcome, SyncError> {
+        async fn sync(&self, _: &ObjectName, pass: SyncRequest<'_>) -> Result<Outcome, SyncError> {
             assert!(!pass.reasons().is_empty(), "there is no reason");
             Ok(Outcome::Done)
         }

@@ -16,7 +16,8 @@ use tracing::Instrument;
 use super::{Failure, endpoints, logging};
 use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
-use crate::controller::audit::Audits;
+use crate::controller::builder::Shared;
+use crate::controller::run::audit::Audits;
 use crate::metrics::Metrics;
 use crate::operators::webapp::tasks;
 use crate::operators::{self, Context};
@@ -98,32 +99,36 @@ async fn operate(
     let clock = Clock::system();
     let informers =
         SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
-    let (recorder, sink) = record::pair(client.clone(), clock, instance());
+    let (recorder, sink) = record::pair(client.clone(), clock, record::instance());
     let queues = metrics.clone();
     let sink = sink.with_qps(settings.event_qps).waits_while(move || queues.has_queued_keys());
     endpoints::observe_events(&metrics, recorder.read_counts());
-    let mut context = Context {
+    let shared = Shared {
         client: client.clone(),
         informers: &informers,
         recorder,
         clock,
         limits: settings.limits,
         metrics: metrics.clone(),
+        audits: Audits::default(),
+    };
+    let mut context = Context {
+        shared,
         webapp_tasks: tasks::build(&settings.webapp_tasks, clock).map_err(|error| Failure::Usage {
             cause: format!("--webapp-tasks: task {:?}: {}", error.task, error.cause),
             remedy: "`windlass schema webapp-tasks` tells what a task may have.".to_owned(),
         })?,
-        audits: Audits::default(),
     };
 
     let shutdown = CancellationToken::new();
     let mut machine = JoinSet::new();
     let mut controllers = Vec::new();
     for name in settings.controllers {
-        context.limits.workers = settings.workers_of.get(name).copied().unwrap_or(settings.limits.workers);
+        context.shared.limits.workers =
+            settings.workers_of.get(name).copied().unwrap_or(settings.limits.workers);
         controllers.push(operators::wire(name, &context).expect("the name was chosen from the list of all"));
     }
-    let audits = std::mem::take(&mut context.audits);
+    let audits = std::mem::take(&mut context.shared.audits);
     drop(context);
     let caches = informers.states();
     endpoints::observe(&metrics, caches.clone());
@@ -267,13 +272,6 @@ impl Signals {
             },
         }
     }
-}
-
-/// Who writes events: the Pod's or the machine's name, and the process.
-fn instance() -> String {
-    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "windlass".to_owned());
-    let host: String = host.chars().take(100).collect();
-    format!("{host}-{}", std::process::id())
 }
 
 fn usage(error: &ConfigError) -> Failure {

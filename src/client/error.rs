@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_conflict_and_an_existing_name_are_told_apart() {
+    fn a_conflict_and_an_existing_name_are_reported_apart() {
         let exists = error(409, r#"{"status":"Failure","code":409,"reason":"AlreadyExists","message":"m"}"#);
         assert!(exists.is_already_exists() && !exists.is_conflict());
         let conflict = error(409, r#"{"status":"Failure","code":409,"reason":"Conflict","message":"m"}"#);

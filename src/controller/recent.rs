@@ -26,7 +26,7 @@ use tokio::time::Instant;
 type Map<V> = HashMap<u64, V, RandomState>;
 
 /// See the module.
-pub(super) struct Recent<V> {
+pub(in crate::controller) struct Recent<V> {
     lifetime: Duration,
     hasher: RandomState,
     generations: Mutex<Generations<V>>,
@@ -40,7 +40,7 @@ struct Generations<V> {
 }
 
 /// The place of one name in the map, under the map's lock.
-pub(super) struct Slot<'a, V> {
+pub(in crate::controller) struct Slot<'a, V> {
     generations: &'a mut Generations<V>,
     key: u64,
 }
@@ -48,13 +48,17 @@ pub(super) struct Slot<'a, V> {
 // === impl Recent ===
 
 impl<V> Recent<V> {
-    pub(super) fn new(lifetime: Duration) -> Self {
+    pub(in crate::controller) fn new(lifetime: Duration) -> Self {
         let generations = Generations { young: Map::default(), old: Map::default(), since: Instant::now() };
         Self { lifetime, hasher: RandomState::default(), generations: Mutex::new(generations) }
     }
 
     /// Looks at the place of this name, under the lock.
-    pub(super) fn at<R>(&self, name: &(impl Hash + ?Sized), look: impl FnOnce(Slot<'_, V>) -> R) -> R {
+    pub(in crate::controller) fn at<R>(
+        &self,
+        name: &(impl Hash + ?Sized),
+        look: impl FnOnce(Slot<'_, V>) -> R,
+    ) -> R {
         let key = self.hasher.hash_one(name);
         let mut generations = self.generations.lock();
         let over = generations.age(self.lifetime);
@@ -66,7 +70,7 @@ impl<V> Recent<V> {
     }
 
     /// How many entries there are, with those that are over and not dropped yet.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::controller) fn len(&self) -> usize {
         let generations = self.generations.lock();
         generations.young.len() + generations.old.len()
     }
@@ -103,31 +107,31 @@ impl<V> Generations<V> {
 // === impl Slot ===
 
 impl<'a, V> Slot<'a, V> {
-    pub(super) fn get(self) -> Option<&'a V> {
+    pub(in crate::controller) fn get(self) -> Option<&'a V> {
         let Generations { young, old, .. } = self.generations;
         young.get(&self.key).or_else(|| old.get(&self.key))
     }
 
     /// The entry, to be changed; this does not renew it.
-    pub(super) fn get_mut(self) -> Option<&'a mut V> {
+    pub(in crate::controller) fn get_mut(self) -> Option<&'a mut V> {
         let Generations { young, old, .. } = self.generations;
         young.get_mut(&self.key).or_else(|| old.get_mut(&self.key))
     }
 
     /// The entry, made if it is missing, with its life begun anew.
-    pub(super) fn renewed(self, make: impl FnOnce() -> V) -> &'a mut V {
+    pub(in crate::controller) fn renewed(self, make: impl FnOnce() -> V) -> &'a mut V {
         let Generations { young, old, .. } = self.generations;
         young.entry(self.key).or_insert_with(|| old.remove(&self.key).unwrap_or_else(make))
     }
 
     /// Puts in an entry; returns the one that it replaces, to be dropped after the lock is released.
-    pub(super) fn insert(self, value: V) -> Option<V> {
+    pub(in crate::controller) fn insert(self, value: V) -> Option<V> {
         let before = self.generations.old.remove(&self.key);
         self.generations.young.insert(self.key, value).or(before)
     }
 
     /// Takes out the entry.
-    pub(super) fn remove(self) -> Option<V> {
+    pub(in crate::controller) fn remove(self) -> Option<V> {
         let Generations { young, old, .. } = self.generations;
         young.remove(&self.key).or_else(|| old.remove(&self.key))
     }

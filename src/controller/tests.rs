@@ -18,13 +18,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::handlers::{EnqueueOwner, EnqueueSelf};
 use super::*;
 use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::factory::Watched;
 use crate::cache::{Cached, Indexers, Lister, ObjectName, SharedInformerFactory};
 use crate::client::ApiClient;
+use crate::controller::run::handlers::{EnqueueOwner, EnqueueSelf};
 use crate::sim::{Action, Door, Fault, LedgerEntry, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
@@ -54,7 +54,7 @@ struct SetSync {
 }
 
 impl SyncHandler for SetSync {
-    async fn sync(&self, key: &ObjectName, _: Pass<'_>) -> Result<Outcome, SyncError> {
+    async fn sync(&self, key: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         let Some(Cached::Readable(foo)) = self.foos.get(key) else { return Ok(Outcome::Done) };
         // A pass takes time; without, one that is tried again at once would never let it pass.
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -162,7 +162,7 @@ impl Bed {
         let client = client(&self.sim, "controller", 1);
         let informers = SharedInformerFactory::new(client.clone(), None, None, seed);
         let foos = informers.informer(|| Watched {
-            indexers: Indexers::default().with(handlers::CHILD_NAME, |_| vec![]),
+            indexers: Indexers::default().with(run::handlers::CHILD_NAME, |_| vec![]),
             ..<_>::default()
         });
         let maps = informers.informer(Watched::<ConfigMap>::default);

@@ -16,7 +16,7 @@
 //! - So is that of an audited kind. (test: `audits_are_counted_by_kind_and_result`)
 //! - A queue's times are counted by decades, as in client-go. (test: `the_times_of_a_queue_are_counted_by_decades`)
 //! - An add for later counts as a retry, also one without a delay. (test: `a_delay_of_zero_counts_as_a_retry`)
-//! - Of a queue with priorities, each one's depth is told. (test: `the_depth_of_each_priority_is_told`)
+//! - Of a queue with priorities, each one's depth is told. (test: `the_depth_of_each_priority_is_reported`)
 //! - Labels are names of ours, verbs and codes: no name of an object, no namespace, no message.
 //!   (test: `labels_are_few`)
 //!
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_depth_of_each_priority_is_told() {
+    async fn the_depth_of_each_priority_is_reported() {
         let metrics = Metrics::new();
         let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
         let queue = RateLimitingQueue::with(

@@ -17,7 +17,9 @@ use crate::api::labels;
 use crate::cache::store::{self, StoreWriter};
 use crate::cache::{Cached, Indexers, Lister, Object, ObjectName};
 use crate::client::{ApiClient, Clock};
-use crate::controller::{Children, Outcome, Pass, Reconcile, Reconciler, SyncError, SyncHandler, Tools};
+use crate::controller::{
+    Children, Outcome, Reconcile, Reconciler, SyncError, SyncHandler, SyncRequest, Tools,
+};
 use crate::metrics::{ControllerMetrics, Metrics};
 use crate::record::{Event, EventRecorder};
 use crate::sim::{Door, Settings, Sim};
@@ -249,7 +251,7 @@ where
     ) -> (Result<Outcome, SyncError>, Vec<String>) {
         self.heard = self.sim.ledger().len();
         let key = ObjectName::new(Some(NAMESPACE), name);
-        let outcome = self.sync.sync(&key, Pass::new(why)).await;
+        let outcome = self.sync.sync(&key, SyncRequest::new(why)).await;
         let ours =
             self.sim.ledger().split_off(self.heard).into_iter().filter(|entry| entry.user == "operator");
         let asked = ours.map(|entry| {

@@ -1,4 +1,4 @@
-//! Counts what becomes of events, and says so in the log, one line in ten seconds.
+//! Counts what becomes of events, and says so in the log, one line a minute.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use crate::client::Error;
 
 /// How often a line is written about events of one fate.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+const LINE_EVERY: Duration = Duration::from_secs(60);
 
 /// What has become of the events of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

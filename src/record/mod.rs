@@ -114,6 +114,14 @@ pub fn pair(client: ApiClient, clock: Clock, instance: String) -> (EventRecorder
     (EventRecorder { outlet: Outlet::Lane(lane), clock, counts }, sink)
 }
 
+/// Who writes events: the Pod's or the machine's name, and the process.
+#[must_use]
+pub fn instance() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "windlass".to_owned());
+    let host: String = host.chars().take(100).collect();
+    format!("{host}-{}", std::process::id())
+}
+
 // === impl EventRecorder ===
 
 impl EventRecorder {

@@ -5,7 +5,7 @@
 //! # Guarantees
 //! - Ready is when every check passes; the answer names those that do not. (test: `ready_is_when_every_check_passes`)
 //! - `?verbose` lists all; `/readyz/<check>` asks for one. (test: `verbose_lists_all_and_a_check_can_be_asked_for`)
-//! - What is lost later than it was needed leaves the process ready, and is told. (test: `what_is_lost_later_is_told`)
+//! - What is lost later than it was needed leaves the process ready, and is told. (test: `what_is_lost_later_is_reported`)
 
 use std::fmt;
 
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_later_is_told() {
+    fn what_is_lost_later_is_reported() {
         let health = health(Verdict::PassedBut("cannot be watched: 404 NotFound".to_owned()));
         assert_eq!(health.page("/readyz", "").unwrap().code, 200);
         let text = health.page("/readyz", "verbose").unwrap().body;

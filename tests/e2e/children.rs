@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use windlass::api::labels::Labels;
 use windlass::cache::Object;
 use windlass::controller::Wanted;
-use windlass::controller::container::WantedContainer;
-use windlass::controller::deployment::WantedDeployment;
-use windlass::controller::ingress::WantedIngress;
-use windlass::controller::pod::WantedPod;
-use windlass::controller::service::{ObservedService, ServiceType, WantedService};
+use windlass::controller::kinds::container::WantedContainer;
+use windlass::controller::kinds::deployment::WantedDeployment;
+use windlass::controller::kinds::ingress::WantedIngress;
+use windlass::controller::kinds::pod::WantedPod;
+use windlass::controller::kinds::service::{ObservedService, ServiceType, WantedService};
 
 use crate::support::{Bed, both_beds, wait_until};
 
@@ -56,7 +56,7 @@ async fn create<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> W::O
     let resource = W::Observed::resource();
     let mut body = json!({"apiVersion": resource.api_version(), "kind": resource.kind});
     body["metadata"] = json!({"name": wanted.name()});
-    wanted.apply(&mut body);
+    wanted.write_into(&mut body);
     let created = api.create(&PostParams::default(), &parse(body)).await;
     as_wanted(wanted, &created.unwrap_or_else(|error| panic!("not created: {error}\n{wanted:#?}")))
 }
@@ -66,7 +66,7 @@ async fn write_over<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> 
     let updated = loop {
         let live = api.get(name).await.expect("it is read");
         let mut live = serde_json::to_value(&live).expect("it is JSON");
-        wanted.apply(&mut live);
+        wanted.write_into(&mut live);
         match api.replace(name, &PostParams::default(), &parse(live)).await {
             // A controller has written its status in between.
             Err(kube_client::Error::Api(status)) if status.code == 409 => {}

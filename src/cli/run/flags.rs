@@ -8,8 +8,9 @@ use std::time::Duration;
 use super::super::endpoints::{self, Listeners};
 use super::super::{Failure, duration, logging};
 use crate::client::{ConfigSource, RequestLimits};
+use crate::controller::builder::Limits;
+use crate::operators;
 use crate::operators::webapp::tasks::{self, TaskSpec};
-use crate::operators::{self, Limits};
 use crate::record::EVENT_QPS;
 use crate::workqueue::DELAY_MAX;
 

@@ -11,7 +11,7 @@
 //! | as wanted, all replicas available | `True` Available | `False` | `False` |
 //! | the Deployment on its way | `False` Progressing | `True` | `False` |
 //! | one stored otherwise than written | `False` StoredOtherwise | `True` | `False` |
-//! | one being deleted, or of an earlier life | `False` WaitingForDeletion | `True` | `False` |
+//! | one being deleted, or of a previous incarnation | `False` WaitingForDeletion | `True` | `False` |
 //! | the name of one is somebody else's | `False` ResourceExists | `False` | `True` |
 //! | one is refused by the server, as for a node port that is taken | `False` ChildRefused | `False` | `True` |
 //! | an error of one for 10 s or more, such as 500 | `False` ChildFailing | `True` | `False` |
@@ -36,8 +36,8 @@ mod status;
 mod sync;
 mod wanted;
 
-use super::{Context, child_of_its_name};
-use crate::controller::service::ObservedService;
+use super::child_of_its_name;
+use crate::controller::builder::{Builder, Shared};
 use crate::controller::{Controller, Reconciler};
 
 pub use sync::AppServiceSync;
@@ -48,15 +48,10 @@ pub const NAME: &str = "appservice";
 /// The annotation that holds the spec that was applied last, as JSON.
 pub const APPLIED_SPEC: &str = "batch.schwarzeni.github.com/applied-spec";
 
-/// Wires the controller: informers, handlers, queue, sync handler.
+/// Puts the controller together.
 #[must_use]
-pub fn controller(context: &Context<'_>) -> Controller<Reconciler<AppServiceSync>> {
-    let deployments = context.deployments();
-    let services = context.children::<ObservedService>();
-    let operator = context.operator(NAME, child_of_its_name);
-    let sync = AppServiceSync { deployments: deployments.lister(), services: services.lister() };
-    operator
-        .controller(sync)
-        .watches(&deployments, operator.enqueue_owner())
-        .watches(&services, operator.enqueue_owner())
+pub fn controller(shared: &Shared<'_>) -> Controller<Reconciler<AppServiceSync>> {
+    let mut apps = Builder::new(shared, NAME, child_of_its_name);
+    let (deployments, services) = (apps.owns(), apps.owns());
+    apps.build(AppServiceSync { deployments, services })
 }

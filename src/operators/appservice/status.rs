@@ -4,15 +4,15 @@
 use super::wanted;
 use crate::api::appservice::v1alpha1::AppServiceStatus;
 use crate::api::labels;
-use crate::controller::Ensured;
-use crate::controller::deployment::ObservedDeployment;
+use crate::controller::ApplyOutcome;
+use crate::controller::kinds::deployment::ObservedDeployment;
 
 /// The Deployment's conditions that are shown.
 const SHOWN: [&str; 3] = ["Available", "Progressing", "ReplicaFailure"];
 
 common_status!(AppServiceStatus);
 
-pub(super) fn status(name: &str, deployment: &Ensured<ObservedDeployment>) -> AppServiceStatus {
+pub(super) fn status(name: &str, deployment: &ApplyOutcome<ObservedDeployment>) -> AppServiceStatus {
     let numbers = deployment.observed().map(|observed| observed.status.clone()).unwrap_or_default();
     AppServiceStatus {
         replicas: numbers.replicas,
@@ -32,7 +32,7 @@ type Shown = (bool, String, String);
 
 /// The Deployment's conditions as ours; `None` for one that it does not have. One that is unknown is not shown.
 pub(super) fn of_the_deployment(
-    deployment: &Ensured<ObservedDeployment>,
+    deployment: &ApplyOutcome<ObservedDeployment>,
 ) -> [(&'static str, Option<Shown>); 3] {
     let conditions =
         deployment.observed().map(|observed| &observed.status.conditions[..]).unwrap_or_default();
@@ -64,14 +64,14 @@ mod tests {
             {"type": "Progressing", "status": "Unknown", "reason": "DeploymentPaused", "message": ""},
             {"type": "SomethingElse", "status": "True", "reason": "x", "message": ""},
         ]}});
-        let ensured = Ensured::Unchanged(serde_json::from_value::<ObservedDeployment>(live).unwrap());
-        let status = status("web", &ensured);
+        let applied = ApplyOutcome::Unchanged(serde_json::from_value::<ObservedDeployment>(live).unwrap());
+        let status = status("web", &applied);
         assert_eq!([status.replicas, status.updated_replicas, status.ready_replicas], [3, 2, 1]);
         assert_eq!([status.available_replicas, status.unavailable_replicas], [1, 2]);
         assert_eq!((status.terminating_replicas, status.collision_count), (Some(1), Some(4)));
         let available = (false, "MinimumReplicasUnavailable".to_owned(), "m".to_owned());
         assert_eq!(
-            of_the_deployment(&ensured),
+            of_the_deployment(&applied),
             [("Available", Some(available)), ("Progressing", None), ("ReplicaFailure", None)]
         );
     }

@@ -11,9 +11,9 @@
 use super::{APPLIED_SPEC, status, wanted};
 use crate::api::appservice::v1alpha1::{AppService, AppServiceStatus};
 use crate::cache::Lister;
-use crate::controller::deployment::ObservedDeployment;
-use crate::controller::service::ObservedService;
-use crate::controller::{Halt, Reconcile, Turn};
+use crate::controller::kinds::deployment::ObservedDeployment;
+use crate::controller::kinds::service::ObservedService;
+use crate::controller::{Reconcile, ReconcileContext, StopReason};
 
 /// Makes the children of an AppService as the AppService wants them.
 #[derive(Debug)]
@@ -25,21 +25,24 @@ pub struct AppServiceSync {
 impl Reconcile for AppServiceSync {
     type Resource = AppService;
 
-    async fn reconcile(&self, turn: &mut Turn<'_, AppService>) -> Result<AppServiceStatus, Halt> {
-        let wanted = wanted::children(turn.object());
-        let deployment = turn.ensure(&wanted.deployment, &self.deployments).await?;
+    async fn reconcile(
+        &self,
+        ctx: &mut ReconcileContext<'_, AppService>,
+    ) -> Result<AppServiceStatus, StopReason> {
+        let wanted = wanted::children(ctx.object());
+        let deployment = ctx.apply(&wanted.deployment, &self.deployments).await?;
         match &wanted.service {
             Some(service) => {
-                turn.ensure(service, &self.services).await?;
+                ctx.apply(service, &self.services).await?;
             }
-            None => turn.delete_all(&self.services, "spec.ports is empty now").await?,
+            None => ctx.prune_all(&self.services, "spec.ports is empty now").await?,
         }
         for (type_, condition) in status::of_the_deployment(&deployment) {
-            turn.condition(type_, condition);
+            ctx.condition(type_, condition);
         }
-        let spec = serde_json::to_string(&turn.object().spec).unwrap_or_default();
-        turn.annotate(APPLIED_SPEC, &spec).await;
-        Ok(status::status(turn.name(), &deployment))
+        let spec = serde_json::to_string(&ctx.object().spec).unwrap_or_default();
+        ctx.annotate(APPLIED_SPEC, &spec).await;
+        Ok(status::status(ctx.name(), &deployment))
     }
 }
 

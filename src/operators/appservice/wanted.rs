@@ -7,9 +7,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::api::appservice::v1alpha1::AppService;
 use crate::api::labels::{self, Labels};
-use crate::controller::container::WantedContainer;
-use crate::controller::deployment::WantedDeployment;
-use crate::controller::service::{ServiceType, WantedService};
+use crate::controller::kinds::container::WantedContainer;
+use crate::controller::kinds::deployment::WantedDeployment;
+use crate::controller::kinds::service::{ServiceType, WantedService};
 
 const KIND: &str = "AppService";
 

@@ -13,7 +13,7 @@
 //! | as wanted, all replicas available | `True` Available | `False` | `False` |
 //! | as wanted, on its way | `False` Progressing | `True` | `False` |
 //! | stored by the server otherwise than written | `False` StoredOtherwise | `True` | `False` |
-//! | of that name, being deleted or of an earlier life | `False` WaitingForDeletion | `True` | `False` |
+//! | of that name, being deleted or of a previous incarnation | `False` WaitingForDeletion | `True` | `False` |
 //! | of that name, somebody else's | `False` ResourceExists | `False` | `True` |
 //! | refused by the server | `False` ChildRefused | `False` | `True` |
 //! | an error of the API server, such as 500, for 10 s or more | `False` ChildFailing | `True` | `False` |
@@ -25,7 +25,7 @@
 //! - `Synced` is recorded on a transition only, and status is written on change only: at rest nothing
 //!   is written. The original records and writes on every pass.
 //! - The owner is matched by uid. The original compares the name, and so takes the children of a Foo's
-//!   earlier life for its own.
+//!   previous incarnation for its own.
 //! - When `deploymentName` changes, the old Deployment is deleted once the new one is there. The
 //!   original leaves it.
 //! - A Foo without `deploymentName` is refused by its schema. The original drops it from the queue.
@@ -37,9 +37,9 @@ mod status;
 mod sync;
 mod wanted;
 
-use super::Context;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::{Cached, Object, ObjectName};
+use crate::controller::builder::{Builder, Shared};
 use crate::controller::{Controller, Reconciler};
 
 pub use sync::FooSync;
@@ -47,13 +47,12 @@ pub use sync::FooSync;
 /// The operator's name, as `--controllers` takes it.
 pub const NAME: &str = "foo";
 
-/// Wires the controller: informers, handlers, queue, sync handler.
+/// Puts the controller together.
 #[must_use]
-pub fn controller(context: &Context<'_>) -> Controller<Reconciler<FooSync>> {
-    let deployments = context.deployments();
-    let operator = context.operator(NAME, child_names);
-    let sync = FooSync { deployments: deployments.lister() };
-    operator.controller(sync).watches(&deployments, operator.enqueue_owner())
+pub fn controller(shared: &Shared<'_>) -> Controller<Reconciler<FooSync>> {
+    let mut foos = Builder::new(shared, NAME, child_names);
+    let deployments = foos.owns();
+    foos.build(FooSync { deployments })
 }
 
 /// The names of the children that a Foo wants.

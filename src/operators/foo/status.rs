@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::wanted;
 use crate::api::labels;
 use crate::api::samplecontroller::v1alpha1::FooStatus;
-use crate::controller::Ensured;
-use crate::controller::deployment::{ObservedDeployment, ObservedStatus};
+use crate::controller::ApplyOutcome;
+use crate::controller::kinds::deployment::{ObservedDeployment, ObservedStatus};
 
 common_status!(FooStatus);
 
@@ -18,7 +18,7 @@ common_status!(FooStatus);
 /// the selector finds as well.
 pub(super) fn status(
     name: &str,
-    deployment: &Ensured<ObservedDeployment>,
+    deployment: &ApplyOutcome<ObservedDeployment>,
     former: &[Arc<ObservedDeployment>],
 ) -> FooStatus {
     let sum = |number: fn(&ObservedStatus) -> i32| match deployment.observed() {
@@ -37,7 +37,7 @@ pub(super) fn status(
 mod tests {
     use super::*;
     use crate::client::ServerStatus;
-    use crate::controller::summary::{EXISTS_RETRY, REFUSED_RETRY};
+    use crate::controller::kinds::health::{EXISTS_RETRY, REFUSED_RETRY};
     use serde_json::json;
 
     /// A refused change does not make Pods that run look gone.
@@ -45,18 +45,21 @@ mod tests {
     fn the_numbers_are_those_observed() {
         let live = json!({"status": {"replicas": 3, "availableReplicas": 2}});
         let deployment: ObservedDeployment = serde_json::from_value(live).unwrap();
-        for ensured in [
-            Ensured::Refused {
+        for applied in [
+            ApplyOutcome::Refused {
                 observed: Some(deployment.clone()),
                 status: ServerStatus::default(),
-                again_in: REFUSED_RETRY,
+                requeue_after: REFUSED_RETRY,
             },
-            Ensured::Leaving(Some(deployment.clone())),
-            Ensured::Undone { observed: deployment, is_new: false, repaired: Vec::new() },
+            ApplyOutcome::Terminating(Some(deployment.clone())),
+            ApplyOutcome::StoredOtherwise { observed: deployment, is_new: false, repaired: Vec::new() },
         ] {
-            let status = status("one", &ensured, &[Arc::default()]);
-            assert_eq!((status.replicas, status.available_replicas), (3, 2), "{ensured:?}");
+            let status = status("one", &applied, &[Arc::default()]);
+            assert_eq!((status.replicas, status.available_replicas), (3, 2), "{applied:?}");
         }
-        assert_eq!(status("one", &Ensured::ResourceExists { again_in: EXISTS_RETRY }, &[]).replicas, 0);
+        assert_eq!(
+            status("one", &ApplyOutcome::ResourceExists { requeue_after: EXISTS_RETRY }, &[]).replicas,
+            0
+        );
     }
 }

@@ -1,7 +1,17 @@
 //! The sync handler of Foo.
 //!
-//! Mirrors sample-controller `controller.go` (`syncHandler`); what is not Foo's own there is in
-//! [`reconciler`](crate::controller::reconciler).
+//! Mirrors sample-controller `controller.go` (`syncHandler`), step by step:
+//!
+//! | step of `syncHandler` | here |
+//! |---|---|
+//! | `foosLister.Get`; not found: nothing to do | the frame: [`reconciler`](crate::controller::reconcile::reconciler) |
+//! | `deploymentName` must be specified | the CRD's schema |
+//! | `deploymentsLister.Get`; not found: `Deployments.Create` | **apply**: [`ReconcileContext::apply`] |
+//! | not `IsControlledBy`: event `ErrResourceExists` | apply finds it, the frame records it |
+//! | other `replicas`: `Deployments.Update` | apply: one patch of every field that differs |
+//! | (a Deployment under a former name stays) | **prune**: [`ReconcileContext::prune_others`] |
+//! | `updateFooStatus` | **status**: what `reconcile` returns, written by the frame when it differs |
+//! | event `Synced`, in each pass | the frame, when the Foo becomes Ready |
 //!
 //! # Guarantees
 //! - Nothing to do, nothing sent. (test: `a_converged_foo_sends_nothing`)
@@ -14,8 +24,8 @@ use std::sync::Arc;
 use super::{status, wanted};
 use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
 use crate::cache::{Cached, Lister, Object};
-use crate::controller::deployment::ObservedDeployment;
-use crate::controller::{Halt, Reconcile, Turn};
+use crate::controller::kinds::deployment::ObservedDeployment;
+use crate::controller::{Reconcile, ReconcileContext, StopReason};
 
 /// Makes the Deployment of a Foo as the Foo wants it.
 #[derive(Debug)]
@@ -28,19 +38,19 @@ impl Reconcile for FooSync {
 
     const SYNCED: Option<(&'static str, &'static str)> = Some(("Synced", "Foo synced successfully"));
 
-    async fn reconcile(&self, turn: &mut Turn<'_, Foo>) -> Result<FooStatus, Halt> {
-        let wanted = wanted::deployment(turn.object());
-        let deployment = turn.ensure(&wanted, &self.deployments).await?;
+    async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Foo>) -> Result<FooStatus, StopReason> {
+        let wanted = wanted::deployment(ctx.object());
+        let deployment = ctx.apply(&wanted, &self.deployments).await?;
         let why = format!("spec.deploymentName is {:?} now", wanted.name);
-        turn.replace_others(&wanted, &deployment, &self.deployments, &why).await?;
-        Ok(status::status(turn.name(), &deployment, &self.former(turn)))
+        ctx.prune_others(&wanted, &deployment, &self.deployments, &why).await?;
+        Ok(status::status(ctx.name(), &deployment, &self.former(ctx)))
     }
 }
 
 impl FooSync {
     /// The Deployments of this Foo that run under whatever name.
-    fn former(&self, turn: &Turn<'_, Foo>) -> Vec<Arc<ObservedDeployment>> {
-        let all = self.deployments.controlled_by(&turn.owner().uid);
+    fn former(&self, ctx: &ReconcileContext<'_, Foo>) -> Vec<Arc<ObservedDeployment>> {
+        let all = self.deployments.controlled_by(&ctx.owner().uid);
         all.iter().filter_map(Cached::readable).filter(|one| !one.is_deleting()).cloned().collect()
     }
 }

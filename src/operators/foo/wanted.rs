@@ -4,7 +4,8 @@ use kube_core::Resource;
 
 use crate::api::labels::{self, Labels};
 use crate::api::samplecontroller::v1alpha1::Foo;
-use crate::controller::deployment::{WantedContainer, WantedDeployment};
+use crate::controller::kinds::container::WantedContainer;
+use crate::controller::kinds::deployment::WantedDeployment;
 
 const KIND: &str = "Foo";
 

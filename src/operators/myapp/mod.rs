@@ -12,7 +12,7 @@
 //! | as wanted, all replicas available | `True` Available | `False` | `False` | `Running` |
 //! | the Deployment on its way | `False` Progressing | `True` | `False` | `Pending`, `NotReady`, `Failed` |
 //! | one stored otherwise than written | `False` StoredOtherwise | `True` | `False` | by its Pods |
-//! | one being deleted, or of an earlier life | `False` WaitingForDeletion | `True` | `False` | by its Pods |
+//! | one being deleted, or of a previous incarnation | `False` WaitingForDeletion | `True` | `False` | by its Pods |
 //! | the name of one is somebody else's | `False` ResourceExists | `False` | `True` | by its Pods |
 //! | one is refused by the server | `False` ChildRefused | `False` | `True` | `Failed` |
 //! | an error of one for 10 s or more, such as 500 | `False` ChildFailing | `True` | `False` | by its Pods |
@@ -32,9 +32,8 @@ mod status;
 mod sync;
 mod wanted;
 
-use super::{Context, child_of_its_name};
-use crate::controller::ingress::ObservedIngress;
-use crate::controller::service::ObservedService;
+use super::child_of_its_name;
+use crate::controller::builder::{Builder, Shared};
 use crate::controller::{Controller, Reconciler};
 
 pub use sync::MyappSync;
@@ -42,21 +41,10 @@ pub use sync::MyappSync;
 /// The operator's name, as `--controllers` takes it.
 pub const NAME: &str = "myapp";
 
-/// Wires the controller: informers, handlers, queue, sync handler.
+/// Puts the controller together.
 #[must_use]
-pub fn controller(context: &Context<'_>) -> Controller<Reconciler<MyappSync>> {
-    let deployments = context.deployments();
-    let services = context.children::<ObservedService>();
-    let ingresses = context.children::<ObservedIngress>();
-    let operator = context.operator(NAME, child_of_its_name);
-    let sync = MyappSync {
-        deployments: deployments.lister(),
-        services: services.lister(),
-        ingresses: ingresses.lister(),
-    };
-    operator
-        .controller(sync)
-        .watches(&deployments, operator.enqueue_owner())
-        .watches(&services, operator.enqueue_owner())
-        .watches(&ingresses, operator.enqueue_owner())
+pub fn controller(shared: &Shared<'_>) -> Controller<Reconciler<MyappSync>> {
+    let mut myapps = Builder::new(shared, NAME, child_of_its_name);
+    let (deployments, services, ingresses) = (myapps.owns(), myapps.owns(), myapps.owns());
+    myapps.build(MyappSync { deployments, services, ingresses })
 }

@@ -10,17 +10,17 @@
 use super::wanted;
 use crate::api::labels;
 use crate::api::myapp::v1::{MyappPhase, MyappStatus};
-use crate::controller::deployment::ObservedDeployment;
-use crate::controller::summary::reason;
-use crate::controller::{Ensured, Summary};
+use crate::controller::kinds::deployment::ObservedDeployment;
+use crate::controller::kinds::health::reason;
+use crate::controller::{ApplyOutcome, ChildHealth};
 
 common_status!(MyappStatus);
 
 pub(super) fn status(
     name: &str,
-    findings: &[Summary],
+    reports: &[ChildHealth],
     wanted_replicas: i32,
-    deployment: &Ensured<ObservedDeployment>,
+    deployment: &ApplyOutcome<ObservedDeployment>,
 ) -> MyappStatus {
     let observed = deployment.observed();
     let numbers = observed.map(|observed| &observed.status);
@@ -28,15 +28,15 @@ pub(super) fn status(
     MyappStatus {
         replicas: numbers.map_or(0, |status| status.replicas),
         ready_replicas: numbers.map_or(0, |status| status.ready_replicas),
-        status: Some(word(findings, wanted_replicas, observed)),
+        status: Some(word(reports, wanted_replicas, observed)),
         selector: labels::to_selector(&selector),
         label_selector: selector,
         ..MyappStatus::default()
     }
 }
 
-fn word(findings: &[Summary], wanted: i32, deployment: Option<&ObservedDeployment>) -> MyappPhase {
-    let is_refused = findings.iter().any(|finding| finding.reason == reason::CHILD_REFUSED);
+fn word(reports: &[ChildHealth], wanted: i32, deployment: Option<&ObservedDeployment>) -> MyappPhase {
+    let is_refused = reports.iter().any(|finding| finding.reason == reason::CHILD_REFUSED);
     let Some(deployment) = deployment else {
         return if is_refused { MyappPhase::Failed } else { MyappPhase::Pending };
     };
@@ -77,10 +77,10 @@ mod tests {
         let rolling = ("Progressing", "True", "ReplicaSetUpdated");
         let mut unseen = deployment(0, 0, fine);
         unseen.metadata.generation = 3;
-        let refused = [Summary::stalled(reason::CHILD_REFUSED, "")];
+        let refused = [ChildHealth::stalled(reason::CHILD_REFUSED, "")];
         let deadline = ("Progressing", "False", "ProgressDeadlineExceeded");
         let failure = ("ReplicaFailure", "True", "FailedCreate");
-        for (findings, deployment, expected) in [
+        for (reports, deployment, expected) in [
             (&[][..], None, MyappPhase::Pending),
             (&refused, None, MyappPhase::Failed),
             (&refused, Some(deployment(2, 2, fine)), MyappPhase::Failed),
@@ -93,7 +93,7 @@ mod tests {
             (&[], Some(deployment(1, 1, deadline)), MyappPhase::Failed),
             (&[], Some(deployment(1, 1, failure)), MyappPhase::Failed),
         ] {
-            assert_eq!(word(findings, 2, deployment.as_ref()), expected, "{findings:?} {deployment:?}");
+            assert_eq!(word(reports, 2, deployment.as_ref()), expected, "{reports:?} {deployment:?}");
         }
     }
 }

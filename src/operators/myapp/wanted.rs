@@ -5,10 +5,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::api::labels::{self, Labels};
 use crate::api::myapp::v1::Myapp;
-use crate::controller::container::WantedContainer;
-use crate::controller::deployment::WantedDeployment;
-use crate::controller::ingress::WantedIngress;
-use crate::controller::service::{ServiceType, WantedService};
+use crate::controller::kinds::container::WantedContainer;
+use crate::controller::kinds::deployment::WantedDeployment;
+use crate::controller::kinds::ingress::WantedIngress;
+use crate::controller::kinds::service::{ServiceType, WantedService};
 
 const KIND: &str = "Myapp";
 /// The class of the Ingress.

@@ -42,9 +42,9 @@ mod status;
 mod sync;
 mod wanted;
 
-use super::{Context, child_of_its_name};
+use super::child_of_its_name;
 use crate::cache::ObjectName;
-use crate::controller::pod::ObservedPod;
+use crate::controller::builder::{Builder, Shared};
 use crate::controller::{Controller, Reconciler};
 
 pub use sync::RedisSync;
@@ -55,13 +55,12 @@ pub const NAME: &str = "redis";
 /// Keeps a Redis until its Pods are gone.
 pub const FINALIZER: &str = "redis.myapp.tangx.in/pods";
 
-/// Wires the controller: informers, handlers, queue, sync handler.
+/// Puts the controller together.
 #[must_use]
-pub fn controller(context: &Context<'_>) -> Controller<Reconciler<RedisSync>> {
-    let pods = context.children::<ObservedPod>();
-    let operator = context.operator(NAME, child_of_its_name);
-    let sync = RedisSync { pods: pods.lister() };
-    operator.controller(sync).watches(&pods, operator.enqueue_owner().known_by(owner_of))
+pub fn controller(shared: &Shared<'_>) -> Controller<Reconciler<RedisSync>> {
+    let mut redises = Builder::new(shared, NAME, child_of_its_name);
+    let pods = redises.owns_named(owner_of);
+    redises.build(RedisSync { pods })
 }
 
 /// The name from which a Pod's may be made. A Redis wants any number of names, so it is found by its own.

@@ -27,14 +27,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::redis::v1::Redis;
 use crate::cache::{Cached, Object};
-use crate::controller::pod::ObservedPod;
+use crate::controller::kinds::pod::ObservedPod;
 use crate::controller::{ChildRef, Owner, Wanted};
 
 use super::wanted;
 
-/// Why a Pod is deleted.
+/// PruneReason a Pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum PruneReason {
     Surplus,
     Finished,
     Outdated,
@@ -46,7 +46,7 @@ pub(super) struct Plan {
     /// Ordinals to create, or to write labels or owner of.
     pub(super) ensure: Vec<u32>,
     /// Ordinals to delete, in this order.
-    pub(super) delete: Vec<(u32, Why)>,
+    pub(super) delete: Vec<(u32, PruneReason)>,
     /// One of an old spec and not Ready, to be deleted if all that is missing turns out to be somebody else's.
     pub(super) past_taken: Option<u32>,
     /// Wanted names that are taken by a Pod that is being deleted.
@@ -156,21 +156,22 @@ fn plan_for(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Plan {
     plan.up_to_date = count(wanted().filter(|(_, pod)| pod.is_ready && !pod.is_outdated).count());
 
     let surplus = pods.range(replicas..).rev().filter(|(_, pod)| !pod.is_going);
-    plan.delete.extend(surplus.map(|(&ordinal, _)| (ordinal, Why::Surplus)));
+    plan.delete.extend(surplus.map(|(&ordinal, _)| (ordinal, PruneReason::Surplus)));
     plan.ensure.extend((0..replicas).filter(|ordinal| !pods.contains_key(ordinal)));
     for (&ordinal, pod) in pods.range(..replicas).rev() {
         if pod.is_going {
             plan.waits_for.push(ordinal);
         } else if pod.is_finished {
-            plan.delete.push((ordinal, Why::Finished));
+            plan.delete.push((ordinal, PruneReason::Finished));
         } else if !pod.is_labelled {
             plan.ensure.push(ordinal);
         }
     }
-    let is_one_away = !plan.waits_for.is_empty() || plan.delete.iter().any(|(_, why)| *why == Why::Finished);
+    let is_one_away =
+        !plan.waits_for.is_empty() || plan.delete.iter().any(|(_, why)| *why == PruneReason::Finished);
     let next = next_of_roll(replicas, pods).filter(|_| !is_one_away);
     if pods.range(..replicas).count() == replicas as usize {
-        plan.delete.extend(next.map(|ordinal| (ordinal, Why::Outdated)));
+        plan.delete.extend(next.map(|ordinal| (ordinal, PruneReason::Outdated)));
     } else {
         plan.past_taken = next.filter(|ordinal| !pods[ordinal].is_ready);
     }
@@ -231,14 +232,14 @@ mod tests {
     fn a_scale_down_takes_the_highest_first() {
         let going = Seen { is_going: true, ..FINE };
         let plan = plan_for(1, &pods([(0, FINE), (1, FINE), (2, going), (7, FINE)]));
-        assert_eq!(plan.delete, [(7, Why::Surplus), (1, Why::Surplus)]);
+        assert_eq!(plan.delete, [(7, PruneReason::Surplus), (1, PruneReason::Surplus)]);
     }
 
     #[test]
     fn a_finished_pod_is_replaced() {
         let finished = Seen { is_finished: true, is_ready: false, ..OLD };
         let plan = plan_for(2, &pods([(0, OLD), (1, finished)]));
-        assert_eq!(plan.delete, [(1, Why::Finished)], "and the roll waits");
+        assert_eq!(plan.delete, [(1, PruneReason::Finished)], "and the roll waits");
     }
 
     #[test]
@@ -251,12 +252,12 @@ mod tests {
     #[test]
     fn a_roll_replaces_one_at_a_time_from_the_highest() {
         let plan = plan_for(3, &pods([(0, OLD), (1, OLD), (2, OLD)]));
-        assert_eq!(plan.delete, [(2, Why::Outdated)]);
+        assert_eq!(plan.delete, [(2, PruneReason::Outdated)]);
         assert_eq!(plan_for(3, &pods([(0, OLD), (1, OLD)])).delete, [], "it is being replaced");
         let starting = Seen { is_ready: false, ..FINE };
         assert_eq!(plan_for(3, &pods([(0, OLD), (1, OLD), (2, starting)])).delete, []);
         let plan = plan_for(3, &pods([(0, OLD), (1, OLD), (2, FINE)]));
-        assert_eq!((plan.delete, plan.up_to_date, plan.outdated), (vec![(1, Why::Outdated)], 1, 2));
+        assert_eq!((plan.delete, plan.up_to_date, plan.outdated), (vec![(1, PruneReason::Outdated)], 1, 2));
     }
 
     #[test]
@@ -264,7 +265,7 @@ mod tests {
         let stuck = Seen { is_ready: false, ..OLD };
         let starting = Seen { is_ready: false, ..FINE };
         let plan = plan_for(3, &pods([(0, stuck), (1, OLD), (2, starting)]));
-        assert_eq!(plan.delete, [(0, Why::Outdated)]);
+        assert_eq!(plan.delete, [(0, PruneReason::Outdated)]);
     }
 
     #[test]
@@ -340,7 +341,7 @@ mod tests {
             for _ in 0..40 {
                 let plan = plan_for(replicas, &pods);
                 let rolled: Vec<u32> =
-                    plan.delete.iter().filter(|(_, why)| *why == Why::Outdated).map(|(ordinal, _)| *ordinal).collect();
+                    plan.delete.iter().filter(|(_, why)| *why == PruneReason::Outdated).map(|(ordinal, _)| *ordinal).collect();
                 prop_assert!(rolled.len() <= 1);
                 let serving = pods.range(..replicas).filter(|(_, pod)| pod.is_ready && !pod.is_going).count();
                 let takes_one_that_serves = rolled.iter().any(|ordinal| pods[ordinal].is_ready);

@@ -5,8 +5,8 @@ use super::wanted;
 use crate::api::conditions::{self, READY, RECONCILING};
 use crate::api::labels;
 use crate::api::redis::v1::RedisStatus;
-use crate::controller::summary::reason;
-use crate::controller::{CommonStatus, Summary};
+use crate::controller::kinds::health::reason;
+use crate::controller::{ChildHealth, CommonStatus};
 
 common_status!(RedisStatus);
 
@@ -22,33 +22,33 @@ pub(super) fn status(name: &str, plan: &Plan, reached: i32) -> RedisStatus {
 }
 
 /// Where its Pods are, before anything is done about them.
-pub(super) fn summary(name: &str, replicas: i32, plan: &Plan) -> Summary {
+pub(super) fn health(name: &str, replicas: i32, plan: &Plan) -> ChildHealth {
     let Plan { active, up_to_date, outdated, waits_for, .. } = plan;
     let surplus = active - replicas;
     if let Some(ordinal) = waits_for.first() {
         let message = format!("Pod \"{name}-{ordinal}\" is being deleted; a new one follows when it is gone");
-        return Summary::reconciling(reason::WAITING_FOR_DELETION, message);
+        return ChildHealth::reconciling(reason::WAITING_FOR_DELETION, message);
     }
     if *outdated > 0 {
         let message = format!(
             "{outdated} of {replicas} Pods are of an old spec and are replaced one by one; {up_to_date} are new and ready"
         );
-        return Summary::reconciling(ROLLING, message);
+        return ChildHealth::reconciling(ROLLING, message);
     }
     let progress = format!("{up_to_date} of {replicas} Pods are ready");
     if surplus > 0 {
-        return Summary::reconciling(reason::PROGRESSING, format!("{progress}; {surplus} too many"));
+        return ChildHealth::reconciling(reason::PROGRESSING, format!("{progress}; {surplus} too many"));
     }
     if *up_to_date < replicas {
-        return Summary::reconciling(reason::PROGRESSING, progress);
+        return ChildHealth::reconciling(reason::PROGRESSING, progress);
     }
-    Summary::ready(progress)
+    ChildHealth::ready(progress)
 }
 
 /// Where the Pods are of the spec that was applied last, while a later one waits for the end of a pause. How many those
 /// were is known from the stored status: none is made or taken away by us meanwhile, so one that was missing is missing
 /// still, and fewer than before are not all.
-pub(super) fn held(stored: &RedisStatus, plan: &Plan) -> Summary {
+pub(super) fn held(stored: &RedisStatus, plan: &Plan) -> ChildHealth {
     let conditions = stored.conditions();
     let is_judged = conditions::reason(&conditions, RECONCILING) == Some(reason::PAUSED)
         && conditions::reason(&conditions, READY) != Some(reason::PAUSED);
@@ -57,11 +57,11 @@ pub(super) fn held(stored: &RedisStatus, plan: &Plan) -> Summary {
     let progress = format!("{ready} of {active} Pods are ready");
     if !were_all_there || *active < stored.replicas {
         let message = format!("{progress}; there is more to do, and this object is paused");
-        Summary::reconciling(reason::PAUSED, message)
+        ChildHealth::reconciling(reason::PAUSED, message)
     } else if ready < active {
-        Summary::reconciling(reason::PROGRESSING, progress)
+        ChildHealth::reconciling(reason::PROGRESSING, progress)
     } else {
-        Summary::ready(progress)
+        ChildHealth::ready(progress)
     }
 }
 
@@ -71,21 +71,21 @@ const ROLLING: &str = "RollingUpdate";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::Phase;
+    use crate::controller::HealthPhase;
 
     #[test]
     fn each_state_of_the_pods_has_its_summary() {
         let fine = || Plan { active: 2, ready: 2, up_to_date: 2, ..Plan::default() };
         for (plan, phase, reason) in [
-            (fine(), Phase::Ready, "Available"),
-            (Plan { up_to_date: 1, ready: 1, ..fine() }, Phase::Reconciling, "Progressing"),
-            (Plan { active: 3, ..fine() }, Phase::Reconciling, "Progressing"),
-            (Plan { outdated: 1, up_to_date: 1, ..fine() }, Phase::Reconciling, "RollingUpdate"),
-            (Plan { waits_for: vec![1], ..fine() }, Phase::Reconciling, "WaitingForDeletion"),
+            (fine(), HealthPhase::Ready, "Available"),
+            (Plan { up_to_date: 1, ready: 1, ..fine() }, HealthPhase::Reconciling, "Progressing"),
+            (Plan { active: 3, ..fine() }, HealthPhase::Reconciling, "Progressing"),
+            (Plan { outdated: 1, up_to_date: 1, ..fine() }, HealthPhase::Reconciling, "RollingUpdate"),
+            (Plan { waits_for: vec![1], ..fine() }, HealthPhase::Reconciling, "WaitingForDeletion"),
         ] {
-            let summary = summary("x", 2, &plan);
-            assert_eq!((summary.phase, summary.reason), (phase, reason), "{plan:?}");
+            let health = health("x", 2, &plan);
+            assert_eq!((health.phase, health.reason), (phase, reason), "{plan:?}");
         }
-        assert_eq!(summary("x", 0, &Plan::default()).phase, Phase::Ready, "none wanted and none there");
+        assert_eq!(health("x", 0, &Plan::default()).phase, HealthPhase::Ready, "none wanted and none there");
     }
 }

@@ -15,21 +15,24 @@
 //! - Names that are somebody else's keep the others from nothing. (test: `names_that_are_taken_by_the_hundred_keep_the_others_from_nothing`)
 //! - Nothing to do, nothing sent. (test: `a_converged_redis_sends_nothing`)
 //! - A Pod that was there before is created again, one that never was is a scale-up. (test: `a_name_that_becomes_free_is_scaled_up_to`)
-//! - What was done is told once, also when the pass fails after it. (test: `a_scale_down_that_is_cut_short_tells_what_it_did`, `deleting_is_told_once_whatever_fails_in_between`)
+//! - What was done is told once, also when the pass fails after it. (test: `a_scale_down_that_is_cut_short_tells_what_it_did`, `deleting_is_reported_once_whatever_fails_in_between`)
 //! - A Pod too many that lost our label goes with the audit. (test: `an_audit_scales_down_a_pod_that_lost_our_label`)
 //! - One that does not go is waited for by nobody. (test: `a_pod_too_many_that_does_not_go_does_not_hold_up_ready`)
 
 use std::time::Duration;
 
-use super::plan::{self, Plan, Why};
+use super::plan::{self, Plan, PruneReason};
 use super::{FINALIZER, status, wanted};
 use crate::api::conditions::{self, READY};
 use crate::api::redis::v1::{Redis, RedisStatus};
 use crate::cache::{Cached, Lister, Object};
-use crate::controller::children::describe;
-use crate::controller::pod::ObservedPod;
-use crate::controller::summary::{EXISTS_RETRY, UNDONE_RETRY, reason};
-use crate::controller::{ChildRef, CommonStatus, Deletion, Ensured, Halt, Outcome, Reconcile, Summary, Turn};
+use crate::controller::kinds::difference::describe;
+use crate::controller::kinds::health::{EXISTS_RETRY, UNDONE_RETRY, reason};
+use crate::controller::kinds::pod::ObservedPod;
+use crate::controller::{
+    ApplyOutcome, ChildHealth, ChildRef, CommonStatus, Deletion, Outcome, Reconcile, ReconcileContext,
+    StopReason,
+};
 use crate::record::EventType;
 
 /// How many Pods one pass creates at most, and how many it deletes: then it goes on behind others.
@@ -58,174 +61,194 @@ impl Reconcile for RedisSync {
 
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
-    async fn reconcile(&self, turn: &mut Turn<'_, Redis>) -> Result<RedisStatus, Halt> {
-        turn.add_finalizer(FINALIZER).await?;
-        let pods = self.pods(turn).await?;
-        let plan = plan::plan(turn.object(), &pods);
-        let replicas = turn.object().spec.replicas;
-        let summary = status::summary(turn.name(), replicas, &plan);
-        let mut reached = turn.stored_status().reached_replicas;
-        if turn.is_paused() {
+    async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Redis>) -> Result<RedisStatus, StopReason> {
+        ctx.add_finalizer(FINALIZER).await?;
+        let pods = self.pods(ctx).await?;
+        let plan = plan::plan(ctx.object(), &pods);
+        let replicas = ctx.object().spec.replicas;
+        let health = status::health(ctx.name(), replicas, &plan);
+        let mut reached = ctx.stored_status().reached_replicas;
+        if ctx.is_paused() {
             let is_idle = plan.ensure.is_empty() && plan.delete.is_empty();
-            turn.found(if !turn.observes_this_spec() {
-                status::held(&turn.stored_status(), &plan)
+            ctx.report(if !ctx.observes_this_spec() {
+                status::held(&ctx.stored_status(), &plan)
             } else if is_idle {
-                summary
+                health
             } else {
-                let message = format!("{}, and this object is paused", summary.message);
-                Summary::reconciling(reason::PAUSED, message)
+                let message = format!("{}, and this object is paused", health.message);
+                ChildHealth::reconciling(reason::PAUSED, message)
             });
         } else {
-            recall_contention(turn, &plan);
-            delete(turn, &plan, &pods).await?;
-            let Ended { created, is_all_taken } = self.ensure(turn, &plan, reached).await?;
+            recall_contention(ctx, &plan);
+            prune(ctx, &plan, &pods).await?;
+            let Ended { created, is_all_taken } = self.apply(ctx, &plan, reached).await?;
             if let Some(ordinal) = plan.past_taken.filter(|_| is_all_taken) {
-                let next = Plan { delete: vec![(ordinal, Why::Outdated)], ..Plan::default() };
-                delete(turn, &next, &pods).await?;
+                let next = Plan { delete: vec![(ordinal, PruneReason::Outdated)], ..Plan::default() };
+                prune(ctx, &next, &pods).await?;
             }
-            reached = plan::reached(turn.object(), &pods, &created, reached);
+            reached = plan::reached(ctx.object(), &pods, &created, reached);
             // Behind what stands in the way of a single Pod: that says more.
-            turn.found(summary);
+            ctx.report(health);
         }
-        Ok(status::status(turn.name(), &plan, reached))
+        Ok(status::status(ctx.name(), &plan, reached))
     }
 
-    async fn finalize(&self, turn: &mut Turn<'_, Redis>) -> Result<Option<RedisStatus>, Halt> {
-        if !turn.has_finalizer(FINALIZER) {
+    async fn finalize(
+        &self,
+        ctx: &mut ReconcileContext<'_, Redis>,
+    ) -> Result<Option<RedisStatus>, StopReason> {
+        if !ctx.has_finalizer(FINALIZER) {
             return Ok(None);
         }
-        if turn.is_orphaning() {
-            turn.remove_finalizer(FINALIZER).await?;
+        if ctx.is_orphaning() {
+            ctx.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
-        let pods = self.pods(turn).await?;
+        let pods = self.pods(ctx).await?;
         let mut left: Vec<ChildRef> = pods.iter().map(ChildRef::of).collect();
         if left.is_empty() {
             // A Pod that the cache cannot show has to be gone as well.
-            let (children, owner, resource) = (turn.children(), turn.owner(), ObservedPod::resource());
+            let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedPod::resource());
             left = children.without_label(owner, &resource).await?;
             left.extend(children.with_label(owner, &resource).await?);
         }
         if left.is_empty() {
-            turn.remove_finalizer(FINALIZER).await?;
+            ctx.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
         let count = left.len();
-        if !turn.observes_this_spec() {
+        if !ctx.observes_this_spec() {
             let note = format!("Deletes {count} Pods before this Redis goes");
-            turn.event_when_written(EventType::Normal, "Deleting", "Delete", note);
+            ctx.event_when_written(EventType::Normal, "Deleting", "Delete", note);
         }
-        let plan = plan::plan_nothing(turn.object(), &pods);
-        plan::highest_first(turn.name(), &mut left);
+        let plan = plan::plan_nothing(ctx.object(), &pods);
+        plan::highest_first(ctx.name(), &mut left);
         let is_cut = left.len() > WRITES_MAX;
         left.truncate(WRITES_MAX);
-        let (ended, outcome) = turn.delete_each(&ObservedPod::resource(), &left).await;
+        let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), &left).await;
         for (pod, deletion) in left.iter().zip(ended) {
-            if let Some(Deletion::Refused { status, again_in }) = deletion {
-                turn.refused_deletion(&format!("Pod {:?}", pod.name), &status, again_in);
+            if let Some(Deletion::Refused { status, requeue_after }) = deletion {
+                ctx.refused_deletion(&format!("Pod {:?}", pod.name), &status, requeue_after);
             }
         }
         if let Err(error) = outcome {
-            turn.fails_after_its_status(error);
+            ctx.fails_after_its_status(error);
         }
-        let again_in = if is_cut { CUT_RETRY } else { EXISTS_RETRY };
+        let requeue_after = if is_cut { CUT_RETRY } else { EXISTS_RETRY };
         let message = format!("{count} Pods are being deleted; this Redis goes after the last of them");
-        turn.found(Summary::reconciling(reason::DELETING, message).again_in(again_in));
-        Ok(Some(status::status(turn.name(), &plan, turn.stored_status().reached_replicas)))
+        ctx.report(ChildHealth::reconciling(reason::DELETING, message).requeue_after(requeue_after));
+        Ok(Some(status::status(ctx.name(), &plan, ctx.stored_status().reached_replicas)))
     }
 }
 
 impl RedisSync {
     /// Its Pods: of the cache, or of the server for a pass that believes no cache.
-    async fn pods(&self, turn: &Turn<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, Halt> {
-        if turn.pass().reads_live() {
-            return Ok(turn.children().live_children::<ObservedPod>(turn.owner()).await?);
+    async fn pods(&self, ctx: &ReconcileContext<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, StopReason> {
+        if ctx.request().reads_live() {
+            return Ok(ctx.children().live_children::<ObservedPod>(ctx.owner()).await?);
         }
-        Ok(self.pods.controlled_by(&turn.owner().uid))
+        Ok(self.pods.controlled_by(&ctx.owner().uid))
     }
 
     /// Creates what is missing, as many as one pass may, in batches that double, and labels anew what lost its labels.
     /// Each ordinal below `reached` was there before.
-    async fn ensure(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, reached: i32) -> Result<Ended, Halt> {
+    async fn apply(
+        &self,
+        ctx: &mut ReconcileContext<'_, Redis>,
+        plan: &Plan,
+        reached: i32,
+    ) -> Result<Ended, StopReason> {
         let (mut created, mut is_all_taken, mut outcome) = (Vec::new(), true, Ok(()));
         let mut parts = plan.ensure.chunks(WRITES_MAX);
         let was_there = |ordinal: u32| i64::from(ordinal) < i64::from(reached);
         // Names that are somebody else's keep the others from nothing.
         while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
-            let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(turn.object(), ordinal)).collect();
+            let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(ctx.object(), ordinal)).collect();
             let ended;
-            (ended, outcome) = turn.ensure_each(&wanted, &self.pods, |at| was_there(part[at])).await;
-            let is_new = |ended: &Option<Ensured<_>>| ended.as_ref().is_some_and(Ensured::is_new);
-            let is_taken = |ended: &Option<Ensured<_>>| matches!(ended, Some(Ensured::ResourceExists { .. }));
+            (ended, outcome) = ctx.apply_each(&wanted, &self.pods, |at| was_there(part[at])).await;
+            let is_new =
+                |ended: &Option<ApplyOutcome<_>>| ended.as_ref().is_some_and(ApplyOutcome::was_created);
+            let is_taken =
+                |ended: &Option<ApplyOutcome<_>>| matches!(ended, Some(ApplyOutcome::ResourceExists { .. }));
             created.extend(part.iter().zip(&ended).filter(|(_, ended)| is_new(ended)).map(|(&at, _)| at));
             is_all_taken = ended.iter().all(is_taken);
         }
-        self.tell_of_new(turn, plan, &created, reached);
+        self.record_created_pods(ctx, plan, &created, reached);
         outcome?;
         if !created.is_empty() && parts.next().is_some() {
             let message = format!("{} Pods were created at once; more follow", created.len());
-            turn.found(Summary::reconciling(reason::PROGRESSING, message).again_in(CUT_RETRY));
+            ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
         Ok(Ended { created, is_all_taken })
     }
 
     /// What was done is told, also when the pass is over.
-    fn tell_of_new(&self, turn: &mut Turn<'_, Redis>, plan: &Plan, created: &[u32], reached: i32) {
+    fn record_created_pods(
+        &self,
+        ctx: &mut ReconcileContext<'_, Redis>,
+        plan: &Plan,
+        created: &[u32],
+        reached: i32,
+    ) {
         let was_there = |ordinal: &u32| i64::from(*ordinal) < i64::from(reached);
         let (again, new): (Vec<u32>, Vec<u32>) = created.iter().partition(|ordinal| was_there(ordinal));
         let names = |ordinals: &[u32]| {
-            let all: Vec<_> = ordinals.iter().map(|ordinal| format!("{}-{ordinal}", turn.name())).collect();
+            let all: Vec<_> = ordinals.iter().map(|ordinal| format!("{}-{ordinal}", ctx.name())).collect();
             names(&all)
         };
         if !again.is_empty() {
             let note = format!("Created again: {}", names(&again));
-            turn.event(EventType::Normal, "PodRecreated", "Create", note);
+            ctx.event(EventType::Normal, "PodRecreated", "Create", note);
         }
         if !new.is_empty() {
             let from = usize::try_from(plan.active).unwrap_or(0) + again.len();
             let note = format!("Scaled up from {from} to {}: {}", from + new.len(), names(&new));
-            turn.event(EventType::Normal, "ScaledUp", "Create", note);
+            ctx.event(EventType::Normal, "ScaledUp", "Create", note);
         }
     }
 }
 
 /// The reason of the stored Ready condition.
-fn stored_reason(turn: &Turn<'_, Redis>) -> Option<String> {
-    conditions::reason(&turn.stored_status().conditions(), READY).map(str::to_owned)
+fn stored_reason(ctx: &ReconcileContext<'_, Redis>) -> Option<String> {
+    conditions::reason(&ctx.stored_status().conditions(), READY).map(str::to_owned)
 }
 
 /// Deletes what the plan says, in its order: Pods of one sort at once, of which the server may refuse one without holding
 /// up those of another sort.
-async fn delete(turn: &mut Turn<'_, Redis>, plan: &Plan, pods: &[Cached<ObservedPod>]) -> Result<(), Halt> {
-    for why in [Why::Surplus, Why::Finished] {
+async fn prune(
+    ctx: &mut ReconcileContext<'_, Redis>,
+    plan: &Plan,
+    pods: &[Cached<ObservedPod>],
+) -> Result<(), StopReason> {
+    for why in [PruneReason::Surplus, PruneReason::Finished] {
         let of_this_sort = plan.delete.iter().filter(|(_, other)| *other == why);
         let mut all: Vec<ChildRef> =
-            of_this_sort.filter_map(|(ordinal, _)| pod_of(turn, *ordinal, pods)).collect();
+            of_this_sort.filter_map(|(ordinal, _)| pod_of(ctx, *ordinal, pods)).collect();
         let is_cut = all.len() > WRITES_MAX;
         all.truncate(WRITES_MAX);
-        delete_sort(turn, plan, (why, &all)).await?;
+        prune_sort(ctx, plan, (why, &all)).await?;
         if is_cut {
             let message = format!("{} Pods were deleted at once; more follow", all.len());
-            turn.found(Summary::reconciling(reason::PROGRESSING, message).again_in(CUT_RETRY));
+            ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
     }
-    for &(ordinal, _) in plan.delete.iter().filter(|(_, why)| *why == Why::Outdated) {
-        replace(turn, ordinal, pods).await?;
+    for &(ordinal, _) in plan.delete.iter().filter(|(_, why)| *why == PruneReason::Outdated) {
+        prune_outdated(ctx, ordinal, pods).await?;
     }
     Ok(())
 }
 
-fn pod_of(turn: &Turn<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Option<ChildRef> {
-    let name = format!("{}-{ordinal}", turn.name());
+fn pod_of(ctx: &ReconcileContext<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Option<ChildRef> {
+    let name = format!("{}-{ordinal}", ctx.name());
     pods.iter().find(|pod| pod.object_name().name() == name).map(ChildRef::of)
 }
 
-async fn delete_sort(
-    turn: &mut Turn<'_, Redis>,
+async fn prune_sort(
+    ctx: &mut ReconcileContext<'_, Redis>,
     plan: &Plan,
-    (why, all): (Why, &[ChildRef]),
-) -> Result<(), Halt> {
-    let (ended, outcome) = turn.delete_each(&ObservedPod::resource(), all).await;
+    (why, all): (PruneReason, &[ChildRef]),
+) -> Result<(), StopReason> {
+    let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), all).await;
     let ended: Vec<(&str, Deletion)> =
         all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
     // What was done is reported, also when the pass is over.
@@ -235,20 +258,20 @@ async fn delete_sort(
         let from = usize::try_from(plan.active).unwrap_or(0);
         let (to, names) = (from - deleted.len().min(from), names(&deleted));
         let (reason, note) = match why {
-            Why::Surplus => ("ScaledDown", format!("Scaled down from {from} to {to}: {names}")),
-            Why::Finished | Why::Outdated => {
+            PruneReason::Surplus => ("ScaledDown", format!("Scaled down from {from} to {to}: {names}")),
+            PruneReason::Finished | PruneReason::Outdated => {
                 ("ChildDeleted", format!("Deleted Pods that have ended; new ones follow: {names}"))
             }
         };
-        turn.event(EventType::Normal, reason, "Delete", note);
+        ctx.event(EventType::Normal, reason, "Delete", note);
     }
     outcome?;
     for (name, ended) in ended {
         match ended {
-            Deletion::Refused { status, again_in } => {
-                turn.refused_deletion(&format!("Pod {name:?}"), &status, again_in);
+            Deletion::Refused { status, requeue_after } => {
+                ctx.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
             }
-            Deletion::NotNow => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
+            Deletion::NotNow => return Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
             Deletion::Deleted | Deletion::NothingToDo => {}
         }
     }
@@ -256,51 +279,55 @@ async fn delete_sort(
 }
 
 /// Deletes a Pod of an old spec, unless the new ones are stored otherwise than written each time.
-async fn replace(turn: &mut Turn<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Result<(), Halt> {
-    let Some(child) = pod_of(turn, ordinal, pods) else { return Ok(()) };
+async fn prune_outdated(
+    ctx: &mut ReconcileContext<'_, Redis>,
+    ordinal: u32,
+    pods: &[Cached<ObservedPod>],
+) -> Result<(), StopReason> {
+    let Some(child) = pod_of(ctx, ordinal, pods) else { return Ok(()) };
     let pod = pods.iter().find(|pod| pod.uid() == child.uid);
-    let wanted = wanted::pod(turn.object(), ordinal);
+    let wanted = wanted::pod(ctx.object(), ordinal);
     let differences = pod.and_then(Cached::readable).map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
-    let (children, owner, resource) = (turn.children(), turn.owner(), ObservedPod::resource());
+    let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedPod::resource());
     let name = &child.name;
     let (deletion, contended) = children.delete_outdated(owner, &resource, &child, &differences).await?;
-    if let Some(again_in) = contended {
+    if let Some(requeue_after) = contended {
         let message = format!(
             "Each new Pod {name:?} is stored otherwise than written ({}): find out who changes it, and stop one of us",
             describe(&differences)
         );
-        turn.found(Summary::stalled(reason::CONTENDED, message).again_in(again_in));
+        ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
     }
     match deletion {
         Deletion::Deleted => {
             let note = format!("Deleted Pod {name:?}: it is not of this spec; a new one follows");
-            turn.event(EventType::Normal, "ChildDeleted", "Delete", note);
+            ctx.event(EventType::Normal, "ChildDeleted", "Delete", note);
         }
         Deletion::NothingToDo => {}
-        Deletion::NotNow => return Err(Halt::Ends(Outcome::RequeueAfter(UNDONE_RETRY))),
-        Deletion::Refused { status, again_in } => {
-            turn.refused_deletion(&format!("Pod {name:?}"), &status, again_in);
+        Deletion::NotNow => return Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
+        Deletion::Refused { status, requeue_after } => {
+            ctx.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
         }
     }
     Ok(())
 }
 
 /// What was contended stays so until a new Pod has been as wanted for a while.
-fn recall_contention(turn: &mut Turn<'_, Redis>, plan: &Plan) {
-    if stored_reason(turn).as_deref() != Some(reason::CONTENDED) {
+fn recall_contention(ctx: &mut ReconcileContext<'_, Redis>, plan: &Plan) {
+    if stored_reason(ctx).as_deref() != Some(reason::CONTENDED) {
         return;
     }
-    let is_replaced = |ordinal: &u32| plan.delete.contains(&(*ordinal, Why::Outdated));
-    let wanted = 0..u32::try_from(turn.object().spec.replicas).unwrap_or(0);
+    let is_replaced = |ordinal: &u32| plan.delete.contains(&(*ordinal, PruneReason::Outdated));
+    let wanted = 0..u32::try_from(ctx.object().spec.replicas).unwrap_or(0);
     let names =
-        wanted.filter(|ordinal| !is_replaced(ordinal)).map(|ordinal| format!("{}-{ordinal}", turn.name()));
+        wanted.filter(|ordinal| !is_replaced(ordinal)).map(|ordinal| format!("{}-{ordinal}", ctx.name()));
     let contended =
-        names.filter_map(|name| turn.children().contended_for(turn.owner(), &name).map(|time| (name, time)));
-    if let Some((name, again_in)) = contended.min_by_key(|(_, time)| *time) {
+        names.filter_map(|name| ctx.children().contended_for(ctx.owner(), &name).map(|time| (name, time)));
+    if let Some((name, requeue_after)) = contended.min_by_key(|(_, time)| *time) {
         let message = format!(
             "Each new Pod {name:?} was stored otherwise than written, and the last one is too new to tell"
         );
-        turn.found(Summary::stalled(reason::CONTENDED, message).again_in(again_in));
+        ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
     }
 }
 

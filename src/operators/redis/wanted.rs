@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::ContainerPort;
 
 use crate::api::labels::{self, Labels};
 use crate::api::redis::v1::Redis;
-use crate::controller::container::WantedContainer;
-use crate::controller::pod::WantedPod;
+use crate::controller::kinds::container::WantedContainer;
+use crate::controller::kinds::pod::WantedPod;
 
 const KIND: &str = "Redis";
 

@@ -34,7 +34,7 @@ use super::tasks::{self, HookCall, HookError, TaskExecutor};
 use crate::api::webapp::v1::WebAppStep;
 use crate::cache::ObjectName;
 use crate::client::Error;
-use crate::controller::summary::UNDONE_RETRY;
+use crate::controller::kinds::health::UNDONE_RETRY;
 use crate::workqueue::{AddOptions, RateLimitingQueue, Reason};
 
 /// How many hooks of one task run at once.
@@ -250,7 +250,7 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
     let outcome = AssertUnwindSafe(tasks::run(&*executor, &call)).catch_unwind().instrument(span).await;
     let ended = outcome.unwrap_or_else(|_| Err(HookError::retry(format!("{} panicked", call.hook()))));
     let rest = match &ended {
-        Err(HookError::NotYet { look_again, .. }) => look_again.unwrap_or(NOT_YET),
+        Err(HookError::NotYet { requeue_after, .. }) => requeue_after.unwrap_or(NOT_YET),
         Ok(()) | Err(HookError::Retry { .. } | HookError::Permanent { .. }) => Duration::ZERO,
     };
     let is_known = update(&mut |record| {

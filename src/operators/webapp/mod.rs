@@ -40,6 +40,7 @@ use self::hooks::Task;
 use self::sync::OneTask;
 use self::tasks::TaskExecutor;
 use super::{Context, Wired, child_of_its_name};
+use crate::controller::builder::Builder;
 
 pub use sync::WebAppSync;
 
@@ -75,22 +76,18 @@ impl fmt::Debug for TaskEntry {
     }
 }
 
-/// Wires the controller: informers, handlers, queue, sync handler; and what runs the hooks beside it.
+/// Puts the controller together, and what runs the hooks beside it.
 pub(super) fn wire(context: &Context<'_>) -> Wired {
-    let deployments = context.deployments();
-    let operator = context.operator(NAME, child_of_its_name);
-    let (hooks, runner) = hooks::pair(operator.queue());
+    let mut webapps = Builder::new(&context.shared, NAME, child_of_its_name);
+    let deployments = webapps.owns();
+    let (hooks, runner) = hooks::pair(webapps.queue());
     let tasks = context.webapp_tasks.iter().map(|entry| match entry {
         TaskEntry::Workload(name) => OneTask::Workload(name.clone()),
         TaskEntry::Executor(executor) => OneTask::Executor(Task::new(executor.clone())),
     });
-    let sync = WebAppSync {
-        client: context.client.clone(),
-        deployments: deployments.lister(),
-        tasks: tasks.collect(),
-        hooks,
-    };
-    let controller = operator.controller(sync).watches(&deployments, operator.enqueue_owner());
+    let sync =
+        WebAppSync { client: context.shared.client.clone(), deployments, tasks: tasks.collect(), hooks };
+    let controller = webapps.build(sync);
     Wired {
         started: controller.started(),
         workers: controller.workers(),

@@ -17,9 +17,9 @@ use super::steps::{Direction, Next, running};
 use super::{FINALIZER, workload};
 use crate::api::labels;
 use crate::api::webapp::v1::{Phase, WebAppCondition, WebAppStatus, WebAppStep};
-use crate::controller::deployment::ObservedDeployment;
-use crate::controller::summary::reason;
-use crate::controller::{CommonStatus, Summary};
+use crate::controller::kinds::deployment::ObservedDeployment;
+use crate::controller::kinds::health::reason;
+use crate::controller::{ChildHealth, CommonStatus};
 
 /// A hook runs, or is next.
 const RUNNING: &str = "RunningTasks";
@@ -74,12 +74,12 @@ pub(super) fn status(
 }
 
 /// What is found of the steps; `None` when all is done.
-pub(super) fn summary(
+pub(super) fn health(
     steps: &[WebAppStep],
     next: &Next,
     direction: Direction,
     generation: i64,
-) -> Option<Summary> {
+) -> Option<ChildHealth> {
     let is_undo = direction == Direction::Deletion;
     let (at, time) = match next {
         Next::Finished => return None,
@@ -93,26 +93,27 @@ pub(super) fn summary(
     let hook = step.hook.map_or_else(|| "hook".to_owned(), |hook| hook.to_string());
     let what = format!("Task {:?}: {hook}", step.name);
     let tries = format!("has failed ({} so far)", attempts(step.attempts));
-    let summary = match next {
-        Next::GivenUp(_) => Summary::stalled(
+    let health = match next {
+        Next::GivenUp(_) => ChildHealth::stalled(
             FAILED,
             format!("{what} {tries} and is not tried again: {}. {}", step.message, remedy(is_undo)),
         ),
-        Next::Retry(..) if is_undo && step.permanent => {
-            Summary::stalled(UNDO_FAILED, format!("{what} {tries}: {}. {}", step.message, remedy(is_undo)))
-        }
-        Next::Retry(..) => Summary::reconciling(
+        Next::Retry(..) if is_undo && step.permanent => ChildHealth::stalled(
+            UNDO_FAILED,
+            format!("{what} {tries}: {}. {}", step.message, remedy(is_undo)),
+        ),
+        Next::Retry(..) => ChildHealth::reconciling(
             if is_undo { UNDO_FAILED } else { RETRYING },
             format!("{what} {tries} and is tried again: {}", step.message),
         ),
-        Next::Unknown(_) => Summary::stalled(
+        Next::Unknown(_) => ChildHealth::stalled(
             UNKNOWN,
             format!(
                 "Task {:?} has to be undone, and this operator has no task of that name: give it back its tasks file, or take off the finalizer {FINALIZER} when nothing is left of it",
                 step.name
             ),
         ),
-        Next::Rest(..) => Summary::reconciling(
+        Next::Rest(..) => ChildHealth::reconciling(
             if is_undo { reason::DELETING } else { RUNNING },
             format!(
                 "Task {:?} goes on when the time has passed for which it has asked: {}",
@@ -120,7 +121,7 @@ pub(super) fn summary(
             ),
         ),
         Next::Held(_) => {
-            Summary::reconciling(reason::PAUSED, "More tasks are to be run, and this object is paused")
+            ChildHealth::reconciling(reason::PAUSED, "More tasks are to be run, and this object is paused")
         }
         Next::Finished | Next::Recorded(_) | Next::Run(_) | Next::Wait(..) => {
             let done = steps.iter().filter(|step| is_done(step, is_undo, generation)).count();
@@ -128,12 +129,12 @@ pub(super) fn summary(
             if !step.message.is_empty() {
                 message = format!("{message}; {}", step.message);
             }
-            Summary::reconciling(if is_undo { reason::DELETING } else { RUNNING }, message)
+            ChildHealth::reconciling(if is_undo { reason::DELETING } else { RUNNING }, message)
         }
     };
     Some(match time {
-        Some(time) => summary.again_in(time),
-        None => summary,
+        Some(time) => health.requeue_after(time),
+        None => health,
     })
 }
 
@@ -169,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::api::webapp::v1::Hook;
-    use crate::controller::Phase as SummaryPhase;
+    use crate::controller::HealthPhase;
 
     fn step() -> WebAppStep {
         WebAppStep {
@@ -193,16 +194,16 @@ mod tests {
                 Next::Run(0),
                 Creation,
                 false,
-                SummaryPhase::Reconciling,
+                HealthPhase::Reconciling,
                 "RunningTasks",
                 "create is run; 1 of 3 tasks are done; no",
             ),
-            (Next::Wait(0, None), Creation, false, SummaryPhase::Reconciling, "RunningTasks", "1 of 3"),
+            (Next::Wait(0, None), Creation, false, HealthPhase::Reconciling, "RunningTasks", "1 of 3"),
             (
                 Next::Retry(0, second),
                 Creation,
                 false,
-                SummaryPhase::Reconciling,
+                HealthPhase::Reconciling,
                 "TaskRetrying",
                 "is tried again: no",
             ),
@@ -210,7 +211,7 @@ mod tests {
                 Next::GivenUp(0),
                 Creation,
                 true,
-                SummaryPhase::Stalled,
+                HealthPhase::Stalled,
                 "TaskFailed",
                 "then change the annotation",
             ),
@@ -218,18 +219,18 @@ mod tests {
                 Next::Rest(0, second),
                 Creation,
                 false,
-                SummaryPhase::Reconciling,
+                HealthPhase::Reconciling,
                 "RunningTasks",
                 "goes on when the time has passed for which it has asked: no",
             ),
-            (Next::Rest(0, second), Deletion, false, SummaryPhase::Reconciling, "Deleting", "goes on when"),
-            (Next::Held(0), Creation, false, SummaryPhase::Reconciling, "Paused", "paused"),
-            (Next::Recorded(0), Deletion, false, SummaryPhase::Reconciling, "Deleting", "0 of 3"),
+            (Next::Rest(0, second), Deletion, false, HealthPhase::Reconciling, "Deleting", "goes on when"),
+            (Next::Held(0), Creation, false, HealthPhase::Reconciling, "Paused", "paused"),
+            (Next::Recorded(0), Deletion, false, HealthPhase::Reconciling, "Deleting", "0 of 3"),
             (
                 Next::Retry(0, second),
                 Deletion,
                 false,
-                SummaryPhase::Reconciling,
+                HealthPhase::Reconciling,
                 "UndoFailed",
                 "tried again: no",
             ),
@@ -237,26 +238,26 @@ mod tests {
                 Next::Retry(0, second),
                 Deletion,
                 true,
-                SummaryPhase::Stalled,
+                HealthPhase::Stalled,
                 "UndoFailed",
                 "or take the finalizer off",
             ),
-            (Next::Unknown(0), Deletion, false, SummaryPhase::Stalled, "TaskUnknown", "no task of that name"),
+            (Next::Unknown(0), Deletion, false, HealthPhase::Stalled, "TaskUnknown", "no task of that name"),
         ] {
             steps[0].permanent = is_for_good;
-            let summary = summary(&steps, &next, direction, 2).unwrap();
-            assert_eq!((summary.phase, summary.reason), (phase, reason), "{next:?}");
-            assert!(summary.message.contains(words), "{next:?}: {}", summary.message);
+            let health = health(&steps, &next, direction, 2).unwrap();
+            assert_eq!((health.phase, health.reason), (phase, reason), "{next:?}");
+            assert!(health.message.contains(words), "{next:?}: {}", health.message);
         }
     }
 
     #[test]
     fn a_retry_says_how_often_and_when() {
         let second = Duration::from_secs(1);
-        let retry = summary(&[step()], &Next::Retry(0, second), Direction::Creation, 2).unwrap();
+        let retry = health(&[step()], &Next::Retry(0, second), Direction::Creation, 2).unwrap();
         assert_eq!(retry.message, "Task \"a\": create has failed (2 tries so far) and is tried again: no");
-        assert_eq!(retry.look_again, Some(second));
-        assert_eq!(summary(&[], &Next::Finished, Direction::Creation, 2), None);
+        assert_eq!(retry.requeue_after, Some(second));
+        assert_eq!(health(&[], &Next::Finished, Direction::Creation, 2), None);
     }
 
     #[test]

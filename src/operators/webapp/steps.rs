@@ -145,9 +145,9 @@ pub(super) fn advance(
         let known = if is_of(step, goal.uid) { known(step) } else { Known::Elsewhere(Duration::ZERO) };
         match known {
             Known::Ended(Ok(())) => done(step, goal.now),
-            Known::Ended(Err(HookError::NotYet { message, look_again })) if !superseded => {
+            Known::Ended(Err(HookError::NotYet { message, requeue_after })) if !superseded => {
                 step.message = message;
-                return Next::Wait(at, look_again);
+                return Next::Wait(at, requeue_after);
             }
             Known::Ended(Err(error)) => {
                 failed(step, error.message(), goal.now);

@@ -31,8 +31,8 @@ use crate::api::annotations;
 use crate::api::webapp::v1::{Hook, Phase, WebApp, WebAppStatus, WebAppStep};
 use crate::cache::{Lister, Object, ObjectName};
 use crate::client::ApiClient;
-use crate::controller::deployment::ObservedDeployment;
-use crate::controller::{Halt, Reconcile, Turn};
+use crate::controller::kinds::deployment::ObservedDeployment;
+use crate::controller::{Reconcile, ReconcileContext, StopReason};
 use crate::record::EventType;
 
 /// Runs the tasks of a WebApp and keeps its Deployment.
@@ -72,48 +72,51 @@ impl Reconcile for WebAppSync {
 
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
-    async fn reconcile(&self, turn: &mut Turn<'_, WebApp>) -> Result<WebAppStatus, Halt> {
-        turn.add_finalizer(FINALIZER).await?;
-        let stored = turn.stored_status();
-        let (next, steps) = self.go_on(turn, &stored, Direction::Creation).await?;
+    async fn reconcile(&self, ctx: &mut ReconcileContext<'_, WebApp>) -> Result<WebAppStatus, StopReason> {
+        ctx.add_finalizer(FINALIZER).await?;
+        let stored = ctx.stored_status();
+        let (next, steps) = self.go_on(ctx, &stored, Direction::Creation).await?;
         // While a new spec waits for the end of a pause, the WebApp is as it is after the tasks of the former one.
-        let is_of_former = turn.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
+        let is_of_former = ctx.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
         let (next, generation) = match stored.observed_generation {
             Some(former) if is_of_former => (Next::Finished, former),
-            Some(_) | None => (next, turn.owner().generation),
+            Some(_) | None => (next, ctx.owner().generation),
         };
         let is_workload_done = self.is_workload_done(&steps, generation);
-        if is_workload_done && turn.findings().is_empty() {
-            turn.ensure(&workload::wanted(turn.object()), &self.deployments).await?;
+        if is_workload_done && ctx.reports().is_empty() {
+            ctx.apply(&workload::wanted(ctx.object()), &self.deployments).await?;
         }
-        match status::summary(&steps, &next, Direction::Creation, turn.owner().generation) {
-            Some(summary) => turn.found(summary),
-            None if turn.findings().is_empty() => turn.found(workload::none_wanted()),
+        match status::health(&steps, &next, Direction::Creation, ctx.owner().generation) {
+            Some(health) => ctx.report(health),
+            None if ctx.reports().is_empty() => ctx.report(workload::none_wanted()),
             None => {}
         }
-        Ok(self.status(turn, &stored, steps))
+        Ok(self.status(ctx, &stored, steps))
     }
 
-    async fn finalize(&self, turn: &mut Turn<'_, WebApp>) -> Result<Option<WebAppStatus>, Halt> {
-        if !turn.has_finalizer(FINALIZER) {
-            self.gone(&turn.owner().name);
+    async fn finalize(
+        &self,
+        ctx: &mut ReconcileContext<'_, WebApp>,
+    ) -> Result<Option<WebAppStatus>, StopReason> {
+        if !ctx.has_finalizer(FINALIZER) {
+            self.gone(&ctx.owner().name);
             return Ok(None);
         }
-        let stored = turn.stored_status();
-        let is_over = if turn.is_orphaning() {
+        let stored = ctx.stored_status();
+        let is_over = if ctx.is_orphaning() {
             None
         } else {
-            let (next, steps) = self.go_on(turn, &stored, Direction::Deletion).await?;
-            let summary = status::summary(&steps, &next, Direction::Deletion, turn.owner().generation);
-            summary.map(|summary| (summary, steps))
+            let (next, steps) = self.go_on(ctx, &stored, Direction::Deletion).await?;
+            let health = status::health(&steps, &next, Direction::Deletion, ctx.owner().generation);
+            health.map(|health| (health, steps))
         };
-        let Some((summary, steps)) = is_over else {
-            turn.remove_finalizer(FINALIZER).await?;
-            self.hooks.forget(&turn.owner().name);
+        let Some((health, steps)) = is_over else {
+            ctx.remove_finalizer(FINALIZER).await?;
+            self.hooks.forget(&ctx.owner().name);
             return Ok(None);
         };
-        turn.found(summary);
-        Ok(Some(self.status(turn, &stored, steps)))
+        ctx.report(health);
+        Ok(Some(self.status(ctx, &stored, steps)))
     }
 
     fn gone(&self, name: &ObjectName) {
@@ -129,44 +132,44 @@ impl WebAppSync {
     /// Goes on by one look at the steps; runs what is to be run. What has changed is told when it is stored.
     async fn go_on(
         &self,
-        turn: &mut Turn<'_, WebApp>,
+        ctx: &mut ReconcileContext<'_, WebApp>,
         stored: &WebAppStatus,
         direction: Direction,
-    ) -> Result<(Next, Vec<WebAppStep>), Halt> {
+    ) -> Result<(Next, Vec<WebAppStep>), StopReason> {
         let names: Vec<&str> = self.tasks.iter().map(OneTask::name).collect();
         let mut steps = steps::aligned(&stored.steps, &names);
-        let uid = turn.owner().uid.clone();
+        let uid = ctx.owner().uid.clone();
         let goal = Goal {
             uid: &uid,
-            generation: turn.owner().generation,
+            generation: ctx.owner().generation,
             direction,
-            may_start: !turn.is_paused(),
-            is_asked: stored.handled_reconcile_at != reconcile_at(turn),
-            now: turn.clock().now(),
+            may_start: !ctx.is_paused(),
+            is_asked: stored.handled_reconcile_at != reconcile_at(ctx),
+            now: ctx.clock().now(),
         };
-        let in_pass = self.run_in_pass(turn, &steps, &goal).await?;
+        let in_pass = self.run_in_pass(ctx, &steps, &goal).await?;
         let known = |step: &WebAppStep| match &in_pass {
             Some((name, known)) if *name == step.name => known.clone(),
-            _ => self.known(&turn.owner().name, &goal, step),
+            _ => self.known(&ctx.owner().name, &goal, step),
         };
         let next = steps::advance(&mut steps, names.len(), &goal, known);
         if let Next::Run(at) = next
             && let Some(OneTask::Executor(task)) = self.tasks.get(at)
-            && !turn.is_paused()
+            && !ctx.is_paused()
         {
-            self.run(turn, task, &steps[at]);
+            self.run(ctx, task, &steps[at]);
         }
-        announce(turn, &stored.steps, &steps, &goal);
+        announce(ctx, &stored.steps, &steps, &goal);
         Ok((next, steps))
     }
 
     /// The hook of the task that looks after the Deployment, if it is the one that is recorded as running.
     async fn run_in_pass(
         &self,
-        turn: &mut Turn<'_, WebApp>,
+        ctx: &mut ReconcileContext<'_, WebApp>,
         steps: &[WebAppStep],
         goal: &Goal<'_>,
-    ) -> Result<Option<(String, Known)>, Halt> {
+    ) -> Result<Option<(String, Known)>, StopReason> {
         let Some(at) = steps::running(steps) else { return Ok(None) };
         let (Some(OneTask::Workload(_)), Some(hook)) = (self.tasks.get(at), steps[at].hook) else {
             return Ok(None);
@@ -175,10 +178,10 @@ impl WebAppSync {
         let known = if steps::is_superseded(step, goal) {
             // It was made in a pass, and no pass is under way but this one.
             Known::Elsewhere(std::time::Duration::ZERO)
-        } else if turn.is_paused() {
+        } else if ctx.is_paused() {
             Known::Running
         } else {
-            Known::Ended(workload::run(turn, &self.deployments, hook).await?)
+            Known::Ended(workload::run(ctx, &self.deployments, hook).await?)
         };
         Ok(Some((step.name.clone(), known)))
     }
@@ -193,10 +196,10 @@ impl WebAppSync {
     }
 
     /// Runs a hook whose start is stored, if a live read shows then that it is still the one to run.
-    fn run(&self, turn: &Turn<'_, WebApp>, task: &Task, step: &WebAppStep) {
+    fn run(&self, ctx: &ReconcileContext<'_, WebApp>, task: &Task, step: &WebAppStep) {
         let Some(hook) = step.hook else { return };
         let (client, owner, object, recorded) =
-            (self.client.clone(), turn.owner().clone(), turn.shared(), step.clone());
+            (self.client.clone(), ctx.owner().clone(), ctx.shared(), step.clone());
         let call = HookCall::for_generation(&step.name, hook, object.clone(), step.generation);
         let is_wanted = async move {
             let (namespace, name) = (owner.name.namespace(), owner.name.name());
@@ -220,24 +223,29 @@ impl WebAppSync {
     }
 
     /// The status of these steps.
-    fn status(&self, turn: &Turn<'_, WebApp>, stored: &WebAppStatus, steps: Vec<WebAppStep>) -> WebAppStatus {
+    fn status(
+        &self,
+        ctx: &ReconcileContext<'_, WebApp>,
+        stored: &WebAppStatus,
+        steps: Vec<WebAppStep>,
+    ) -> WebAppStatus {
         let has_workload = self.tasks.iter().any(|task| matches!(task, OneTask::Workload(_)));
-        let deployment = has_workload.then(|| workload::observed(turn, &self.deployments)).flatten();
+        let deployment = has_workload.then(|| workload::observed(ctx, &self.deployments)).flatten();
         let has_failed = steps.iter().any(|step| step.phase == Phase::Failed || step.attempts > 1);
         let handled = if steps == stored.steps {
             // Whoever has asked since then has not been answered yet.
             stored.handled_reconcile_at.clone()
         } else if has_failed {
-            reconcile_at(turn)
+            reconcile_at(ctx)
         } else {
             None
         };
-        status::status(turn.name(), steps, deployment.as_ref(), handled)
+        status::status(ctx.name(), steps, deployment.as_ref(), handled)
     }
 }
 
-fn reconcile_at(turn: &Turn<'_, WebApp>) -> Option<String> {
-    turn.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
+fn reconcile_at(ctx: &ReconcileContext<'_, WebApp>) -> Option<String> {
+    ctx.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
 }
 
 /// Whether a live WebApp is in the state in which this step's start was recorded, and not paused since.
@@ -257,7 +265,12 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
 }
 
 /// Events of what has changed in the steps, to be recorded when it is stored.
-fn announce(turn: &mut Turn<'_, WebApp>, before: &[WebAppStep], now: &[WebAppStep], goal: &Goal<'_>) {
+fn announce(
+    ctx: &mut ReconcileContext<'_, WebApp>,
+    before: &[WebAppStep],
+    now: &[WebAppStep],
+    goal: &Goal<'_>,
+) {
     // What is not wanted any more has not failed for anybody.
     for step in now.iter().filter(|step| step.phase != Phase::Failed || !steps::is_superseded(step, goal)) {
         let former = before.iter().find(|former| former.name == step.name);
@@ -274,7 +287,7 @@ fn announce(turn: &mut Turn<'_, WebApp>, before: &[WebAppStep], now: &[WebAppSte
         let name = &step.name;
         match step.phase {
             Phase::Succeeded => {
-                turn.event_when_written(
+                ctx.event_when_written(
                     EventType::Normal,
                     "TaskSucceeded",
                     "Run",
@@ -282,7 +295,7 @@ fn announce(turn: &mut Turn<'_, WebApp>, before: &[WebAppStep], now: &[WebAppSte
                 );
             }
             Phase::Undone => {
-                turn.event_when_written(
+                ctx.event_when_written(
                     EventType::Normal,
                     "TaskUndone",
                     "Undo",
@@ -296,7 +309,7 @@ fn announce(turn: &mut Turn<'_, WebApp>, before: &[WebAppStep], now: &[WebAppSte
                     note = format!("{note}. {}", status::remedy(is_undo));
                 }
                 let action = if is_undo { "Undo" } else { "Run" };
-                turn.event_when_written(EventType::Warning, "TaskFailed", action, note);
+                ctx.event_when_written(EventType::Warning, "TaskFailed", action, note);
             }
             Phase::Pending | Phase::Running | Phase::Undoing => {}
         }

@@ -18,9 +18,9 @@ use crate::api::labels::{self, Labels};
 use crate::api::webapp::v1::{Hook, WebApp, image_reference};
 use crate::cache::{Lister, Object, ObjectName};
 use crate::client::Error;
-use crate::controller::container::WantedContainer;
-use crate::controller::deployment::{ObservedDeployment, WantedDeployment};
-use crate::controller::{ChildRef, Deletion, Halt, Phase, Summary, Turn};
+use crate::controller::kinds::container::WantedContainer;
+use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
+use crate::controller::{ChildHealth, ChildRef, Deletion, HealthPhase, ReconcileContext, StopReason};
 
 const KIND: &str = "WebApp";
 
@@ -57,40 +57,40 @@ pub(super) fn wanted(webapp: &WebApp) -> WantedDeployment {
 
 /// Runs a hook; what the Deployment is at is found along the way.
 pub(super) async fn run(
-    turn: &mut Turn<'_, WebApp>,
+    ctx: &mut ReconcileContext<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
     hook: Hook,
-) -> Result<Result<(), HookError>, Halt> {
-    let name = turn.name().to_owned();
+) -> Result<Result<(), HookError>, StopReason> {
+    let name = ctx.name().to_owned();
     let not_yet = |message: String| Err(HookError::not_yet(message, None));
     Ok(match hook {
         Hook::PreCreate | Hook::PreDelete => Ok(()),
         Hook::Create => {
-            turn.applies_spec();
-            let ensured = turn.ensure(&wanted(turn.object()), deployments).await?;
-            if ensured.is_there() { Ok(()) } else { not_yet(message(turn)) }
+            ctx.applies_spec();
+            let applied = ctx.apply(&wanted(ctx.object()), deployments).await?;
+            if applied.is_as_wanted() { Ok(()) } else { not_yet(message(ctx)) }
         }
         Hook::PostCreate => {
-            turn.ensure(&wanted(turn.object()), deployments).await?;
-            let is_ready = turn.findings().last().is_some_and(|found| found.phase == Phase::Ready);
-            if is_ready { Ok(()) } else { not_yet(message(turn)) }
+            ctx.apply(&wanted(ctx.object()), deployments).await?;
+            let is_ready = ctx.reports().last().is_some_and(|found| found.phase == HealthPhase::Ready);
+            if is_ready { Ok(()) } else { not_yet(message(ctx)) }
         }
         Hook::Delete => {
-            let ours = deployments.controlled_by(&turn.owner().uid);
+            let ours = deployments.controlled_by(&ctx.owner().uid);
             let Some(child) = ours.iter().map(ChildRef::of).find(|child| child.name == name) else {
                 return Ok(Ok(()));
             };
-            match delete(turn, &child).await? {
+            match delete(ctx, &child).await? {
                 Deletion::Deleted | Deletion::NothingToDo => Ok(()),
                 Deletion::NotNow => not_yet("the WebApp is not being deleted".to_owned()),
-                Deletion::Refused { .. } => not_yet(message(turn)),
+                Deletion::Refused { .. } => not_yet(message(ctx)),
             }
         }
         Hook::PostDelete => {
-            let left = left(turn, deployments).await?;
+            let left = left(ctx, deployments).await?;
             // One that came late, by a write of a process that is dead, or under another name, by a user.
             for child in &left {
-                delete(turn, child).await?;
+                delete(ctx, child).await?;
             }
             let names: Vec<&str> = left.iter().map(|child| child.name.as_str()).collect();
             let message = format!("Being deleted: Deployment {}", names.join(", "));
@@ -103,48 +103,48 @@ pub(super) async fn run(
 /// The Deployments of this WebApp that are left. When the cache shows none, those that it cannot show are looked for: the
 /// finalizer must not go before them.
 async fn left(
-    turn: &Turn<'_, WebApp>,
+    ctx: &ReconcileContext<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
 ) -> Result<Vec<ChildRef>, Error> {
-    let cached = deployments.controlled_by(&turn.owner().uid);
+    let cached = deployments.controlled_by(&ctx.owner().uid);
     if !cached.is_empty() {
         return Ok(cached.iter().map(ChildRef::of).collect());
     }
-    let (children, owner, resource) = (turn.children(), turn.owner(), ObservedDeployment::resource());
+    let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedDeployment::resource());
     let mut left = children.without_label(owner, &resource).await?;
     left.extend(children.with_label(owner, &resource).await?);
     Ok(left)
 }
 
 /// Deletes a Deployment of this WebApp.
-async fn delete(turn: &mut Turn<'_, WebApp>, child: &ChildRef) -> Result<Deletion, Error> {
-    let (children, owner, resource) = (turn.children(), turn.owner(), ObservedDeployment::resource());
+async fn delete(ctx: &mut ReconcileContext<'_, WebApp>, child: &ChildRef) -> Result<Deletion, Error> {
+    let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedDeployment::resource());
     let deletion = children.delete_of_deleted(owner, &resource, child).await?;
-    if let Deletion::Refused { status, again_in } = &deletion {
-        turn.refused_deletion(&format!("Deployment {:?}", child.name), status, *again_in);
+    if let Deletion::Refused { status, requeue_after } = &deletion {
+        ctx.refused_deletion(&format!("Deployment {:?}", child.name), status, *requeue_after);
     }
     Ok(deletion)
 }
 
-fn message(turn: &Turn<'_, WebApp>) -> String {
-    turn.findings().last().map(|found| found.message.clone()).unwrap_or_default()
+fn message(ctx: &ReconcileContext<'_, WebApp>) -> String {
+    ctx.reports().last().map(|found| found.message.clone()).unwrap_or_default()
 }
 
 /// The Deployment as the cache shows it, if it is this WebApp's.
 pub(super) fn observed(
-    turn: &Turn<'_, WebApp>,
+    ctx: &ReconcileContext<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
 ) -> Option<ObservedDeployment> {
-    let name = ObjectName::new(turn.owner().name.namespace(), turn.name());
+    let name = ObjectName::new(ctx.owner().name.namespace(), ctx.name());
     let cached = deployments.get(&name)?;
     let deployment = cached.readable()?;
-    let is_ours = deployment.controller().is_some_and(|owner| owner.uid == turn.owner().uid);
+    let is_ours = deployment.controller().is_some_and(|owner| owner.uid == ctx.owner().uid);
     is_ours.then(|| ObservedDeployment::clone(deployment))
 }
 
 /// What is found of a WebApp whose tasks are done and make no Deployment.
-pub(super) fn none_wanted() -> Summary {
-    Summary::ready("All tasks have succeeded")
+pub(super) fn none_wanted() -> ChildHealth {
+    ChildHealth::ready("All tasks have succeeded")
 }
 
 #[cfg(test)]

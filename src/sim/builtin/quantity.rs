@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_amount_is_told_in_two_ways() {
+    fn what_is_no_amount_is_reported_in_two_ways() {
         for text in ["", "abc", "1KiB", "1 Gi", "1e1.5", "1.2.3"] {
             assert_eq!(stored(text, NANO), Err(WRONG_FORM.to_owned()), "{text}");
         }

@@ -69,7 +69,7 @@ async fn selectors_choose_in_lists_and_in_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_resumes_and_is_told_410_when_it_cannot() {
+async fn a_watch_resumes_and_is_reported_410_when_it_cannot() {
     let bed = Bed::new();
     let first = bed.ok("POST", MAPS, map("a")).await;
     let version = first["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -91,7 +91,7 @@ async fn a_watch_resumes_and_is_told_410_when_it_cannot() {
 
 /// What others have done is no loss to a watch, however much of it is forgotten.
 #[tokio::test(start_paused = true)]
-async fn an_open_watch_is_told_410_only_when_it_has_missed_something() {
+async fn an_open_watch_is_reported_410_only_when_it_has_missed_something() {
     let bed = Bed::with(Settings { window: 5, ..Settings::default() });
     settle().await;
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;

@@ -25,7 +25,7 @@ async fn a_write_that_changes_nothing_keeps_the_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_and_preconditions_are_told_apart() {
+async fn conflicts_and_preconditions_are_reported_apart() {
     let bed = Bed::new();
     bed.define_foos().await;
     let made = bed.ok("POST", FOOS, foo("a")).await;

@@ -153,7 +153,7 @@ async fn in_a_template_what_others_wrote_stays() {
 }
 
 #[apply(both_beds)]
-async fn a_child_of_an_earlier_life_is_waited_for_without_a_warning() {
+async fn a_child_of_a_previous_incarnation_is_waited_for_without_a_warning() {
     let scene = Scene::new("every-earlier").await;
     for_every_kind(async |kind| {
         let name = kind.object();

@@ -74,7 +74,7 @@ async fn one_is_in_the_way(scene: &Scene, kind: &Kind, at: usize) {
 
 /// Two names that are taken, of which an object meets the second when it is rid of the first.
 #[apply(both_beds)]
-async fn a_second_obstacle_is_told_of_as_the_first_was() {
+async fn a_second_obstacle_is_reported_of_as_the_first_was() {
     let scene = Scene::new("every-second").await;
     wait_until("the account of the namespace", async || {
         scene.look("ServiceAccount", "default").await.ok_or("not there")
@@ -194,7 +194,7 @@ async fn all_are_refused(scene: &Scene) {
 }
 
 #[apply(both_beds)]
-async fn a_refused_child_is_told_once_and_tried_again() {
+async fn a_refused_child_is_reported_once_and_tried_again() {
     let scene = Scene::new("every-refused").await;
     forbid(&scene).await;
     all_are_refused(&scene).await;

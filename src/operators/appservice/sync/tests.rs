@@ -164,7 +164,7 @@ async fn a_refused_service_is_reported_and_heals() {
         .await;
     f.create("web", spec(&json!([{"port": 80, "nodePort": 30080}]))).await;
     let (outcome, _) = f.sync("web").await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     assert_eq!(f.ready("web").await, (false, "ChildRefused".to_owned()));
     let status = f.status("web").await.to_string();
     assert!(status.contains("provided port is already allocated"), "{status}");

@@ -12,9 +12,9 @@ use super::*;
 use crate::api::conditions::{self, HOT_LOOP, READY, RECONCILING};
 use crate::cache::store::StoreWriter;
 use crate::cache::{Cached, Indexers, ObjectName, store};
-use crate::client::Clock;
-use crate::controller::consistency::{Consistency, Frozen};
-use crate::controller::{Children, Outcome, Pass, Reconciler, SyncError, SyncHandler, Tools};
+use crate::client::{Clock, Error};
+use crate::controller::run::consistency::{Consistency, Frozen};
+use crate::controller::{Children, Outcome, Reconciler, SyncHandler, SyncRequest, Tools};
 use crate::metrics::ControllerMetrics;
 use crate::record::{Event, EventRecorder, EventType};
 use crate::testing::object_server::ObjectServer;
@@ -34,9 +34,9 @@ struct Fixture {
 }
 
 /// A pass of which nobody says why.
-fn pass() -> Pass<'static> {
+fn pass() -> SyncRequest<'static> {
     static NONE: std::sync::LazyLock<Reasons> = std::sync::LazyLock::new(Reasons::default);
-    Pass::new(&NONE)
+    SyncRequest::new(&NONE)
 }
 
 impl Fixture {
@@ -213,7 +213,7 @@ async fn a_foreign_deployment_is_left_alone_and_reported_once() {
     f.foo("web", 1);
     f.deployments.replace(&[], "1");
     let (outcome, requests) = f.sync().await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(30)) });
     assert_eq!(requests, ["POST deployments", "GET deployments/web", "PATCH foos/one/status"]);
     let event = f.events.try_recv().unwrap();
     assert_eq!((event.event_type, event.reason), (EventType::Warning, "ErrResourceExists"));
@@ -250,12 +250,12 @@ async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     f.foo("web", 1);
     f.server.refuse(http::Method::POST, 403, "Forbidden");
     let (outcome, _) = f.sync().await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     assert_eq!(f.events(), ["ChildRefused"]);
     assert_eq!(f.ready().1, "ChildRefused");
     tokio::time::advance(Duration::from_secs(119)).await;
     let (outcome, requests) = f.sync().await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(1)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(1)) });
     assert_eq!(requests, Vec::<String>::new());
     tokio::time::advance(Duration::from_secs(1)).await;
     f.sync().await;
@@ -331,8 +331,8 @@ async fn a_status_that_meets_a_conflict_is_tried_once_more() {
         assert_eq!(verbs, ["PATCH", "GET", "PATCH"]);
         match outcome {
             Ok(_) => assert_eq!((conflicts, f.events()), (1, vec!["Synced"])),
-            Err(SyncError(error)) => {
-                assert!(conflicts == 2 && error.is_conflict());
+            Err(error) => {
+                assert!(conflicts == 2 && error.of_client().is_some_and(Error::is_conflict));
                 assert_eq!(f.events(), Vec::<&str>::new());
             }
         }
@@ -379,20 +379,20 @@ async fn an_audit_finds_what_the_caches_have_missed() {
     f.roll_out("web");
     f.sync().await;
     let (key, why) = (ObjectName::new(Some("ns"), "one"), Reasons::from(Reason::Audit));
-    assert_eq!(f.sync.sync(&key, Pass::new(&why)).await.unwrap(), Outcome::Done);
+    assert_eq!(f.sync.sync(&key, SyncRequest::new(&why)).await.unwrap(), Outcome::Done);
 
     let mut deployment = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
     deployment["spec"]["replicas"] = json!(7);
     f.server.store(DEPLOYMENTS, deployment);
     let (_, requests) = f.sync_without_news().await;
     assert_eq!(requests, Vec::<String>::new(), "a usual pass believes the cache");
-    f.sync.sync(&key, Pass::new(&why)).await.unwrap();
+    f.sync.sync(&key, SyncRequest::new(&why)).await.unwrap();
     assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
 }
 
 /// W13
 #[tokio::test]
-async fn a_child_that_a_webhook_alters_is_told_as_created() {
+async fn a_child_that_a_webhook_alters_is_reported_as_created() {
     let mut f = Fixture::new();
     f.server.mutate(|object| {
         if object["kind"] == "Deployment" {
@@ -409,7 +409,7 @@ async fn a_child_that_a_webhook_alters_is_told_as_created() {
 
 /// W12
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_was_refused_at_first_is_told_as_an_update() {
+async fn a_spec_that_was_refused_at_first_is_reported_as_an_update() {
     let mut f = Fixture::new();
     let mut foo = f.foo("web", 1);
     f.sync().await;
@@ -453,7 +453,7 @@ async fn a_hot_foo_has_a_condition() {
     let (key, why) = (ObjectName::new(Some("ns"), "one"), Reasons::from(Reason::Timer));
     for is_hot in [true, true, false, false] {
         f.server.requests();
-        let outcome = f.sync.sync(&key, Pass::new(&why).hot(is_hot)).await.unwrap();
+        let outcome = f.sync.sync(&key, SyncRequest::new(&why).hot(is_hot)).await.unwrap();
         f.catch_up();
         let conditions = conditions_of(&f.server.get(FOO).unwrap());
         assert_eq!(conditions::is_true(&conditions, HOT_LOOP), is_hot);

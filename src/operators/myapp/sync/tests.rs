@@ -100,7 +100,7 @@ async fn a_child_that_is_in_the_way_does_not_hold_up_the_others() {
     f.put::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 1}]}})).await;
     f.create("web", spec(&json!({"host": "a.example.com"}))).await;
     let (outcome, _) = f.sync("web").await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(30)) });
     assert_eq!(f.ready("web").await, (false, "ResourceExists".to_owned()));
     assert_eq!(
         (f.names::<Deployment>().await, f.names::<Ingress>().await.len()),
@@ -158,7 +158,7 @@ async fn a_refused_child_is_not_asked_for_again_at_each_pass() {
     let posts = |asked: &[String]| asked.iter().filter(|asked| *asked == "create services").count();
     let (outcome, asked) = f.sync("web").await;
     assert_eq!((posts(&asked), f.ready("web").await.1.as_str()), (1, "ChildRefused"));
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     let told = f.status("web").await["conditions"][0]["message"].clone();
     for passed in 1..20 {
         f.pass_time(Duration::from_secs(5)).await;
@@ -167,7 +167,7 @@ async fn a_refused_child_is_not_asked_for_again_at_each_pass() {
         let (outcome, asked) = f.sync("web").await;
         assert!(asked.iter().all(|asked| asked == "patch myapps/web/status"), "{asked:?}");
         let left = Duration::from_secs(120 - 5 * passed);
-        assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(left) });
+        assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(left) });
     }
     assert_eq!(f.status("web").await["conditions"][0]["message"], told);
     edit(&mut f, |myapp| myapp["spec"]["servicePort"] = json!(81)).await;
@@ -196,7 +196,7 @@ async fn a_key_too_many_in_a_map_of_the_status_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_edit_is_told_as_one_whatever_stands_in_the_way_of_others() {
+async fn a_hand_edit_is_reported_as_one_whatever_stands_in_the_way_of_others() {
     let mut f = fixture().await;
     f.put::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 1}]}})).await;
     f.create("web", spec(&json!({}))).await;

@@ -177,7 +177,7 @@ async fn a_refused_pod_stops_the_others_and_is_reported() {
     f.pass_time(Duration::from_secs(10)).await;
     f.create("x", spec(20)).await;
     let (outcome, asked) = f.sync("x").await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     let tried = asked.iter().filter(|asked| *asked == "create pods").count();
     assert_eq!(tried, 3, "one, then a batch of two: {asked:?}");
     assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
@@ -191,7 +191,7 @@ async fn a_foreign_pod_is_left_alone_and_the_others_are_there() {
         .await;
     f.create("x", spec(3)).await;
     let (outcome, _) = f.sync("x").await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(30)) });
     assert_eq!(f.ready("x").await, (false, "ResourceExists".to_owned()));
     assert_eq!(f.get::<Pod>("x-0").await.unwrap()["metadata"]["ownerReferences"], Value::Null);
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1", "x-2"]);
@@ -229,7 +229,7 @@ async fn a_refused_delete_is_not_sent_again_at_each_pass() {
     for (seconds, expected) in [(1, 1), (60, 0), (60, 0), (0, 1), (1, 0)] {
         let (outcome, asked) = f.sync("x").await;
         assert_eq!(tries(&asked), expected, "{asked:?}");
-        let Outcome::WaitForUser { look_again: Some(time) } = outcome else { panic!("{outcome:?}") };
+        let Outcome::WaitForUser { requeue_after: Some(time) } = outcome else { panic!("{outcome:?}") };
         assert!(
             (Duration::from_secs(59)..=Duration::from_secs(120)).contains(&time) || expected == 0,
             "{time:?}"

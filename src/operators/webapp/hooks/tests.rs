@@ -133,7 +133,7 @@ async fn a_task_that_hangs_holds_up_no_other() {
     let other = Task::new(rig.odd.clone());
     rig.hooks.run(&other, call("fine").0, 1, wanted(true));
     assert_eq!(rig.queue.get().await.unwrap().key().to_string(), "ns/fine", "of another task");
-    assert_eq!(rig.odd.0.load(Ordering::SeqCst), AT_ONCE + 1, "the others wait for their turn");
+    assert_eq!(rig.odd.0.load(Ordering::SeqCst), AT_ONCE + 1, "the others wait for their ctx");
     // They are given up after the timeout, and the next have theirs.
     for _ in 0..AT_ONCE {
         drop(rig.queue.get().await);

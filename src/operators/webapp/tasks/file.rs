@@ -14,7 +14,7 @@
 //! after that, in the order of the file, so that the first mistake is the one that is told.
 //!
 //! # Guarantees
-//! - Each mistake is told with file, line, what is wrong and what to do. (test: `each_mistake_is_told_with_its_line_and_a_remedy`)
+//! - Each mistake is told with file, line, what is wrong and what to do. (test: `each_mistake_is_reported_with_its_line_and_a_remedy`)
 //! - A URL is never repeated: it may hold a password. (test: `a_url_with_a_password_is_not_repeated`)
 //! - YAML and JSON say the same. (test: `yaml_and_json_are_read_alike`)
 //! - The schema knows every key and asks for those that must be there. (test: `the_schema_says_what_is_checked`)

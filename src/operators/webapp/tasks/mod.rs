@@ -149,7 +149,7 @@ pub enum HookError {
         /// What it waits for.
         message: String,
         /// When to look again, unless something changes before; `None` when a change is sure to be noticed.
-        look_again: Option<Duration>,
+        requeue_after: Option<Duration>,
     },
 }
 
@@ -168,8 +168,8 @@ impl HookError {
 
     /// Not done yet.
     #[must_use]
-    pub fn not_yet(message: impl Into<String>, look_again: Option<Duration>) -> Self {
-        Self::NotYet { message: message.into(), look_again }
+    pub fn not_yet(message: impl Into<String>, requeue_after: Option<Duration>) -> Self {
+        Self::NotYet { message: message.into(), requeue_after }
     }
 
     /// What happened, in words.

@@ -69,7 +69,7 @@ async fn a_new_process_looks_for_a_former_name_without_label() {
     f.catch_up();
     take_label_off(&mut f);
     let first = Reasons::from(Reason::Initial);
-    f.sync.sync(&key, Pass::new(&first)).await.unwrap();
+    f.sync.sync(&key, SyncRequest::new(&first)).await.unwrap();
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
 }
 
@@ -127,7 +127,7 @@ async fn while_the_new_name_is_taken_the_old_one_stays() {
     f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
     renamed(&mut f);
     let (outcome, _) = f.sync().await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(30)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(30)) });
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some());
     assert_eq!(f.ready().1, "ResourceExists");
 }
@@ -141,7 +141,7 @@ async fn a_refused_delete_of_the_old_deployment_shows_in_the_status() {
     renamed(&mut f);
     f.server.refuse(http::Method::DELETE, 403, "Forbidden");
     let (outcome, _) = f.sync().await;
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     assert_eq!(f.ready().1, "ChildRefused");
     f.sync().await;
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some(), "not asked for again at once");

@@ -28,7 +28,7 @@ async fn message(f: &Fixture<MyappSync>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_fails_holds_up_no_other_and_is_told_when_it_lasts() {
+async fn a_child_that_fails_holds_up_no_other_and_is_reported_when_it_lasts() {
     for (code, reason, words) in [
         (500, "InternalError", "the API server answers 500"),
         (503, "ServiceUnavailable", "the API server answers 503"),
@@ -60,7 +60,7 @@ async fn a_child_that_fails_holds_up_no_other_and_is_told_when_it_lasts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_is_over_soon_is_not_told() {
+async fn a_failure_that_is_over_soon_is_not_reported() {
     let mut f = without_service().await;
     for _ in 0..3 {
         let creates = When::verb("create").resource("services").times(1);
@@ -74,7 +74,7 @@ async fn a_failure_that_is_over_soon_is_not_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_a_long_time_is_told_at_once_and_obeyed() {
+async fn a_server_that_asks_for_a_long_time_is_reported_at_once_and_obeyed() {
     let mut f = without_service().await;
     let mut later = Action::refuse(503, "ServiceUnavailable");
     let Action::Refuse { retry_after, .. } = &mut later else { unreachable!() };
@@ -85,7 +85,7 @@ async fn a_server_that_asks_for_a_long_time_is_told_at_once_and_obeyed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_may_not_be_read_is_told() {
+async fn a_child_that_may_not_be_read_is_reported() {
     let mut f = without_service().await;
     f.converge("web").await;
     f.sim.fault(Fault::new(
@@ -114,7 +114,7 @@ async fn a_broken_connection_ends_the_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_cannot_be_deleted_now_is_told_when_it_lasts() {
+async fn a_child_that_cannot_be_deleted_now_is_reported_when_it_lasts() {
     let mut f = fixture().await;
     f.create("web", spec(&json!({"host": "a.example.com"}))).await;
     f.converge("web").await;

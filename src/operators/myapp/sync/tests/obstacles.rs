@@ -13,7 +13,7 @@ async fn put_foreign(f: &Fixture<MyappSync>) {
 
 /// Children of a Myapp have one name, and the text of a taken name tells no kind.
 #[tokio::test(start_paused = true)]
-async fn a_taken_name_of_another_child_is_told_as_well() {
+async fn a_taken_name_of_another_child_is_reported_as_well() {
     let mut f = fixture().await;
     put_foreign(&f).await;
     f.create("web", spec(&json!({}))).await;
@@ -48,7 +48,7 @@ async fn a_new_process_does_not_repeat_a_taken_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_another_child_is_told_as_well() {
+async fn a_refusal_of_another_child_is_reported_as_well() {
     let mut f = fixture().await;
     let refuse = |plural: &str| {
         f.sim.fault(Fault::new(When::verb("create").resource(plural), Action::refuse(403, "Forbidden")))
@@ -68,7 +68,7 @@ async fn a_refusal_of_another_child_is_told_as_well() {
 
 /// A webhook sets the replicas that we write; by hand the labels are changed.
 #[tokio::test(start_paused = true)]
-async fn what_is_put_back_beside_what_is_not_is_told() {
+async fn what_is_put_back_beside_what_is_not_is_reported() {
     let mut f = fixture().await;
     f.create("web", spec(&json!({}))).await;
     f.converge("web").await;
@@ -104,7 +104,7 @@ async fn what_is_put_back_beside_what_is_not_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_stored_though_the_answer_is_lost_is_told() {
+async fn a_status_that_is_stored_though_the_answer_is_lost_is_reported() {
     for (action, is_stored) in
         [(Action::FailAfter(504), true), (Action::DropAfter, true), (Action::DropBefore, false)]
     {

@@ -41,7 +41,7 @@ async fn names_that_are_taken_by_the_hundred_keep_the_others_from_nothing() {
     assert_eq!(f.ready("x").await, (false, "ResourceExists".to_owned()));
     f.pass_time(Duration::from_secs(1)).await;
     let (outcome, asked) = f.sync("x").await;
-    let Outcome::WaitForUser { look_again: Some(time) } = outcome else { panic!("{outcome:?}") };
+    let Outcome::WaitForUser { requeue_after: Some(time) } = outcome else { panic!("{outcome:?}") };
     assert!(time > Duration::from_secs(20), "{time:?}");
     assert!(asked.iter().all(|asked| asked == "patch redis/x/status"), "{asked:?}");
 }
@@ -138,7 +138,7 @@ async fn a_scale_up_that_is_cut_short_tells_what_it_did() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_is_told_once_whatever_fails_in_between() {
+async fn deleting_is_reported_once_whatever_fails_in_between() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;

@@ -13,20 +13,20 @@ fn updates(asked: &[String]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_is_refused_is_told_and_not_asked_for_at_each_pass() {
+async fn a_finalizer_that_is_refused_is_reported_and_not_asked_for_at_each_pass() {
     let mut f = fixture().await;
     let fault = f.sim.fault(Fault::new(update(), Action::refuse(422, "Invalid")));
     f.create("x", spec(2)).await;
     let (outcome, asked) = f.sync("x").await;
     assert_eq!(updates(&asked), 1);
-    assert_eq!(outcome, Outcome::WaitForUser { look_again: Some(Duration::from_secs(120)) });
+    assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
     let message = f.status("x").await["conditions"][0]["message"].to_string();
     assert!(message.contains("finalizer redis.myapp.tangx.in/pods"), "{message}");
     assert_eq!(f.events(), ["ChildRefused"]);
     assert_eq!(f.names::<Pod>().await, Vec::<String>::new());
     f.pass_time(Duration::from_secs(60)).await;
-    let left = Outcome::WaitForUser { look_again: Some(Duration::from_secs(60)) };
+    let left = Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(60)) };
     assert_eq!(f.sync("x").await, (left, vec![]));
     f.pass_time(Duration::from_secs(60)).await;
     assert_eq!(updates(&f.sync("x").await.1), 1);
@@ -37,7 +37,7 @@ async fn a_finalizer_that_is_refused_is_told_and_not_asked_for_at_each_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_may_not_be_taken_off_is_told() {
+async fn a_finalizer_that_may_not_be_taken_off_is_reported() {
     let mut f = fixture().await;
     f.create("x", spec(1)).await;
     f.converge("x").await;
@@ -78,7 +78,7 @@ async fn an_error_beside_a_refusal_is_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_created_now_is_told_when_it_lasts() {
+async fn a_pod_that_cannot_be_created_now_is_reported_when_it_lasts() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;

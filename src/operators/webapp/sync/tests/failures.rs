@@ -35,7 +35,7 @@ async fn a_hook_that_failed_for_good_waits_for_a_user() {
     rig.converge().await;
     assert_eq!(rig.tries("first.create"), 1);
     assert_eq!(rig.f.ready("web").await, (false, "TaskFailed".to_owned()));
-    assert_eq!(rig.f.sync("web").await.0, Outcome::WaitForUser { look_again: None });
+    assert_eq!(rig.f.sync("web").await.0, Outcome::WaitForUser { requeue_after: None });
     // Neither time nor a new process tries it again.
     rig.new_process().await;
     rig.f.pass_time(Duration::from_secs(600)).await;
@@ -104,7 +104,7 @@ async fn what_a_server_asks_for_is_kept_to_by_a_new_process_and_a_user_who_asks(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_told_once_and_again_when_it_is_for_good() {
+async fn a_failure_is_reported_once_and_again_when_it_is_for_good() {
     let mut rig = rig().await;
     rig.answer("first.create", HookError::retry("503"));
     rig.create().await;

@@ -5,7 +5,7 @@ use crate::sim::{Action, Fault, When};
 use crate::workqueue::Reasons;
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_that_fails_is_told_when_it_lasts_and_fails_no_task() {
+async fn a_deployment_that_fails_is_reported_when_it_lasts_and_fails_no_task() {
     for is_new in [true, false] {
         let mut rig = rig().await;
         let creates =

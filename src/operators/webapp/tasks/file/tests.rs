@@ -133,7 +133,7 @@ fn check_told(text: &str, line: u64, cause: &str, remedy: &str) {
 }
 
 #[test]
-fn each_mistake_is_told_with_its_line_and_a_remedy() {
+fn each_mistake_is_reported_with_its_line_and_a_remedy() {
     for (text, line, cause, remedy) in MISTAKES {
         check_told(text, *line, cause, remedy);
     }
@@ -151,7 +151,7 @@ fn each_mistake_is_told_with_its_line_and_a_remedy() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told() {
+fn a_file_that_is_not_there_is_reported() {
     let error = load(Path::new("/no/such/tasks.yaml")).unwrap_err();
     assert_eq!(error.to_string(), "/no/such/tasks.yaml: No such file or directory (os error 2)");
     assert!(error.remedy.contains("windlass schema webapp-tasks"));

@@ -37,7 +37,7 @@ async fn a_certificate_is_verified() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_speaks_no_tls_is_told() {
+async fn an_endpoint_that_speaks_no_tls_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.pem");
     fs::write(&ca, Authority::new().pem()).unwrap();

@@ -1,0 +1,437 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+
+use super::*;
+use crate::api::ApiResource;
+use crate::api::labels::Labels;
+use crate::cache::ObjectName;
+use crate::controller::kinds::container::WantedContainer;
+use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
+use crate::controller::run::consistency::{Consistency, Frozen};
+use crate::controller::{ChildRef, Deletion};
+use crate::testing::object_server::ObjectServer;
+
+const FOO: ApiResource = ApiResource::new("samplecontroller.k8s.io", "v1alpha1", "Foo", "foos");
+const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/ns/deployments";
+const WEB: &str = "/apis/apps/v1/namespaces/ns/deployments/web";
+
+fn owner() -> Owner {
+    let name = ObjectName::new(Some("ns"), "one");
+    Owner { generation: 1, ..Owner::known_as(FOO, name, "owner-uid", "1") }
+}
+
+fn wanted(replicas: i32) -> WantedDeployment {
+    let labels: Labels = [("app".to_owned(), "web".to_owned())].into();
+    let nginx = WantedContainer { name: "nginx".into(), image: "nginx".into(), ..WantedContainer::default() };
+    WantedDeployment {
+        name: "web".to_owned(),
+        labels: labels.clone(),
+        selector: labels.clone(),
+        pod_labels: labels,
+        replicas,
+        containers: vec![nginx],
+    }
+}
+
+/// A live Deployment as wanted with one replica, with this owner reference.
+fn live(server: &ObjectServer, kind: &str, owner: &str, uid: &str) -> Value {
+    let mut object = json!({"metadata": {"name": "web", "namespace": "ns", "ownerReferences": [
+        {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true,
+            "blockOwnerDeletion": true}
+    ]}});
+    wanted(1).write_into(&mut object);
+    server.store(DEPLOYMENTS, object)
+}
+
+fn cached(object: &Value) -> Cached<ObservedDeployment> {
+    Cached::new(Ok(serde_json::from_value(object.clone()).unwrap()))
+}
+
+/// As the operators have it, with a guard that lets everything pass.
+fn children_of(server: &ObjectServer) -> Children {
+    Children::new(server.client(), Arc::new(Consistency::new()))
+}
+
+type Answer = Result<ApplyOutcome<ObservedDeployment>, Error>;
+
+async fn ensure(server: &ObjectServer, replicas: i32, cache: Option<&Value>) -> Answer {
+    with_owner(server, "owner-uid", 1);
+    let children = children_of(server);
+    children.apply(&owner(), &wanted(replicas), cache.map(cached).as_ref(), false).await
+}
+
+#[tokio::test]
+async fn no_difference_sends_nothing() {
+    let server = ObjectServer::default();
+    let object = live(&server, "Foo", "one", "owner-uid");
+    let answer = ensure(&server, 1, Some(&object)).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Unchanged(_)), "{answer:?}");
+    assert_eq!(server.requests(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_missing_child_is_created_with_its_owner() {
+    let server = ObjectServer::default();
+    let answer = ensure(&server, 3, None).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
+    assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}")], "no read comes before it");
+    let created = server.get(WEB).unwrap();
+    assert_eq!(created["spec"]["replicas"], 3);
+    let reference = &created["metadata"]["ownerReferences"][0];
+    assert_eq!(*reference, owner().reference());
+    assert_eq!((&reference["controller"], &reference["blockOwnerDeletion"]), (&json!(true), &json!(true)));
+}
+
+#[tokio::test]
+async fn an_update_is_one_patch_with_uid_and_version() {
+    let server = ObjectServer::default();
+    let mut object = live(&server, "Foo", "one", "owner-uid");
+    object["spec"]["fieldOfTheFuture"] = json!({"keep": "me"});
+    let object = server.store(DEPLOYMENTS, object);
+    let answer = ensure(&server, 2, Some(&object)).await.unwrap();
+    let ApplyOutcome::Updated(observed, differences) = answer else { panic!("{answer:?}") };
+    assert_eq!(describe(&differences), "spec.replicas was 1, wanted 2");
+    assert_eq!(observed.spec.replicas, Some(2));
+    assert_eq!(server.requests(), [format!("PATCH {WEB}")]);
+    let metadata = &object["metadata"];
+    let metadata = json!({"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]});
+    assert_eq!(server.last_body(), json!({"metadata": metadata, "spec": {"replicas": 2}}));
+    assert_eq!(server.get(WEB).unwrap()["spec"]["fieldOfTheFuture"], json!({"keep": "me"}));
+}
+
+/// W1: somebody wrote before us. The child is read, and the owner, as the cache may be late about both.
+#[tokio::test]
+async fn w1_a_conflict_costs_two_reads_and_one_more_try() {
+    let server = ObjectServer::default();
+    let stale = live(&server, "Foo", "one", "owner-uid");
+    let mut newer = stale.clone();
+    newer["metadata"]["resourceVersion"] = json!("77");
+    newer["spec"]["fieldOfTheFuture"] = json!({"keep": "me"});
+    server.store(DEPLOYMENTS, newer);
+    let answer = ensure(&server, 2, Some(&stale)).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Updated(..)), "{answer:?}");
+    let asked =
+        [format!("PATCH {WEB}"), format!("GET {WEB}"), format!("GET {FOOS}/one"), format!("PATCH {WEB}")];
+    assert_eq!(server.requests(), asked);
+    assert_eq!(server.last_body()["metadata"]["resourceVersion"], "77");
+    assert_eq!(server.get(WEB).unwrap()["spec"]["fieldOfTheFuture"], json!({"keep": "me"}));
+}
+
+#[tokio::test]
+async fn a_second_conflict_is_an_error_to_retry() {
+    let server = ObjectServer::default();
+    let object = live(&server, "Foo", "one", "owner-uid");
+    server.refuse(Method::PATCH, 409, "Conflict");
+    server.refuse(Method::PATCH, 409, "Conflict");
+    let error = ensure(&server, 2, Some(&object)).await.unwrap_err();
+    assert!(error.is_conflict());
+}
+
+/// R18: after a restore of the store versions repeat, and only the uid tells one object from another.
+#[tokio::test]
+async fn r18_a_version_of_another_object_matches_nothing() {
+    let server = ObjectServer::default();
+    let stale = live(&server, "Foo", "one", "owner-uid");
+    let mut other = stale.clone();
+    other["metadata"]["uid"] = json!("another");
+    other["metadata"]["ownerReferences"][0]["uid"] = json!("another-owner");
+    server.store(DEPLOYMENTS, other);
+    let answer = ensure(&server, 2, Some(&stale)).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Terminating(_)), "{answer:?}");
+    assert_eq!(server.get(WEB).unwrap()["spec"]["replicas"], 1);
+}
+
+#[tokio::test]
+async fn a_stale_cache_that_shows_a_difference_changes_nothing() {
+    let server = ObjectServer::default();
+    let mut stale = live(&server, "Foo", "one", "owner-uid");
+    server.store(DEPLOYMENTS, {
+        let mut newer = stale.clone();
+        newer["metadata"]["resourceVersion"] = json!("77");
+        newer
+    });
+    stale["spec"]["replicas"] = json!(9);
+    let answer = ensure(&server, 1, Some(&stale)).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Unchanged(_)), "{answer:?}");
+    let asked = [format!("GET {FOOS}/one"), format!("PATCH {WEB}"), format!("GET {WEB}")];
+    assert_eq!(server.requests(), asked, "a lowered replica needs the owner");
+}
+
+/// W3: the name is taken, by ourselves: the cache was late, or our label was taken off.
+#[tokio::test]
+async fn w3_a_name_taken_by_ourselves_is_repaired() {
+    let server = ObjectServer::default();
+    live(&server, "Foo", "one", "owner-uid");
+    let answer = ensure(&server, 2, None).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Updated(..)), "{answer:?}");
+    let asked = [
+        format!("POST {DEPLOYMENTS}"),
+        format!("GET {WEB}"),
+        format!("GET {FOOS}/one"),
+        format!("PATCH {WEB}"),
+    ];
+    assert_eq!(server.requests(), asked);
+}
+
+/// A child that is created, changed or deleted, and the owner that gets or loses a finalizer.
+#[tokio::test]
+async fn whatever_is_written_is_waited_for() {
+    let going = json!({"name": "one", "uid": "owner-uid", "generation": 1,
+        "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["windlass.dev/test"]});
+    for what in ["create", "update", "delete", "add finalizer", "remove finalizer"] {
+        let server = ObjectServer::default();
+        with_owner(&server, "owner-uid", 1);
+        let stale = (what != "create").then(|| live(&server, "Foo", "one", "owner-uid"));
+        let guard = Consistency::new().with(ObservedDeployment::resource(), Frozen).with(FOO, Frozen);
+        let guard = Arc::new(guard);
+        let (children, owner) = (Children::new(server.client(), guard.clone()), owner());
+        assert!(guard.is_ready(&owner.name));
+        match what {
+            "delete" => {
+                let child = child_ref(stale.as_ref().unwrap());
+                let answer = children.delete_surplus(&owner, &ObservedDeployment::resource(), &child).await;
+                assert_eq!(answer.unwrap(), Deletion::Deleted);
+            }
+            "add finalizer" => {
+                assert!(children.add_finalizer(&owner, "windlass.dev/test").await.unwrap().is_some());
+            }
+            "remove finalizer" => {
+                server.store(FOOS, json!({"metadata": going.clone()}));
+                let owner = Owner { finalizers: vec!["windlass.dev/test".to_owned()], ..owner.clone() };
+                assert!(children.remove_finalizer(&owner, "windlass.dev/test").await.unwrap());
+            }
+            _ => {
+                let cache = stale.as_ref().map(cached);
+                let answer = children.apply(&owner, &wanted(2), cache.as_ref(), false).await.unwrap();
+                assert_eq!(matches!(answer, ApplyOutcome::Updated(..)), what == "update", "{answer:?}");
+            }
+        }
+        assert!(!guard.is_ready(&owner.name), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_create_whose_answer_is_lost_is_not_sent_again() {
+    let server = ObjectServer::default();
+    server.lose(Method::POST);
+    let answer = ensure(&server, 2, None).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
+    assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")]);
+}
+
+/// B4, B5: whoever else has the name, by kind, name or uid.
+#[tokio::test]
+async fn what_is_not_ours_is_not_touched() {
+    for (kind, name, uid) in [("Bar", "one", "owner-uid-of-bar"), ("Foo", "two", "another")] {
+        let server = ObjectServer::default();
+        live(&server, kind, name, uid);
+        let answer = ensure(&server, 5, None).await.unwrap();
+        assert!(matches!(answer, ApplyOutcome::ResourceExists { .. }), "{kind} {name}: {answer:?}");
+        assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")]);
+    }
+    let server = ObjectServer::default();
+    server.store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}}));
+    let answer = ensure(&server, 5, None).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::ResourceExists { .. }), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_child_of_an_earlier_life_or_being_deleted_is_waited_for() {
+    let server = ObjectServer::default();
+    let object = live(&server, "Foo", "one", "previous uid");
+    let answer = ensure(&server, 5, Some(&object)).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Terminating(None)), "{answer:?}");
+
+    let server = ObjectServer::default();
+    let mut object = live(&server, "Foo", "one", "owner-uid");
+    object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    server.store(DEPLOYMENTS, object.clone());
+    let answer = ensure(&server, 5, Some(&object)).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Terminating(Some(_))), "{answer:?}");
+    assert_eq!(server.requests(), Vec::<String>::new(), "its end is an event");
+}
+
+/// W10, W12: quota, validation.
+#[tokio::test]
+async fn a_refusal_is_an_answer() {
+    for (code, reason) in [(403, "Forbidden"), (422, "Invalid")] {
+        let server = ObjectServer::default();
+        server.refuse(Method::POST, code, reason);
+        let answer = ensure(&server, 1, None).await.unwrap();
+        let ApplyOutcome::Refused { status, observed: None, .. } = answer else { panic!("{answer:?}") };
+        assert_eq!((status.code, status.reason.as_str()), (code, reason));
+    }
+    let server = ObjectServer::default();
+    server.refuse(Method::POST, 503, "ServiceUnavailable");
+    assert!(ensure(&server, 1, None).await.is_err());
+}
+
+/// W10: quota is checked before existence, so a refusal does not say that nothing is there.
+#[tokio::test]
+async fn w10_a_refusal_does_not_hide_what_is_there() {
+    let server = ObjectServer::default();
+    live(&server, "Foo", "one", "owner-uid");
+    server.refuse(Method::POST, 403, "Forbidden");
+    let answer = ensure(&server, 2, None).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Updated(..)), "ours without its label: {answer:?}");
+
+    let server = ObjectServer::default();
+    live(&server, "Bar", "one", "another");
+    server.refuse(Method::POST, 403, "Forbidden");
+    let answer = ensure(&server, 2, None).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::ResourceExists { .. }), "{answer:?}");
+}
+
+/// A refused change leaves the child as it is, and says what that is.
+#[tokio::test]
+async fn a_refused_update_still_shows_the_child() {
+    let server = ObjectServer::default();
+    let object = live(&server, "Foo", "one", "owner-uid");
+    server.refuse(Method::PATCH, 422, "Invalid");
+    let answer = ensure(&server, 2, Some(&object)).await.unwrap();
+    let ApplyOutcome::Refused { observed: Some(observed), .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(observed.spec.replicas, Some(1));
+}
+
+/// B1, B7, R14: a child that was there is created again, repaired or scaled down for its owner as it is, and no other.
+/// What is new, or only more, needs no read: see the header.
+#[tokio::test]
+async fn repairs_and_scale_downs_need_the_owner_as_it_is() {
+    for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
+        let server = ObjectServer::default();
+        with_owner(&server, uid, generation);
+        let children = children_of(&server);
+        let recreated = children.apply(&owner(), &wanted(1), None, true).await.unwrap();
+        assert!(matches!(recreated, ApplyOutcome::OwnerChanged), "{recreated:?}");
+        let object = cached(&live(&server, "Foo", "one", "owner-uid"));
+        let repaired = children.apply(&owner(), &wanted(5), Some(&object), true).await.unwrap();
+        assert!(matches!(repaired, ApplyOutcome::OwnerChanged), "{repaired:?}");
+        let lowered = children.apply(&owner(), &wanted(0), Some(&object), false).await.unwrap();
+        assert!(matches!(lowered, ApplyOutcome::OwnerChanged), "{lowered:?}");
+        assert_eq!(server.requests(), vec![format!("GET {FOOS}/one"); 3], "three passes, a read each");
+
+        let raised = children.apply(&owner(), &wanted(5), Some(&object), false).await.unwrap();
+        assert!(
+            matches!(raised, ApplyOutcome::Updated(..)),
+            "a short way back, and never a scale-down: {raised:?}"
+        );
+        assert_eq!(server.requests(), [format!("PATCH {WEB}")]);
+    }
+}
+
+/// R14: the pause is stored, and changes no generation. It holds once the cache shows it; what destroys or repairs asks
+/// the server, and never passes a stored pause.
+#[tokio::test]
+async fn a_stored_pause_stops_what_destroys() {
+    let server = ObjectServer::default();
+    let paused = |value: &str| {
+        json!({"metadata": {"name": "one", "uid": "owner-uid", "generation": 1,
+            "annotations": {"windlass.dev/paused": value}}})
+    };
+    server.store(FOOS, paused("true"));
+    let children = children_of(&server);
+    let object = live(&server, "Foo", "one", "owner-uid");
+    for (replicas, cache, is_applied) in
+        [(1, None, true), (5, Some(&object), true), (0, Some(&object), false)]
+    {
+        let cache = cache.map(cached);
+        let answer = children.apply(&owner(), &wanted(replicas), cache.as_ref(), is_applied).await.unwrap();
+        assert!(matches!(answer, ApplyOutcome::OwnerChanged), "{answer:?}");
+    }
+    with_replacement(&server);
+    assert_eq!(delete(&server, &object).await, Deletion::NotNow);
+    let deployments = ObservedDeployment::resource();
+    let surplus = children.delete_surplus(&owner(), &deployments, &child_ref(&object)).await.unwrap();
+    assert_eq!(surplus, Deletion::NotNow);
+    assert!(server.requests().iter().all(|request| request.starts_with("GET")));
+
+    server.store(FOOS, paused("false"));
+    assert_eq!(delete(&server, &object).await, Deletion::Deleted, "any other value is no pause");
+}
+
+/// W13: an admission webhook changes what we write.
+#[tokio::test]
+async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    server.mutate(|object| object["spec"]["replicas"] = json!(7));
+    let children = children_of(&server);
+    let answer = children.apply(&owner(), &wanted(2), None, false).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::StoredOtherwise { is_new: true, .. }), "{answer:?}");
+}
+
+/// W13: it does so each time.
+#[tokio::test(start_paused = true)]
+async fn a_child_changed_back_each_time_is_contended() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    server.mutate(|object| object["spec"]["replicas"] = json!(7));
+    let children = children_of(&server);
+    let again = async || {
+        let now = server.get(WEB).map(|object| cached(&object));
+        children.apply(&owner(), &wanted(2), now.as_ref(), false).await.unwrap()
+    };
+    let mut undone = 0;
+    let answer = loop {
+        match again().await {
+            ApplyOutcome::StoredOtherwise { is_new, .. } => {
+                assert_eq!(is_new, undone == 0);
+                undone += 1;
+            }
+            answer => break answer,
+        }
+    };
+    assert_eq!(undone, 6, "one create and five repairs");
+    let ApplyOutcome::Contended { difference, requeue_after, .. } = answer else { panic!("{answer:?}") };
+    assert_eq!(difference, "spec.replicas was 7, wanted 2");
+    assert_eq!(requeue_after, Duration::from_secs(120));
+
+    let patches = || server.requests().iter().filter(|request| request.starts_with("PATCH")).count();
+    patches();
+    assert!(matches!(again().await, ApplyOutcome::Contended { .. }));
+    assert_eq!(patches(), 0, "nothing more is written");
+    tokio::time::advance(requeue_after).await;
+    assert!(matches!(again().await, ApplyOutcome::Contended { .. }), "the retry is no sign of peace");
+    assert_eq!(patches(), 1);
+
+    let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
+    for tries in [1, 0] {
+        let now = server.get(WEB).map(|object| cached(&object));
+        let answer = children.apply(&asked, &wanted(2), now.as_ref(), false).await.unwrap();
+        assert!(matches!(answer, ApplyOutcome::Contended { .. }), "{answer:?}");
+        assert_eq!(patches(), tries, "one try at once for somebody who asks for it");
+    }
+}
+
+fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
+    server.store(FOOS, json!({"metadata": {"name": "one", "uid": uid, "generation": generation}}));
+}
+
+/// A child as it was seen.
+fn child_ref(object: &Value) -> ChildRef {
+    ChildRef::of(&cached(object))
+}
+
+/// Deletes `web`, as it was seen, which `new` in the cache replaces.
+async fn delete(server: &ObjectServer, web: &Value) -> Deletion {
+    let replacement = (&replacement(), false);
+    children_of(server).delete_replaced(&owner(), replacement, &child_ref(web)).await.unwrap()
+}
+
+fn replacement() -> WantedDeployment {
+    WantedDeployment { name: "new".to_owned(), ..wanted(1) }
+}
+
+fn with_replacement(server: &ObjectServer) -> Value {
+    let mut new =
+        json!({"metadata": {"name": "new", "namespace": "ns", "ownerReferences": [owner().reference()]}});
+    replacement().write_into(&mut new);
+    server.store(DEPLOYMENTS, new)
+}
+
+mod deletions;
+mod reference;
+mod seldom;

@@ -1,0 +1,72 @@
+//! What is in the way is not tried again at each pass.
+
+use super::*;
+
+/// What wakes the owner does not change that.
+#[tokio::test(start_paused = true)]
+async fn a_refused_update_is_not_sent_again_at_each_pass() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    let object = cached(&live(&server, "Foo", "one", "owner-uid"));
+    let children = children_of(&server);
+    let again = async |owner: &Owner, replicas| {
+        server.refuse(Method::PATCH, 422, "Invalid");
+        let answer = children.apply(owner, &wanted(replicas), Some(&object), false).await.unwrap();
+        let ApplyOutcome::Refused { observed: Some(_), status, requeue_after } = answer else {
+            panic!("{answer:?}")
+        };
+        assert_eq!(status.reason, "Invalid");
+        (
+            requeue_after.as_secs(),
+            server.requests().iter().filter(|request| request.starts_with("PATCH")).count(),
+        )
+    };
+    assert_eq!(again(&owner(), 2).await, (120, 1));
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!(again(&owner(), 2).await, (100, 0));
+    assert_eq!(server.requests(), Vec::<String>::new(), "nothing at all");
+    assert_eq!(again(&owner(), 3).await, (120, 1), "another is wanted");
+    let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
+    assert_eq!(again(&asked, 3).await, (120, 1), "it is asked for");
+    tokio::time::advance(Duration::from_secs(120)).await;
+    assert_eq!(again(&asked, 3).await, (120, 1));
+}
+
+/// It is there, and then it is deleted by hand.
+#[tokio::test(start_paused = true)]
+async fn what_was_in_the_way_is_forgotten_when_it_is_gone() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    let children = children_of(&server);
+    server.refuse(Method::POST, 403, "Forbidden");
+    let answer = children.apply(&owner(), &wanted(1), None, false).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Refused { .. }), "{answer:?}");
+    let object = live(&server, "Foo", "one", "owner-uid");
+    children.apply(&owner(), &wanted(1), Some(&cached(&object)), false).await.unwrap();
+    server.remove(WEB);
+    let answer = children.apply(&owner(), &wanted(1), None, false).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
+}
+
+/// One that has no label of ours is not in the cache; one that is there is missed as soon as it goes.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_taken_is_not_asked_for_again_at_each_pass() {
+    let server = ObjectServer::default();
+    with_owner(&server, "owner-uid", 1);
+    let children = children_of(&server);
+    let theirs = live(&server, "Bar", "one", "another");
+    let again = async |cache: Option<&Value>| {
+        let answer = children.apply(&owner(), &wanted(1), cache.map(cached).as_ref(), false).await.unwrap();
+        let ApplyOutcome::ResourceExists { requeue_after } = answer else { panic!("{answer:?}") };
+        (requeue_after.as_secs(), server.requests().len())
+    };
+    assert_eq!(again(None).await, (30, 2));
+    tokio::time::advance(Duration::from_secs(20)).await;
+    assert_eq!(again(None).await, (10, 0));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    assert_eq!(again(None).await, (30, 2));
+    assert_eq!(again(Some(&theirs)).await, (30, 0), "its end is an event");
+    server.remove(WEB);
+    let answer = children.apply(&owner(), &wanted(1), None, false).await.unwrap();
+    assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
+}

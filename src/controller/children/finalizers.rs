@@ -1,0 +1,178 @@
+//! Finalizers: what keeps an object that is being deleted until its operator has done its part.
+//!
+//! Mirrors controller-runtime `pkg/controller/controllerutil` (`AddFinalizer`, `RemoveFinalizer`), with the write.
+//!
+//! # How it works
+//! One merge patch sets the whole list of finalizers. It carries uid and version of the object from which the list was
+//! taken, so it succeeds on that state only, and no read comes before it. After a conflict the object is read live, and
+//! the patch is tried once more if that state still asks for it.
+//!
+//! # Guarantees
+//! - Only the named finalizer is added or removed; those of others stay, in their order. (test: `others_finalizers_stay`)
+//! - An owner that is being deleted, is another life or is paused is not held. (test: `only_a_living_owner_is_held`)
+//! - An owner that is not being deleted keeps its finalizer. (test: `only_a_deleted_owner_is_let_go`)
+//! - A conflict costs one read and one more try. (test: `a_stale_finalizer_list_is_read_again_once`)
+
+use super::apply::Children;
+use super::guarded_write::Precondition;
+use super::owner::Owner;
+use crate::client::Error;
+
+impl Children {
+    /// Puts a finalizer on the owner, before the first effect that has to be undone; returns the version that was
+    /// written. `None` when the owner is not as it was decided on any more: then nothing was done.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again.
+    pub async fn add_finalizer(&self, owner: &Owner, finalizer: &str) -> Result<Option<String>, Error> {
+        let mut version = owner.version.clone();
+        let mut finalizers = owner.finalizers.clone();
+        for is_last in [false, true] {
+            if finalizers.iter().any(|known| known == finalizer) {
+                return Ok(Some(version));
+            }
+            finalizers.push(finalizer.to_owned());
+            match self.unchecked(owner).set_finalizers(&version, &finalizers).await {
+                Err(error) if !is_last && (error.is_conflict() || error.is_not_found()) => {}
+                outcome => return outcome.map(Some),
+            }
+            match self.live_owner(owner).await? {
+                Some(live) if live.meets(Precondition::AsDecidedOn, owner) => {
+                    (version, finalizers) = (live.resource_version, live.finalizers);
+                }
+                live => {
+                    self.await_owner(owner, live.as_ref());
+                    break;
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes a finalizer off an owner that is being deleted, after the last of its effects was undone. `false`
+    /// when a live read shows it not to be deleted: then nothing was done.
+    ///
+    /// # Errors
+    /// [`Error`], to be tried again.
+    pub async fn remove_finalizer(&self, owner: &Owner, finalizer: &str) -> Result<bool, Error> {
+        let mut version = owner.version.clone();
+        let mut finalizers = owner.finalizers.clone();
+        for is_last in [false, true] {
+            let before = finalizers.len();
+            finalizers.retain(|known| known != finalizer);
+            if finalizers.len() == before {
+                break;
+            }
+            match self.unchecked(owner).set_finalizers(&version, &finalizers).await {
+                // Ours was the last, and the object has gone meanwhile.
+                Err(error) if error.is_not_found() => break,
+                Err(error) if !is_last && error.is_conflict() => {}
+                outcome => return outcome.map(|_| true),
+            }
+            match self.live_owner(owner).await? {
+                Some(live) if live.uid == owner.uid => {
+                    if live.deletion_timestamp.is_none() {
+                        self.await_owner(owner, Some(&live));
+                        return Ok(false);
+                    }
+                    (version, finalizers) = (live.resource_version, live.finalizers);
+                }
+                Some(_) | None => break,
+            }
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::api::samplecontroller::v1alpha1::Foo;
+    use crate::testing::object_server::ObjectServer;
+
+    const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
+    const OURS: &str = "windlass.dev/test";
+
+    /// A live Foo, and the owner as the cache shows it: of `cached`, or as it lives.
+    fn rig(metadata: &Value, cached: Option<&Value>) -> (ObjectServer, Children, Owner) {
+        let server = ObjectServer::default();
+        let with = |more: &Value| {
+            let mut foo = json!({"metadata": {"name": "one", "namespace": "ns", "uid": "u1", "generation": 1},
+                "spec": {"deploymentName": "web"}});
+            for (key, value) in more.as_object().unwrap() {
+                foo["metadata"][key] = value.clone();
+            }
+            server.store(FOOS, foo)
+        };
+        let before = cached.map(with);
+        let live = with(metadata);
+        let foo: Foo = serde_json::from_value(before.unwrap_or(live)).unwrap();
+        let children = Children::new(server.client(), Arc::default());
+        (server, children, Owner::of(&foo))
+    }
+
+    fn finalizers(server: &ObjectServer) -> Value {
+        server.get(&format!("{FOOS}/one")).unwrap()["metadata"]["finalizers"].clone()
+    }
+
+    #[tokio::test]
+    async fn others_finalizers_stay() {
+        let others = json!({"finalizers": ["a.example/x", "b.example/y"]});
+        let (server, children, owner) = rig(&others, None);
+        let written = children.add_finalizer(&owner, OURS).await.unwrap().unwrap();
+        assert_eq!(finalizers(&server), json!(["a.example/x", "b.example/y", OURS]));
+        assert_eq!(server.requests(), [format!("PATCH {FOOS}/one")]);
+        let held = Owner { version: written, finalizers: vec!["x".into(), OURS.into()], ..owner };
+        assert_eq!(children.add_finalizer(&held, OURS).await.unwrap(), Some(held.version.clone()));
+        assert_eq!(server.requests(), Vec::<String>::new(), "it is there");
+    }
+
+    #[tokio::test]
+    async fn only_a_living_owner_is_held() {
+        for metadata in [
+            json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}),
+            json!({"uid": "another life"}),
+            json!({"generation": 2}),
+            json!({"annotations": {"windlass.dev/paused": "true"}}),
+        ] {
+            let (server, children, owner) = rig(&metadata, Some(&json!({})));
+            assert_eq!(children.add_finalizer(&owner, OURS).await.unwrap(), None, "{metadata}");
+            assert_eq!(finalizers(&server), Value::Null);
+        }
+        let (server, children, owner) = rig(&json!({}), None);
+        server.remove(&format!("{FOOS}/one"));
+        assert_eq!(children.add_finalizer(&owner, OURS).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn a_stale_finalizer_list_is_read_again_once() {
+        let (server, children, owner) = rig(&json!({"finalizers": ["a.example/x"]}), Some(&json!({})));
+        assert!(children.add_finalizer(&owner, OURS).await.unwrap().is_some());
+        assert_eq!(finalizers(&server), json!(["a.example/x", OURS]));
+        assert_eq!(server.requests(), ["PATCH", "GET", "PATCH"].map(|verb| format!("{verb} {FOOS}/one")));
+    }
+
+    #[tokio::test]
+    async fn only_a_deleted_owner_is_let_go() {
+        let held = json!({"finalizers": [OURS]});
+        let going = json!({"finalizers": ["a.example/x", OURS], "deletionTimestamp": "2020-01-01T00:00:00Z"});
+        let (server, children, owner) = rig(&held, Some(&going));
+        assert!(!children.remove_finalizer(&owner, OURS).await.unwrap(), "of another time");
+        assert_eq!(finalizers(&server), json!([OURS]));
+        for cached in
+            [None, Some(&json!({"finalizers": [OURS], "deletionTimestamp": "2020-01-01T00:00:00Z"}))]
+        {
+            let (server, children, owner) = rig(&going, cached);
+            assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
+            assert_eq!(finalizers(&server), json!(["a.example/x"]));
+        }
+        let another = json!({"finalizers": [OURS], "uid": "another life"});
+        let (server, children, owner) = rig(&another, Some(&going));
+        assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
+        assert_eq!(finalizers(&server), json!([OURS]), "the finalizer of another object stays");
+    }
+}

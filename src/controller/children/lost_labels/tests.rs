@@ -1,0 +1,79 @@
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::json;
+
+use super::*;
+use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::cache::ObjectName;
+use crate::controller::kinds::deployment::{DEPLOYMENTS, ObservedDeployment};
+use crate::testing::object_server::ObjectServer;
+
+const COLLECTION: &str = "/apis/apps/v1/namespaces/ns/deployments";
+
+fn rig() -> (ObjectServer, Children, Owner) {
+    let server = ObjectServer::default();
+    let children = Children::new(server.client(), Arc::default());
+    let foos = ApiResource::of::<Foo>();
+    (server, children, Owner::known_as(foos, ObjectName::new(Some("ns"), "one"), "u1", "1"))
+}
+
+fn store(server: &ObjectServer, name: &str, owner_uid: &str, has_labels: bool) {
+    let labels = if has_labels { json!(labels::common("Foo", "one")) } else { json!({}) };
+    let reference = json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "name": "one",
+        "uid": owner_uid, "controller": true});
+    let metadata = json!({"name": name, "namespace": "ns", "labels": labels, "ownerReferences": [reference]});
+    server.store(COLLECTION, json!({"metadata": metadata}));
+}
+
+fn names(found: &[ChildRef]) -> Vec<&str> {
+    found.iter().map(|child| child.name.as_str()).collect()
+}
+
+#[tokio::test]
+async fn children_are_found_without_their_labels() {
+    let (server, children, owner) = rig();
+    store(&server, "bare", "u1", false);
+    store(&server, "labelled", "u1", true);
+    store(&server, "foreign", "another", false);
+    let found = children.without_label(&owner, &DEPLOYMENTS).await.unwrap();
+    assert_eq!(names(&found), ["bare"]);
+}
+
+#[tokio::test]
+async fn children_are_found_by_their_labels() {
+    let (server, children, owner) = rig();
+    store(&server, "bare", "u1", false);
+    store(&server, "late", "u1", true);
+    store(&server, "of-an-earlier-life", "u0", true);
+    let found = children.with_label(&owner, &DEPLOYMENTS).await.unwrap();
+    assert_eq!(names(&found), ["late"]);
+    let all: Vec<Cached<ObservedDeployment>> = children.live_children(&owner).await.unwrap();
+    let mut all: Vec<ChildRef> = all.iter().map(ChildRef::of).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    assert_eq!(names(&all), ["bare", "late"]);
+}
+
+/// I10
+#[tokio::test]
+async fn a_list_that_fails_finds_an_error() {
+    let (server, children, owner) = rig();
+    for _ in 0..2 {
+        server.refuse(Method::GET, 500, "InternalError");
+    }
+    assert!(children.without_label(&owner, &DEPLOYMENTS).await.is_err());
+    assert!(children.live_children::<ObservedDeployment>(&owner).await.is_err());
+}
+
+/// I7: the finalizer must not go before it.
+#[tokio::test]
+async fn an_odd_object_that_names_the_owner_counts() {
+    let (server, children, owner) = rig();
+    for (name, uid) in [("odd", "u1"), ("others", "another")] {
+        let metadata = json!({"name": name, "namespace": "ns", "generation": "seven",
+            "ownerReferences": [{"uid": uid}]});
+        server.store(COLLECTION, json!({"metadata": metadata}));
+    }
+    let found = children.without_label(&owner, &DEPLOYMENTS).await.unwrap();
+    assert_eq!(names(&found), ["odd"]);
+}

@@ -1,0 +1,436 @@
+//! What is remembered of an object between two passes; a process begins with nothing.
+//!
+//! In: what a pass did and found. Out: what the next pass has to know to be quiet: a failure that is new is not reported
+//! yet, an obstacle that was reported is not reported again, progress waits a second, a rename is finished.
+//!
+//! # Guarantees
+//! - A failure is reported when it lasts, and its end ends it. (test: `a_failure_is_reported_when_it_lasts`)
+//! - An obstacle is reported once; that of another child is another one. (test: `each_obstacle_is_reported_once`)
+//! - Progress waits a second after the last write of a status. (test: `progress_waits_a_second_after_the_last_write`)
+//! - A status that somebody else overwrites each time is written seldom. (test: `an_overwritten_status_is_written_seldom`)
+//! - A child's lag is ignored for a second, unless we wrote the child. (test: `a_lag_is_ignored_for_a_second`, `a_lag_after_our_own_write_counts`)
+//! - A converged object takes no memory a minute later. (test: `a_converged_object_takes_no_memory`)
+//!
+//! # Differences from client-go
+//! Controllers there remember nothing but expectations: they write each status, and record each event, in each pass.
+
+use std::collections::HashMap;
+use std::hash::BuildHasher;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::cache::ObjectName;
+use crate::controller::kinds::health::{ChildHealth, reason};
+
+/// How long an object's passes have to have failed before that is reported.
+pub(in crate::controller) const FAILURE_LASTS: Duration = Duration::from_secs(10);
+/// How long a child's `observedGeneration` may be behind before that is news.
+pub(in crate::controller) const LAG_LASTS: Duration = Duration::from_secs(1);
+/// How often a status is written of which only progress moves.
+const PROGRESS: Duration = Duration::from_secs(1);
+/// How often a status is written that somebody else overwrites, another process with an older view say.
+const FIGHT: Duration = Duration::from_secs(10);
+/// After this many times.
+const FIGHT_AFTER: u32 = 5;
+/// How long a written status is remembered.
+const STATUS_LASTS: Duration = Duration::from_secs(60);
+
+/// What is remembered, by object.
+#[derive(Debug, Default)]
+pub(in crate::controller) struct ObjectStates {
+    all: Mutex<States>,
+}
+
+#[derive(Debug, Default)]
+struct States {
+    by_object: HashMap<ObjectName, ObjectState>,
+    swept: Option<Instant>,
+}
+
+/// What is remembered of one object.
+#[derive(Debug, Default)]
+struct ObjectState {
+    /// Its passes have failed since then.
+    failing_since: Option<Instant>,
+    /// What stood in its way when that was last reported.
+    obstacle: Option<Obstacle>,
+    /// The last status that was written, for [`STATUS_LASTS`].
+    status: Option<WrittenStatus>,
+    lag: Option<Lag>,
+    /// A child was created under another name, and the former one may be left.
+    is_renaming: bool,
+}
+
+#[derive(Debug)]
+struct Obstacle {
+    reason: &'static str,
+    /// The child, or what else it is about.
+    about: String,
+    /// Of the spec that is refused.
+    generation: Option<i64>,
+    /// Of the message.
+    fingerprint: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WrittenStatus {
+    at: Instant,
+    fingerprint: u64,
+    /// How often in a row somebody else has written another one since.
+    overwritten: u32,
+}
+
+/// Why a child's `observedGeneration` is behind.
+#[derive(Debug)]
+enum Lag {
+    /// Of itself: somebody has annotated the child, say.
+    Since(Instant),
+    /// We wrote the child, so Ready is taken back: `kubectl wait` must not lie.
+    AfterWrite,
+}
+
+// === impl ObjectStates ===
+
+impl ObjectStates {
+    /// Changes the state of an object; one that has become empty is dropped.
+    fn at<R>(&self, key: &ObjectName, change: impl FnOnce(&mut ObjectState) -> R) -> R {
+        let by_object = &mut self.all.lock().by_object;
+        if let Some(state) = by_object.get_mut(key) {
+            let result = change(state);
+            if state.is_empty() {
+                by_object.remove(key);
+            }
+            return result;
+        }
+        let mut state = ObjectState::default();
+        let result = change(&mut state);
+        if !state.is_empty() {
+            by_object.insert(key.clone(), state);
+        }
+        result
+    }
+
+    /// The object is gone.
+    pub(in crate::controller) fn forget(&self, key: &ObjectName) {
+        self.all.lock().by_object.remove(key);
+    }
+
+    /// A pass has ended in which a child failed, or none: whether its status is to be written. `asked_to_wait` is how
+    /// long the server wants no other try.
+    pub(in crate::controller) fn should_report(
+        &self,
+        key: &ObjectName,
+        is_failing: bool,
+        asked_to_wait: Duration,
+    ) -> bool {
+        self.at(key, |state| {
+            if !is_failing {
+                state.failing_since = None;
+                return true;
+            }
+            let since = *state.failing_since.get_or_insert_with(Instant::now);
+            since.elapsed() + asked_to_wait >= FAILURE_LASTS
+        })
+    }
+
+    /// Whether `health` has not been reported yet. Of an obstacle that a former process has reported, the `stored`
+    /// condition knows reason and generation only.
+    pub(in crate::controller) fn is_news(
+        &self,
+        key: &ObjectName,
+        health: &ChildHealth,
+        generation: Option<i64>,
+        stored: Option<&Condition>,
+    ) -> bool {
+        let obstacle = Obstacle::of(health, generation);
+        let is_other_reason = stored.is_none_or(|stored| stored.reason != health.reason);
+        self.at(key, |state| {
+            let before = std::mem::replace(&mut state.obstacle, obstacle);
+            match (&before, &state.obstacle) {
+                (Some(before), Some(now)) => !now.repeats(before),
+                (None, Some(now)) if !is_other_reason && now.reason == reason::CHILD_REFUSED => {
+                    stored.and_then(|stored| stored.observed_generation) != now.generation
+                }
+                (_, _) => is_other_reason,
+            }
+        })
+    }
+
+    /// Whether the obstacle that was reported last is about this child; `None` when this process has reported none.
+    pub(in crate::controller) fn obstacle_is_about(&self, key: &ObjectName, child: &str) -> Option<bool> {
+        let all = self.all.lock();
+        Some(all.by_object.get(key)?.obstacle.as_ref()?.about == child)
+    }
+
+    /// A status was written in place of the stored one; both as fingerprints.
+    pub(in crate::controller) fn status_written(&self, key: &ObjectName, stored: u64, written: u64) {
+        let now = Instant::now();
+        self.all.lock().sweep(now);
+        self.at(key, |state| {
+            let last = state.status.filter(|last| last.fingerprint != stored);
+            let overwritten = last.map_or(0, |last| last.overwritten + 1);
+            state.status = Some(WrittenStatus { at: now, fingerprint: written, overwritten });
+        });
+    }
+
+    /// How long a status waits before it is written in place of the stored one; `None`: it may be written. Progress
+    /// waits a second after the last write. A status that somebody else overwrites each time waits for [`FIGHT`].
+    pub(in crate::controller) fn status_waits(
+        &self,
+        key: &ObjectName,
+        stored: u64,
+        is_progress: bool,
+    ) -> Option<Duration> {
+        let last = self.all.lock().by_object.get(key)?.status?;
+        let is_fight = last.fingerprint != stored && last.overwritten >= FIGHT_AFTER;
+        let least = match (is_fight, is_progress) {
+            (true, _) => FIGHT,
+            (false, true) => PROGRESS,
+            (false, false) => return None,
+        };
+        least.checked_sub(last.at.elapsed()).filter(|left| !left.is_zero())
+    }
+
+    /// A child of the object lags: how much longer that is ignored.
+    pub(in crate::controller) fn lag_time_left(&self, key: &ObjectName) -> Option<Duration> {
+        self.at(key, |state| match state.lag.get_or_insert_with(|| Lag::Since(Instant::now())) {
+            Lag::Since(since) => LAG_LASTS.checked_sub(since.elapsed()).filter(|left| !left.is_zero()),
+            Lag::AfterWrite => None,
+        })
+    }
+
+    /// A child of the object was written, or is not as wanted.
+    pub(in crate::controller) fn child_written(&self, key: &ObjectName) {
+        self.at(key, |state| state.lag = Some(Lag::AfterWrite));
+    }
+
+    /// The status of the object is stored, and with it whether a child lags still.
+    pub(in crate::controller) fn lag_reported(&self, key: &ObjectName, lags: bool) {
+        self.at(key, |state| {
+            if !lags || matches!(state.lag, Some(Lag::AfterWrite)) {
+                state.lag = None;
+            }
+        });
+    }
+
+    /// A child was created under its new name, and the former one is to be looked for until that has succeeded: when a
+    /// pass fails in between, the next one finds the new child there.
+    pub(in crate::controller) fn rename_begun(&self, key: &ObjectName) {
+        self.at(key, |state| state.is_renaming = true);
+    }
+
+    /// No former child is left.
+    pub(in crate::controller) fn rename_ended(&self, key: &ObjectName) {
+        self.at(key, |state| state.is_renaming = false);
+    }
+
+    /// Whether a former child may be left.
+    pub(in crate::controller) fn is_renaming(&self, key: &ObjectName) -> bool {
+        self.all.lock().by_object.get(key).is_some_and(|state| state.is_renaming)
+    }
+}
+
+impl States {
+    /// Drops statuses that are old. Each is looked at once or twice: once in [`STATUS_LASTS`] is enough.
+    fn sweep(&mut self, now: Instant) {
+        if self.swept.is_some_and(|swept| now - swept < STATUS_LASTS) {
+            return;
+        }
+        self.swept = Some(now);
+        self.by_object.retain(|_, state| {
+            state.status = state.status.filter(|status| now - status.at < STATUS_LASTS);
+            !state.is_empty()
+        });
+        self.by_object.shrink_to(2 * self.by_object.len());
+    }
+}
+
+impl ObjectState {
+    fn is_empty(&self) -> bool {
+        let Self { failing_since, obstacle, status, lag, is_renaming } = self;
+        failing_since.is_none() && obstacle.is_none() && status.is_none() && lag.is_none() && !is_renaming
+    }
+}
+
+impl Obstacle {
+    /// `None` where nothing stands in the way.
+    fn of(health: &ChildHealth, generation: Option<i64>) -> Option<Self> {
+        let is_obstacle = [
+            reason::RESOURCE_EXISTS,
+            reason::CHILD_REFUSED,
+            reason::CONTENDED,
+            reason::STORED_OTHERWISE,
+            reason::CHILD_FAILING,
+        ]
+        .contains(&health.reason);
+        let fingerprint = foldhash::fast::FixedState::default().hash_one(&health.message);
+        let about = health.about.clone();
+        is_obstacle.then_some(Self { reason: health.reason, about, generation, fingerprint })
+    }
+
+    /// Whether it was reported as `before`. Another child is another obstacle. The message of a refusal may hold numbers
+    /// that move by themselves, such as what a quota has left: it counts for another spec only.
+    fn repeats(&self, before: &Self) -> bool {
+        let is_same_refusal = self.generation == before.generation || self.fingerprint == before.fingerprint;
+        self.reason == before.reason
+            && self.about == before.about
+            && (self.reason != reason::CHILD_REFUSED || is_same_refusal)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::conditions::{self, ConditionSet, READY};
+
+    fn key() -> ObjectName {
+        ObjectName::new(Some("ns"), "one")
+    }
+
+    fn len(states: &ObjectStates) -> usize {
+        states.all.lock().by_object.len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_reported_when_it_lasts() {
+        let states = ObjectStates::default();
+        for _ in 0..2 {
+            assert!(!states.should_report(&key(), true, Duration::ZERO));
+            tokio::time::advance(FAILURE_LASTS / 2).await;
+            assert!(!states.should_report(&key(), true, Duration::ZERO));
+            assert!(states.should_report(&key(), true, FAILURE_LASTS / 2), "there is no other try before");
+            tokio::time::advance(FAILURE_LASTS / 2).await;
+            assert!(states.should_report(&key(), true, Duration::ZERO));
+            assert!(states.should_report(&key(), false, Duration::ZERO), "and that it is over");
+        }
+    }
+
+    /// One look after the other at one object: reason, child, message, generation, and whether it is news.
+    #[track_caller]
+    fn looks(looks: &[(&'static str, &str, &str, i64, bool)]) {
+        let states = ObjectStates::default();
+        let mut stored: Vec<Condition> = Vec::new();
+        for (reason, about, message, generation, is_news) in looks {
+            let health = ChildHealth::stalled(reason, *message).about(about);
+            let found = states.is_news(&key(), &health, Some(*generation), conditions::find(&stored, READY));
+            assert_eq!(found, *is_news, "{reason} {about} {message} {generation}");
+            let mut set = ConditionSet::new(&stored, Some(*generation), jiff::Timestamp::UNIX_EPOCH);
+            set.set(READY, false, reason, message);
+            stored = set.into_vec();
+        }
+    }
+
+    #[test]
+    fn each_obstacle_is_reported_once() {
+        use reason::{AVAILABLE, CHILD_REFUSED, CONTENDED, PROGRESSING, RESOURCE_EXISTS};
+        looks(&[
+            (PROGRESSING, "", "1 of 2", 1, true),
+            (PROGRESSING, "", "2 of 2", 2, false),
+            (RESOURCE_EXISTS, "a", "taken", 2, true),
+            (RESOURCE_EXISTS, "a", "taken", 3, false),
+            (RESOURCE_EXISTS, "b", "taken", 3, true),
+            (CHILD_REFUSED, "b", "3 left", 3, true),
+            (CHILD_REFUSED, "b", "2 left", 3, false),
+            (CHILD_REFUSED, "b", "2 left", 4, false),
+            (CHILD_REFUSED, "b", "port 1", 5, true),
+            (CHILD_REFUSED, "a", "port 1", 5, true),
+            (CONTENDED, "a", "changed", 5, true),
+            (CONTENDED, "a", "changed back", 6, false),
+            (CONTENDED, "b", "changed back", 6, true),
+            (AVAILABLE, "", "", 6, true),
+            (CONTENDED, "b", "changed back", 6, true),
+        ]);
+    }
+
+    /// A new process knows of an obstacle what the stored condition has: reason and generation.
+    #[test]
+    fn a_new_process_repeats_no_obstacle() {
+        let mut set = ConditionSet::new(&[], Some(4), jiff::Timestamp::UNIX_EPOCH);
+        set.set(READY, false, reason::CHILD_REFUSED, "a");
+        let stored = set.into_vec();
+        for (generation, is_news) in [(4, false), (5, true)] {
+            let refused = ChildHealth::stalled(reason::CHILD_REFUSED, "in other words");
+            let states = ObjectStates::default();
+            let found = states.is_news(&key(), &refused, Some(generation), conditions::find(&stored, READY));
+            assert_eq!(found, is_news, "{generation}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn progress_waits_a_second_after_the_last_write() {
+        let states = ObjectStates::default();
+        assert_eq!(states.status_waits(&key(), 1, true), None);
+        states.status_written(&key(), 1, 2);
+        assert_eq!(states.status_waits(&key(), 2, true), Some(PROGRESS));
+        assert_eq!(states.status_waits(&key(), 2, false), None, "more than progress");
+        tokio::time::advance(PROGRESS).await;
+        assert_eq!(states.status_waits(&key(), 2, true), None);
+    }
+
+    /// Two processes, one of which sees the children as they were.
+    #[tokio::test(start_paused = true)]
+    async fn an_overwritten_status_is_written_seldom() {
+        let states = ObjectStates::default();
+        let (ours, theirs) = (1, 2);
+        let mut writes = 0;
+        for _ in 0..3000 {
+            if states.status_waits(&key(), theirs, false).is_none() {
+                states.status_written(&key(), theirs, ours);
+                writes += 1;
+            }
+            tokio::time::advance(Duration::from_millis(100)).await;
+        }
+        assert!((30..=40).contains(&writes), "{writes} in five minutes");
+        tokio::time::advance(FIGHT).await;
+        states.status_written(&key(), ours, 3);
+        assert_eq!(states.status_waits(&key(), 3, false), None, "nobody has overwritten it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lag_is_ignored_for_a_second() {
+        let states = ObjectStates::default();
+        assert_eq!(states.lag_time_left(&key()), Some(LAG_LASTS));
+        states.lag_reported(&key(), true);
+        tokio::time::advance(LAG_LASTS / 2).await;
+        assert_eq!(states.lag_time_left(&key()), Some(LAG_LASTS / 2));
+        tokio::time::advance(LAG_LASTS / 2).await;
+        assert_eq!(states.lag_time_left(&key()), None);
+        states.lag_reported(&key(), false);
+        assert_eq!(states.lag_time_left(&key()), Some(LAG_LASTS), "another lag");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lag_after_our_own_write_counts() {
+        let states = ObjectStates::default();
+        states.child_written(&key());
+        assert_eq!(states.lag_time_left(&key()), None);
+        states.lag_reported(&key(), true);
+        assert_eq!(states.lag_time_left(&key()), Some(LAG_LASTS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_converged_object_takes_no_memory() {
+        let states = ObjectStates::default();
+        let ready = ChildHealth::ready("all is well");
+        let taken = ChildHealth::stalled(reason::RESOURCE_EXISTS, "");
+        states.should_report(&key(), true, Duration::ZERO);
+        states.is_news(&key(), &taken, None, None);
+        states.child_written(&key());
+        states.rename_begun(&key());
+        states.status_written(&key(), 1, 2);
+        assert_eq!(len(&states), 1);
+        states.should_report(&key(), false, Duration::ZERO);
+        states.is_news(&key(), &ready, None, None);
+        states.lag_reported(&key(), false);
+        states.rename_ended(&key());
+        tokio::time::advance(STATUS_LASTS).await;
+        let other = ObjectName::new(Some("ns"), "other");
+        states.status_written(&other, 1, 2);
+        assert_eq!(len(&states), 1, "only the other");
+        states.forget(&other);
+        assert_eq!(len(&states), 0);
+    }
+}

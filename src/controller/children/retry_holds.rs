@@ -1,0 +1,230 @@
+//! What the server refused, and when the same is asked again: so that no pass asks for it too soon.
+//!
+//! A pass comes with any change of the object and of any of its children: with each Pod of a rollout, say, while a
+//! quota refuses the Service.
+//!
+//! | why an attempt is on hold | the same is not tried again before |
+//! |---|---|
+//! | the server refused the child, its deletion, or a finalizer or annotation of the owner | 2 min |
+//! | the name was somebody else's | 30 s |
+//!
+//! Another generation of the owner, another value of the annotation `windlass.dev/reconcile-at`, another wanted child
+//! or another live one make it another attempt, which is made at once.
+//!
+//! # Guarantees
+//! - The same attempt is not made again too soon, whatever wakes the owner. (test: `a_refused_child_is_not_asked_for_again_at_each_pass`)
+//! - Another attempt is made at once. (test: `another_attempt_is_made_at_once`)
+//! - A hold is cleared when the child is there. (test: `what_was_in_the_way_is_forgotten_when_it_is_gone`)
+//! - Old holds take no memory. (test: `old_holds_take_no_memory`)
+//!
+//! # Differences from client-go
+//! Controllers there ask again in each pass.
+
+use std::hash::{BuildHasher, Hash};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::owner::Owner;
+use crate::client::ServerStatus;
+use crate::controller::kinds::difference::Difference;
+use crate::controller::kinds::health::{EXISTS_RETRY, REFUSED_RETRY};
+use crate::controller::recent::Recent;
+
+/// The attempts that are on hold.
+#[derive(Debug)]
+pub struct RetryHolds {
+    /// By [`hold_key`].
+    known: Recent<Hold>,
+}
+
+struct Hold {
+    attempt: Attempt,
+    reason: HoldReason,
+    at: Instant,
+}
+
+/// Why an attempt is on hold.
+#[derive(Clone, Debug)]
+pub(in crate::controller) enum HoldReason {
+    /// The server did not take it, for this cause.
+    Refused(ServerStatus),
+    /// The name is somebody else's.
+    Exists,
+}
+
+/// What was asked of the server, for whom: two that are equal have the same answer, unless others have changed
+/// something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::controller) struct Attempt(u64);
+
+// === impl HoldReason ===
+
+impl HoldReason {
+    /// How long the same attempt is not made again.
+    fn retry(&self) -> Duration {
+        match self {
+            Self::Refused(_) => REFUSED_RETRY,
+            Self::Exists => EXISTS_RETRY,
+        }
+    }
+}
+
+// === impl Attempt ===
+
+impl Attempt {
+    /// To create this child for this owner, as it is now.
+    pub(in crate::controller) fn create(owner: &Owner, child: &Value) -> Self {
+        Self::new(owner, child.to_string())
+    }
+
+    /// To write these differences away from the live child of this uid.
+    pub(in crate::controller) fn update(owner: &Owner, uid: &str, differences: &[Difference]) -> Self {
+        let wanted: Vec<_> = differences.iter().map(|one| (&one.field, one.fingerprint)).collect();
+        Self::new(owner, (uid, wanted))
+    }
+
+    /// To delete the live child of this uid.
+    pub(in crate::controller) fn delete(owner: &Owner, uid: &str) -> Self {
+        Self::new(owner, uid)
+    }
+
+    /// To write this into the owner itself.
+    pub(in crate::controller) fn set(owner: &Owner, what: impl Hash) -> Self {
+        Self::new(owner, what)
+    }
+
+    fn new(owner: &Owner, what: impl Hash) -> Self {
+        let all = (owner.generation, &owner.reconcile_at, what);
+        Self(foldhash::fast::FixedState::default().hash_one(all))
+    }
+}
+
+// === impl RetryHolds ===
+
+impl RetryHolds {
+    /// Why this very attempt is on hold, and for how long yet; `None`: it may be made.
+    pub(in crate::controller) fn active(
+        &self,
+        hold_key: &str,
+        attempt: Attempt,
+    ) -> Option<(HoldReason, Duration)> {
+        self.known.at(hold_key, |known| {
+            let hold = known.get().filter(|hold| hold.attempt == attempt)?;
+            let left = hold.reason.retry().checked_sub(hold.at.elapsed())?;
+            (!left.is_zero()).then(|| (hold.reason.clone(), left))
+        })
+    }
+
+    /// Puts an attempt on hold.
+    #[expect(clippy::needless_pass_by_value, reason = "callers have made the name for this")]
+    pub(in crate::controller) fn record(&self, hold_key: String, attempt: Attempt, reason: HoldReason) {
+        let hold = Hold { attempt, reason, at: Instant::now() };
+        drop(self.known.at(hold_key.as_str(), |known| known.insert(hold)));
+    }
+
+    /// Whatever was on hold there may be tried.
+    pub(in crate::controller) fn clear(&self, hold_key: impl FnOnce() -> String) {
+        if self.known.len() > 0 {
+            drop(self.known.at(hold_key().as_str(), |slot| slot.remove()));
+        }
+    }
+
+    /// How many it remembers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether it remembers none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for RetryHolds {
+    fn default() -> Self {
+        Self { known: Recent::new(REFUSED_RETRY) }
+    }
+}
+
+/// The key of a hold: one child of one uid of an owner.
+pub(in crate::controller) fn hold_key(owner: &Owner, kind: &str, name: &str) -> String {
+    format!("{}/{kind}/{name}", owner.uid)
+}
+
+/// The same for its deletion: that the one is refused says nothing of the other.
+pub(in crate::controller) fn deletion_hold_key(owner: &Owner, kind: &str, name: &str) -> String {
+    format!("{}/-{kind}/{name}", owner.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ApiResource;
+    use crate::cache::ObjectName;
+
+    fn owner() -> Owner {
+        let (resource, name) =
+            (ApiResource::new("example.com", "v1", "Foo", "foos"), ObjectName::new(Some("ns"), "one"));
+        Owner { generation: 1, ..Owner::known_as(resource, name, "u", "1") }
+    }
+
+    fn refused() -> HoldReason {
+        HoldReason::Refused(ServerStatus::default())
+    }
+
+    fn left(retry_holds: &RetryHolds, attempt: Attempt) -> Option<u64> {
+        retry_holds.active("a", attempt).map(|(_, left)| left.as_secs())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_attempt_waits_as_long_as_the_table_says() {
+        let attempt = Attempt::new(&owner(), "what");
+        for (reason, seconds) in [(refused(), 120), (HoldReason::Exists, 30)] {
+            let retry_holds = RetryHolds::default();
+            assert_eq!(left(&retry_holds, attempt), None);
+            retry_holds.record("a".to_owned(), attempt, reason);
+            assert_eq!(left(&retry_holds, attempt), Some(seconds));
+            tokio::time::advance(Duration::from_secs(seconds - 1)).await;
+            assert_eq!(left(&retry_holds, attempt), Some(1));
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert_eq!(left(&retry_holds, attempt), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_attempt_is_made_at_once() {
+        let attempt = Attempt::new(&owner(), "what");
+        let retry_holds = RetryHolds::default();
+        retry_holds.record("a".to_owned(), attempt, refused());
+        let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
+        for other in [
+            Attempt::new(&Owner { generation: 2, ..owner() }, "what"),
+            Attempt::new(&asked, "what"),
+            Attempt::new(&owner(), "another"),
+        ] {
+            assert_eq!(left(&retry_holds, other), None);
+        }
+        assert!(retry_holds.active("b", attempt).is_none(), "of another child");
+        assert_eq!(left(&retry_holds, attempt), Some(120));
+        retry_holds.clear(|| "a".to_owned());
+        assert_eq!(left(&retry_holds, attempt), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn old_holds_take_no_memory() {
+        let attempt = Attempt::new(&owner(), "what");
+        let retry_holds = RetryHolds::default();
+        for second in 0..1000 {
+            retry_holds.record(second.to_string(), attempt, refused());
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!((120..=240).contains(&retry_holds.len()), "{retry_holds:?}");
+        tokio::time::advance(2 * REFUSED_RETRY).await;
+        retry_holds.clear(|| "another".to_owned());
+        assert!(retry_holds.is_empty());
+    }
+}

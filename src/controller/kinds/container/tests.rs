@@ -1,0 +1,298 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::controller::kinds::difference::describe;
+
+fn resources(limits: &[(&str, &str)], requests: &[(&str, &str)]) -> ResourceRequirements {
+    let amounts = |list: &[(&str, &str)]| {
+        let all = list.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())));
+        Some(all.collect::<BTreeMap<_, _>>()).filter(|all| !all.is_empty())
+    };
+    ResourceRequirements { limits: amounts(limits), requests: amounts(requests), claims: None }
+}
+
+fn wanted() -> WantedContainer {
+    WantedContainer { name: "c".to_owned(), image: "nginx".to_owned(), ..WantedContainer::default() }
+}
+
+fn observe(live: &Value) -> Vec<ObservedContainer> {
+    serde_json::from_value(live.clone()).expect("live containers decode")
+}
+
+/// What differs, in one line.
+fn differences(wanted: &WantedContainer, live: &Value) -> String {
+    let mut found = Vec::new();
+    wanted.differences("containers", &observe(live), &mut found);
+    describe(&found)
+}
+
+fn outdates(wanted: &WantedContainer, live: &Value) -> String {
+    let mut found = Vec::new();
+    wanted.outdates("containers", &observe(live), &mut found);
+    describe(&found)
+}
+
+/// The container, written into live ones.
+fn applied(wanted: &WantedContainer, mut live: Value) -> Value {
+    wanted.apply_to(live.as_array_mut().unwrap());
+    live
+}
+
+#[test]
+fn what_is_not_wanted_of_a_container_is_left_alone() {
+    let live = json!([
+        {"name": "sidecar", "image": "proxy"},
+        {"name": "c", "image": "old", "imagePullPolicy": "Never", "resources": {"limits": {"cpu": "1"}}, "tty": true},
+    ]);
+    let written = applied(&wanted(), live);
+    assert_eq!(written[0], json!({"name": "sidecar", "image": "proxy"}));
+    let kept = json!({"name": "c", "image": "nginx", "imagePullPolicy": "Never",
+        "resources": {"limits": {"cpu": "1"}}, "tty": true});
+    assert_eq!(written[1], kept);
+    assert_eq!(applied(&wanted(), json!([])), json!([{"name": "c", "image": "nginx"}]));
+}
+
+#[test]
+fn resources_go_when_none_are_wanted() {
+    let live = json!([{"name": "c", "image": "nginx", "resources":
+        {"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}, "claims": [{"name": "gpu"}], "newer": 1}}]);
+    let none = WantedContainer { resources: Some(ResourceRequirements::default()), ..wanted() };
+    let shown = "containers[c].resources.limits[cpu] was \"1\", wanted none; \
+        containers[c].resources.requests[memory] was \"1Gi\", wanted none; \
+        containers[c].resources.claims was different";
+    assert_eq!(differences(&none, &live), shown);
+    let written = applied(&none, live);
+    assert_eq!(written[0]["resources"], json!({"newer": 1}), "what we do not know stays");
+    assert_eq!(differences(&none, &written), "");
+    // What the server makes of none.
+    assert_eq!(differences(&none, &json!([{"name": "c", "image": "nginx", "resources": {}}])), "");
+    assert_eq!(applied(&none, json!([])), json!([{"name": "c", "image": "nginx"}]));
+}
+
+#[test]
+fn resources_are_compared_by_value() {
+    #[track_caller]
+    fn check([live, wanted_]: [ResourceRequirements; 2], expected: &str) {
+        let live = json!([{"name": "c", "image": "nginx", "resources": live}]);
+        let wanted = WantedContainer { resources: Some(wanted_), ..wanted() };
+        let found = differences(&wanted, &live).replace("containers[c].resources.", "");
+        assert_eq!(found, expected);
+        assert_eq!(differences(&wanted, &applied(&wanted, live)), "", "and after writing");
+    }
+    let cpu = |limit: &str| resources(&[("cpu", limit)], &[]);
+    check([cpu("1"), cpu("1000m")], "");
+    check([resources(&[("memory", "1Gi")], &[]), resources(&[("memory", "1024Mi")], &[])], "");
+    check([cpu("1m"), cpu("100u")], "");
+    check([cpu("1"), cpu("1001m")], r#"limits[cpu] was "1", wanted "1001m""#);
+    check([cpu("1"), cpu("two")], r#"limits[cpu] was "1", wanted "two""#);
+    // A request that is its limit, and none.
+    let both = |limit: &str, request: &str| resources(&[("cpu", limit)], &[("cpu", request)]);
+    check([both("2", "2"), cpu("2")], "");
+    check([cpu("2"), both("2", "2000m")], "");
+    check([both("2", "1"), cpu("2")], r#"requests[cpu] was "1", wanted "2""#);
+    check([cpu("2"), both("2", "1")], r#"requests[cpu] was "2", wanted "1""#);
+    // The limit alone changes; the request would change with it.
+    check([cpu("2"), both("3", "2")], r#"limits[cpu] was "2", wanted "3""#);
+    check([both("2", "1"), cpu("1")], r#"limits[cpu] was "2", wanted "1""#);
+    check([cpu("2"), resources(&[], &[])], r#"limits[cpu] was "2", wanted none"#);
+    let claim = |request: Option<&str>| ResourceRequirements {
+        claims: Some(vec![ResourceClaim { name: "gpu".to_owned(), request: request.map(str::to_owned) }]),
+        ..ResourceRequirements::default()
+    };
+    check([claim(None), claim(None)], "");
+    check([claim(None), claim(Some("one"))], "claims was different");
+}
+
+#[test]
+fn a_pull_policy_is_ours_if_one_is_wanted() {
+    let live = json!([{"name": "c", "image": "nginx", "imagePullPolicy": "Always"}]);
+    assert_eq!(differences(&wanted(), &live), "");
+    let wanted = WantedContainer { image_pull_policy: Some("IfNotPresent".to_owned()), ..wanted() };
+    assert_eq!(
+        differences(&wanted, &live),
+        r#"containers[c].imagePullPolicy was "Always", wanted "IfNotPresent""#
+    );
+    assert_eq!(applied(&wanted, live)[0]["imagePullPolicy"], "IfNotPresent");
+}
+
+#[test]
+fn what_means_the_same_is_not_written_anew() {
+    let wanted = WantedContainer {
+        env: serde_json::from_value(json!([
+            {"name": "A"},
+            {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1000m"}}},
+            {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": ""}}},
+            {"name": "D", "value": "", "valueFrom": {"fileKeyRef": {"key": "k", "path": "p", "volumeName": "v"}}},
+        ]))
+        .unwrap(),
+        ports: serde_json::from_value(json!([{"containerPort": 80, "name": "", "hostPort": 0}])).unwrap(),
+        resources: Some(resources(&[("cpu", "1000m")], &[])),
+        ..wanted()
+    };
+    let live = json!([{"name": "c", "image": "nginx",
+        "env": [
+            {"name": "A", "value": ""},
+            {"name": "B", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1", "newer": 1}}},
+            {"name": "C", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": "v1"}}},
+            {"name": "D", "valueFrom": {"fileKeyRef": {"key": "k", "path": "p", "volumeName": "v", "optional": false}}},
+        ],
+        "ports": [{"containerPort": 80, "protocol": "TCP", "newer": 2}],
+        "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}, "newer": 3},
+    }]);
+    assert_eq!(differences(&wanted, &live), "");
+    assert_eq!(outdates(&wanted, &live), "");
+    assert_eq!(applied(&wanted, live.clone()), live);
+}
+
+#[test]
+fn duplicates_of_ports_count_and_their_order_does_not() {
+    let ports = |all: &[i32]| {
+        let port = |port: &i32| ContainerPort { container_port: *port, ..ContainerPort::default() };
+        WantedContainer { ports: all.iter().map(port).collect(), ..wanted() }
+    };
+    let live = applied(&ports(&[80, 81, 80]), json!([]));
+    assert_eq!(
+        live[0]["ports"],
+        json!([{"containerPort": 80}, {"containerPort": 81}, {"containerPort": 80}])
+    );
+    for same in [&[80, 81, 80][..], &[81, 80, 80]] {
+        assert_eq!(differences(&ports(same), &live), "");
+        assert_eq!(outdates(&ports(same), &live), "");
+        assert_eq!(applied(&ports(same), live.clone()), live, "nor is it written anew");
+    }
+    for other in [&[80, 81][..], &[81, 80, 82], &[]] {
+        assert_eq!(differences(&ports(other), &live), "containers[c].ports was different", "{other:?}");
+    }
+}
+
+#[test]
+fn what_admission_adds_does_not_outdate_a_pod() {
+    let wanted = WantedContainer {
+        env: serde_json::from_value(json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]))
+            .unwrap(),
+        ports: serde_json::from_value(json!([{"containerPort": 80}])).unwrap(),
+        resources: Some(resources(&[("cpu", "1")], &[])),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        ..wanted()
+    };
+    let live = json!([{"name": "proxy", "image": "sidecar"}, {"name": "c", "image": "nginx",
+        "env": [{"name": "X", "value": "0"}, {"name": "A", "value": "1"}, {"name": "Y"}, {"name": "B", "value": "2"}],
+        "ports": [{"containerPort": 80, "protocol": "TCP"}, {"containerPort": 9090, "protocol": "TCP"}],
+        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+        "imagePullPolicy": "Always",
+        "volumeMounts": [{"name": "kube-api-access", "mountPath": "/var/run/secrets"}],
+    }]);
+    assert_eq!(outdates(&wanted, &live), "");
+    let without = WantedContainer { resources: Some(ResourceRequirements::default()), ..wanted.clone() };
+    assert_eq!(outdates(&without, &live), "");
+
+    #[track_caller]
+    fn check(wanted: &WantedContainer, live: &Value, change: impl Fn(&mut Value), expected: &str) {
+        let mut live = live.clone();
+        change(&mut live[1]);
+        assert_eq!(outdates(wanted, &live), expected);
+    }
+    check(&wanted, &live, |c| c["name"] = json!("d"), "containers[c] was none, wanted there");
+    check(&wanted, &live, |c| c["image"] = json!("old"), r#"containers[c].image was "old", wanted "nginx""#);
+    check(&wanted, &live, |c| c["env"][1]["value"] = json!("9"), "containers[c].env was different");
+    check(
+        &wanted,
+        &live,
+        |c| c["env"] = json!([{"name": "B", "value": "2"}, {"name": "A", "value": "1"}]),
+        "containers[c].env was different",
+    );
+    check(
+        &wanted,
+        &live,
+        |c| c["ports"] = json!([{"containerPort": 81}]),
+        "containers[c].ports was different",
+    );
+    let policy = r#"containers[c].imagePullPolicy was "Never", wanted "IfNotPresent""#;
+    check(&wanted, &live, |c| c["imagePullPolicy"] = json!("Never"), policy);
+    let limit = r#"containers[c].resources.limits[cpu] was "2", wanted "1""#;
+    check(&wanted, &live, |c| c["resources"]["limits"]["cpu"] = json!("2"), limit);
+}
+
+fn some_resources() -> impl Strategy<Value = ResourceRequirements> {
+    let amount = prop::option::of(prop::sample::select(vec!["1", "1000m", "2", "2000m", "two", ".5"]));
+    let names = ["cpu", "memory"];
+    prop::collection::vec(amount, 4).prop_map(move |all| {
+        let list = |from: &[Option<&'static str>]| {
+            names.iter().zip(from).filter_map(|(name, amount)| Some((*name, (*amount)?))).collect::<Vec<_>>()
+        };
+        resources(&list(&all[..2]), &list(&all[2..]))
+    })
+}
+
+fn some_wanted() -> impl Strategy<Value = WantedContainer> {
+    let policy = prop::option::of(prop::sample::select(vec!["Always", "Never"]));
+    let env = prop::collection::vec(("[A-C]", prop::option::of("[0-9]?")), 0..3);
+    let ports =
+        prop::collection::vec((80..83_i32, prop::option::of(prop::sample::select(vec!["TCP", "UDP"]))), 0..3);
+    (policy, env, ports, prop::option::of(some_resources())).prop_map(|(policy, env, ports, resources)| {
+        WantedContainer {
+            env: env.into_iter().map(|(name, value)| EnvVar { name, value, value_from: None }).collect(),
+            ports: ports
+                .into_iter()
+                .map(|(port, protocol)| ContainerPort {
+                    container_port: port,
+                    protocol: protocol.map(str::to_owned),
+                    ..ContainerPort::default()
+                })
+                .collect(),
+            resources,
+            image_pull_policy: policy.map(str::to_owned),
+            ..wanted()
+        }
+    })
+}
+
+/// A container as another one of ours and the server have left it, or somebody's hands.
+fn some_live() -> impl Strategy<Value = Value> {
+    (some_wanted(), any::<[bool; 4]>()).prop_map(|(before, by_the_server)| {
+        let mut live = before.to_json();
+        let fields = live.as_object_mut().unwrap();
+        let [defaults, policy, resources, odd] = by_the_server;
+        if defaults {
+            for port in fields.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                port.as_object_mut().unwrap().entry("protocol").or_insert(json!("TCP"));
+            }
+            for variable in fields.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
+                variable.as_object_mut().unwrap().entry("value").or_insert(json!(""));
+            }
+        }
+        if policy {
+            fields.entry("imagePullPolicy").or_insert(json!("IfNotPresent"));
+        }
+        if resources {
+            fields.entry("resources").or_insert(json!({}));
+        }
+        if odd {
+            fields.insert("terminationMessagePath".to_owned(), json!("/dev/x"));
+        }
+        live
+    })
+}
+
+proptest! {
+    /// The fixed point, over live containers of every shape and wanted ones of every shape.
+    #[test]
+    fn after_applying_nothing_differs_in_a_container(wanted in some_wanted(), live in some_live()) {
+        let live = json!([live, {"name": "other", "image": "x"}]);
+        let differed = !differences(&wanted, &live).is_empty();
+        let written = applied(&wanted, live.clone());
+        prop_assert_eq!(differences(&wanted, &written), "");
+        prop_assert_eq!(outdates(&wanted, &written), "");
+        prop_assert_eq!(&applied(&wanted, written.clone()), &written);
+        prop_assert!(differed || written == live, "no difference, yet the body changes: {live} {written}");
+        prop_assert_eq!(&written[1], &live[1]);
+    }
+
+    /// What nobody wants a Pod may have; what is wanted and not there outdates it.
+    #[test]
+    fn whatever_outdates_a_pod_differs_in_a_template(wanted in some_wanted(), live in some_live()) {
+        let live = json!([live]);
+        let (outdated, different) = (outdates(&wanted, &live), differences(&wanted, &live));
+        prop_assert!(outdated.is_empty() || !different.is_empty(), "{outdated}");
+    }
+}

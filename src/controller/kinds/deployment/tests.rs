@@ -1,0 +1,254 @@
+use k8s_openapi::api::core::v1::{ContainerPort, EnvVar};
+use proptest::prelude::*;
+
+use super::*;
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn wanted() -> WantedDeployment {
+    WantedDeployment {
+        name: "web".to_owned(),
+        labels: labels(&[("managed-by", "windlass")]),
+        selector: labels(&[("app", "web")]),
+        pod_labels: labels(&[("app", "web"), ("managed-by", "windlass")]),
+        replicas: 2,
+        containers: vec![WantedContainer {
+            name: "nginx".to_owned(),
+            image: "nginx:latest".to_owned(),
+            ..WantedContainer::default()
+        }],
+    }
+}
+
+fn observe(live: &Value) -> ObservedDeployment {
+    serde_json::from_value(live.clone()).expect("a live object decodes")
+}
+
+fn fields(wanted: &WantedDeployment, live: &Value) -> Vec<String> {
+    wanted.differences(&observe(live)).into_iter().map(|difference| difference.field).collect()
+}
+
+#[track_caller]
+fn check(change: impl FnOnce(&mut Value), expected: &[&str]) {
+    let mut live = json!({});
+    wanted().write_into(&mut live);
+    change(&mut live);
+    assert_eq!(fields(&wanted(), &live), expected);
+    wanted().write_into(&mut live);
+    assert_eq!(fields(&wanted(), &live), Vec::<String>::new());
+}
+
+#[test]
+fn each_field_of_ours_that_was_changed_is_named() {
+    check(|_| {}, &[]);
+    check(|live| live["spec"]["replicas"] = json!(7), &["spec.replicas"]);
+    check(|live| live["metadata"]["labels"] = json!({}), &["metadata.labels[managed-by]"]);
+    check(
+        |live| live["spec"]["template"]["metadata"]["labels"]["app"] = json!("other"),
+        &["spec.template.metadata.labels[app]"],
+    );
+    check(
+        |live| live["spec"]["template"]["spec"]["containers"][0]["image"] = json!("nginx:1"),
+        &["spec.template.spec.containers[nginx].image"],
+    );
+    check(
+        |live| {
+            live["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "1"}])
+        },
+        &["spec.template.spec.containers[nginx].env"],
+    );
+    check(
+        |live| live["spec"]["template"]["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80}]),
+        &["spec.template.spec.containers[nginx].ports"],
+    );
+    check(
+        |live| live["spec"]["template"]["spec"]["containers"] = json!([{"name": "other", "image": "x"}]),
+        &["spec.template.spec.containers[nginx]"],
+    );
+}
+
+/// I17
+#[test]
+fn the_values_of_an_environment_are_not_shown() {
+    let mut live = json!({});
+    wanted().write_into(&mut live);
+    let container = &mut live["spec"]["template"]["spec"]["containers"][0];
+    container["env"] = json!([{"name": "PASSWORD", "value": "canary"}]);
+    let found = wanted().differences(&observe(&live));
+    assert_eq!(found[0].to_string(), "spec.template.spec.containers[nginx].env was different");
+    assert!(!format!("{found:?}").contains("canary"));
+    let first = found[0].fingerprint;
+    live["spec"]["template"]["spec"]["containers"][0]["env"] =
+        json!([{"name": "PASSWORD", "value": "other"}]);
+    let found = wanted().differences(&observe(&live));
+    assert_eq!(found[0].fingerprint, first, "the same field, changed back to another value");
+}
+
+#[test]
+fn what_is_not_ours_stays() {
+    let mut live = json!({
+        "metadata": {"name": "web", "labels": {"team": "a"}, "annotations": {"note": "b"}},
+        "spec": {
+            "minReadySeconds": 3,
+            "template": {
+                "metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}, "labels": {"tier": "x"}},
+                "spec": {"newField": {"deep": [1]}, "containers": [
+                    {"name": "sidecar", "image": "proxy"},
+                    {"name": "nginx", "image": "old", "resources": {"limits": {"cpu": "1"}}},
+                ]},
+            },
+        },
+    });
+    wanted().write_into(&mut live);
+    assert_eq!(live["metadata"]["labels"]["team"], "a");
+    assert_eq!(live["metadata"]["annotations"], json!({"note": "b"}));
+    assert_eq!(live["spec"]["minReadySeconds"], 3);
+    let template = &live["spec"]["template"];
+    assert_eq!(template["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"], "now");
+    assert_eq!(template["metadata"]["labels"]["tier"], "x");
+    assert_eq!(template["spec"]["newField"], json!({"deep": [1]}));
+    assert_eq!(template["spec"]["containers"][0], json!({"name": "sidecar", "image": "proxy"}));
+    assert_eq!(template["spec"]["containers"][1]["resources"], json!({"limits": {"cpu": "1"}}));
+    assert_eq!(template["spec"]["containers"][1]["image"], "nginx:latest");
+}
+
+#[test]
+fn what_the_server_fills_in_is_no_difference() {
+    let mut wanted = wanted();
+    wanted.replicas = 1;
+    wanted.containers[0].ports = vec![ContainerPort { container_port: 80, ..ContainerPort::default() }];
+    wanted.containers[0].env = serde_json::from_value(json!([
+        {"name": "EMPTY"},
+        {"name": "POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+    ]))
+    .unwrap();
+    let mut live = json!({});
+    wanted.write_into(&mut live);
+    live["spec"].as_object_mut().unwrap().remove("replicas");
+    let container = &mut live["spec"]["template"]["spec"]["containers"][0];
+    container["ports"][0]["protocol"] = json!("TCP");
+    container["env"][0]["value"] = json!("");
+    container["env"][1]["valueFrom"]["fieldRef"]["apiVersion"] = json!("v1");
+    container["imagePullPolicy"] = json!("Always");
+    assert_eq!(fields(&wanted, &live), Vec::<String>::new());
+}
+
+#[test]
+fn available_means_the_whole_rollout_of_the_present_spec() {
+    let mut deployment = observe(&json!({
+        "metadata": {"generation": 2},
+        "spec": {"replicas": 2},
+        "status": {"observedGeneration": 2, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2},
+    }));
+    assert!(deployment.is_available());
+    let done = deployment.clone();
+    deployment.metadata.generation = 3;
+    assert!(!deployment.is_available(), "the numbers are about an older spec");
+    deployment = done.clone();
+    deployment.status.replicas = 3;
+    assert!(!deployment.is_available(), "an old Pod is still there");
+    deployment = done;
+    deployment.status.available_replicas = 1;
+    assert!(!deployment.is_available());
+    let none = observe(&json!({"metadata": {"generation": 1}, "spec": {"replicas": 0},
+        "status": {"observedGeneration": 1}}));
+    assert!(none.is_available(), "0 wanted and 0 there");
+}
+
+fn some_labels() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        Just(Value::Null),
+        prop::collection::btree_map("(app|managed-by|team)", "[a-c]", 0..3).prop_map(|labels| json!(labels)),
+    ]
+}
+
+fn some_container() -> impl Strategy<Value = Value> {
+    ("(nginx|sidecar|proxy)", "[a-c]", any::<bool>(), any::<bool>()).prop_map(|(name, image, env, ports)| {
+        let mut container = json!({"name": name, "image": image, "terminationMessagePath": "/dev/x"});
+        if env {
+            container["env"] = json!([{"name": "A", "value": "1"}, {"name": "B"}]);
+        }
+        if ports {
+            container["ports"] = json!([{"containerPort": 80, "protocol": "UDP"}]);
+        }
+        container
+    })
+}
+
+fn some_wanted() -> impl Strategy<Value = WantedDeployment> {
+    (0..4i32, "[a-c]", prop::collection::vec(("[A-C]", "[0-9]?"), 0..3), any::<bool>()).prop_map(
+        |(replicas, image, env, port)| {
+            let mut wanted = wanted();
+            wanted.replicas = replicas;
+            let container = &mut wanted.containers[0];
+            container.image = image;
+            container.env = env
+                .into_iter()
+                .map(|(name, value)| EnvVar { name, value: Some(value), ..EnvVar::default() })
+                .collect();
+            if port {
+                container.ports = vec![ContainerPort { container_port: 8080, ..ContainerPort::default() }];
+            }
+            wanted
+        },
+    )
+}
+
+proptest! {
+    /// The fixed point, over live objects that hold anything and specs of every shape.
+    #[test]
+    fn after_applying_nothing_differs(
+        wanted in some_wanted(),
+        labels in some_labels(),
+        pod_labels in some_labels(),
+        replicas in prop::option::of(0..4i32),
+        mut containers in prop::collection::vec(some_container(), 0..3),
+    ) {
+        let mut names = std::collections::BTreeSet::new();
+        containers.retain(|container| names.insert(container["name"].to_string()));
+        let mut live = json!({
+            "metadata": {"name": "web"},
+            "spec": {"template": {"metadata": {}, "spec": {"containers": containers}}},
+        });
+        if !labels.is_null() {
+            live["metadata"]["labels"] = labels;
+        }
+        if !pod_labels.is_null() {
+            live["spec"]["template"]["metadata"]["labels"] = pod_labels;
+        }
+        if let Some(replicas) = replicas {
+            live["spec"]["replicas"] = json!(replicas);
+        }
+        let differed = !wanted.differences(&observe(&live)).is_empty();
+        let mut written = live.clone();
+        wanted.write_into(&mut written);
+        prop_assert!(wanted.differences(&observe(&written)).is_empty());
+        let mut again = written.clone();
+        wanted.write_into(&mut again);
+        prop_assert_eq!(&again, &written);
+        prop_assert!(differed || observe(&written) == observe(&live), "no difference, yet the body changes");
+    }
+}
+
+#[test]
+fn a_rollout_is_done_when_just_the_wanted_pods_are_there() {
+    let deployment = |wanted: i32, [replicas, updated, available]: [i32; 3]| -> ObservedDeployment {
+        serde_json::from_value(json!({
+            "metadata": {"generation": 2}, "spec": {"replicas": wanted},
+            "status": {"observedGeneration": 2, "replicas": replicas, "updatedReplicas": updated,
+                "availableReplicas": available},
+        }))
+        .unwrap()
+    };
+    assert!(deployment(2, [2, 2, 2]).is_available());
+    assert!(deployment(0, [0, 0, 0]).is_available());
+    for (wanted, numbers) in [(2, [2, 2, 1]), (2, [3, 2, 3]), (2, [2, 1, 2]), (0, [2, 2, 2]), (1, [2, 2, 2])]
+    {
+        assert!(!deployment(wanted, numbers).is_available(), "{wanted} {numbers:?}");
+    }
+    let mut late = deployment(2, [2, 2, 2]);
+    late.metadata.generation = 3;
+    assert!(!late.is_available(), "the numbers are about an older spec");
+}

@@ -1,0 +1,308 @@
+//! What is wanted and what is observed of a Service, and the difference by meaning.
+//!
+//! Whose each field is stands in [`FIELDS`].
+//!
+//! # Node ports
+//! A wanted port that asks for no node port keeps the one that it has, so that nobody's firewall or load balancer
+//! has to be told of an update. "It" is the live port of the same number and protocol, or else the one of
+//! the same name: a port that is renumbered keeps its node port, as with `kubectl edit`. A node port that another
+//! wanted port asks for is not kept, and none is given to two ports of one protocol.
+//! A node port that was asked for once and is no longer stays, too: it cannot be told from an allocated one.
+//!
+//! # Guarantees
+//! - What we write has no difference from what we want, whatever was there before, and writing it twice changes nothing. (test: `after_applying_nothing_differs_in_a_service`)
+//! - What is not ours, or was allocated, stays. (test: `what_was_allocated_stays`)
+//! - What the server fills in is no difference. (test: `defaults_of_a_service_are_no_difference`)
+//! - A port added by hand goes; a field that is no longer wanted goes back to its default. (test: `ports_are_ours_whole`)
+//! - Node ports are kept by number and protocol, then by name, and never given twice. (test: `node_ports_stay_with_their_ports`)
+//! - A Service that somebody has given another type gets its own back, in a form that the server takes. (test: `another_type_is_put_back`)
+//! - What a real server fills in is no difference. (test: `a_service_that_is_written_reads_back_without_a_difference_and_keeps_what_was_allocated`)
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::ServicePort;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Wanted;
+use super::container::text_or;
+use super::difference::{
+    Difference, differs, differs_hidden, labels_differ, merge_keys, object_at, replace_list,
+};
+use super::fields::Field;
+use super::observed::object_by_metadata;
+use crate::api::ApiResource;
+use crate::api::labels::Labels;
+use crate::cache::Meta;
+
+/// Where Services live.
+pub const SERVICES: ApiResource = ApiResource::new("", "v1", "Service", "services");
+
+/// Whose each field of a Service is; what is not named is others'.
+pub const FIELDS: &[Field] = &[
+    Field::keys("metadata.labels"),
+    Field::value("spec.type").or("\"ClusterIP\""),
+    Field::whole("spec.selector"),
+    Field::set("spec.ports", &["port", "protocol"]).merged().of(&[
+        Field::value("name"),
+        Field::value("appProtocol"),
+        Field::value("protocol").or("\"TCP\""),
+        Field::value("targetPort").or_by("the port's number", |_, port| port.get("port").cloned()),
+        // A type that has none allows none, wanted or not.
+        Field::value("nodePort")
+            .if_wanted("nodePort")
+            .or_by("allocated, if the type has one", |service, _| {
+                (service["spec"]["type"] != "ClusterIP").then(|| json!(30_000))
+            }),
+    ]),
+    // Allocated.
+    Field::others("spec.clusterIP"),
+    Field::others("spec.clusterIPs"),
+    Field::others("spec.ipFamilies"),
+    Field::others("spec.healthCheckNodePort"),
+    Field::others("spec.sessionAffinity").or("\"None\""),
+    Field::others("spec.internalTrafficPolicy").or("\"Cluster\""),
+    // Goes with a type that is not ours, as it may not stay.
+    Field::others("spec.loadBalancerSourceRanges"),
+];
+
+/// The fields of a port that are ours; what else stands there is of a server newer than our types.
+const PORT_FIELDS: [&str; 6] = ["appProtocol", "name", "nodePort", "port", "protocol", "targetPort"];
+
+/// A Service as a custom resource wants it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WantedService {
+    /// Its name.
+    pub name: String,
+    /// Its labels.
+    pub labels: Labels,
+    /// The labels of the Pods behind it.
+    pub selector: Labels,
+    /// From where it can be reached.
+    pub service_type: ServiceType,
+    /// All its ports; the server takes no Service without.
+    pub ports: Vec<ServicePort>,
+}
+
+/// From where a Service can be reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServiceType {
+    /// From inside the cluster.
+    #[default]
+    ClusterIp,
+    /// Also at a port of every node.
+    NodePort,
+}
+
+/// What the cache keeps of a Service.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ObservedService {
+    /// Name, uid, labels, owners.
+    pub metadata: Meta,
+    /// What it asks for, and what the server has allocated.
+    pub spec: ObservedServiceSpec,
+}
+
+/// What a Service asks for, and what the server has allocated.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ObservedServiceSpec {
+    /// `ClusterIP`, `NodePort`, or another.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// The labels of the Pods behind it.
+    pub selector: Labels,
+    /// All its ports.
+    pub ports: Vec<ServicePort>,
+    /// Its address; `None` in words for a headless one.
+    #[serde(rename = "clusterIP")]
+    pub cluster_ip: String,
+}
+
+impl Default for ObservedServiceSpec {
+    fn default() -> Self {
+        Self {
+            type_: ServiceType::ClusterIp.as_str().to_owned(),
+            selector: Labels::new(),
+            ports: Vec::new(),
+            cluster_ip: String::new(),
+        }
+    }
+}
+
+object_by_metadata!(ObservedService, SERVICES);
+
+// === impl ServiceType ===
+
+impl ServiceType {
+    /// As it stands in `spec.type`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ClusterIp => "ClusterIP",
+            Self::NodePort => "NodePort",
+        }
+    }
+}
+
+// === impl WantedService ===
+
+impl Wanted for WantedService {
+    type Observed = ObservedService;
+
+    const FIELDS: &'static [Field] = FIELDS;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn differences(&self, observed: &ObservedService) -> Vec<Difference> {
+        let spec = &observed.spec;
+        let mut found = Vec::new();
+        labels_differ(&mut found, "metadata.labels", &observed.metadata.labels, &self.labels);
+        differs(&mut found, "spec.type", spec.type_.as_str(), self.service_type.as_str());
+        differs(&mut found, "spec.selector", &spec.selector, &self.selector);
+        let (live, wanted) = self.comparable(&spec.ports);
+        differs_hidden(&mut found, "spec.ports", &live, &wanted);
+        found
+    }
+
+    fn destroys(&self, observed: &ObservedService, _: &[Difference]) -> bool {
+        observed.spec.type_ != self.service_type.as_str() || self.drops_a_port(&observed.spec.ports)
+    }
+
+    /// Ports keep what the server has allocated to them, and their merge key is the number alone, which TCP and UDP
+    /// may share: so they are written whole, from the live ones.
+    fn patches_live(&self, differences: &[Difference]) -> bool {
+        differences.iter().any(|one| ["spec.ports", "spec.type"].contains(&one.field.as_str()))
+    }
+
+    /// Ranges of a load balancer may not stay with another type.
+    fn amend_patch(&self, observed: &ObservedService, patch: &mut Value) {
+        if observed.spec.type_ != self.service_type.as_str() {
+            object_at(patch, &["spec"]).insert("loadBalancerSourceRanges".to_owned(), Value::Null);
+        }
+    }
+
+    fn write_into(&self, live: &mut Value) {
+        merge_keys(live, &["metadata", "labels"], &self.labels);
+        let spec = object_at(live, &["spec"]);
+        let before = ObservedServiceSpec::deserialize(&Value::Object(spec.clone())).unwrap_or_default();
+        if before.type_ != self.service_type.as_str() {
+            spec.remove("loadBalancerSourceRanges");
+        }
+        spec.insert("type".to_owned(), json!(self.service_type.as_str()));
+        if before.selector != self.selector {
+            replace_list(spec, "selector", &self.selector);
+        }
+        let (live, wanted) = self.comparable(&before.ports);
+        if live != wanted {
+            let live = spec.get("ports").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            let merged = self.merged(live);
+            replace_list(spec, "ports", &merged);
+        }
+    }
+}
+
+impl WantedService {
+    /// Whether a live port is none of the wanted ones.
+    fn drops_a_port(&self, live: &[ServicePort]) -> bool {
+        let id = |port: &ServicePort| (port.port, text_or(port.protocol.clone(), "TCP"));
+        live.iter().any(|live| !self.ports.iter().any(|wanted| id(wanted) == id(live)))
+    }
+
+    /// Live and wanted ports in one order and with what the server fills in. Where no node port is wanted any is
+    /// right, if the type has one.
+    fn comparable(&self, live: &[ServicePort]) -> (Vec<ServicePort>, Vec<ServicePort>) {
+        let sorted = |ports: &[ServicePort]| {
+            let mut ports: Vec<ServicePort> = ports.iter().map(with_defaults).collect();
+            ports.sort_by_cached_key(|port| (port.port, port.protocol.clone(), port.name.clone()));
+            ports
+        };
+        let (mut live, wanted) = (sorted(live), sorted(&self.ports));
+        if self.service_type == ServiceType::NodePort {
+            for (live, wanted) in live.iter_mut().zip(&wanted) {
+                live.node_port = live.node_port.filter(|_| wanted.node_port.is_some());
+            }
+        }
+        (live, wanted)
+    }
+
+    /// The wanted ports, each with what the server has allocated to it.
+    fn merged(&self, live: &[Value]) -> Vec<Value> {
+        let wanted: Vec<ServicePort> = self.ports.iter().map(with_defaults).collect();
+        let merge = |(wanted, partner): (&ServicePort, Partner<'_>)| {
+            let mut fields = partner.live.cloned().unwrap_or_default();
+            fields.retain(|name, _| !PORT_FIELDS.contains(&name.as_str()));
+            if let Value::Object(ours) = json!(wanted) {
+                fields.extend(ours);
+            }
+            if let Some(port) = partner.node_port.filter(|_| self.service_type == ServiceType::NodePort) {
+                fields.insert("nodePort".to_owned(), json!(port));
+            }
+            Value::Object(fields)
+        };
+        self.ports.iter().zip(partners(live, &wanted)).map(merge).collect()
+    }
+}
+
+/// What a wanted port has been so far.
+#[derive(Clone, Copy, Default)]
+struct Partner<'a> {
+    live: Option<&'a Map<String, Value>>,
+    /// The node port that it keeps.
+    node_port: Option<i32>,
+}
+
+/// For each wanted port the live one of the same number and protocol, or else of the same name. The first kind
+/// has the first claim on a node port.
+fn partners<'a>(live: &'a [Value], wanted: &[ServicePort]) -> Vec<Partner<'a>> {
+    type Rule = fn(&ServicePort, &ServicePort) -> bool;
+    let same_number: Rule = |live, wanted| live.port == wanted.port && live.protocol == wanted.protocol;
+    let same_name: Rule = |live, wanted| live.name == wanted.name;
+    let mut free: Vec<(&Map<String, Value>, ServicePort)> = live
+        .iter()
+        .filter_map(|port| Some((port.as_object()?, with_defaults(&ServicePort::deserialize(port).ok()?))))
+        .collect();
+    let mut taken: BTreeSet<(i32, Option<String>)> =
+        wanted.iter().filter_map(|port| Some((port.node_port?, port.protocol.clone()))).collect();
+    let mut partners = vec![Partner::default(); wanted.len()];
+    for is_same in [same_number, same_name] {
+        for (wanted, partner) in
+            wanted.iter().zip(&mut partners).filter(|(_, partner)| partner.live.is_none())
+        {
+            let Some(at) = free.iter().position(|(_, live)| is_same(live, wanted)) else { continue };
+            let (fields, live) = free.remove(at);
+            partner.live = Some(fields);
+            partner.node_port = live
+                .node_port
+                .filter(|port| wanted.node_port.is_none() && taken.insert((*port, wanted.protocol.clone())));
+        }
+    }
+    partners
+}
+
+/// A port with what the server fills in.
+fn with_defaults(port: &ServicePort) -> ServicePort {
+    let is_unset = |target: &IntOrString| match target {
+        IntOrString::Int(number) => *number == 0,
+        IntOrString::String(name) => name.is_empty(),
+    };
+    ServicePort {
+        name: port.name.clone().filter(|name| !name.is_empty()),
+        port: port.port,
+        protocol: Some(text_or(port.protocol.clone(), "TCP")),
+        target_port: port
+            .target_port
+            .clone()
+            .filter(|target| !is_unset(target))
+            .or(Some(IntOrString::Int(port.port))),
+        node_port: port.node_port.filter(|port| *port != 0),
+        app_protocol: port.app_protocol.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::controller::kinds::difference::describe;
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+fn ports(ports: Value) -> Vec<ServicePort> {
+    serde_json::from_value(ports).expect("ports decode")
+}
+
+fn wanted(service_type: ServiceType, wanted: Value) -> WantedService {
+    WantedService {
+        name: "web".to_owned(),
+        labels: labels(&[("managed-by", "windlass")]),
+        selector: labels(&[("app", "web")]),
+        service_type,
+        ports: ports(wanted),
+    }
+}
+
+fn observe(live: &Value) -> ObservedService {
+    serde_json::from_value(live.clone()).expect("a live Service decodes")
+}
+
+fn differences(wanted: &WantedService, live: &Value) -> String {
+    describe(&wanted.differences(&observe(live)))
+}
+
+fn applied(wanted: &WantedService, mut live: Value) -> Value {
+    wanted.write_into(&mut live);
+    live
+}
+
+/// What a server makes of a new Service: defaults and allocated values.
+fn created(wanted: &WantedService) -> Value {
+    let mut live = applied(wanted, json!({"metadata": {"name": "web"}}));
+    let spec = live["spec"].as_object_mut().unwrap();
+    for (key, value) in [
+        ("clusterIP", json!("10.0.0.9")),
+        ("clusterIPs", json!(["10.0.0.9"])),
+        ("ipFamilies", json!(["IPv4"])),
+        ("ipFamilyPolicy", json!("SingleStack")),
+        ("internalTrafficPolicy", json!("Cluster")),
+        ("sessionAffinity", json!("None")),
+    ] {
+        spec.insert(key.to_owned(), value);
+    }
+    for (at, port) in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten().enumerate() {
+        let number = port["port"].clone();
+        let fields = port.as_object_mut().unwrap();
+        fields.entry("protocol").or_insert(json!("TCP"));
+        fields.entry("targetPort").or_insert(number);
+        if wanted.service_type == ServiceType::NodePort {
+            fields.entry("nodePort").or_insert(json!(30_000 + at));
+        }
+    }
+    live
+}
+
+#[test]
+fn defaults_of_a_service_are_no_difference() {
+    for service_type in [ServiceType::ClusterIp, ServiceType::NodePort] {
+        let all = json!([{"port": 80}, {"port": 81, "targetPort": 0, "name": "b", "protocol": ""},
+            {"port": 82, "targetPort": "", "name": "c", "nodePort": 0}]);
+        let wanted = wanted(service_type, all);
+        let live = created(&wanted);
+        assert_eq!(differences(&wanted, &live), "");
+        assert_eq!(applied(&wanted, live.clone()), live);
+    }
+}
+
+#[test]
+fn each_field_of_a_service_that_was_changed_is_named() {
+    let wanted = wanted(ServiceType::NodePort, json!([{"name": "http", "port": 80, "targetPort": "web"}]));
+    #[track_caller]
+    fn check(wanted: &WantedService, change: impl FnOnce(&mut Value), expected: &str) {
+        let mut live = created(wanted);
+        change(&mut live);
+        assert_eq!(differences(wanted, &live), expected);
+        assert_eq!(differences(wanted, &applied(wanted, live)), "");
+    }
+    check(&wanted, |_| {}, "");
+    check(
+        &wanted,
+        |s| s["metadata"]["labels"] = json!({}),
+        r#"metadata.labels[managed-by] was none, wanted "windlass""#,
+    );
+    check(
+        &wanted,
+        |s| s["spec"]["type"] = json!("ClusterIP"),
+        r#"spec.type was "ClusterIP", wanted "NodePort""#,
+    );
+    let selector = r#"spec.selector was {"app":"web","more":"x"}, wanted {"app":"web"}"#;
+    check(&wanted, |s| s["spec"]["selector"]["more"] = json!("x"), selector);
+    for (field, value) in [
+        ("name", json!("other")),
+        ("port", json!(81)),
+        ("protocol", json!("UDP")),
+        ("targetPort", json!(80)),
+        ("appProtocol", json!("kubernetes.io/h2c")),
+    ] {
+        check(&wanted, |s| s["spec"]["ports"][0][field] = value, "spec.ports was different");
+    }
+    check(&wanted, |s| s["spec"]["ports"][0]["nodePort"] = json!(31_000), "");
+}
+
+#[test]
+fn what_was_allocated_stays() {
+    let wanted_ = wanted(ServiceType::NodePort, json!([{"port": 80}]));
+    let mut live = created(&wanted_);
+    live["metadata"]["labels"]["team"] = json!("a");
+    live["metadata"]["annotations"] = json!({"note": "b"});
+    live["spec"]["healthCheckNodePort"] = json!(30_999);
+    live["spec"]["sessionAffinity"] = json!("ClientIP");
+    live["spec"]["newer"] = json!({"deep": [1]});
+    live["spec"]["ports"][0]["newer"] = json!(2);
+    live["status"] = json!({"loadBalancer": {}});
+    let other = wanted(ServiceType::NodePort, json!([{"port": 80, "targetPort": 8080}]));
+    let written = applied(&other, live.clone());
+    live["spec"]["ports"][0]["targetPort"] = json!(8080);
+    live["spec"]["ports"][0].as_object_mut().unwrap().remove("protocol");
+    assert_eq!(written, live);
+}
+
+#[test]
+fn ports_are_ours_whole() {
+    let with = |ports: Value| wanted(ServiceType::ClusterIp, ports);
+    let live = created(&with(
+        json!([{"name": "a", "port": 80, "targetPort": 1, "protocol": "UDP", "appProtocol": "http"},
+        {"name": "by-hand", "port": 81}]),
+    ));
+    let bare = with(json!([{"port": 80}]));
+    assert_eq!(differences(&bare, &live), "spec.ports was different");
+    assert_eq!(
+        applied(&bare, live.clone())["spec"]["ports"],
+        json!([{"port": 80}]),
+        "all goes back to its default"
+    );
+    // Their order means nothing.
+    let [a, b] = [json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81})];
+    let live = created(&with(json!([a, b])));
+    assert_eq!(differences(&with(json!([b, a])), &live), "");
+    assert_eq!(applied(&with(json!([b, a])), live.clone()), live);
+    let none = with(json!([]));
+    assert_eq!(applied(&none, live)["spec"].get("ports"), None, "none are wanted");
+}
+
+/// The live ports, the wanted ones, and the node ports that are sent.
+#[test]
+fn node_ports_stay_with_their_ports() {
+    #[track_caller]
+    fn check(live: &Value, wanted_: Value, expected: &[Option<i32>]) {
+        let live = json!({"spec": {"type": "NodePort", "ports": live}});
+        let wanted = wanted(ServiceType::NodePort, wanted_);
+        let written = applied(&wanted, live);
+        let sent: Vec<Option<i32>> =
+            ports(written["spec"]["ports"].clone()).iter().map(|port| port.node_port).collect();
+        assert_eq!(sent, expected);
+        assert_eq!(differences(&wanted, &written), "");
+    }
+    let a = json!([{"name": "a", "port": 80, "protocol": "TCP", "nodePort": 30_001}]);
+    // By number and protocol; a new one gets none from us.
+    check(&a, json!([{"name": "other", "port": 80}, {"name": "new", "port": 81}]), &[Some(30_001), None]);
+    // By name: another number, another protocol.
+    check(&a, json!([{"name": "a", "port": 8080}]), &[Some(30_001)]);
+    check(&a, json!([{"name": "a", "port": 80, "protocol": "UDP"}]), &[Some(30_001)]);
+    let unnamed = json!([{"port": 80, "protocol": "TCP", "nodePort": 30_001}]);
+    check(&unnamed, json!([{"port": 8080, "name": ""}]), &[Some(30_001)]);
+    // By neither.
+    check(&a, json!([{"name": "b", "port": 81}]), &[None]);
+    // What is asked for is sent, and is not kept for another port of that protocol.
+    check(&a, json!([{"name": "a", "port": 80, "nodePort": 30_009}]), &[Some(30_009)]);
+    check(
+        &a,
+        json!([{"name": "a", "port": 80}, {"name": "b", "port": 81, "nodePort": 30_001}]),
+        &[None, Some(30_001)],
+    );
+    check(
+        &a,
+        json!([{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "UDP", "nodePort": 30_001}]),
+        &[Some(30_001), Some(30_001)],
+    );
+    // Two protocols on one number, which the server lets share a node port; they change places.
+    let dns = json!([
+        {"name": "dns", "port": 53, "protocol": "UDP", "nodePort": 30_053},
+        {"name": "dns-tcp", "port": 53, "protocol": "TCP", "nodePort": 30_053},
+    ]);
+    let turned = json!([{"name": "dns-tcp", "port": 53, "targetPort": 5}, {"name": "dns", "port": 53, "protocol": "UDP"}]);
+    check(&dns, turned, &[Some(30_053), Some(30_053)]);
+    // One of them becomes of the other's protocol: it must not get the node port that the other keeps.
+    let one_protocol = json!([{"name": "dns", "port": 54}, {"name": "dns-tcp", "port": 53}]);
+    check(&dns, one_protocol, &[None, Some(30_053)]);
+    // Names change places: the number decides.
+    let two = json!([
+        {"name": "a", "port": 80, "protocol": "TCP", "nodePort": 30_001},
+        {"name": "b", "port": 81, "protocol": "TCP", "nodePort": 30_002},
+    ]);
+    check(&two, json!([{"name": "b", "port": 80}, {"name": "a", "port": 81}]), &[Some(30_001), Some(30_002)]);
+    // The number of one becomes that of the other: that one keeps its own, by number.
+    check(&two, json!([{"name": "a", "port": 81}]), &[Some(30_002)]);
+}
+
+#[test]
+fn a_node_port_that_is_no_longer_asked_for_stays() {
+    let asked = wanted(ServiceType::NodePort, json!([{"port": 80, "nodePort": 30_080}]));
+    let live = created(&asked);
+    let dropped = wanted(ServiceType::NodePort, json!([{"port": 80}]));
+    assert_eq!(differences(&dropped, &live), "");
+    assert_eq!(applied(&dropped, live.clone()), live);
+    let other = wanted(ServiceType::NodePort, json!([{"port": 80, "nodePort": 30_081}]));
+    assert_eq!(differences(&other, &live), "spec.ports was different");
+}
+
+#[test]
+fn another_type_is_put_back() {
+    let inside = wanted(ServiceType::ClusterIp, json!([{"name": "a", "port": 80}]));
+    let outside = wanted(ServiceType::NodePort, json!([{"name": "a", "port": 80}]));
+    let mut live = created(&outside);
+    live["spec"]["type"] = json!("LoadBalancer");
+    live["spec"]["loadBalancerSourceRanges"] = json!(["10.0.0.0/8"]);
+    let written = applied(&outside, live.clone());
+    assert_eq!(
+        written["spec"].get("loadBalancerSourceRanges"),
+        None,
+        "the server does not take it with that type"
+    );
+    assert_eq!(written["spec"]["ports"][0]["nodePort"], 30_000);
+    let written = applied(&inside, live);
+    assert_eq!(written["spec"]["ports"], json!([{"name": "a", "port": 80}]), "nor a node port with this one");
+    assert_eq!(written["spec"]["clusterIP"], "10.0.0.9");
+    let back = applied(&outside, written);
+    assert_eq!(back["spec"]["type"], "NodePort");
+    assert_eq!(differences(&outside, &back), "");
+}
+
+fn some_port() -> impl Strategy<Value = Value> {
+    let protocol = prop::option::of(prop::sample::select(vec!["TCP", "UDP"]));
+    let target = prop::option::of(prop::sample::select(vec![json!(80), json!(8080), json!("web")]));
+    let node_port = prop::option::of(30_000..30_003_i32);
+    (80..83_i32, prop::option::of("[ab]"), protocol, target, node_port).prop_map(
+        |(port, name, protocol, target, node_port)| {
+            let mut fields = json!({"port": port});
+            for (key, value) in [
+                ("name", json!(name)),
+                ("protocol", json!(protocol)),
+                ("targetPort", json!(target)),
+                ("nodePort", json!(node_port)),
+            ] {
+                if !value.is_null() {
+                    fields[key] = value;
+                }
+            }
+            fields
+        },
+    )
+}
+
+fn some_wanted() -> impl Strategy<Value = WantedService> {
+    let service_type = prop::sample::select(vec![ServiceType::ClusterIp, ServiceType::NodePort]);
+    (service_type, prop::collection::vec(some_port(), 0..4)).prop_map(|(service_type, mut all)| {
+        let mut seen = BTreeSet::new();
+        all.retain(|port| seen.insert((port["port"].to_string(), port["protocol"] == "UDP")));
+        wanted(service_type, json!(all))
+    })
+}
+
+fn some_live() -> impl Strategy<Value = Value> {
+    let types = vec!["ClusterIP", "NodePort", "LoadBalancer", "ExternalName"];
+    let selector = prop::collection::btree_map("(app|team)", "(web|x)", 0..2);
+    (prop::sample::select(types), prop::option::of(selector), prop::collection::vec(some_port(), 0..4)).prop_map(
+        |(type_, selector, ports)| {
+            let mut live = json!({"metadata": {"name": "web"}, "spec": {"type": type_, "clusterIP": "10.0.0.1", "ports": ports}});
+            if let Some(selector) = selector {
+                live["spec"]["selector"] = json!(selector);
+            }
+            live
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn after_applying_nothing_differs_in_a_service(
+        wanted in some_wanted(),
+        live in prop_oneof![some_live(), some_wanted().prop_map(|before| created(&before))],
+    ) {
+        let differed = !differences(&wanted, &live).is_empty();
+        let written = applied(&wanted, live.clone());
+        prop_assert_eq!(differences(&wanted, &written), "");
+        prop_assert_eq!(&applied(&wanted, written.clone()), &written);
+        prop_assert!(differed || written == live, "no difference, yet the body changes: {live} {written}");
+        prop_assert_eq!(&written["spec"]["clusterIP"], &live["spec"]["clusterIP"]);
+    }
+
+    /// Beside those that are asked for.
+    #[test]
+    fn no_node_port_is_given_twice(wanted in some_wanted(), live in some_live()) {
+        let asked = |port: &ServicePort| wanted.ports.iter().any(|wanted| wanted.node_port == port.node_port);
+        let written = ports(applied(&wanted, live)["spec"].get("ports").cloned().unwrap_or(json!([])));
+        let mut kept = BTreeSet::new();
+        for port in written.iter().filter(|port| port.node_port.is_some() && !asked(port)) {
+            prop_assert!(kept.insert((port.node_port, text_or(port.protocol.clone(), "TCP"))), "{written:?}");
+        }
+    }
+}

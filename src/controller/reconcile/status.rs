@@ -1,0 +1,242 @@
+//! Writes a status when it differs.
+//!
+//! # Guarantees
+//! - A write whose answer is lost counts, when a read shows it. (test: `a_status_that_is_stored_though_the_answer_is_lost_is_reported`)
+//! - A conflict costs a read and one more try, unless the object has moved on. (test: `a_status_that_meets_a_conflict_is_tried_once_more`)
+//! - Progress is told from a change of Ready, Reconciling or Stalled. (test: `progress_is_reported_from_all_else`)
+//! - What is to go goes, also a key of a map in it. (test: `a_patch_holds_what_differs_and_null_for_what_goes`)
+//! - A patch leads to what is wanted, and the next one is none. (test: `after_a_patch_nothing_differs`)
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use crate::api::conditions::{HOT_LOOP, READY, RECONCILING, STALLED};
+use crate::client::{ApiClient, Error};
+use crate::controller::children::guarded_write::{LiveMeta, PartialObject};
+use crate::controller::children::owner::Owner;
+
+/// What became of a status.
+#[derive(Debug)]
+pub(in crate::controller) enum Written {
+    /// It is stored as wanted, in this version if it had to be written.
+    Stored(Option<String>),
+    /// A live read shows that the object has moved on: gone, or in this state.
+    MovedOn(Option<LiveMeta>),
+}
+
+/// Merge-patches the status of the owner at `version` to be `wanted`; writes nothing when it is so already. After a
+/// conflict the object is read live, and the patch is tried once more if it is still of this uid and generation, and being
+/// deleted or not as it was.
+///
+/// # Errors
+/// [`Error`]; another conflict among them.
+pub(in crate::controller) async fn write<S: Serialize>(
+    client: &ApiClient,
+    owner: &Owner,
+    (version, is_deleting): (&str, bool),
+    stored: Option<&S>,
+    wanted: &S,
+) -> Result<Written, Error> {
+    let Some(patch) = difference(stored, wanted) else { return Ok(Written::Stored(None)) };
+    let Owner { resource, name, .. } = owner;
+    let send = async |version: &str, patch: &Value| {
+        let object = (name.namespace(), name.name());
+        client.patch_status::<PartialObject>(resource, object.0, object.1, version, patch).await
+    };
+    let read = async || client.get::<Value>(resource, name.namespace(), name.name()).await;
+    let error = match send(version, &patch).await {
+        Ok(written) => return Ok(Written::Stored(Some(written.metadata.resource_version))),
+        Err(error) => error,
+    };
+    if may_be_stored(&error) {
+        // The next pass would find it there, and take what has changed for reported.
+        let live = read().await.ok().flatten();
+        let version = live.and_then(|live| version_with(&live, wanted));
+        return version.map(|version| Written::Stored(Some(version))).ok_or(error);
+    }
+    if !error.is_conflict() && !error.is_not_found() {
+        return Err(error);
+    }
+    let Some(live) = read().await? else { return Ok(Written::MovedOn(None)) };
+    let meta = PartialObject::<LiveMeta>::deserialize(&live).map(|live| live.metadata);
+    let meta = meta.map_err(|source| Error::Decode { request: format!("read {name}"), source })?;
+    let is_same = meta.uid == owner.uid
+        && meta.generation == owner.generation
+        && meta.deletion_timestamp.is_some() == is_deleting;
+    if !is_same {
+        return Ok(Written::MovedOn(Some(meta)));
+    }
+    let wanted = serde_json::to_value(wanted).unwrap_or_default();
+    let Some(patch) = difference(Some(&live["status"]), &wanted) else {
+        return Ok(Written::Stored(Some(meta.resource_version)));
+    };
+    let written = send(&meta.resource_version, &patch).await?;
+    Ok(Written::Stored(Some(written.metadata.resource_version)))
+}
+
+/// Whether two states of a status say the same but for numbers, the messages that tell them, and conditions that report of
+/// a child: `Ready`, `Reconciling`, `Stalled` and `HotLoop` are as they were.
+pub(in crate::controller) fn only_progress_moves<S: Serialize>(stored: &S, wanted: &S) -> bool {
+    fn health(conditions: &[Value]) -> Vec<&Value> {
+        let is_common =
+            |one: &&Value| [READY, RECONCILING, STALLED, HOT_LOOP].iter().any(|type_| one["type"] == *type_);
+        conditions.iter().filter(is_common).collect()
+    }
+    fn is_so(name: &str, stored: &Value, wanted: &Value) -> bool {
+        match (stored, wanted) {
+            (Value::Object(stored), Value::Object(wanted)) => {
+                let names: BTreeSet<&String> = stored.keys().chain(wanted.keys()).collect();
+                let of = |map: &Map<String, Value>, name: &str| map.get(name).cloned().unwrap_or(json!(0));
+                names.iter().all(|name| is_so(name, &of(stored, name), &of(wanted, name)))
+            }
+            (Value::Array(stored), Value::Array(wanted)) if name == "conditions" => {
+                let (stored, wanted) = (health(stored), health(wanted));
+                stored.len() == wanted.len()
+                    && stored.iter().zip(&wanted).all(|(stored, wanted)| is_so("", stored, wanted))
+            }
+            (Value::Array(stored), Value::Array(wanted)) => {
+                stored.len() == wanted.len()
+                    && stored.iter().zip(wanted).all(|(stored, wanted)| is_so(name, stored, wanted))
+            }
+            (Value::Number(_), Value::Number(_)) => name != "observedGeneration" || stored == wanted,
+            (Value::String(_), Value::String(_)) => name == "message" || stored == wanted,
+            _ => stored == wanted,
+        }
+    }
+    let json = |status: &S| serde_json::to_value(status).unwrap_or_default();
+    is_so("", &json(stored), &json(wanted))
+}
+
+/// Whether a write may have been made in spite of this error.
+fn may_be_stored(error: &Error) -> bool {
+    error.is_connection() || error.status().is_some_and(|status| status.code >= 500)
+}
+
+/// The version of a live object that has this status.
+fn version_with<S: Serialize>(live: &Value, wanted: &S) -> Option<String> {
+    let wanted = serde_json::to_value(wanted).ok()?;
+    let version = live.pointer("/metadata/resourceVersion")?.as_str()?;
+    difference(Some(&live["status"]), &wanted).is_none().then(|| version.to_owned())
+}
+
+/// The merge patch from one to the other; `None` when there is none.
+fn difference<S: Serialize>(stored: Option<&S>, wanted: &S) -> Option<Value> {
+    let fields = |status: &S| match serde_json::to_value(status) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    };
+    let patch = changes(&stored.map(fields).unwrap_or_default(), &fields(wanted));
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// The same, map by map, as RFC 7396 has it: a list is one value, and null is nothing.
+fn changes(stored: &Map<String, Value>, wanted: &Map<String, Value>) -> Map<String, Value> {
+    let mut patch = Map::new();
+    for (name, wanted) in wanted.iter().filter(|(_, wanted)| !wanted.is_null()) {
+        match (stored.get(name), wanted) {
+            (Some(Value::Object(stored)), Value::Object(wanted)) => {
+                let inner = changes(stored, wanted);
+                if !inner.is_empty() {
+                    patch.insert(name.clone(), Value::Object(inner));
+                }
+            }
+            (stored, _) if stored == Some(wanted) => {}
+            _ => drop(patch.insert(name.clone(), wanted.clone())),
+        }
+    }
+    for (name, _) in stored.iter().filter(|(_, stored)| !stored.is_null()) {
+        if wanted.get(name).is_none_or(Value::is_null) {
+            patch.insert(name.clone(), Value::Null);
+        }
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn progress_is_reported_from_all_else() {
+        let status = |replicas: i64, message: &str, status: &str, observed: i64| {
+            let of_a_child =
+                json!({"type": "Available", "status": if replicas > 1 { "True" } else { "False" }});
+            let ready = json!({"type": "Ready", "status": status, "message": message});
+            json!({"replicas": replicas, "observedGeneration": observed, "conditions": [of_a_child, ready]})
+        };
+        let stored = status(1, "1 of 3", "False", 2);
+        assert!(only_progress_moves(&stored, &status(2, "2 of 3", "False", 2)));
+        assert!(only_progress_moves(&json!({}), &json!({"replicas": 1})), "a number that was left out is 0");
+        for other in [status(3, "3 of 3", "True", 2), status(1, "1 of 3", "False", 3), json!({"replicas": 1})]
+        {
+            assert!(!only_progress_moves(&stored, &other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_patch_holds_what_differs_and_null_for_what_goes() {
+        let stored = json!({"replicas": 1, "selector": "a=b", "gone": true});
+        let wanted = json!({"replicas": 2, "selector": "a=b"});
+        assert_eq!(difference(Some(&stored), &wanted), Some(json!({"replicas": 2, "gone": null})));
+        assert_eq!(difference(Some(&wanted), &wanted), None);
+        assert_eq!(difference(None, &wanted), Some(wanted));
+        let stored = json!({"labels": {"a": "b", "extra": "x"}, "list": [1, 2]});
+        let wanted = json!({"labels": {"a": "b"}, "list": [1], "none": null});
+        let patch = json!({"labels": {"extra": null}, "list": [1]});
+        assert_eq!(difference(Some(&stored), &wanted), Some(patch));
+    }
+
+    /// As a server does: RFC 7396.
+    fn merge(target: &mut Value, patch: &Value) {
+        let Value::Object(patch) = patch else {
+            target.clone_from(patch);
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        let fields = target.as_object_mut().unwrap();
+        for (name, patch) in patch {
+            if patch.is_null() {
+                fields.remove(name);
+            } else {
+                merge(fields.entry(name).or_insert(Value::Null), patch);
+            }
+        }
+    }
+
+    fn some_status() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![Just(json!(null)), (0..3).prop_map(|n| json!(n)), Just(json!([{"a": 1}]))];
+        let value = leaf.prop_recursive(3, 12, 3, |inner| {
+            prop::collection::btree_map("[a-c]", inner, 0..3).prop_map(|map| json!(map))
+        });
+        prop::collection::btree_map("[a-c]", value, 0..3).prop_map(|map| json!(map))
+    }
+
+    #[test]
+    fn only_the_status_that_is_wanted_counts_as_written() {
+        let live = |status: Value| json!({"metadata": {"resourceVersion": "7"}, "status": status});
+        let wanted = json!({"replicas": 2, "none": null});
+        assert_eq!(version_with(&live(json!({"replicas": 2})), &wanted), Some("7".to_owned()));
+        for other in [json!({"replicas": 1}), json!({"replicas": 2, "more": 1}), json!(null)] {
+            assert_eq!(version_with(&live(other), &wanted), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn after_a_patch_nothing_differs(mut stored in some_status(), wanted in some_status()) {
+            // What is null is not stored.
+            let mut clean = json!({});
+            merge(&mut clean, &stored);
+            stored = clean;
+            if let Some(patch) = difference(Some(&stored), &wanted) {
+                merge(&mut stored, &patch);
+            }
+            prop_assert_eq!(difference(Some(&stored), &wanted), None, "{}", stored);
+        }
+    }
+}

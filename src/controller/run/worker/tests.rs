@@ -1,0 +1,414 @@
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::*;
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use crate::cache::{Cached, Deleted, InformerConfig, synctrack};
+use crate::client;
+use crate::metrics::Metrics;
+use crate::testing::{FakeSource, config_map, status_error};
+use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions, Reason, Reasons};
+
+/// What the handler does with a key, by the key's name.
+type Script = Box<dyn Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync>;
+
+struct Scripted {
+    script: Script,
+    /// How long a sync takes.
+    takes: Duration,
+    log: Arc<Mutex<Log>>,
+}
+
+#[derive(Default)]
+struct Log {
+    started: Vec<(String, Instant)>,
+    reasons: Vec<String>,
+    hot: Vec<bool>,
+    live: Vec<bool>,
+    ended: usize,
+    busy: HashMap<ObjectName, u32>,
+    twice_at_once: bool,
+}
+
+impl SyncHandler for Scripted {
+    async fn sync(&self, key: &ObjectName, request: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+        let attempt = {
+            let mut log = self.log.lock();
+            let busy = log.busy.entry(key.clone()).or_default();
+            *busy += 1;
+            // Not an assertion: a panic here would be caught and retried.
+            let twice = *busy > 1;
+            log.twice_at_once |= twice;
+            log.started.push((key.to_string(), Instant::now()));
+            log.reasons.push(request.reasons().to_string());
+            log.hot.push(request.is_hot());
+            log.live.push(request.reads_live());
+            log.started.iter().filter(|(name, _)| *name == key.to_string()).count()
+        };
+        tokio::time::sleep(self.takes).await;
+        {
+            let mut log = self.log.lock();
+            log.ended += 1;
+            *log.busy.entry(key.clone()).or_default() -= 1;
+        }
+        (self.script)(key, u32::try_from(attempt).unwrap())
+    }
+}
+
+/// A controller over a script, running in a set of its own.
+struct Rig {
+    queue: RateLimitingQueue<ObjectName>,
+    log: Arc<Mutex<Log>>,
+    caches: synctrack::SyncedSetter,
+    shutdown: CancellationToken,
+    tasks: JoinSet<()>,
+    workers: Workers,
+    started: Synced,
+    metrics: Metrics,
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+fn start(
+    workers: usize,
+    takes: Duration,
+    script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
+) -> Rig {
+    start_on(RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS)), workers, takes, script)
+}
+
+fn start_on(
+    queue: RateLimitingQueue<ObjectName>,
+    workers: usize,
+    takes: Duration,
+    script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
+) -> Rig {
+    start_guarded(Arc::new(Consistency::new()), queue, workers, takes, script)
+}
+
+fn start_guarded(
+    consistency: Arc<Consistency>,
+    queue: RateLimitingQueue<ObjectName>,
+    workers: usize,
+    takes: Duration,
+    script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
+) -> Rig {
+    let log = Arc::default();
+    let (caches, synced) = synctrack::pair("foos");
+    let handler = Scripted { script: Box::new(script), takes, log: Arc::clone(&log) };
+    let metrics = Metrics::new();
+    let controller = Controller::new("test", queue.clone(), handler, consistency)
+        .waits_for(synced)
+        .with_workers(workers)
+        .with_metrics(metrics.controller("test"));
+    let (workers, started) = (controller.workers(), controller.started());
+    let shutdown = CancellationToken::new();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller.run(shutdown.clone()));
+    Rig { queue, log, caches, shutdown, tasks, workers, started, metrics }
+}
+
+impl Rig {
+    fn add(&self, name: &str) {
+        self.queue.add(ObjectName::new(Some("ns"), name), crate::workqueue::AddOptions::default());
+    }
+
+    fn started(&self) -> usize {
+        self.log.lock().started.len()
+    }
+
+    async fn stop(&mut self) {
+        self.shutdown.cancel();
+        self.tasks.join_next().await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_wait_for_the_caches() {
+    let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!((rig.started(), rig.started.is_synced()), (0, false));
+    rig.caches.set();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!((rig.started(), rig.started.is_synced()), (1, true));
+    rig.stop().await;
+}
+
+/// Counts what it hears.
+struct Hears(Arc<AtomicUsize>);
+
+impl EventHandler<ConfigMap> for Hears {
+    fn on_add(&mut self, _: &Cached<ConfigMap>, _: bool) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn on_update(&mut self, _: &Cached<ConfigMap>, _: &Cached<ConfigMap>) {}
+
+    fn on_delete(&mut self, _: &Deleted<ConfigMap>) {}
+}
+
+/// The cache has the first list before the handlers do.
+#[tokio::test(start_paused = true)]
+async fn workers_wait_until_handlers_have_heard_of_the_first_list() {
+    const OBJECTS: usize = 5000;
+    let source = FakeSource::new();
+    for at in 0..OBJECTS {
+        source.put(config_map("ns", &at.to_string(), 0));
+    }
+    let informer = SharedInformer::new(source, InformerConfig::default());
+    let heard = Arc::new(AtomicUsize::new(0));
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
+    let handler = NeverWaits { queue: queue.clone(), passes: Arc::default() };
+    let controller = Controller::new("test", queue, handler, Arc::new(Consistency::new()))
+        .watches(&informer, Hears(heard.clone()));
+    let (started, stop) = (controller.started(), CancellationToken::new());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller.run(stop.clone()));
+    let (running, scope) = (informer.clone(), stop.clone());
+    tasks.spawn(async move { running.run(scope).await.unwrap() });
+    while !started.is_synced() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(heard.load(Ordering::Relaxed), OBJECTS);
+    stop.cancel();
+    while let Some(ended) = tasks.join_next().await {
+        ended.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_before_the_sync_ends_run() {
+    let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_never_synced_twice_at_once() {
+    let mut rig = start(8, 20 * MS, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for _ in 0..50 {
+        rig.add("a");
+        tokio::time::sleep(3 * MS).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!rig.log.lock().twice_at_once);
+    // 150 ms of adds, 20 ms a sync, one after the other, and one for the last add.
+    assert!((7..=9).contains(&rig.started()), "{}", rig.started());
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_share_the_keys() {
+    let mut rig = start(4, 100 * MS, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for n in 0..8 {
+        rig.add(&format!("n{n}"));
+    }
+    tokio::time::sleep(150 * MS).await;
+    assert_eq!(rig.started(), 8, "four at once, and four more after 100 ms");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_comes_after_its_time() {
+    let mut rig = start(1, Duration::ZERO, |_, _| Ok(Outcome::RequeueAfter(Duration::from_secs(30))));
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(95)).await;
+    assert_eq!(rig.started(), 4);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_ends_what_is_in_flight_and_starts_no_more() {
+    let mut rig = start(2, Duration::from_secs(5), |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for name in ["a", "b", "c", "d"] {
+        rig.add(name);
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.stop().await;
+    let log = rig.log.lock();
+    assert_eq!((log.started.len(), log.ended), (2, 2));
+    assert_eq!(rig.queue.len(), 2, "the rest is left to the next process");
+}
+
+#[tokio::test(start_paused = true)]
+async fn caches_that_are_missing_are_named() {
+    let log = crate::testing::capture_log();
+    let mut rig = start(1, MS, |_, _| Ok(Outcome::Done));
+    tokio::time::sleep(CACHE_SYNC_PATIENCE + MS).await;
+    let expected = "WARN Still waiting for the first list of these kinds; no object is synced before";
+    assert_eq!(log.lines(), [format!("{expected} controller=test missing=foos")]);
+    rig.caches.set();
+    tokio::time::sleep(MS).await;
+    assert!(rig.started.is_synced());
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_come_and_go() {
+    let second = Duration::from_secs(1);
+    let mut rig = start(1, second, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for n in 0..40 {
+        rig.add(&format!("n{n}"));
+    }
+    tokio::time::sleep(second / 2).await;
+    assert_eq!(rig.started(), 1);
+    rig.workers.set(4);
+    tokio::time::sleep(MS).await;
+    assert_eq!(rig.started(), 4, "the new ones begin at once");
+    tokio::time::sleep(second).await;
+    rig.workers.set(0);
+    tokio::time::sleep(10 * second).await;
+    let (started, ended) = (rig.started(), rig.log.lock().ended);
+    assert_eq!((started, ended), (8, 8), "what was under way has ended, and nothing new begins");
+    rig.workers.set(2);
+    tokio::time::sleep(second / 2).await;
+    assert_eq!(rig.started(), 10);
+    assert!(
+        rig.metrics
+            .encode()
+            .contains("controller_runtime_max_concurrent_reconciles{controller=\"test\"} 2\n")
+    );
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_knows_what_came_while_it_waited() {
+    let mut rig = start(1, 6 * MS, |_, attempt| match attempt {
+        1 => Err(SyncError::from(status_error(500, "InternalError"))),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    let key = ObjectName::new(Some("ns"), "a");
+    rig.queue.add(key.clone(), AddOptions::because(Reason::Created));
+    tokio::time::sleep(3 * MS).await;
+    // One comes while the pass that fails is under way, one during the backoff.
+    rig.queue.add(key.clone(), AddOptions::because(Reason::Changed));
+    tokio::time::sleep(6 * MS).await;
+    rig.queue.add(key.clone(), AddOptions::because(Reason::Resync));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.log.lock().reasons, ["created", "created, retry 1, changed, resync"]);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hot_key_is_slowed() {
+    let log = crate::testing::capture_log();
+    let mut rig = start(1, Duration::ZERO, |_, _| Ok(Outcome::RequeueAfter(10 * MS)));
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // The burst, then one each five seconds.
+    assert!((65..80).contains(&rig.started()), "{}", rig.started());
+    let named = log.lines().iter().filter(|line| line.contains("Asks for itself again and again")).count();
+    assert_eq!(named, 1);
+    assert!(!rig.log.lock().hot[0] && rig.log.lock().hot.last() == Some(&true), "the handler is told");
+
+    assert!(rig.metrics.encode().contains("windlass_hot_keys_total{controller=\"test\"} 1\n"));
+    rig.stop().await;
+}
+
+/// It writes the same child in each pass, and the event of that wakes it.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_answers_its_own_writes_is_slowed() {
+    let consistency = Arc::new(Consistency::new());
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let (guard, events) = (consistency.clone(), queue.clone());
+    let mut rig = start_guarded(consistency, queue, 1, MS, move |key, attempt| {
+        guard.wrote(key, &config_map("ns", "child", attempt.into()));
+        let child = Reason::Child { kind: "ConfigMap".into(), name: "ns/child".into() };
+        events.add(key.clone(), AddOptions::because(child));
+        Ok(Outcome::Done)
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!((65..80).contains(&rig.started()), "{}", rig.started());
+    assert!(rig.metrics.encode().contains("windlass_hot_keys_total{controller=\"test\"} 1\n"));
+    rig.stop().await;
+}
+
+fn error(code: u16, reason: &str, retry_after: Option<u64>) -> Result<Outcome, SyncError> {
+    let mut error = status_error(code, reason);
+    if let client::Error::Status { status, .. } = &mut error {
+        status.retry_after = retry_after.map(Duration::from_secs);
+    }
+    Err(SyncError::from(error))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_a_user_is_looked_at_behind_changes() {
+    let stuck = Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(30)) };
+    let ageing = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
+    let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), ageing);
+    let script = move |key: &ObjectName, _| Ok(if key.name() == "good" { Outcome::Done } else { stuck });
+    let mut rig = start_on(queue, 20, Duration::from_millis(100), script);
+    rig.caches.set();
+    for at in 0..20 {
+        rig.add(&format!("bad-{at}"));
+    }
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    rig.workers.set(1);
+    // All are due again, and the first of them is being looked at.
+    tokio::time::sleep(Duration::from_millis(20_150)).await;
+    assert_eq!((rig.started(), rig.queue.len()), (21, 19));
+    rig.add("good");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(rig.log.lock().started.last().unwrap().0, "ns/good");
+    rig.stop().await;
+}
+
+/// Makes passes without a pause, each of which asks for the next one.
+struct NeverWaits {
+    queue: RateLimitingQueue<ObjectName>,
+    passes: Arc<AtomicUsize>,
+}
+
+impl SyncHandler for NeverWaits {
+    async fn sync(&self, key: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+        // Were it alone for so long, it would be so for ever.
+        if self.passes.fetch_add(1, Ordering::Relaxed) < 100_000 {
+            self.queue.add(key.clone(), AddOptions::default());
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+#[tokio::test]
+async fn passes_that_never_wait_leave_the_thread_to_others() {
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
+    let passes = Arc::new(AtomicUsize::new(0));
+    let handler = NeverWaits { queue: queue.clone(), passes: passes.clone() };
+    let controller = Controller::new("test", queue.clone(), handler, Arc::new(Consistency::new()));
+    let (started, stop) = (controller.started(), CancellationToken::new());
+    let mut tasks = JoinSet::new();
+    tasks.spawn(controller.run(stop.clone()));
+    while !started.is_synced() {
+        tokio::task::yield_now().await;
+    }
+    queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::default());
+    while passes.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let made = passes.load(Ordering::Relaxed);
+    assert!(made < 1000, "{made} passes before anybody else had the thread");
+    stop.cancel();
+    tasks.join_next().await.unwrap().unwrap();
+}
+
+mod at_rest;
+mod backoff;
+mod outcomes;
+mod own_writes;
+mod panics;
+#[cfg(feature = "cli")]
+mod told;

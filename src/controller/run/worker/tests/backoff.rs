@@ -1,0 +1,166 @@
+//! Passes that fail, and when they are made again.
+
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_error_is_retried_with_backoff_until_it_succeeds() {
+    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
+        4 => Ok(Outcome::Done),
+        _ => Err(SyncError::from(status_error(500, "InternalError"))),
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let times: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
+    let gaps: Vec<u128> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
+    assert_eq!(gaps.len(), 3);
+    // A timer of tokio's is exact to a millisecond.
+    for (gap, delay) in gaps.iter().zip([10, 20, 40]) {
+        assert!((delay..=delay + 2).contains(gap), "{gaps:?}");
+    }
+    assert_eq!(rig.queue.num_requeues(&ObjectName::new(Some("ns"), "a")), 0, "a success forgets");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_during_the_backoff_waits() {
+    let mut rig = start(1, Duration::ZERO, |_, _| Err(SyncError::from(status_error(500, "InternalError"))));
+    rig.caches.set();
+    for _ in 0..250 {
+        rig.add("a");
+        tokio::time::sleep(4 * MS).await;
+    }
+    assert!((6..=8).contains(&rig.started()), "10 ms doubling, over one second: {}", rig.started());
+    rig.stop().await;
+}
+
+/// The event comes while the sync is under way, so the key is dirty when it fails.
+#[tokio::test(start_paused = true)]
+async fn an_event_during_a_sync_that_fails_waits_too() {
+    let mut rig = start(1, 6 * MS, |_, _| Err(SyncError::from(status_error(500, "InternalError"))));
+    rig.caches.set();
+    for _ in 0..250 {
+        rig.add("a");
+        tokio::time::sleep(4 * MS).await;
+    }
+    assert!((6..=8).contains(&rig.started()), "10 ms doubling, over one second: {}", rig.started());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(rig.started() > 8, "the key is not lost");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_of_the_server_is_obeyed() {
+    for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
+        let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {
+            1 => error(code, reason, Some(30)),
+            _ => Ok(Outcome::Done),
+        });
+        rig.caches.set();
+        rig.add("a");
+        tokio::time::sleep(Duration::from_secs(29)).await;
+        rig.add("a");
+        tokio::time::sleep(MS).await;
+        assert_eq!(rig.started(), 1, "{code}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(rig.started(), 2, "{code}");
+        rig.stop().await;
+    }
+}
+
+/// `Retry-After: 0` must not take the backoff away.
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_a_lower_bound_of_the_backoff() {
+    let mut rig = start(1, Duration::ZERO, |_, _| {
+        let mut error = status_error(429, "TooManyRequests");
+        if let client::Error::Status { status, .. } = &mut error {
+            status.retry_after = Some(Duration::ZERO);
+        }
+        Err(SyncError::from(error))
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!((6..=9).contains(&rig.started()), "10 ms doubling to 1 s: {}", rig.started());
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_spec_during_a_pass_that_fails_comes_at_once() {
+    let mut rig = start(1, Duration::from_secs(30), |_, attempt| match attempt {
+        1 => error(503, "ServiceUnavailable", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    let key = ObjectName::new(Some("ns"), "a");
+    rig.queue.add(key.clone(), AddOptions::default());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let changed = Reason::SpecChanged { from: 1, to: 2 };
+    rig.queue.add(key, AddOptions { bypass_backoff: true, ..AddOptions::because(changed) });
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let starts: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
+    // Not even the shortest backoff, which is 10 ms.
+    assert!(starts.len() == 2 && starts[1] - starts[0] < Duration::from_secs(30) + 5 * MS, "{starts:?}");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_audit_that_fails_is_tried_again_as_an_audit() {
+    let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
+        1 => error(409, "Conflict", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Audit));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(rig.log.lock().reasons, ["audit", "audit, retry 1"]);
+    rig.stop().await;
+}
+
+/// What waits behind changes does so when it is tried again, too.
+#[tokio::test(start_paused = true)]
+async fn a_retry_keeps_its_priority() {
+    let ageing = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
+    let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), ageing);
+    let mut rig = start_on(queue, 1, 20 * MS, |key, attempt| match (key.name(), attempt) {
+        ("low", 1) => error(500, "InternalError", None),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    let low = AddOptions { priority: LOW_PRIORITY, ..AddOptions::default() };
+    rig.queue.add(ObjectName::new(Some("ns"), "low"), low);
+    tokio::time::sleep(25 * MS).await;
+    // At 30 ms, when the backoff ends, the worker is busy; these two are in the queue before and after it.
+    rig.add("busy");
+    tokio::time::sleep(MS).await;
+    rig.add("before");
+    tokio::time::sleep(10 * MS).await;
+    rig.add("after");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let started: Vec<String> = rig.log.lock().started.iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(started, ["ns/low", "ns/busy", "ns/before", "ns/after", "ns/low"]);
+    rig.stop().await;
+}
+
+/// Its last pass, which finds nothing, is a success.
+#[tokio::test(start_paused = true)]
+async fn a_key_that_disappears_leaves_nothing() {
+    let consistency = Arc::new(Consistency::new());
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let is_gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let gone = is_gone.clone();
+    let mut rig = start_guarded(consistency, queue, 1, Duration::ZERO, move |_, _| {
+        if gone.load(Ordering::Relaxed) { Ok(Outcome::Done) } else { error(500, "InternalError", None) }
+    });
+    rig.caches.set();
+    rig.add("a");
+    tokio::time::sleep(100 * MS).await;
+    let key = ObjectName::new(Some("ns"), "a");
+    assert!(rig.queue.num_requeues(&key) > 2 && rig.queue.backs_off(&key));
+    is_gone.store(true, Ordering::Relaxed);
+    let deleted = AddOptions { bypass_backoff: true, ..AddOptions::because(Reason::Deleted) };
+    rig.queue.add(key.clone(), deleted);
+    tokio::time::sleep(MS).await;
+    assert_eq!((rig.queue.num_requeues(&key), rig.queue.backing_off(), rig.queue.list(10)), (0, 0, vec![]));
+    rig.stop().await;
+}
