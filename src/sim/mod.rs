@@ -26,7 +26,7 @@
 //! # What it promises
 //! - The same seed gives the same trace (test: `the_same_seed_gives_the_same_trace`)
 //! - Versions mean what they mean on a real server (test: `versions_mean_what_they_mean_on_a_real_server`)
-//! - History is bounded, and 410 is real (test: `a_past_version_is_what_it_was_until_it_is_forgotten`, `a_watch_resumes_and_is_told_410_when_it_cannot`)
+//! - History is bounded, and 410 is real (test: `a_past_version_is_what_it_was_until_it_is_forgotten`, `a_watch_resumes_and_is_told_410_when_it_cannot`, `a_continue_token_lasts_five_minutes`)
 //! - A watch that has missed nothing goes on (test: `an_open_watch_is_told_410_only_when_it_has_missed_something`)
 //! - A write that changes nothing keeps the version (test: `a_write_that_changes_nothing_keeps_the_version`)
 //! - A deletion has two phases where a finalizer asks for it (test: `a_finalizer_makes_a_deletion_two_phases`)
