@@ -87,6 +87,11 @@ impl Cause {
         Self { field: field.into(), reason: "FieldValueTooMany", message }
     }
 
+    pub(super) fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        let message = format!("Not found: {}", printed(value));
+        Self { field: field.into(), reason: "FieldValueNotFound", message }
+    }
+
     pub(super) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         let message = format!("Duplicate value: {}", printed(value));
         Self { field: field.into(), reason: "FieldValueDuplicate", message }

@@ -4,6 +4,7 @@ mod children;
 mod faults;
 mod limits;
 mod reading;
+mod refusals;
 #[cfg(feature = "cli")]
 // YAML is read by the program alone.
 mod samples;
