@@ -45,6 +45,7 @@
 //! - No server-side apply (415), no `managedFields`, no protobuf, no admission webhooks, no RBAC: whoever is
 //!   let in may do all, but for what a fault refuses.
 //! - It checks less of Pods and Deployments than a real server; see `builtin/pods.rs`.
+//! - The controllers of the small world write no events.
 //! - CEL: types and costs are not checked when a definition is created; see `custom/rules.rs`.
 //! - Quantities are kept as they are written. Pods get no volume with a token.
 //! - An object may have 1.5 MiB of JSON; where a real server stores protobuf it takes a little more.
