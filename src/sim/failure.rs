@@ -158,6 +158,13 @@ impl Failure {
         Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
+    /// An autoscaler of the version that older kubectls create, and that newer ones try second.
+    pub(super) fn only_newer_autoscalers() -> Box<Self> {
+        let message = "this server has HorizontalPodAutoscalers in autoscaling/v2 only: write one as YAML and use \
+             kubectl apply -f";
+        Self::new(404, "NotFound", message)
+    }
+
     pub(super) fn already_exists(kind: &Kind, name: &str) -> Box<Self> {
         Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", kind.qualified()))
             .about(kind, name)

@@ -17,7 +17,7 @@
 //! | `servers` | the two API servers, and requests that wait |
 //! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
 //! | `builtin`, `custom` | the rules of each kind |
-//! | `discovery`, `openapi`, `table` | what kubectl asks for |
+//! | `discovery`, `openapi`, `table`, `review` | what kubectl asks for |
 //! | `world` | controllers, scheduler, kubelets |
 //! | `fault`, `ledger` | what goes wrong, and who asked what |
 //! | `door` | the way in for a client in the same process |
@@ -42,10 +42,10 @@
 //! - A real server answers alike (test: `generated_sequences_are_answered_alike`)
 //!
 //! # Not as a real server
-//! - No server-side apply (415), no `managedFields`, no protobuf, no admission webhooks, no RBAC: whoever is
+//! - No server-side apply (415), no `managedFields`, no protobuf (415), no admission webhooks, no RBAC: whoever is
 //!   let in may do all, but for what a fault refuses.
+//! - Autoscalers have one version, autoscaling/v2. The controllers of the small world write no events.
 //! - It checks less of Pods and Deployments than a real server; see `builtin/pods.rs`.
-//! - The controllers of the small world write no events.
 //! - CEL: types and costs are not checked when a definition is created; see `custom/rules.rs`.
 //! - Quantities are kept as they are written. Pods get no volume with a token.
 //! - An object may have 1.5 MiB of JSON; where a real server stores protobuf it takes a little more.
@@ -73,6 +73,7 @@ mod patch;
 mod read;
 mod reply;
 mod request;
+mod review;
 mod scale;
 mod selectors;
 mod servers;

@@ -196,6 +196,34 @@ fn dry_run(scene: &Scene, file: &std::path::Path, args: &[&str]) {
 }
 
 #[apply(both_beds_with_kubectl)]
+async fn kubectl_create_works_by_way_of_apply() {
+    let scene = Scene::on(Bed::shared().await, "create").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("it.yaml");
+    let namespace = format!("{}-more", scene.namespace);
+    let autoscale = ["autoscale", "deployment", "web", "--max=3", "--cpu=80%"];
+    for (made, args) in [
+        (format!("namespace/{namespace}"), &["create", "namespace", namespace.as_str()][..]),
+        ("deployment/web".to_owned(), &["create", "deployment", "web", "--image=nginx"][..]),
+        ("hpa/web".to_owned(), &autoscale[..]),
+    ] {
+        if matches!(scene.bed, Bed::Embedded(_)) {
+            let (is_made, said) = kubectl(&scene, args);
+            assert!(!is_made && said.contains("kubectl apply -f"), "{said}");
+        }
+        dry_run(&scene, &file, args);
+        scene.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+        assert!(scene.kubectl(&["get", &made, "-o", "name"]).contains('/'), "{made}");
+    }
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_auth_can_i_answers_yes() {
+    let scene = Scene::on(Bed::shared().await, "can-i").await;
+    assert_eq!(scene.kubectl(&["auth", "can-i", "create", "deployments.apps"]), "yes\n");
+}
+
+#[apply(both_beds_with_kubectl)]
 async fn kubectl_rollout_undo_goes_back_each_time() {
     let scene = Scene::on(Bed::shared().await, "undo").await;
     let dir = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 
 mod children;
 mod faults;
+mod kubectl;
 mod limits;
 mod reading;
 mod refusals;
