@@ -46,7 +46,7 @@ pub(super) enum Task {
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) settings: Settings,
-    now: Duration,
+    pub(super) now: Duration,
     pub(super) store: Store,
     pub(super) catalogue: Catalogue,
     pub(super) watchers: Watchers,

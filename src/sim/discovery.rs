@@ -11,6 +11,7 @@ use super::failure::{Failure, Outcome};
 use super::kinds::Kind;
 use super::reply::{Answer, Reply};
 use super::request::Request;
+use super::review;
 
 /// The Kubernetes version that this server follows.
 pub(super) const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.3+windlass-sim");
@@ -20,10 +21,13 @@ const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list",
 impl Core {
     /// Answers what is for no resource.
     pub(super) fn serve_other(&self, request: &Request) -> Outcome<Reply> {
+        let (path, _) = request.path_and_query();
+        if request.method == Method::POST && path == review::PATH {
+            return Ok(review::answer(request));
+        }
         if request.method != Method::GET {
             return Err(Failure::no_such_path());
         }
-        let (path, _) = request.path_and_query();
         let accept = request.accept();
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let is_aggregated = accept.contains("apidiscovery.k8s.io") && accept.contains("v=v2");

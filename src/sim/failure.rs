@@ -87,6 +87,11 @@ impl Cause {
         Self { field: field.into(), reason: "FieldValueTooMany", message }
     }
 
+    pub(super) fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        let message = format!("Not found: {}", printed(value));
+        Self { field: field.into(), reason: "FieldValueNotFound", message }
+    }
+
     pub(super) fn duplicate(field: impl Into<String>, value: &Value) -> Self {
         let message = format!("Duplicate value: {}", printed(value));
         Self { field: field.into(), reason: "FieldValueDuplicate", message }
@@ -151,6 +156,13 @@ impl Failure {
     /// A resource that a known group and version does not have.
     pub(super) fn no_such_resource() -> Box<Self> {
         Self::new(404, "NotFound", "the server could not find the requested resource")
+    }
+
+    /// An autoscaler of the version that older kubectls create, and that newer ones try second.
+    pub(super) fn only_newer_autoscalers() -> Box<Self> {
+        let message = "this server has HorizontalPodAutoscalers in autoscaling/v2 only: write one as YAML and use \
+             kubectl apply -f";
+        Self::new(404, "NotFound", message)
     }
 
     pub(super) fn already_exists(kind: &Kind, name: &str) -> Box<Self> {

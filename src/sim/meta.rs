@@ -2,6 +2,8 @@
 //!
 //! Mirrors `BeforeCreate`, `BeforeUpdate` and `ValidateObjectMeta` of the API server.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Map, Value, json};
 
@@ -21,6 +23,9 @@ const VALUE_RULE: &str = "a valid label must be an empty string or consist of al
 const KEY_RULE: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
     with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+
+/// The finalizers that need no domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
 
 /// The members of metadata that are kept; the rest are unknown fields.
 const KNOWN: [&str; 15] = [
@@ -238,9 +243,40 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
     }
     for (at, finalizer) in super::request::items(object, "/metadata/finalizers").iter().enumerate() {
         let finalizer = finalizer.as_str().unwrap_or_default();
-        validate_key(&format!("metadata.finalizers[{at}]"), finalizer, causes);
+        validate_key("metadata.finalizers", finalizer, causes);
+        if asks_for_domains(kind) && !has_domain(finalizer) {
+            let detail = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid(format!("metadata.finalizers[{at}]"), &json!(finalizer), detail));
+        }
     }
     validate_owners(object, causes);
+}
+
+/// Whether finalizers of this kind must have a domain; a real server does not ask it of Leases and definitions.
+fn asks_for_domains(kind: &Kind) -> bool {
+    !matches!(kind.of, Of::Custom(_) | Of::BuiltIn(BuiltIn::Lease | BuiltIn::CustomResourceDefinition))
+}
+
+fn has_domain(finalizer: &str) -> bool {
+    finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer)
+}
+
+/// The warnings about new finalizers: those of a custom resource may have no domain, and should have one.
+pub(super) fn finalizer_warnings(kind: &Kind, object: &Value, stored: Option<&Value>) -> Vec<String> {
+    if !matches!(kind.of, Of::Custom(_)) {
+        return Vec::new();
+    }
+    let stored = stored.map_or(&[][..], |stored| super::request::items(stored, "/metadata/finalizers"));
+    let new = super::request::items(object, "/metadata/finalizers").iter().filter(|f| !stored.contains(f));
+    let new: BTreeSet<&str> = new.filter_map(Value::as_str).filter(|f| !has_domain(f)).collect();
+    let warning = |finalizer: &str| {
+        let path = if finalizer.contains('.') { " including a path (/)" } else { "" };
+        format!(
+            "metadata.finalizers: {finalizer:?}: prefer a domain-qualified finalizer name{path} to avoid accidental \
+             conflicts with other finalizer writers"
+        )
+    };
+    new.into_iter().map(warning).collect()
 }
 
 fn validate_owners(object: &Value, causes: &mut Vec<Cause>) {

@@ -17,7 +17,7 @@
 //! | `servers` | the two API servers, and requests that wait |
 //! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
 //! | `builtin`, `custom` | the rules of each kind |
-//! | `discovery`, `openapi`, `table` | what kubectl asks for |
+//! | `discovery`, `openapi`, `table`, `review` | what kubectl asks for |
 //! | `world` | controllers, scheduler, kubelets |
 //! | `fault`, `ledger` | what goes wrong, and who asked what |
 //! | `door` | the way in for a client in the same process |
@@ -26,7 +26,7 @@
 //! # What it promises
 //! - The same seed gives the same trace (test: `the_same_seed_gives_the_same_trace`)
 //! - Versions mean what they mean on a real server (test: `versions_mean_what_they_mean_on_a_real_server`)
-//! - History is bounded, and 410 is real (test: `a_past_version_is_what_it_was_until_it_is_forgotten`, `a_watch_resumes_and_is_reported_410_when_it_cannot`)
+//! - History is bounded, and 410 is real (test: `a_past_version_is_what_it_was_until_it_is_forgotten`, `a_watch_resumes_and_is_reported_410_when_it_cannot`, `a_continue_token_lasts_five_minutes`)
 //! - A watch that has missed nothing goes on (test: `an_open_watch_is_reported_410_only_when_it_has_missed_something`)
 //! - A write that changes nothing keeps the version (test: `a_write_that_changes_nothing_keeps_the_version`)
 //! - A deletion has two phases where a finalizer asks for it (test: `a_finalizer_makes_a_deletion_two_phases`)
@@ -42,8 +42,10 @@
 //! - A real server answers alike (test: `generated_sequences_are_answered_alike`)
 //!
 //! # Not as a real server
-//! - No server-side apply (415), no `managedFields`, no protobuf, no admission webhooks, no RBAC: whoever is
+//! - No server-side apply (415), no `managedFields`, no protobuf (415), no admission webhooks, no RBAC: whoever is
 //!   let in may do all, but for what a fault refuses.
+//! - Autoscalers have one version, autoscaling/v2. The controllers of the small world write no events.
+//! - It checks less of Pods and Deployments than a real server; see `builtin/pods.rs`.
 //! - CEL: types and costs are not checked when a definition is created; see `custom/rules.rs`.
 //! - Quantities are kept as they are written. Pods get no volume with a token.
 //! - An object may have 1.5 MiB of JSON; where a real server stores protobuf it takes a little more.
@@ -71,6 +73,7 @@ mod patch;
 mod read;
 mod reply;
 mod request;
+mod review;
 mod scale;
 mod selectors;
 mod servers;

@@ -58,7 +58,7 @@ struct Page {
     after: Option<Key>,
     /// 0: no limit.
     limit: usize,
-    all: Collection,
+    all: Arc<Collection>,
 }
 
 /// A version as a query has it; `None` when it is not given.
@@ -175,7 +175,7 @@ impl Core {
                 return Err(Failure::bad_request(why));
             }
             let version = token.version.unwrap_or(self.store.version());
-            let Some(all) = self.store.collection_at(resource, version) else {
+            let Some(all) = self.store.paged(resource, version, self.now) else {
                 let inconsistent = Token { version: None, after: token.after }.encode();
                 return Err(Failure::token_expired(&call.kind, &inconsistent));
             };
@@ -193,10 +193,10 @@ impl Core {
         };
         // A cache that is asked for anything does not page.
         let limit = if wanted == Some(0) { 0 } else { limit };
-        Ok(Page { version, after: None, limit, all: all.ok_or_else(too_old)? })
+        Ok(Page { version, after: None, limit, all: Arc::new(all.ok_or_else(too_old)?) })
     }
 
-    pub(super) fn list(&self, server: usize, call: &Call) -> Outcome<Answer> {
+    pub(super) fn list(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
         let selection = Selection::of(call)?;
         let wanted = version_of(call)?;
         check_match(call, wanted)?;
@@ -212,6 +212,7 @@ impl Core {
         {
             let token = Token { version: Some(version), after: Key::clone(last) };
             metadata["continue"] = json!(token.encode());
+            self.store.keep_paged(&call.kind.resource, version, &all, self.now);
             let has_selector =
                 !call.query.get("labelSelector").is_empty() || !call.query.get("fieldSelector").is_empty();
             if !has_selector {

@@ -102,6 +102,8 @@ impl Request {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let (group, version, rest) = match &parts[..] {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
+            // Questions, not resources.
+            ["apis", "authorization.k8s.io", ..] => return Ok(None),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
             _ => return Ok(None),
         };
@@ -114,6 +116,9 @@ impl Request {
         };
         let Some(kind) = catalogue.get(group, rest[0]).filter(|k| k.versions.iter().any(|v| v == version))
         else {
+            if (group, version, rest[0]) == ("autoscaling", "v1", "horizontalpodautoscalers") {
+                return Err(Failure::only_newer_autoscalers());
+            }
             // Of a group that definitions have made nothing is known but their kinds.
             let is_built_in = catalogue.has_built_in(group, version);
             return Err(if is_built_in { Failure::no_such_resource() } else { Failure::no_such_path() });
@@ -212,8 +217,8 @@ impl Call {
         let media = self.content_type.split(';').next().unwrap_or_default().trim();
         if media.contains("protobuf") {
             return Err(Failure::unsupported_media_type(
-                "this server reads JSON only, not protobuf: send Content-Type: application/json (with kubectl, \
-                 write the object as YAML and use kubectl apply or create -f)",
+                "this server reads JSON, not protobuf: with kubectl, add --dry-run=client -o yaml and pipe it to \
+                 kubectl apply -f -; in a client, set the content type application/json",
             ));
         }
         let is_json = media.is_empty() || media.ends_with("json");

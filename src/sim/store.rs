@@ -1,14 +1,22 @@
 //! What is stored: objects, one version counter over all of them, and a window of past changes.
 //!
 //! Plays etcd and the watch cache. A version from before the window is gone for good: who asks for it is
-//! told 410, as after a compaction.
+//! told 410, as after a compaction. A list that comes in pages keeps the version of its first page for minutes,
+//! however many changes the window has forgotten since.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::kinds::Resource;
+
+/// How long a list may take to ask for its next page: a real server compacts etcd every five minutes.
+const PAGED_FOR: Duration = Duration::from_secs(300);
+
+/// How many lists may be between two pages; beyond that the oldest depend on the window.
+const PAGED_MAX: usize = 32;
 
 /// Namespace (empty for kinds without) and name.
 pub(super) type Key = (String, String);
@@ -28,6 +36,15 @@ pub(super) struct Change {
 /// A collection at some version.
 pub(super) type Collection = BTreeMap<Key, Arc<Value>>;
 
+/// A collection that a list returns in pages.
+#[derive(Debug)]
+struct Paged {
+    resource: Resource,
+    version: u64,
+    all: Arc<Collection>,
+    until: Duration,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -39,6 +56,8 @@ pub(super) struct Store {
     oldest: u64,
     /// The version of the newest change of each resource that is forgotten.
     forgotten: BTreeMap<Resource, u64>,
+    /// Oldest first.
+    paged: VecDeque<Paged>,
 }
 
 // === impl Store ===
@@ -52,6 +71,7 @@ impl Store {
             window_limit: window_limit.max(1),
             oldest: 1,
             forgotten: BTreeMap::new(),
+            paged: VecDeque::new(),
         }
     }
 
@@ -138,6 +158,7 @@ impl Store {
 
     /// Forgets the history: from now on only the present version can be followed.
     pub(super) fn compact(&mut self) {
+        self.paged.clear();
         for change in self.window.drain(..) {
             self.forgotten.insert(change.resource, change.version);
         }
@@ -177,6 +198,33 @@ impl Store {
             };
         }
         Some(collection)
+    }
+
+    /// Keeps a collection for the later pages of a list that began at `now`.
+    pub(super) fn keep_paged(
+        &mut self,
+        resource: &Resource,
+        version: u64,
+        all: &Arc<Collection>,
+        now: Duration,
+    ) {
+        self.paged.retain(|paged| paged.until > now);
+        if self.paged.iter().any(|paged| paged.version == version && paged.resource == *resource) {
+            return;
+        }
+        if self.paged.len() == PAGED_MAX {
+            self.paged.pop_front();
+        }
+        let (resource, all, until) = (resource.clone(), all.clone(), now + PAGED_FOR);
+        self.paged.push_back(Paged { resource, version, all, until });
+    }
+
+    /// The collection of a list's later page; `None` when its version is forgotten.
+    pub(super) fn paged(&self, resource: &Resource, version: u64, now: Duration) -> Option<Arc<Collection>> {
+        let is_it =
+            |paged: &&Paged| paged.version == version && paged.resource == *resource && paged.until > now;
+        let kept = self.paged.iter().find(is_it).map(|paged| paged.all.clone());
+        kept.or_else(|| self.collection_at(resource, version).map(Arc::new))
     }
 }
 

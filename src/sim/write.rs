@@ -27,7 +27,8 @@ impl Core {
         let kind = call.kind.clone();
         let mut object = call.json_body()?;
         let claim = Claim::of(&object);
-        let warnings = self.decode(call, &mut object, true)?;
+        let mut warnings = self.decode(call, &mut object, true)?;
+        warnings.extend(meta::finalizer_warnings(&kind, &object, None));
         claim.check_custom(call, text(&object, "/metadata/name"))?;
         meta::check_identity(&kind, &mut object, &call.namespace, "")?;
         if kind.is_namespaced {
@@ -93,7 +94,7 @@ impl Core {
             ));
         }
         let claim = Claim::of(&object);
-        let warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
+        let mut warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
             // What a patch makes is judged as the patch's.
             if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
         })?;
@@ -122,6 +123,7 @@ impl Core {
             self.allocate(&mut object, Some(&stored), call.is_dry_run(), &mut taken)?;
         }
         self.count_generation(&kind, &call.version, &mut object, &stored);
+        warnings.extend(meta::finalizer_warnings(&kind, &object, Some(&stored)));
         meta::validate_update(&object, &stored, &mut causes);
         self.check(&kind, &call.version, &object, Some(&stored), &mut causes);
         if causes.is_empty() {

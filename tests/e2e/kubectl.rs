@@ -189,6 +189,58 @@ async fn kubectl_create_apply_diff_and_replace_agree() {
     assert_eq!(scene.ready("web").await.status.unwrap().available_replicas, 3);
 }
 
+/// Writes down what kubectl would send.
+fn dry_run(scene: &Scene, file: &std::path::Path, args: &[&str]) {
+    let yaml = scene.kubectl(&[args, &["--dry-run=client", "-o", "yaml"]].concat());
+    std::fs::write(file, yaml).unwrap();
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_create_works_by_way_of_apply() {
+    let scene = Scene::on(Bed::shared().await, "create").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("it.yaml");
+    let namespace = format!("{}-more", scene.namespace);
+    let autoscale = ["autoscale", "deployment", "web", "--max=3", "--cpu=80%"];
+    for (made, args) in [
+        (format!("namespace/{namespace}"), &["create", "namespace", namespace.as_str()][..]),
+        ("deployment/web".to_owned(), &["create", "deployment", "web", "--image=nginx"][..]),
+        ("hpa/web".to_owned(), &autoscale[..]),
+    ] {
+        if matches!(scene.bed, Bed::Embedded(_)) {
+            let (is_made, said) = kubectl(&scene, args);
+            assert!(!is_made && said.contains("kubectl apply -f"), "{said}");
+        }
+        dry_run(&scene, &file, args);
+        scene.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+        assert!(scene.kubectl(&["get", &made, "-o", "name"]).contains('/'), "{made}");
+    }
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_auth_can_i_answers_yes() {
+    let scene = Scene::on(Bed::shared().await, "can-i").await;
+    assert_eq!(scene.kubectl(&["auth", "can-i", "create", "deployments.apps"]), "yes\n");
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_rollout_undo_goes_back_each_time() {
+    let scene = Scene::on(Bed::shared().await, "undo").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("web.yaml");
+    dry_run(&scene, &file, &["create", "deployment", "web", "--image=nginx:1"]);
+    let web = "deployment/web";
+    scene.kubectl(&["create", "-f", file.to_str().unwrap()]);
+    scene.kubectl(&["rollout", "status", web, "--timeout=60s"]);
+    scene.kubectl(&["set", "image", web, "nginx=nginx:2"]);
+    for image in ["nginx:1", "nginx:2", "nginx:1"] {
+        scene.kubectl(&["rollout", "status", web, "--timeout=60s"]);
+        scene.kubectl(&["rollout", "undo", web]);
+        let path = "jsonpath={.spec.template.spec.containers[0].image}";
+        assert_eq!(scene.kubectl(&["get", web, "-o", path]), image);
+    }
+}
+
 #[apply(both_beds_with_kubectl)]
 async fn kubectl_edits_patches_labels_and_annotates() {
     let scene = Scene::new("edit").await;

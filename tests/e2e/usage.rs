@@ -32,7 +32,7 @@ async fn a_second_signal_and_the_timeout_end_a_sync_that_hangs() {
     scene.reason("web", "ResourceExists").await;
     let namespace = format!("--namespace={}", scene.namespace);
     let mut impatient = scene.bed.operator("impatient", &[&namespace, "--shutdown-timeout=1s"]);
-    impatient.logged("Synced outcome=WaitForUser { look_again: Some(30s) }").await;
+    impatient.logged("Synced outcome=WaitForUser { requeue_after: Some(30s) }").await;
     scene.bed.freeze_server();
     // A name that is taken is looked at again after 30 s: that look hangs.
     pass(Duration::from_secs(32)).await;

@@ -3,9 +3,10 @@
 //! A body is decoded with the types of `k8s-openapi`, which by themselves are lenient: what they ignore is
 //! found by `serde_ignored`, what they fill in with zero or nothing by the table in `required`. The defaults
 //! and checks are those that matter to operators with Deployments, Pods, Services and Ingresses; a real
-//! server has many more.
+//! server has many more. Words are compared with a real server's by `refusals` in `tests/e2e/fidelity`.
 
 mod network;
+mod one_of;
 mod others;
 mod pods;
 mod quantity;

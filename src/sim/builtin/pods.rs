@@ -7,7 +7,11 @@ use serde_json::{Value, json};
 use super::super::failure::Cause;
 use super::super::meta;
 use super::super::request::{items, members, text};
-use super::{check_name, check_one_of, check_port, check_port_name, check_protocol, or_default, quantity};
+use super::{
+    check_name, check_one_of, check_port, check_port_name, check_protocol, one_of, or_default, quantity,
+};
+
+const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
 /// Fills in what the server fills in, in a Pod's spec or a template's.
 pub(super) fn default_spec(spec: &mut Value) {
@@ -35,6 +39,7 @@ pub(super) fn default_spec(spec: &mut Value) {
         }
     }
     for volume in spec.get_mut("volumes").and_then(Value::as_array_mut).into_iter().flatten() {
+        one_of::default_volume(volume);
         for source in ["secret", "configMap", "projected", "downwardAPI"] {
             if let Some(source) = volume.get_mut(source).filter(|source| source.is_object()) {
                 or_default(source, "defaultMode", json!(420));
@@ -69,7 +74,7 @@ fn default_container(container: &mut Value) {
             or_default(field, "divisor", json!("0"));
         }
     }
-    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+    for probe in PROBES {
         let Some(probe) = container.get_mut(probe).filter(|probe| probe.is_object()) else { continue };
         for (key, value) in
             [("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3)]
@@ -151,20 +156,87 @@ pub(super) fn quality(pod: &Value) -> &'static str {
 
 /// Names what is wrong with the spec of a Pod or a template.
 pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let volumes = validate_volumes(spec, field, causes);
     let mut names = Vec::new();
     for list in ["containers", "initContainers"] {
         for (at, container) in items(spec, &format!("/{list}")).iter().enumerate() {
             let place = format!("{field}.{list}[{at}]");
             check_name(container, &format!("{place}.name"), &mut names, causes);
             validate_container(container, &place, causes);
+            validate_mounts(container, &volumes, &place, causes);
+            if list == "containers" || text(container, "/restartPolicy") == "Always" {
+                validate_handlers(container, &place, causes);
+            } else {
+                forbid_handlers(container, &place, causes);
+            }
         }
-    }
-    let mut names = Vec::new();
-    for (at, volume) in items(spec, "/volumes").iter().enumerate() {
-        check_name(volume, &format!("{field}.volumes[{at}].name"), &mut names, causes);
     }
     let policies = ["Always", "OnFailure", "Never"];
     check_one_of(&spec["restartPolicy"], &policies, &format!("{field}.restartPolicy"), causes);
+    validate_dns(spec, field, causes);
+}
+
+/// Checks volumes; returns the names of those that may be mounted.
+fn validate_volumes<'a>(spec: &'a Value, field: &str, causes: &mut Vec<Cause>) -> Vec<&'a str> {
+    let (mut names, mut sound) = (Vec::new(), Vec::new());
+    for (at, volume) in items(spec, "/volumes").iter().enumerate() {
+        let (place, known) = (format!("{field}.volumes[{at}]"), causes.len());
+        one_of::check_volume(volume, &place, causes);
+        check_name(volume, &format!("{place}.name"), &mut names, causes);
+        let name = text(volume, "/name");
+        if causes.len() == known && !name.is_empty() {
+            sound.push(name);
+        }
+    }
+    sound
+}
+
+fn validate_mounts(container: &Value, volumes: &[&str], field: &str, causes: &mut Vec<Cause>) {
+    let mut paths = Vec::new();
+    for (at, mount) in items(container, "/volumeMounts").iter().enumerate() {
+        let place = format!("{field}.volumeMounts[{at}]");
+        let (name, path) = (text(mount, "/name"), text(mount, "/mountPath"));
+        if !volumes.contains(&name) {
+            causes.push(Cause::not_found(format!("{place}.name"), &json!(name)));
+        }
+        if paths.contains(&path) {
+            causes.push(Cause::invalid(format!("{place}.mountPath"), &json!(path), "must be unique"));
+        }
+        paths.push(path);
+    }
+}
+
+fn validate_handlers(container: &Value, field: &str, causes: &mut Vec<Cause>) {
+    for name in ["lifecycle.postStart", "lifecycle.preStop"].iter().chain(&PROBES) {
+        if let Some(handler) = container.pointer(&format!("/{}", name.replace('.', "/"))) {
+            one_of::check_handler(handler, &format!("{field}.{name}"), causes);
+        }
+    }
+}
+
+/// What starts and ends before the others has neither hooks nor probes.
+fn forbid_handlers(container: &Value, field: &str, causes: &mut Vec<Cause>) {
+    for name in ["lifecycle"].iter().chain(&PROBES) {
+        if container.get(name).is_some() {
+            let detail = "may not be set for init containers without restartPolicy=Always";
+            causes.push(Cause::forbidden(format!("{field}.{name}"), detail));
+        }
+    }
+}
+
+fn validate_dns(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
+    let policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+    check_one_of(&spec["dnsPolicy"], &policies, &format!("{field}.dnsPolicy"), causes);
+    if spec["dnsPolicy"] != "None" {
+        return;
+    }
+    if spec.get("dnsConfig").is_none() {
+        let detail = "must provide `dnsConfig` when `dnsPolicy` is None";
+        causes.push(Cause::required(format!("{field}.dnsConfig"), detail));
+    } else if items(spec, "/dnsConfig/nameservers").is_empty() {
+        let detail = "must provide at least one DNS nameserver when `dnsPolicy` is None";
+        causes.push(Cause::required(format!("{field}.dnsConfig.nameservers"), detail));
+    }
 }
 
 fn validate_container(container: &Value, field: &str, causes: &mut Vec<Cause>) {
@@ -186,8 +258,10 @@ fn validate_container(container: &Value, field: &str, causes: &mut Vec<Cause>) {
     let policies = ["Always", "IfNotPresent", "Never"];
     check_one_of(&container["imagePullPolicy"], &policies, &format!("{field}.imagePullPolicy"), causes);
     for (at, variable) in items(container, "/env").iter().enumerate() {
-        let place = format!("{field}.env[{at}].valueFrom.resourceFieldRef.divisor");
-        validate_divisor(&variable["valueFrom"]["resourceFieldRef"], &place, causes);
+        let place = format!("{field}.env[{at}]");
+        let divisor = format!("{place}.valueFrom.resourceFieldRef.divisor");
+        validate_divisor(&variable["valueFrom"]["resourceFieldRef"], &divisor, causes);
+        one_of::check_variable(variable, &place, causes);
     }
     validate_resources(&container["resources"], &format!("{field}.resources"), causes);
 }

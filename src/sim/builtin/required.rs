@@ -20,10 +20,14 @@ const POD_SPEC: &[Row] = &[
     ("containers[*].image", ""),
     ("containers[*].ports[*].containerPort", ""),
     ("containers[*].env[*].name", ""),
+    ("containers[*].volumeMounts[*].name", ""),
+    ("containers[*].volumeMounts[*].mountPath", ""),
     ("initContainers[*].name", ""),
     ("initContainers[*].image", ""),
     ("initContainers[*].ports[*].containerPort", ""),
     ("initContainers[*].env[*].name", ""),
+    ("initContainers[*].volumeMounts[*].name", ""),
+    ("initContainers[*].volumeMounts[*].mountPath", ""),
     ("volumes[*].name", ""),
 ];
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::failure::Cause;
 use super::super::kinds::BuiltIn;
 use super::super::meta;
-use super::super::request::{member, text};
+use super::super::request::{member, number, text};
 use super::super::selectors::selector_matches;
 use super::{check_not_negative, or_default, pods};
 
@@ -44,8 +44,9 @@ fn default_template(spec: &mut Value) {
 }
 
 pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
-    check_not_negative(object, "/spec/replicas", causes);
-    check_not_negative(object, "/spec/minReadySeconds", causes);
+    for field in ["replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"] {
+        check_not_negative(object, &format!("/spec/{field}"), causes);
+    }
     let spec = &object["spec"];
     let selector = &spec["selector"];
 
@@ -69,7 +70,21 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
     }
     if of == BuiltIn::Deployment {
         validate_strategy(spec, causes);
+        let deadline = &spec["progressDeadlineSeconds"];
+        if deadline.as_i64().is_some_and(|deadline| deadline <= number(spec, "/minReadySeconds")) {
+            let detail = "must be greater than minReadySeconds";
+            causes.push(Cause::invalid("spec.progressDeadlineSeconds", deadline, detail));
+        }
     }
+}
+
+/// Whether a rollout may go no step by this number or percentage.
+fn is_zero(value: &Value) -> bool {
+    let number = match value.as_str() {
+        Some(text) => text.trim_end_matches('%').parse().ok(),
+        None => value.as_i64(),
+    };
+    number.unwrap_or_default() == 0
 }
 
 fn validate_strategy(spec: &Value, causes: &mut Vec<Cause>) {
@@ -80,8 +95,14 @@ fn validate_strategy(spec: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::forbidden("spec.strategy.rollingUpdate", detail));
         }
         "RollingUpdate" => {
+            let rolling = &strategy["rollingUpdate"];
+            if is_zero(&rolling["maxSurge"]) && is_zero(&rolling["maxUnavailable"]) {
+                let field = "spec.strategy.rollingUpdate.maxUnavailable";
+                let detail = "may not be 0 when `maxSurge` is 0";
+                causes.push(Cause::invalid(field, &rolling["maxUnavailable"], detail));
+            }
             for name in ["maxSurge", "maxUnavailable"] {
-                let value = &strategy["rollingUpdate"][name];
+                let value = &rolling[name];
                 let percent = value.as_str().and_then(|text| text.strip_suffix('%')?.parse::<u16>().ok());
                 let number = value.as_i64().filter(|number| (0..=i64::from(i32::MAX)).contains(number));
                 let is_too_much = name == "maxUnavailable" && percent.is_some_and(|percent| percent > 100);

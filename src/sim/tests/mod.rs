@@ -2,8 +2,10 @@
 
 mod children;
 mod faults;
+mod kubectl;
 mod limits;
 mod reading;
+mod refusals;
 #[cfg(feature = "cli")]
 // YAML is read by the program alone.
 mod samples;

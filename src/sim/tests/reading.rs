@@ -27,6 +27,27 @@ async fn a_list_comes_in_pages_of_one_version_until_its_token_expires() {
     assert_eq!(bed.get(&format!("{MAPS}?continue=nonsense")).await.0, 400);
 }
 
+/// A list with `kubectl get`, which asks for 500 objects at a time, beside others that write.
+#[tokio::test(start_paused = true)]
+async fn a_continue_token_lasts_five_minutes() {
+    let bed = Bed::with(Settings { window: 5, ..Settings::default() });
+    for name in ["a", "b", "c"] {
+        bed.ok("POST", MAPS, map(name)).await;
+    }
+    let first = bed.ok("GET", &format!("{MAPS}?limit=2"), Value::Null).await;
+    for n in 0..20 {
+        bed.ok("PATCH", &format!("{MAPS}/c"), json!({"data": {"a": n.to_string()}})).await;
+    }
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
+    let next = format!("{MAPS}?limit=2&continue={token}");
+    tokio::time::sleep(Duration::from_secs(299)).await;
+    let second = bed.ok("GET", &next, Value::Null).await;
+    assert_eq!((names(&second), &second["items"][0]["data"]["a"]), (vec!["c"], &json!("1")));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(reason(&bed.get(&next).await), (410, "Expired"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn versions_mean_what_they_mean_on_a_real_server() {
     let bed = Bed::new();

@@ -1,5 +1,7 @@
 use super::*;
 
+const REVISION: &str = "deployment.kubernetes.io/revision";
+
 fn owned(name: &str, owner: &Value, blocks: bool) -> Value {
     let mut map = map(name);
     map["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap",
@@ -34,6 +36,26 @@ async fn a_deployment_makes_pods_that_become_ready() {
     let version = bed.sim.version();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(bed.sim.version(), version, "at rest nothing is written");
+}
+
+/// So `kubectl rollout undo` finds the one before, again and again.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_comes_back_is_a_new_revision() {
+    let bed = Bed::new();
+    let web = format!("{DEPLOYMENTS}/web");
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 1)).await;
+    settle().await;
+    for (image, revisions) in [("other", ["1", "2"]), ("nginx", ["2", "3"]), ("other", ["3", "4"])] {
+        let template = json!({"spec": {"containers": [{"name": "c", "image": image}]}});
+        bed.ok("PATCH", &web, json!({"spec": {"template": template}})).await;
+        settle().await;
+        let sets = bed.get("/apis/apps/v1/namespaces/default/replicasets").await.1["items"].clone();
+        let revision = |object: &Value| object["metadata"]["annotations"][REVISION].clone();
+        let mut found: Vec<Value> = sets.as_array().unwrap().iter().map(revision).collect();
+        found.sort_by_key(ToString::to_string);
+        assert_eq!(found, revisions, "{image}");
+        assert_eq!(revision(&bed.get(&web).await.1), revisions[1], "{image}");
+    }
 }
 
 /// kubernetes: `syncRolloutStatus`

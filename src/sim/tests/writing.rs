@@ -139,9 +139,6 @@ async fn the_three_patches_and_what_takes_their_place() {
     let (code, refusal) = patch("application/apply-patch+yaml", json!({})).await;
     assert_eq!(code, 415);
     assert!(refusal["message"].as_str().unwrap().contains("kubectl apply without --server-side"));
-    let response =
-        bed.send("POST", DEPLOYMENTS, "application/vnd.kubernetes.protobuf", vec![0]).await.unwrap();
-    assert_eq!(response.status(), 415);
 }
 
 #[tokio::test(start_paused = true)]

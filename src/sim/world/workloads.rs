@@ -1,7 +1,7 @@
 //! Deployments make ReplicaSets, ReplicaSets make Pods.
 //!
-//! A rollout obeys `maxSurge` and `maxUnavailable`, or `Recreate`. Not here: pausing, rolling back, progress
-//! deadlines, expectations (there is no cache to be late).
+//! A rollout obeys `maxSurge` and `maxUnavailable`, or `Recreate`; a template that comes back is a new revision of
+//! its old ReplicaSet. Not here: pausing, progress deadlines, events, expectations (there is no cache to be late).
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -47,6 +47,11 @@ fn share(value: Option<&Value>, of: i64, rounds_up: bool) -> i64 {
         Some(value) => value.as_i64().unwrap_or_default(),
         None => 0,
     }
+}
+
+/// The number that a set has among those of its Deployment; 0 when it has none.
+fn revision_of(set: &Value) -> i64 {
+    set["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
 /// Whether it was said of a Deployment that its last rollout is done.
@@ -115,25 +120,20 @@ impl Core {
         let sets = self.controlled(BuiltIn::ReplicaSet, &deployment);
         let (mut new, old): (Vec<_>, Vec<_>) =
             sets.into_iter().partition(|set| set["metadata"]["labels"][HASH] == json!(hash));
-        let revision = old
-            .iter()
-            .chain(&new)
-            .filter_map(|set| set["metadata"]["annotations"][REVISION].as_str()?.parse::<i64>().ok())
-            .max()
-            .unwrap_or_default();
+        let revision = old.iter().map(|set| revision_of(set)).max().unwrap_or_default().saturating_add(1);
         let is_new = new.is_empty();
         let waits = deployment["spec"]["strategy"]["type"] == "Recreate" && self.run_pods(&old);
         if waits {
             self.plan_in(ENDING, Work::Deployment(key.clone()));
         }
         if new.is_empty() && !waits {
-            match self.make_replica_set(&deployment, &hash, revision.saturating_add(1)) {
+            match self.make_replica_set(&deployment, &hash, revision) {
                 Some(made) => new.push(made),
                 // A quota, or a name that is taken: it may come free.
                 None => self.plan_in(RETRY, Work::Deployment(key.clone())),
             }
         }
-        let new = new.first().cloned();
+        let new = new.first().map(|new| self.renumber(new, revision));
         self.roll(&deployment, new.as_ref(), &old);
         self.forget_old_sets(&deployment, &old);
         // Rolling has changed the sets; what they say is read again.
@@ -177,6 +177,17 @@ impl Core {
             "ownerReferences": controller_reference("Deployment", deployment),
         });
         self.make(BuiltIn::ReplicaSet, json!({"metadata": metadata, "spec": spec}))
+    }
+
+    /// Makes a set the newest of its Deployment, as one is whose template has come back.
+    fn renumber(&mut self, set: &Arc<Value>, revision: i64) -> Arc<Value> {
+        if revision_of(set) >= revision {
+            return set.clone();
+        }
+        let mut changed = Value::clone(set);
+        member(member(&mut changed, "metadata"), "annotations")[REVISION] = json!(revision.to_string());
+        let kind = self.catalogue.built_in(BuiltIn::ReplicaSet);
+        self.store_update(&kind, changed, set, false)
     }
 
     /// Whether Pods of these sets run, those included that are ending.

@@ -1,5 +1,7 @@
 //! What of two answers must be the same.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 use super::Said;
@@ -55,7 +57,11 @@ pub(super) fn events(events: &[Value], kind: &Kind) -> Value {
         |event: &&Value| event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"].is_null();
     let mut events: Vec<Value> = events.iter().filter(|event| !is_timed(event)).map(compared).collect();
     // A write that changes who manages a field, and nothing else, is one to a real server.
-    events.dedup_by(|later, earlier| later == earlier && later[0] == "MODIFIED");
+    let mut last: BTreeMap<String, Value> = BTreeMap::new();
+    events.retain(|event| {
+        let before = last.insert(event[1]["metadata"]["name"].to_string(), event.clone());
+        event[0] != "MODIFIED" || before.as_ref() != Some(event)
+    });
     Value::Array(events)
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::refusals::{container, pod, refused_deployments};
+
 /// A kind of the sequences.
 pub(super) struct Kind {
     pub(super) group: &'static str,
@@ -211,6 +213,7 @@ pub(super) fn changes_of_any() -> Vec<Value> {
         json!({"metadata": {"annotations": {"/x": "y"}}}),
         json!({"metadata": {"finalizers": ["example.com/hold"]}}),
         json!({"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}),
+        json!({"metadata": {"finalizers": ["hold"]}}),
         json!({"metadata": {"finalizers": null}}),
         json!({"metadata": {"name": "Not_A_Name"}}),
         json!({"metadata": {"namespace": "elsewhere"}}),
@@ -317,13 +320,9 @@ fn unit(resource: &str, divisor: &str) -> Value {
 
 fn deployment_changes() -> Vec<Value> {
     let spec = |spec: Value| json!({"spec": spec});
-    let pod = |pod: Value| json!({"spec": {"template": {"spec": pod}}});
-    let container = |extra: Value| {
-        let mut container = json!({"name": "c", "image": "nginx:1.25"});
-        super::json_merge(&mut container, &extra);
-        json!({"spec": {"template": {"spec": {"containers": [container]}}}})
-    };
-    vec![
+    let pod = |change: Value| pod(&change);
+    let container = |change: Value| container(&change);
+    let mut changes = vec![
         spec(json!({"replicas": 3})),
         spec(json!({"replicas": -1})),
         spec(json!({"replicas": "many"})),
@@ -381,8 +380,11 @@ fn deployment_changes() -> Vec<Value> {
         container(json!({"ports": [{"containerPort": 80, "name": "-8080-"}]})),
         container(json!({"ports": [{"containerPort": 80, "name": "a"}, {"containerPort": 81, "name": "a"}]})),
         container(json!({"ports": [{"containerPort": 80, "hostPort": 70000}]})),
+        pod(json!({"volumes": [{"name": "v"}]})),
         container(json!({"unknown": {"a": 1}})),
-    ]
+    ];
+    changes.extend(refused_deployments());
+    changes
 }
 
 fn service_changes() -> Vec<Value> {

@@ -10,7 +10,7 @@
 //! # Known differences
 //! | difference | why |
 //! |---|---|
-//! | words of messages | compared are code, reason, retry time, the object's name, and field and reason of each cause |
+//! | words of messages | compared are code, reason, retry time, the object's name, and field and reason of each cause; words in `refusals` alone |
 //! | order of causes, and one that is said twice | a real server collects some from maps |
 //! | words of warnings | compared is how many there are |
 //! | `managedFields`, `selfLink`; events that change nothing else | not kept |
@@ -27,6 +27,7 @@
 mod compare;
 mod generate;
 mod kinds;
+mod refusals;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
