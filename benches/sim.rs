@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_service::Service;
-use windlass::sim::{Door, Settings, Sim};
+use windlass::sim::{InProcessTransport, Settings, Sim};
 
 const OBJECTS: usize = 10_000;
 const WATCHERS: usize = 100;
@@ -35,7 +35,8 @@ fn resident() -> f64 {
 /// Counts events until all have come.
 async fn watch(sim: Sim) -> usize {
     let uri = format!("{MAPS}?watch=true&resourceVersion={}", sim.version());
-    let response = Door::new(&sim, "watcher").call(request("GET", &uri, String::new())).await.unwrap();
+    let response =
+        InProcessTransport::new(&sim, "watcher").call(request("GET", &uri, String::new())).await.unwrap();
     let mut body = response.into_body();
     let mut events = 0;
     while events < OBJECTS {
@@ -48,7 +49,7 @@ async fn watch(sim: Sim) -> usize {
 /// Reads one object again and again; returns the longest wait.
 async fn bystander(sim: Sim) -> Duration {
     let mut longest = Duration::ZERO;
-    let mut door = Door::new(&sim, "bystander");
+    let mut door = InProcessTransport::new(&sim, "bystander");
     let mut pause = tokio::time::interval(Duration::from_millis(5));
     loop {
         pause.tick().await;
@@ -77,7 +78,7 @@ async fn measure() {
     let mut others = JoinSet::new();
     others.spawn(bystander(sim.clone()));
     let started = Instant::now();
-    let mut door = Door::new(&sim, "writer");
+    let mut door = InProcessTransport::new(&sim, "writer");
     for n in 0..OBJECTS {
         let body = format!(
             r#"{{"metadata":{{"name":"map-{n}","labels":{{"app":"bench"}}}},"data":{{"key":"{n:0>200}"}}}}"#

@@ -23,7 +23,7 @@ use windlass::controller::{
     Builder, CommonStatus, Controller, Difference, Limits, Manager, Reconcile, ReconcileContext, Reconciler,
     Shared, StopReason, Wanted,
 };
-use windlass::sim::{Door, Settings, Sim};
+use windlass::sim::{InProcessTransport, Settings, Sim};
 
 #[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[kube(
@@ -123,7 +123,8 @@ fn controller(shared: &Shared<'_>) -> Controller<Reconciler<GreetingSync>> {
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
     let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
-    let client = ApiClient::new(kube_client::Client::new(Door::new(&sim, "greeter"), "default"));
+    let client =
+        ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, "greeter"), "default"));
     let mut manager = Manager::new(client.clone(), Limits::default());
     manager.add(controller);
     let operator = manager.run(stop.clone());

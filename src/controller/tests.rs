@@ -25,7 +25,7 @@ use crate::cache::factory::Watched;
 use crate::cache::{Cached, Indexers, Lister, ObjectName, SharedInformerFactory};
 use crate::client::ApiClient;
 use crate::controller::run::handlers::{EnqueueOwner, EnqueueSelf};
-use crate::sim::{Action, Door, Fault, LedgerEntry, Settings, Sim, When};
+use crate::sim::{Action, Fault, InProcessTransport, LedgerEntry, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
 const HISTORIES: u64 = 500;
@@ -125,7 +125,7 @@ struct Bed {
 }
 
 fn client(sim: &Sim, name: &str, server: usize) -> ApiClient {
-    ApiClient::new(kube_client::Client::new(Door::new(sim, name).to_server(server), "default"))
+    ApiClient::new(kube_client::Client::new(InProcessTransport::new(sim, name).to_server(server), "default"))
 }
 
 impl Bed {

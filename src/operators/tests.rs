@@ -22,7 +22,7 @@ use crate::controller::{
 };
 use crate::metrics::{ControllerMetrics, Metrics};
 use crate::record::{Event, EventRecorder};
-use crate::sim::{Door, Settings, Sim};
+use crate::sim::{InProcessTransport, Settings, Sim};
 use crate::workqueue::{Reason, Reasons};
 
 const NAMESPACE: &str = "default";
@@ -79,7 +79,8 @@ where
     /// The same for a handler that has the client of the operator, too.
     pub(super) async fn with_client(make: impl FnOnce(&mut Caches, ApiClient) -> R) -> Self {
         let sim = Sim::new(Settings::default());
-        let of = |name| ApiClient::new(kube_client::Client::new(Door::new(&sim, name), "default"));
+        let of =
+            |name| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, name), "default"));
         let (user, client) = (of("user"), of("operator"));
         let crd = serde_json::to_value(R::Resource::crd()).unwrap();
         let crds = ApiResource::of::<CustomResourceDefinition>();
@@ -94,7 +95,10 @@ where
 
     /// A new process: empty caches, which see what the server has, and nothing remembered.
     pub(super) async fn restart(&mut self, make: impl FnOnce(&mut Caches, ApiClient) -> R) {
-        let client = ApiClient::new(kube_client::Client::new(Door::new(&self.sim, "operator"), "default"));
+        let client = ApiClient::new(kube_client::Client::new(
+            InProcessTransport::new(&self.sim, "operator"),
+            "default",
+        ));
         (self.sync, self.caches, self.events) = Self::process(&client, self.clock, make);
         self.catch_up().await;
     }
@@ -167,7 +171,7 @@ where
 
     /// `kubectl delete --cascade=orphan`.
     pub(super) async fn orphan(&mut self, name: &str) {
-        let client = kube_client::Client::new(Door::new(&self.sim, "user"), "default");
+        let client = kube_client::Client::new(InProcessTransport::new(&self.sim, "user"), "default");
         let resource = kube_core::ApiResource::erase::<R::Resource>(&());
         let api: kube_client::Api<kube_core::DynamicObject> =
             kube_client::Api::namespaced_with(client, NAMESPACE, &resource);

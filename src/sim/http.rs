@@ -34,10 +34,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::door::{ConnectionError, ReplyBody, respond};
 use super::failure::Failure;
 use super::reply::Reply;
 use super::request::MAX_BODY;
+use super::transport::{ConnectionError, ReplyBody, respond};
 use super::{Request, Sim};
 
 /// How long a client may take to greet.

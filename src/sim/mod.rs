@@ -4,7 +4,7 @@
 //! from a real server in something that it serves, it is wrong.
 //!
 //! ```text
-//!  kube_client::Client ─▶ Door (tower service) ─┐            ┌─ Store: objects, versions, a window of changes
+//!  kube_client::Client ─▶ InProcessTransport (tower service) ─┐            ┌─ Store: objects, versions, a window of changes
 //!  kubectl, operators ─▶ http (TLS, tokens) ────┴─▶ Core ────┼─ Watchers
 //!                                            faults ┘  ▲     └─ World: collector, workloads, Pods, quotas
 //!                                                time ─┘
@@ -20,7 +20,7 @@
 //! | `discovery`, `openapi`, `table`, `review` | what kubectl asks for |
 //! | `world` | controllers, scheduler, kubelets |
 //! | `fault`, `ledger` | what goes wrong, and who asked what |
-//! | `door` | the way in for a client in the same process |
+//! | `transport` | the way in for a client in the same process |
 //! | `http` | the way in over a socket |
 //!
 //! # What it promises
@@ -60,7 +60,6 @@ mod core;
 mod custom;
 mod delete;
 mod discovery;
-mod door;
 mod duplicates;
 mod failure;
 mod fault;
@@ -81,6 +80,7 @@ mod store;
 mod table;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod watch;
 mod watching;
 mod world;
@@ -97,12 +97,12 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 pub use self::http::{HttpError, HttpServer};
-pub use door::{ConnectionError, Door};
 pub use fault::{Action, Fault, FaultId, When};
 pub use ledger::LedgerEntry;
 #[cfg(test)]
 pub(crate) use patch::strategic_merge;
 pub use request::Request;
+pub use transport::{ConnectionError, InProcessTransport};
 pub use world::Switches;
 
 use self::core::Core;
@@ -142,11 +142,11 @@ impl Default for Settings {
 /// anything to happen that is not an answer to a request: bookmarks, timeouts, the small world.
 ///
 /// ```
-/// use windlass::sim::{Door, Settings, Sim};
+/// use windlass::sim::{InProcessTransport, Settings, Sim};
 ///
 /// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
 /// let sim = Sim::new(Settings::default());
-/// let client = kube_client::Client::new(Door::new(&sim, "me"), "default");
+/// let client = kube_client::Client::new(InProcessTransport::new(&sim, "me"), "default");
 /// let namespaces = kube_client::Api::<k8s_openapi::api::core::v1::Namespace>::all(client);
 /// assert!(namespaces.get("default").await.is_ok());
 /// assert_eq!(sim.ledger()[0].verb, "get");

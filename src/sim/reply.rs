@@ -8,8 +8,8 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 
-use super::door::ConnectionError;
 use super::failure::Failure;
+use super::transport::ConnectionError;
 
 /// How many warnings an answer has at most.
 const MAX_WARNINGS: usize = 40;

@@ -8,11 +8,11 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::core::{Core, Task};
-use super::door::ConnectionError;
 use super::kinds::Resource;
 use super::reply::Reply;
 use super::request::Request;
 use super::store::Collection;
+use super::transport::ConnectionError;
 
 /// A request that waits: for time, for its release, for a frozen server or sender.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! wrong once. What comes of it is what comes of an undisturbed run.
 //!
 //! ```text
-//! operator ─▶ Gate ─▶ Door ─▶ Sim        undisturbed, two seeds ─▶ calls, end state, mask
+//! operator ─▶ Gate ─▶ InProcessTransport ─▶ Sim        undisturbed, two seeds ─▶ calls, end state, mask
 //!              └ here it dies            each call, each point ──▶ the same end state, the same lives
 //! ```
 //!

@@ -4,8 +4,8 @@
 //! samples of all kinds, runs the operator as `run` does, and shows what happens.
 //!
 //! ```text
-//! Sim ◀─Door── operator (run_over)          ┌─▶ Board ─▶ rows ─▶ table or lines on standard output
-//!  ▲ ◀─Door── setup: definitions, samples   │     └─▶ Scaling: a Redis, up and down
+//! Sim ◀─InProcessTransport── operator (run_over)          ┌─▶ Board ─▶ rows ─▶ table or lines on standard output
+//!  ▲ ◀─InProcessTransport── setup: definitions, samples   │     └─▶ Scaling: a Redis, up and down
 //!  └──https── kubectl in another terminal   └─ informers of its own
 //! ```
 //!

@@ -12,7 +12,7 @@ use super::Failure;
 use super::setup::{self, Sample};
 use crate::cli::run::connect;
 use crate::client::{ApiClient, Clock, ConfigSource};
-use crate::sim::{Door, HttpError, HttpServer, Settings, Sim};
+use crate::sim::{HttpError, HttpServer, InProcessTransport, Settings, Sim};
 
 /// See the module.
 pub(super) struct Place {
@@ -80,7 +80,7 @@ impl Place {
         let dir = dir.map_err(|error| failed(&error))?;
         let kubeconfig = dir.path().join("kubeconfig");
         std::fs::write(&kubeconfig, format!("{text:#}\n")).map_err(|error| failed(&error))?;
-        let client = |user| ApiClient::new(Client::new(Door::new(&sim, user), "default"));
+        let client = |user| ApiClient::new(Client::new(InProcessTransport::new(&sim, user), "default"));
         let (client, operator) = (client("demo"), client("windlass"));
         let address = server.address();
         let mut tasks = JoinSet::new();

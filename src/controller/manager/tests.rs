@@ -10,12 +10,13 @@ use super::*;
 use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 use crate::operators::foo;
-use crate::sim::{Door, Settings, Sim};
+use crate::sim::{InProcessTransport, Settings, Sim};
 
 #[tokio::test(start_paused = true)]
 async fn events_are_written_before_the_manager_ends() {
     let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
-    let client = |name| ApiClient::new(kube_client::Client::new(Door::new(&sim, name), "default"));
+    let client =
+        |name| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, name), "default"));
     let mut manager = Manager::new(client("operator"), Limits::default());
     manager.add(foo::controller);
     let user = client("user");

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tower_service::Service;
 
-use super::door::ReplyBody;
-use super::{ConnectionError, Door, Settings, Sim};
+use super::transport::ReplyBody;
+use super::{ConnectionError, InProcessTransport, Settings, Sim};
 
 /// A server, driven, and words for requests.
 struct Bed {
@@ -66,7 +66,7 @@ impl Bed {
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_str(media).unwrap());
         *request.headers_mut() = headers;
-        Door::new(&self.sim, self.user).to_server(self.server).call(request).await
+        InProcessTransport::new(&self.sim, self.user).to_server(self.server).call(request).await
     }
 
     async fn call(&self, verb: &str, path: &str, body: Value) -> (u16, Value) {
@@ -201,7 +201,7 @@ async fn run(seed: u64) -> Vec<String> {
         clients.spawn(async move {
             while watch.next().await.is_some() {}
             let request = http::Request::get(path).body(Full::new(Bytes::new())).unwrap();
-            drop(Door::new(&sim, plural).call(request).await.unwrap());
+            drop(InProcessTransport::new(&sim, plural).call(request).await.unwrap());
         });
     }
     settle().await;

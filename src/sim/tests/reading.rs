@@ -214,7 +214,7 @@ async fn discovery_comes_in_one_piece_to_who_asks_for_that() {
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
     let mut request = http::Request::get("/apis").body(Full::new(Bytes::new())).unwrap();
     request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(aggregated));
-    let response = Door::new(&bed.sim, bed.user).call(request).await.unwrap();
+    let response = InProcessTransport::new(&bed.sim, bed.user).call(request).await.unwrap();
     assert_eq!(response.headers()[header::CONTENT_TYPE], aggregated);
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let list: Value = serde_json::from_slice(&body).unwrap();
@@ -249,7 +249,8 @@ async fn a_service_account_is_stored_and_found() {
 async fn metadata_alone_is_answered_without_the_rest() {
     let bed = Bed::new();
     bed.ok("POST", MAPS, map("a")).await;
-    let client = ApiClient::new(kube_client::Client::new(Door::new(&bed.sim, "reader"), "default"));
+    let client =
+        ApiClient::new(kube_client::Client::new(InProcessTransport::new(&bed.sim, "reader"), "default"));
     let maps = ApiResource::of::<k8s_openapi::api::core::v1::ConfigMap>();
     let one: Value = client.get_metadata(&maps, Some("default"), "a").await.unwrap().unwrap();
     assert_eq!((&one["kind"], &one["metadata"]["name"]), (&json!("PartialObjectMetadata"), &json!("a")));

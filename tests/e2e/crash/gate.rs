@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tower::Service;
-use windlass::sim::{Action, ConnectionError, Door, Fault, Sim, When};
+use windlass::sim::{Action, ConnectionError, Fault, InProcessTransport, Sim, When};
 
 use crate::plans::call::{Call, Made, Reply, Sent};
 
@@ -57,7 +57,7 @@ pub(super) enum Flaw {
 /// See the module.
 #[derive(Clone)]
 pub(super) struct Gate {
-    door: Door,
+    door: InProcessTransport,
     sim: Sim,
     user: &'static str,
     flaw: Flaw,
@@ -96,7 +96,13 @@ enum Fate {
 impl Gate {
     pub(super) fn new(sim: &Sim, user: &'static str, flaw: Flaw) -> Self {
         let shared = Shared { state: Mutex::default(), died: Notify::new() };
-        Self { door: Door::new(sim, user), sim: sim.clone(), user, flaw, shared: Arc::new(shared) }
+        Self {
+            door: InProcessTransport::new(sim, user),
+            sim: sim.clone(),
+            user,
+            flaw,
+            shared: Arc::new(shared),
+        }
     }
 
     /// From now on calls count, and this may happen.

@@ -40,7 +40,7 @@ use kube_client::{Client, Config};
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use windlass::sim::{Door, Settings, Sim, Switches};
+use windlass::sim::{InProcessTransport, Settings, Sim, Switches};
 
 use self::compare::masked;
 use self::generate::{BodyOf, Step, sequence};
@@ -261,7 +261,7 @@ impl Servers {
     }
 
     fn sim(&self) -> Client {
-        Client::new(Door::new(&self.sim, "fidelity"), "default")
+        Client::new(InProcessTransport::new(&self.sim, "fidelity"), "default")
     }
 }
 

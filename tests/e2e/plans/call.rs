@@ -6,12 +6,12 @@ use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::Value;
 use tower::Service;
-use windlass::sim::Door;
+use windlass::sim::InProcessTransport;
 
 /// A request as the door takes it.
 pub(crate) type Sent = http::Request<Full<Bytes>>;
 /// What the door answers.
-pub(crate) type Reply = <Door as Service<Sent>>::Response;
+pub(crate) type Reply = <InProcessTransport as Service<Sent>>::Response;
 
 /// One call of a process, told from its others.
 #[derive(Clone, Debug, PartialEq, Eq)]

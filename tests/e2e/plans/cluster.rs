@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tower::Service;
 use windlass::client::{ApiClient, Clock};
-use windlass::sim::{Door, Settings, Sim};
+use windlass::sim::{InProcessTransport, Settings, Sim};
 
 use super::workloads::{Kind, NAME, Step};
 
@@ -24,11 +24,11 @@ pub(crate) const NAMESPACE: &str = "plans";
 pub(crate) struct Cluster<'a> {
     pub(crate) kind: &'a Kind,
     pub(crate) sim: Sim,
-    admin: Door,
+    admin: InProcessTransport,
 }
 
 /// An open watch.
-pub(crate) type Watch = <Door as Service<http::Request<Full<Bytes>>>>::Response;
+pub(crate) type Watch = <InProcessTransport as Service<http::Request<Full<Bytes>>>>::Response;
 
 /// What a watch has heard so far.
 pub(crate) fn heard(watch: &mut Watch) -> Vec<Value> {
@@ -44,7 +44,7 @@ impl<'a> Cluster<'a> {
     /// Makes a server; the caller drives its time.
     pub(crate) fn new(kind: &'a Kind, seed: u64) -> Self {
         let sim = Sim::new(Settings { seed, epoch: Clock::system().now(), ..Settings::default() });
-        let admin = Door::new(&sim, "admin");
+        let admin = InProcessTransport::new(&sim, "admin");
         Self { kind, sim, admin }
     }
 

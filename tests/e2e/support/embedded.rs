@@ -10,7 +10,7 @@ use std::sync::Arc;
 use kube_client::Client;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use windlass::sim::{Action, Door, Fault, FaultId, HttpServer, Settings, Sim, When};
+use windlass::sim::{Action, Fault, FaultId, HttpServer, InProcessTransport, Settings, Sim, When};
 
 use super::bed::LedgerEntry;
 use super::runs::Mode;
@@ -83,7 +83,7 @@ impl EmbeddedBed {
     }
 
     pub(crate) fn client(&self, user: &str) -> Client {
-        Client::new(Door::new(&self.sim, user), "default")
+        Client::new(InProcessTransport::new(&self.sim, user), "default")
     }
 
     pub(crate) fn operator(&self, user: &str, flags: &[&str]) -> Operator {

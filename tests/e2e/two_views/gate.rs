@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 use tower::Service;
-use windlass::sim::{ConnectionError, Door, Sim};
+use windlass::sim::{ConnectionError, InProcessTransport, Sim};
 
 use crate::plans::call::{Call, Made, Reply, Sent};
 
@@ -49,9 +49,9 @@ pub(super) struct Gate {
     /// What it is called by the server.
     user: &'static str,
     sim: Sim,
-    door: Door,
+    door: InProcessTransport,
     /// The way of a call that was held.
-    late: Door,
+    late: InProcessTransport,
     flaw: Flaw,
     /// The plural of the owners.
     owners: &'static str,
@@ -96,8 +96,8 @@ impl Gate {
         owners: &'static str,
         flaw: Flaw,
     ) -> Self {
-        let door = Door::new(sim, user).to_server(server);
-        let late = Door::new(sim, "late").to_server(server);
+        let door = InProcessTransport::new(sim, user).to_server(server);
+        let late = InProcessTransport::new(sim, "late").to_server(server);
         Self { user, sim: sim.clone(), door, late, flaw, owners, shared: Arc::default() }
     }
 

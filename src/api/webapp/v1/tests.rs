@@ -84,7 +84,7 @@ mod on_a_server {
     use super::super::WebApp;
     use crate::api::ApiResource;
     use crate::client::ApiClient;
-    use crate::sim::{Door, Settings, Sim};
+    use crate::sim::{InProcessTransport, Settings, Sim};
 
     const DEFINITIONS: ApiResource = ApiResource::new(
         "apiextensions.k8s.io",
@@ -153,7 +153,8 @@ mod on_a_server {
     #[tokio::test(start_paused = true)]
     async fn each_bound_holds_just_inside_and_just_outside() {
         let sim = Sim::new(Settings::default());
-        let client = ApiClient::new(kube_client::Client::new(Door::new(&sim, "user"), "default"));
+        let client =
+            ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, "user"), "default"));
         let test = async {
             let crd = serde_json::to_value(WebApp::crd()).unwrap();
             let _: Value = client.create(&DEFINITIONS, None, &crd).await.unwrap();

@@ -2,7 +2,7 @@ use kube_client::Client;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::sim::{Door, Settings, Sim};
+use crate::sim::{InProcessTransport, Settings, Sim};
 
 /// An embedded server, driven, with the samples on it; no operator.
 pub(in crate::cli::demo) struct Server {
@@ -15,7 +15,7 @@ pub(in crate::cli::demo) struct Server {
 impl Server {
     fn new() -> Self {
         let sim = Sim::new(Settings::default());
-        let client = ApiClient::new(Client::new(Door::new(&sim, "demo"), "default"));
+        let client = ApiClient::new(Client::new(InProcessTransport::new(&sim, "demo"), "default"));
         let mut driver = JoinSet::new();
         driver.spawn(async move { sim.run().await });
         Self { client, samples: read_samples(None).unwrap(), _driver: driver }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::cache::factory::Watched;
 use crate::cache::{SharedInformerFactory, Store};
-use crate::sim::{Action, Door, Fault, LedgerEntry, Settings, Sim, When};
+use crate::sim::{Action, Fault, InProcessTransport, LedgerEntry, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, LOW_PRIORITY};
 
 const PERIOD: Duration = Duration::from_secs(1800);
@@ -32,7 +32,8 @@ impl Rig {
     /// With these config maps.
     async fn new(names: &[&str]) -> Self {
         let sim = Sim::new(Settings::default());
-        let client = |user| ApiClient::new(kube_client::Client::new(Door::new(&sim, user), "default"));
+        let client =
+            |user| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, user), "default"));
         let (user, namespace) = (client("user"), Some("default".to_owned()));
         let informers = SharedInformerFactory::new(client("operator"), namespace.clone(), None, 1);
         let maps = informers.informer(Watched::default);
@@ -167,7 +168,7 @@ impl Rig {
 }
 
 fn client_of(sim: &Sim, user: &str) -> ApiClient {
-    ApiClient::new(kube_client::Client::new(Door::new(sim, user), "default"))
+    ApiClient::new(kube_client::Client::new(InProcessTransport::new(sim, user), "default"))
 }
 
 fn resource(kind: &str) -> ApiResource {

@@ -21,7 +21,7 @@ pub(super) type ReplyBody = UnsyncBoxBody<Bytes, ConnectionError>;
 ///
 /// Give it to `kube_client::Client::new`.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct InProcessTransport {
     sim: Sim,
     user: String,
     server: usize,
@@ -47,9 +47,9 @@ impl fmt::Display for ConnectionError {
 
 impl std::error::Error for ConnectionError {}
 
-// === impl Door ===
+// === impl InProcessTransport ===
 
-impl Door {
+impl InProcessTransport {
     /// Opens a door for a user.
     #[must_use]
     pub fn new(sim: &Sim, user: &str) -> Self {
@@ -112,7 +112,7 @@ fn frames(lines: mpsc::Receiver<Piece>) -> impl futures_util::Stream<Item = Fram
     .map(|line| line.map(http_body::Frame::data))
 }
 
-impl<B> tower_service::Service<http::Request<B>> for Door
+impl<B> tower_service::Service<http::Request<B>> for InProcessTransport
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {
