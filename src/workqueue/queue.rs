@@ -33,6 +33,7 @@
 //! # Locks and tasks
 //! One lock, no task. Under the lock keys are cloned, hashed, compared and dropped; wake-ups and metrics come after it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::Hash;
 use std::pin::pin;
@@ -130,7 +131,23 @@ impl<T: Key> Queue<T> {
 
     /// Marks `key` as needing a pass, with a priority and reasons. A plain add has priority 0; higher is sooner.
     pub fn add_with(&self, key: T, priority: i32, reasons: impl Into<Reasons>) {
-        let (reasons, now) = (reasons.into(), self.now());
+        self.put(Cow::Owned(key), priority, reasons.into());
+    }
+
+    /// Marks a key that the caller keeps as needing a pass. The key is cloned only if it is not queued yet.
+    ///
+    /// ```
+    /// # use windlass::workqueue::{Queue, Reason};
+    /// let (queue, key) = (Queue::new(), String::from("default/web"));
+    /// queue.add_ref(&key, 0, Reason::Manual);
+    /// assert_eq!(queue.len(), 1);
+    /// ```
+    pub fn add_ref(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) {
+        self.put(Cow::Borrowed(key), priority, reasons.into());
+    }
+
+    fn put(&self, key: Cow<'_, T>, priority: i32, reasons: Reasons) {
+        let now = self.now();
         let added = self.inner.state.lock().add(key, priority, reasons, now);
         if added == Added::Queued {
             self.inner.queued.notify_one();

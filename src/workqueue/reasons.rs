@@ -114,7 +114,20 @@ impl fmt::Display for Reason {
 /// assert_eq!(reasons.to_string(), "spec changed (generation 3 to 5), Deployment ns/web changed");
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Reasons {
+pub struct Reasons(Repr);
+
+/// Most passes have one reason, which needs no memory of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Repr {
+    #[default]
+    None,
+    One(Reason),
+    Many(Box<Many>),
+}
+
+/// Two reasons or more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Many {
     kept: Vec<Reason>,
     more: u32,
 }
@@ -122,19 +135,83 @@ pub struct Reasons {
 impl Reasons {
     /// Adds one.
     pub fn add(&mut self, reason: Reason) {
-        for known in &mut self.kept {
-            match (known, &reason) {
-                (Reason::SpecChanged { to, .. }, Reason::SpecChanged { to: newer, .. }) => {
-                    *to = *newer;
-                    return;
+        match &mut self.0 {
+            Repr::None => *self = reason.into(),
+            Repr::One(known) => {
+                if !known.absorb(&reason) {
+                    self.0 = Repr::Many(Box::new(Many { kept: vec![known.clone(), reason], more: 0 }));
                 }
-                (Reason::Retry(attempt), Reason::Retry(newer)) => {
-                    *attempt = *newer;
-                    return;
-                }
-                (known, reason) if *known == *reason => return,
-                _ => {}
             }
+            Repr::Many(many) => many.add(reason),
+        }
+    }
+
+    /// Adds all of another's.
+    pub fn merge(&mut self, other: Self) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        match other.0 {
+            Repr::None => {}
+            Repr::One(reason) => self.add(reason),
+            Repr::Many(other) => {
+                other.kept.into_iter().for_each(|reason| self.add(reason));
+                if let Repr::Many(many) = &mut self.0 {
+                    many.more = many.more.saturating_add(other.more);
+                }
+            }
+        }
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        matches!(self.0, Repr::None)
+    }
+
+    /// The reasons that are kept.
+    pub fn iter(&self) -> impl Iterator<Item = &Reason> {
+        let kept = match &self.0 {
+            Repr::None => &[],
+            Repr::One(reason) => std::slice::from_ref(reason),
+            Repr::Many(many) => &many.kept[..],
+        };
+        kept.iter()
+    }
+
+    /// Whether this reason is kept.
+    #[must_use]
+    pub fn contains(&self, reason: &Reason) -> bool {
+        self.iter().any(|known| known == reason)
+    }
+
+    /// How many reasons there were beyond those that are kept.
+    #[must_use]
+    pub fn more(&self) -> u32 {
+        match &self.0 {
+            Repr::None | Repr::One(_) => 0,
+            Repr::Many(many) => many.more,
+        }
+    }
+}
+
+impl Reason {
+    /// Makes this reason stand for a newer one too, if it can: spec changes become one, the last retry counts.
+    fn absorb(&mut self, newer: &Self) -> bool {
+        match (self, newer) {
+            (Self::SpecChanged { to, .. }, Self::SpecChanged { to: newer, .. }) => *to = *newer,
+            (Self::Retry(attempt), Self::Retry(newer)) => *attempt = *newer,
+            (known, newer) => return *known == *newer,
+        }
+        true
+    }
+}
+
+impl Many {
+    fn add(&mut self, reason: Reason) {
+        if self.kept.iter_mut().any(|known| known.absorb(&reason)) {
+            return;
         }
         if self.kept.len() < MAX {
             self.kept.push(reason);
@@ -149,44 +226,11 @@ impl Reasons {
             *child = reason;
         }
     }
-
-    /// Adds all of another's.
-    pub fn merge(&mut self, other: Self) {
-        if self.is_empty() {
-            *self = other;
-            return;
-        }
-        other.kept.into_iter().for_each(|reason| self.add(reason));
-        self.more = self.more.saturating_add(other.more);
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.kept.is_empty()
-    }
-
-    /// The reasons that are kept.
-    pub fn iter(&self) -> impl Iterator<Item = &Reason> {
-        self.kept.iter()
-    }
-
-    /// Whether this reason is kept.
-    #[must_use]
-    pub fn contains(&self, reason: &Reason) -> bool {
-        self.kept.contains(reason)
-    }
-
-    /// How many reasons there were beyond those that are kept.
-    #[must_use]
-    pub fn more(&self) -> u32 {
-        self.more
-    }
 }
 
 impl From<Reason> for Reasons {
     fn from(reason: Reason) -> Self {
-        Self { kept: vec![reason], more: 0 }
+        Self(Repr::One(reason))
     }
 }
 
@@ -195,7 +239,7 @@ impl fmt::Display for Reasons {
         for (at, reason) in self.iter().enumerate() {
             write!(f, "{}{reason}", if at == 0 { "" } else { ", " })?;
         }
-        match self.more {
+        match self.more() {
             0 => Ok(()),
             more => write!(f, ", and {more} more"),
         }

@@ -2,9 +2,9 @@
 //!
 //! Nothing here waits, wakes or looks at the clock: times come in as the time since the queue was made.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::collections::hash_map::{Entry, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
@@ -67,32 +67,24 @@ impl<T: Key> State<T> {
         }
     }
 
-    /// Marks a key dirty, and queues it unless a worker has it.
-    pub(super) fn add(&mut self, key: T, priority: i32, reasons: Reasons, now: Duration) -> Added {
+    /// Marks a key dirty, and queues it unless a worker has it. The key is cloned only if it was clean.
+    pub(super) fn add(&mut self, key: Cow<'_, T>, priority: i32, reasons: Reasons, now: Duration) -> Added {
         if self.shutting_down {
             return Added::Ignored;
         }
-        match self.dirty.entry(key) {
-            Entry::Occupied(mut known) => {
-                let is_queued = !self.processing.contains_key(known.key());
-                let dirty = known.get_mut();
-                dirty.priority = dirty.priority.max(priority);
-                dirty.reasons.merge(reasons);
-                if is_queued {
-                    dirty.rank = self.queue.touch(dirty.rank, priority, now);
-                }
-                Added::Merged
+        let is_processing = self.processing.contains_key(&*key);
+        if let Some(dirty) = self.dirty.get_mut(&*key) {
+            dirty.priority = dirty.priority.max(priority);
+            dirty.reasons.merge(reasons);
+            if !is_processing {
+                dirty.rank = self.queue.touch(dirty.rank, priority, now);
             }
-            Entry::Vacant(new) => {
-                let mut dirty = Dirty { added: now, priority, reasons, rank: Rank::default() };
-                let is_processing = self.processing.contains_key(new.key());
-                if !is_processing {
-                    dirty.rank = self.queue.push(new.key().clone(), priority, now);
-                }
-                new.insert(dirty);
-                if is_processing { Added::Deferred } else { Added::Queued }
-            }
+            return Added::Merged;
         }
+        let key = key.into_owned();
+        let rank = if is_processing { Rank::default() } else { self.queue.push(key.clone(), priority, now) };
+        self.dirty.insert(key, Dirty { added: now, priority, reasons, rank });
+        if is_processing { Added::Deferred } else { Added::Queued }
     }
 
     /// Hands out the first key: it is processing, and clean, so that a later add is seen.
