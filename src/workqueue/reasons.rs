@@ -148,12 +148,9 @@ impl Reasons {
 
     /// Adds all of another's.
     pub fn merge(&mut self, other: Self) {
-        if self.is_empty() {
-            *self = other;
-            return;
-        }
         match other.0 {
             Repr::None => {}
+            other if self.is_empty() => self.0 = other,
             Repr::One(reason) => self.add(reason),
             Repr::Many(other) => {
                 other.kept.into_iter().for_each(|reason| self.add(reason));
