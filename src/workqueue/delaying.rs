@@ -1,28 +1,28 @@
 //! Keys that become due later.
 //!
 //! Mirrors client-go `util/workqueue/delaying_queue.go` (`delayingType`).
-//! Flow: handlers, workers -> **delaying** -> queue -> workers
+//! Flow: event handlers, workers -> add_after -> **delaying** -> queue -> workers
 //!
 //! # Guarantees
 //! - A key is queued when it is due, not before. (test: `a_key_comes_when_it_is_due`)
-//! - A crowd that is due at once holds up nobody for long, and comes whole. (test: `a_crowd_that_is_due_at_once_comes_whole`)
+//! - A crowd that is due at once comes whole, and lets others run in between. (test: `a_crowd_due_at_once_comes_whole`)
 //! - Of two delays of one key the earlier counts. (test: `the_earlier_delay_counts`)
 //! - A delay can be taken back. (test: `a_cancelled_delay_does_not_pass`)
-//! - A plain add does not cancel a pending delay. (test: `an_add_leaves_the_delay`)
-//! - Nothing ever blocks in [`add_after`](DelayingQueue::add_after). (it is no async function)
-//! - A shutdown ends [`run`](DelayingQueue::run), and says how many delays it forgets. (test: `shutdown_ends_the_loop_and_counts_what_it_forgets`)
-//! - So does a drain, which then waits for what is queued and processed. (test: `a_drain_ends_the_loop_and_waits_for_the_rest`)
+//! - A plain add leaves a pending delay alone. (test: `an_add_leaves_the_delay`)
+//! - A shutdown ends [`run`](DelayingQueue::run), which returns how many delays it forgets. (test: `shutdown_ends_the_loop_and_counts_delays`)
+//! - A drain ends it too, and waits for queued and processing keys. (test: `a_drain_ends_the_loop_then_waits`)
 //!
 //! # Differences from client-go
-//! Adds go straight into the heap instead of through a channel of 1000 that can block; there is no heartbeat, as no timer
-//! is lost. A delay can be taken back, and leaves nothing behind. In controller-runtime's queue a key is either queued or
-//! delayed, and the earlier counts; here, as in client-go's, an add leaves the delay.
+//! [`add_after`](DelayingQueue::add_after) never blocks: delays go straight into the sorted map instead of through a
+//! channel of 1000. There is no heartbeat, because no timer is lost. A delay can be taken back. In controller-runtime's
+//! queue a key is either queued or delayed, and the earlier counts; here, as in client-go's, an add leaves the delay.
 //!
 //! # Locks and tasks
-//! One lock around the timetable; the owner runs [`run`](DelayingQueue::run), which sleeps until the
-//! first key is due and is woken when an earlier one comes.
+//! One lock around the waiting keys, never held together with the queue's. The owner runs [`run`](DelayingQueue::run),
+//! which sleeps until the first key is due and is woken when an earlier one comes.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,33 +31,31 @@ use tokio::time::Instant;
 
 use super::listing::{Listed, Stage};
 use super::metrics::{QueueMetrics, QueueState};
-use super::queue::{Get, Key, Processing, Queue, QueueOptions};
+use super::queue::{Key, Processing, Queue, QueueOptions};
 use super::reasons::{Reason, Reasons};
 use super::sync::Mutex;
-use super::timetable::Timetable;
+use super::waiting::Waiting;
 
-/// A century, more or less: a delay beyond what the clock can hold is as good as this one.
+/// About a century: a longer delay counts as this one, which the clock can hold.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// A [`Queue`] that also takes keys for later; see the module. Cheap to clone.
 pub struct DelayingQueue<T: Key> {
     queue: Queue<T>,
-    waiting: Arc<Waiting<T>>,
+    delays: Arc<Delays<T>>,
 }
 
-struct Waiting<T> {
-    /// Due times are nanoseconds since `started`.
-    timetable: Mutex<Timetable<T>>,
-    started: Instant,
-    metrics: Option<Arc<dyn QueueMetrics>>,
-    /// The first due time changed, or the queue is shutting down.
+struct Delays<T> {
+    waiting: Mutex<Waiting<T>>,
+    /// Wakes [`DelayingQueue::run`]: the first due time changed, or the queue is shutting down.
     changed: Notify,
+    metrics: Option<Arc<dyn QueueMetrics>>,
 }
 
 // === impl DelayingQueue ===
 
 impl<T: Key> DelayingQueue<T> {
-    /// An empty queue, first in, first out; delays pass only while [`run`](Self::run) runs.
+    /// An empty queue, first in, first out. Delays pass only while [`run`](Self::run) runs.
     #[must_use]
     pub fn new() -> Self {
         Self::with(QueueOptions::default())
@@ -66,13 +64,9 @@ impl<T: Key> DelayingQueue<T> {
     /// An empty queue with these options.
     #[must_use]
     pub fn with(options: QueueOptions) -> Self {
-        let waiting = Waiting {
-            timetable: Mutex::new(Timetable::default()),
-            started: Instant::now(),
-            metrics: options.metrics.clone(),
-            changed: Notify::new(),
-        };
-        Self { queue: Queue::with(options), waiting: Arc::new(waiting) }
+        let delays =
+            Delays { waiting: Mutex::default(), changed: Notify::new(), metrics: options.metrics.clone() };
+        Self { queue: Queue::with(options), delays: Arc::new(delays) }
     }
 
     /// Marks `key` as needing a pass now.
@@ -80,93 +74,93 @@ impl<T: Key> DelayingQueue<T> {
         self.queue.add(key);
     }
 
-    /// The same with a priority and reasons; see [`Queue::add_with`].
-    #[inline]
+    /// Marks `key` as needing a pass now, with a priority and reasons; see [`Queue::add_with`].
     pub fn add_with(&self, key: T, priority: i32, reasons: impl Into<Reasons>) {
         self.queue.add_with(key, priority, reasons);
     }
 
-    /// Marks `key` as needing a pass after `delay`; at once when it is zero, never during a shutdown.
+    /// Marks `key` as needing a pass after `delay`; at once when it is zero. Ignored during a shutdown.
     pub fn add_after(&self, key: T, delay: Duration) {
         self.add_after_with(key, delay, 0, Reasons::default());
     }
 
-    /// The same with a priority and reasons; none stands for [`Reason::Timer`]. Of two adds the higher priority
-    /// and all reasons count.
-    #[inline]
+    /// Marks `key` as needing a pass after `delay`, with a priority and reasons. No reasons stand for
+    /// [`Reason::Timer`]. Of two delays, the higher priority and all reasons count.
     pub fn add_after_with(&self, key: T, delay: Duration, priority: i32, reasons: impl Into<Reasons>) {
         if self.queue.is_shutting_down() {
             return;
         }
-        if let Some(metrics) = &self.waiting.metrics {
+        if let Some(metrics) = &self.delays.metrics {
             metrics.retried();
         }
-        let reasons = reasons.into();
+        let mut reasons = reasons.into();
+        if reasons.is_empty() {
+            reasons.add(Reason::Timer);
+        }
         if delay.is_zero() {
-            let reasons = if reasons.is_empty() { Reason::Timer.into() } else { reasons };
             self.queue.add_with(key, priority, reasons);
             return;
         }
-        let due = self.waiting.now().saturating_add(nanoseconds(delay.min(FAR_FUTURE)));
-        let is_first = self.waiting.timetable.lock().insert(key, due, priority, reasons);
+        let due = Instant::now() + delay.min(FAR_FUTURE);
+        let is_first = self.delays.waiting.lock().insert(key, due, priority, reasons);
         if is_first {
-            self.waiting.changed.notify_one();
+            self.delays.changed.notify_one();
         }
     }
 
-    /// Gives a key that waits one more reason; its time stays. Whether it waits.
+    /// Gives a key that waits for its time more reasons, and the priority if that is higher. Returns whether the key
+    /// waits.
     pub fn note(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
-        self.waiting.timetable.lock().note(key, priority, reasons.into())
+        self.delays.waiting.lock().note(key, priority, reasons.into())
     }
 
-    /// Takes back a delay of `key` that has not passed; what is queued stays. Returns the priority and the
-    /// reasons that it had, so that whoever queues the key in another way can keep them.
+    /// Takes back a delay of `key` that has not passed; a queued key stays queued. Returns the priority and the reasons
+    /// of the delay, for a caller that queues the key in another way.
     pub fn cancel(&self, key: &T) -> Option<(i32, Reasons)> {
-        self.waiting.timetable.lock().remove(key)
+        self.delays.waiting.lock().remove(key)
     }
 
-    /// Queues each key when it is due; ends with the shutdown and returns how many delays it forgets.
+    /// Queues each key when it is due. Ends with the shutdown and returns how many delays it forgets.
     ///
     /// # Cancel safety
     /// Safe: another call goes on where this one stopped.
     pub async fn run(&self) -> usize {
         loop {
-            let changed = self.waiting.changed.notified();
-            tokio::pin!(changed);
+            let mut changed = pin!(self.delays.changed.notified());
             changed.as_mut().enable();
             if self.queue.is_shutting_down() {
-                return self.waiting.timetable.lock().len();
+                return self.waiting();
             }
-            let now = self.waiting.now();
+            let now = Instant::now();
             let (due, next) = {
-                let mut timetable = self.waiting.timetable.lock();
-                (timetable.take_due(now), timetable.next_due())
+                let mut waiting = self.delays.waiting.lock();
+                (waiting.take_due(now), waiting.next_due())
             };
             for (key, priority, reasons) in due {
                 self.queue.add_with(key, priority, reasons);
             }
             match next {
-                // There is more of what is due.
+                // More keys are due already.
                 Some(next) if next <= now => tokio::task::yield_now().await,
                 None => changed.await,
                 Some(next) => tokio::select! {
                     biased;
                     () = changed => {}
-                    () = tokio::time::sleep_until(self.waiting.started + Duration::from_nanos(next)) => {}
+                    () = tokio::time::sleep_until(next) => {}
                 },
             }
         }
     }
 
-    /// The next key; see [`Queue::get`].
+    /// Waits for the next key; see [`Queue::get`].
     ///
     /// # Cancel safety
     /// Safe.
-    pub fn get(&self) -> Get<'_, T> {
-        self.queue.get()
+    pub async fn get(&self) -> Option<Processing<'_, T>> {
+        self.queue.get().await
     }
 
-    /// The next key, if one is queued; see [`Queue::try_get`].
+    /// The next key, if one is queued.
     #[must_use]
     pub fn try_get(&self) -> Option<Processing<'_, T>> {
         self.queue.try_get()
@@ -178,7 +172,7 @@ impl<T: Key> DelayingQueue<T> {
         self.queue.len()
     }
 
-    /// Whether none is queued.
+    /// Whether no key is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -187,30 +181,31 @@ impl<T: Key> DelayingQueue<T> {
     /// How many keys wait for their time.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.waiting.timetable.lock().len()
+        self.delays.waiting.lock().len()
     }
 
-    /// The keys that will have a pass, in no order, and no more than `max` of them: if there are more, those that wait for
-    /// their time are left out first. A key that is queued, and will come after a delay as well, is there twice; so may one
-    /// be that falls due meanwhile. One that is just on its way from its delay into the queue is missing.
+    /// The keys that will have a pass, in no order, at most `max`: queued keys precede waiting ones. A key that is
+    /// queued and also waits for its time is listed twice, and so may be a key that becomes due meanwhile. A key on its
+    /// way from its delay into the queue is missing.
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
-        let mut delayed = Vec::with_capacity(self.waiting().min(max));
-        let now = self.waiting.now();
-        // Before the queue: keys go from here to there.
-        delayed.extend(self.waiting.timetable.lock().iter().take(max).map(
-            |(key, due, priority, reasons)| {
-                let left = Duration::from_nanos(due.saturating_sub(now));
-                Listed { key: key.clone(), stage: Stage::Delayed { left }, priority, reasons }
-            },
-        ));
+        let now = Instant::now();
+        // Before the queue, because keys go from here to there.
+        let delayed: Vec<Listed<T>> = {
+            let waiting = self.delays.waiting.lock();
+            let listed = waiting.iter().map(|(key, due, priority, reasons)| {
+                let stage = Stage::Delayed { left: due.saturating_duration_since(now) };
+                Listed { key: key.clone(), stage, priority, reasons: reasons.clone() }
+            });
+            listed.take(max).collect()
+        };
         let mut all = self.queue.list(max);
-        delayed.truncate(max - all.len());
-        all.append(&mut delayed);
+        let room = max - all.len();
+        all.extend(delayed.into_iter().take(room));
         all
     }
 
-    /// What there is in the queue; see [`Queue::state`].
+    /// What is in the queue now; see [`Queue::state`].
     #[must_use]
     pub fn state(&self) -> QueueState {
         self.queue.state()
@@ -219,10 +214,10 @@ impl<T: Key> DelayingQueue<T> {
     /// Takes no more keys and ends [`run`](Self::run); see [`Queue::shut_down`].
     pub fn shut_down(&self) {
         self.queue.shut_down();
-        self.waiting.changed.notify_one();
+        self.delays.changed.notify_one();
     }
 
-    /// Whether it takes no more keys.
+    /// Whether the queue takes no more keys.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.queue.is_shutting_down()
@@ -231,16 +226,12 @@ impl<T: Key> DelayingQueue<T> {
     /// Shuts down and waits; see [`Queue::shut_down_with_drain`]. Pending delays are forgotten.
     ///
     /// # Cancel safety
-    /// Safe.
+    /// Safe: the queue stays shut down.
     pub async fn shut_down_with_drain(&self) {
-        // The loop ends as soon as it sees the shutdown, which the drain's first poll begins.
-        let drain = self.queue.shut_down_with_drain();
-        tokio::pin!(drain);
-        let first = futures_util::poll!(drain.as_mut());
-        self.waiting.changed.notify_one();
-        if first.is_pending() {
-            drain.await;
-        }
+        // First the shutdown, so that `run` sees it when it is woken.
+        self.queue.stop(true);
+        self.delays.changed.notify_one();
+        self.queue.shut_down_with_drain().await;
     }
 }
 
@@ -252,7 +243,7 @@ impl<T: Key> Default for DelayingQueue<T> {
 
 impl<T: Key> Clone for DelayingQueue<T> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), waiting: self.waiting.clone() }
+        Self { queue: self.queue.clone(), delays: self.delays.clone() }
     }
 }
 
@@ -263,16 +254,6 @@ impl<T: Key> fmt::Debug for DelayingQueue<T> {
             .field("waiting", &self.waiting())
             .finish_non_exhaustive()
     }
-}
-
-impl<T> Waiting<T> {
-    fn now(&self) -> u64 {
-        nanoseconds(self.started.elapsed())
-    }
-}
-
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -298,11 +279,10 @@ mod tests {
         keys
     }
 
-    /// A crowd that is due at once comes whole, though not in one step.
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_that_is_due_at_once_comes_whole() {
+    async fn a_crowd_due_at_once_comes_whole() {
         let queue = DelayingQueue::new();
-        let crowd = 3 * super::super::timetable::AT_ONCE + 1;
+        let crowd = 3 * super::super::waiting::AT_ONCE + 1;
         (0..crowd).for_each(|key| queue.add_after(key, Duration::from_secs(1)));
         let worker = async {
             for expected in 0..crowd {
@@ -382,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn shutdown_ends_the_loop_and_counts_what_it_forgets() {
+    async fn shutdown_ends_the_loop_and_counts_delays() {
         let queue = DelayingQueue::new();
         queue.add_after("a", SECOND);
         let mut running = Box::pin(queue.run());
@@ -393,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_drain_ends_the_loop_and_waits_for_the_rest() {
+    async fn a_drain_ends_the_loop_then_waits() {
         let queue = DelayingQueue::new();
         queue.add_after("later", SECOND);
         queue.add("processed");

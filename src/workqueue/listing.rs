@@ -1,14 +1,16 @@
-//! What is in a queue, key by key: for people who ask what holds an object up.
+//! The keys in a queue: for people who ask what holds an object up.
 //!
 //! Mirrors nothing in client-go, whose queues tell how many keys they hold and not which.
+//! Flow: queue, delaying, rate limiting -> **listing** -> whoever asks
 //!
-//! The keys that workers have are with the workers; a controller lists those, see
+//! The keys that workers have are not listed here; a controller lists those, see
 //! [`Workers::passes`](crate::controller::Workers::passes).
 //!
 //! # Guarantees
-//! - Every key is there once for each way in which it will come, with all its reasons, if the queue stands still. (test: `every_key_is_listed_with_its_reasons_wherever_it_waits`)
-//! - After any history it is what the queue hands out. (test: `the_queue_agrees_with_a_naive_model`)
-//! - It is never longer than was asked for. (test: `a_listing_is_no_longer_than_asked_for`)
+//! - In a queue that nobody changes, a key is listed once for each way in which it will come, with all its reasons.
+//!   (test: `every_waiting_key_is_listed_with_its_reasons`)
+//! - The queue hands out what it lists, after any history. (test: `the_queue_agrees_with_a_naive_model`)
+//! - A listing is never longer than asked for. (test: `a_listing_is_no_longer_than_asked_for`)
 
 use std::time::Duration;
 
@@ -31,9 +33,9 @@ pub struct Listed<T> {
     pub key: T,
     /// What it waits for.
     pub stage: Stage,
-    /// The highest of its adds.
+    /// The highest priority of its adds.
     pub priority: i32,
-    /// Why it will have one.
+    /// The reasons of its adds.
     pub reasons: Reasons,
 }
 
@@ -43,22 +45,22 @@ pub struct Listed<T> {
 pub enum Stage {
     /// For a worker.
     Queued {
-        /// Since when; zero in a queue that looks at no clock.
+        /// How long it has waited; zero in a queue without priorities and metrics.
         waited: Duration,
     },
-    /// For the worker that has it, and then for its turn: it was added meanwhile.
+    /// For the worker that has it, and then for its turn: the key was added while it was processing.
     Processed {
-        /// Since when; zero in a queue that looks at no clock.
+        /// How long it has waited; zero in a queue without priorities and metrics.
         waited: Duration,
     },
     /// For its time.
     Delayed {
-        /// How long yet.
+        /// How long it still waits.
         left: Duration,
     },
     /// For its time after failures.
     BackingOff {
-        /// How long yet.
+        /// How long it still waits.
         left: Duration,
         /// How often it has failed since it last succeeded.
         failures: u32,

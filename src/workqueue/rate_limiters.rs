@@ -1,36 +1,33 @@
-//! How long a key waits before it is tried again: synchronous, without timers.
+//! Rate limiters: how long a key waits before the next try. They are synchronous and have no timers.
 //!
 //! Mirrors client-go `util/workqueue/default_rate_limiters.go`.
+//! Flow: a failed key -> **rate limiter** -> a delay
 //!
 //! # Guarantees
-//! - Each failure of a key doubles its delay, to a cap; forget starts over. (test: `an_item_backs_off_exponentially`)
-//! - A great number of failures does not overflow. (test: `many_failures_stay_at_the_cap`)
-//! - The first failures of a key are tried again fast, later ones slowly. (test: `an_item_is_fast_at_first_and_then_slow`)
-//! - A longest wait cuts the delay and not the count. (test: `a_longest_wait_cuts_the_delay_and_not_the_count`)
-//! - The bucket gives its burst at once and then its rate. (test: `the_bucket_gives_its_burst_then_its_rate`)
-//! - What a bucket is owed has a limit. (test: `the_debt_of_a_bucket_has_a_limit`)
+//! - Each failure of a key doubles its delay up to a cap, however many; forget starts over. (test: `an_item_backs_off_exponentially`, `many_failures_stay_at_the_cap`)
+//! - The first failures of a key are tried again fast, later ones slowly. (test: `an_item_is_fast_first_then_slow`)
+//! - A longest wait cuts the delay and not the count. (test: `a_longest_wait_cuts_only_the_delay`)
+//! - The bucket gives its burst at once and then its rate; its debt has a limit. (test: `the_bucket_gives_its_burst_then_its_rate`, `the_debt_of_a_bucket_has_a_limit`)
 //! - The longest of several limits counts, and all are asked. (test: `the_longest_of_all_counts`)
 //! - The defaults are client-go's. (test: `the_defaults_are_those_of_client_go`)
-//! - A key that is forgotten leaves nothing behind. (test: `a_forgotten_key_leaves_nothing`)
-//! - Nor does an outage in which all keys fail. (test: `an_outage_leaves_nothing`, `a_key_that_still_fails_keeps_no_room_of_the_others`)
+//! - A forgotten key leaves nothing, and no room of an outage stays. (test: `a_forgotten_key_leaves_nothing`, `an_outage_leaves_nothing`, `a_failing_key_keeps_no_room_of_others`)
 
+use std::collections::HashMap;
 use std::fmt;
-use std::hash::BuildHasher;
-use std::marker::PhantomData;
 use std::time::Duration;
 
-use hashbrown::HashTable;
+use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use super::queue::Key;
-use super::room::has_spare_room;
+use super::room::give_back_room;
 use super::sync::Mutex;
 
-/// Says how long a key waits.
+/// Tells how long a key waits.
 pub trait RateLimiter<T>: fmt::Debug + Send + Sync + 'static {
     /// Counts one more failure of `key` and says how long it is to wait.
     fn when(&self, key: &T) -> Duration;
-    /// Forgets the failures of `key`. It takes nothing off a queue.
+    /// Forgets the failures of `key`. It removes nothing from a queue.
     fn forget(&self, key: &T);
     /// How often `key` has failed.
     fn num_requeues(&self, key: &T) -> u32;
@@ -100,23 +97,13 @@ impl<T> fmt::Debug for ItemExponentialFailure<T> {
 }
 
 /// How often each key has failed. Only keys that have failed and were not forgotten are in it.
-///
-/// Keys are told apart by a hash of 64 bits, and not kept: of a million keys that fail, two count together about once
-/// in thirty million runs.
 struct Failures<T> {
-    counts: Mutex<HashTable<Count>>,
-    hasher: foldhash::fast::RandomState,
-    keys: PhantomData<fn(&T)>,
-}
-
-struct Count {
-    hash: u64,
-    failures: u32,
+    counts: Mutex<HashMap<T, u32, RandomState>>,
 }
 
 impl<T> Default for Failures<T> {
     fn default() -> Self {
-        Self { counts: Mutex::default(), hasher: foldhash::fast::RandomState::default(), keys: PhantomData }
+        Self { counts: Mutex::default() }
     }
 }
 
@@ -127,39 +114,29 @@ impl<T> Failures<T> {
 }
 
 impl<T: Key> Failures<T> {
-    /// Counts one more; returns how many there are now.
-    #[inline]
+    /// Counts one more failure; returns how many there are now.
     fn count(&self, key: &T) -> u32 {
-        let hash = self.hasher.hash_one(key);
         let mut counts = self.counts.lock();
-        if let Some(count) = counts.find_mut(hash, |count| count.hash == hash) {
-            count.failures = count.failures.saturating_add(1);
-            return count.failures;
+        if let Some(count) = counts.get_mut(key) {
+            *count = count.saturating_add(1);
+            return *count;
         }
-        counts.insert_unique(hash, Count { hash, failures: 1 }, |count| count.hash);
+        counts.insert(key.clone(), 1);
         1
     }
 
-    #[inline]
     fn forget(&self, key: &T) {
-        let hash = self.hasher.hash_one(key);
         let mut counts = self.counts.lock();
-        if let Ok(count) = counts.find_entry(hash, |count| count.hash == hash) {
-            count.remove();
-            if has_spare_room(counts.len(), counts.capacity()) {
-                let wanted = 2 * counts.len();
-                counts.shrink_to(wanted, |count| count.hash);
-            }
-        }
+        counts.remove(key);
+        give_back_room(&mut counts);
     }
 
     fn of(&self, key: &T) -> u32 {
-        let hash = self.hasher.hash_one(key);
-        self.counts.lock().find(hash, |count| count.hash == hash).map_or(0, |count| count.failures)
+        self.counts.lock().get(key).copied().unwrap_or_default()
     }
 }
 
-/// `fast` after the first so many failures of a key, `slow` after each further one.
+/// `fast` after each of the first failures of a key, `slow` after each further one.
 ///
 /// Mirrors `ItemFastSlowRateLimiter`.
 ///
@@ -210,7 +187,7 @@ impl<T> fmt::Debug for ItemFastSlow<T> {
     }
 }
 
-/// Another limit, cut at a longest wait. What it counts goes on behind the cut.
+/// Another limit, cut at a longest wait. It goes on counting beyond the cut.
 ///
 /// Mirrors `WithMaxWaitRateLimiter`.
 #[derive(Debug)]
@@ -241,23 +218,23 @@ impl<T: Key, L: RateLimiter<T>> RateLimiter<T> for WithMaxWait<L> {
     }
 }
 
-/// A token bucket over all keys: `burst` at once, then `qps` a second. What is taken beyond that is
-/// owed, and delays those who come after, up to a longest delay.
+/// A token bucket over all keys: `burst` at once, then `qps` a second. Takes beyond that are a debt, which delays later
+/// ones, up to a longest delay.
 ///
-/// Mirrors `BucketRateLimiter`, whose debt has no limit: there, an outage that fails 100,000 keys makes
-/// the next failure of a healthy one wait for half an hour.
+/// Mirrors `BucketRateLimiter`, whose debt has no limit: there, an outage that fails 100,000 keys makes the next failure
+/// of a healthy key wait for half an hour.
 #[derive(Debug)]
 pub struct Bucket {
     qps: f64,
     burst: f64,
-    /// The most that can be owed.
+    /// The largest debt.
     debt_max: f64,
     state: Mutex<Tokens>,
 }
 
 #[derive(Debug)]
 struct Tokens {
-    /// Below zero: owed.
+    /// Below zero: debt.
     tokens: f64,
     at: Instant,
 }
@@ -329,8 +306,8 @@ impl<T: Key> RateLimiter<T> for MaxOf<T> {
     }
 }
 
-/// What a controller gets in client-go that asks for nothing else: each key doubles from 5 ms to 1000 s, and all
-/// together make 10 tries a second after a burst of 100.
+/// client-go's default for a controller: each key doubles from 5 ms to 1000 s, and all keys together have 10 tries a
+/// second after a burst of 100.
 ///
 /// Mirrors `DefaultTypedControllerRateLimiter`.
 #[must_use]
@@ -339,7 +316,7 @@ pub fn default_controller_rate_limiter<T: Key>() -> MaxOf<T> {
     MaxOf::new(vec![Box::new(each), Box::new(Bucket::new(10.0, 100, DEFAULT_MAX))])
 }
 
-/// The same without the limit over all: each key doubles from 1 ms to 1000 s.
+/// client-go's default without a limit over all keys: each key doubles from 1 ms to 1000 s.
 ///
 /// Mirrors `DefaultTypedItemBasedRateLimiter`.
 #[must_use]

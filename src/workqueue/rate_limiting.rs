@@ -1,17 +1,15 @@
 //! A delaying queue with a rate limiter: what workers and handlers hold.
 //!
 //! Mirrors client-go `util/workqueue/rate_limiting_queue.go` (`rateLimitingType`).
+//! Flow: event handlers, failed passes -> **rate limiting** -> delaying -> queue -> workers
 //!
 //! # Guarantees
-//! - A rate-limited add waits as long as the limiter says. (test: `a_rate_limited_key_waits_as_its_limiter_says`)
-//! - Delay and rate limit together: the shorter counts. (test: `delay_and_limit_together_take_the_shorter`)
-//! - Honest backoff: an add during the backoff neither ends it nor makes it longer; one that bypasses it
-//!   starts anew. (test: `an_event_during_the_backoff_waits_and_a_new_spec_does_not`)
-//! - What came during the backoff is among the reasons of the pass that ends it. (test: `a_pass_after_the_backoff_knows_what_came_meanwhile`)
-//! - So is what came at its very end. (test: `an_event_at_the_end_of_the_backoff_is_part_of_the_try`)
+//! - A rate-limited add waits as long as the limiter says; with a delay as well, the shorter counts. (test: `a_rate_limited_key_waits_for_its_limiter`, `delay_and_limit_together_take_the_shorter`)
+//! - An add during the backoff neither ends nor prolongs it; one that bypasses it starts anew. (test: `only_a_new_spec_ends_the_backoff`)
+//! - The pass after the backoff knows the reasons of all adds until then. (test: `a_pass_after_backoff_knows_all_reasons`, `an_event_at_backoff_end_joins_the_retry`)
 //! - A burst of failures leaves nothing behind. (test: `a_burst_of_failures_leaves_nothing`)
-//! - A drain waits for the workers, and not for what backs off. (test: `a_drain_waits_for_the_workers_and_forgets_who_backs_off`)
-//! - A shutdown may come twice. (test: `a_second_shutdown_changes_nothing`)
+//! - A drain waits for the workers, and not for keys that back off. (test: `a_drain_waits_for_workers_and_forgets_backoffs`)
+//! - A second shutdown changes nothing. (test: `a_second_shutdown_changes_nothing`)
 //!
 //! # The life of a key that fails
 //! ```text
@@ -26,46 +24,50 @@
 //!
 //! # Two ways to come back after a failure
 //! [`add_rate_limited`](RateLimitingQueue::add_rate_limited) is client-go's: the delay is just one more way
-//! into the queue, so an event that arrives meanwhile brings the key at once, and if it fails again the
-//! count has grown: a chatty child turns a key that fails into many failures a second and then into a long
-//! silence. [`back_off`](RateLimitingQueue::back_off) is the honest one, which our workers use: failures
-//! and delay are one state, the key comes when the delay has passed, and only what may have cured the cause
-//! (a new spec, a deletion) says so with [`AddOptions::bypass_backoff`]. The test
-//! `both_ways_on_the_same_histories` shows the difference.
+//! into the queue, so an event that arrives meanwhile brings the key at once, and another failure grows the
+//! count: a chatty child turns one failing key into many failures a second and then into a long silence.
+//! [`back_off`](RateLimitingQueue::back_off) is the honest one, which our workers use: failures and delay are
+//! one state, the key comes when the delay has passed, and only an event that may have cured the cause (a new
+//! spec, a deletion) sets [`AddOptions::bypass_backoff`]. The test `both_ways_on_the_same_histories` shows the
+//! difference.
 //!
 //! # Differences from client-go
 //! One [`add`](RateLimitingQueue::add) with [`AddOptions`], as controller-runtime's queue has; the
 //! three of client-go stand beside it.
+//!
+//! # Locks and tasks
+//! The lock around the pauses is held until a key is in its place; limiters, metrics and the locks of the other queues
+//! are used under it.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
 use super::delaying::DelayingQueue;
 use super::listing::{Listed, Stage};
 use super::metrics::QueueState;
-use super::queue::{Get, Key, Processing, QueueOptions};
+use super::queue::{Key, Processing, QueueOptions};
 use super::rate_limiters::RateLimiter;
 use super::reasons::{Reason, Reasons};
-use super::room::has_spare_room;
+use super::room::give_back_room;
+use super::sync::Mutex;
 
 /// When an added key is due, how urgent it is, and why it is added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddOptions {
-    /// When this has passed, unless the rate limiter is sooner.
+    /// After this delay, unless the rate limiter is sooner.
     pub after: Option<Duration>,
-    /// When the rate limiter lets it, unless `after` is sooner; counts as a failure of the key.
+    /// When the rate limiter lets it, unless `after` is sooner. Counts as a failure of the key.
     pub rate_limited: bool,
-    /// Also when the key backs off: it starts anew, as if it had never failed.
+    /// Ends the key's backoff: it starts anew, as if it had never failed.
     pub bypass_backoff: bool,
-    /// Higher is sooner; 0 is that of a plain add. Counts in a queue that has [`Ageing`](super::Ageing).
+    /// Higher is sooner; a plain add has 0. Has an effect in a queue with [`Ageing`](super::Ageing).
     pub priority: i32,
-    /// Why.
+    /// Why the key is added.
     pub reasons: Reasons,
 }
 
@@ -77,124 +79,81 @@ impl AddOptions {
     }
 }
 
-/// A [`DelayingQueue`] that knows how long a failed key waits. Cheap to clone.
+/// A [`DelayingQueue`] with a rate limiter; see the module. Cheap to clone.
 pub struct RateLimitingQueue<T: Key> {
     queue: DelayingQueue<T>,
     limiter: Arc<dyn RateLimiter<T>>,
-    /// Which keys back off; forgotten with their failures. Its lock is taken before the delaying queue's.
-    backoff: Arc<Backoff<T>>,
+    pauses: Arc<Mutex<Pauses<T>>>,
 }
 
-/// The keys that back off, and how many they are: most passes end without any.
-struct Backoff<T> {
-    /// Limiters and metrics are called while it is held, so its lock lets threads sleep.
-    pauses: Mutex<Pauses<T>>,
-    len: AtomicUsize,
-}
+/// The keys that back off or rest. A pause that is over stays until the key is forgotten.
+type Pauses<T> = HashMap<T, Pause, RandomState>;
 
-type Pauses<T> = HashMap<T, Pause, foldhash::fast::RandomState>;
-
-/// How long a key that failed stays away.
+/// How long a key stays away.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
-    /// Whether it has failed; else it only rests.
+    /// Whether the key has failed; otherwise it only rests.
     is_failure: bool,
     until: Instant,
-    /// What a server has asked for holds even for what bypasses the backoff.
+    /// The time that a server has asked for, which no add bypasses.
     not_before: Instant,
+}
+
+impl Pause {
+    /// The time that is left, if the pause is not over.
+    fn left(&self) -> Option<Duration> {
+        self.until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
 }
 
 /// No failure waits longer than a day, whatever limiter and server say.
 pub const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
-impl<T> Default for Backoff<T> {
-    fn default() -> Self {
-        Self { pauses: Mutex::default(), len: AtomicUsize::new(0) }
-    }
-}
-
-impl<T: Key> Backoff<T> {
-    fn is_empty(&self) -> bool {
-        self.len.load(Ordering::Acquire) == 0
-    }
-
-    fn forget(&self, pauses: &mut Pauses<T>, key: &T) {
-        pauses.remove(key);
-        if has_spare_room(pauses.len(), pauses.capacity()) {
-            pauses.shrink_to(2 * pauses.len());
-        }
-        self.len.store(pauses.len(), Ordering::Release);
-    }
-}
-
-impl Pause {
-    /// The time that is left of it.
-    fn left(&self) -> Option<Duration> {
-        self.until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
-    }
-
-    /// Ends the backoff where nothing else was asked for; else the time that is left of what was.
-    fn shorten(&mut self) -> Option<Duration> {
-        let left = self.not_before.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-        self.until = self.not_before;
-        Some(left)
-    }
-}
-
-fn merged(mut first: Reasons, then: Reasons) -> Reasons {
-    first.merge(then);
-    first
-}
-
 // === impl RateLimitingQueue ===
 
 impl<T: Key> RateLimitingQueue<T> {
-    /// An empty queue; delays pass only while [`run`](Self::run) runs.
+    /// An empty queue. Delays pass only while [`run`](Self::run) runs.
     #[must_use]
     pub fn new(limiter: impl RateLimiter<T>) -> Self {
         Self::with(limiter, QueueOptions::default())
     }
 
-    /// The same with priorities or metrics.
+    /// An empty queue with these options.
     #[must_use]
     pub fn with(limiter: impl RateLimiter<T>, options: QueueOptions) -> Self {
-        Self { queue: DelayingQueue::with(options), limiter: Arc::new(limiter), backoff: Arc::default() }
+        Self { queue: DelayingQueue::with(options), limiter: Arc::new(limiter), pauses: Arc::default() }
     }
 
-    /// Marks `key` as needing a pass, when the options say. A key that backs off comes when that is over.
-    #[inline]
+    /// Marks `key` as needing a pass, as the options say. A key that backs off comes when its backoff is over.
     pub fn add(&self, key: T, options: AddOptions) {
         let AddOptions { after, rate_limited, bypass_backoff, mut priority, mut reasons } = options;
-        if self.backoff.is_empty() && after.is_none() && !rate_limited && !bypass_backoff {
-            // What fails at the same time has failed after this.
-            return self.queue.add_with(key, priority, reasons);
-        }
-        // Held until the key is in its place: a failure meanwhile must find it there.
-        let mut backoff = self.backoff.pauses.lock();
+        // Held until the key is in its place, so that a failure meanwhile finds it there.
+        let mut pauses = self.pauses.lock();
         if bypass_backoff {
             self.limiter.forget(&key);
+            if let Some(pause) = pauses.get_mut(&key) {
+                pause.until = pause.not_before;
+            }
         }
-        if let Some(pause) = backoff.get_mut(&key) {
-            let left = if bypass_backoff { pause.shorten() } else { pause.left() };
-            let is_over = left.is_none() || bypass_backoff;
-            if is_over && let Some((known, before)) = self.queue.cancel(&key) {
-                // Its own time is over or does not count any more: one pass answers both.
-                priority = priority.max(known);
-                reasons = merged(before, reasons);
-            }
-            if let Some(left) = left {
-                // It waits already, as a rule: an event is no retry.
-                if !self.queue.note(&key, priority, reasons.clone()) {
-                    self.queue.add_after_with(key, left, priority, reasons);
-                }
-                return;
-            }
-            if bypass_backoff {
-                self.backoff.forget(&mut backoff, &key);
-            }
-        } else if bypass_backoff && let Some((known, before)) = self.queue.cancel(&key) {
+        let is_paused = pauses.contains_key(&key);
+        let left = pauses.get(&key).and_then(Pause::left);
+        if left.is_some() && !bypass_backoff && self.queue.note(&key, priority, reasons.clone()) {
+            // The key waits already: its time stays.
+            return;
+        }
+        if (is_paused || bypass_backoff)
+            && let Some((known, before)) = self.queue.cancel(&key)
+        {
+            // The pause is over or bypassed: one pass answers both adds.
             priority = priority.max(known);
             reasons = merged(before, reasons);
+        }
+        if let Some(left) = left {
+            self.queue.add_after_with(key, left, priority, reasons);
+            return;
+        }
+        if bypass_backoff {
+            forget_pause(&mut pauses, &key);
         }
         let limited = rate_limited.then(|| {
             let (delay, failures) = self.limiter.failed(&key);
@@ -217,13 +176,14 @@ impl<T: Key> RateLimitingQueue<T> {
         self.add(key, AddOptions { rate_limited: true, ..AddOptions::default() });
     }
 
-    /// `key` has failed: it comes again when the rate limiter lets it and `at_least` has passed, and not
+    /// Counts a failure of `key`: it comes again when the rate limiter lets it and `at_least` has passed, and not
     /// before, whatever is added meanwhile.
     pub fn back_off(&self, key: T, at_least: Duration) {
         self.back_off_with(key, at_least, 0, Reasons::default());
     }
 
-    /// The same with the priority and the reasons of the pass that has failed: its next try answers them still.
+    /// Counts a failure of `key`, as [`back_off`](Self::back_off) does. The next try has the priority and the reasons of
+    /// the failed pass.
     pub fn back_off_with(&self, key: T, at_least: Duration, priority: i32, mut reasons: Reasons) {
         let (delay, failures) = self.limiter.failed(&key);
         reasons.add(Reason::Retry(failures));
@@ -233,29 +193,23 @@ impl<T: Key> RateLimitingQueue<T> {
         self.pause(key, pause, delay, priority, reasons);
     }
 
-    /// `key` is to rest, though it has not failed: it comes again after `time`, and not before, unless
-    /// something bypasses that.
+    /// Lets `key` rest, though it has not failed: it comes again after `time`, and not before unless an add bypasses
+    /// that.
     pub fn rest(&self, key: T, time: Duration) {
         let (now, time) = (Instant::now(), time.min(DELAY_MAX));
-        self.pause(
-            key,
-            Pause { is_failure: false, until: now + time, not_before: now },
-            time,
-            0,
-            Reasons::default(),
-        );
+        let pause = Pause { is_failure: false, until: now + time, not_before: now };
+        self.pause(key, pause, time, 0, Reasons::default());
     }
 
     fn pause(&self, key: T, pause: Pause, delay: Duration, priority: i32, reasons: Reasons) {
-        let mut backoff = self.backoff.pauses.lock();
-        backoff.insert(key.clone(), pause);
-        self.backoff.len.store(backoff.len(), Ordering::Release);
-        // A delay that was asked for before would bring the key too early; what it was for is not forgotten.
+        let mut pauses = self.pauses.lock();
+        pauses.insert(key.clone(), pause);
+        // An earlier delay would bring the key too early; its reasons stay.
         let (known, before) = self.queue.cancel(&key).unwrap_or((priority, Reasons::default()));
         self.queue.add_after_with(key, delay, priority.max(known), merged(before, reasons));
     }
 
-    /// Gives a key that waits for its time another reason; whether it waits.
+    /// Gives a key that waits for its time more reasons; see [`DelayingQueue::note`].
     pub fn note(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
         self.queue.note(key, priority, reasons)
     }
@@ -264,23 +218,18 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn backing_off(&self) -> usize {
         let now = Instant::now();
-        self.backoff.pauses.lock().values().filter(|pause| pause.is_failure && pause.until > now).count()
+        self.pauses.lock().values().filter(|pause| pause.is_failure && pause.until > now).count()
     }
 
     /// Whether `key` waits after a failure, or rests.
     #[must_use]
     pub fn backs_off(&self, key: &T) -> bool {
-        self.backoff.pauses.lock().get(key).is_some_and(|pause| pause.until > Instant::now())
+        self.pauses.lock().get(key).is_some_and(|pause| pause.left().is_some())
     }
 
     /// Forgets the failures of `key`: its next one counts as the first.
-    #[inline]
     pub fn forget(&self, key: &T) {
-        // Who sees none here has not paused this key: that is for the pass that forgets it.
-        if !self.backoff.is_empty() {
-            let mut backoff = self.backoff.pauses.lock();
-            self.backoff.forget(&mut backoff, key);
-        }
+        forget_pause(&mut self.pauses.lock(), key);
         self.limiter.forget(key);
     }
 
@@ -298,12 +247,12 @@ impl<T: Key> RateLimitingQueue<T> {
         self.queue.run().await
     }
 
-    /// The next key; `None` when the queue is shut down and empty.
+    /// Waits for the next key; see [`Queue::get`](super::Queue::get).
     ///
     /// # Cancel safety
     /// Safe.
-    pub fn get(&self) -> Get<'_, T> {
-        self.queue.get()
+    pub async fn get(&self) -> Option<Processing<'_, T>> {
+        self.queue.get().await
     }
 
     /// The next key, if one is queued.
@@ -318,7 +267,7 @@ impl<T: Key> RateLimitingQueue<T> {
         self.queue.len()
     }
 
-    /// Whether none is queued.
+    /// Whether no key is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
@@ -334,10 +283,7 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
         let mut all = self.queue.list(max);
-        if self.backoff.is_empty() {
-            return all;
-        }
-        let (now, pauses) = (Instant::now(), self.backoff.pauses.lock());
+        let (now, pauses) = (Instant::now(), self.pauses.lock());
         let has_failed = |key: &T| pauses.get(key).is_some_and(|pause| pause.is_failure && pause.until > now);
         for Listed { key, stage, .. } in &mut all {
             if let Stage::Delayed { left } = *stage
@@ -349,35 +295,45 @@ impl<T: Key> RateLimitingQueue<T> {
         all
     }
 
-    /// What there is in the queue; see [`Queue::state`](super::Queue::state).
+    /// What is in the queue now; see [`Queue::state`](super::Queue::state).
     #[must_use]
     pub fn state(&self) -> QueueState {
         self.queue.state()
     }
 
-    /// Takes no more keys.
+    /// Takes no more keys; see [`Queue::shut_down`](super::Queue::shut_down).
     pub fn shut_down(&self) {
         self.queue.shut_down();
     }
 
-    /// Whether it takes no more keys.
+    /// Whether the queue takes no more keys.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.queue.is_shutting_down()
     }
 
-    /// Shuts down and waits until nothing is queued or processed; pending delays are forgotten.
+    /// Shuts down and waits; see [`DelayingQueue::shut_down_with_drain`].
     ///
     /// # Cancel safety
-    /// Safe.
+    /// Safe: the queue stays shut down.
     pub async fn shut_down_with_drain(&self) {
         self.queue.shut_down_with_drain().await;
     }
 }
 
+fn merged(mut first: Reasons, then: Reasons) -> Reasons {
+    first.merge(then);
+    first
+}
+
+fn forget_pause<T: Key>(pauses: &mut Pauses<T>, key: &T) {
+    pauses.remove(key);
+    give_back_room(pauses);
+}
+
 impl<T: Key> Clone for RateLimitingQueue<T> {
     fn clone(&self) -> Self {
-        Self { queue: self.queue.clone(), limiter: self.limiter.clone(), backoff: self.backoff.clone() }
+        Self { queue: self.queue.clone(), limiter: self.limiter.clone(), pauses: self.pauses.clone() }
     }
 }
 

@@ -1,17 +1,17 @@
-//! Why a key is processed: the reasons of all the adds that one pass answers.
+//! Why a key is processed: the reasons of all adds that one pass answers.
 //!
 //! Mirrors nothing in client-go, where a worker cannot tell why it was woken.
+//! Flow: event handlers -> **reasons** -> queue -> workers -> logs, metrics, sync handler
 //!
 //! # Guarantees
-//! - Adds that collapse leave all their reasons. (test: `adds_that_collapse_leave_all_their_reasons`)
-//! - A reason that comes again is kept once; changes of the spec become one. (test: `equal_reasons_are_one`)
-//! - No more than [`MAX`] are kept; the others are counted. (test: `what_is_too_much_is_counted`)
-//! - Most reasons need no memory of their own, and are the same in every form. (test: `one_reason_is_the_same_in_every_form`)
-//! - Of too many, children give way to everything else. (test: `children_make_room_for_what_may_matter_more`)
+//! - Adds that collapse keep all their reasons. (test: `collapsed_adds_keep_all_reasons`)
+//! - A reason that comes again is kept once; changes of the spec become one, and retries the last. (test: `equal_reasons_are_one`, `a_later_retry_replaces_an_earlier_one`)
+//! - At most [`MAX`] are kept; the others are counted. (test: `reasons_beyond_max_are_counted`)
+//! - Of too many, children make room for everything else. (test: `children_make_room_for_other_reasons`)
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 /// How many reasons of one pass are kept.
 pub const MAX: usize = 8;
@@ -24,50 +24,50 @@ pub enum Reason {
     Initial,
     /// The object is new.
     Created,
-    /// Its spec changed from one generation to another.
+    /// The object's spec changed from one generation to another.
     SpecChanged {
         /// The generation before.
         from: i64,
         /// The generation now.
         to: i64,
     },
-    /// Something else of it changed: status, labels, annotations.
+    /// Something else of the object changed: status, labels, annotations.
     Changed,
-    /// The object has gone, or its deletion was asked for.
+    /// The object is gone, or its deletion was requested.
     Deleted,
-    /// One of its children changed, came or went.
+    /// A child of the object was created, changed or deleted.
     Child {
         /// The child's kind.
         kind: Cow<'static, str>,
         /// The child's name.
         name: Arc<str>,
     },
-    /// A resync: nothing has changed.
+    /// A resync, without a change.
     Resync,
     /// The n-th try after a failure.
     Retry(u32),
-    /// Time has passed for which the last pass asked.
+    /// The delay that the last pass asked for is over.
     Timer,
-    /// It is checked against the server from time to time.
+    /// A periodic comparison of cache and server.
     Audit,
-    /// Somebody asked for it.
+    /// A user asked for a pass.
     Manual,
 }
 
 impl Reason {
-    /// All that [`as_label`](Self::as_label) says.
+    /// All values of [`as_label`](Self::as_label).
     pub const LABELS: [&'static str; 11] = [
         "initial", "created", "spec", "changed", "deleted", "child", "resync", "retry", "timer", "audit",
         "manual",
     ];
 
-    /// One word for each kind of reason, as a metric's label has it.
+    /// One word for each kind of reason, for a metric's label.
     #[must_use]
     pub fn as_label(&self) -> &'static str {
         Self::LABELS[self.label_index()]
     }
 
-    /// Where [`LABELS`](Self::LABELS) has it.
+    /// The index of the label in [`LABELS`](Self::LABELS).
     #[must_use]
     pub fn label_index(&self) -> usize {
         match self {
@@ -85,7 +85,7 @@ impl Reason {
         }
     }
 
-    /// Whether it may have cured the cause of a failure: a new spec or life, or somebody's word.
+    /// Whether the event may have cured the cause of a failure: a new spec, a new life, or a user's request.
     #[must_use]
     pub fn may_cure(&self) -> bool {
         matches!(self, Self::Created | Self::SpecChanged { .. } | Self::Deleted | Self::Manual)
@@ -113,234 +113,121 @@ impl fmt::Display for Reason {
 /// reasons.add(Reason::SpecChanged { from: 4, to: 5 });
 /// assert_eq!(reasons.to_string(), "spec changed (generation 3 to 5), Deployment ns/web changed");
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons(Repr);
 
-#[derive(Clone, Debug, Default)]
+/// Most passes have one reason, which needs no memory of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Repr {
     #[default]
     None,
-    /// One that says nothing but its kind, as most are: it needs no memory.
-    Plain(Plain),
-    Kept(Box<Kept>),
+    One(Reason),
+    Many(Box<Many>),
 }
 
-/// More than one reason, or one with a name or numbers of its own.
-#[derive(Clone, Debug)]
-pub(super) struct Kept {
-    first: Reason,
-    others: Vec<Reason>,
+/// Two reasons or more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Many {
+    kept: Vec<Reason>,
     more: u32,
-}
-
-/// A reason in two bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Plain {
-    Initial,
-    Created,
-    Changed,
-    Deleted,
-    Resync,
-    Retry(u8),
-    Timer,
-    Audit,
-    Manual,
-}
-
-impl Plain {
-    #[inline]
-    fn of(reason: &Reason) -> Option<Self> {
-        Some(match reason {
-            Reason::Initial => Self::Initial,
-            Reason::Created => Self::Created,
-            Reason::Changed => Self::Changed,
-            Reason::Deleted => Self::Deleted,
-            Reason::Resync => Self::Resync,
-            Reason::Retry(attempt) => Self::Retry(u8::try_from(*attempt).ok()?),
-            Reason::Timer => Self::Timer,
-            Reason::Audit => Self::Audit,
-            Reason::Manual => Self::Manual,
-            Reason::SpecChanged { .. } | Reason::Child { .. } => return None,
-        })
-    }
-}
-
-/// All tries that a [`Plain::Retry`] may stand for.
-static RETRIES: LazyLock<Vec<Reason>> =
-    LazyLock::new(|| (0..=u8::MAX).map(|attempt| Reason::Retry(attempt.into())).collect());
-
-impl Plain {
-    fn as_reason(self) -> &'static Reason {
-        match self {
-            Self::Initial => &Reason::Initial,
-            Self::Created => &Reason::Created,
-            Self::Changed => &Reason::Changed,
-            Self::Deleted => &Reason::Deleted,
-            Self::Resync => &Reason::Resync,
-            Self::Retry(attempt) => &RETRIES[usize::from(attempt)],
-            Self::Timer => &Reason::Timer,
-            Self::Audit => &Reason::Audit,
-            Self::Manual => &Reason::Manual,
-        }
-    }
-}
-
-impl From<Plain> for Reason {
-    fn from(plain: Plain) -> Self {
-        match plain {
-            Plain::Retry(attempt) => Self::Retry(attempt.into()),
-            other => other.as_reason().clone(),
-        }
-    }
 }
 
 impl Reasons {
     /// Adds one.
-    #[inline]
     pub fn add(&mut self, reason: Reason) {
         match &mut self.0 {
             Repr::None => *self = reason.into(),
-            Repr::Plain(plain) => match (*plain, &reason) {
-                (Plain::Retry(_), Reason::Retry(_)) => *self = reason.into(),
-                (plain, reason) if Plain::of(reason) == Some(plain) => {}
-                (plain, _) => {
-                    self.0 =
-                        Repr::Kept(Box::new(Kept { first: plain.into(), others: vec![reason], more: 0 }));
+            Repr::One(known) => {
+                if !known.absorb(&reason) {
+                    self.0 = Repr::Many(Box::new(Many { kept: vec![known.clone(), reason], more: 0 }));
                 }
-            },
-            Repr::Kept(kept) => kept.add(reason),
+            }
+            Repr::Many(many) => many.add(reason),
         }
     }
 
     /// Adds all of another's.
     pub fn merge(&mut self, other: Self) {
-        if self.is_empty() {
-            *self = other;
-            return;
-        }
         match other.0 {
             Repr::None => {}
-            Repr::Plain(plain) => self.add(plain.into()),
-            Repr::Kept(other) => {
-                self.add(other.first);
-                other.others.into_iter().for_each(|reason| self.add(reason));
-                if let Repr::Kept(kept) = &mut self.0 {
-                    kept.more = kept.more.saturating_add(other.more);
+            other if self.is_empty() => self.0 = other,
+            Repr::One(reason) => self.add(reason),
+            Repr::Many(other) => {
+                other.kept.into_iter().for_each(|reason| self.add(reason));
+                if let Repr::Many(many) = &mut self.0 {
+                    many.more = many.more.saturating_add(other.more);
                 }
             }
         }
     }
 
     /// Whether there is none.
-    #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Repr::None)
     }
 
-    /// Those that are kept.
+    /// The reasons that are kept.
     pub fn iter(&self) -> impl Iterator<Item = &Reason> {
-        let (first, others) = match &self.0 {
-            Repr::None => (None, &[][..]),
-            Repr::Plain(plain) => (Some(plain.as_reason()), &[][..]),
-            Repr::Kept(kept) => (Some(&kept.first), &kept.others[..]),
+        let kept = match &self.0 {
+            Repr::None => &[],
+            Repr::One(reason) => std::slice::from_ref(reason),
+            Repr::Many(many) => &many.kept[..],
         };
-        first.into_iter().chain(others)
+        kept.iter()
     }
 
-    /// Whether this is one of them.
+    /// Whether this reason is kept.
     #[must_use]
     pub fn contains(&self, reason: &Reason) -> bool {
         self.iter().any(|known| known == reason)
     }
 
-    /// How many there were beyond those.
+    /// How many reasons there were beyond those that are kept.
     #[must_use]
     pub fn more(&self) -> u32 {
         match &self.0 {
-            Repr::Kept(kept) => kept.more,
-            Repr::None | Repr::Plain(_) => 0,
+            Repr::None | Repr::One(_) => 0,
+            Repr::Many(many) => many.more,
         }
     }
 }
 
-impl Kept {
-    fn add(&mut self, reason: Reason) {
-        for known in std::iter::once(&mut self.first).chain(&mut self.others) {
-            match (known, &reason) {
-                (Reason::SpecChanged { to, .. }, Reason::SpecChanged { to: newer, .. }) => {
-                    *to = *newer;
-                    return;
-                }
-                (Reason::Retry(attempt), Reason::Retry(newer)) => {
-                    *attempt = *newer;
-                    return;
-                }
-                (known, reason) if *known == *reason => return,
-                _ => {}
-            }
+impl Reason {
+    /// Makes this reason stand for a newer one too, if it can: spec changes become one, the last retry counts.
+    fn absorb(&mut self, newer: &Self) -> bool {
+        match (self, newer) {
+            (Self::SpecChanged { to, .. }, Self::SpecChanged { to: newer, .. }) => *to = *newer,
+            (Self::Retry(attempt), Self::Retry(newer)) => *attempt = *newer,
+            (known, newer) => return *known == *newer,
         }
-        if self.others.len() + 1 < MAX {
-            self.others.push(reason);
+        true
+    }
+}
+
+impl Many {
+    fn add(&mut self, reason: Reason) {
+        if self.kept.iter_mut().any(|known| known.absorb(&reason)) {
+            return;
+        }
+        if self.kept.len() < MAX {
+            self.kept.push(reason);
             return;
         }
         self.more = self.more.saturating_add(1);
         // There may be any number of children; of everything else there are few, and each may matter.
         let is_child = |reason: &Reason| matches!(reason, Reason::Child { .. });
         if !is_child(&reason)
-            && let Some(child) = self.others.iter_mut().rev().find(|known| is_child(known))
+            && let Some(child) = self.kept.iter_mut().rev().find(|known| is_child(known))
         {
             *child = reason;
         }
     }
 }
 
-impl PartialEq for Reasons {
-    fn eq(&self, other: &Self) -> bool {
-        self.more() == other.more() && self.iter().eq(other.iter())
-    }
-}
-
-impl Eq for Reasons {}
-
 impl From<Reason> for Reasons {
-    #[inline]
     fn from(reason: Reason) -> Self {
-        Self(match Plain::of(&reason) {
-            Some(plain) => Repr::Plain(plain),
-            None => Repr::Kept(Box::new(Kept { first: reason, others: Vec::new(), more: 0 })),
-        })
-    }
-}
-
-/// For what has very many: fewer bytes than [`Reasons`] needs by itself.
-impl Reasons {
-    /// In two parts, ten bytes, that lie between other fields; one of them is none at least.
-    #[inline]
-    pub(super) fn into_parts(self) -> (Option<Plain>, Option<Box<Kept>>) {
-        match self.0 {
-            Repr::None => (None, None),
-            Repr::Plain(plain) => (Some(plain), None),
-            Repr::Kept(kept) => (None, Some(kept)),
-        }
-    }
-
-    #[inline]
-    pub(super) fn from_parts(plain: Option<Plain>, kept: Option<Box<Kept>>) -> Self {
-        Self(match (plain, kept) {
-            (_, Some(kept)) => Repr::Kept(kept),
-            (Some(plain), None) => Repr::Plain(plain),
-            (None, None) => Repr::None,
-        })
-    }
-
-    /// In a box, eight bytes, where most have none.
-    pub(super) fn into_box(self) -> Option<Box<Kept>> {
-        match self.0 {
-            Repr::None => None,
-            Repr::Plain(plain) => Some(Box::new(Kept { first: plain.into(), others: Vec::new(), more: 0 })),
-            Repr::Kept(kept) => Some(kept),
-        }
+        Self(Repr::One(reason))
     }
 }
 
@@ -380,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn children_make_room_for_what_may_matter_more() {
+    fn children_make_room_for_other_reasons() {
         let mut reasons = Reasons::default();
         (0..20).for_each(|at| reasons.add(child(&at.to_string())));
         reasons.add(Reason::Audit);
@@ -391,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_much_is_counted() {
+    fn reasons_beyond_max_are_counted() {
         let mut reasons = Reasons::default();
         for at in 0..MAX + 3 {
             reasons.add(child(&at.to_string()));
@@ -404,22 +291,10 @@ mod tests {
     }
 
     #[test]
-    fn one_reason_is_the_same_in_every_form() {
-        let spec = Reason::SpecChanged { from: 1, to: 2 };
-        for reason in
-            [Reason::Initial, Reason::Retry(255), Reason::Retry(256), Reason::Manual, spec, child("a")]
-        {
-            let reasons = Reasons::from(reason.clone());
-            let (plain, kept) = reasons.clone().into_parts();
-            assert_eq!(Reasons::from_parts(plain, kept), reasons);
-            assert_eq!(Reasons::from_parts(None, reasons.clone().into_box()), reasons);
-            assert_eq!((reasons.contains(&reason), reasons.to_string()), (true, reason.to_string()));
-        }
-        let mut tries = Reasons::from(Reason::Retry(1));
-        tries.add(Reason::Retry(300));
-        assert_eq!(tries, Reason::Retry(300).into());
-        tries.add(Reason::Retry(2));
-        assert_eq!((&tries, tries.iter().count()), (&Reason::Retry(2).into(), 1));
-        assert_eq!(Reasons::from_parts(None, Reasons::default().into_box()), Reasons::default());
+    fn a_later_retry_replaces_an_earlier_one() {
+        let mut reasons = Reasons::from(Reason::Retry(1));
+        reasons.add(Reason::Retry(300));
+        assert_eq!(reasons, Reason::Retry(300).into());
+        assert!(reasons.contains(&Reason::Retry(300)) && !reasons.contains(&Reason::Retry(1)));
     }
 }

@@ -1,94 +1,26 @@
-//! The lock of the queues: for steps of some ten nanoseconds, which is what they do while they hold it.
+//! The lock and the wake-ups of the queues: `parking_lot`'s and tokio's, or the model checker's.
 //!
-//! A lock that lets threads sleep needs a second locked instruction when it is released, to see whether one does, and
-//! a system call to hand it over: longer than a hundred of our steps. This one is released by a plain store. Who finds
-//! it taken looks again after a while that doubles, so that one thread takes many steps in a row while the other
-//! leaves its memory alone. Some steps are longer, as when a table grows or somebody lists the keys, and a thread may be suspended while it has
-//! the lock: so who waits for long lets others have its processor between two looks, and sleeps in the end.
-//!
-//! Nobody else's code runs under it but comparisons and clones of keys.
-//!
-//! In the model checker's build it is shuttle's, which tries every order in which threads may take it.
-//!
-//! # Guarantees
-//! - One thread has it at a time. (test: `one_thread_has_it_at_a_time`)
-//! - Who waits for long gets it when it is free. (test: `who_waits_for_long_gets_it`)
-//! - A panic releases it. (test: `a_panic_releases_it`)
+//! With the feature `shuttle` both are points at which the checker changes threads, so it tries many orders in which
+//! threads take the lock, wake and wait; `hack/test.sh model` runs the queue that way.
 
 #[cfg(not(feature = "shuttle"))]
-pub(super) use quick::{Mutex, MutexGuard};
-
-#[cfg(feature = "shuttle")]
-pub(super) use checked::Mutex;
-#[cfg(feature = "shuttle")]
-pub(super) use shuttle::sync::MutexGuard;
-
+pub(super) use parking_lot::Mutex;
 #[cfg(not(feature = "shuttle"))]
-mod quick {
-    use std::fmt;
-    use std::hint::spin_loop;
-    use std::thread::{self, yield_now};
-    use std::time::Duration;
-
-    use spin::mutex::SpinMutex;
-    pub(in super::super) use spin::mutex::SpinMutexGuard as MutexGuard;
-
-    /// The processor's pauses before the second look; each takes some ten to fifty nanoseconds.
-    const PAUSES: u32 = 64;
-    /// Those after which others have the processor between two looks.
-    const PAUSES_MAX: u32 = 1024;
-    /// So often they have; then the thread sleeps between two looks.
-    const YIELDS: u32 = 64;
-    const SLEEP: Duration = Duration::from_micros(100);
-
-    /// See the module.
-    #[derive(Default)]
-    pub(in super::super) struct Mutex<T>(SpinMutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(in super::super) fn new(value: T) -> Self {
-            Self(SpinMutex::new(value))
-        }
-
-        #[inline]
-        pub(in super::super) fn lock(&self) -> MutexGuard<'_, T> {
-            match self.0.try_lock() {
-                Some(guard) => guard,
-                None => self.wait(),
-            }
-        }
-
-        #[cold]
-        #[expect(clippy::disallowed_methods, reason = "it blocks for a lock, as any lock does")]
-        fn wait(&self) -> MutexGuard<'_, T> {
-            let (mut pauses, mut yields) = (PAUSES, 0);
-            loop {
-                if pauses <= PAUSES_MAX {
-                    (0..pauses).for_each(|_| spin_loop());
-                    pauses *= 2;
-                } else if yields < YIELDS {
-                    yield_now();
-                    yields += 1;
-                } else {
-                    thread::sleep(SLEEP);
-                }
-                if let Some(guard) = self.0.try_lock() {
-                    return guard;
-                }
-            }
-        }
-    }
-
-    impl<T> fmt::Debug for Mutex<T> {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.debug_struct("Mutex").finish_non_exhaustive()
-        }
-    }
-}
+pub(super) use tokio::sync::Notify;
 
 #[cfg(feature = "shuttle")]
-mod checked {
-    /// Shuttle's lock with the same signature.
+pub(super) use checked::{Mutex, Notify};
+
+#[cfg(feature = "shuttle")]
+pub(super) mod checked {
+    use std::cell::Cell;
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use shuttle::thread::yield_now;
+
+    /// Shuttle's lock with the signature of `parking_lot`'s.
     #[derive(Debug, Default)]
     pub(in super::super) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -101,63 +33,65 @@ mod checked {
             self.0.lock().expect("nothing panics while it holds the lock")
         }
     }
-}
 
-#[cfg(all(test, not(feature = "shuttle")))]
-mod tests {
-    use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::mpsc;
-    use std::thread;
+    thread_local! {
+        /// Breaks the queue on purpose: a dropped get keeps its wake-up.
+        pub(in super::super) static KEEPS_WAKEUPS: Cell<bool> = const { Cell::new(false) };
+    }
 
-    use super::*;
+    /// Tokio's `Notify`; before each step, other threads may run.
+    #[derive(Debug)]
+    pub(in super::super) struct Notify(tokio::sync::Notify);
 
-    #[test]
-    fn one_thread_has_it_at_a_time() {
-        const ROUNDS: u32 = 50_000;
-        let (lock, is_held) = (Mutex::new(0), AtomicBool::new(false));
-        thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..ROUNDS {
-                        let mut count = lock.lock();
-                        assert!(!is_held.swap(true, Ordering::Relaxed), "two threads have it");
-                        *count += 1;
-                        is_held.store(false, Ordering::Relaxed);
-                    }
-                });
+    impl Notify {
+        pub(in super::super) fn new() -> Self {
+            Self(tokio::sync::Notify::new())
+        }
+
+        pub(in super::super) fn notify_one(&self) {
+            yield_now();
+            self.0.notify_one();
+        }
+
+        pub(in super::super) fn notify_waiters(&self) {
+            yield_now();
+            self.0.notify_waiters();
+        }
+
+        pub(in super::super) fn notified(&self) -> Notified<'_> {
+            yield_now();
+            Notified(Some(Box::pin(self.0.notified())))
+        }
+    }
+
+    /// It is there until the drop.
+    pub(in super::super) struct Notified<'a>(Option<Pin<Box<tokio::sync::futures::Notified<'a>>>>);
+
+    impl<'a> Notified<'a> {
+        pub(in super::super) fn enable(self: Pin<&mut Self>) -> bool {
+            yield_now();
+            self.inner().enable()
+        }
+
+        fn inner(self: Pin<&mut Self>) -> Pin<&mut tokio::sync::futures::Notified<'a>> {
+            self.get_mut().0.as_mut().expect("it is there until the drop").as_mut()
+        }
+    }
+
+    impl Drop for Notified<'_> {
+        fn drop(&mut self) {
+            if KEEPS_WAKEUPS.get() {
+                std::mem::forget(self.0.take());
             }
-        });
-        assert_eq!(*lock.lock(), 4 * ROUNDS);
+        }
     }
 
-    /// Longer than all its pauses: a few thousand turns of the scheduler.
-    #[test]
-    fn who_waits_for_long_gets_it() {
-        let lock = Mutex::new("held");
-        let (waits, is_waiting) = mpsc::channel();
-        thread::scope(|scope| {
-            let mut guard = lock.lock();
-            let waiter = scope.spawn(|| {
-                waits.send(()).unwrap();
-                *lock.lock()
-            });
-            is_waiting.recv().unwrap();
-            (0..5000).for_each(|_| thread::yield_now());
-            *guard = "released";
-            drop(guard);
-            assert_eq!(waiter.join().unwrap(), "released");
-        });
-    }
+    impl Future for Notified<'_> {
+        type Output = ();
 
-    #[test]
-    fn a_panic_releases_it() {
-        let lock = Mutex::new(1);
-        let panics = AssertUnwindSafe(|| {
-            let _guard = lock.lock();
-            resume_unwind(Box::new("while it has the lock"));
-        });
-        assert!(catch_unwind(panics).is_err());
-        assert_eq!(*lock.lock(), 1);
+        fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+            yield_now();
+            self.inner().poll(context)
+        }
     }
 }

@@ -1,29 +1,26 @@
 //! The queue under a model checker, which tries many orders in which threads may take its lock.
 //!
-//! `hack/test.sh model` runs it. The lock and the wake-ups of workers are tried in all orders; the flag and the
-//! notification by which a drain hears that all is done are the usual ones, and are read under that lock.
+//! `hack/test.sh model` runs it. The checker changes threads at the lock and at each step of the wake-ups; see `sync.rs`.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use futures_util::FutureExt;
+use shuttle::sync::Barrier;
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::{future, thread};
 
+use super::super::sync::checked::KEEPS_WAKEUPS;
 use super::*;
 
 /// Orders tried for each test.
 const ORDERS: usize = 5000;
-
-/// A queue that is broken on purpose: a get that is dropped keeps its wake-up.
-pub(super) static FORGETS_WAKEUPS: AtomicBool = AtomicBool::new(false);
 
 const KEYS: usize = 2;
 
 /// Three adders, two workers, two keys: the last add of each key is answered by a pass that begins after it,
 /// and no key is with two workers.
 #[test]
-fn no_add_is_lost_and_no_key_has_two_workers() {
+fn adds_survive_and_keys_have_one_worker() {
     shuttle::check_random(
         || {
             let queue = Queue::<usize>::new();
@@ -64,48 +61,35 @@ fn no_add_is_lost_and_no_key_has_two_workers() {
             for key in 0..KEYS {
                 assert_eq!(seen[key].load(Ordering::SeqCst), wanted[key].load(Ordering::SeqCst), "key {key}");
             }
-            assert_eq!(queue.state(), QueueState { wakeups: queue.state().wakeups, ..empty(&queue) });
+            let wakeups = queue.state().wakeups;
+            assert_eq!(queue.state(), QueueState { wakeups, ..QueueState::default() });
         },
         ORDERS,
     );
 }
 
-fn empty<T: Key>(queue: &Queue<T>) -> QueueState {
-    QueueState {
-        by_priority: queue.state().by_priority.into_iter().map(|(p, _)| (p, 0)).collect(),
-        ..<_>::default()
+/// Two workers, two keys; each worker ends only when both have a key.
+fn two_workers_share_two_keys() {
+    let (queue, both) = (Queue::<usize>::new(), Arc::new(Barrier::new(2)));
+    let workers: Vec<_> = (0..2)
+        .map(|_| {
+            let (queue, both) = (queue.clone(), both.clone());
+            thread::spawn(move || {
+                let _processing = future::block_on(queue.get());
+                both.wait();
+            })
+        })
+        .collect();
+    let adder = thread::spawn(move || (0..2).for_each(|key| queue.add(key)));
+    adder.join().unwrap();
+    for worker in workers {
+        worker.join().unwrap();
     }
 }
 
-/// Two keys, two workers, each of which goes on only when both have a key: nobody sleeps while there is a key.
 #[test]
 fn no_worker_sleeps_while_a_key_waits() {
-    shuttle::check_random(
-        || {
-            let (queue, begun) = (Queue::<usize>::new(), Arc::new(AtomicU32::new(0)));
-            let workers: Vec<_> = (0..2)
-                .map(|_| {
-                    let (queue, begun) = (queue.clone(), begun.clone());
-                    future::spawn(async move {
-                        let _processing = queue.get().await;
-                        begun.fetch_add(1, Ordering::SeqCst);
-                        while begun.load(Ordering::SeqCst) < 2 {
-                            future::yield_now().await;
-                        }
-                    })
-                })
-                .collect();
-            let adder = {
-                let queue = queue.clone();
-                thread::spawn(move || (0..2).for_each(|key| queue.add(key)))
-            };
-            adder.join().unwrap();
-            for worker in workers {
-                future::block_on(worker).unwrap();
-            }
-        },
-        ORDERS,
-    );
+    shuttle::check_random(two_workers_share_two_keys, ORDERS);
 }
 
 /// One get looks once and gives up, another waits, a key is added: the one that waits gets it.
@@ -131,11 +115,15 @@ fn a_get_gives_up_while_another_waits() {
 }
 
 #[test]
-fn a_get_that_gives_up_keeps_no_wakeup_and_the_checker_sees_it_if_it_does() {
+fn a_get_that_gives_up_keeps_no_wakeup() {
     shuttle::check_random(a_get_gives_up_while_another_waits, ORDERS);
-    FORGETS_WAKEUPS.store(true, std::sync::atomic::Ordering::SeqCst);
+}
+
+#[test]
+fn the_checker_finds_a_get_that_keeps_its_wakeup() {
+    KEEPS_WAKEUPS.set(true);
     let broken =
         std::panic::catch_unwind(|| shuttle::check_random(a_get_gives_up_while_another_waits, ORDERS));
-    FORGETS_WAKEUPS.store(false, std::sync::atomic::Ordering::SeqCst);
-    assert!(broken.is_err(), "the broken queue must be found out");
+    KEEPS_WAKEUPS.set(false);
+    assert!(broken.is_err(), "a worker that sleeps while a key waits must be found");
 }

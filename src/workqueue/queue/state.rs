@@ -1,259 +1,167 @@
-//! What a queue knows, behind its lock: which keys are queued and processed, and who waits for one.
+//! What a queue knows, behind its lock: which keys are queued, dirty and processing.
 //!
-//! Nothing here waits or wakes: each step says who is to be woken when the lock is free.
+//! Nothing here waits, wakes or looks at the clock: times come in as the time since the queue was made.
 
-use std::task::Waker;
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use super::super::keyed::{Hasher, Keyed, Look, Vacancy};
-use super::super::levels::Levels;
+use foldhash::fast::RandomState;
+
 use super::super::listing::{Listed, Stage};
 use super::super::metrics::QueueState;
-use super::super::reasons::{Kept, Plain, Reasons};
-use super::seats::{Again, Seats};
-use super::waiters::Waiters;
-use super::{Key, Processing, Queue};
+use super::super::order::{Ageing, Order, Rank};
+use super::super::reasons::Reasons;
+use super::super::room::KEPT;
+use super::Key;
 
-pub(super) struct State<T> {
-    /// What is queued or processed.
-    keys: Keyed<Place<T>, Entry>,
-    /// What to hand out, in order.
-    queued: Levels,
-    seats: Seats<T>,
-    /// How many keys are dirty.
-    depth: usize,
-    pub(super) waiters: Waiters,
-    pub(super) shutting_down: bool,
-    /// How often it was shut down without a drain.
-    pub(super) forced: u64,
-}
-
-/// Where a key is.
-enum Place<T> {
-    /// Here.
-    Queued(T),
-    /// With the worker in this seat. Only the key's hash is left.
-    Processed(u32),
-}
-
-/// What there is to know about a queued key, in little room. Times are nanoseconds since the queue was made.
-struct Entry {
-    /// When it was added.
-    added: u64,
-    priority: i32,
-    plain: Option<Plain>,
-    kept: Option<Box<Kept>>,
-}
-
-/// How urgent a key is that is added, why, and when that is.
+/// See the module. Every queued key is dirty and not processing.
 #[derive(Debug)]
-pub(super) struct Why {
+pub(super) struct State<T> {
+    /// The keys to hand out.
+    queue: Order<T>,
+    /// The keys that need a pass.
+    dirty: HashMap<T, Dirty, RandomState>,
+    /// The keys that workers have, and since when.
+    processing: HashMap<T, Duration, RandomState>,
+    pub(super) shutting_down: bool,
+    /// Whether a drain waits; a later shutdown ends it.
+    pub(super) drain: bool,
+}
+
+/// Why a key needs a pass: all adds since the last get.
+#[derive(Debug)]
+pub(super) struct Dirty {
+    /// When the first of them came.
+    pub(super) added: Duration,
     pub(super) priority: i32,
     pub(super) reasons: Reasons,
-    pub(super) now: u64,
+    /// The key's place in the order while it is queued.
+    rank: Rank,
 }
 
-/// Where a key belongs that is added.
-#[derive(Clone, Copy)]
-pub(super) enum Found {
-    /// It is new.
-    New(Vacancy),
-    /// It is queued, with this number.
-    Queued(u32),
-    /// It is processed.
-    Processed { seat: u32, hash: u32 },
+/// What became of an add.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Added {
+    /// The key is queued: a worker is needed.
+    Queued,
+    /// The key is dirty, and queued when its worker is done.
+    Deferred,
+    /// The key was dirty already.
+    Merged,
+    /// The queue is shutting down.
+    Ignored,
 }
 
 // === impl State ===
 
 impl<T: Key> State<T> {
-    pub(super) fn new(queued: Levels, hasher: Hasher) -> Self {
+    pub(super) fn new(ageing: Option<Ageing>) -> Self {
         Self {
-            keys: Keyed::with_hasher(hasher),
-            queued,
-            seats: Seats::default(),
-            depth: 0,
-            waiters: Waiters::default(),
+            queue: Order::new(ageing),
+            dirty: HashMap::default(),
+            processing: HashMap::default(),
             shutting_down: false,
-            forced: 0,
+            drain: false,
         }
     }
 
-    /// Looks for a key, whose hash is known. One that is not queued and has the hash of a key that is processed is taken
-    /// for that key: what it really is comes out when the worker is done.
-    #[inline]
-    pub(super) fn find(&self, hash: u32, key: &T) -> Found {
-        let mut processed = None;
-        let found = self.keys.look(hash, |place| match place {
-            Place::Queued(known) => known == key,
-            Place::Processed(seat) => {
-                processed = Some(*seat);
-                false
+    /// Marks a key dirty, and queues it unless a worker has it. The key is cloned only if it was clean.
+    pub(super) fn add(&mut self, key: Cow<'_, T>, priority: i32, reasons: Reasons, now: Duration) -> Added {
+        if self.shutting_down {
+            return Added::Ignored;
+        }
+        let is_processing = self.processing.contains_key(&*key);
+        if let Some(dirty) = self.dirty.get_mut(&*key) {
+            dirty.priority = dirty.priority.max(priority);
+            dirty.reasons.merge(reasons);
+            if !is_processing {
+                dirty.rank = self.queue.touch(dirty.rank, priority, now);
             }
-        });
-        match (found, processed) {
-            (Look::Found(number), _) => Found::Queued(number),
-            (Look::Missing(_), Some(seat)) => Found::Processed { seat, hash },
-            (Look::Missing(vacancy), None) => Found::New(vacancy),
+            return Added::Merged;
         }
+        let key = key.into_owned();
+        let rank = if is_processing { Rank::default() } else { self.queue.push(key.clone(), priority, now) };
+        self.dirty.insert(key, Dirty { added: now, priority, reasons, rank });
+        if is_processing { Added::Deferred } else { Added::Queued }
     }
 
-    /// Queues a new key; returns who is to be woken for it.
-    #[inline]
-    pub(super) fn push(&mut self, vacancy: Vacancy, key: T, why: Why) -> Option<Waker> {
-        let now = why.now;
-        self.push_at(vacancy, key, why, now)
+    /// Hands out the first key: it is processing, and clean, so that a later add is seen.
+    pub(super) fn get(&mut self, now: Duration) -> Option<(T, Dirty)> {
+        let key = self.queue.pop()?;
+        let (own, dirty) = self.dirty.remove_entry(&key).expect("a queued key is dirty");
+        self.processing.insert(own, now);
+        Some((key, dirty))
     }
 
-    /// The same for one that was added before.
-    #[inline]
-    fn push_at(&mut self, vacancy: Vacancy, key: T, why: Why, now: u64) -> Option<Waker> {
-        let Why { priority, reasons, now: added } = why;
-        let (plain, kept) = reasons.into_parts();
-        let number = self.keys.insert(vacancy, Place::Queued(key), Entry { added, priority, plain, kept });
-        self.queued.push(number, priority, now);
-        self.depth += 1;
-        self.waiters.next()
-    }
-
-    /// Gives a queued key more reasons, and a priority if that is higher.
-    pub(super) fn merge(&mut self, number: u32, why: Why) {
-        let Why { priority, reasons, now } = why;
-        let Some((_, entry)) = self.keys.get_mut(number) else { return };
-        entry.give(reasons);
-        if priority > entry.priority {
-            let stays =
-                self.queued.has_priorities() && !self.queued.raise(number, entry.priority, priority, now);
-            entry.priority = if stays { entry.priority } else { priority };
+    /// Ends a pass, and queues the key again if it is dirty. Returns how long the pass took, and whether the key is
+    /// queued.
+    pub(super) fn done(&mut self, key: &T, now: Duration) -> (Duration, bool) {
+        let since = self.processing.remove(key).expect("a worker has the key");
+        let is_queued = if let Some(dirty) = self.dirty.get_mut(key) {
+            dirty.rank = self.queue.push(key.clone(), dirty.priority, now);
+            true
+        } else {
+            false
+        };
+        if self.is_idle() {
+            self.dirty.shrink_to(KEPT);
+            self.queue.shrink_to(KEPT);
         }
-    }
-
-    /// Keeps a key that is processed until its worker is done; returns it if it is kept already.
-    pub(super) fn keep(&mut self, seat: u32, hash: u32, key: T, why: Why) -> Option<T> {
-        let unused = self.seats.keep(seat, Again { key, hash, why });
-        self.depth += usize::from(unused.is_none());
-        unused
-    }
-
-    /// Hands out the first key.
-    #[inline]
-    pub(super) fn get<'a>(&mut self, queue: &'a Queue<T>, now: u64) -> Option<Processing<'a, T>> {
-        let number = self.queued.pop()?;
-        self.depth -= 1;
-        let seat = self.seats.take(now);
-        let (place, entry) = self.keys.get_mut(number)?;
-        let Place::Queued(key) = std::mem::replace(place, Place::Processed(seat)) else { return None };
-        let waited = now.saturating_sub(entry.added);
-        let reasons = Reasons::from_parts(entry.plain.take(), entry.kept.take());
-        Some(Processing { key, number, seat, priority: entry.priority, reasons, waited, queue })
-    }
-
-    /// Ends a pass, and adds who is to be woken because its key is queued again; how long it took.
-    #[inline]
-    pub(super) fn done(&mut self, number: u32, seat: u32, now: u64, wakers: &mut Vec<Waker>) -> u64 {
-        let (since, again) = self.seats.leave(seat);
-        self.keys.free(number);
-        for again in again {
-            wakers.extend(self.come_again(again, now));
-        }
-        if self.keys.is_empty() {
-            self.queued.give_back();
-        }
-        now.saturating_sub(since)
-    }
-
-    fn come_again(&mut self, again: Again<T>, now: u64) -> Option<Waker> {
-        let Again { key, hash, why } = again;
-        self.depth -= 1;
-        match self.find(hash, &key) {
-            Found::New(vacancy) => return self.push_at(vacancy, key, why, now),
-            // These two only where several keys have one hash.
-            Found::Queued(number) => self.merge(number, why),
-            Found::Processed { seat, hash } => drop(self.keep(seat, hash, key, why)),
-        }
-        None
-    }
-
-    /// Who is to be woken because one that was woken has come, or has given up.
-    pub(super) fn next_waiter(&mut self) -> Option<Waker> {
-        if self.len() == 0 { None } else { self.waiters.next() }
+        (now.saturating_sub(since), is_queued)
     }
 
     /// How many keys are queued.
     pub(super) fn len(&self) -> usize {
-        self.queued.len()
-    }
-
-    /// How many keys will have a pass.
-    pub(super) fn depth(&self) -> usize {
-        self.depth
-    }
-
-    /// How many queued keys there is room for.
-    #[cfg(test)]
-    pub(super) fn capacity(&self) -> usize {
-        self.queued.capacity()
+        self.queue.len()
     }
 
     /// How many keys workers have.
     pub(super) fn processing(&self) -> usize {
-        self.seats.taken()
+        self.processing.len()
     }
 
+    /// Whether no key is queued or processing.
     pub(super) fn is_idle(&self) -> bool {
-        self.len() == 0 && self.processing() == 0
+        self.dirty.is_empty() && self.processing.is_empty()
     }
 
-    pub(super) fn list(&self, now: u64, max: usize, into: &mut Vec<Listed<T>>) {
-        let waited = |since: u64| Duration::from_nanos(now.saturating_sub(since));
-        let queued = self.keys.iter().filter_map(|(place, entry)| {
-            let Place::Queued(key) = place else { return None };
-            let reasons = Reasons::from_parts(entry.plain, entry.kept.clone());
-            let stage = Stage::Queued { waited: waited(entry.added) };
-            Some(Listed { key: key.clone(), stage, priority: entry.priority, reasons })
+    /// The dirty keys, at most `max`.
+    pub(super) fn list(&self, now: Duration, max: usize) -> Vec<Listed<T>> {
+        let listed = self.dirty.iter().map(|(key, dirty)| {
+            let waited = now.saturating_sub(dirty.added);
+            let is_processing = self.processing.contains_key(key);
+            let stage = if is_processing { Stage::Processed { waited } } else { Stage::Queued { waited } };
+            Listed { key: key.clone(), stage, priority: dirty.priority, reasons: dirty.reasons.clone() }
         });
-        let again = self.seats.again().map(|Again { key, why, .. }| {
-            let stage = Stage::Processed { waited: waited(why.now) };
-            Listed { key: key.clone(), stage, priority: why.priority, reasons: why.reasons.clone() }
-        });
-        into.extend(queued.chain(again).take(max));
+        listed.take(max).collect()
     }
 
-    pub(super) fn describe(&self, now: u64) -> QueueState {
-        let running = self.seats.since().map(|since| Duration::from_nanos(now.saturating_sub(since)));
-        // All are looked at: one that was raised, or came again after its pass, is older than those before it.
-        let queued = self.keys.iter().filter(|(place, _)| matches!(place, Place::Queued(_)));
-        let oldest = queued.map(|(_, entry)| entry.added).min();
+    /// Counts and times, as metrics show them.
+    pub(super) fn describe(&self, now: Duration) -> QueueState {
+        // All are looked at: a key that was moved forward, or came again after its pass, is older than its place tells.
+        let mut oldest_waiting = Duration::ZERO;
+        let mut by_priority = BTreeMap::<Reverse<i32>, usize>::new();
+        for (_, dirty) in self.dirty.iter().filter(|(key, _)| !self.processing.contains_key(*key)) {
+            oldest_waiting = oldest_waiting.max(now.saturating_sub(dirty.added));
+            *by_priority.entry(Reverse(dirty.priority)).or_default() += 1;
+        }
+        let running = self.processing.values().map(|&since| now.saturating_sub(since));
         QueueState {
-            depth: self.depth,
-            by_priority: self.queued.by_priority(),
-            processing: self.processing(),
+            depth: self.dirty.len(),
+            by_priority: by_priority.into_iter().map(|(Reverse(priority), len)| (priority, len)).collect(),
+            processing: self.processing.len(),
             unfinished_work: running.clone().sum(),
             longest_running: running.max().unwrap_or_default(),
-            oldest_waiting: oldest
-                .map(|added| Duration::from_nanos(now.saturating_sub(added)))
-                .unwrap_or_default(),
-            wakeups: self.waiters.wakeups(),
+            oldest_waiting,
+            wakeups: 0,
         }
     }
-}
 
-impl Entry {
-    /// Gives it more reasons.
-    fn give(&mut self, reasons: Reasons) {
-        if reasons.is_empty() {
-            return;
-        }
-        let mut all = Reasons::from_parts(self.plain.take(), self.kept.take());
-        all.merge(reasons);
-        (self.plain, self.kept) = all.into_parts();
-    }
-}
-
-impl Why {
-    /// Gives it the reasons of a later add, and its priority if that is higher.
-    pub(super) fn merge(&mut self, later: Self) {
-        self.priority = self.priority.max(later.priority);
-        self.reasons.merge(later.reasons);
+    /// How many keys there is room for without more memory.
+    #[cfg(all(test, not(feature = "shuttle")))]
+    pub(super) fn capacity(&self) -> usize {
+        self.dirty.capacity().max(self.queue.capacity())
     }
 }

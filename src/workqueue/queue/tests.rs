@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -92,12 +91,10 @@ fn a_dropped_get_loses_no_key() {
     assert_eq!(second.now_or_never().flatten().unwrap().key(), &"a");
 }
 
-/// Each that is woken takes one key and works on it: more are woken until all work.
-#[tokio::test]
-async fn who_finds_more_has_the_next_one_woken() {
-    let (queue, all) = (Queue::<u32>::new(), 2 * waiters::woken_max() + 60);
+/// Workers that take one key each and keep it.
+async fn hoarders(queue: &Queue<u32>, count: u32) -> JoinSet<()> {
     let mut workers = JoinSet::new();
-    for _ in 0..all {
+    for _ in 0..count {
         let queue = queue.clone();
         workers.spawn(async move {
             let processing = queue.get().await;
@@ -106,11 +103,44 @@ async fn who_finds_more_has_the_next_one_woken() {
         });
     }
     settle().await;
-    (0..all).for_each(|key| queue.add(key));
-    assert_eq!(queue.state().wakeups, u64::from(waiters::woken_max()));
+    workers
+}
+
+#[tokio::test]
+async fn many_keys_wake_as_many_workers() {
+    let queue = Queue::new();
+    let _workers = hoarders(&queue, 100).await;
+    (0..100).for_each(|key| queue.add(key));
     settle().await;
-    assert_eq!((queue.processing(), queue.len()), (all as usize, 0));
-    assert_eq!(queue.state().wakeups, u64::from(all));
+    assert_eq!((queue.processing(), queue.len(), queue.state().wakeups), (100, 0, 100));
+}
+
+/// An add that collapses wakes none.
+#[tokio::test]
+async fn an_add_wakes_one_worker() {
+    let queue = Queue::new();
+    let _workers = hoarders(&queue, 5).await;
+    queue.add(0);
+    queue.add(0);
+    settle().await;
+    assert_eq!((queue.processing(), queue.state().wakeups), (1, 1));
+    queue.add(1);
+    queue.add(2);
+    settle().await;
+    assert_eq!((queue.processing(), queue.state().wakeups), (3, 3));
+}
+
+/// Adds that came while all workers were busy do not count as wake-ups later.
+#[tokio::test]
+async fn a_worker_that_never_waited_was_not_woken() {
+    let queue = Queue::new();
+    (0..3).for_each(|key| queue.add(key));
+    while queue.try_get().is_some() {}
+    let _workers = hoarders(&queue, 1).await;
+    assert_eq!(queue.state().wakeups, 0);
+    queue.add(7);
+    settle().await;
+    assert_eq!((queue.processing(), queue.state().wakeups), (1, 1));
 }
 
 /// Metrics that are broken.
@@ -143,7 +173,7 @@ async fn metrics_that_panic_cost_no_wake_up() {
     assert_eq!(worker.try_join_next().expect("it is woken").unwrap(), Some("a"));
 }
 
-/// A key whose hash is that of all others.
+/// A key whose hash is that of all others: keys must be told apart by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Alike(u8);
 
@@ -209,39 +239,6 @@ async fn a_key_is_never_with_two_workers() {
     }
 }
 
-/// Many workers wait: each add wakes one, until enough are on their way; the first that comes has the next one woken.
-#[tokio::test]
-async fn an_add_wakes_one_worker() {
-    let (queue, most) = (Queue::<u32>::new(), waiters::woken_max());
-    let mut workers = JoinSet::new();
-    for _ in 0..most + 2 {
-        let queue = queue.clone();
-        workers.spawn(async move {
-            let mut taken = 0;
-            while queue.get().await.is_some() {
-                taken += 1;
-            }
-            taken
-        });
-    }
-    settle().await;
-    queue.add(0);
-    queue.add(0);
-    assert_eq!(queue.state().wakeups, 1);
-    for key in 1..most {
-        queue.add(key);
-        assert_eq!(queue.state().wakeups, u64::from(key) + 1);
-    }
-    for key in most..1000 {
-        queue.add(key);
-    }
-    assert_eq!(queue.state().wakeups, u64::from(most), "so many are on their way");
-    settle().await;
-    assert_eq!(queue.state().wakeups, u64::from(most) + 1, "the first had one more woken, and took all keys");
-    queue.shut_down_with_drain().await;
-    assert_eq!(workers.join_all().await.into_iter().sum::<u32>(), 1000);
-}
-
 /// The runtime polls some sixty tasks between two polls of this one.
 async fn settle() {
     for _ in 0..1000 {
@@ -250,7 +247,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn a_wakeup_that_comes_too_late_is_handed_on() {
+async fn a_dropped_get_passes_its_wakeup_on() {
     let queue = Queue::new();
     let mut first = Box::pin(queue.get());
     assert!(first.as_mut().now_or_never().is_none());
@@ -259,9 +256,10 @@ async fn a_wakeup_that_comes_too_late_is_handed_on() {
         let queue = queue.clone();
         async move { queue.get().await.map(|processing| *processing.key()) }
     });
-    tokio::task::yield_now().await;
+    settle().await;
     queue.add("a");
-    assert_eq!(queue.state().wakeups, 1, "the first, which does not look");
+    settle().await;
+    assert!(second.try_join_next().is_none(), "the add has woken the first get");
     drop(first);
     assert_eq!(second.join_next().await.unwrap().unwrap(), Some("a"));
 }
@@ -288,9 +286,9 @@ async fn the_highest_priority_counts() {
     assert_eq!(order, [("normal", 0), ("raised", -50), ("low", -100)]);
 }
 
-/// A stream of changes that never ends does not keep a resync waiting for ever.
+/// An endless stream of changes does not keep a resync waiting for ever.
 #[tokio::test(start_paused = true)]
-async fn what_waits_grows_into_higher_priorities() {
+async fn a_waiting_key_grows_into_higher_priorities() {
     let queue = with_priorities();
     queue.add_with(0, LOW_PRIORITY, Reasons::default());
     let mut handed_out = 0;
@@ -303,11 +301,11 @@ async fn what_waits_grows_into_higher_priorities() {
         handed_out += 1;
         tokio::time::advance(Duration::from_secs(1)).await;
     }
-    assert_eq!(handed_out, 61, "the changes of the first minute, from 0 s to 60 s");
+    assert_eq!(handed_out, 60, "the changes of the first minute");
 }
 
 #[test]
-fn adds_that_collapse_leave_all_their_reasons() {
+fn collapsed_adds_keep_all_reasons() {
     let queue = Queue::new();
     queue.add_with("a", 0, Reason::Created);
     queue.add("a");
@@ -414,7 +412,7 @@ fn a_burst_costs_nothing_later() {
         assert_eq!(room(), after_the_burst);
     }
     drop(hangs);
-    assert_eq!(room(), 0);
+    assert!(room() <= 2048, "{}", room());
 }
 
 /// client-go: `TestForceQueueShutdownUsingShutDown`

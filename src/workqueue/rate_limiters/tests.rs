@@ -37,6 +37,25 @@ fn a_forgotten_key_leaves_nothing() {
     assert_eq!(limiter.failures.keys(), 0);
 }
 
+/// A key whose hash is that of all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alike(u8);
+
+impl std::hash::Hash for Alike {
+    fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+}
+
+#[test]
+fn keys_of_one_hash_fail_apart() {
+    let limiter = ItemExponentialFailure::new(MS, 1000 * MS);
+    for failures in 1..=3 {
+        assert_eq!(limiter.failed(&Alike(0)).1, failures);
+    }
+    assert_eq!((limiter.num_requeues(&Alike(0)), limiter.num_requeues(&Alike(1))), (3, 0));
+    limiter.forget(&Alike(1));
+    assert_eq!(limiter.failed(&Alike(0)), (8 * MS, 4));
+}
+
 #[test]
 fn an_outage_leaves_nothing() {
     let limiter = ItemExponentialFailure::new(MS, MS);
@@ -47,7 +66,7 @@ fn an_outage_leaves_nothing() {
 }
 
 #[test]
-fn a_key_that_still_fails_keeps_no_room_of_the_others() {
+fn a_failing_key_keeps_no_room_of_others() {
     for keys in [1_000, 100_000] {
         let limiter = ItemExponentialFailure::new(MS, MS);
         (0..=keys).for_each(|key| assert_eq!(limiter.when(&key), MS));
@@ -59,7 +78,7 @@ fn a_key_that_still_fails_keeps_no_room_of_the_others() {
 
 /// client-go: `TestItemFastSlowRateLimiter`
 #[test]
-fn an_item_is_fast_at_first_and_then_slow() {
+fn an_item_is_fast_first_then_slow() {
     let limiter = ItemFastSlow::new(5 * MS, 10_000 * MS, 3);
     for expected in [5, 5, 5, 10_000, 10_000] {
         assert_eq!(limiter.when(&"one"), expected * MS);
@@ -72,7 +91,7 @@ fn an_item_is_fast_at_first_and_then_slow() {
 
 /// client-go: `TestWithMaxWaitRateLimiter`
 #[test]
-fn a_longest_wait_cuts_the_delay_and_not_the_count() {
+fn a_longest_wait_cuts_only_the_delay() {
     let limiter = WithMaxWait::new(ItemExponentialFailure::new(MS, 1000 * MS), 5 * MS);
     for expected in [1, 2, 4, 5, 5] {
         assert_eq!(limiter.when(&"one"), expected * MS);

@@ -23,7 +23,7 @@ async fn wait(queue: &RateLimitingQueue<&'static str>) -> Duration {
 
 /// client-go: `TestRateLimitingQueue`
 #[tokio::test(start_paused = true)]
-async fn a_rate_limited_key_waits_as_its_limiter_says() {
+async fn a_rate_limited_key_waits_for_its_limiter() {
     let queue = queue();
     for expected in [10, 20, 40] {
         queue.add_rate_limited("a");
@@ -47,7 +47,7 @@ async fn delay_and_limit_together_take_the_shorter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_during_the_backoff_waits_and_a_new_spec_does_not() {
+async fn only_a_new_spec_ends_the_backoff() {
     let queue = queue();
     queue.back_off("a", Duration::ZERO);
     queue.back_off("a", Duration::ZERO);
@@ -68,7 +68,7 @@ async fn an_event_during_the_backoff_waits_and_a_new_spec_does_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_after_the_backoff_knows_what_came_meanwhile() {
+async fn a_pass_after_backoff_knows_all_reasons() {
     let queue = queue();
     queue.back_off("a", Duration::ZERO);
     queue.add("a", AddOptions::because(Reason::Changed));
@@ -86,7 +86,7 @@ async fn a_pass_after_the_backoff_knows_what_came_meanwhile() {
 /// An event that comes when the backoff is over, and before its own add: one pass answers both, and what
 /// comes later is told apart from what was answered.
 #[tokio::test(start_paused = true)]
-async fn an_event_at_the_end_of_the_backoff_is_part_of_the_try() {
+async fn an_event_at_backoff_end_joins_the_retry() {
     let queue = queue();
     queue.back_off_with("a", Duration::ZERO, 5, Reason::Created.into());
     tokio::time::advance(11 * MS).await;
@@ -97,7 +97,7 @@ async fn an_event_at_the_end_of_the_backoff_is_part_of_the_try() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_rests_comes_when_that_is_over_and_counts_as_no_failure() {
+async fn a_resting_key_comes_later_without_a_failure() {
     let queue = queue();
     queue.rest("a", 300 * MS);
     queue.add("a", AddOptions::because(Reason::Changed));
@@ -202,17 +202,14 @@ fn a_burst_of_failures_leaves_nothing() {
     assert_eq!(queue.backing_off(), 10_000);
     (1..10_000).for_each(|key| queue.forget(&key));
     assert_eq!(queue.backing_off(), 1);
-    assert!(
-        queue.backoff.pauses.lock().capacity() <= 1024,
-        "one that still fails keeps no room of the others"
-    );
+    assert!(queue.pauses.lock().capacity() <= 1024, "one that still fails keeps no room of the others");
     queue.forget(&0);
     assert_eq!(queue.backing_off(), 0);
 }
 
 /// The loop is woken by it: it does not sleep until the first delay is over.
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_the_workers_and_forgets_who_backs_off() {
+async fn a_drain_waits_for_workers_and_forgets_backoffs() {
     let queue = queue();
     queue.back_off("failed", Duration::from_secs(3600));
     queue.add("a", AddOptions::default());
@@ -255,7 +252,7 @@ async fn a_second_shutdown_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_key_is_listed_with_its_reasons_wherever_it_waits() {
+async fn every_waiting_key_is_listed_with_its_reasons() {
     let limiter = ItemExponentialFailure::new(10 * MS, 1000 * MS);
     let ageing = Some(super::super::Ageing::default());
     let queue = RateLimitingQueue::with(limiter, QueueOptions { ageing, ..QueueOptions::default() });
