@@ -22,7 +22,8 @@
 //! | [`testing`] | fakes for tests of controllers built on this crate |
 //! | `cli` | the program (feature `cli`) |
 //!
-//! A queue and a worker, without a cluster:
+//! To write an operator, begin with [`controller::Reconcile`], [`controller::Builder`] and [`controller::Manager`];
+//! `docs/adding-a-controller.md` leads through one. A queue and a worker, without a cluster:
 //!
 //! ```
 //! use windlass::workqueue::Queue;

@@ -98,11 +98,14 @@ async fn a_deleted_webapp_is_undone_and_goes() {
     scene.unmake("WebApp", "web", DeleteParams::background()).await;
     scene.until_gone("WebApp", "web").await;
     scene.until_gone("Deployment", "web").await;
-    let events = scene.events_about("WebApp", "web").await;
-    let undone: Vec<&str> =
-        events.iter().filter(|(reason, _)| reason == "TaskUndone").map(|(_, note)| note.as_str()).collect();
-    let expected = ["announce", "workload"].map(|task| format!("Task {task:?} is undone"));
-    assert_eq!(undone, expected, "last to first; with the last one it is gone");
+    let expected = ["announce", "workload", "prepare"].map(|task| format!("Task {task:?} is undone"));
+    wait_until("an event of each task that was undone, last to first", async || {
+        let events = scene.events_about("WebApp", "web").await;
+        let is_undone = |(reason, note): (String, String)| (reason == "TaskUndone").then_some(note);
+        let undone: Vec<String> = events.into_iter().filter_map(is_undone).collect();
+        if undone == expected { Ok(()) } else { Err(undone) }
+    })
+    .await;
 }
 
 #[apply(both_beds)]

@@ -124,7 +124,7 @@ impl<O> ApplyOutcome<O> {
 // === impl ChildHealth ===
 
 impl ChildHealth {
-    /// What is said of a child of an owner of `owner_kind` after [`Children::apply`](super::Children::apply).
+    /// What is said of a child of an owner of `owner_kind` after [`Children::apply`](super::apply::Children::apply).
     #[must_use]
     pub fn of<W: Wanted>(owner_kind: &str, wanted: &W, applied: &ApplyOutcome<W::Observed>) -> Self {
         let name = wanted.name();

@@ -120,7 +120,12 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         };
         self.unless_refused_before(&write)?;
         match self.tools.children.remove_finalizer(&self.owner, finalizer).await {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                // No status is written after it: what was to be recorded with one is true now.
+                self.record_left();
+                tracing::info!(finalizer, "Took off the finalizer: nothing of this object is left to undo");
+                Ok(())
+            }
             Ok(false) => Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
             Err(error) => Err(self.could_not(write, error)),
         }
