@@ -134,7 +134,8 @@ impl Bill {
             }
             assert_eq!(cost.by_verb.get("update"), None, "{scenario}");
             assert!(events == 0 || cost.events <= events, "{scenario}: {cost:?}");
-            assert!(lost <= N, "{scenario}: {cost:?}");
+            // Each object's write may lose once, and its second try once more.
+            assert!(lost <= 2 * N, "{scenario}: {cost:?}");
         }
     }
 }

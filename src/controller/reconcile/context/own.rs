@@ -123,6 +123,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
             Ok(true) => {
                 // No status is written after it: what was to be recorded with one is true now.
                 self.record_left();
+                self.tools.children.states.finalizer_removed(&self.owner.name);
                 tracing::info!(finalizer, "Took off the finalizer: nothing of this object is left to undo");
                 Ok(())
             }
