@@ -1,4 +1,4 @@
-//! What a controller keeps of each object that has converged, beside the cache.
+//! Measures the memory that a controller keeps for each converged object, apart from the cache.
 //!
 //! `cargo bench --bench at_rest` takes 1,000 and 100,000 objects through a controller: each writes a child in its first
 //! pass, one of ten fails before, one of ten is repaired; then nothing is left to do. It prints the bytes that stay on
@@ -21,7 +21,7 @@ use windlass::api::ApiResource;
 use windlass::cache::ObjectName;
 use windlass::controller::children::contention::Contention;
 use windlass::controller::kinds::difference::Difference;
-use windlass::controller::run::consistency::StoreView;
+use windlass::controller::run::consistency::{Presence, StoreView};
 use windlass::controller::{Consistency, Controller, Outcome, SyncError, SyncHandler, SyncRequest};
 use windlass::workqueue::{
     AddOptions, Ageing, ItemExponentialFailure, QueueOptions, RateLimitingQueue, Reason,
@@ -41,8 +41,8 @@ impl StoreView for Seen {
         self.0.load(Ordering::Relaxed).to_string().into()
     }
 
-    fn lives(&self, _: &ObjectName, _: &str) -> bool {
-        false
+    fn presence(&self, _: &ObjectName, _: &str) -> Presence {
+        Presence::Gone
     }
 }
 

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lasting_cause_is_reported_once_a_minute_and_a_new_one_at_once() {
+    fn a_lasting_cause_is_reported_once_a_minute() {
         let mut health = Health::new("foos".to_owned(), Trouble::default());
         let start = Instant::now();
         let mut told = |cause, seconds| health.worth_a_line(cause, start + Duration::from_secs(seconds));

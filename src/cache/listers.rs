@@ -3,8 +3,8 @@
 //! Mirrors client-go `tools/cache/listers.go`.
 //!
 //! # Differences from client-go
-//! A miss is `None`, not an error. What is returned is shared and cannot be changed. Stores have no index by namespace,
-//! as no controller here lists one: the index would cost memory and time for each object.
+//! A miss is `None`, not an error. Callers share the objects that it returns and cannot change them. Stores have no
+//! index by namespace, as no controller here lists one: the index would cost memory and time for each object.
 
 use kube_core::{Selector, SelectorExt};
 

@@ -163,7 +163,7 @@ impl<K: Object> SharedInformer<K> {
         }
     }
 
-    /// Replaces the cache by a full list of the server's newest state, soon: the present watch ends for it. Handlers
+    /// Ends the watch and lists again, so that the cache has the server's newest state soon. Handlers
     /// hear of what differs. Requests that come before that list begins are one.
     pub fn relist(&self) {
         self.inner.relist.notify_one();

@@ -187,8 +187,8 @@ impl ApiClient {
         decode(&body, || format!("PUT {path}"))
     }
 
-    /// Patches an object of a built-in kind by a strategic merge patch, whose uid and resource version make the server
-    /// refuse it when somebody wrote in between.
+    /// Applies a strategic merge patch to an object of a built-in kind. The patch carries uid and resource version, so
+    /// the server refuses it if the object has changed since.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_conflict`] and [`Error::is_refused`].

@@ -16,7 +16,7 @@ use tower::{BoxError, ServiceBuilder};
 /// How long a TCP connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Makes the client of a configuration; nothing is sent yet.
+/// Builds a client from a configuration. It sends nothing.
 ///
 /// An exec plugin of a kubeconfig is run here, blocking the thread.
 ///

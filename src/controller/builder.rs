@@ -45,7 +45,7 @@ pub struct Shared<'a> {
     pub recorder: EventRecorder,
     /// Stamps conditions.
     pub clock: Clock,
-    /// Workers and limits.
+    /// The number of workers and the limits of their queues.
     pub limits: Limits,
     /// Counts.
     pub metrics: Metrics,

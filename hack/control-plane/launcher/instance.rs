@@ -22,7 +22,7 @@ const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a start is tried when ports are taken.
 const STARTS_MAX: u32 = 3;
 
-/// How much of a control plane to start; everything by default.
+/// Which parts of a control plane to start. The default starts all of them.
 #[derive(clap::Args, Default)]
 pub(crate) struct Extent {
     /// Start etcd and kube-apiserver alone, and of the others those that --with names.

@@ -46,7 +46,7 @@ struct PageMeta {
 }
 
 impl ApiClient {
-    /// Reads the metadata of one object from the store itself; `T` decodes a field `metadata`.
+    /// Reads the metadata of one object from the store itself. `T` has to have a field `metadata`.
     ///
     /// # Errors
     /// As [`get`](Self::get).

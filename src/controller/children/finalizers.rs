@@ -11,6 +11,7 @@
 //! - Only the named finalizer is added or removed; those of others stay, in their order. (test: `others_finalizers_stay`)
 //! - An owner that is being deleted, is another life or is paused is not held. (test: `only_a_living_owner_is_held`)
 //! - An owner that is not being deleted keeps its finalizer. (test: `only_a_deleted_owner_is_let_go`)
+//! - After the last finalizer is off, the key waits until the cache shows the end. (test: `a_removed_finalizer_is_waited_for`)
 //! - A conflict costs one read and one more try. (test: `a_stale_finalizer_list_is_read_again_once`)
 
 use super::apply::Children;
@@ -61,13 +62,16 @@ impl Children {
             let before = finalizers.len();
             finalizers.retain(|known| known != finalizer);
             if finalizers.len() == before {
-                break;
+                return Ok(true); // somebody has taken it off, and another one holds the object
             }
             match self.unchecked(owner).set_finalizers(&version, &finalizers).await {
                 // Ours was the last, and the object has gone meanwhile.
                 Err(error) if error.is_not_found() => break,
                 Err(error) if !is_last && error.is_conflict() => {}
-                outcome => return outcome.map(|_| true),
+                Err(error) => return Err(error),
+                // Without a new version nothing was stored: ours was the last, and the object is gone.
+                Ok(written) if written == version => break,
+                Ok(_) => return Ok(true),
             }
             match self.live_owner(owner).await? {
                 Some(live) if live.uid == owner.uid => {
@@ -80,6 +84,8 @@ impl Children {
                 Some(_) | None => break,
             }
         }
+        // The cache may show it yet.
+        self.consistency.awaits_end(&owner.name, &owner.resource, &owner.uid);
         Ok(true)
     }
 }
@@ -174,5 +180,35 @@ mod tests {
         let (server, children, owner) = rig(&another, Some(&going));
         assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
         assert_eq!(finalizers(&server), json!([OURS]), "the finalizer of another object stays");
+    }
+
+    /// The answer has the version before, which the cache has seen: the object is deleted without being stored once more.
+    #[cfg(feature = "sim")]
+    #[tokio::test(start_paused = true)]
+    async fn a_removed_finalizer_is_waited_for() {
+        use k8s_openapi::api::core::v1::ConfigMap;
+
+        use crate::api::ApiResource;
+        use crate::cache::{Cached, Indexers, Object, ObjectName, store};
+        use crate::client::ApiClient;
+        use crate::controller::run::consistency::Consistency;
+        use crate::sim::{InProcessTransport, Settings, Sim};
+
+        let (sim, maps) = (Sim::new(Settings::default()), ApiResource::of::<ConfigMap>());
+        let client = ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, "me"), "default"));
+        let map = json!({"metadata": {"name": "a", "finalizers": [OURS]}});
+        let map: ConfigMap = client.create(&maps, Some("default"), &map).await.unwrap();
+        client.delete(&maps, Some("default"), "a", map.uid(), map.resource_version()).await.unwrap();
+        let live: ConfigMap = client.get(&maps, Some("default"), "a").await.unwrap().unwrap();
+
+        let (cache, mut writer) = store::pair(Indexers::default());
+        let (owner, name) = (Owner::of(&live), ObjectName::new(Some("default"), "a"));
+        writer.upsert(Cached::new(Ok(live)));
+        let guard = Arc::new(Consistency::new().with(maps, cache));
+        let children = Children::new(client, guard.clone());
+        assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
+        assert!(!guard.is_ready(&name), "the cache shows it yet");
+        writer.delete(&name, "999");
+        assert!(guard.is_ready(&name));
     }
 }

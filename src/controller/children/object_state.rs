@@ -9,7 +9,6 @@
 //! - Progress waits a second after the last write of a status. (test: `progress_waits_a_second_after_the_last_write`)
 //! - A status that somebody else overwrites each time is written seldom. (test: `an_overwritten_status_is_written_seldom`)
 //! - A child's lag is ignored for a second, unless we wrote the child. (test: `a_lag_is_ignored_for_a_second`, `a_lag_after_our_own_write_counts`)
-//! - A finalizer that was taken off is not taken off again. (test: `a_removed_finalizer_is_not_removed_again`)
 //! - A converged object takes no memory a minute later. (test: `a_converged_object_takes_no_memory`)
 //!
 //! # Differences from client-go
@@ -36,8 +35,6 @@ const PROGRESS: Duration = Duration::from_secs(1);
 const FIGHT: Duration = Duration::from_secs(10);
 /// After this many times.
 const FIGHT_AFTER: u32 = 5;
-/// How long the cache may still show a finalizer that was taken off.
-const REMOVAL_LASTS: Duration = Duration::from_secs(5);
 /// How long a written status is remembered.
 const STATUS_LASTS: Duration = Duration::from_secs(60);
 
@@ -65,8 +62,6 @@ struct ObjectState {
     lag: Option<Lag>,
     /// A child was created under another name, and the former one may be left.
     is_renaming: bool,
-    /// Our finalizer was taken off then.
-    finalizer_removed: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -232,18 +227,6 @@ impl ObjectStates {
         self.at(key, |state| state.is_renaming = false);
     }
 
-    /// Our finalizer was taken off. The answer has the version before, as the server deletes the object without storing it
-    /// once more: so the guard does not wait for the event.
-    pub(in crate::controller) fn finalizer_removed(&self, key: &ObjectName) {
-        self.at(key, |state| state.finalizer_removed = Some(Instant::now()));
-    }
-
-    /// How much longer the cache may still show a finalizer that was taken off; `None`: it is there.
-    pub(in crate::controller) fn removal_time_left(&self, key: &ObjectName) -> Option<Duration> {
-        let removed = self.all.lock().by_object.get(key)?.finalizer_removed?;
-        REMOVAL_LASTS.checked_sub(removed.elapsed()).filter(|left| !left.is_zero())
-    }
-
     /// Whether a former child may be left.
     pub(in crate::controller) fn is_renaming(&self, key: &ObjectName) -> bool {
         self.all.lock().by_object.get(key).is_some_and(|state| state.is_renaming)
@@ -267,13 +250,8 @@ impl States {
 
 impl ObjectState {
     fn is_empty(&self) -> bool {
-        let Self { failing_since, obstacle, status, lag, is_renaming, finalizer_removed } = self;
-        failing_since.is_none()
-            && obstacle.is_none()
-            && status.is_none()
-            && lag.is_none()
-            && !is_renaming
-            && finalizer_removed.is_none()
+        let Self { failing_since, obstacle, status, lag, is_renaming } = self;
+        failing_since.is_none() && obstacle.is_none() && status.is_none() && lag.is_none() && !is_renaming
     }
 }
 

@@ -7,11 +7,11 @@
 //! - What a step finds becomes the object's conditions. (test: `each_outcome_has_its_health`)
 //! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
 //! - Also beside a field that is not put back, for a webhook or a rival. (test: `what_is_put_back_beside_what_is_not_is_reported`)
-//! - Also what was changed while another child stood in the way, or in a pause. (test: `a_hand_edit_is_reported_as_one_whatever_stands_in_the_way_of_others`)
+//! - Also what was changed while another child stood in the way, or in a pause. (test: `a_hand_edit_is_reported_beside_an_obstacle_of_another`)
 //! - Of a batch of which one is refused and another fails, the failure is not lost. (test: `an_error_beside_a_refusal_is_not_lost`)
 //! - A child that a webhook alters is told as created all the same. (test: `a_child_that_a_webhook_alters_is_reported_as_created`)
 //! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
-//! - A child that fails holds up no other, and is told when it lasts. (test: `a_child_that_fails_holds_up_no_other_and_is_reported_when_it_lasts`)
+//! - A child that fails holds up no other, and is told when it lasts. (test: `a_failing_child_holds_up_no_other_and_is_reported`)
 
 use std::cmp::Ordering;
 use std::fmt;

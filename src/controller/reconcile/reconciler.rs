@@ -70,7 +70,7 @@ pub trait Reconcile: Send + Sync + 'static {
     /// (more) to say in its status.
     fn finalize(
         &self,
-        _turn: &mut ReconcileContext<'_, Self::Resource>,
+        _ctx: &mut ReconcileContext<'_, Self::Resource>,
     ) -> impl Future<Output = Result<Option<StatusOf<Self>>, StopReason>> + Send {
         std::future::ready(Ok(None))
     }
@@ -177,14 +177,6 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
             Some(Cached::Readable(object)) => object,
         };
         let mut ctx = ReconcileContext::new(&self.tools, object, request);
-        let is_held = R::FINALIZER.is_some_and(|finalizer| ctx.has_finalizer(finalizer));
-        if ctx.object().is_deleting()
-            && is_held
-            && !request.reads_live()
-            && let Some(left) = self.states().removal_time_left(key)
-        {
-            return Ok(Outcome::RequeueAfter(left)); // the event that shows its end is on its way to the cache
-        }
         let status = if ctx.object().is_deleting() {
             self.kind.finalize(&mut ctx).await
         } else {

@@ -1,7 +1,7 @@
 //! Writes a status when it differs.
 //!
 //! # Guarantees
-//! - A write whose answer is lost counts, when a read shows it. (test: `a_status_that_is_stored_though_the_answer_is_lost_is_reported`)
+//! - A write whose answer is lost counts, when a read shows it. (test: `a_status_stored_behind_a_lost_answer_is_reported`)
 //! - A conflict costs a read and one more try, unless the object has moved on. (test: `a_status_that_meets_a_conflict_is_tried_once_more`)
 //! - Progress is told from a change of Ready, Reconciling or Stalled. (test: `progress_is_reported_from_all_else`)
 //! - What is to go goes, also a key of a map in it. (test: `a_patch_holds_what_differs_and_null_for_what_goes`)

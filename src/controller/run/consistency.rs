@@ -12,7 +12,7 @@
 //! # Guarantees
 //! - A key waits until the store has passed the versions of its writes. (test: `a_key_waits_for_its_writes`)
 //! - Of every kind that it wrote: its children, new and changed, and itself. (test: `a_key_waits_for_every_kind_that_it_wrote`, `whatever_is_written_is_waited_for`, `a_status_that_is_written_is_waited_for`)
-//! - A deletion is seen when the life is gone or marked. (test: `a_deletion_is_seen_when_the_life_is_gone_or_marked`)
+//! - A deletion is seen when the life is gone or marked, an end when it is gone. (test: `a_deletion_is_seen_when_the_life_is_gone_or_marked`, `the_end_of_an_object_is_seen_when_it_is_gone`)
 //! - A write that was overtaken, or removed by others before we saw it, stalls nothing. (test: `a_write_that_was_overtaken_stalls_nothing`)
 //! - It fails open after 30 s, with a warning that is counted, until the caches have caught up: passes are to read live meanwhile. (test: `it_fails_open_after_thirty_seconds`)
 //! - The warning says what is waited for. (test: `what_is_waited_for_is_named_by_uid_and_version`, `no_more_than_ten_are_named`)
@@ -54,8 +54,19 @@ const UNSEEN_MAX: usize = 10;
 pub trait StoreView: Send + Sync {
     /// Version of the last change that is in the store.
     fn resource_version(&self) -> Arc<str>;
-    /// Whether this life of the name is there and not being deleted.
-    fn lives(&self, name: &ObjectName, uid: &str) -> bool;
+    /// Whether the object of this uid is there, and whether it is being deleted.
+    fn presence(&self, name: &ObjectName, uid: &str) -> Presence;
+}
+
+/// What a store shows of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Presence {
+    /// It is there.
+    Alive,
+    /// It is there, and being deleted.
+    Deleting,
+    /// It is not there.
+    Gone,
 }
 
 /// A cache that hears of nothing any more.
@@ -68,8 +79,8 @@ impl StoreView for Frozen {
         "1".into()
     }
 
-    fn lives(&self, _: &ObjectName, _: &str) -> bool {
-        true
+    fn presence(&self, _: &ObjectName, _: &str) -> Presence {
+        Presence::Alive
     }
 }
 
@@ -78,8 +89,12 @@ impl<K: Object> StoreView for Store<K> {
         Self::resource_version(self)
     }
 
-    fn lives(&self, name: &ObjectName, uid: &str) -> bool {
-        self.get(name).is_some_and(|object| object.uid() == uid && !object.is_deleting())
+    fn presence(&self, name: &ObjectName, uid: &str) -> Presence {
+        match self.get(name).filter(|object| object.uid() == uid) {
+            Some(object) if object.is_deleting() => Presence::Deleting,
+            Some(_) => Presence::Alive,
+            None => Presence::Gone,
+        }
     }
 }
 
@@ -122,8 +137,17 @@ struct Writes {
     is_reported: bool,
     /// The newest of each resource: versions of one resource grow, so whoever has seen it has seen the others.
     newest: HashMap<ApiResource, Newest>,
-    /// Lives that were deleted, the first of them first.
-    deleted: VecDeque<(ApiResource, Write)>,
+    /// Deletions, the first of them first.
+    deleted: VecDeque<Deletion>,
+}
+
+/// An object that was deleted, and what a store has to show of that.
+#[derive(PartialEq, Eq)]
+struct Deletion {
+    resource: ApiResource,
+    write: Write,
+    /// [`Presence::Deleting`] at least, or [`Presence::Gone`].
+    until: Presence,
 }
 
 /// The newest write of one resource.
@@ -183,13 +207,14 @@ impl Consistency {
         entry.wrote(resource, (uid, version));
     }
 
-    /// A live read showed that the object of `key` is gone: its key waits until the cache shows that.
+    /// The object of `key` is gone, by a live read or by the answer to a write: its key waits until the cache shows that.
     pub(in crate::controller) fn awaits_end(&self, key: &ObjectName, resource: &ApiResource, uid: &str) {
         let write = Write { kind: resource.kind.clone(), name: key.clone(), uid: uid.to_owned() };
         let mut writes = self.writes.lock();
         let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
-        if !entry.deleted.iter().any(|(_, known)| *known == write) {
-            entry.deleted.push_back((resource.clone(), write));
+        let deletion = Deletion { resource: resource.clone(), write, until: Presence::Gone };
+        if !entry.deleted.contains(&deletion) {
+            entry.deleted.push_back(deletion);
         }
     }
 
@@ -210,7 +235,8 @@ impl Consistency {
     pub fn deleted(&self, key: &ObjectName, resource: &ApiResource, name: ObjectName, uid: &str) {
         let write = Write { kind: resource.kind.clone(), name, uid: uid.to_owned() };
         self.remember(key, write, |writes, write| {
-            writes.deleted.push_back((resource.clone(), write.clone()))
+            let (resource, write) = (resource.clone(), write.clone());
+            writes.deleted.push_back(Deletion { resource, write, until: Presence::Deleting });
         });
     }
 
@@ -240,14 +266,14 @@ impl Consistency {
         entry.newest.retain(|resource, write| self.is_behind(resource, &write.version));
         // Each deletion is looked at until it is seen, and the one that is not yet once a look: the event of each of
         // them wakes the key.
-        while entry.deleted.front().is_some_and(|deletion| !self.still_lives(deletion)) {
+        while entry.deleted.front().is_some_and(|deletion| !self.is_unseen(deletion)) {
             entry.deleted.pop_front();
         }
         let is_ready = entry.newest.is_empty() && entry.deleted.is_empty();
         let is_over = entry.since.elapsed() >= PATIENCE;
         let is_news = is_over && !is_ready && !std::mem::replace(&mut entry.is_reported, true);
         let unseen = is_news.then(|| {
-            entry.deleted.retain(|deletion| self.still_lives(deletion));
+            entry.deleted.retain(|deletion| self.is_unseen(deletion));
             entry.describe()
         });
         if is_ready {
@@ -291,8 +317,9 @@ impl Consistency {
         self.failed_open.load(Atomic::Relaxed)
     }
 
-    fn still_lives(&self, (resource, Write { name, uid, .. }): &(ApiResource, Write)) -> bool {
-        self.stores.read().get(resource).is_some_and(|store| store.lives(name, uid))
+    fn is_unseen(&self, Deletion { resource, write, until }: &Deletion) -> bool {
+        let stores = self.stores.read();
+        stores.get(resource).is_some_and(|store| store.presence(&write.name, &write.uid) < *until)
     }
 
     fn is_behind(&self, resource: &ApiResource, version: &str) -> bool {
@@ -320,9 +347,10 @@ impl Writes {
         let newest = self.newest.iter().map(|(resource, Newest { uid, version })| {
             format!("{} uid {uid} at version {version}", resource.plural)
         });
-        let deleted = self.deleted.iter().map(|(resource, Write { name, uid, .. })| {
-            format!("{} {} uid {uid} deleted", resource.plural, name.name())
-        });
+        let deleted =
+            self.deleted.iter().map(|Deletion { resource, write: Write { name, uid, .. }, .. }| {
+                format!("{} {} uid {uid} deleted", resource.plural, name.name())
+            });
         let all = self.newest.len() + self.deleted.len();
         let more = all.checked_sub(UNSEEN_MAX).filter(|more| *more > 0).map(|more| format!("{more} more"));
         newest.chain(deleted).take(UNSEEN_MAX).chain(more).collect::<Vec<_>>().join(", ")
@@ -424,6 +452,20 @@ mod tests {
         assert!(guard.is_ready(&key));
     }
 
+    #[test]
+    fn the_end_of_an_object_is_seen_when_it_is_gone() {
+        let (guard, mut writer, _) = rig();
+        let key = ObjectName::new(Some("ns"), "a");
+        let mut marked = config_map("ns", "a", 6);
+        marked.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
+        writer.upsert(Cached::new(Ok(marked)));
+        guard.awaits_end(&key, &MAPS, "uid-of-ns-a");
+        assert!(!guard.is_ready(&key), "to be marked is not the end");
+        writer.delete(&key, "8");
+        assert!(guard.is_ready(&key));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn it_fails_open_after_thirty_seconds() {
         let (guard, mut writer, key) = rig();
@@ -473,10 +515,13 @@ mod tests {
             "1".into()
         }
 
-        fn lives(&self, name: &ObjectName, _: &str) -> bool {
+        fn presence(&self, name: &ObjectName, _: &str) -> Presence {
             let (shown, looks) = &*self.0;
             looks.fetch_add(1, Atomic::Relaxed);
-            name.name().parse::<u64>().unwrap() >= shown.load(Atomic::Relaxed)
+            match name.name().parse::<u64>().unwrap() >= shown.load(Atomic::Relaxed) {
+                true => Presence::Alive,
+                false => Presence::Gone,
+            }
         }
     }
 

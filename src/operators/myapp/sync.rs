@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //! - Nothing to do, nothing sent. (test: `a_converged_myapp_sends_nothing`)
-//! - Each child is looked after, whatever became of the others. (test: `a_child_that_is_in_the_way_does_not_hold_up_the_others`, `a_child_that_fails_holds_up_no_other_and_is_reported_when_it_lasts`)
+//! - Each child is looked after, whatever became of the others. (test: `a_child_that_is_in_the_way_does_not_hold_up_the_others`, `a_failing_child_holds_up_no_other_and_is_reported`)
 //! - Without a host the Ingress goes. (test: `the_ingress_follows_the_host`)
 
 use super::{status, wanted};

@@ -10,9 +10,9 @@
 //! cost two writes.
 //!
 //! # Guarantees
-//! - The others are looked after, and it is told when it lasts. (test: `a_child_that_fails_holds_up_no_other_and_is_reported_when_it_lasts`)
+//! - The others are looked after, and it is told when it lasts. (test: `a_failing_child_holds_up_no_other_and_is_reported`)
 //! - It is not told when it is over soon. (test: `a_failure_that_is_over_soon_is_not_reported`)
-//! - A long wait is told at once and kept to. (test: `a_server_that_asks_for_a_long_time_is_reported_at_once_and_obeyed`)
+//! - A long wait is told at once and kept to. (test: `a_long_retry_after_is_reported_at_once_and_obeyed`)
 //! - A read that is not allowed is told as well. (test: `a_child_that_may_not_be_read_is_reported`)
 //! - So is a delete, and what is created in a batch. (test: `a_child_that_cannot_be_deleted_now_is_reported_when_it_lasts`, `a_pod_that_cannot_be_created_now_is_reported_when_it_lasts`)
 //! - It fails no task of a WebApp. (test: `a_deployment_that_fails_is_reported_when_it_lasts_and_fails_no_task`)

@@ -4,7 +4,7 @@
 //! [`retry_holds`](crate::controller::children::retry_holds).
 //!
 //! # Guarantees
-//! - A finalizer that the server refuses is a condition. (test: `a_finalizer_that_is_refused_is_reported_and_not_asked_for_at_each_pass`)
+//! - A finalizer that the server refuses is a condition. (test: `a_refused_finalizer_is_reported_and_not_retried_each_pass`)
 //! - So is one that may not be taken off. (test: `a_finalizer_that_may_not_be_taken_off_is_reported`)
 //! - An annotation that cannot be written holds up no status, and is tried seldom. (test: `an_annotation_that_is_never_written_holds_up_nothing`)
 
@@ -123,7 +123,6 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
             Ok(true) => {
                 // No status is written after it: what was to be recorded with one is true now.
                 self.record_left();
-                self.tools.children.states.finalizer_removed(&self.owner.name);
                 tracing::info!(finalizer, "Took off the finalizer: nothing of this object is left to undo");
                 Ok(())
             }

@@ -196,7 +196,7 @@ async fn a_key_too_many_in_a_map_of_the_status_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_edit_is_reported_as_one_whatever_stands_in_the_way_of_others() {
+async fn a_hand_edit_is_reported_beside_an_obstacle_of_another() {
     let mut f = fixture().await;
     f.put::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 1}]}})).await;
     f.create("web", spec(&json!({}))).await;

@@ -296,20 +296,6 @@ async fn an_orphaned_redis_leaves_its_pods() {
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1"]);
 }
 
-/// The event that shows the end of the Redis is on its way to the cache.
-#[tokio::test(start_paused = true)]
-async fn a_removed_finalizer_is_not_removed_again() {
-    let mut f = fixture().await;
-    f.create("x", spec(1)).await;
-    f.converge("x").await;
-    f.orphan("x").await;
-    assert_eq!(f.sync_without_news("x").await.1, ["patch redis/x"]);
-    let (outcome, asked) = f.sync_without_news("x").await;
-    assert_eq!((outcome, asked), (Outcome::RequeueAfter(Duration::from_secs(5)), Vec::new()));
-    tokio::time::advance(Duration::from_secs(5)).await;
-    assert_eq!(f.sync_without_news("x").await.1, ["patch redis/x"], "it has come back");
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_paused_redis_has_no_pod_written() {
     let mut f = fixture().await;

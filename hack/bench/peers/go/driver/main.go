@@ -60,17 +60,22 @@ type Plan struct {
 	Command    []string
 }
 
+// How much is done, for running and for naming what was run.
+func (p *Plan) addAmounts(flags *flag.FlagSet) {
+	flags.IntVar(&p.Size, "size", 20000, "Foos of the large scenarios")
+	flags.IntVar(&p.Burst, "burst", 3000, "Foos created at full rate")
+	flags.IntVar(&p.Paced, "paced", 1000, "Foos created at 100/s")
+	flags.IntVar(&p.Changes, "changes", 1000, "changes at 100/s")
+	flags.IntVar(&p.SlowChanges, "slow-changes", 300, "changes at 20/s")
+	flags.DurationVar(&p.Rest, "rest", time.Minute, "length of the scenario rest")
+}
+
 func runCommand(ctx context.Context, flags *flag.FlagSet, args []string) error {
 	var plan Plan
 	flags.StringVar(&plan.Name, "name", "", "the controller's name in the tables")
 	flags.IntVar(&plan.Round, "round", 1, "number of the round")
 	scenarios := flags.String("scenarios", "", "comma-separated parts: "+strings.Join(scenarioNames(), " "))
-	flags.IntVar(&plan.Size, "size", 20000, "Foos of the large scenarios")
-	flags.IntVar(&plan.Burst, "burst", 3000, "Foos created at full rate")
-	flags.IntVar(&plan.Paced, "paced", 1000, "Foos created at 100/s")
-	flags.IntVar(&plan.Changes, "changes", 1000, "changes at 100/s")
-	flags.IntVar(&plan.SlowChanges, "slow-changes", 300, "changes at 20/s")
-	flags.DurationVar(&plan.Rest, "rest", time.Minute, "length of the scenario rest")
+	plan.addAmounts(flags)
 	flags.IntVar(&plan.Writers, "writers", 8, "requests at once at full rate")
 	flags.StringVar(&plan.Kubeconfig, "kubeconfig", "", "kubeconfig `file`")
 	flags.IntVar(&plan.Server, "server-pid", 0, "process id of kube-apiserver")

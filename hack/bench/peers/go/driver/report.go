@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Row is the medians of one controller in one scenario.
@@ -76,12 +75,7 @@ func (r Result) count(matches func(Count) bool) float64 {
 
 func reportCommand(flags *flag.FlagSet, args []string) error {
 	var plan Plan
-	flags.IntVar(&plan.Size, "size", 20000, "as for run")
-	flags.IntVar(&plan.Burst, "burst", 3000, "as for run")
-	flags.IntVar(&plan.Paced, "paced", 1000, "as for run")
-	flags.IntVar(&plan.Changes, "changes", 1000, "as for run")
-	flags.IntVar(&plan.SlowChanges, "slow-changes", 300, "as for run")
-	flags.DurationVar(&plan.Rest, "rest", time.Minute, "as for run")
+	plan.addAmounts(flags)
 	to := flags.String("to", "client-go", "the controller that ratios are to")
 	setting := flags.String("setting", "", "a line about the run, for the JSON file")
 	out := flags.String("json", "", "`file` for medians, ratios and the results of each round")

@@ -8,7 +8,7 @@ use crate::cache::Object;
 use crate::controller::children::contention::Contention;
 use crate::controller::children::retry_holds::RetryHolds;
 use crate::controller::kinds::difference::difference;
-use crate::controller::run::consistency::StoreView;
+use crate::controller::run::consistency::{Presence, StoreView};
 use crate::workqueue::AddOptions;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -22,8 +22,8 @@ impl StoreView for Seen {
         self.0.load(Ordering::Relaxed).to_string().into()
     }
 
-    fn lives(&self, _: &ObjectName, _: &str) -> bool {
-        false
+    fn presence(&self, _: &ObjectName, _: &str) -> Presence {
+        Presence::Gone
     }
 }
 

@@ -28,7 +28,7 @@ async fn message(f: &Fixture<MyappSync>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_fails_holds_up_no_other_and_is_reported_when_it_lasts() {
+async fn a_failing_child_holds_up_no_other_and_is_reported() {
     for (code, reason, words) in [
         (500, "InternalError", "the API server answers 500"),
         (503, "ServiceUnavailable", "the API server answers 503"),
@@ -74,7 +74,7 @@ async fn a_failure_that_is_over_soon_is_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_a_long_time_is_reported_at_once_and_obeyed() {
+async fn a_long_retry_after_is_reported_at_once_and_obeyed() {
     let mut f = without_service().await;
     let mut later = Action::refuse(503, "ServiceUnavailable");
     let Action::Refuse { retry_after, .. } = &mut later else { unreachable!() };

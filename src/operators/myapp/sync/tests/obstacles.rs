@@ -104,7 +104,7 @@ async fn what_is_put_back_beside_what_is_not_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_is_stored_though_the_answer_is_lost_is_reported() {
+async fn a_status_stored_behind_a_lost_answer_is_reported() {
     for (action, is_stored) in
         [(Action::FailAfter(504), true), (Action::DropAfter, true), (Action::DropBefore, false)]
     {

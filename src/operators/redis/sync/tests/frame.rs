@@ -13,7 +13,7 @@ fn updates(asked: &[String]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_is_refused_is_reported_and_not_asked_for_at_each_pass() {
+async fn a_refused_finalizer_is_reported_and_not_retried_each_pass() {
     let mut f = fixture().await;
     let fault = f.sim.fault(Fault::new(update(), Action::refuse(422, "Invalid")));
     f.create("x", spec(2)).await;
