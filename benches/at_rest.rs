@@ -1,8 +1,8 @@
 //! Measures the memory that a controller keeps for each converged object, apart from the cache.
 //!
-//! `cargo bench --bench at_rest` takes 1,000 and 100,000 objects through a controller: each writes a child in its first
-//! pass, one of ten fails before, one of ten is repaired; then nothing is left to do. It prints the bytes that stay on
-//! the heap, and fails when each object more costs more than 200.
+//! `cargo bench --bench at_rest` runs 1,000 and 100,000 objects through a controller until they converge: each writes a
+//! child in its first pass, one in ten fails before that, and one in ten is repaired. The benchmark prints the bytes
+//! that remain on the heap, and fails if an additional object costs more than 200.
 
 #![allow(clippy::print_stdout, reason = "its results go to standard output")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
@@ -51,7 +51,7 @@ struct Converging {
     seen: Seen,
     queue: RateLimitingQueue<ObjectName>,
     contention: Contention,
-    /// By object, which is named by its number.
+    /// Number of passes by object; an object's name is its index.
     passes: Vec<AtomicU32>,
     left: AtomicUsize,
     done: Notify,
@@ -113,7 +113,7 @@ fn bytes_at_rest(objects: usize) -> usize {
         tasks.spawn(controller.run(stop.clone()));
         keys.iter().for_each(|key| queue.add(key.clone(), AddOptions::because(Reason::Initial)));
         handler.done.notified().await;
-        // What is remembered for a while goes with time, and with the next pass.
+        // Temporary state expires with time, and with the next pass.
         for _ in 0..2 {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             handler.left.store(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ fn bytes_at_rest(objects: usize) -> usize {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
@@ -136,8 +136,8 @@ fn main() {
     for (objects, bytes) in [few, many] {
         println!("{objects} objects at rest: {bytes} bytes");
     }
-    // Tables keep room for some thousand entries, however few there are.
+    // Maps keep capacity for a thousand entries, however few they hold.
     let each = many.1.saturating_sub(few.1) as f64 / (many.0 - few.0) as f64;
-    println!("each object more: {each:.1} bytes");
-    assert!(each <= BYTES_MAX, "the budget is {BYTES_MAX} bytes an object");
+    println!("each additional object: {each:.1} bytes");
+    assert!(each <= BYTES_MAX, "the budget is {BYTES_MAX} bytes per object");
 }

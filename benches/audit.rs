@@ -1,8 +1,8 @@
-//! The audit of one kind: processor time and memory, with the cache full and nothing amiss.
+//! Measures the audit of one kind: processor time and memory, with a full cache and no differences.
 //!
-//! `cargo bench --bench audit` prints, for 10,000 and for 100,000 objects, how long the audit takes on the processor,
-//! the pages included as they come from a server in the same process, how many requests it sends, and how much more
-//! memory it holds than the process at rest. What each object adds is the difference between the two.
+//! `cargo bench --bench audit` prints, for 10,000 and 100,000 objects, the processor time of the audit (including the
+//! pages, which the same process serves), its number of requests, and its memory beyond that of the process at rest.
+//! The cost of an additional object is the difference between the two.
 
 #![allow(clippy::print_stdout, reason = "its results go to standard output")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
@@ -39,7 +39,7 @@ struct Measured {
     bytes: usize,
 }
 
-/// One page of the metadata of `count` config maps, as the source below has them.
+/// Returns one page of the metadata of `count` config maps, matching the source below.
 fn page(count: usize, from: usize) -> String {
     let to = count.min(from + PAGE);
     let next = if to < count { to.to_string() } else { String::new() };
@@ -105,6 +105,6 @@ fn main() {
     let (small, large) = (measure(10_000), measure(100_000));
     let each = large.bytes.saturating_sub(small.bytes) as f64 / 90_000.0;
     let nanos = large.time.saturating_sub(small.time).as_nanos() as f64 / 90_000.0;
-    println!("an object more: {nanos:.0} ns, {each:.1} bytes");
-    assert!(each <= 16.0, "at most 16 bytes an object");
+    println!("each additional object: {nanos:.0} ns, {each:.1} bytes");
+    assert!(each <= 16.0, "the budget is 16 bytes per object");
 }

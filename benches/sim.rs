@@ -1,7 +1,7 @@
-//! The embedded server under load: 10,000 objects and 100 watchers in one process.
+//! Measures the embedded server under load: 10,000 objects and 100 watchers in one process.
 //!
-//! `cargo bench --bench sim` prints creations and events a second, the longest wait of a bystander's request
-//! in the meantime, and resident memory. It goes through the in-process door, so HTTP is not in it.
+//! `cargo bench --bench sim` prints creations and events per second, the longest wait of a concurrent read,
+//! and resident memory. Requests use the in-process transport, without HTTP.
 
 #![allow(clippy::print_stdout, reason = "its results go to standard output")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
@@ -24,7 +24,7 @@ fn request(method: &str, uri: &str, body: String) -> http::Request<Full<Bytes>> 
     builder.body(Full::new(Bytes::from(body))).unwrap()
 }
 
-/// Resident memory in MB.
+/// Returns the resident memory in MB.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -32,7 +32,7 @@ fn resident() -> f64 {
     kilobytes.unwrap_or_default() / 1024.0
 }
 
-/// Counts events until all have come.
+/// Counts events until every object has arrived.
 async fn watch(sim: Sim) -> usize {
     let uri = format!("{MAPS}?watch=true&resourceVersion={}", sim.version());
     let response =
@@ -46,7 +46,7 @@ async fn watch(sim: Sim) -> usize {
     events
 }
 
-/// Reads one object again and again; returns the longest wait.
+/// Reads one object repeatedly and returns the longest wait.
 async fn bystander(sim: Sim) -> Duration {
     let mut longest = Duration::ZERO;
     let mut door = InProcessTransport::new(&sim, "bystander");
@@ -93,8 +93,8 @@ async fn measure() {
     let whole = counts.iter().filter(|count| **count == OBJECTS).count();
     let longest = others.join_next().await.unwrap().unwrap();
     let rate = |count: usize, time: Duration| f64::from(u32::try_from(count).unwrap()) / time.as_secs_f64();
-    println!("objects created         {OBJECTS:>10}  {:>10.0} a second", rate(OBJECTS, created));
-    println!("events to {WATCHERS} watchers  {events:>10}  {:>10.0} a second", rate(events, delivered));
+    println!("objects created         {OBJECTS:>10}  {:>10.0} per second", rate(OBJECTS, created));
+    println!("events to {WATCHERS} watchers  {events:>10}  {:>10.0} per second", rate(events, delivered));
     println!("watchers that kept up   {whole:>10}");
     println!("longest wait of a read  {:>10.1} ms", longest.as_secs_f64() * 1000.0);
     println!("memory, before / after  {before:>10.1} / {:.1} MB", resident());

@@ -1,9 +1,9 @@
-//! The work queues beside client-go's and controller-runtime's, in one run on one machine.
+//! Compares the work queues with client-go's and controller-runtime's, in one run on one machine.
 //!
-//! `cargo bench --bench workqueue` prints nanoseconds a key and bytes a waiting key of both sides, and how
-//! many times faster and smaller ours is. Each figure is the median of five rounds. The Go side is
-//! `hack/bench/workqueue`; without Go only ours is shown. Keys are those of the two projects' controllers:
-//! namespace and name.
+//! `cargo bench --bench workqueue` prints nanoseconds per key and bytes per waiting key for both sides, and
+//! how many times faster and smaller our queues are. Each figure is the median of five rounds. The Go side is
+//! `hack/bench/workqueue`; without Go, only our figures are shown. Keys are namespace and name, as in the
+//! controllers of both projects.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its results go to standard output")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
@@ -41,12 +41,12 @@ type Keys = [ObjectName];
 type Case = fn(&Keys) -> (Duration, usize, usize);
 
 const CASES: [(&str, &str, Case); 9] = [
-    ("one key", "one key is added, got and done, again and again", one_key),
+    ("one key", "add, get and done of one key, repeatedly", one_key),
     ("million keys", "a million keys are added, then got and done", million_keys),
     ("4 + 4", "four producers and four workers share a million keys", four_and_four),
     ("4 + 16", "the same with sixteen workers", four_and_sixteen),
-    ("hot keys", "adds of a hundred keys that wait already", hot_keys),
-    ("rate limited", "a rate limited add, get, forget, done", rate_limited),
+    ("hot keys", "adds of a hundred keys that are already waiting", hot_keys),
+    ("rate limited", "rate-limited add, get, forget, done", rate_limited),
     ("delayed", "100,000 keys wait and become due (processor time)", delayed),
     ("priorities", "100,000 keys of three priorities", priorities),
     ("controller", "100,000 keys through a whole controller whose handler does nothing", controller),
@@ -60,7 +60,7 @@ struct Measured {
 }
 
 fn main() {
-    // `cargo test --benches` only wants to know that it starts.
+    // `cargo test --benches` only checks that the benchmark starts.
     if std::env::args().any(|argument| argument == "--test") {
         return;
     }
@@ -80,7 +80,7 @@ fn main() {
     print(&medians(&ours), &theirs.as_deref().map(medians).unwrap_or_default());
 }
 
-/// `-- "4 + 4"` measures that case of ours alone.
+/// Returns whether to run a case: `-- "4 + 4"` runs only that case, without the Go side.
 fn is_chosen(case: &str) -> bool {
     let chosen: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
@@ -133,7 +133,7 @@ fn four_and(worker_count: usize, keys: &Keys) -> (Duration, usize, usize) {
             producers.spawn(async move {
                 for (count, key) in keys.iter().skip(at).step_by(4).enumerate() {
                     queue.add(key.clone());
-                    // Tasks share a thread by giving way; Go's scheduler takes it.
+                    // Tasks must yield to share a thread; Go's scheduler preempts.
                     if count % 256 == 255 {
                         tokio::task::yield_now().await;
                     }
@@ -173,7 +173,7 @@ fn delayed(keys: &Keys) -> (Duration, usize, usize) {
     let before = HEAP.current_usage();
     let started = ProcessTime::now();
     for (at, key) in keys[..DELAYED].iter().enumerate() {
-        // Spread out of order, as failures are.
+        // Due out of order, as after failures.
         let spread = Duration::from_nanos(5000) * u32::try_from(at * 7919 % DELAYED).unwrap();
         queue.add_after(key.clone(), Duration::from_secs(1) + spread);
     }
@@ -193,7 +193,7 @@ fn delayed(keys: &Keys) -> (Duration, usize, usize) {
 }
 
 fn priorities(keys: &Keys) -> (Duration, usize, usize) {
-    // controller-runtime's counts, too.
+    // controller-runtime's queue has metrics, too.
     let metrics = Some(Metrics::new().queue("bench"));
     let queue = Queue::with(QueueOptions { ageing: Some(Ageing::default()), metrics });
     let started = Instant::now();
@@ -204,7 +204,7 @@ fn priorities(keys: &Keys) -> (Duration, usize, usize) {
     (started.elapsed(), DELAYED, 0)
 }
 
-/// Does nothing, and counts down.
+/// A handler that only counts down.
 struct Nothing(AtomicUsize, Notify);
 
 impl SyncHandler for Nothing {
@@ -217,7 +217,7 @@ impl SyncHandler for Nothing {
 }
 
 fn controller(keys: &Keys) -> (Duration, usize, usize) {
-    // As the operators have it: priorities, metrics, both limits.
+    // Configured as in the operators: priorities, metrics, both limits.
     let metrics = Metrics::new();
     let limiter: MaxOf<ObjectName> = MaxOf::new(vec![
         Box::new(ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(120))),
@@ -243,7 +243,7 @@ fn controller(keys: &Keys) -> (Duration, usize, usize) {
     (took, DELAYED, 0)
 }
 
-/// Builds and runs the Go side; `None` where there is no Go.
+/// Builds and runs the Go side; returns `None` if Go is not installed.
 fn go_side() -> Option<Vec<Measured>> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/bench/workqueue");
     eprintln!("building the Go side in {folder}");
@@ -254,7 +254,7 @@ fn go_side() -> Option<Vec<Measured>> {
     Some(lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
 
-/// The median of each case's rounds.
+/// Returns the medians of each case's rounds.
 fn medians(measured: &[Measured]) -> BTreeMap<&str, (f64, f64)> {
     let median = |case: &str, value: fn(&Measured) -> f64| {
         let mut values: Vec<f64> = measured.iter().filter(|m| m.case == case).map(value).collect();

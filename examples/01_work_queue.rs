@@ -2,8 +2,8 @@
 //!
 //! Run with: `cargo run --example 01_work_queue`
 //!
-//! Watch that a key is never with two workers, that adds of a waiting key collapse, and that a key which
-//! fails comes back later and later.
+//! Note that two workers never process the same key, that repeated adds of a queued key collapse into one, and that a
+//! failing key comes back after longer and longer delays.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -18,7 +18,7 @@ async fn main() {
     let queue = RateLimitingQueue::new(limiter);
     let mut tasks = JoinSet::new();
 
-    // The owner runs the queue's delays; nothing is spawned behind its back.
+    // The caller drives the delays of the queue; the queue spawns nothing itself.
     let delays = queue.clone();
     tasks.spawn(async move {
         delays.run().await;
@@ -36,7 +36,7 @@ async fn main() {
                 } else {
                     queue.forget(&key);
                 }
-                // Dropping `processing` is what client-go calls Done.
+                // Dropping `processing` is client-go's `Done`.
             }
         });
     }

@@ -1,7 +1,7 @@
-//! Watches Deployments and prints what happens to them.
+//! Watches Deployments and prints every change.
 //!
 //! Run with: `cargo run --example 02_informer`, against the cluster of your kubeconfig (or of
-//! `hack/control-plane/control-plane.sh up`); Ctrl-C ends it.
+//! `hack/control-plane/control-plane.sh up`); Ctrl-C stops it.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -12,7 +12,7 @@ use windlass::cache::factory::Watched;
 use windlass::cache::{Cached, Deleted, EventHandler, SharedInformerFactory, object};
 use windlass::client::{ApiClient, Config, ConfigSource};
 
-/// Hears of every change, in order; a real handler queues a key and returns.
+/// Prints every change, in order; a real handler only enqueues a key and returns.
 struct Print;
 
 impl EventHandler<Deployment> for Print {

@@ -1,9 +1,9 @@
-//! Limits side by side: how long a key waits that fails again and again, and what a burst does to a bucket.
+//! Compares rate limiters: the delays of a key that keeps failing, and a token bucket under a burst.
 //!
 //! Run with: `cargo run --example 03_rate_limiting`
 //!
-//! Watch that each limit has its own memory, that the longest of several counts, and that an event during the
-//! backoff neither ends it nor makes it longer.
+//! Note that each limiter keeps its own state, that the longest of several delays wins, and that an event during a
+//! backoff neither shortens nor prolongs the delay.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 

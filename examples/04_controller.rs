@@ -1,4 +1,6 @@
-//! A whole operator in one file: each Greeting has a ConfigMap with its text. `docs/adding-a-controller.md` explains it.
+//! A whole operator in one file: each Greeting gets a ConfigMap with its text.
+//!
+//! Run with: `cargo run --example 04_controller`. `docs/adding-a-controller.md` explains the code.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
@@ -7,21 +9,21 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube_core::{CustomResourceExt, Resource};
+use kube_core::CustomResourceExt;
 use kube_derive::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
-use windlass::api::labels::{self, Labels};
+use windlass::api::labels::Labels;
 use windlass::cache::{Cached, Lister};
 use windlass::client::ApiClient;
 use windlass::controller::kinds::difference::{differs, labels_differ, merge_keys};
 use windlass::controller::kinds::fields::Field;
 use windlass::controller::{
-    Builder, CommonStatus, Controller, Difference, Limits, Manager, Reconcile, ReconcileContext, Reconciler,
-    Shared, StopReason, Wanted,
+    BuildError, Builder, CommonStatus, Controller, Difference, Limits, Manager, Reconcile, ReconcileContext,
+    Reconciler, Shared, StopReason, Wanted,
 };
 use windlass::sim::{InProcessTransport, Settings, Sim};
 
@@ -66,9 +68,9 @@ struct WantedMap {
 }
 
 impl WantedMap {
-    fn of(greeting: &Greeting) -> Self {
-        let name = greeting.meta().name.clone().unwrap_or_default();
-        Self { labels: labels::common("Greeting", &name), text: greeting.spec.text.clone(), name }
+    fn of(ctx: &ReconcileContext<'_, Greeting>) -> Self {
+        let (owner, text) = (ctx.owner(), ctx.object().spec.text.clone());
+        Self { name: owner.name.name().to_owned(), labels: owner.child_labels(), text }
     }
 }
 
@@ -107,13 +109,13 @@ impl Reconcile for GreetingSync {
         &self,
         ctx: &mut ReconcileContext<'_, Greeting>,
     ) -> Result<GreetingStatus, StopReason> {
-        let wanted = WantedMap::of(ctx.object());
+        let wanted = WantedMap::of(ctx);
         ctx.apply(&wanted, &self.maps).await?;
         Ok(ctx.stored_status())
     }
 }
 
-fn controller(shared: &Shared<'_>) -> Controller<Reconciler<GreetingSync>> {
+fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<GreetingSync>>, BuildError> {
     let child_names = |greeting: &Cached<Greeting>| vec![greeting.object_name().to_string()];
     let mut greetings = Builder::new(shared, "greetings", child_names);
     let maps = greetings.owns();
@@ -123,10 +125,10 @@ fn controller(shared: &Shared<'_>) -> Controller<Reconciler<GreetingSync>> {
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
     let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
-    let client =
-        ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, "greeter"), "default"));
+    let client = kube_client::Client::new(InProcessTransport::new(&sim, "greeter"), "default");
+    let client = ApiClient::new(client).with_manager("greeter");
     let mut manager = Manager::new(client.clone(), Limits::default());
-    manager.add(controller);
+    manager.add(controller).expect("it is the only controller");
     let operator = manager.run(stop.clone());
     let users = async {
         let kinds = ApiResource::of::<CustomResourceDefinition>();
@@ -137,8 +139,8 @@ async fn main() {
         client.create::<Value>(&greetings, Some("default"), &greeting).await.expect("the name is free");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let maps = ApiResource::of::<ConfigMap>();
-        let map: Option<Value> = client.get(&maps, Some("default"), "hello").await.expect("it is read");
-        println!("{}", map.expect("the operator has made it")["data"]["text"]);
+        let map: Option<Value> = client.get(&maps, Some("default"), "hello").await.expect("read succeeds");
+        println!("{}", map.expect("the operator has created it")["data"]["text"]);
         stop.cancel();
     };
     let machine = async { tokio::join!(operator, users) };

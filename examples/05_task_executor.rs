@@ -1,6 +1,7 @@
-//! A task of your own for WebApps: it keeps a DNS name for each, here in a map in memory.
+//! A custom task for WebApps that registers a DNS name for each, here in an in-memory map.
 //!
-//! Run with: `cargo run --example 05_task_executor`. It runs the hooks once in order, as the controller does.
+//! Run with: `cargo run --example 05_task_executor`. It runs each hook once, in the order of the controller.
+
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use windlass::api::webapp::v1::{WebApp, WebAppSpec};
 use windlass::operators::webapp::tasks::{Hook, HookCall, HookError, HookFuture, TaskExecutor, run};
 
-/// Names, and the generation of the WebApp that each was written for.
+/// The zone: each name, with the generation of the WebApp that wrote it.
 #[derive(Default)]
 struct Dns {
     zone: Mutex<BTreeMap<String, i64>>,
@@ -35,7 +36,7 @@ impl TaskExecutor for Dns {
         })
     }
 
-    // It may run more than once, and late: what is there already stays, and so does what is newer.
+    // The hook may run more than once, and late: an older generation must not replace a newer one.
     fn create<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
         Box::pin(async move {
             let mut zone = self.zone.lock();
@@ -47,7 +48,7 @@ impl TaskExecutor for Dns {
 
     fn delete<'a>(&'a self, call: &'a HookCall) -> HookFuture<'a> {
         Box::pin(async move {
-            // What is not there counts as deleted.
+            // A missing entry counts as deleted.
             self.zone.lock().remove(&call.object().to_string());
             Ok(())
         })

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A control plane, the CRDs, the operator and the samples, in one command; Ctrl-C stops it all.
-# Prints how to use it from a second terminal. With --once it ends when the samples are Ready.
+# Starts a control plane, installs the CRDs, runs the operator and applies the samples; Ctrl-C stops everything.
+# Prints how to use the cluster from a second terminal. With --once, exits when the samples are Ready.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -18,9 +18,9 @@ echo "Building windlass and the launcher ..." >&2
 cargo build --quiet --bin windlass --example control-plane
 target=${CARGO_TARGET_DIR:-target}/debug
 
-# Each in a process group of its own, so that Ctrl-C reaches this script alone, which ends them in order.
+# Background jobs get their own process groups, so that Ctrl-C only reaches this script, which stops them in order.
 set -m
-# The launcher ends the control plane when its standard input closes: when this script ends, however.
+# The launcher stops the control plane when its standard input closes, which happens however this script ends.
 coproc LAUNCHER { exec "$target/examples/control-plane" serve; }
 if ! read -r ready <&"${LAUNCHER[0]}"; then
   echo "The control plane did not start; its message is above." >&2
@@ -29,7 +29,7 @@ fi
 value() { sed -E "s/.*\"$1\":\"([^\"]*)\".*/\1/" <<<"$ready"; }
 export KUBECONFIG
 KUBECONFIG=$(value kubeconfig)
-# What is set for another cluster is not for this one.
+# Settings for another cluster must not apply to this one.
 for name in $(compgen -e WINDLASS_ | grep -v '^WINDLASS_CACHE$' || true); do unset "$name"; done
 kubectl=$(value kubectl)
 
@@ -50,7 +50,7 @@ trap 'exit 130' INT TERM
 
 "$target/windlass" crds | "$kubectl" apply -f -
 "$kubectl" wait --for=condition=Established crd --all --timeout=30s
-"$target/windlass" run --kubeconfig="$KUBECONFIG" --log-format=text &
+"$target/windlass" run --kubeconfig="$KUBECONFIG" --leader-elect=false --log-format=text &
 operator=$!
 "$kubectl" apply -f crd/samples/
 "$kubectl" wait --for=condition=Ready --all windlass --timeout=60s

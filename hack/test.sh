@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# The test command: everything that CI runs, or the parts that are named.
-#   hack/test.sh                 all parts; of the real control plane what only it can show, and a slice of the rest
-#   hack/test.sh all             all parts, and every case on both beds
+# Runs the tests: everything that CI runs, or only the named parts.
+#   hack/test.sh                 all parts; e2e cases that need the real control plane, and a slice of the others on it
+#   hack/test.sh all             all parts, with every e2e case on both beds
 #   hack/test.sh unit e2e        these parts, in this order
-#   hack/test.sh e2e -- scale    everything behind -- goes to the part's test program
-#   hack/test.sh e2e --bed embedded    the cases on the embedded server alone: seconds, and no Go
+#   hack/test.sh e2e -- scale    passes everything after -- to the part's test program
+#   hack/test.sh e2e --bed embedded    e2e on the embedded server only: takes seconds, needs no Go
 # Parts: fmt, lint, features, docs, codegen, unit, model, doc, e2e. --help says what each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -32,9 +32,9 @@ hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
             built with Go the first time. Of the cases on the real one a slice runs: some of each operator, and
             what the embedded server cannot prove. With `all`, with --bed, or with ARGUMENTS, all of them do.
 
-What e2e generates is always the same, unless the environment says otherwise: WINDLASS_E2E_SEED (1),
-WINDLASS_FIXED_POINT_SPECS (20 specs of each kind that come to rest), WINDLASS_FIDELITY_SEQUENCES (300) and
-WINDLASS_FIDELITY_SEED (1). With WINDLASS_OPERATIONS_ON_REAL=1 every field of every spec is changed on the real
+What e2e generates is the same in each run, unless the environment says otherwise: WINDLASS_E2E_SEED (1),
+WINDLASS_FIXED_POINT_SPECS (20 specs of each kind that come to rest). WINDLASS_FIDELITY_SEQUENCES (100) come from
+WINDLASS_FIDELITY_SEED; when it is not set, from another seed each time, which is printed. With WINDLASS_OPERATIONS_ON_REAL=1 every field of every spec is changed on the real
 bed, too.
 
 Without a part, all of them; `all` is the same with every case. BED is embedded (needs Rust only, takes seconds), real or both, which is
@@ -86,7 +86,7 @@ summary=()
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-# Adds up what a cargo test run has printed.
+# Sums up the results in the log of a cargo test run.
 count() {
   local p f i
   p=$(awk '/^test result:/ { n += $4 } END { print n + 0 }' "$log")
@@ -97,15 +97,15 @@ count() {
   if ((i)); then detail+=", $i ignored"; fi
 }
 
-# How many cases of these beds there are.
+# Counts the e2e cases on these beds.
 cases_on() {
   cargo test --quiet --locked --test e2e -- --list 2>/dev/null | grep -cE "::($1): test" || true
 }
 
-# Whether the run that was just made had no kubectl.
+# Whether the last run lacked kubectl.
 has_no_kubectl() { grep -q 'kubectl is not built yet' "$log"; }
 
-# How many cases ran on which bed.
+# Adds the number of passed cases per bed to the summary line.
 beds() {
   local embedded real one none
   embedded=$(grep -cE '::embedded(_kubectl)? \.\.\. ok' "$log" || true)
@@ -122,7 +122,7 @@ lint() {
   for script in hack/*.sh hack/control-plane/*.sh .ci/run; do bash -n "$script"; done
   if command -v gofmt >/dev/null; then [[ -z $(gofmt -l hack) ]]; fi
 }
-# k8s-openapi takes its version from the library's user; here nobody has chosen one.
+# A library user chooses the version of k8s-openapi; without default features it must be set here.
 features() {
   K8S_OPENAPI_ENABLED_VERSION=1.36 cargo check --no-default-features --lib --locked
   # `run` needs no embedded server.
@@ -134,14 +134,14 @@ unit() { cargo test --locked --lib --bins --test tidy -- "$@"; }
 model() { cargo test --locked --lib --features shuttle -- workqueue::queue::model; }
 doc() {
   cargo test --locked --doc
-  # The guide's controller, to its end: it fails when the copy is not made.
+  # Runs the guide's controller, which fails if it does not make the copy.
   [[ $(cargo run --quiet --locked --example 04_controller) == *"Hello, world"* ]]
 }
-# Most of a case is waiting for the control plane, so more run at once than there are cores.
+# Cases mostly wait for the control plane, so more of them run at once than there are cores.
 e2e() {
   case $bed in
     both)
-      # What the cases need of it is built before they run, also when only one of them is asked for.
+      # Builds the control plane before the cases start, even if only one of them runs.
       hack/control-plane/control-plane.sh build
       if [[ $extent == all ]]; then
         cargo test --locked --test e2e -- --test-threads=6 "$@"
@@ -162,7 +162,7 @@ e2e() {
   esac
 }
 
-# A part runs in a shell of its own: `set -e` has no effect in a function that is part of a condition.
+# Runs a part in its own shell, because `set -e` has no effect in a function called from a condition.
 run() {
   local status
   set +e
@@ -172,22 +172,22 @@ run() {
   return "$status"
 }
 
-# What runs on the real control plane, too, when not everything does: parts of the names of cases.
+# The cases that a default run repeats on the real control plane, as substrings of their names.
 export slice="
   audits:: children:: control_plane:: faults:: requests:: schema:: usage::
-  foo::a_foo_gets foo::the_deployment_follows foo::a_new_deployment_name foo::delete_in_the_foreground
-  myapp::a_myapp_gets myapp::an_update_keeps
+  foo::a_foo_gets foo::the_deployment_follows foo::a_new_deployment_name foo::foreground_deletion
+  myapp::a_myapp_gets myapp::update_keeps
   appservice::an_appservice_gets appservice::an_update_keeps
   redis::a_redis_is_scaled redis::a_new_image redis::a_deleted_redis
-  webapp::a_webapp_goes webapp::a_deleted_webapp webapp::each_operation_has_its_effect
-  every_kind::status::at_rest every_kind::in_the_way::a_refused_child_is_told
-  kubectl::kubectl_apply kubectl::kubectl_describe"
+  webapp::a_webapp_goes webapp::deleted_webapp webapp::each_operation_takes_effect
+  every_kind::status::nothing_is_written every_kind::in_the_way::refused_child_is_reported
+  kubectl::kubectl_applies kubectl::kubectl_describe"
 
-# Says what is missing for a part, and how to get it.
+# Prints which tool a part lacks and how to get it.
 missing() {
   case $1 in
     e2e)
-      # Without Go it may still be cached, or come from KUBEBUILDER_ASSETS: then this succeeds.
+      # Without Go, the programs may still come from the cache or from KUBEBUILDER_ASSETS.
       if [[ $bed != embedded ]] && ! command -v go >/dev/null && ! hack/control-plane/control-plane.sh build >"$log" 2>&1; then
         tail -n 1 "$log"
       fi
@@ -222,7 +222,7 @@ for part in "${chosen[@]}"; do
     case $part in unit | model | doc | e2e) count ;; *) passed=$((passed + 1)) ;; esac
     if [[ $part == e2e ]]; then
       beds
-      # Without kubectl its cases are left out: counted, and with CI set a failure.
+      # Without kubectl its cases are skipped and counted; with CI set that is a failure.
       if [[ $bed == embedded ]] && has_no_kubectl; then
         without=$(cases_on embedded_kubectl)
         skipped=$((skipped + without))
@@ -233,7 +233,7 @@ for part in "${chosen[@]}"; do
   else
     state=FAILED
     case $part in unit | model | doc | e2e) count ;; esac
-    # A part that fails without a failed test, by a compile error say, counts as one.
+    # A part that fails without a failed test, for example at compile time, counts as one failure.
     if [[ -z $detail || $detail == *", 0 failed"* ]]; then failed=$((failed + 1)); fi
   fi
   summary+=("$(printf '%-9s %-8s %4d s  %s' "$part" "$state" $((SECONDS - from)) "$detail")")

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Writes crd/<plural>.<group>.yaml from the Rust types. With a folder as argument, writes there instead.
+# Writes crd/<plural>.<group>.yaml from the Rust types, or writes to the directory given as an argument.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 out=${1:-crd}
 mkdir -p "$out"
 crds=$(cargo run --quiet --bin windlass -- crds)
 rm -f "$out"/*.yaml
-# One file for each document, named after its metadata.name.
+# Writes one file per document, named after its metadata.name.
 awk -v out="$out" '
   /^---$/ { flush(); next }
   { text = text $0 "\n" }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails when crd/ is not what hack/update-codegen.sh would write.
+# Fails if crd/ differs from the output of hack/update-codegen.sh.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 fresh=$(mktemp -d)

@@ -2,16 +2,19 @@
 
 use std::time::Duration;
 
-/// Reads a duration; `0` needs no unit.
+/// What to write instead of an invalid duration.
+const FORM: &str = "write a number with a unit, such as 5ms, 20s, 2m or 1h30m";
+
+/// Parses a duration; `0` needs no unit.
 ///
 /// # Errors
-/// A text that says what to write instead.
+/// A message that says what to write instead.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }
     if text.starts_with('-') {
-        return Err("it is below 0: write a number with a unit, such as 5ms, 20s, 2m or 1h30m".to_owned());
+        return Err(format!("must not be negative; {FORM}"));
     }
     let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let has_known_units = text
@@ -19,7 +22,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
         .all(|unit| matches!(unit, "" | "ns" | "us" | "ms" | "s" | "m" | "h"));
     match humantime::parse_duration(text) {
         Ok(duration) if is_plain && has_known_units => Ok(duration),
-        _ => Err("write a number with a unit, such as 5ms, 20s, 2m or 1h30m".to_owned()),
+        _ => Err(FORM.to_owned()),
     }
 }
 
@@ -28,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_written_as_in_go() {
+    fn durations_parse_as_in_go() {
         let cases = [
             ("5ms", Duration::from_millis(5)),
             ("20s", Duration::from_secs(20)),

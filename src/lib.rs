@@ -1,6 +1,6 @@
-//! A Kubernetes controller built by hand from the parts that client-go gives to Go: a shared informer
-//! cache, a rate-limited deduplicating work queue, a pool of workers, and listers that feed a sync
-//! handler which drives child resources.
+//! A Kubernetes controller built from the parts that client-go provides in Go: a shared informer cache,
+//! a rate-limited deduplicating work queue, a pool of workers, and listers that feed a sync handler,
+//! which reconciles child resources.
 //!
 //! ```text
 //! kube-apiserver ─list/watch─▶ Reflector ─▶ Fifo ─▶ Store (indexed) ─▶ Listers ─┐
@@ -10,20 +10,21 @@
 //! | module | holds |
 //! |---|---|
 //! | [`api`] | the custom resources, conditions, labels: data only |
-//! | [`client`] | the way to the API server: configuration, requests, typed errors, the wall clock |
+//! | [`client`] | access to the API server: configuration, requests, typed errors, the wall clock |
 //! | [`cache`] | reflector, FIFO, store, informers, listers |
-//! | [`workqueue`] | the queue, delays, rate limits; knows nothing of Kubernetes |
+//! | [`workqueue`] | the queue, delays, rate limits; independent of Kubernetes |
 //! | [`record`] | events about objects |
-//! | [`metrics`] | what the process counts |
+//! | [`leader_election`] | the election of one process that writes |
+//! | [`metrics`] | the metrics of the process |
 //! | `server` | `/metrics`, `/livez`, `/readyz` (feature `cli`) |
-//! | [`controller`] | workers, children, conditions: what the operators share |
+//! | [`controller`] | workers, children, conditions: shared by the operators |
 //! | [`operators`] | one folder for each kind of custom resource |
 //! | [`sim`] | an embedded API server (feature `sim`) |
 //! | [`testing`] | fakes for tests of controllers built on this crate |
-//! | `cli` | the program (feature `cli`) |
+//! | `cli` | the command line (feature `cli`) |
 //!
-//! To write an operator, begin with [`controller::Reconcile`], [`controller::Builder`] and [`controller::Manager`];
-//! `docs/adding-a-controller.md` leads through one. A queue and a worker, without a cluster:
+//! To write an operator, start with [`controller::Reconcile`], [`controller::Builder`] and [`controller::Manager`];
+//! `docs/adding-a-controller.md` is a walkthrough. A queue and a worker, without a cluster:
 //!
 //! ```
 //! use windlass::workqueue::Queue;
@@ -31,10 +32,10 @@
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let queue = Queue::new();
 //! queue.add("default/web");
-//! queue.add("default/web"); // the same key once more is the same work
+//! queue.add("default/web"); // merged with the first add
 //! let processing = queue.get().await.expect("the queue is not shut down");
 //! assert_eq!(*processing.key(), "default/web");
-//! queue.add("default/web"); // somebody has changed it meanwhile: one more pass, after this one
+//! queue.add("default/web"); // added while processing: one more pass, after this one
 //! drop(processing);
 //! assert_eq!(queue.len(), 1);
 //! # });
@@ -49,6 +50,7 @@ pub mod client;
 pub mod controller;
 #[cfg(feature = "cli")]
 mod duration;
+pub mod leader_election;
 pub mod metrics;
 pub mod operators;
 pub mod record;
@@ -59,7 +61,7 @@ pub mod sim;
 pub mod testing;
 pub mod workqueue;
 
-/// The example of `docs/embedded-server.md` compiles and runs.
+/// Compiles and runs the example of `docs/embedded-server.md`.
 #[cfg(all(doctest, feature = "sim"))]
 #[doc = include_str!("../docs/embedded-server.md")]
 struct EmbeddedServerGuide;

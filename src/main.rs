@@ -1,4 +1,4 @@
-//! The `windlass` program; everything it does is in [`windlass::cli`].
+//! The `windlass` program; its code is in [`windlass::cli`].
 
 use std::process::ExitCode;
 

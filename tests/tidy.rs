@@ -1,7 +1,6 @@
-//! Rules of the repository, as tests: import directions, files that nothing compiles, promises without
-//! a test, words that have no place in the tree.
+//! Rules of the repository as tests: import directions, uncompiled files, guarantees without a test, unfinished work.
 
-#![expect(clippy::unwrap_used, reason = "a rule that cannot be read has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,8 +10,8 @@ use syn::visit::Visit;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What each module may import of ours, beside itself. `cli` may import everything.
-const MAY_IMPORT: [(&str, &[&str]); 13] = [
+/// The modules of this crate that each module may import beside itself. `cli` may import everything.
+const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("api", &[]),
     ("duration", &[]),
     ("workqueue", &[]),
@@ -21,7 +20,8 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ("client", &["api", "metrics", "workqueue"]),
     ("cache", &["api", "client"]),
     ("record", &["api", "client"]),
-    ("controller", &["api", "workqueue", "metrics", "client", "cache", "record"]),
+    ("leader_election", &["api", "client", "metrics", "record"]),
+    ("controller", &["api", "workqueue", "metrics", "client", "cache", "record", "leader_election"]),
     ("operators", &["api", "duration", "workqueue", "metrics", "client", "cache", "record", "controller"]),
     ("sim", &["api"]),
     ("testing", &["api", "client", "cache", "record"]),
@@ -36,6 +36,7 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
             "client",
             "cache",
             "record",
+            "leader_election",
             "controller",
             "operators",
             "sim",
@@ -44,7 +45,7 @@ const MAY_IMPORT: [(&str, &[&str]); 13] = [
     ),
 ];
 
-/// What each room of `controller` may import of the others.
+/// The other rooms that each room of `controller` may import.
 const ROOMS_MAY_IMPORT: [(&str, &[&str]); 4] = [
     ("run", &["recent"]),
     ("kinds", &[]),
@@ -52,7 +53,7 @@ const ROOMS_MAY_IMPORT: [(&str, &[&str]); 4] = [
     ("reconcile", &["children", "kinds", "run"]),
 ];
 
-/// Who may name the client of `kube_client`.
+/// The modules that may name `kube_client::Client`.
 const NAMES_THE_CLIENT: [&str; 3] = ["client", "testing", "cli"];
 
 fn rust_files(below: &str) -> Vec<PathBuf> {
@@ -62,7 +63,7 @@ fn rust_files(below: &str) -> Vec<PathBuf> {
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
         .collect();
     files.sort();
-    assert!(!files.is_empty(), "there is no Rust file below {below}");
+    assert!(!files.is_empty(), "no Rust files below {below}");
     files
 }
 
@@ -75,14 +76,14 @@ fn relative(path: &Path) -> String {
     path.strip_prefix(ROOT).unwrap().display().to_string()
 }
 
-/// `cache` for `src/cache/store.rs`; `lib` and `main` for the two roots.
+/// Returns a file's top-level module: `cache` for `src/cache/store.rs`; `lib` and `main` for the two roots.
 fn module_of(path: &Path) -> String {
     let inside = path.strip_prefix(Path::new(ROOT).join("src")).unwrap();
     let first = inside.components().next().unwrap().as_os_str().to_string_lossy().into_owned();
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// Collects every path, in `use` and elsewhere, outside tests.
+/// Collects all paths outside tests, in `use` items and elsewhere.
 #[derive(Default)]
 struct Paths {
     found: BTreeSet<Vec<String>>,
@@ -132,7 +133,7 @@ fn paths(path: &Path) -> BTreeSet<Vec<String>> {
     paths.found
 }
 
-/// A file that only tests compile: `tests.rs`, or named by a `#[cfg(test)] mod`.
+/// Whether only tests compile a file: `tests.rs`, below a `tests` directory, or declared with `#[cfg(test)] mod`.
 fn is_test_file(path: &Path) -> bool {
     path.ends_with("tests.rs")
         || path.components().any(|part| part.as_os_str() == "tests")
@@ -160,7 +161,7 @@ fn imports_point_one_way() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Inside `controller`, an import names the room that it comes from, and the rooms have no circle.
+/// Imports inside `controller` name their room, and rooms have no import cycles.
 #[test]
 fn rooms_of_the_controller_import_one_way() {
     let rules: BTreeMap<&str, &[&str]> = ROOMS_MAY_IMPORT.into_iter().collect();
@@ -181,16 +182,16 @@ fn rooms_of_the_controller_import_one_way() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// This project is built without the library that would do its work.
+/// The project implements this machinery itself.
 #[test]
-fn kube_runtime_is_no_dependency() {
+fn kube_runtime_is_not_a_dependency() {
     let lock = fs::read_to_string(Path::new(ROOT).join("Cargo.lock")).unwrap();
-    assert!(lock.contains("name = \"kube-client\""), "the search is wrong");
+    assert!(lock.contains("name = \"kube-client\""), "the search does not work");
     assert!(!lock.contains("name = \"kube-runtime\""));
 }
 
 #[test]
-fn only_the_client_names_the_client_of_kube() {
+fn only_allowed_modules_use_kube_client() {
     let mut wrong = Vec::new();
     for file in rust_files("src").into_iter().filter(|file| !is_test_file(file)) {
         let is_client = |path: &Vec<String>| matches!(&path[..], [first, second, ..] if first == "kube_client" && second == "Client");
@@ -202,8 +203,8 @@ fn only_the_client_names_the_client_of_kube() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// Each kind of write of the client, with how many arguments it takes, and the one file that sends it: what is created,
-/// patched or deleted, and each finalizer, passes the check of the owner that it needs.
+/// Each write method of the client, its number of arguments, and the one file that may call it, so that every write of
+/// a child or finalizer passes the check of its owner.
 const DOORS: [(&str, usize, &str); 6] = [
     ("create", 3, "src/controller/children/guarded_write.rs"),
     ("patch_strategic", 4, "src/controller/children/guarded_write.rs"),
@@ -213,11 +214,11 @@ const DOORS: [(&str, usize, &str); 6] = [
     ("annotate", 4, "src/controller/reconcile/context/own.rs"),
 ];
 
-/// Who writes something else: the client itself, events, what the demo's users do, and the fakes and the embedded server,
-/// which have methods of these names.
+/// Exempt modules: the client itself, events, the demo's user actions, and the fakes and the embedded server, which
+/// have methods with the same names.
 const OTHERS: [&str; 5] = ["src/client/", "src/record/", "src/cli/demo/", "src/sim/", "src/testing/"];
 
-/// Collects the writes that are called on whatever name.
+/// Collects calls of write methods on any receiver.
 #[derive(Default)]
 struct Writes {
     found: BTreeSet<&'static str>,
@@ -230,7 +231,7 @@ impl<'ast> Visit<'ast> for Writes {
         }
     }
 
-    /// What stands in `select!` and the like is tokens: there, the name is enough.
+    /// Macro input such as that of `select!` is only tokens, so calls are recognized by their text.
     fn visit_macro(&mut self, found: &'ast syn::Macro) {
         let tokens = found.tokens.to_string().replace(' ', "");
         let is_called = |name: &str| tokens.contains(&format!("client.{name}("));
@@ -258,7 +259,7 @@ impl<'ast> Visit<'ast> for Writes {
 }
 
 #[test]
-fn each_write_has_one_door() {
+fn each_write_is_sent_from_one_file() {
     let mut sent = BTreeSet::new();
     let is_other = |file: &PathBuf| OTHERS.iter().any(|other| relative(file).starts_with(other));
     for file in rust_files("src").into_iter().filter(|file| !is_test_file(file) && !is_other(file)) {
@@ -270,7 +271,7 @@ fn each_write_has_one_door() {
     assert_eq!(sent, BTreeSet::from(doors));
 }
 
-/// Finds JSON that is built in a function that compares.
+/// Finds functions that build JSON to compare objects.
 #[derive(Default)]
 struct Comparisons {
     is_inside: bool,
@@ -296,18 +297,18 @@ impl<'ast> Visit<'ast> for Comparisons {
     }
 }
 
-/// Comparisons are made at each pass, and nearly always nothing differs.
+/// Comparisons run in each pass and rarely find a difference, so they must be cheap.
 #[test]
-fn comparing_builds_no_json() {
+fn comparisons_build_no_json() {
     let mut found = Comparisons::default();
     for file in rust_files("src/controller").into_iter().filter(|file| !is_test_file(file)) {
         found.visit_file(&parse(&file));
     }
     assert_eq!(found.wrong, Vec::<String>::new());
-    assert!(found.compared >= 7, "only {} functions compare: is the search still right?", found.compared);
+    assert!(found.compared >= 7, "only {} comparisons were found: does the search work?", found.compared);
 }
 
-/// Follows `mod` lines from the roots; whatever Rust file they do not reach is compiled by nobody.
+/// Follows `mod` items from the roots. A Rust file that they do not reach is never compiled.
 #[test]
 fn every_source_file_is_compiled() {
     let roots = [
@@ -335,7 +336,7 @@ fn every_source_file_is_compiled() {
     assert_eq!(lost, Vec::<String>::new());
 }
 
-/// Whether a folder between the file and the root has a manifest of its own.
+/// Whether a directory between the file and the root has its own manifest.
 fn is_of_another_package(file: &Path) -> bool {
     let mut below_root = file.ancestors().skip(1).take_while(|dir| *dir != Path::new(ROOT));
     below_root.any(|dir| dir.join("Cargo.toml").exists())
@@ -357,14 +358,14 @@ fn reach(file: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// A header's "(test: `name`)" names a test that exists.
+/// Each "(test: `name`)" in a header names an existing test.
 #[test]
-fn every_promise_names_a_test_that_exists() {
+fn every_promise_names_an_existing_test() {
     let mut tests = BTreeSet::new();
     let files: Vec<PathBuf> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
     for file in &files {
         let text = fs::read_to_string(file).unwrap();
-        // Inside `proptest!` a test needs no attribute.
+        // Tests inside `proptest!` need no attribute.
         let mut attributed = false;
         let mut generated = false;
         for line in text.lines().map(str::trim) {
@@ -395,12 +396,12 @@ fn every_promise_names_a_test_that_exists() {
         }
     }
     assert_eq!(missing, Vec::<String>::new());
-    assert!(promises > 40, "only {promises} promises were found: is the search still right?");
+    assert!(promises > 40, "only {promises} promises were found: does the search work?");
 }
 
-/// What runs on one bed only says why, in its attribute.
+/// Cases use the macros for beds, which demand a reason for a case that runs on one bed only.
 #[test]
-fn every_end_to_end_case_says_where_it_runs() {
+fn every_e2e_case_declares_its_bed() {
     let mut wrong = Vec::new();
     for file in rust_files("tests/e2e").into_iter().filter(|file| !relative(file).contains("/support/")) {
         let text = fs::read_to_string(&file).unwrap();
@@ -412,7 +413,7 @@ fn every_end_to_end_case_says_where_it_runs() {
 }
 
 #[test]
-fn no_file_names_a_machine_or_leaves_work_undone() {
+fn no_file_contains_todos_or_machine_paths() {
     let marks = ["TODO", "FIXME", "XXX"];
     let mut wrong = Vec::new();
     for file in ["src", "tests", "hack", "examples", "benches"].into_iter().flat_map(rust_files) {
@@ -430,16 +431,16 @@ fn no_file_names_a_machine_or_leaves_work_undone() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
-/// The guide's code is that of an example, which is compiled; what leads a line in does not count.
+/// The guide's code is part of an example, which is compiled. Whitespace is ignored.
 #[test]
-fn the_guides_code_is_that_of_the_example() {
+fn guide_code_matches_the_example() {
     let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     let read = |file: &str| fs::read_to_string(Path::new(ROOT).join(file)).unwrap();
     let example = squeezed(&read("examples/04_controller.rs"));
     let guide = read("docs/adding-a-controller.md");
     let blocks: Vec<&str> =
         guide.split("```rust\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
-    assert!(blocks.len() >= 4, "the guide shows code");
+    assert!(blocks.len() >= 4, "the guide contains code blocks");
     for block in blocks {
         assert!(example.contains(&squeezed(block)), "not in the example:\n{block}");
     }

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# What custom resources that can never become Ready cost the others: the same load twice on one real control plane,
-# without them and beside them. The 99th percentile from creation to Ready is to stay within twice what it was.
-#   hack/bench/bad-neighbours.sh [PER_KIND] [BAD]      200 and 20 when left out
+# Measures what custom resources that can never become Ready cost the others: runs the same load on one real control
+# plane, first without and then beside them. Fails if the 99th percentile from creation to Ready more than doubles.
+#   hack/bench/bad-neighbours.sh [PER_KIND] [BAD]      default: 200 20
 #
-# BAD of each kind are bad in each of these ways, each way in a namespace of its own:
-#   taken     the names of their children are somebody else's
+# BAD objects of each kind are broken in each of these ways, each way in its own namespace:
+#   taken     their children's names belong to objects of another owner
 #   quota     a quota leaves no room for Deployments, Services and Pods
 #   refused   an admission policy refuses their children
-#   failing   a step of each WebApp fails for good (only WebApps have steps)
-#   broken    what is stored does not fit the schema: it was stored under another one
+#   failing   a step of each WebApp fails permanently (other kinds have no steps)
+#   broken    the stored object violates the schema, as if it was stored under an older one
 set -euo pipefail
 per_kind=${1:-200} bad=${2:-20}
 # shellcheck source=hack/bench/operator.sh
 source "$(dirname "${BASH_SOURCE[0]}")/operator.sh"
 
-# The endpoint of a task: it refuses the WebApps of the namespace `failing`.
+# Serves the tasks' HTTP endpoint, which refuses WebApps in the namespace `failing`.
 python3 -u - >"$work/port" <<'PYTHON' &
 import http.server, json
 
@@ -63,7 +63,7 @@ load() { # NAMESPACE
   echo "$1: number, median, 99th percentile, last"
   latencies "$1" | tee "$work/$1"
 }
-somebody_elses() { # a Deployment or a Pod under the name of each child
+somebody_elses() { # prints a Deployment or a Pod with the name of each child
   local number kind
   for ((number = 0; number < bad; number++)); do
     for kind in foo myapp appservice webapp; do
@@ -100,7 +100,7 @@ store_broken() {
   sed 's/^spec: .*/spec: {deploymentName: 7, image: 7, version: 7}/' "$work/bad.yaml" |
     "$kubectl" apply --validate=false --namespace=broken -f - 2>&1
 }
-# It takes the server a while to know policies and schemas.
+# Retries a command for a minute: the API server applies new policies and schemas with a delay.
 within_a_minute() { # COMMAND...
   local tries
   for ((tries = 0; tries < 60; tries++)); do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How long many custom resources of all kinds take to become Ready on a real control plane, what that costs, and that
-# nothing is written at rest.
-#   hack/bench/load.sh [PER_KIND] [SECONDS_AT_REST]      300 and 600 when left out
+# Measures how long many custom resources of all kinds take to become Ready on a real control plane, what that costs,
+# and how many writes follow at rest.
+#   hack/bench/load.sh [PER_KIND] [SECONDS_AT_REST]      default: 300 600
 set -euo pipefail
 per_kind=${1:-300} rest=${2:-600}
 # shellcheck source=hack/bench/operator.sh
@@ -9,7 +9,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/operator.sh"
 start_operator
 so_many_of_each "$per_kind" >"$work/all.yaml"
 
-# What the operator has written, by the server's own book; events are not objects that anybody waits for.
+# Prints the operator's writes from the audit log, without events.
 written() { grep '"userAgent":"windlass/' "$audit" | grep -E '"verb":"(create|update|patch|delete)"' | grep -v '"resource":"events"' || true; }
 writes() { written | wc -l; }
 by_resource() { written | sed -E 's/.*"verb":"([^"]*)".*"resource":"([^"]*)".*/\1 \2/' | sort | uniq -c; }

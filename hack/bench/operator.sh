@@ -1,7 +1,7 @@
-# A real control plane with the operator (release build) on it, for the measurements beside this file: to be sourced.
-#   start_operator [FLAG...]   the flags go to `windlass run`
-# Gives KUBECONFIG, $windlass, $kubectl, $audit (the server's own book, a line for each request), $operator (its process
-# id) and $work (a folder); all of it ends with the script.
+# Runs a real control plane with a release build of the operator. Sourced by the measurements in this directory.
+#   start_operator [FLAG...]   passes the flags to `windlass run`
+# Sets KUBECONFIG, $windlass, $kubectl, $audit (the audit log, one line per request), $operator (its process id) and
+# $work (a temporary directory). Stops the processes and removes $work when the script exits.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 target=${CARGO_TARGET_DIR:-target}
 windlass=$target/release/windlass
@@ -55,12 +55,12 @@ so_many_of_each() { # COUNT
   for ((number = 0; number < $1; number++)); do one_of_each "$number"; done
 }
 
-# How many custom resources of a namespace are Ready.
+# Prints how many custom resources in a namespace are Ready.
 ready_count() { # NAMESPACE
   "$kubectl" get windlass --namespace="$1" --no-headers \
     -o custom-columns='R:.status.conditions[?(@.type=="Ready")].status' 2>/dev/null | grep -c True || true
 }
-# Waits until so many are.
+# Waits until COUNT custom resources in a namespace are Ready.
 until_ready() { # NAMESPACE COUNT
   local started=$EPOCHREALTIME count
   while sleep 2; do
@@ -70,7 +70,7 @@ until_ready() { # NAMESPACE COUNT
     kill -0 "$operator" || { tail -5 "$work/log"; exit 1; }
   done
 }
-# From creation to the last status that the operator wrote, of each custom resource of a namespace, by the server's book.
+# Prints the times from a custom resource's creation to its last status update by the operator, from the audit log.
 latencies() { # NAMESPACE
   python3 - "$audit" "$1" <<'PYTHON'
 import datetime, json, sys
@@ -85,7 +85,7 @@ for line in open(book):
         continue
     kind, at = kinds[what["resource"]], datetime.datetime.fromisoformat(entry["stageTimestamp"])
     if entry["verb"] == "create":
-        # The book has no names of what is created; kubectl creates one after the other.
+        # The audit log has no names for creates, but kubectl creates the objects in order.
         created[kind, f"{kind}-{sum(1 for known, _ in created if known == kind)}"] = at
     elif what.get("subresource") == "status" and entry["userAgent"].startswith("windlass/"):
         last[kind, what["name"]] = at

@@ -151,7 +151,7 @@ command_of() { # NAME
     controller-runtime) command=("$bin/controllerruntime" --workers="$workers") ;;
     kube-rs) command=("$bin/kube-rs/release/kube-rs-peer" --workers="$workers") ;;
     windlass)
-      command=("$target/release/windlass" run --controllers=foo --workers="$workers" --queue-max-delay=1000s
+      command=("$target/release/windlass" run --controllers=foo --workers="$workers" --leader-elect=false --queue-max-delay=1000s
         --metrics-bind-address=0 --health-probe-bind-address=0)
       ;;
   esac

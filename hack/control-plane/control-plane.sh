@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# A real Kubernetes control plane on loopback, for people; see docs/control-plane.md.
-#   control-plane.sh build   builds the programs, or says where they are
-#   control-plane.sh kubectl prints where kubectl is; fails when it is not built yet
-#   control-plane.sh up      starts it in the foreground and prints how to use it
+# Runs a real Kubernetes control plane on loopback, for manual use; see docs/control-plane.md.
+#   control-plane.sh build   builds missing programs and prints the path of each
+#   control-plane.sh kubectl prints the path of kubectl; fails if it is not built yet
+#   control-plane.sh up      starts the control plane in the foreground and prints how to use it
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cargo build --quiet --example control-plane

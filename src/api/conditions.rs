@@ -1,41 +1,39 @@
-//! Status conditions as the API conventions and kstatus ask: `Ready`, `Reconciling`, `Stalled`.
+//! Status conditions as the API conventions and kstatus define them: `Ready`, `Reconciling`, `Stalled`.
 //!
 //! Mirrors apimachinery `pkg/api/meta/conditions.go` (`SetStatusCondition`).
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
-/// The summary: everything that the spec asks for is there and works.
+/// The summary: everything that the spec asks for exists and works.
 pub const READY: &str = "Ready";
-/// The children are on their way.
+/// The children do not match the spec yet.
 pub const RECONCILING: &str = "Reconciling";
-/// Only a person can help.
+/// Progress needs a person's help.
 pub const STALLED: &str = "Stalled";
-/// The object is looked at again and again although nothing changes; there only while that is so.
-pub const HOT_LOOP: &str = "HotLoop";
 
-/// The longest message that a condition carries, in bytes; a longer one is cut.
+/// Maximum length of a condition's message, in bytes; longer messages are cut.
 const MESSAGE_MAX: usize = 1024;
 
-/// Whether `conditions` hold one of this type whose status is `True`.
+/// Whether the condition of this type is present and `True`.
 #[must_use]
 pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
     conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
-/// The condition of this type, if it is there.
+/// Returns the condition of this type, if present.
 #[must_use]
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// The reason of the condition of this type, if it is there.
+/// Returns the reason of the condition of this type, if present.
 #[must_use]
 pub fn reason<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a str> {
     find(conditions, type_).map(|condition| condition.reason.as_str())
 }
 
-/// Builds the next list of conditions from the last one.
+/// Builds the next list of conditions from the previous one.
 ///
 /// ```
 /// use windlass::api::conditions::{ConditionSet, READY, is_true};
@@ -51,7 +49,7 @@ pub struct ConditionSet {
 }
 
 impl ConditionSet {
-    /// Starts from the conditions that the object has; those that are not set again stay as they are.
+    /// Starts from the object's current conditions; those not set again stay unchanged.
     #[must_use]
     pub fn new(previous: &[Condition], observed_generation: Option<i64>, now: Timestamp) -> Self {
         Self { conditions: previous.to_vec(), observed_generation, now }
@@ -79,19 +77,19 @@ impl ConditionSet {
         }
     }
 
-    /// Takes one off.
+    /// Removes the condition of this type.
     pub fn remove(&mut self, type_: &str) {
         self.conditions.retain(|condition| condition.type_ != type_);
     }
 
-    /// The list, ready for the status.
+    /// Returns the list for the status.
     #[must_use]
     pub fn into_vec(self) -> Vec<Condition> {
         self.conditions
     }
 }
 
-/// The API server stores whole seconds: a stamp with a fraction would differ from its own echo.
+/// Truncates to whole seconds, as the API server stores times: a fraction would differ from the stored value.
 fn whole_seconds(stamp: Timestamp) -> Timestamp {
     Timestamp::from_second(stamp.as_second()).unwrap_or(stamp)
 }
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_of_others_are_kept() {
+    fn foreign_conditions_are_kept() {
         let mut others = ConditionSet::new(&[], None, at(1));
         others.set("Scheduled", true, "ByThem", "");
         let mut ours = ConditionSet::new(&others.into_vec(), Some(1), at(2));
@@ -141,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn a_stamp_has_whole_seconds_as_the_server_stores_it() {
+    fn transition_time_has_whole_seconds() {
         let mut set = ConditionSet::new(&[], None, Timestamp::new(7, 900_000_000).unwrap());
         set.set(READY, true, "Available", "");
         assert_eq!(set.into_vec()[0].last_transition_time, Time(at(7)));
     }
 
     #[test]
-    fn a_long_message_is_cut_at_a_character() {
+    fn long_message_is_cut_at_a_char_boundary() {
         let text = "é".repeat(MESSAGE_MAX);
         let kept = cut(&text);
         assert!(kept.len() <= MESSAGE_MAX);

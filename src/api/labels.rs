@@ -1,4 +1,4 @@
-//! The labels that every child and Pod of ours carries.
+//! Labels of every child and Pod that an operator creates.
 
 use std::collections::BTreeMap;
 
@@ -6,35 +6,60 @@ use std::collections::BTreeMap;
 pub const NAME: &str = "app.kubernetes.io/name";
 /// Name of the owner.
 pub const INSTANCE: &str = "app.kubernetes.io/instance";
-/// Who manages the object: [`MANAGER`] for all of ours.
+/// Operator that manages the object; [`MANAGER`] for this crate's operators.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of [`MANAGED_BY`], and the field manager of every write.
 pub const MANAGER: &str = "windlass";
-/// The label selector under which children are listed and watched.
-pub const SELECTOR: &str = "app.kubernetes.io/managed-by=windlass";
-
-/// The label selector of everything else: a child of ours among it has lost its label.
-pub const OTHERS_SELECTOR: &str = "app.kubernetes.io/managed-by!=windlass";
-
 /// A set of labels.
 pub type Labels = BTreeMap<String, String>;
 
-/// The labels of kind and name: part of every selector, so that two custom resources never share
-/// Pods, whatever their kinds.
+/// Returns the labels of kind and name. They are part of every selector, so that two custom resources
+/// never share Pods, whatever their kinds.
 #[must_use]
 pub fn identity(kind: &str, name: &str) -> Labels {
     Labels::from([(NAME.to_owned(), kind.to_ascii_lowercase()), (INSTANCE.to_owned(), name.to_owned())])
 }
 
-/// [`identity`] plus [`MANAGED_BY`]: the labels of every child and of every Pod.
+/// Returns the labels of every child and Pod of this crate's operators: [`identity`] plus [`MANAGED_BY`].
 #[must_use]
 pub fn common(kind: &str, name: &str) -> Labels {
+    managed(MANAGER, kind, name)
+}
+
+/// Returns the same labels as [`common`], for the operator `manager`.
+#[must_use]
+pub fn managed(manager: &str, kind: &str, name: &str) -> Labels {
     let mut labels = identity(kind, name);
-    labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
+    labels.insert(MANAGED_BY.to_owned(), manager.to_owned());
     labels
 }
 
-/// Writes labels as a selector string, `a=b,c=d`: what a scale subresource shows.
+/// Returns whether `text` is a valid, non-empty label value.
+pub(crate) fn is_value(text: &str) -> bool {
+    let ends = [text.bytes().next(), text.bytes().last()];
+    text.len() <= 63
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && ends.iter().all(|end| end.is_some_and(|byte| byte.is_ascii_alphanumeric()))
+}
+
+/// Returns whether these labels name `manager`.
+pub(crate) fn is_managed_by(labels: &Labels, manager: &str) -> bool {
+    labels.get(MANAGED_BY).is_some_and(|value| value == manager)
+}
+
+/// Returns the label selector under which the children of `manager` are listed and watched.
+#[must_use]
+pub fn selector(manager: &str) -> String {
+    format!("{MANAGED_BY}={manager}")
+}
+
+/// Returns the label selector of all other objects. A child among these has lost its label.
+#[must_use]
+pub fn others_selector(manager: &str) -> String {
+    format!("{MANAGED_BY}!={manager}")
+}
+
+/// Formats labels as a selector string, `a=b,c=d`, as a scale subresource shows it.
 ///
 /// ```
 /// use windlass::api::labels;
@@ -47,4 +72,27 @@ pub fn common(kind: &str, name: &str) -> Labels {
 pub fn to_selector(labels: &Labels) -> String {
     let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     pairs.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_tell_managers_apart() {
+        let labels = managed("greeter", "Greeting", "hello");
+        assert!(is_managed_by(&labels, "greeter") && !is_managed_by(&labels, MANAGER));
+        assert_eq!(selector("greeter"), "app.kubernetes.io/managed-by=greeter");
+        assert_eq!(others_selector("greeter"), "app.kubernetes.io/managed-by!=greeter");
+    }
+
+    #[test]
+    fn manager_must_be_a_label_value() {
+        for valid in ["a", "greeter", "A.b_c-9", &"x".repeat(63)] {
+            assert!(is_value(valid), "{valid}");
+        }
+        for invalid in ["", "-a", "a.", "a b", "ü", "a/b", &"x".repeat(64)] {
+            assert!(!is_value(invalid), "{invalid}");
+        }
+    }
 }

@@ -12,14 +12,14 @@ pub struct ApiResource {
     pub group: Cow<'static, str>,
     /// API version, `v1alpha1` and the like.
     pub version: Cow<'static, str>,
-    /// Kind, as it stands in manifests.
+    /// Kind, as in manifests.
     pub kind: Cow<'static, str>,
-    /// Plural, as it stands in paths and in `kubectl get`.
+    /// Plural, as in paths and in `kubectl get`.
     pub plural: Cow<'static, str>,
 }
 
 impl ApiResource {
-    /// Names a resource by constants.
+    /// Creates a resource from constants.
     #[must_use]
     pub const fn new(
         group: &'static str,
@@ -35,11 +35,10 @@ impl ApiResource {
         }
     }
 
-    /// Names the resource of a type that `kube_core` knows. This allocates nothing: event handlers call it for each
-    /// event.
+    /// Returns the resource of a typed kind. Allocates nothing, because event handlers call this for each event.
     #[must_use]
     pub fn of<K: kube_core::Resource<DynamicType = ()>>() -> Self {
-        // `&()` lives for ever, and so do the names that borrow from it.
+        // `&()` is `'static`, and so are the names that borrow from it.
         const STATIC: &() = &();
         Self {
             group: K::group(STATIC),
@@ -49,7 +48,7 @@ impl ApiResource {
         }
     }
 
-    /// `group/version`, or just `version` in the core group.
+    /// Returns `group/version`, or just `version` in the core group.
     ///
     /// ```
     /// use windlass::api::ApiResource;
@@ -65,7 +64,7 @@ impl ApiResource {
         }
     }
 
-    /// The path of the collection, in one namespace or across all.
+    /// Returns the path of the collection, in one namespace or across all.
     ///
     /// ```
     /// use windlass::api::ApiResource;
@@ -108,12 +107,12 @@ mod tests {
     fn borrows<K: kube_core::Resource<DynamicType = ()>>() {
         let ApiResource { group, version, kind, plural } = ApiResource::of::<K>();
         for name in [group, version, kind, plural] {
-            assert!(matches!(name, Cow::Borrowed(_)), "{name:?} is a new string at each call");
+            assert!(matches!(name, Cow::Borrowed(_)), "{name:?} is allocated at each call");
         }
     }
 
     #[test]
-    fn the_names_of_a_type_are_not_allocated() {
+    fn resource_of_a_type_allocates_nothing() {
         borrows::<Deployment>();
         borrows::<Foo>();
     }

@@ -1,25 +1,25 @@
-//! Parts of the schemas that several kinds share: what a child's server would refuse is refused here, in the
-//! words of the custom resource.
+//! Schema parts that several kinds share: they refuse what the API server would refuse in a child, naming the
+//! custom resource's field.
 //!
-//! Mirrors the checks of `kubernetes/pkg/apis/core/validation` on what our kinds hand on: images, environments,
-//! resources. The schemas of Kubernetes' own types are written out here and short, so that a definition stays
-//! small. Two fields of theirs are left out, because they name what our Pods do not have: `resources.claims`
+//! Mirrors the checks of `kubernetes/pkg/apis/core/validation` on the fields that our kinds pass to their children:
+//! images, environments, resources. The schemas of Kubernetes' own types are written out in short form to keep the
+//! CRDs small. Two of their fields are left out, because our Pods have nothing for them to name: `resources.claims`
 //! (claims) and `env[].valueFrom.fileKeyRef` (volumes).
 //!
-//! | bound of ours | why |
+//! | our bound | reason |
 //! |---|---|
-//! | 1024 environment variables, 32 resources | a server refuses a rule over a list or a map without end |
-//! | 64 characters for a quantity, 2 for its exponent | comparing two must not cost a server its memory |
-//! | images of printable ASCII without spaces | no image is called otherwise, and a Pod of it never starts |
+//! | 1024 environment variables, 32 resources | a server refuses a rule over an unbounded list or map |
+//! | 64 characters for a quantity, 2 for its exponent | comparing two quantities must not exhaust a server's memory |
+//! | images of printable ASCII without spaces | no other name is valid, and a Pod with such an image never starts |
 //!
-//! Left to the server of the child, which tells as a condition: huge pages (sizes, and that they need cpu or
-//! memory), whole numbers and equal limits of extended resources, divisors, the keys of labels and annotations.
+//! Left to the server's validation of the child, and reported as a condition: huge pages (sizes, and that they need
+//! cpu or memory), whole numbers and equal limits of extended resources, divisors, the keys of labels and annotations.
 //!
 //! # Guarantees
-//! - What no Pod could have is refused with the field's name. (test: `each_bound_of_myapp_holds_just_inside_and_just_outside`)
-//! - What a Pod may have is taken, but for the bounds above. (test: `each_bound_of_myapp_holds_just_inside_and_just_outside`)
-//! - An amount may be a number, as the schema says. (test: `an_amount_may_be_a_number`)
-//! - A name that a child could not have is refused, with limit and reason. (test: `each_bound_of_redis_holds_just_inside_and_just_outside`)
+//! - A value that no Pod can have is refused with the field's name. (test: `myapp_schema_bounds_are_exact`)
+//! - Any other value is accepted, within the bounds above. (test: `myapp_schema_bounds_are_exact`)
+//! - A quantity may be a number, as the schema says. (test: `quantity_may_be_a_number`)
+//! - A name that no child can have is refused, with limit and reason. (test: `redis_schema_bounds_are_exact`)
 
 use kube_core::Rule;
 use schemars::{Schema, SchemaGenerator, json_schema};
@@ -27,40 +27,40 @@ use schemars::{Schema, SchemaGenerator, json_schema};
 /// An image: printable characters, no spaces.
 pub(super) const IMAGE: &str = "^[!-~]+$";
 
-/// A DNS label, but for its length.
+/// A DNS label, without its limit of 63 characters.
 pub(super) const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
 /// The name of a ConfigMap or a Secret.
 const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
 
-/// A key in one: neither `.` nor with two dots in front.
+/// A key of a ConfigMap or a Secret: not `.`, and not starting with two dots.
 const DATA_KEY: &str = r"^\.?[-_a-zA-Z0-9][-._a-zA-Z0-9]*$";
 
-/// The name of an environment variable: printable ASCII but for `=`.
+/// The name of an environment variable: printable ASCII except `=`.
 const VARIABLE: &str = "^[ -<>-~]+$";
 
-/// What a variable may read of its Pod.
+/// A field of the Pod that a variable may read.
 const POD_FIELD: &str = r"^(metadata\.(name|namespace|uid)|metadata\.(annotations|labels)\['[^']+'\]|spec\.(nodeName|serviceAccountName)|status\.(hostIP|hostIPs|podIP|podIPs))$";
 
-/// What it may read of its container's resources.
+/// A resource of the container that a variable may read.
 const CONTAINER_RESOURCE: &str = "^(limits|requests)[.](cpu|memory|ephemeral-storage|hugepages-.+)$";
 
-/// A quantity that is not negative; beyond 2^63 there is none, so two digits are enough for an exponent.
+/// A non-negative quantity. Quantities end at 2^63, so two digits are enough for an exponent.
 const QUANTITY: &str = r"^[+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]{1,2})?$";
 
-/// One Pod, where a spec says nothing.
+/// Returns the default number of Pods: 1.
 pub(super) fn default_replicas() -> i32 {
     1
 }
 
-/// For a kind whose name becomes that of a Service.
+/// Returns the rule for a kind whose Service has the same name.
 pub(super) fn names_a_service() -> Rule {
     Rule::new("size(self.metadata.name) <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
         "metadata.name must be a DNS-1035 label of at most 63 characters (a letter first, then letters, digits and hyphens, no dots): it becomes the name of a Service; choose another name",
     )
 }
 
-/// For a kind whose name, with `-` and a number of up to 5 digits behind it, becomes a host name.
+/// Returns the rule for a kind whose name, followed by `-` and up to 5 digits, becomes a host name.
 pub(super) fn names_hosts_by_number() -> Rule {
     Rule::new("size(self.metadata.name) <= 57 && !self.metadata.name.contains('.')").message(
         "metadata.name must be a DNS label of at most 57 characters (letters, digits and hyphens, no dots): with a number behind it, it becomes the host name of each Pod; choose another name",
@@ -75,27 +75,27 @@ pub(super) fn conditions(_: &mut SchemaGenerator) -> Schema {
         "x-kubernetes-list-map-keys": ["type"],
         "items": {
             "type": "object",
-            "description": "One aspect of the state, as last observed.",
+            "description": "One aspect of the object's observed state.",
             "required": ["lastTransitionTime", "message", "reason", "status", "type"],
             "properties": {
-                "type": {"type": "string", "description": "Which aspect."},
+                "type": {"type": "string", "description": "Type of the condition."},
                 "status": {"type": "string", "description": "`True`, `False` or `Unknown`."},
-                "reason": {"type": "string", "description": "Why, in one word for programs."},
-                "message": {"type": "string", "description": "Why, in a sentence for people."},
+                "reason": {"type": "string", "description": "Machine-readable reason in CamelCase."},
+                "message": {"type": "string", "description": "Human-readable explanation."},
                 "lastTransitionTime": {
                     "type": "string", "format": "date-time",
                     "description": "When the status of this condition last changed.",
                 },
                 "observedGeneration": {
                     "type": "integer", "format": "int64",
-                    "description": "The metadata.generation that this condition is about.",
+                    "description": "The metadata.generation for which the condition was observed.",
                 },
             },
         },
     })
 }
 
-/// `[]EnvVar`. As in Kubernetes, a name may come twice: the later one counts.
+/// `[]EnvVar`. As in Kubernetes, a name may be repeated: the last entry wins.
 pub(super) fn environment(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
@@ -108,11 +108,11 @@ pub(super) fn environment(_: &mut SchemaGenerator) -> Schema {
             "properties": {
                 "name": {
                     "type": "string", "pattern": VARIABLE,
-                    "description": "Its name: printable ASCII characters other than `=`.",
+                    "description": "Name of the variable: printable ASCII characters other than `=`.",
                 },
                 "value": {
                     "type": "string",
-                    "description": "Its value; empty when left out. `$(NAME)` stands for the value of an earlier variable, `$$(NAME)` for that text itself.",
+                    "description": "Value of the variable; empty by default. `$(NAME)` expands to the value of an earlier variable, `$$(NAME)` to the literal text `$(NAME)`.",
                 },
                 "valueFrom": value_from(),
             },
@@ -138,7 +138,7 @@ fn value_from() -> Schema {
                 },
                 "key": {
                     "type": "string", "maxLength": 253, "pattern": DATA_KEY,
-                    "description": "The key whose value is taken.",
+                    "description": "The key to read.",
                 },
                 "optional": {
                     "type": "boolean",
@@ -150,7 +150,7 @@ fn value_from() -> Schema {
     };
     json_schema!({
         "type": "object",
-        "description": "Where the value comes from, instead of `value`: exactly one of these.",
+        "description": "Source of the value, instead of `value`; exactly one field must be set.",
         "properties": {
             "configMapKeyRef": selector("ConfigMap"),
             "secretKeyRef": selector("Secret"),
@@ -206,7 +206,7 @@ pub(super) fn resources(_: &mut SchemaGenerator) -> Schema {
             "x-kubernetes-validations": [{
                 "rule": format!("self.all(name, {IS_RESOURCE})"),
                 "messageExpression": format!(
-                    "'%s is no resource of a container: use cpu, memory, ephemeral-storage, hugepages-SIZE or an extended resource such as example.com/gpu'.format([self.filter(name, !({IS_RESOURCE}))[0]])"
+                    "'%s is not a container resource: use cpu, memory, ephemeral-storage, hugepages-SIZE or an extended resource such as example.com/gpu'.format([self.filter(name, !({IS_RESOURCE}))[0]])"
                 ),
             }],
         })
@@ -215,7 +215,7 @@ pub(super) fn resources(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "properties": {
             "limits": amounts("The most that the container may use, by resource: cpu in cores (`500m` is half of one), memory and ephemeral-storage in bytes (`128Mi`); no limit for what is left out."),
-            "requests": amounts("What is set aside for the container, by resource, in the same units as limits; the limit when left out."),
+            "requests": amounts("Resources reserved for the container, in the same units as limits; a resource that is left out defaults to its limit."),
         },
         "x-kubernetes-validations": [{
             "rule": format!("{NAMED_IN_BOTH}.all(name, {REQUEST_FITS})"),
@@ -229,10 +229,10 @@ pub(super) fn resources(_: &mut SchemaGenerator) -> Schema {
 /// Whether a container may have a resource of this name.
 const IS_RESOURCE: &str = r"name in ['cpu', 'memory', 'ephemeral-storage'] || name.startsWith('hugepages-') || name.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')";
 
-/// The resources that may be asked for below their limit, where both are there.
+/// The resources whose request may be below their limit, if both are set.
 const NAMED_IN_BOTH: &str = "['cpu', 'memory', 'ephemeral-storage'].filter(name, has(self.requests) && has(self.limits) && name in self.requests && name in self.limits)";
 
-/// Whether a request is not above its limit.
+/// Whether a request is at most its limit.
 const REQUEST_FITS: &str =
     "quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0";
 
@@ -255,15 +255,15 @@ mod tests {
     use crate::api::appservice::v1alpha1::AppServiceSpec;
     use crate::api::myapp::v1::MyappSpec;
 
-    /// A server stores what was sent, so a number comes back as one.
+    /// A server stores a quantity as sent, so a number is read back as a number.
     #[test]
-    fn an_amount_may_be_a_number() {
+    fn quantity_may_be_a_number() {
         let resources = json!({"limits": {"cpu": 2, "memory": "1Gi"}, "requests": {"cpu": 1}});
         let source = json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": 1}});
         let env = json!([{"name": "A", "valueFrom": source}]);
         let myapp = json!({"image": "nginx", "containerPort": 80, "servicePort": 80, "resources": resources, "env": env});
         let app = json!({"replicas": 1, "image": "nginx", "resources": resources, "envs": env});
-        // As from the wire, and as from JSON that is read already.
+        // Decode from text, as on the wire, and from a parsed JSON value.
         let myapp: MyappSpec = serde_json::from_str(&myapp.to_string()).unwrap();
         let app: AppServiceSpec = serde_json::from_value(app).unwrap();
         for (resources, env) in [(myapp.resources, &myapp.env), (app.resources, &app.envs)] {

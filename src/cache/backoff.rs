@@ -1,10 +1,10 @@
-//! Growing delays with jitter: yields durations, never sleeps itself.
+//! Exponential delays with jitter; computes durations and never sleeps.
 //!
 //! Mirrors apimachinery `wait.Backoff` as the reflector uses it.
 //!
 //! # Differences from client-go
-//! It starts over after [`RESET_AFTER`] without a failure, the documented intent; client-go's newer
-//! code starts over that long after the last start, also in the middle of an outage.
+//! The delay resets after [`RESET_AFTER`] without a failure, the documented intent; client-go's newer
+//! code resets that long after the last start, even in the middle of an outage.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const RESET_AFTER: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(crate) struct Backoff {
     base: Duration,
-    /// When the last delay will have passed.
+    /// When the last delay ends.
     quiet_since: Option<Instant>,
     random: fastrand::Rng,
 }
@@ -28,7 +28,7 @@ impl Backoff {
         Self { base: FIRST, quiet_since: None, random }
     }
 
-    /// How long to wait after one more failure.
+    /// Counts a failure and returns the delay before the next attempt.
     pub(crate) fn step(&mut self) -> Duration {
         let now = Instant::now();
         if self.quiet_since.is_some_and(|since| now.saturating_duration_since(since) >= RESET_AFTER) {
@@ -40,7 +40,7 @@ impl Backoff {
         delay
     }
 
-    /// A delay spread over `range`, apart from the growing ones.
+    /// Returns a random delay between `from` and `to`, independent of the growing delays.
     pub(crate) fn spread(&mut self, from: Duration, to: Duration) -> Duration {
         from + (to - from).mul_f64(self.random.f64())
     }

@@ -1,13 +1,13 @@
-//! One informer a kind for the whole process: start all, wait for all.
+//! One informer per kind for the whole process; runs all of them together.
 //!
 //! Mirrors client-go `informers/factory.go` (`SharedInformerFactory`).
 //!
 //! # Guarantees
-//! - Asking twice for a kind gives the same informer. (test: `a_kind_has_one_informer`)
+//! - Repeated requests for a kind return the same informer. (test: `a_kind_has_one_informer`)
 //!
 //! # Differences from client-go
-//! `run` is a future that owns the informers' tasks; an informer that is asked for later is
-//! run by another call of `run`. How a kind is listed is said with its first use.
+//! `run` is a future that owns the informers' tasks; an informer requested later needs another call
+//! of `run`. The first request for a kind determines how it is listed.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -30,9 +30,9 @@ use crate::client::ApiClient;
 /// How one kind is listed, watched and indexed.
 #[derive(Debug)]
 pub struct Watched<K> {
-    /// Only objects with these labels; the server selects.
+    /// Label selector, applied by the server.
     pub label_selector: Option<String>,
-    /// Runs on each object after decoding: drops what nobody reads.
+    /// Runs on each object after decoding, to drop unused fields.
     pub transform: Option<fn(&mut K)>,
     /// The indexes of the store.
     pub indexers: Indexers<K>,
@@ -44,7 +44,7 @@ impl<K: Object> Default for Watched<K> {
     }
 }
 
-/// Makes and runs informers; see the module.
+/// Creates and runs informers; see the module.
 pub struct SharedInformerFactory {
     client: ApiClient,
     namespace: Option<String>,
@@ -60,7 +60,7 @@ struct Entry {
     state: ReadState,
 }
 
-/// Reads how one kind's cache is.
+/// Reads the state of one kind's cache.
 type ReadState = Arc<dyn Fn() -> CacheState + Send + Sync>;
 
 type RunInformer = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
@@ -68,7 +68,7 @@ type RunInformer = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> +
 // === impl SharedInformerFactory ===
 
 impl SharedInformerFactory {
-    /// Informers for one namespace (all, with `None`).
+    /// Creates a factory for informers of one namespace, or of all with `None`.
     #[must_use]
     pub fn new(
         client: ApiClient,
@@ -80,14 +80,14 @@ impl SharedInformerFactory {
         Self { client, namespace, resync_period, random, informers: Mutex::new(Vec::new()) }
     }
 
-    /// The namespace of all informers; `None` for all namespaces.
+    /// Returns the namespace of the informers; `None` for all namespaces.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The informer of this kind; `watched` counts only the first time. It must not ask the factory for
-    /// another informer: it runs under the factory's lock.
+    /// Returns the informer of this kind, created with `watched` on the first call. `watched` runs under
+    /// the factory's lock and must not request another informer.
     pub fn informer<K: Object>(&self, watched: impl FnOnce() -> Watched<K>) -> SharedInformer<K> {
         let mut informers = self.informers.lock();
         let existing = informers.iter().find(|entry| entry.kind == TypeId::of::<K>());
@@ -104,7 +104,7 @@ impl SharedInformerFactory {
         let running = informer.clone();
         let run: RunInformer = Box::new(move |shutdown| {
             Box::pin(async move {
-                running.run(shutdown).await.expect("the factory runs each informer once");
+                running.run(shutdown).await.expect("the informer was already started outside of the factory");
             })
         });
         informers.push(Entry {
@@ -119,19 +119,19 @@ impl SharedInformerFactory {
         informer
     }
 
-    /// Reads how the caches are that were asked for until now, whenever it is called.
+    /// Returns a function that reads the current states of the caches requested so far.
     pub fn states(&self) -> impl Fn() -> Vec<CacheState> + Clone + Send + Sync + 'static {
         let states: Vec<ReadState> = self.informers.lock().iter().map(|entry| entry.state.clone()).collect();
         move || states.iter().map(|state| state()).collect()
     }
 
-    /// Runs all informers that were asked for until `shutdown`.
+    /// Runs all informers requested so far, until `shutdown`.
     ///
     /// # Panics
-    /// With the panic of a handler.
+    /// Propagates a handler's panic.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: end it by the token.
+    /// Not cancel-safe: cancel `shutdown` instead.
     pub async fn run(&self, shutdown: CancellationToken) {
         let scope = shutdown.child_token();
         let mut tasks = JoinSet::new();

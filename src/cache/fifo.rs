@@ -1,37 +1,37 @@
-//! An ordered queue of changes between watching and applying; it owns "the initial list is delivered".
+//! An ordered queue of changes between reflector and pump; it knows when the initial list is delivered.
 //!
 //! Mirrors client-go `tools/cache/the_real_fifo.go` (`RealFIFO`, atomic mode, batch pop), which
 //! informers use since 1.36.
 //! Flow: API server -> reflector -> **fifo** -> pump -> store, handlers
 //!
-//! # For the reader who knows `DeltaFIFO`
+//! # Compared with `DeltaFIFO`
 //! Older diagrams show `DeltaFIFO`: a map from key to the list of its changes, and a queue of keys. A
-//! key kept its place while changes piled up behind it, a relist became one entry an object, and
-//! deletions were worked out here, against a second view of the store. The queue of today is flat:
-//! every change is delivered, in the order of arrival. A relist is one entry ([`Delta::ReplacedAll`]);
-//! who is missing in it is found where it is applied, against the store itself.
+//! key kept its place while its changes accumulated, a relist became one entry per object, and the
+//! queue computed deletions from a second view of the store. This queue is flat: every change is
+//! delivered, in the order of arrival. A relist is one entry ([`Delta::ReplacedAll`]); the pump finds
+//! the deleted objects by comparing the relist with the store.
 //!
 //! # How it works
-//! One producer (the reflector) pushes and waits while [`CAPACITY`] changes are queued. One consumer
-//! (the pump) pops batches: as many changes of distinct objects as stand at the head, or one change
-//! that concerns all (a relist, a resync, a bookmark). It reports each batch back when it is applied;
-//! the report of the first relist is what *synced* means.
+//! One producer, the reflector, pushes changes and waits while [`CAPACITY`] are queued. One consumer,
+//! the pump, pops batches: the changes to distinct objects at the head, or one change that concerns
+//! all objects (a relist, a resync, a bookmark). The pump reports each batch when it is applied; the
+//! queue is *synced* once the first relist is reported.
 //!
 //! # Guarantees
-//! - Every change is delivered, in the order of arrival. (test: `every_change_is_delivered_in_order`)
-//! - A batch holds each object once and never reaches over a relist. (test: `a_batch_ends_at_a_repeated_object_or_a_change_of_all`)
-//! - A queue that starts with a relist, as the reflector's does, is not synced before that is applied,
-//!   also when it is empty. (test: `synced_only_after_the_first_relist_is_applied`)
-//! - The producer waits while the queue is full. (test: `a_full_queue_holds_the_producer`)
-//! - What is queued is delivered after a close. (test: `close_delivers_what_is_queued_then_ends`)
+//! - Changes are delivered in the order of arrival. (test: `every_change_is_delivered_in_order`)
+//! - A batch contains each object once and never spans a relist. (test: `batch_ends_at_repeated_object_or_global_change`)
+//! - A queue that starts with a relist, as the reflector's does, is synced only after the relist is
+//!   applied, even if the relist is empty. (test: `synced_only_after_the_first_relist_is_applied`)
+//! - The producer waits while the queue is full. (test: `full_queue_blocks_the_producer`)
+//! - Changes queued before a close are still delivered. (test: `close_delivers_queued_changes_then_ends`)
 //!
 //! # Differences from client-go
-//! Only atomic mode. The transform runs where objects are decoded, once an object. Back-pressure is a
-//! wait for room instead of a lock held during processing.
+//! There is only atomic mode. The transform runs once per object, where it is decoded. Back-pressure is
+//! a wait for room instead of a lock held during processing.
 //!
 //! # Locks and tasks
 //! One lock around the queue, never held across a wait. Two `Notify`: one for the consumer, one for
-//! the producer; each side looks at the state after it has registered as a waiter.
+//! the producer; each side checks the state after registering as a waiter.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -42,31 +42,30 @@ use tokio::sync::Notify;
 use super::object::{Cached, Object};
 use super::synctrack::{self, Synced, SyncedSetter};
 
-/// The most changes in one batch.
+/// Maximum number of changes in one batch.
 pub const BATCH_MAX: usize = 1000;
-/// How many queued changes make the producer wait.
+/// Number of queued changes at which the producer waits.
 pub const CAPACITY: usize = 2 * BATCH_MAX;
 
 /// One change.
 #[derive(Debug)]
 pub enum Delta<K: Object> {
-    /// The watch saw it appear. Whether it is new is for the store to say.
+    /// The watch reported an addition; the store decides whether the object is new.
     Added(Cached<K>),
-    /// The watch saw it change.
+    /// The watch reported a modification.
     Updated(Cached<K>),
-    /// The watch saw it go; this is its last state.
+    /// The watch reported a deletion, with the last state.
     Deleted(Cached<K>),
-    /// A list: these are all there are.
+    /// A complete list.
     ReplacedAll {
         /// All objects.
         objects: Vec<Cached<K>>,
         /// Version of the list.
         resource_version: String,
-        /// Whether the list asked for the state of the store itself, and so is believed even where
-        /// its versions are lower than ours.
+        /// Whether the list was a consistent read, which replaces even newer cached versions.
         authoritative: bool,
     },
-    /// Tell the handlers about every stored object again.
+    /// Notify the handlers of every stored object again.
     SyncAll,
     /// Nothing changed up to this version.
     Bookmark(String),
@@ -77,7 +76,7 @@ pub enum Delta<K: Object> {
 pub struct Batch<K: Object> {
     /// In the order of arrival.
     pub deltas: Vec<Delta<K>>,
-    /// Whether they are the first relist.
+    /// Whether the batch is the first relist.
     pub is_initial_list: bool,
 }
 
@@ -98,18 +97,18 @@ struct State<K: Object> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Population {
-    /// Nothing came yet.
+    /// Nothing has been queued yet.
     Empty,
     /// The first relist is queued or being applied.
     Initial,
-    /// It is applied.
+    /// The first relist is applied, or another change was queued first.
     Done,
 }
 
 // === impl Fifo ===
 
 impl<K: Object> Fifo<K> {
-    /// Makes an empty queue; `name` is what a waiter for the sync is told.
+    /// Creates an empty queue; `name` identifies it to those that wait for its sync.
     #[must_use]
     pub fn new(name: &str) -> Self {
         let (setter, synced) = synctrack::pair(name);
@@ -117,7 +116,7 @@ impl<K: Object> Fifo<K> {
         Self { state: Mutex::new(state), filled: Notify::new(), emptied: Notify::new(), synced }
     }
 
-    /// Queues a change, waiting while the queue is full. After a close it is dropped.
+    /// Queues a change, waiting while the queue is full. After a close, the change is dropped.
     ///
     /// # Cancel safety
     /// Safe: the change is queued in the last step or not at all.
@@ -135,8 +134,8 @@ impl<K: Object> Fifo<K> {
         self.filled.notify_one();
     }
 
-    /// The next batch; `None` when the queue is closed and empty. For one consumer, which reports the
-    /// batch with [`processed`](Self::processed) before it asks for the next.
+    /// Returns the next batch, or `None` once the queue is closed and empty. The single consumer must
+    /// report each batch with [`processed`](Self::processed) before popping the next.
     ///
     /// # Cancel safety
     /// Safe: the batch is taken in the last step or not at all.
@@ -166,26 +165,26 @@ impl<K: Object> Fifo<K> {
         }
     }
 
-    /// Takes no more changes; what is queued is still delivered.
+    /// Drops further changes; queued changes are still delivered.
     pub fn close(&self) {
         self.state.lock().closed = true;
         self.filled.notify_one();
         self.emptied.notify_one();
     }
 
-    /// Whether the first relist has been applied.
+    /// Returns a handle that is synced once the first relist is applied.
     #[must_use]
     pub fn synced(&self) -> Synced {
         self.synced.clone()
     }
 
-    /// How many changes are queued.
+    /// Returns the number of queued changes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.state.lock().queue.len()
     }
 
-    /// Whether none is.
+    /// Returns whether no change is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -201,7 +200,7 @@ impl<K: Object> fmt::Debug for Fifo<K> {
 // === impl State ===
 
 impl<K: Object> State<K> {
-    /// Takes the change when there is room; `false` asks the producer to wait.
+    /// Takes the change if there is room; `false` means that the producer must wait.
     fn try_push(&mut self, delta: &mut Option<Delta<K>>) -> bool {
         if self.closed {
             return true;
@@ -224,7 +223,7 @@ impl<K: Object> State<K> {
         true
     }
 
-    /// `Some(None)` when closed and empty, `None` when there is nothing yet.
+    /// Returns `None` if the queue is empty, `Some(None)` if it is also closed.
     #[expect(clippy::option_option, reason = "the two absences differ, and only the caller above sees them")]
     fn try_pop(&mut self) -> Option<Option<Batch<K>>> {
         let Some(first) = self.queue.pop_front() else {
@@ -252,7 +251,7 @@ impl<K: Object> State<K> {
 }
 
 impl<K: Object> Delta<K> {
-    /// The one object that changed; `None` for a change that concerns all.
+    /// Returns the object that changed; `None` for a change that concerns all objects.
     fn object_name(&self) -> Option<super::ObjectName> {
         match self {
             Self::Added(object) | Self::Updated(object) | Self::Deleted(object) => Some(object.object_name()),
@@ -276,7 +275,7 @@ mod tests {
         Delta::ReplacedAll { objects, resource_version: "9".to_owned(), authoritative: true }
     }
 
-    /// What stands in a batch, in short: `+a@1`, `~a@2`, `-a@3`, `all`, `sync`, `bookmark`.
+    /// Formats the changes of a batch: `+a@1`, `~a@2`, `-a@3`, `all`, `sync`, `bookmark`.
     fn text(batch: &Batch<ConfigMap>) -> Vec<String> {
         let short = |object: &Cached<ConfigMap>| {
             format!("{}@{}", object.object_name().name(), object.resource_version())
@@ -313,7 +312,7 @@ mod tests {
 
     /// client-go: `TestRealFIFO_PopMultipleDeltaInBatch`
     #[tokio::test]
-    async fn a_batch_ends_at_a_repeated_object_or_a_change_of_all() {
+    async fn batch_ends_at_repeated_object_or_global_change() {
         let fifo = Fifo::new("t");
         for (name, version) in [("a", 1), ("b", 2), ("a", 3), ("c", 4)] {
             fifo.push(Delta::Added(object(name, version))).await;
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_batch_has_a_limit() {
+    async fn batch_size_is_limited() {
         let fifo = Fifo::new("t");
         for n in 0..=BATCH_MAX {
             fifo.push(Delta::Added(object(&format!("n{n}"), 1))).await;
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_holds_the_producer() {
+    async fn full_queue_blocks_the_producer() {
         let fifo = Fifo::new("t");
         for n in 0..CAPACITY {
             fifo.push(Delta::Added(object(&format!("n{n}"), 1))).await;
@@ -373,7 +372,7 @@ mod tests {
 
     /// client-go: `TestRealFIFO_PopShouldUnblockWhenClosed`
     #[tokio::test]
-    async fn close_delivers_what_is_queued_then_ends() {
+    async fn close_delivers_queued_changes_then_ends() {
         let fifo = Fifo::new("t");
         fifo.push(Delta::Added(object("a", 1))).await;
         fifo.close();

@@ -1,4 +1,4 @@
-//! What a reflector says in the log: one line when something changes, a reminder a minute at most.
+//! Logs the health of a reflector: one line per change, and at most one reminder a minute.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,21 +10,21 @@ use crate::client::Error;
 
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// How the cache of one kind is.
+/// The state of one kind's cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CacheState {
     /// The kind, `plural.group`.
     pub kind: String,
-    /// Whether the first list is in the store. It stays so, whatever is lost later.
+    /// Whether the first list is in the store; remains true when the connection is lost later.
     pub is_synced: bool,
-    /// Why the kind cannot be listed or watched at present: a code and a reason, or that no answer came.
+    /// Why the kind currently cannot be listed or watched: a status code and reason, or a description.
     pub trouble: Option<String>,
-    /// How many objects there are in the store.
+    /// Number of objects in the store.
     pub objects: usize,
 }
 
-/// Why a kind cannot be listed or watched at present, for those who ask.
+/// Why a kind currently cannot be listed or watched; shared with readers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trouble(Arc<Mutex<Option<String>>>);
 
@@ -34,11 +34,12 @@ impl Trouble {
     }
 }
 
-/// The state of one kind's list and watch, as far as the log has told it.
+/// Tracks and logs the failures of one kind's list and watch.
 #[derive(Debug)]
 pub(crate) struct Health {
     /// The kind, `plural.group`.
     kind: String,
+    /// The last cause that was logged, and when.
     told: Option<(String, Instant)>,
     trouble: Trouble,
 }
@@ -48,32 +49,37 @@ impl Health {
         Self { kind, told: None, trouble }
     }
 
-    /// A list succeeded, or a watch was opened.
+    /// Records that a list succeeded or a watch was opened.
     pub(crate) fn works(&mut self) {
         *self.trouble.0.lock() = None;
 
         if self.told.take().is_some() {
-            tracing::info!(kind = self.kind, "List and watch work again");
+            tracing::info!(kind = self.kind, "Listing and watching this kind works again");
         }
     }
 
-    /// Something failed; lost connections are told once for all kinds, by the client.
+    /// Records a failure and logs it, except lost connections: the client logs these once for all kinds.
     pub(crate) fn failed(&mut self, error: &Error, again_in: Duration) {
-        let delay = again_in.as_secs_f32();
+        let retry_seconds = again_in.as_secs();
         *self.trouble.0.lock() = Some(cause(error));
 
         if error.is_connection() || !self.worth_a_line(&cause(error), Instant::now()) {
-            tracing::debug!(kind = self.kind, error = error as &dyn std::error::Error, delay, "Trying again");
+            tracing::debug!(
+                kind = self.kind,
+                error = error as &dyn std::error::Error,
+                retry_seconds,
+                "Could not list or watch this kind; retrying"
+            );
             return;
         }
         let advice = if error.is_not_found() {
-            "The API server does not know this kind: install its CRD; trying again until it is there"
+            "The API server does not serve this kind: install its CRD; retrying until it is served"
         } else if error.is_forbidden() {
-            "Not allowed to list and watch this kind: grant list and watch; trying again until allowed"
+            "Not allowed to list and watch this kind: grant both verbs; retrying until they are granted"
         } else {
-            "Could not list and watch this kind; trying again"
+            "Could not list or watch this kind; retrying"
         };
-        tracing::warn!(kind = self.kind, error = error as &dyn std::error::Error, delay, "{advice}");
+        tracing::warn!(kind = self.kind, error = error as &dyn std::error::Error, retry_seconds, "{advice}");
     }
 
     fn worth_a_line(&mut self, cause: &str, now: Instant) -> bool {
@@ -87,12 +93,12 @@ impl Health {
     }
 }
 
-/// What makes two failures the same: not their words, which may carry versions and times.
+/// Returns what two equal failures have in common: not the message, which may contain versions and times.
 fn cause(error: &Error) -> String {
     match error.status() {
         Some(status) => format!("{} {}", status.code, status.reason),
-        None if error.is_connection() => "no answer".to_owned(),
-        None => "an answer that does not decode".to_owned(),
+        None if error.is_connection() => "no response".to_owned(),
+        None => "undecodable response".to_owned(),
     }
 }
 
@@ -101,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lasting_cause_is_reported_once_a_minute() {
+    fn lasting_failure_is_logged_once_a_minute() {
         let mut health = Health::new("foos".to_owned(), Trouble::default());
         let start = Instant::now();
         let mut told = |cause, seconds| health.worth_a_line(cause, start + Duration::from_secs(seconds));

@@ -1,10 +1,10 @@
-//! Inverted indexes: from a value that an object has to the objects that have it.
+//! Inverted indexes: map a value to the objects that have it.
 //!
 //! Mirrors client-go `tools/cache/index.go`.
 //!
 //! # Guarantees
-//! - A value whose last object is gone is gone itself. (test: `delete_removes_empty_sets_from_the_index`)
-//! - An object may have several values, and move among them. (test: `an_object_may_have_several_values`)
+//! - A value is removed with its last object. (test: `delete_removes_empty_sets_from_the_index`)
+//! - An object may have several values, and they may change. (test: `an_object_may_have_several_values`)
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -15,14 +15,14 @@ use foldhash::fast::RandomState;
 use super::object::{Cached, Object};
 use super::object_name::ObjectName;
 
-/// The index of objects by the uid of the owner that controls them.
+/// Name of the index of objects by the uid of their controlling owner.
 pub const OWNER_UID: &str = "owner-uid";
 
-/// Gives the values of an object under one index. It must be pure and total: it runs while the store
-/// is being written.
+/// Returns the values of an object in one index. It must be pure and must not panic: it runs while the
+/// store is being written.
 pub type IndexFn<K> = Box<dyn Fn(&Cached<K>) -> Vec<String> + Send + Sync>;
 
-/// Named index functions, chosen when the store is made. Starts with [`OWNER_UID`].
+/// Named index functions, fixed when the store is created. The default contains [`OWNER_UID`].
 pub struct Indexers<K> {
     functions: HashMap<&'static str, IndexFn<K>>,
 }
@@ -33,7 +33,7 @@ impl<K: Object> Indexers<K> {
     /// Adds an index.
     ///
     /// # Panics
-    /// When there is one of this name.
+    /// If an index of this name exists.
     #[must_use]
     pub fn with(
         mut self,
@@ -41,7 +41,7 @@ impl<K: Object> Indexers<K> {
         function: impl Fn(&Cached<K>) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
         let before = self.functions.insert(name, Box::new(function));
-        assert!(before.is_none(), "there is an index named {name:?} already");
+        assert!(before.is_none(), "an index named {name:?} already exists");
         self
     }
 

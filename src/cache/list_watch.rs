@@ -1,23 +1,23 @@
-//! The only way cached reads reach the API server: one page of a list, one watch.
+//! Fetches list pages and opens watches: the cache's only requests to the API server.
 //!
 //! Mirrors client-go `tools/cache/listwatch.go`.
 //! Flow: API server -> **list_watch** -> reflector -> fifo
 //!
 //! # How it works
-//! [`ListerWatcher`] is the seam: [`ListWatch`] implements it over raw requests, the tests' `FakeSource`
-//! without a server. A page is decoded item by item, a watch line once, straight into the caller's
-//! type; the transform runs there, before the object is shared.
+//! [`ListWatch`] implements [`ListerWatcher`] with raw requests, the tests' `FakeSource` without a
+//! server. List items and watch lines are decoded straight into the caller's type; the transform runs
+//! next, before the object is shared.
 //!
 //! # Guarantees
-//! - A request asks for its version, selector and timeout. (test: `a_request_asks_for_its_version_selector_and_timeout`)
-//! - A stream that goes silent ends after [`IDLE_TIMEOUT`]. (test: `a_silent_stream_ends`)
-//! - A resync does not put the end of a silent stream off. (test: `a_dropped_wait_does_not_put_the_end_off`)
-//! - A line has a limit. (test: `an_endless_line_is_an_error`)
+//! - A list request carries its version, selector and page limit. (test: `list_request_carries_version_selector_and_limit`)
+//! - A silent stream ends after [`IDLE_TIMEOUT`]. (test: `silent_stream_times_out`)
+//! - A resync does not extend the timeout of a silent stream. (test: `dropped_wait_does_not_extend_idle_timeout`)
+//! - The length of a line is limited. (test: `overlong_line_is_an_error`)
 //!
 //! # Differences from client-go
-//! Errors inside a stream end it as an `Err`, never as an object. The idle watchdog: a real server
-//! sends a bookmark a minute, so a stream without a byte for 90 s is a dead peer (TCP keepalive does
-//! not notice a stopped process).
+//! An error inside a stream ends it as an `Err`, never as an object. There is an idle timeout: a server
+//! sends a bookmark every minute, so after 90 s without a byte the peer is considered dead (TCP
+//! keepalive does not notice a stopped process).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -33,33 +33,33 @@ use super::wire::{EventError, Lines, decode_event, decode_page};
 use crate::api::ApiResource;
 use crate::client::{ApiClient, Error};
 
-/// How long a watch may be silent: a server sends a bookmark a minute.
+/// How long a watch may be silent: a server sends a bookmark every minute.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// How long the answer to a list may be silent, at its start and between its pieces. A whole list of many
-/// objects may take minutes; what it may not do is stop.
+/// How long a list response may be silent, before its first byte and between chunks. The whole response
+/// may take minutes.
 const LIST_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the head of a watch's answer may take.
+/// How long the server may take to open a watch.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest line of a watch: etcd takes 1.5 MiB an object, JSON and escapes included some more.
+/// Maximum length of a watch line: etcd accepts 1.5 MiB per object, and JSON escapes take more.
 const LINE_MAX: usize = 16 << 20;
 
-/// Which state a list asks for.
+/// The resource version that a list requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// The newest: version unset, a consistent read.
+    /// The newest state: version unset, a consistent read.
     Newest,
-    /// This or anything newer.
+    /// This version or a newer one.
     NotOlderThan(String),
 }
 
-/// What to ask of one page of a list.
+/// Options of a request for one list page.
 #[derive(Clone, Debug)]
 pub struct ListOptions {
-    /// The state asked for; pages after the first follow the token instead.
+    /// The requested version; pages after the first follow the token instead.
     pub version: Version,
-    /// Page size; `None` for all in one.
+    /// Page size; `None` for all objects in one page.
     pub limit: Option<u32>,
-    /// Token of the page before.
+    /// Token from the previous page.
     pub continue_token: Option<String>,
 }
 
@@ -74,23 +74,23 @@ pub struct Page<K> {
     pub continue_token: Option<String>,
 }
 
-/// What to ask of a watch.
+/// Options of a watch request.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// Events after this version.
+    /// The version after which events start.
     pub resource_version: String,
-    /// When the server ends it.
+    /// How long the server keeps the watch open.
     pub timeout: Duration,
 }
 
-/// What a watch tells.
+/// An event from a watch.
 #[derive(Debug)]
 pub enum WatchEvent<K> {
-    /// It appeared.
+    /// The object was added.
     Added(Decoded<K>),
-    /// It changed.
+    /// The object was modified.
     Modified(Decoded<K>),
-    /// It is gone; this is its last state.
+    /// The object was deleted; this is its last state.
     Deleted(Decoded<K>),
     /// Nothing changed up to this version.
     Bookmark(String),
@@ -98,10 +98,10 @@ pub enum WatchEvent<K> {
 
 /// An open watch.
 pub trait WatchStream<K>: Send {
-    /// The next event; `None` when the server ended the stream, an error when it broke.
+    /// Returns the next event, `None` when the server ended the stream, or an error when it broke.
     ///
     /// # Cancel safety
-    /// Must be safe: a resync drops the future and asks again, and no event and no deadline may be lost.
+    /// Must be safe: a resync drops the future and calls again, and must not lose an event or a deadline.
     fn next(&mut self) -> impl Future<Output = Option<Result<WatchEvent<K>, Error>>> + Send;
 }
 
@@ -117,7 +117,7 @@ pub trait ListerWatcher<K>: Send + Sync + 'static {
     fn watch(&self, options: &WatchOptions) -> impl Future<Output = Result<Self::Watch, Error>> + Send;
 }
 
-/// Lists and watches over the network.
+/// Lists and watches one kind over the network.
 pub struct ListWatch<K> {
     client: ApiClient,
     resource: ApiResource,
@@ -129,7 +129,7 @@ pub struct ListWatch<K> {
 // === impl ListWatch ===
 
 impl<K: Object> ListWatch<K> {
-    /// All namespaces with `None`, all labels with no selector. The transform runs once an object,
+    /// Creates a source for one namespace, or for all with `None`. The transform runs once per object,
     /// after decoding.
     #[must_use]
     pub fn new(
@@ -189,7 +189,7 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
             ("timeoutSeconds", &timeout),
         ];
         let (name, mut request) = self.request("watch", &query)?;
-        // Newer servers compress each event by itself, which a stream decompressor cuts short.
+        // Newer servers compress each event separately, which a stream decompressor truncates.
         request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let response = self.client.open(&name, request, OPEN_TIMEOUT).await?;
         Ok(WatchBody {
@@ -213,7 +213,7 @@ impl<K> fmt::Debug for ListWatch<K> {
 pub struct WatchBody<K> {
     request: String,
     body: Body,
-    /// When the stream last said something: kept here, so that a dropped `next` does not start it anew.
+    /// When data last arrived; kept here so that dropping `next` does not extend the timeout.
     last_byte: Instant,
     lines: Lines,
     transform: Option<fn(&mut K)>,

@@ -3,8 +3,8 @@
 //! Mirrors client-go `tools/cache/listers.go`.
 //!
 //! # Differences from client-go
-//! A miss is `None`, not an error. Callers share the objects that it returns and cannot change them. Stores have no
-//! index by namespace, as no controller here lists one: the index would cost memory and time for each object.
+//! A miss is `None`, not an error. Returned objects are shared and immutable. Stores have no namespace index: no
+//! controller here lists by namespace, and the index would cost memory and time for each object.
 
 use kube_core::{Selector, SelectorExt};
 
@@ -22,26 +22,26 @@ pub struct Lister<K> {
 // === impl Lister ===
 
 impl<K: Object> Lister<K> {
-    /// A view of this store.
+    /// Creates a view of `store`.
     #[must_use]
     pub fn new(store: Store<K>) -> Self {
         Self { store }
     }
 
-    /// The version that the store has seen; see [`Store::resource_version`].
+    /// Returns the version that the store has seen; see [`Store::resource_version`].
     #[must_use]
     pub fn resource_version(&self) -> std::sync::Arc<str> {
         self.store.resource_version()
     }
 
-    /// The object of this name.
+    /// Returns the object with this name.
     #[must_use]
     pub fn get(&self, name: &ObjectName) -> Option<Cached<K>> {
         self.store.get(name)
     }
 
-    /// The objects of one namespace (all, with `None`) that the selector matches, in no particular order. It looks at
-    /// every object of the store: a sync handler asks for an [`index`](Self::index) instead.
+    /// Returns the objects of one namespace, or of all with `None`, that match the selector, in no particular order.
+    /// Scans the whole store: a sync handler should use an [`index`](Self::index) instead.
     #[must_use]
     pub fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Cached<K>> {
         let mut objects = self.store.list();
@@ -55,21 +55,19 @@ impl<K: Object> Lister<K> {
         objects
     }
 
-    /// The objects that the owner of this uid controls, sorted by name.
+    /// Returns the objects controlled by the owner with this uid, sorted by name.
     #[must_use]
     pub fn controlled_by(&self, uid: &str) -> Vec<Cached<K>> {
         self.index(OWNER_UID, uid)
     }
 
-    /// The objects that have `value` under an index, sorted by name.
+    /// Returns the objects that have `value` in `index`, sorted by name.
     ///
     /// # Panics
-    /// When the store was made without this index.
+    /// If the store was created without this index.
     #[must_use]
     pub fn index(&self, index: &str, value: &str) -> Vec<Cached<K>> {
-        self.store
-            .by_index(index, value)
-            .expect("a lister is asked for the indexes that its informer was given")
+        self.store.by_index(index, value).expect("the lister's informer was created without this index")
     }
 }
 

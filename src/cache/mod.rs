@@ -1,5 +1,5 @@
-//! The shared informer cache: one list and watch a kind for the whole process, a store whose
-//! readers never wait for a relist, and handlers that hear of every change in order.
+//! The shared informer cache: one list and watch per kind for the whole process, a store whose
+//! readers never wait for a relist, and handlers that are notified of every change in order.
 //!
 //! Mirrors client-go `tools/cache`.
 //!
@@ -11,17 +11,17 @@
 //! | module | client-go | in one sentence |
 //! |---|---|---|
 //! | [`object_name`] | `object-names.go` | the key used everywhere |
-//! | [`object`] | `store.go` (`KeyFunc`), `meta` accessors | what the cache must know of a type, and objects that do not decode |
-//! | [`list_watch`] | `listwatch.go` | the only way cached reads reach the API server |
-//! | `wire` | `rest/watch/decoder.go` | lines of a watch, pages of a list |
+//! | [`object`] | `store.go` (`KeyFunc`), `meta` accessors | what the cache needs from a type, and objects that do not decode |
+//! | [`list_watch`] | `listwatch.go` | the cache's requests to the API server |
+//! | `wire` | `rest/watch/decoder.go` | decodes watch lines and list pages |
 //! | [`reflector`] | `reflector.go` | lists, watches, resumes, relists |
-//! | [`fifo`] | `the_real_fifo.go` | changes in order between watching and applying |
+//! | [`fifo`] | `the_real_fifo.go` | ordered queue of changes between reflector and pump |
 //! | [`store`], [`index`] | `thread_safe_store.go`, `index.go` | objects by name, and inverted indexes |
-//! | `pump` | `controller.go` | applies changes to the store, then tells the processor |
+//! | `pump` | `controller.go` | applies changes to the store, then notifies the processor |
 //! | [`processor`] | `shared_informer.go` (`sharedProcessor`) | fans out to handlers |
 //! | [`synctrack`] | `synctrack/` | the `Synced` handle |
-//! | [`shared_informer`] | `shared_informer.go` | ties these together |
-//! | [`factory`] | `informers/factory.go` | one informer a kind |
+//! | [`shared_informer`] | `shared_informer.go` | combines the parts above |
+//! | [`factory`] | `informers/factory.go` | one informer per kind |
 //! | [`listers`] | `listers.go` | read-only view of a store |
 
 mod backoff;
@@ -50,7 +50,7 @@ pub use listers::Lister;
 pub use object::{Cached, ControllerRef, Meta, Object, Unreadable};
 pub use object_name::ObjectName;
 pub use processor::{Deleted, EventHandler, Registration};
-pub use shared_informer::{InformerConfig, SharedInformer};
-pub use store::Store;
+pub use shared_informer::{Ended, InformerConfig, SharedInformer};
+pub use store::{Store, UnknownIndex};
 pub use synctrack::{Synced, wait_for_cache_sync};
 pub use version::compare as compare_versions;

@@ -1,18 +1,18 @@
-//! What the cache must know of a type, and the objects that do not decode into it.
+//! The trait of types that the cache can hold, and objects that do not decode into their type.
 //!
 //! Mirrors apimachinery's `meta.Accessor`; client-go has nothing for objects that do not decode
 //! (they end the watch).
 //!
 //! # How it works
-//! A cached type is the whole type (anything that `kube_core` knows), the whole type with a transform
-//! that drops what nobody reads ([`trim`]), or a *projection*: a narrower serde type that is decoded
-//! straight from the wire, with [`Meta`] for its metadata, without annotations: nobody compares them.
+//! A cached type is a full type (any type that `kube_core` knows), a full type with a transform that
+//! drops unused fields ([`trim`]), or a *projection*: a narrower serde type that is decoded straight
+//! from the wire, with [`Meta`] for its metadata. Projections omit annotations, which nothing compares.
 //!
 //! # Guarantees
-//! - A body that does not decode becomes [`Unreadable`] with the object's identity, never a deletion
-//!   and never the end of the others. (test: `a_body_that_does_not_decode_keeps_its_identity`)
-//! - Neither does one label or owner that does not decode. (test: `odd_metadata_does_not_hide_who_it_is`)
-//! - Annotations of a projection take no memory. (test: `annotations_are_not_kept`)
+//! - An object that does not decode becomes [`Unreadable`] and keeps its identity; it is never treated
+//!   as deleted and never affects other objects. (test: `undecodable_object_keeps_its_identity`)
+//! - A malformed label or owner reference does not hide the object's identity. (test: `malformed_metadata_keeps_the_identity`)
+//! - A projection does not keep annotations. (test: `projection_drops_annotations`)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,34 +29,33 @@ use crate::api::ApiResource;
 ///
 /// Implemented for every type that `kube_core` knows; a projection implements it by hand.
 pub trait Object: DeserializeOwned + Send + Sync + 'static {
-    /// Where the API server keeps objects of this type.
+    /// Returns the API resource of this type.
     fn resource() -> ApiResource;
-    /// Namespace and name.
+    /// Returns the namespace and name.
     fn object_name(&self) -> ObjectName;
-    /// The object's one life.
+    /// Returns the uid, which identifies one incarnation of the object.
     fn uid(&self) -> &str;
-    /// The version of this state.
+    /// Returns the resource version.
     fn resource_version(&self) -> &str;
-    /// Counts the changes of the spec; 0 for kinds that do not count them.
+    /// Returns the generation, which counts spec changes; 0 for kinds without one.
     fn generation(&self) -> i64;
-    /// Whether its deletion has been asked for.
+    /// Returns whether the object is being deleted.
     fn is_deleting(&self) -> bool;
-    /// The labels, if any.
+    /// Returns the labels, if any.
     fn labels(&self) -> Option<&BTreeMap<String, String>>;
-    /// The annotations, if any; `None` also for a projection that does not keep them.
+    /// Returns the annotations, if any; always `None` for a projection that does not keep them.
     fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         None
     }
-    /// The owner that controls this object, if any.
+    /// Returns the controlling owner, if any.
     fn controller(&self) -> Option<ControllerRef<'_>>;
-    /// The reference to the owner of this uid, if there is one; the one that controls the object, if it has
-    /// several.
+    /// Returns the reference to the owner with this uid, if any; if there are several, the controlling one.
     fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
         self.controller().filter(|owner| owner.uid == uid)
     }
 }
 
-/// An owner reference: the one with `controller: true`, but where another is asked for.
+/// An owner reference; usually the one with `controller: true`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerRef<'a> {
     /// API version of the owner, `group/version`.
@@ -65,16 +64,16 @@ pub struct ControllerRef<'a> {
     pub kind: &'a str,
     /// Name of the owner, in the object's own namespace.
     pub name: &'a str,
-    /// The owner's one life.
+    /// Uid of the owner.
     pub uid: &'a str,
-    /// Whether it is the one that controls the object.
+    /// Whether this owner controls the object.
     pub controller: bool,
-    /// Whether the owner stays, when it is deleted in the foreground, until the object is gone.
+    /// Whether a foreground deletion of the owner waits until this object is gone.
     pub block_owner_deletion: bool,
 }
 
 impl ControllerRef<'_> {
-    /// Whether the owner is of this kind, in any version of its group.
+    /// Returns whether the owner is of this kind, in any version of its group.
     #[must_use]
     pub fn is_a(&self, resource: &ApiResource) -> bool {
         let group = self.api_version.rsplit_once('/').map_or("", |(group, _)| group);
@@ -139,13 +138,13 @@ fn owners_of<T: kube_core::Resource>(object: &T) -> impl Iterator<Item = Control
     })
 }
 
-/// The owner of this uid, as the one that controls if one of its references says so.
+/// Returns the reference to the owner with this uid, preferably a controlling one.
 fn the_owner<'a>(owners: impl Iterator<Item = ControllerRef<'a>>, uid: &str) -> Option<ControllerRef<'a>> {
     owners.filter(|owner| owner.uid == uid).max_by_key(|owner| owner.controller)
 }
 
-/// A transform for whole types: drops `managedFields` and the last-applied annotation, half of the
-/// wire and two thirds of the memory of a usual object.
+/// Drops `managedFields` and the last-applied annotation, which take two thirds of a typical object's
+/// memory; a transform for full types.
 pub fn trim<T: kube_core::Resource>(object: &mut T) {
     let meta = object.meta_mut();
     meta.managed_fields = None;
@@ -154,7 +153,7 @@ pub fn trim<T: kube_core::Resource>(object: &mut T) {
     }
 }
 
-/// The metadata that a projection keeps: no annotations.
+/// The metadata of a projection, without annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
@@ -162,21 +161,21 @@ pub struct Meta {
     pub name: String,
     /// Namespace; `None` for cluster-scoped objects.
     pub namespace: Option<String>,
-    /// The object's one life.
+    /// Uid, which identifies one incarnation of the object.
     pub uid: String,
-    /// The version of this state.
+    /// Resource version.
     pub resource_version: String,
-    /// Counts the changes of the spec.
+    /// Generation, which counts spec changes.
     pub generation: i64,
-    /// When its deletion was asked for; `None` while it lives.
+    /// When the deletion was requested; `None` if it was not.
     pub deletion_timestamp: Option<String>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// All owners.
+    /// References to all owners.
     pub owner_references: Vec<OwnerRef>,
 }
 
-/// An owner reference, as far as a projection keeps it.
+/// An owner reference of a projection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerRef {
@@ -186,24 +185,24 @@ pub struct OwnerRef {
     pub kind: String,
     /// Name.
     pub name: String,
-    /// The owner's one life.
+    /// Uid of the owner.
     pub uid: String,
-    /// Whether it is the one that controls the object.
+    /// Whether this owner controls the object.
     pub controller: bool,
-    /// Whether the owner stays, when it is deleted in the foreground, until the object is gone.
+    /// Whether a foreground deletion of the owner waits until this object is gone.
     pub block_owner_deletion: bool,
 }
 
 impl Meta {
-    /// Decodes who the object is, and of the rest what decodes; for a field with `#[serde(deserialize_with)]`.
+    /// Decodes the identity, and those other fields that decode; for use with `#[serde(deserialize_with)]`.
     ///
     /// # Errors
-    /// When not even name and version can be told.
+    /// If the identity does not decode.
     pub fn deserialize_leniently<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         Self::lenient(&Map::deserialize(from)?).map_err(serde::de::Error::custom)
     }
 
-    /// One label that is no string must not hide the object: what does not decode beside its identity is left out.
+    /// Decodes the identity, and drops other fields that do not decode: a malformed label must not hide the object.
     fn lenient(metadata: &Map<String, Value>) -> Result<Self, serde_json::Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -229,19 +228,19 @@ impl Meta {
         })
     }
 
-    /// The key of the object.
+    /// Returns the key of the object.
     #[must_use]
     pub fn object_name(&self) -> ObjectName {
         ObjectName::new(self.namespace.as_deref(), &self.name)
     }
 
-    /// The owner that controls the object, if any.
+    /// Returns the controlling owner, if any.
     #[must_use]
     pub fn controller(&self) -> Option<ControllerRef<'_>> {
         self.owners().find(|owner| owner.controller)
     }
 
-    /// The reference to the owner of this uid; see [`Object::owner`].
+    /// Returns the reference to the owner with this uid; see [`Object::owner`].
     #[must_use]
     pub fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
         the_owner(self.owners(), uid)
@@ -253,7 +252,7 @@ impl Meta {
 }
 
 impl OwnerRef {
-    /// The same, borrowed.
+    /// Borrows the reference.
     #[must_use]
     pub fn as_reference(&self) -> ControllerRef<'_> {
         ControllerRef {
@@ -267,22 +266,22 @@ impl OwnerRef {
     }
 }
 
-/// An object whose body does not decode into the caller's type: its metadata and the reason.
+/// An object that does not decode into the caller's type: its metadata and the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// Name, uid, version, owners.
     pub meta: Meta,
-    /// What does not fit, and where.
+    /// The decoding error.
     pub error: String,
 }
 
-/// An object as it came off the wire.
+/// An object from the wire, decoded or unreadable.
 pub type Decoded<K> = Result<K, Unreadable>;
 
-/// Decodes an object; when it does not fit, its metadata alone, as far as that decodes.
+/// Decodes an object, or only its metadata if the object does not match the type.
 ///
 /// # Errors
-/// When not even name and version can be told: then it is no object.
+/// If not even the object's identity decodes.
 pub fn decode<K: DeserializeOwned>(json: &[u8]) -> Result<Decoded<K>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Envelope {
@@ -300,11 +299,11 @@ fn lenient<T: DeserializeOwned + Default>(metadata: &Map<String, Value>, field: 
     metadata.get(field).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
 }
 
-/// An object in the cache: shared, so that nobody can change it.
+/// An object in the cache, shared and immutable.
 pub enum Cached<K> {
-    /// It decoded.
+    /// The object decoded.
     Readable(Arc<K>),
-    /// It did not.
+    /// The object did not decode.
     Unreadable(Arc<Unreadable>),
 }
 
@@ -320,7 +319,7 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// Namespace and name.
+    /// Returns the namespace and name.
     #[must_use]
     pub fn object_name(&self) -> ObjectName {
         match self {
@@ -329,7 +328,7 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// The object's one life.
+    /// Returns the uid, which identifies one incarnation of the object.
     #[must_use]
     pub fn uid(&self) -> &str {
         match self {
@@ -338,7 +337,7 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// The version of this state.
+    /// Returns the resource version.
     #[must_use]
     pub fn resource_version(&self) -> &str {
         match self {
@@ -347,7 +346,7 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// The owner that controls the object, if any.
+    /// Returns the controlling owner, if any.
     #[must_use]
     pub fn controller(&self) -> Option<ControllerRef<'_>> {
         match self {
@@ -356,7 +355,7 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// Counts the changes of the spec; 0 for kinds that do not count them.
+    /// Returns the generation, which counts spec changes; 0 for kinds without one.
     #[must_use]
     pub fn generation(&self) -> i64 {
         match self {
@@ -365,7 +364,7 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// Whether its deletion has been asked for.
+    /// Returns whether the object is being deleted.
     #[must_use]
     pub fn is_deleting(&self) -> bool {
         match self {
@@ -374,7 +373,7 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// The labels, if any.
+    /// Returns the labels, if any.
     #[must_use]
     pub fn labels(&self) -> Option<&BTreeMap<String, String>> {
         match self {
@@ -383,13 +382,13 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// The annotations, if any and if the object decoded.
+    /// Returns the annotations, if any and if the object decoded.
     #[must_use]
     pub fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         self.readable().and_then(|object| object.annotations())
     }
 
-    /// The object itself, if it decoded.
+    /// Returns the object, if it decoded.
     #[must_use]
     pub fn readable(&self) -> Option<&Arc<K>> {
         match self {
@@ -408,7 +407,7 @@ impl<K> Clone for Cached<K> {
     }
 }
 
-/// Identity and version only: a whole object may hold secrets.
+/// Prints only name and version: the object may contain secrets.
 impl<K: Object> fmt::Debug for Cached<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let readable = if self.readable().is_some() { "" } else { ", unreadable" };
@@ -422,7 +421,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
 
     #[test]
-    fn a_body_that_does_not_decode_keeps_its_identity() {
+    fn undecodable_object_keeps_its_identity() {
         let json = br#"{"metadata":{"name":"a","namespace":"ns","uid":"u1","resourceVersion":"7",
             "ownerReferences":[{"apiVersion":"apps/v1","kind":"Deployment","name":"d","uid":"u0","controller":true}]},
             "data":{"key":1}}"#;
@@ -435,9 +434,9 @@ mod tests {
         assert!(cached.readable().is_none());
     }
 
-    /// R16: a broken label or owner list.
+    /// R16: a malformed label or owner list.
     #[test]
-    fn odd_metadata_does_not_hide_who_it_is() {
+    fn malformed_metadata_keeps_the_identity() {
         for odd in [r#""labels":{"a":1}"#, r#""ownerReferences":[{"name":7}]"#, r#""generation":"x""#] {
             let json = format!(r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"7",{odd}}}}}"#);
             let unreadable = decode::<ConfigMap>(json.as_bytes()).unwrap().unwrap_err();
@@ -446,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_not_kept() {
+    fn projection_drops_annotations() {
         let json =
             r#"{"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}"#;
         let kept: Meta = serde_json::from_str(json).unwrap();
@@ -454,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_is_found_whether_it_controls_or_not() {
+    fn owner_is_found_even_if_not_controlling() {
         let json = r#"{"ownerReferences": [{"uid": "a"}, {"uid": "b", "blockOwnerDeletion": true},
             {"uid": "b", "controller": true}]}"#;
         let meta: Meta = serde_json::from_str(json).unwrap();
@@ -463,13 +462,13 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_metadata_is_an_error() {
+    fn object_without_metadata_is_an_error() {
         assert!(decode::<ConfigMap>(br#"{"data":{"key":1}}"#).is_err());
         assert!(decode::<ConfigMap>(b"not json").is_err());
     }
 
     #[test]
-    fn an_owner_is_reported_by_group_and_kind_in_any_version() {
+    fn owner_matches_group_and_kind_in_any_version() {
         let foo = ApiResource::new("samplecontroller.k8s.io", "v1alpha1", "Foo", "foos");
         let owner = |api_version, kind| ControllerRef {
             api_version,

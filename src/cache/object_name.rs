@@ -1,21 +1,21 @@
-//! The key used everywhere: namespace and name of an object.
+//! The key of an object: its namespace and name.
 //!
 //! Mirrors client-go `tools/cache/object-names.go` (`ObjectName`) and `MetaNamespaceKeyFunc`.
 //!
 //! # Guarantees
-//! - `Display` and `FromStr` are each other's inverse. (test: `a_name_and_its_text_round_trip`)
-//! - Text of more than two parts is refused. (test: `text_of_three_parts_is_refused`)
+//! - `Display` and `FromStr` are inverses of each other. (test: `a_name_and_its_text_round_trip`)
+//! - Text with more than two parts is rejected. (test: `malformed_name_is_rejected`)
 //!
 //! # Differences from client-go
-//! Keys are structured everywhere, never strings that are taken apart again. The text is shared, so
-//! that a copy in the queue, the store and an index costs a counter and no memory.
+//! Keys are a type, never strings to be split. The text is shared, so a copy in the queue, the store
+//! or an index costs a reference count and no memory.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Namespace and name of an object; cluster-scoped ones have no namespace.
+/// Namespace and name of an object; cluster-scoped objects have no namespace.
 ///
 /// ```
 /// use windlass::cache::ObjectName;
@@ -30,15 +30,15 @@ pub struct ObjectName {
     text: Arc<str>,
 }
 
-/// Text that is no `name` or `namespace/name`.
+/// Text that is neither `name` nor `namespace/name`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not an object's name: write `name` or `namespace/name`")]
+#[error("{0:?} is not an object name; write `name` or `namespace/name`")]
 pub struct ParseError(String);
 
 // === impl ObjectName ===
 
 impl ObjectName {
-    /// Makes a key; an empty namespace is none.
+    /// Creates a key; an empty namespace counts as none.
     #[must_use]
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         let text = match namespace {
@@ -48,20 +48,20 @@ impl ObjectName {
         Self { text }
     }
 
-    /// The namespace; `None` for cluster-scoped objects.
+    /// Returns the namespace; `None` for cluster-scoped objects.
     #[must_use]
     pub fn namespace(&self) -> Option<&str> {
         self.text.split_once('/').map(|(namespace, _)| namespace)
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn name(&self) -> &str {
         self.text.split_once('/').map_or(&self.text, |(_, name)| name)
     }
 }
 
-/// By text; copies of one key are found equal without a look at it.
+/// Compares the text; clones of one key are equal by pointer.
 impl PartialEq for ObjectName {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
@@ -76,7 +76,7 @@ impl Hash for ObjectName {
     }
 }
 
-/// By namespace, then name: cluster-scoped ones first.
+/// Orders by namespace, then name; cluster-scoped objects come first.
 impl Ord for ObjectName {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.namespace(), self.name()).cmp(&(other.namespace(), other.name()))
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn text_of_three_parts_is_refused() {
+    fn malformed_name_is_rejected() {
         for text in ["a/b/c", "", "/a", "a/"] {
             assert_eq!(text.parse::<ObjectName>(), Err(ParseError(text.to_owned())));
         }

@@ -1,25 +1,25 @@
-//! Fans each notification out to every handler, in order, without one slow handler stopping the rest.
+//! Fans out notifications to all handlers, in order; a slow handler does not delay the others.
 //!
 //! Mirrors client-go `tools/cache/shared_informer.go` (`sharedProcessor`, `processorListener`).
 //! Flow: API server -> reflector -> fifo -> pump -> **processor** -> handlers -> workqueue
 //!
 //! # How it works
-//! Each handler has a buffer and a task that calls it, one notification at a time. *Synced* travels
-//! through the buffers as a notification of its own, behind the adds of the initial list: a
-//! registration is synced when its own handler has returned from all of them.
+//! Each handler has a buffer and a task that calls it, one notification at a time. A marker follows the
+//! adds of the initial list through each buffer: a registration is synced when its own handler has
+//! returned from all of these adds.
 //!
 //! # Guarantees
-//! - One handler's notifications come in order, one at a time. (test: `a_slow_handler_delays_no_other`)
-//! - A slow handler delays no other. (test: `a_slow_handler_delays_no_other`)
-//! - A registration is synced only after its handler returned from every initial add. (test: `a_registration_syncs_after_its_own_handler`)
-//! - A removed handler is called no more once its present call returns; what it had buffered is dropped.
-//!   (test: `a_removed_handler_hears_nothing_more`)
+//! - A handler receives its notifications in order, one at a time. (test: `slow_handler_does_not_delay_others`)
+//! - A slow handler does not delay the others. (test: `slow_handler_does_not_delay_others`)
+//! - A registration is synced only after its handler has returned from every initial add. (test: `registration_syncs_after_its_handler_returns`)
+//! - A removed handler is not called again once its current call returns; its buffer is dropped.
+//!   (test: `removed_handler_is_not_called_again`)
 //!
 //! # Locks and tasks
-//! The processor sits behind the informer's *delivery gate* (client-go's `blockDeltas`): whoever holds
-//! it may distribute or add a listener. No handler runs under it. Buffers have no bound, as in
-//! client-go: a bound would let one handler stop the store. A handler only queues keys, so the buffer
-//! stays short; [`Registration::pending`] is its gauge.
+//! The informer locks the processor with its *delivery gate* (client-go's `blockDeltas`) to distribute
+//! notifications and to add or remove handlers. No handler runs under the gate. Buffers are unbounded,
+//! as in client-go: a bound would let one handler stop the store. A handler only queues keys, so its
+//! buffer stays short; [`Registration::pending`] returns the length.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,38 +31,38 @@ use super::object::{Cached, Object};
 use super::object_name::ObjectName;
 use super::synctrack::{self, Synced, SyncedSetter};
 
-/// Hears of changes. Each method is called in order and must be quick: find the key of whom it
-/// concerns, queue it, return.
+/// Is notified of changes. The methods are called in order and must be quick: they should only queue
+/// the key of the affected object.
 ///
 /// Mirrors `ResourceEventHandler`. A panic in a handler ends the informer.
 pub trait EventHandler<K: Object>: Send + 'static {
-    /// It is there: from the first list, for a late handler from the store, or new.
+    /// Called for each object of the first list (or of the store, for a late handler), and for new objects.
     fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {
         let _ = (object, is_in_initial_list);
     }
 
-    /// It changed; on a resync `old` and `new` are the same. A new life under the old name comes as an
-    /// update too: compare the uids.
+    /// Called when an object changed; on a resync `old` and `new` are the same. An object that was
+    /// deleted and recreated may also appear as an update: compare the uids.
     fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
         let _ = (old, new);
     }
 
-    /// It is gone.
+    /// Called when an object was deleted.
     fn on_delete(&mut self, object: &Deleted<K>) {
         let _ = object;
     }
 }
 
-/// What is known of an object that is gone.
+/// The last known state of a deleted object.
 #[derive(Debug)]
 pub enum Deleted<K: Object> {
-    /// The watch saw it go: this is its last state.
+    /// The watch reported the deletion, with the last state.
     Observed(Cached<K>),
-    /// A relist did not have it: this is the last state that was seen, and it may have changed since.
+    /// A relist no longer contained the object, which may have changed after it was last seen.
     ///
     /// Mirrors `DeletedFinalStateUnknown`.
     FinalStateUnknown {
-        /// The last state that was seen.
+        /// The last cached state.
         last_known: Cached<K>,
     },
 }
@@ -92,7 +92,7 @@ impl<K: Object> Clone for Notification<K> {
 }
 
 impl<K: Object> Deleted<K> {
-    /// The last state that was seen.
+    /// Returns the last known state.
     #[must_use]
     pub fn last_known(&self) -> &Cached<K> {
         match self {
@@ -100,14 +100,14 @@ impl<K: Object> Deleted<K> {
         }
     }
 
-    /// Namespace and name.
+    /// Returns the namespace and name.
     #[must_use]
     pub fn object_name(&self) -> ObjectName {
         self.last_known().object_name()
     }
 }
 
-/// One change, on its way to the handlers.
+/// A notification on its way to the handlers.
 #[derive(Debug)]
 pub(crate) enum Notification<K: Object> {
     Add {
@@ -123,7 +123,7 @@ pub(crate) enum Notification<K: Object> {
     UpstreamSynced,
 }
 
-/// A handler's place in the informer.
+/// The registration of a handler with an informer.
 #[derive(Clone, Debug)]
 pub struct Registration {
     synced: Synced,
@@ -131,18 +131,18 @@ pub struct Registration {
     pending: PendingGauge,
 }
 
-/// How many notifications wait; shared by both ends of a buffer.
+/// Number of buffered notifications; shared by both ends of a buffer.
 type PendingGauge = Arc<std::sync::atomic::AtomicUsize>;
 
 impl Registration {
-    /// Whether this handler has returned from every add of the initial list. Workers wait for this,
-    /// not for the informer, when they depend on what their handlers have queued.
+    /// Returns a handle that is synced once this handler has returned from every initial add. Workers
+    /// that depend on the keys queued by their handlers wait for this handle, not for the informer's.
     #[must_use]
     pub fn synced(&self) -> Synced {
         self.synced.clone()
     }
 
-    /// How many notifications wait for this handler.
+    /// Returns the number of notifications that wait for this handler.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pending.load(std::sync::atomic::Ordering::Relaxed)
@@ -167,7 +167,7 @@ struct Sender<K: Object> {
 pub(crate) struct Processor<K: Object> {
     senders: Vec<Sender<K>>,
     upstream_synced: bool,
-    /// The informer has ended: nobody will run another listener.
+    /// Whether the informer has ended and runs no more listeners.
     closed: bool,
 }
 
@@ -178,8 +178,8 @@ impl<K: Object> Processor<K> {
         Self { senders: Vec::new(), upstream_synced: false, closed: false }
     }
 
-    /// Adds a handler that starts with these objects; `None` when the informer has ended. The caller runs
-    /// the listener.
+    /// Adds a handler, which is first notified of the `stored` objects. Returns `None` if the informer
+    /// has ended. The caller runs the listener.
     pub(crate) fn add(
         &mut self,
         name: &str,
@@ -205,7 +205,7 @@ impl<K: Object> Processor<K> {
         Some((registration, listener))
     }
 
-    /// Removes a handler of this informer; that of another one is left alone.
+    /// Removes a handler; ignores the registration of another informer.
     pub(crate) fn remove(&mut self, registration: &Registration) {
         let at = self.senders.iter().position(|sender| Arc::ptr_eq(&sender.pending, &registration.pending));
         if let Some(at) = at {
@@ -220,7 +220,7 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    /// The initial list is distributed.
+    /// Marks the initial list as distributed.
     pub(crate) fn upstream_synced(&mut self) {
         if !self.upstream_synced {
             self.upstream_synced = true;
@@ -228,7 +228,7 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    /// Ends all listeners once they have delivered what they hold.
+    /// Ends all listeners once they have delivered their buffers.
     pub(crate) fn close(&mut self) {
         self.closed = true;
         self.senders.clear();
@@ -236,7 +236,7 @@ impl<K: Object> Processor<K> {
 }
 
 impl<K: Object> Sender<K> {
-    /// A listener that is gone does not hear it.
+    /// Buffers a notification; drops it if the listener has ended.
     fn send(&self, notification: Notification<K>) {
         self.pending.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         if self.notifications.send(notification).is_err() {

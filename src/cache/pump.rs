@@ -1,23 +1,23 @@
-//! The pump: takes changes from the FIFO, applies them to the store, then tells the processor.
+//! Applies changes from the FIFO to the store, then notifies the processor.
 //!
-//! Mirrors client-go `tools/cache/controller.go` (`processLoop`, `processDeltas`). client-go calls it
-//! *Controller*; it is no controller in the sense of this project's `controller` module.
+//! Mirrors client-go `tools/cache/controller.go` (`processLoop`, `processDeltas`). client-go's name is
+//! *Controller*; it is unrelated to this project's `controller` module.
 //! Flow: API server -> reflector -> fifo -> **pump** -> store, handlers
 //!
 //! # Guarantees
-//! - Added or updated is decided by the store, not by the event. (test: `the_store_decides_between_add_and_update`)
-//! - A handler finds the object in the store before it hears of it. (test: `a_handler_finds_the_object_in_the_store`)
-//! - A relist tells what vanished first, then what came and changed; what did not change is silent.
-//!   (test: `a_relist_tells_the_difference`)
-//! - An event older than what is stored of the same object is ignored. (test: `an_older_event_is_ignored`)
+//! - The store, not the event, decides between add and update. (test: `the_store_decides_between_add_and_update`)
+//! - An object is in the store before handlers are notified of it. (test: `a_handler_finds_the_object_in_the_store`)
+//! - A relist notifies of deletions first, then of additions and changes; unchanged objects are skipped.
+//!   (test: `relist_notifies_only_of_differences`)
+//! - An event older than the stored object is ignored. (test: `an_older_event_is_ignored`)
 //!
 //! # Differences from client-go
-//! An unchanged object of a relist reaches no handler (client-go passes it to those that resync).
-//! Older events are ignored. The delete of an unknown object reaches no handler.
+//! Handlers are not notified of an unchanged object in a relist (client-go notifies those that resync)
+//! or of the deletion of an unknown object. Older events are ignored.
 //!
 //! # Locks and tasks
-//! Works under the delivery gate (see [`Processor`]), so that a handler that joins meanwhile misses and
-//! doubles nothing; no await happens under it.
+//! Runs under the delivery gate (see [`Processor`]), so that a handler added meanwhile sees each change
+//! exactly once; never awaits under the gate.
 
 use super::fifo::{Batch, Delta};
 use super::object::{Cached, Object};
@@ -38,7 +38,7 @@ impl<K: Object> Pump<K> {
         Self { store, writer }
     }
 
-    /// Applies one batch and tells the processor, which the caller has locked.
+    /// Applies one batch and notifies the processor, which the caller has locked.
     pub(crate) fn apply(&mut self, batch: Batch<K>, processor: &mut Processor<K>) {
         let is_initial_list = batch.is_initial_list;
         for delta in batch.deltas {
@@ -124,7 +124,7 @@ impl<K: Object> Pump<K> {
     }
 }
 
-/// Whether this is an older state than the stored one, of the same life or of an earlier one.
+/// Returns whether the event is older than the stored object, of this or an earlier incarnation.
 fn is_stale<K: Object>(event: &Cached<K>, stored: &Cached<K>) -> bool {
     version::is_older(event.resource_version(), stored.resource_version())
 }

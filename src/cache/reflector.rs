@@ -1,48 +1,43 @@
-//! Lists and watches one kind, for ever, and feeds every change to the FIFO.
+//! Lists and watches one kind until shutdown, and pushes every change to the FIFO.
 //!
 //! Mirrors client-go `tools/cache/reflector.go` (`Reflector`) and `tools/pager`.
 //! Flow: API server -> **reflector** -> fifo -> pump -> store, handlers
 //!
 //! # How it works
-//! Two states. **Listing** fetches all pages and hands them over as one relist; its version is where
-//! the watch starts. **Watching** passes events on and remembers the version of each after it is
-//! queued, bookmarks included. What ends a watch decides what comes next:
+//! There are two states. **Listing** fetches all pages and queues them as one relist, whose version is
+//! where the watch starts. **Watching** queues each event, bookmarks included, and then records its
+//! version. The way in which a watch ends determines the next step:
 //!
 //! | what happened | next |
 //! |---|---|
-//! | the server ended the stream (its timeout) | watch again at once from the last version, no list |
-//! | the stream broke, or was silent for 90 s | the same; after 5 in a row without an event, list |
-//! | an event or a list older than what was seen | not queued; list at once with the version unset |
+//! | the server ended the stream (its timeout) | watch again at once from the last version, without a list |
+//! | the stream broke, or was silent for 90 s | the same; list after 5 such streams in a row without an event |
+//! | an event older than the last version | not queued; list with the version unset after a backoff |
 //! | a stream ended within 1 s without an event | watch again after a backoff |
-//! | somebody asked for a relist | list at once with the version unset |
+//! | a relist was requested | list at once with the version unset |
 //! | opening: no connection, 429, 5xx | watch again from the same version after a backoff |
-//! | 410 at the start or in the stream | list, not older than what was seen, after a backoff |
-//! | the list itself: 410, or a version from the future | list again at once with the version unset |
+//! | 410 at the start or in the stream | list, not older than the last version, after a backoff |
+//! | the list: 410, a version from the future, or older than the last one | list at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
 //! | 404 or 403 soon after a lost connection: the server is starting | the same request again after a backoff |
 //! | anything else | list again after a backoff |
 //!
 //! # Guarantees
-//! - The first list is a consistent read; a relist is never below what was seen. (test: `first_list_is_newest_and_a_relist_not_older_than_seen`)
-//! - Resumes from the last seen version after a dropped stream, without a list. (test: `resumes_after_dropped_stream`)
-//! - A server that goes back in time is not followed; a list of the newest state settles it. (test: `the_past_is_not_followed`)
-//! - 410 means relist, and deletions hidden by the gap are found. (test: `gone_means_relist`)
-//! - Half a list is never published. (test: `a_broken_page_publishes_nothing`)
+//! - The first list is a consistent read; later lists request the last version or a newer one. (test: `first_list_is_newest_and_relist_never_older`)
+//! - A watch resumes from the last version after a dropped stream, without a list. (test: `resumes_after_dropped_stream`)
+//! - An older event is not applied; a list of the newest state replaces the cache. (test: `older_event_causes_list_of_newest_state`)
+//! - A 410 causes a relist, which finds deletions that the watch missed. (test: `gone_means_relist`)
+//! - A partial list is never published. (test: `failed_page_publishes_nothing`)
 //! - 429 and lost connections back off without a relist. (test: `too_many_requests_backs_off_without_a_relist`)
-//! - A missing kind is tried again every 10 to 30 s. (test: `a_missing_kind_is_tried_every_10_to_30_s`)
-//! - A server that denies everything while it starts is not taken at its word. (test: `a_starting_server_is_not_taken_at_its_word`)
-//! - A short empty stream does not spin. (test: `a_very_short_watch_backs_off`)
-//! - Bookmarks move the version. (test: `bookmarks_move_the_version`)
-//! - A relist on request reads the newest state; requests before it begins are one. (test: `requests_for_a_relist_are_one_list`)
-//! - An expired page falls back to one whole list. (test: `an_expired_page_falls_back_to_a_whole_list`)
+//! - A requested relist reads the newest state; requests made before it begins are merged. (test: `pending_relist_requests_are_merged`)
 //!
 //! # Differences from client-go
-//! The first list asks with the version unset where client-go takes 0 and may go back in time after a
-//! restart. 5xx at the opening of a watch says nothing about our version, so it costs no relist.
-//! A broken stream resumes as a closed one does. Retry-After is obeyed. No streamed first list yet.
+//! The first list leaves the version unset; client-go uses 0 and may go back in time after a restart. A
+//! 5xx on opening a watch says nothing about the version, so it causes no relist. A broken stream
+//! resumes like a closed one. Retry-After is obeyed. The first list is not streamed.
 //!
 //! # Locks and tasks
-//! None: the informer runs [`Reflector::run`] and ends it by the token.
+//! None: the informer runs [`Reflector::run`] and cancels it with the token.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -61,36 +56,36 @@ use super::object::{Cached, Decoded, Object};
 use super::version;
 use crate::client::Error;
 
-/// Objects a page.
+/// Objects per page.
 const PAGE_SIZE: u32 = 500;
-/// A watch lasts this long to twice as long, at random, so that not all end at once.
+/// A watch lasts one to two times this long, at random, so that watches do not all end at once.
 const WATCH_TIMEOUT_MIN: Duration = Duration::from_secs(300);
-/// A stream that ends sooner than this without an event is a failure.
+/// A stream that ends sooner than this without an event counts as a failure.
 const VERY_SHORT_WATCH: Duration = Duration::from_secs(1);
-/// After this many broken streams without an event a list is tried: what stands behind them may be too
-/// much for whatever is in between.
+/// Broken streams in a row without an event before a list is tried: a proxy may be unable to deliver the
+/// pending events.
 const FRUITLESS_MAX: u32 = 5;
-/// How soon a missing kind or permission is tried again.
+/// Range of the delay before a missing kind or permission is tried again.
 const MISSING_MIN: Duration = Duration::from_secs(10);
 const MISSING_MAX: Duration = Duration::from_secs(30);
-/// A server that comes back denies what it has not loaded yet, roles and kinds, for this long at most.
+/// How long a restarted server may answer 403 or 404 because it has not loaded roles and kinds yet.
 const STARTING: Duration = Duration::from_secs(15);
 
-/// Keeps a FIFO fed; see the module.
+/// Feeds a FIFO from a source; see the module.
 #[derive(Debug)]
 pub struct Reflector<K: Object, L> {
     source: L,
     fifo: Arc<Fifo<K>>,
-    /// Version of the last change that was queued; `None` before the first list.
+    /// Version of the last queued change; `None` before the first list.
     last_version: Option<String>,
-    /// The last version is of no use: expired even for a list, or from the future.
+    /// Whether the last version is unusable, so that the next list reads the newest state.
     last_version_unusable: bool,
     resync: Option<Resync>,
-    /// Holds a permit while a relist is asked for.
+    /// Holds a permit while a relist is requested.
     relist: Arc<Notify>,
     /// When a request last got no answer, or a stream broke.
     lost: Option<Instant>,
-    /// How many streams in a row broke without an event.
+    /// Number of streams in a row that broke without an event.
     fruitless: u32,
     backoff: Backoff,
     random: fastrand::Rng,
@@ -103,7 +98,7 @@ struct Resync {
     next: Instant,
 }
 
-/// What to do next, and how long to wait before it.
+/// The next step, and the delay before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     List(Duration),
@@ -113,7 +108,7 @@ enum Next {
 // === impl Reflector ===
 
 impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
-    /// Nothing happens before [`run`](Self::run). `seed` makes delays and timeouts repeatable.
+    /// Creates a reflector, which is idle until [`run`](Self::run). `seed` makes delays and timeouts repeatable.
     #[must_use]
     pub fn new(source: L, fifo: Arc<Fifo<K>>, resync_period: Option<Duration>, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -135,19 +130,19 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
     }
 
-    /// Says here why the kind cannot be listed or watched, while that is so.
+    /// Reports to `trouble` why the kind currently cannot be listed or watched.
     pub(crate) fn reporting(mut self, trouble: Trouble) -> Self {
         self.health = Health::new(K::resource().to_string(), trouble);
         self
     }
 
-    /// Lists the newest state each time this is notified.
+    /// Lists the newest state each time `relist` is notified.
     pub(crate) fn relisting(mut self, relist: Arc<Notify>) -> Self {
         self.relist = relist;
         self
     }
 
-    /// Lists and watches until `shutdown`; returns at the next await, leaving the server's stream.
+    /// Lists and watches until `shutdown`; then returns at the next await and drops the open stream.
     pub async fn run(mut self, shutdown: CancellationToken) {
         tokio::select! {
             biased;
@@ -173,7 +168,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     }
 
     async fn list(&mut self) -> Next {
-        // This list serves the request that came before it.
+        // This list serves a relist request made before it.
         if self.relist.notified().now_or_never().is_some() {
             self.last_version_unusable = true;
         }
@@ -188,7 +183,10 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             Ok((_, listed)) => self.last_version.as_ref().is_some_and(|last| version::is_older(listed, last)),
         };
         if is_of_no_use && !authoritative {
-            tracing::debug!(kind = %K::resource(), "Listing with the version unset: the last one is of no use");
+            tracing::debug!(
+                kind = %K::resource(),
+                "Listing with the version unset, because the last version is unusable"
+            );
             self.last_version_unusable = true;
             authoritative = true;
             outcome = self.list_all(Version::Newest).await;
@@ -209,8 +207,8 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
     }
 
-    /// All pages. Only a list of the newest state is paged: the watch cache serves the other whole,
-    /// and a page size would send it to the store.
+    /// Fetches all pages. Only a list of the newest state is paged: the server's watch cache serves other
+    /// lists whole, and a page size would make the server read etcd.
     async fn list_all(&self, version: Version) -> Result<(Vec<Decoded<K>>, String), Error> {
         let limit = (version == Version::Newest).then_some(PAGE_SIZE);
         let mut options = ListOptions { version, limit, continue_token: None };
@@ -245,7 +243,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             let next = tokio::select! {
                 biased;
                 () = self.relist.notified() => {
-                    tracing::debug!(kind = %K::resource(), "Listing anew on request");
+                    tracing::debug!(kind = %K::resource(), "Relisting on request");
                     self.last_version_unusable = true;
                     return Next::List(Duration::ZERO);
                 }
@@ -275,9 +273,9 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
     }
 
-    /// Queues an event, and only then takes over its version. An event that is older than what was seen is
-    /// not queued: either somebody replays the past, or the store was restored from a backup. `false` asks
-    /// for a list of the newest state, which settles both.
+    /// Queues an event, then records its version. An event older than the last version is a replay, or the
+    /// server was restored from a backup: the event is not queued, and `false` asks for a list of the newest
+    /// state.
     async fn pass_on(&mut self, event: WatchEvent<K>) -> bool {
         let (version, delta) = match event {
             WatchEvent::Bookmark(version) => (version.clone(), Delta::Bookmark(version)),
@@ -287,11 +285,15 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         };
         match self.last_version.as_ref().and_then(|last| version::compare(&version, last)) {
             Some(Ordering::Less) => {
-                tracing::warn!(kind = %K::resource(), version, "The server went back in time; listing anew");
+                tracing::warn!(
+                    kind = %K::resource(),
+                    version,
+                    "The server sent an event older than the last version; relisting"
+                );
                 self.last_version_unusable = true;
                 return false;
             }
-            // A bookmark repeats the last version; an event that does is a replay.
+            // A bookmark may repeat the last version; any other event that does is a replay.
             Some(Ordering::Equal) if !matches!(delta, Delta::Bookmark(_)) => return true,
             Some(Ordering::Equal | Ordering::Greater) | None => {}
         }
@@ -300,10 +302,14 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         true
     }
 
-    /// The stream ended, or broke with this error: the next one resumes where it stopped.
+    /// Handles a stream that ended, or broke with an error: the next stream resumes at the last version.
     fn watch_closed(&mut self, broke: Option<&Error>, was_empty: bool, lasted: Duration) -> Next {
         if let Some(error) = broke {
-            tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, "Watch broke");
+            tracing::debug!(
+                kind = %K::resource(),
+                error = error as &dyn std::error::Error,
+                "Watch stream broke"
+            );
             self.lost = Some(Instant::now());
             self.fruitless += u32::from(was_empty);
         }
@@ -331,8 +337,8 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         if error.is_too_many_requests() { Next::Watch(delay) } else { Next::List(delay) }
     }
 
-    /// How long to wait after this error; the log hears of it. An expired version is part of normal
-    /// life and stays out of the log.
+    /// Logs the error and returns the delay before the next request. An expired version is routine and
+    /// logged only at debug level.
     fn delay(&mut self, error: &Error) -> Duration {
         if error.is_connection() {
             self.lost = Some(Instant::now());
@@ -344,7 +350,12 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             self.backoff.step().max(error.retry_after().unwrap_or_default())
         };
         if error.is_expired() || is_starting {
-            tracing::debug!(kind = %K::resource(), error = error as &dyn std::error::Error, delay = delay.as_secs_f32(), "Trying again");
+            tracing::debug!(
+                kind = %K::resource(),
+                error = error as &dyn std::error::Error,
+                delay = delay.as_secs_f32(),
+                "List or watch failed; retrying"
+            );
         } else {
             self.health.failed(error, delay);
         }
@@ -356,7 +367,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     }
 }
 
-/// The kind or the permission is not there.
+/// Returns whether the kind or the permission is missing.
 fn is_missing(error: &Error) -> bool {
     error.is_not_found() || error.is_forbidden()
 }

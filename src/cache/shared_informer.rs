@@ -1,29 +1,29 @@
-//! Ties the parts together: one list and watch, one store, many handlers.
+//! The shared informer of one kind: one list and watch, one store, many handlers.
 //!
 //! Mirrors client-go `tools/cache/shared_informer.go` (`SharedIndexInformer`).
 //! Flow: API server -> **[reflector -> fifo -> pump -> store, processor]** -> handlers
 //!
 //! # What is promised
-//! For one object, a handler hears of changes in their order, and finds in the store that state or a
-//! later one. Nothing is promised across objects, handlers or informers. A change may be skipped when
-//! a later one replaced it before the watch came back; its result never is.
+//! A handler is notified of the changes to one object in order, and finds the notified state or a later
+//! one in the store. There is no order across objects, handlers or informers. A change may be skipped
+//! if a later one replaced it while the watch was interrupted; the latest state is never skipped.
 //!
 //! # Guarantees
-//! - A handler that joins late gets the store as adds, then every change, none missed or doubled. (test: `a_late_handler_misses_and_doubles_nothing`)
-//! - Synced means: the first list is in the store. (test: `synced_means_the_first_list_is_in_the_store`)
-//! - `run` returns only when all it started has ended. (test: `run_returns_when_all_it_started_has_ended`)
-//! - A panic in a handler leaves `run` as a panic. (test: `a_panicking_handler_ends_run`)
-//! - A handler that comes too late is refused. (test: `a_handler_after_the_end_is_refused`)
-//! - A second `run` is an error. (test: `an_informer_runs_once`)
-//! - A relist repairs what lost events have left, and handlers hear of it. (test: `a_relist_repairs_lost_events`)
+//! - A handler added late receives the stored objects as adds, then every change exactly once. (test: `late_handler_sees_each_change_once`)
+//! - An informer is synced once the first list is in the store. (test: `informer_syncs_when_first_list_is_stored`)
+//! - `run` returns only after all of its tasks have ended. (test: `run_returns_after_all_its_tasks_end`)
+//! - `run` propagates a handler's panic. (test: `a_panicking_handler_ends_run`)
+//! - Adding a handler to an ended informer is an error. (test: `ended_informer_rejects_handlers`)
+//! - A second `run` is an error. (test: `second_run_is_an_error`)
+//! - A relist recovers lost events and notifies the handlers. (test: `relist_recovers_lost_events`)
 //!
 //! # Differences from client-go
-//! `run` is a future that owns its tasks; nothing is spawned elsewhere. Resync is one period for the
-//! informer, not one for each handler. Indexers come with the constructor.
+//! `run` is a future that owns its tasks; nothing is spawned elsewhere. The resync period is per
+//! informer, not per handler. Indexers are passed to the constructor.
 //!
 //! # Locks and tasks
-//! The delivery gate (`processor`) is held while a batch is applied and while a handler joins; it is
-//! taken before the store. Tasks: reflector, pump, one for each handler.
+//! The delivery gate (`processor`) is held while a batch is applied and while a handler is added; it is
+//! taken before the locks of the store. Tasks: reflector, pump, one per handler.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,14 +48,14 @@ use super::reflector::Reflector;
 use super::store::{self, Store, StoreWriter};
 use super::synctrack::Synced;
 
-/// How an informer is made.
+/// Configuration of an informer.
 #[derive(Debug)]
 pub struct InformerConfig<K> {
-    /// The indexes of its store.
+    /// The indexes of the store.
     pub indexers: Indexers<K>,
-    /// How often handlers hear of every object again; never with `None`. It does not reach the server.
+    /// How often handlers are notified of every object again, without a request; `None` for never.
     pub resync_period: Option<Duration>,
-    /// Seed of delays and timeouts.
+    /// Seed of the random delays and timeouts.
     pub seed: u64,
 }
 
@@ -65,7 +65,7 @@ impl<K: Object> Default for InformerConfig<K> {
     }
 }
 
-/// One kind, cached. Cheap to clone.
+/// The cache of one kind and its handlers; see the module. Cheap to clone.
 pub struct SharedInformer<K: Object> {
     inner: Arc<Inner<K>>,
 }
@@ -76,12 +76,12 @@ struct Inner<K: Object> {
     fifo: Arc<Fifo<K>>,
     /// The delivery gate.
     processor: Mutex<Processor<K>>,
-    /// Listeners on their way to the task that runs them.
+    /// Hands new listeners to `run`.
     listeners: mpsc::UnboundedSender<Listener<K>>,
-    /// What `run` needs, until it takes it.
+    /// What `run` needs; `None` once `run` has taken it.
     parts: Mutex<Option<Parts<K>>>,
     trouble: Trouble,
-    /// Tells the reflector to list anew.
+    /// Tells the reflector to list again.
     relist: Arc<Notify>,
 }
 
@@ -91,20 +91,20 @@ struct Parts<K: Object> {
     listeners: mpsc::UnboundedReceiver<Listener<K>>,
 }
 
-/// The informer has been run already.
+/// The informer has already been run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the informer has been started before: an informer runs once")]
+#[error("the informer was already started; an informer can run only once")]
 pub struct AlreadyStarted;
 
-/// The informer runs no more.
+/// The informer has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the informer has ended: it calls no more handlers")]
+#[error("the informer has ended and cannot accept handlers")]
 pub struct Ended;
 
 // === impl SharedInformer ===
 
 impl<K: Object> SharedInformer<K> {
-    /// Makes an informer over this source; nothing happens before [`run`](Self::run).
+    /// Creates an informer over `source`, which is idle until [`run`](Self::run).
     #[must_use]
     pub fn new(source: impl ListerWatcher<K>, config: InformerConfig<K>) -> Self {
         let InformerConfig { indexers, resync_period, seed } = config;
@@ -127,32 +127,32 @@ impl<K: Object> SharedInformer<K> {
         Self { inner: Arc::new(Inner { name, store, fifo, processor, listeners, parts, trouble, relist }) }
     }
 
-    /// What it caches, `plural.group`.
+    /// Returns the cached kind, as `plural.group`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.name
     }
 
-    /// Its store.
+    /// Returns the store.
     #[must_use]
     pub fn store(&self) -> Store<K> {
         self.inner.store.clone()
     }
 
-    /// Its store as a lister.
+    /// Returns the store as a lister.
     #[must_use]
     pub fn lister(&self) -> Lister<K> {
         Lister::new(self.store())
     }
 
-    /// Whether the first list is in the store. Handlers may still be hearing of it: see
-    /// [`Registration::synced`].
+    /// Returns a handle that is synced once the first list is in the store. Handlers may not have been
+    /// notified of all of it: see [`Registration::synced`].
     #[must_use]
     pub fn synced(&self) -> Synced {
         self.inner.fifo.synced()
     }
 
-    /// How the cache is now.
+    /// Returns the current state of the cache.
     #[must_use]
     pub fn state(&self) -> CacheState {
         CacheState {
@@ -163,16 +163,16 @@ impl<K: Object> SharedInformer<K> {
         }
     }
 
-    /// Ends the watch and lists again, so that the cache has the server's newest state soon. Handlers
-    /// hear of what differs. Requests that come before that list begins are one.
+    /// Ends the watch and lists the server's newest state; handlers are notified of the differences.
+    /// Requests made before that list begins are merged.
     pub fn relist(&self) {
         self.inner.relist.notify_one();
     }
 
-    /// Adds a handler, before or while the informer runs. It hears first of what is in the store.
+    /// Adds a handler, before or while the informer runs. The handler is first notified of the stored objects.
     ///
     /// # Errors
-    /// [`Ended`] when the informer runs no more.
+    /// [`Ended`] if the informer has ended.
     pub fn add_event_handler(&self, handler: impl EventHandler<K>) -> Result<Registration, Ended> {
         let mut processor = self.inner.processor.lock();
         let mut stored = self.inner.store.list();
@@ -183,22 +183,22 @@ impl<K: Object> SharedInformer<K> {
         Ok(registration)
     }
 
-    /// Removes a handler: it is not called again once a call that is under way returns. One of another
-    /// informer, or one removed before, is left as it is.
+    /// Removes a handler, which is not called again once a call in progress returns. Ignores a registration
+    /// that was already removed, or belongs to another informer.
     pub fn remove_event_handler(&self, registration: &Registration) {
         self.inner.processor.lock().remove(registration);
     }
 
-    /// Lists, watches and notifies until `shutdown`; what is queued by then is still delivered.
+    /// Lists, watches and notifies until `shutdown`; changes queued by then are still delivered.
     ///
     /// # Errors
-    /// [`AlreadyStarted`].
+    /// [`AlreadyStarted`] on a second call.
     ///
     /// # Panics
-    /// With the panic of a handler: the process is to end.
+    /// Propagates a handler's panic, which should end the process.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: end it by the token.
+    /// Not cancel-safe: cancel `shutdown` instead.
     pub async fn run(&self, shutdown: CancellationToken) -> Result<(), AlreadyStarted> {
         let Parts { reflect, writer, mut listeners } =
             self.inner.parts.lock().take().ok_or(AlreadyStarted)?;
@@ -235,7 +235,7 @@ impl<K: Object> SharedInformer<K> {
     }
 }
 
-/// Applies batches until the FIFO is closed and empty, then lets the listeners end.
+/// Applies batches until the FIFO is closed and empty, then ends the listeners.
 async fn pump<K: Object>(inner: Arc<Inner<K>>, mut pump: Pump<K>) {
     while let Some(batch) = inner.fifo.pop_batch().await {
         let is_initial_list = batch.is_initial_list;

@@ -1,29 +1,29 @@
-//! Objects of one kind by name, with inverted indexes: one writer, readers that never wait for a relist.
+//! A store of objects by name with inverted indexes: one writer, and readers that never wait for a relist.
 //!
 //! Mirrors client-go `tools/cache/{store,thread_safe_store}.go` (`Store`, `Indexer`, `ThreadSafeStore`).
 //! Flow: API server -> reflector -> fifo -> **store** -> listers
 //!
 //! # How it works
-//! A `DashMap` from name to shared object, one more for each index. The writer is not `Clone` and
-//! belongs to the pump; a reader locks one shard for the time of one look-up, and so does the writer.
+//! One `DashMap` maps names to shared objects, and each index is another. The writer is not `Clone` and
+//! belongs to the pump. Readers and writer lock one shard for the duration of one look-up.
 //!
 //! # What a reader sees during a write
-//! Each object is seen whole, as it was before or as it is after; so is the answer to
-//! [`get`](Store::get). While a relist is applied, [`list`](Store::list) may mix objects from before
-//! and after it. [`by_index`](Store::by_index) returns only objects that have the value, and misses
-//! none that had it before and has it after. [`resource_version`](Store::resource_version) moves last:
-//! when it has passed a version, the objects up to that version are there.
+//! A reader sees each object entirely as it was before or after the write. While a relist is applied,
+//! [`list`](Store::list) may mix objects from before and after it. [`by_index`](Store::by_index) returns
+//! only objects that have the value, and every object that has it both before and after the write.
+//! [`resource_version`](Store::resource_version) is updated last: once it has passed a version, the
+//! objects up to that version are visible.
 //!
 //! # Guarantees
 //! - Every stored object is in exactly the index sets of its values. (test: `the_store_agrees_with_a_naive_model`)
-//! - A reader never sees an object without the value that it asked for. (test: `a_reader_sees_only_objects_that_have_the_value`)
-//! - A relist drops what the list does not have, at once. (test: `replace_returns_what_vanished`)
+//! - An index lookup never returns an object without the requested value. (test: `lookup_returns_only_objects_with_the_value`)
+//! - A relist removes the objects that the list does not contain. (test: `replace_returns_removed_objects`)
 //! - The version follows the last event, bookmark or relist. (test: `the_version_follows_the_last_change`)
-//! - A walk visits each object once. (test: `for_each_visits_every_object_once`)
+//! - [`for_each`](Store::for_each) visits each object once. (test: `for_each_visits_every_object_once`)
 //!
 //! # Differences from client-go
-//! client-go holds one lock over the whole map, so a relist blocks all readers; ours does not, hence
-//! the section above. Indexers are chosen when the store is made. Objects are `Arc`s: no mutation
+//! client-go holds one lock over the whole map, so a relist blocks all readers; here it does not, hence
+//! the section above. Indexers are fixed when the store is created. Objects are `Arc`s, so no mutation
 //! detector is needed.
 
 use std::collections::{HashMap, HashSet};
@@ -43,7 +43,7 @@ pub struct Store<K> {
     inner: Arc<Inner<K>>,
 }
 
-/// Writes them; there is one, and it is not `Clone`.
+/// The only writer of a store; not `Clone`.
 pub struct StoreWriter<K> {
     inner: Arc<Inner<K>>,
 }
@@ -51,16 +51,16 @@ pub struct StoreWriter<K> {
 struct Inner<K> {
     objects: DashMap<ObjectName, Cached<K>, RandomState>,
     indexes: HashMap<&'static str, Index<K>>,
-    /// Version of the last change that is in the store.
+    /// Version of the last change in the store.
     resource_version: RwLock<Arc<str>>,
 }
 
-/// An index that was not given when the store was made.
+/// The store was created without this index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("index with name {0} does not exist")]
 pub struct UnknownIndex(String);
 
-/// Makes an empty store: its reader and its one writer.
+/// Creates an empty store and returns its reader and its only writer.
 #[must_use]
 pub fn pair<K: Object>(indexers: Indexers<K>) -> (Store<K>, StoreWriter<K>) {
     let functions = indexers.into_functions().into_iter();
@@ -75,71 +75,71 @@ pub fn pair<K: Object>(indexers: Indexers<K>) -> (Store<K>, StoreWriter<K>) {
 // === impl Store ===
 
 impl<K: Object> Store<K> {
-    /// The object of this name.
+    /// Returns the object with this name.
     #[must_use]
     pub fn get(&self, name: &ObjectName) -> Option<Cached<K>> {
         self.inner.objects.get(name).map(|object| object.value().clone())
     }
 
-    /// All objects, in no particular order.
+    /// Returns all objects, in no particular order.
     #[must_use]
     pub fn list(&self) -> Vec<Cached<K>> {
         self.inner.objects.iter().map(|entry| entry.value().clone()).collect()
     }
 
-    /// All names, in no particular order.
+    /// Returns all names, in no particular order.
     #[must_use]
     pub fn names(&self) -> Vec<ObjectName> {
         self.inner.objects.iter().map(|entry| entry.key().clone()).collect()
     }
 
-    /// Calls `visit` with every object, in no particular order and without a copy of all. A part of the store is locked
-    /// for its writer meanwhile: `visit` must be quick, and must not use this store.
+    /// Calls `visit` with every object, in no particular order and without copying them all. A shard of the store is
+    /// locked against writes meanwhile: `visit` must be quick, and must not use this store.
     pub fn for_each(&self, mut visit: impl FnMut(&ObjectName, &Cached<K>)) {
         self.inner.objects.iter().for_each(|entry| visit(entry.key(), entry.value()));
     }
 
-    /// How many objects there are.
+    /// Returns the number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.objects.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the store has no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.objects.is_empty()
     }
 
-    /// The objects that have `value` under the index of this name, sorted by name.
+    /// Returns the objects that have `value` in `index`, sorted by name.
     ///
     /// # Errors
-    /// [`UnknownIndex`].
+    /// [`UnknownIndex`] if there is no such index.
     pub fn by_index(&self, index: &str, value: &str) -> Result<Vec<Cached<K>>, UnknownIndex> {
         let index = self.index(index)?;
-        // Between the index and the object a write may pass: what lost the value meanwhile is left out.
+        // A write may happen between the two look-ups: leave out objects that have lost the value.
         let has_value = |object: &Cached<K>| index.values(object).iter().any(|v| v == value);
         let names = index.names(value);
         Ok(names.iter().filter_map(|name| self.get(name)).filter(has_value).collect())
     }
 
-    /// The names of the objects that have `value`, sorted.
+    /// Returns the names of the objects that have `value` in `index`, sorted.
     ///
     /// # Errors
-    /// [`UnknownIndex`].
+    /// [`UnknownIndex`] if there is no such index.
     pub fn index_names(&self, index: &str, value: &str) -> Result<Vec<ObjectName>, UnknownIndex> {
         Ok(self.index(index)?.names(value))
     }
 
-    /// The values that at least one object has, in no particular order.
+    /// Returns the values that at least one object has, in no particular order.
     ///
     /// # Errors
-    /// [`UnknownIndex`].
+    /// [`UnknownIndex`] if there is no such index.
     pub fn index_values(&self, index: &str) -> Result<Vec<String>, UnknownIndex> {
         Ok(self.index(index)?.live_values())
     }
 
-    /// Version of the last change that is in the store; empty before the first list.
+    /// Returns the version of the last change in the store; empty before the first list.
     #[must_use]
     pub fn resource_version(&self) -> Arc<str> {
         self.inner.resource_version.read().clone()
@@ -173,15 +173,15 @@ impl<K: Object> StoreWriter<K> {
         before
     }
 
-    /// Removes the object of this name and returns it; `resource_version` is that of the deletion.
+    /// Removes the object with this name and returns it; `resource_version` is that of the deletion.
     pub fn delete(&mut self, name: &ObjectName, resource_version: &str) -> Option<Cached<K>> {
         let before = self.take(name);
         *self.inner.resource_version.write() = resource_version.into();
         before
     }
 
-    /// Stores exactly these objects and returns, sorted by name, what was there and is not among them.
-    /// Of two objects of one name the last wins.
+    /// Replaces the content with these objects and returns the objects removed by that, sorted by name. Of
+    /// two objects with the same name, the last wins.
     pub fn replace(&mut self, objects: &[Cached<K>], resource_version: &str) -> Vec<Cached<K>> {
         let listed: HashSet<ObjectName> = objects.iter().map(Cached::object_name).collect();
         for object in objects {
@@ -196,13 +196,13 @@ impl<K: Object> StoreWriter<K> {
         vanished
     }
 
-    /// Notes that the store is as of this version, though no object changed.
+    /// Advances the version of the store without a change to an object.
     pub fn bookmark(&mut self, resource_version: &str) {
         *self.inner.resource_version.write() = resource_version.into();
     }
 
-    /// New values first, then the object, then the old values away: so a reader of a value that the
-    /// object keeps finds it at every moment.
+    /// Inserts the new index values, then the object, then removes the old values, so that a lookup by a
+    /// value that the object keeps always finds the object.
     fn put(&mut self, object: Cached<K>) -> Option<Cached<K>> {
         let name = object.object_name();
         let new: Vec<(&Index<K>, Vec<String>)> =

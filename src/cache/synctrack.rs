@@ -1,28 +1,28 @@
-//! The `Synced` handle: ask whether something has caught up, or wait for it. No polling.
+//! The `Synced` handle: checks whether a cache or handler has synced, or waits for it without polling.
 //!
 //! Mirrors client-go `tools/cache/synctrack` and `WaitFor` with its `DoneChecker`s.
 //!
 //! # Guarantees
-//! - Once synced, always synced, also when the setter is gone. (test: `a_handle_stays_synced`)
-//! - Waiting ends with the shutdown, and says who was missing. (test: `waiting_names_who_is_missing`)
+//! - A synced handle stays synced, even after its setter is dropped. (test: `a_handle_stays_synced`)
+//! - A shutdown ends the wait with an error that names the unsynced caches. (test: `shutdown_names_the_unsynced_caches`)
 
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Asks whether something has synced, or waits until it has. Cheap to clone.
+/// Checks whether something has synced, or waits until it has. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Synced {
     name: std::sync::Arc<str>,
     state: watch::Receiver<bool>,
 }
 
-/// Says so, once.
+/// Marks a [`Synced`] handle as synced.
 #[derive(Debug)]
 pub struct SyncedSetter {
     state: watch::Sender<bool>,
 }
 
-/// Makes the two ends; `name` is what a waiter is told.
+/// Creates a handle and its setter; `name` identifies the handle in errors.
 #[must_use]
 pub fn pair(name: &str) -> (SyncedSetter, Synced) {
     let (sender, receiver) = watch::channel(false);
@@ -30,29 +30,29 @@ pub fn pair(name: &str) -> (SyncedSetter, Synced) {
 }
 
 impl SyncedSetter {
-    /// Marks as synced; more than once is the same as once.
+    /// Marks the handle as synced. Further calls have no effect.
     pub fn set(&self) {
         self.state.send_replace(true);
     }
 }
 
 impl Synced {
-    /// What it is that syncs.
+    /// Returns the name of what syncs.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it has synced.
+    /// Returns whether the handle is synced.
     #[must_use]
     pub fn is_synced(&self) -> bool {
         *self.state.borrow()
     }
 
-    /// Waits until it has synced; for ever, when its setter ends without.
+    /// Waits until the handle is synced; forever if its setter is dropped before.
     ///
     /// # Cancel safety
-    /// Safe: it only looks.
+    /// Safe: waiting changes nothing.
     pub async fn synced(&self) {
         let mut state = self.state.clone();
         let outcome = state.wait_for(|synced| *synced).await.map(drop);
@@ -62,18 +62,18 @@ impl Synced {
     }
 }
 
-/// The caches that had not synced when the wait was given up.
+/// The caches that had not synced when the wait ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("stopped before these caches had synced: {}", .0.join(", "))]
+#[error("stopped before these caches synced: {}", .0.join(", "))]
 pub struct NotSynced(pub Vec<String>);
 
-/// Waits until all have synced.
+/// Waits until all handles are synced.
 ///
 /// # Errors
-/// [`NotSynced`] with the names of those that are missing when `shutdown` comes first.
+/// [`NotSynced`] with the names of the unsynced handles if `shutdown` comes first.
 ///
 /// # Cancel safety
-/// Safe: it only looks.
+/// Safe: waiting changes nothing.
 pub async fn wait_for_cache_sync(handles: &[Synced], shutdown: &CancellationToken) -> Result<(), NotSynced> {
     for handle in handles {
         tokio::select! {
@@ -104,7 +104,7 @@ mod tests {
 
     /// client-go: `TestWaitFor`
     #[tokio::test]
-    async fn waiting_names_who_is_missing() {
+    async fn shutdown_names_the_unsynced_caches() {
         let (ready, first) = pair("foos");
         let (_never, second) = pair("deployments");
         ready.set();

@@ -4,8 +4,8 @@
 
 use std::cmp::Ordering;
 
-/// Orders two versions of objects of the same type: by length, then by text. `None` when one of them
-/// is not a decimal number without a leading zero: then nothing is known, and the caller lets pass.
+/// Orders two resource versions of one type as numbers. Returns `None` if either is not a decimal number
+/// without a leading zero; callers then treat neither version as older.
 ///
 /// ```
 /// use std::cmp::Ordering;
@@ -20,7 +20,7 @@ pub fn compare(a: &str, b: &str) -> Option<Ordering> {
     (is_version(a) && is_version(b)).then(|| a.len().cmp(&b.len()).then_with(|| a.cmp(b)))
 }
 
-/// Whether `a` is certainly older than `b`.
+/// Returns whether `a` is known to be older than `b`.
 pub(crate) fn is_older(a: &str, b: &str) -> bool {
     compare(a, b) == Some(Ordering::Less)
 }
@@ -38,7 +38,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_not_compared() {
+    fn non_numeric_versions_are_not_compared() {
         for odd in ["", "0", "01", "a1", "1 "] {
             assert_eq!(compare(odd, "5"), None, "{odd:?}");
             assert!(!is_older(odd, "5"));

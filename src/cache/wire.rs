@@ -1,16 +1,16 @@
-//! Takes apart what the API server sends: lines of a watch, pages of a list.
+//! Decodes the API server's responses: watch lines and list pages.
 //!
 //! Mirrors client-go `rest/watch/decoder.go` and the list decoding of `tools/pager`.
 //! Flow: API server -> **wire** -> list_watch -> reflector
 //!
 //! # Guarantees
-//! - One item that does not decode leaves the others whole. (test: `one_broken_item_leaves_the_others_whole`)
-//! - A line cut by the end of the stream is dropped. (test: `a_line_may_come_in_pieces_and_a_cut_one_is_dropped`)
-//! - An answer that is no list is never an empty one. (test: `an_answer_that_is_no_list_is_never_an_empty_one`)
-//! - An event that is no event is an error, not an object. (test: `an_event_of_unknown_type_or_broken_json_is_a_decode_error`)
+//! - An item that does not decode does not affect the others. (test: `undecodable_item_does_not_affect_others`)
+//! - A line truncated by the end of the stream is dropped. (test: `split_line_is_joined_and_truncated_line_dropped`)
+//! - A response that is not a list is an error, never an empty list. (test: `non_list_response_is_an_error`)
+//! - A malformed event is an error, not an object. (test: `malformed_event_is_a_decode_error`)
 //!
 //! # Differences from client-go
-//! A page is decoded item by item, straight into the type that is kept.
+//! A page is decoded item by item, straight into the cached type.
 
 use std::fmt;
 
@@ -23,11 +23,11 @@ use super::list_watch::{Page, WatchEvent};
 use super::object::{self, Decoded, Object};
 use crate::client::ServerStatus;
 
-/// Cuts a stream of bytes into lines, looking at each byte once.
+/// Splits a stream of bytes into lines, scanning each byte once.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     buffer: BytesMut,
-    /// How much of the buffer is known to hold no line end.
+    /// Length of the start of the buffer that is known to contain no line end.
     searched: usize,
 }
 
@@ -36,7 +36,7 @@ impl Lines {
         self.buffer.extend_from_slice(data);
     }
 
-    /// The next whole line that is not blank.
+    /// Returns the next complete line that is not blank.
     pub(crate) fn next(&mut self) -> Option<Bytes> {
         while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
             let line = self.buffer.split_to(self.searched + at + 1).freeze();
@@ -49,7 +49,7 @@ impl Lines {
         None
     }
 
-    /// Bytes of a line that has not ended yet.
+    /// Returns the number of bytes of the incomplete line.
     pub(crate) fn pending(&self) -> usize {
         self.buffer.len()
     }
@@ -91,14 +91,14 @@ pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, Even
         }
         other => {
             return Err(EventError::Decode(serde::de::Error::custom(format!(
-                "unknown type of watch event {other:?}"
+                "unknown watch event type {other:?}"
             ))));
         }
     })
 }
 
-/// Takes `{"type":..., "object":...}` apart without decoding the object. Servers print exactly the
-/// layout tried first, where the object's end is the line's end and need not be searched.
+/// Splits `{"type":..., "object":...}` without decoding the object. Tries the layout that servers print
+/// first: there, the object ends with the line and need not be scanned.
 fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
     #[derive(Deserialize)]
     struct Envelope<'a> {
@@ -120,7 +120,7 @@ fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
     Ok((envelope.kind, envelope.object.get().as_bytes()))
 }
 
-/// Decodes a page item by item; the text is there as a whole, the objects as they are kept.
+/// Decodes a page item by item, without an intermediate tree of the whole page.
 pub(crate) fn decode_page<K: Object>(
     body: &[u8],
     transform: Option<fn(&mut K)>,
@@ -168,7 +168,7 @@ impl<'de, K: Object> Visitor<'de> for PageSeed<K> {
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
         }
-        // A Table or a Status has no items: it must not be taken for "there are none".
+        // A Table or a Status has no items, and must not be read as an empty list.
         let items = items.ok_or_else(|| serde::de::Error::missing_field("items"))?;
         let meta = meta.ok_or_else(|| serde::de::Error::missing_field("metadata"))?;
         if meta.resource_version.is_empty() {

@@ -1,7 +1,10 @@
 //! `windlass crds`: the custom resource definitions, generated from the types.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionNames,
+    CustomResourceDefinition, CustomResourceDefinitionNames, JSONSchemaProps, JSONSchemaPropsOrArray,
+    JSONSchemaPropsOrBool,
 };
 use kube_core::CustomResourceExt;
 
@@ -14,14 +17,42 @@ use crate::api::webapp::v1::WebApp;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Only these kinds, by kind, plural or short name (`Foo`, `foo`, `foos` or `fo`); all when left out
+    /// Kinds to print, by kind, plural or short name in any case (`Foo`, `foos` or `fo`); default: all kinds
     #[arg(value_name = "KIND")]
     kinds: Vec<String>,
 }
 
-/// All definitions, in the order of the documentation.
+/// Returns all definitions, in the order of the documentation.
 pub(super) fn definitions() -> Vec<CustomResourceDefinition> {
-    vec![Foo::crd(), Myapp::crd(), AppService::crd(), Redis::crd(), WebApp::crd()]
+    let mut all = vec![Foo::crd(), Myapp::crd(), AppService::crd(), Redis::crd(), WebApp::crd()];
+    for crd in &mut all {
+        let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());
+        schemas.filter_map(|schema| schema.open_api_v3_schema.as_mut()).for_each(join_lines);
+    }
+    all
+}
+
+/// Joins the lines of each sentence: a description is a doc comment, whose line breaks `kubectl explain` would show.
+fn join_lines(schema: &mut JSONSchemaProps) {
+    if let Some(description) = &mut schema.description {
+        let paragraphs = description.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+        *description = paragraphs.collect::<Vec<_>>().join("\n\n");
+    }
+    let items = schema.items.iter_mut().filter_map(|items| match items {
+        JSONSchemaPropsOrArray::Schema(schema) => Some(&mut **schema),
+        JSONSchemaPropsOrArray::Schemas(_) => None,
+    });
+    let values = schema.additional_properties.iter_mut().filter_map(|values| match values {
+        JSONSchemaPropsOrBool::Schema(schema) => Some(&mut **schema),
+        JSONSchemaPropsOrBool::Bool(_) => None,
+    });
+    schema
+        .properties
+        .iter_mut()
+        .flat_map(BTreeMap::values_mut)
+        .chain(items)
+        .chain(values)
+        .for_each(join_lines);
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -38,7 +69,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     print(&text)
 }
 
-/// The definition of a kind, by any of its names.
+/// Finds the definition of a kind by any of its names.
 fn find<'a>(
     name: &str,
     all: &'a [CustomResourceDefinition],
@@ -50,17 +81,17 @@ fn find<'a>(
     all.iter().find(|crd| is_named(&crd.spec.names)).ok_or_else(|| unknown_kind(name, all))
 }
 
-/// One YAML document, with its separator, so that documents can be put one behind the other.
+/// Formats a definition as one YAML document, with its separator, so that documents can be concatenated.
 fn yaml(crd: &CustomResourceDefinition) -> Result<String, Failure> {
     let body = serde_saphyr::to_string(crd)
-        .map_err(|error| Failure::Running(format!("print a definition as YAML: {error}")))?;
+        .map_err(|error| Failure::Running(format!("could not print a definition as YAML: {error}")))?;
     Ok(format!("---\n# Generated from the Rust types by hack/update-codegen.sh; do not edit.\n{body}"))
 }
 
 fn unknown_kind(kind: &str, all: &[CustomResourceDefinition]) -> Failure {
     let known: Vec<String> = all.iter().map(|crd| crd.spec.names.kind.to_lowercase()).collect();
     Failure::Usage {
-        cause: format!("there is no kind {kind:?}"),
+        cause: format!("unknown kind {kind:?}"),
         remedy: format!("Kinds: {}.", known.join(", ")),
     }
 }

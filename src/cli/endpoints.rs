@@ -1,4 +1,4 @@
-//! What `windlass run` answers on its two addresses.
+//! The metrics and health endpoints of `windlass run`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use crate::cache::{CacheState, Synced};
+use crate::leader_election::Leadership;
 use crate::metrics::{self, CacheReading, EventReading, Metrics};
 use crate::record::EventCounts;
 use crate::server::{Check, Health, Listener, Page, Pages, Server, Verdict};
 
-/// The addresses, taken; `None` for nowhere.
+/// The bound addresses; `None` if an endpoint is switched off.
 #[derive(Debug)]
 pub(super) struct Listeners {
     metrics: Option<Listener>,
     health: Option<Listener>,
-    /// Both are one.
+    /// Whether both endpoints share the metrics address.
     is_shared: bool,
 }
 
-/// Takes the addresses; one that is not free is the user's to mend.
+/// Binds the addresses; a taken address is a usage error.
 pub(super) fn listen(metrics: Option<SocketAddr>, health: Option<SocketAddr>) -> Result<Listeners, Failure> {
     let is_shared = metrics.is_some_and(|address| address.port() != 0 && Some(address) == health);
     let take = |flag: &str, address: Option<SocketAddr>| {
@@ -37,20 +38,17 @@ pub(super) fn listen(metrics: Option<SocketAddr>, health: Option<SocketAddr>) ->
     })
 }
 
-/// What answers there.
+/// Creates the servers for the bound addresses.
 pub(super) fn servers(
     listeners: Listeners,
     metrics: &Metrics,
-    caches: impl Fn() -> Vec<CacheState> + Clone + Send + Sync + 'static,
-    workers: Vec<Synced>,
-    shutdown: CancellationToken,
+    health: Health,
 ) -> Result<Vec<Server>, Failure> {
     let metrics = metrics.clone();
     let metrics: Pages = Arc::new(move |path, _| {
         let page = || Page { code: 200, media: metrics::CONTENT_TYPE, body: metrics.encode() };
         (path == "/metrics").then(page)
     });
-    let health = health(caches, workers, shutdown);
     let health: Pages = Arc::new(move |path, query| health.page(path, query));
     let Listeners { metrics: metrics_at, health: health_at, is_shared } = listeners;
     let (first, paths): (Pages, _) = if is_shared {
@@ -72,7 +70,7 @@ pub(super) fn servers(
     Ok(servers)
 }
 
-/// Counts the caches, too.
+/// Adds the state of the caches to the metrics.
 pub(super) fn observe(metrics: &Metrics, caches: impl Fn() -> Vec<CacheState> + Send + Sync + 'static) {
     let reading = |cache: CacheState| CacheReading {
         kind: cache.kind,
@@ -83,7 +81,7 @@ pub(super) fn observe(metrics: &Metrics, caches: impl Fn() -> Vec<CacheState> + 
     metrics.observe_caches(move || caches().into_iter().map(reading).collect());
 }
 
-/// And what becomes of events.
+/// Adds the counts of written, failed and dropped events to the metrics.
 pub(super) fn observe_events(metrics: &Metrics, events: impl Fn() -> EventCounts + Send + Sync + 'static) {
     metrics.observe_events(move || {
         let EventCounts { written, failed, dropped } = events();
@@ -91,13 +89,27 @@ pub(super) fn observe_events(metrics: &Metrics, events: impl Fn() -> EventCounts
     });
 }
 
-/// Ready is when each kind was listed once and the workers have started; what is lost later is told.
-fn health(
+/// Builds the checks: the process is ready once each kind was listed and the workers have started. A cache that loses
+/// its watch later is only reported.
+pub(super) fn health(
     caches: impl Fn() -> Vec<CacheState> + Clone + Send + Sync + 'static,
     workers: Vec<Synced>,
+    leadership: Option<Leadership>,
     shutdown: CancellationToken,
 ) -> Health {
     let mut health = Health::new();
+    if let Some(leadership) = leadership {
+        let renewed = leadership.clone();
+        let check = move || renewed.check().map_or_else(Verdict::Failed, |()| Verdict::Passed);
+        health.alive_when(Check::new("leader-election", check));
+        health.ready_when(Check::new("leader-election", move || match leadership.is_leader() {
+            true => Verdict::Passed,
+            false => Verdict::PassedBut(match &*leadership.holder() {
+                "" => "no process leads yet".to_owned(),
+                holder => format!("{holder} leads, and this process stands by"),
+            }),
+        }));
+    }
     for (at, cache) in caches().into_iter().enumerate() {
         let caches = caches.clone();
         let look = move || caches().into_iter().nth(at).map_or(Verdict::Passed, |cache| verdict(&cache));
@@ -107,11 +119,11 @@ fn health(
         let name = format!("workers-{}", started.name());
         health.ready_when(Check::new(name, move || match started.is_synced() {
             true => Verdict::Passed,
-            false => Verdict::Failed("they wait for the caches".to_owned()),
+            false => Verdict::Failed("waiting for the caches".to_owned()),
         }));
     }
     health.ready_when(Check::new("shutdown", move || match shutdown.is_cancelled() {
-        true => Verdict::Failed("the process is stopping".to_owned()),
+        true => Verdict::Failed("shutting down".to_owned()),
         false => Verdict::Passed,
     }));
     health
@@ -120,9 +132,11 @@ fn health(
 fn verdict(cache: &CacheState) -> Verdict {
     match (cache.is_synced, &cache.trouble) {
         (true, None) => Verdict::Passed,
-        (true, Some(trouble)) => Verdict::PassedBut(format!("it cannot be listed or watched now: {trouble}")),
-        (false, Some(trouble)) => Verdict::Failed(format!("it was not listed yet: {trouble}")),
-        (false, None) => Verdict::Failed("it was not listed yet".to_owned()),
+        (true, Some(trouble)) => {
+            Verdict::PassedBut(format!("currently cannot be listed or watched: {trouble}"))
+        }
+        (false, Some(trouble)) => Verdict::Failed(format!("not listed yet: {trouble}")),
+        (false, None) => Verdict::Failed("not listed yet".to_owned()),
     }
 }
 
@@ -135,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_was_listed_once_stays_ready() {
+    fn cache_listed_once_stays_ready() {
         assert_eq!(verdict(&cache(true, None)), Verdict::Passed);
         assert!(matches!(verdict(&cache(true, Some("404 NotFound"))), Verdict::PassedBut(_)));
         assert!(matches!(verdict(&cache(false, Some("403 Forbidden"))), Verdict::Failed(_)));
@@ -143,16 +157,16 @@ mod tests {
     }
 
     #[test]
-    fn a_taken_port_names_the_flag_and_the_address() {
+    fn taken_port_error_names_flag_and_address() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let Err(Failure::Usage { cause, .. }) = listen(None, Some(address)) else { panic!("it is usage") };
+        let Err(Failure::Usage { cause, .. }) = listen(None, Some(address)) else { panic!("no usage error") };
         let expected = format!("--health-probe-bind-address: cannot listen on {address}: ");
         assert!(cause.starts_with(&expected), "{cause}");
     }
 
     #[test]
-    fn one_address_may_serve_both() {
+    fn one_address_serves_metrics_and_health() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let listeners = listen(Some(free), Some(free)).unwrap();
         assert!(listeners.metrics.is_some() && listeners.health.is_none() && listeners.is_shared);

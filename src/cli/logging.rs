@@ -1,8 +1,9 @@
 //! The log, on standard error: text for people, JSON for machines.
 //!
 //! # Guarantees
-//! - A panic is a line of it, with its place and the object that was synced. (test: `a_panic_of_a_sync_is_logged_with_the_key_and_the_place`)
-//! - A level that is none is refused. (test: `a_word_that_is_no_level_is_refused`)
+//! - A panic is logged, with its location and the object being synced. (test: `sync_panic_is_logged_with_key_and_location`)
+//! - A log that cannot be written neither stops nor holds the process. (test: `failing_log_does_not_stop_the_process`, `unread_log_does_not_hold_the_exit`)
+//! - An unknown level is refused. (test: `unknown_log_level_is_refused`)
 
 use std::io::IsTerminal;
 use std::panic::PanicHookInfo;
@@ -10,19 +11,20 @@ use std::panic::PanicHookInfo;
 use tracing_subscriber::EnvFilter;
 
 use super::Failure;
+use super::log_writer::{self, LogWriter};
 
-/// What libraries below us say too loudly: kube-client reports each lost connection and each refusal at
-/// ERROR, which we report once, and prints answers that do not decode whole, secrets included.
+/// Filters for noisy libraries: kube-client logs each lost connection and each refusal at ERROR, which we log once,
+/// and prints whole responses that do not decode, secrets included.
 const QUIET: &str = "kube_client=off,hyper=warn,tower=warn,rustls=warn";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Logging")]
 pub(super) struct LogArgs {
-    /// How lines look; text on a terminal, else json
+    /// Log format; default: text on a terminal, json otherwise
     #[arg(long, env = "WINDLASS_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<Format>,
 
-    /// What is logged: error, warn, info, debug or trace, or a filter by module such as
+    /// Log level: error, warn, info, debug or trace, or a filter by module such as
     /// `info,windlass::cache=debug`
     #[arg(long, env = "WINDLASS_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     log_level: String,
@@ -33,20 +35,20 @@ pub(super) struct LogArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Logging")]
 pub(super) struct QuietLogArgs {
-    /// What is logged, on standard error: off, error, warn, info, debug or trace, or a filter by module
+    /// Log level on standard error: off, error, warn, info, debug or trace, or a filter by module
     #[arg(long, env = "WINDLASS_LOG_LEVEL", value_name = "LEVEL", default_value = "off")]
     log_level: String,
 }
 
 #[cfg(feature = "demo")]
 impl QuietLogArgs {
-    /// Whether nothing is logged.
+    /// Returns whether nothing is logged.
     pub(super) fn is_silent(&self) -> bool {
         self.log_level == "off"
     }
 }
 
-/// Starts the log of such a command.
+/// Starts the log of a command that logs nothing by default.
 #[cfg(feature = "demo")]
 pub(super) fn start_quietly(args: &QuietLogArgs) -> Result<(), Failure> {
     start(&LogArgs { log_format: None, log_level: args.log_level.clone() })
@@ -58,45 +60,45 @@ enum Format {
     Json,
 }
 
-/// A level, or a filter by module. A single word that is no level would be taken for the name of a module,
-/// and nothing at all would be logged.
+/// Parses a level, or a filter by module. A single word that is not a level is refused: it would be taken for the name
+/// of a module, and nothing would be logged.
 fn filter(text: &str) -> Result<EnvFilter, String> {
     let is_filter = text.contains(['=', ',']);
     if !is_filter && text.parse::<tracing::Level>().is_err() && text != "off" {
-        return Err("this is no level".to_owned());
+        return Err("unknown level".to_owned());
     }
     EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| error.to_string())
 }
 
-/// Starts the log; a panic becomes a line of it, without a backtrace.
+/// Starts the log, and logs panics as one line without a backtrace.
 pub(super) fn start(args: &LogArgs) -> Result<(), Failure> {
     let filter = filter(&args.log_level).map_err(|cause| Failure::Usage {
         cause: format!("invalid value {:?} for '--log-level': {cause}", args.log_level),
-        remedy: "Write error, warn, info, debug or trace, or a filter such as info,windlass::cache=debug."
+        remedy: "Use error, warn, info, debug or trace, or a filter such as info,windlass::cache=debug."
             .to_owned(),
     })?;
     let is_terminal = std::io::stderr().is_terminal();
     let default = if is_terminal { Format::Text } else { Format::Json };
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(LogWriter::standard_error());
     let started = match args.log_format.unwrap_or(default) {
         Format::Text => builder.with_ansi(is_terminal).try_init(),
         Format::Json => {
             builder.json().flatten_event(true).with_current_span(true).with_span_list(false).try_init()
         }
     };
-    started.map_err(|error| Failure::Running(format!("start the log: {error}")))?;
+    started.map_err(|error| Failure::Running(format!("could not start logging: {error}")))?;
     std::panic::set_hook(Box::new(report_panic));
     Ok(())
 }
 
-/// A panic as a line of the log: what, where, and in a sync of which object, which is in the span.
+/// Logs a panic with its message and location; the span has the object being synced.
 fn report_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    let text = panic.payload_as_str().unwrap_or("of another type");
+    let text = panic.payload_as_str().unwrap_or("payload is not a string");
     if tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!(place, panic = text, "Panicked");
     } else {
-        eprintln!("panicked at {place}: {text}");
+        log_writer::print_last(&format!("panicked at {place}: {text}"));
     }
 }
 
@@ -113,7 +115,7 @@ mod tests {
     use crate::testing::capture_json;
     use crate::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
 
-    /// Panics at its first pass.
+    /// Panics in its first pass.
     struct Panics;
 
     impl SyncHandler for Panics {
@@ -123,7 +125,7 @@ mod tests {
         }
     }
 
-    /// The program's hook in place of the usual one, until it is dropped.
+    /// Installs the program's panic hook, and restores the usual hook on drop.
     struct Hook(Option<Box<Report>>);
 
     type Report = dyn Fn(&PanicHookInfo<'_>) + Send + Sync;
@@ -138,7 +140,7 @@ mod tests {
 
     impl Drop for Hook {
         fn drop(&mut self) {
-            // A test that fails here must not abort.
+            // A failing test must not abort the process.
             if !std::thread::panicking()
                 && let Some(usual) = self.0.take()
             {
@@ -148,7 +150,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_panic_of_a_sync_is_logged_with_the_key_and_the_place() {
+    async fn sync_panic_is_logged_with_key_and_location() {
         let log = capture_json();
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
         let controller = Controller::new("test", queue.clone(), Panics, Arc::new(Consistency::new()));
@@ -163,16 +165,16 @@ mod tests {
         drop(hook);
 
         let lines = log.lines();
-        let line = lines.iter().find(|line| line["message"] == "Panicked").expect("it is told");
+        let line = lines.iter().find(|line| line["message"] == "Panicked").expect("the panic is logged");
         assert_eq!((&line["level"], &line["panic"]), (&"ERROR".into(), &"there is no reason".into()));
         assert_eq!(line["span"]["object"], "ns/a");
         let place = line["place"].as_str().unwrap();
         assert!(place.starts_with(concat!(file!(), ":")), "{place}");
-        assert!(lines.iter().any(|line| line["message"] == "A sync panicked; trying again"));
+        assert!(lines.iter().any(|line| line["message"] == "Sync panicked; retrying with backoff"));
     }
 
     #[test]
-    fn a_word_that_is_no_level_is_refused() {
+    fn unknown_log_level_is_refused() {
         for text in ["info", "DEBUG", "off", "info,windlass=debug", "windlass::cache=trace"] {
             assert!(filter(text).is_ok(), "{text}");
         }

@@ -4,14 +4,15 @@
 //!
 //! | exit code | when |
 //! |---|---|
-//! | 0 | it did what was asked; `run` was stopped by a signal and everything in flight ended |
-//! | 1 | it failed while running: a panic in the machinery, a drain that took too long |
-//! | 2 | wrong usage: a flag, a value, a controller, a file; the cause first, then the remedy |
+//! | 0 | the command succeeded; `run` was stopped by a signal and finished everything in flight |
+//! | 1 | the command failed while running: a panic in the machinery, a drain that took too long |
+//! | 2 | usage error in a flag, value, controller or file; the message gives the cause, then the remedy |
 
 mod crds;
 #[cfg(feature = "demo")]
 mod demo;
 mod endpoints;
+mod log_writer;
 mod logging;
 mod run;
 mod schema;
@@ -25,7 +26,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::client::ApiClient;
 use crate::duration;
 
-/// A Kubernetes operator, built by hand from client-go's parts.
+/// A Kubernetes operator built from scratch on the design of client-go
 #[derive(Debug, Parser)]
 #[command(name = "windlass", version, arg_required_else_help = false, max_term_width = 100)]
 struct Cli {
@@ -35,9 +36,9 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the operator: watch custom resources and keep their children as asked
+    /// Run the operator: watch custom resources and reconcile their children
     Run(Box<run::Args>),
-    /// Watch the operator at work, without a cluster: embedded API server, samples, live table
+    /// Run the operator without a cluster: embedded API server, samples, live table
     #[cfg(feature = "demo")]
     Demo(demo::Args),
     /// Print the custom resource definitions as YAML, for `kubectl apply -f -`
@@ -60,13 +61,15 @@ enum Shell {
     Fish,
 }
 
-/// Why the program ends without having done what was asked.
+/// Why a command fails.
 #[derive(Debug)]
 enum Failure {
-    /// The user's to mend: what is wrong, and what to do about it.
+    /// A usage error: what is wrong, and how to fix it.
     Usage { cause: String, remedy: String },
-    /// It happened while running.
+    /// An error while running.
     Running(String),
+    /// The process ends at once, and leaves things as they are.
+    AtOnce(&'static str),
 }
 
 impl fmt::Display for Failure {
@@ -74,17 +77,17 @@ impl fmt::Display for Failure {
         match self {
             Self::Usage { cause, remedy } => write!(f, "error: {cause}\n\n{remedy}"),
             Self::Running(cause) => write!(f, "error: {cause}"),
+            Self::AtOnce(cause) => write!(f, "error: {cause}"),
         }
     }
 }
 
-/// Runs `windlass run` in this process, over a client that is made elsewhere: for the demo and for tests.
-/// `flags` are those of `run`, without the ones for the cluster and the log, and without the environment; what
-/// is random comes from `seed`; each name that comes through
-/// `signals` is a signal, so the second one ends it at once.
+/// Runs `windlass run` in this process on an existing client, for the demo and for tests.
+/// `flags` are the flags of `run`, except those for the cluster and the log; the environment is ignored. `seed` seeds
+/// all randomness. Each name received from `signals` acts as a signal, so the second one exits at once.
 ///
 /// # Errors
-/// The exit code and the message with which the process would end.
+/// Returns the exit code and the message that the process would end with.
 pub async fn run_over(
     client: ApiClient,
     flags: &[&str],
@@ -100,7 +103,7 @@ pub async fn run_over(
 /// Runs the program with this process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    // clap prints wrong usage itself and exits with 2, as we do.
+    // clap itself prints usage errors and exits with 2, as we do.
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         #[cfg(feature = "demo")]
@@ -110,11 +113,14 @@ pub fn main() -> ExitCode {
         Command::Version(args) => version::run(&args),
         Command::Completion { shell } => completion(shell),
     };
-    let Err(failure) = outcome else { return ExitCode::SUCCESS };
-    eprintln!("{failure}");
+    let Err(failure) = outcome else {
+        log_writer::flush();
+        return ExitCode::SUCCESS;
+    };
+    log_writer::print_last(&failure.to_string());
     match failure {
         Failure::Usage { .. } => ExitCode::from(2),
-        Failure::Running(_) => ExitCode::FAILURE,
+        Failure::Running(_) | Failure::AtOnce(_) => ExitCode::FAILURE,
     }
 }
 
@@ -129,12 +135,12 @@ fn completion(shell: Shell) -> Result<(), Failure> {
     print(&String::from_utf8_lossy(&script))
 }
 
-/// Writes a result to standard output. A reader that stops early (`| head`) is no failure.
+/// Writes a result to standard output. A reader that stops early (`| head`) is not a failure.
 fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write;
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Running(format!("write to standard output: {error}")))
+            Err(Failure::Running(format!("could not write to standard output: {error}")))
         }
         _ => Ok(()),
     }
@@ -145,13 +151,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent() {
+    fn command_line_is_consistent() {
         Cli::command().debug_assert();
     }
 
-    /// Every flag of `run` can come from the environment, stands under a heading and has a text.
     #[test]
-    fn every_flag_of_run_has_a_variable_a_heading_and_a_text() {
+    fn every_run_flag_has_env_variable_heading_and_help() {
         let command = Cli::command();
         let run = command.find_subcommand("run").unwrap();
         let flags: Vec<&clap::Arg> = run.get_arguments().filter(|arg| arg.get_id() != "help").collect();

@@ -1,10 +1,12 @@
-//! `windlass run`: wires everything, runs it, ends it in order.
+//! `windlass run`: wires the operator, runs it, and stops it in order.
 //!
-//! Stop order: informers and workers (syncs in flight end), then what events are left. A second signal
-//! exits at once.
+//! Stop order: informers and workers (syncs in flight finish), then the remaining events. A second signal exits
+//! at once.
 
+mod election;
 mod flags;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,30 +22,30 @@ use crate::controller::builder::Shared;
 use crate::controller::run::audit::Audits;
 use crate::metrics::Metrics;
 use crate::operators::webapp::tasks;
-use crate::operators::{self, Context};
+use crate::operators::{self, Context, Wired};
 use crate::record;
+use election::{Election, Running};
 pub(super) use flags::Args;
 use flags::Settings;
 
-/// How long it takes to end what does nothing.
+/// The shortest timeout for a stop: even idle tasks need a moment to end.
 const MOMENT: Duration = Duration::from_millis(250);
-/// How long the last events may take.
+/// How long writing the last events may take.
 const EVENTS_FLUSH: Duration = Duration::from_secs(5);
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let settings = Settings::of(args)?;
     logging::start(&args.logging)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Running(format!("start the runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
     let outcome = runtime.block_on(find_and_operate(settings));
-    // What is still blocked (an exec plugin, a frozen disk) must not hold the exit.
+    // A thread that is still blocked (an exec plugin, a frozen disk) must not delay the exit.
     runtime.shutdown_background();
     outcome
 }
 
-/// Runs the operator over a client that is made elsewhere, with the flags of `run` that concern the machine;
-/// `signals` stands for the process's. Ends as the process would: with the message and the exit code of a
-/// failure.
+/// Runs the operator on an existing client; see [`run_over`](super::run_over).
 pub(super) async fn run_over(
     client: ApiClient,
     flags: &[&str],
@@ -56,7 +58,7 @@ pub(super) async fn run_over(
         args: Args,
     }
     let flags = std::iter::once("run").chain(flags.iter().copied());
-    // The environment is for the process's own flags.
+    // Environment variables set only the flags of the process itself.
     let command = <Flags as clap::CommandFactory>::command().mut_args(|arg| arg.env(None::<&str>));
     let matches = command.try_get_matches_from(flags);
     let flags = matches.and_then(|matches| <Flags as clap::FromArgMatches>::from_arg_matches(&matches));
@@ -69,11 +71,11 @@ pub(super) async fn run_over(
 
 async fn find_and_operate(settings: Settings) -> Result<(), Failure> {
     let mut signals = Signals::listen()?;
-    // An exec plugin of a kubeconfig may take its time.
+    // An exec plugin of a kubeconfig may take long.
     let client = tokio::select! {
         biased;
         name = signals.next() => {
-            tracing::info!(signal = name, "Stopped before it started");
+            tracing::info!(signal = name, "Stopped before startup finished");
             return Ok(());
         }
         client = connect(&settings.source) => client?,
@@ -81,7 +83,7 @@ async fn find_and_operate(settings: Settings) -> Result<(), Failure> {
     operate(settings, client, fastrand::u64(..), &mut signals).await
 }
 
-/// The machine from end to end.
+/// Wires the operator, runs it until a signal or a failure, and stops it.
 async fn operate(
     settings: Settings,
     client: ApiClient,
@@ -103,6 +105,7 @@ async fn operate(
     let queues = metrics.clone();
     let sink = sink.with_qps(settings.event_qps).waits_while(move || queues.has_queued_keys());
     endpoints::observe_events(&metrics, recorder.read_counts());
+    let election = Election::of(settings.election, &client, &recorder, &metrics, seed)?;
     let shared = Shared {
         client: client.clone(),
         informers: &informers,
@@ -111,53 +114,70 @@ async fn operate(
         limits: settings.limits,
         metrics: metrics.clone(),
         audits: Audits::default(),
+        leadership: election.leadership.clone(),
     };
     let mut context = Context {
         shared,
         webapp_tasks: tasks::build(&settings.webapp_tasks, clock).map_err(|error| Failure::Usage {
             cause: format!("--webapp-tasks: task {:?}: {}", error.task, error.cause),
-            remedy: "`windlass schema webapp-tasks` tells what a task may have.".to_owned(),
+            remedy: "Run `windlass schema webapp-tasks` to see the fields of a task.".to_owned(),
         })?,
     };
 
     let shutdown = CancellationToken::new();
     let mut machine = JoinSet::new();
-    let mut controllers = Vec::new();
-    for name in settings.controllers {
-        context.shared.limits.workers =
-            settings.workers_of.get(name).copied().unwrap_or(settings.limits.workers);
-        controllers.push(operators::wire(name, &context).expect("the name was chosen from the list of all"));
-    }
+    let controllers = wire(&settings.controllers, &settings.workers_of, &mut context)?;
     let audits = std::mem::take(&mut context.shared.audits);
     drop(context);
     let caches = informers.states();
     endpoints::observe(&metrics, caches.clone());
     let started: Vec<Synced> = controllers.iter().map(|wired| wired.started.clone()).collect();
-    let servers = endpoints::servers(settings.listeners, &metrics, caches, started, shutdown.clone())?;
+    let health = endpoints::health(caches, started, election.leadership.clone(), shutdown.clone());
+    let servers = endpoints::servers(settings.listeners, &metrics, health)?;
     for wired in controllers {
         machine.spawn((wired.run)(shutdown.child_token()).in_current_span());
     }
     if let Some(period) = settings.limits.audit_period {
         let (namespace, stop) = (informers.namespace().map(str::to_owned), shutdown.child_token());
-        let audits = audits.run(client.clone(), namespace, period, metrics.clone(), stop);
-        machine.spawn(audits.in_current_span());
+        let audits = audits.run(client.clone(), namespace, period, metrics.clone(), stop.clone());
+        machine.spawn(election.when_leading(stop, audits).in_current_span());
     }
     let stop = shutdown.child_token();
     machine.spawn(async move { informers.run(stop).await }.in_current_span());
-    // Events and endpoints outlive the machine.
+    // Events and endpoints outlive informers and workers.
     let (mut others, last) = (JoinSet::new(), CancellationToken::new());
     others.spawn(sink.run(last.clone()).in_current_span());
     for server in servers {
         others.spawn(server.run(last.clone()).in_current_span());
     }
 
-    let outcome = until_stopped(&mut machine, &mut others, signals).await;
+    let mut election = election.start();
+    let outcome = until_stopped(&mut machine, &mut others, &mut election, signals).await;
     shutdown.cancel();
     client.gate().shut_down();
-    stop_all(outcome, machine, others, &last, settings.shutdown_timeout, signals).await
+    let outcome = stop_all(outcome, machine, others, &last, settings.shutdown_timeout, signals).await;
+    if !matches!(outcome, Err(Failure::AtOnce(_))) {
+        election.stop().await;
+    }
+    outcome
 }
 
-/// Lets syncs in flight end, then events; a second signal, or too long a time, is a failure.
+/// Puts the chosen controllers together.
+fn wire(
+    names: &[&str],
+    workers_of: &BTreeMap<&'static str, usize>,
+    context: &mut Context<'_>,
+) -> Result<Vec<Wired>, Failure> {
+    let usual = context.shared.limits.workers;
+    let mut wire = |name: &&str| {
+        context.shared.limits.workers = workers_of.get(name).copied().unwrap_or(usual);
+        let wired = operators::wire(name, context).map_err(|error| Failure::Running(error.to_string()))?;
+        Ok(wired.expect("the name was chosen from the list of all"))
+    };
+    names.iter().map(&mut wire).collect()
+}
+
+/// Waits for syncs in flight, then for events. Fails on a second signal or a timeout while syncs are in flight.
 async fn stop_all(
     outcome: Result<(), Failure>,
     mut machine: JoinSet<()>,
@@ -170,26 +190,26 @@ async fn stop_all(
         biased;
         _ = signals.next() => {
             tracing::warn!("Exiting at once");
-            return Err(Failure::Running("stopped by a second signal, with syncs in flight".to_owned()));
+            return Err(Failure::AtOnce("stopped by a second signal while syncs were in flight"));
         }
-                // What is idle needs a moment to end, too.
+        // Idle tasks need a moment to end, too.
         drained = tokio::time::timeout(limit.max(MOMENT), drain(&mut machine)) => drained,
     };
     let drained = drained.unwrap_or_else(|_| {
-        Err(Failure::Running(format!("syncs in flight did not end within --shutdown-timeout ({limit:?})")))
+        Err(Failure::Running(format!("syncs in flight did not finish within --shutdown-timeout ({limit:?})")))
     });
     last.cancel();
-    // Events are a courtesy: a server that hangs must not hold the exit, nor make it a failure.
+    // Events are best effort: a hanging server must neither delay the exit nor make it a failure.
     let flushed = tokio::select! {
         biased;
         _ = signals.next() => {
-            tracing::warn!("Exiting at once, with events that are not written");
+            tracing::warn!("Exiting at once; some events may not have been written");
             return outcome.and(drained);
         }
         flushed = tokio::time::timeout(EVENTS_FLUSH.min(limit.max(MOMENT)), drain(&mut others)) => flushed,
     };
     let flushed = flushed.unwrap_or_else(|_| {
-        tracing::warn!("The last events could not be written");
+        tracing::warn!("Could not write the last events in time");
         Ok(())
     });
     outcome.and(drained).and(flushed)?;
@@ -203,25 +223,30 @@ pub(super) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure>
     ApiClient::connect(config).await.map_err(|error| usage(&error))
 }
 
-/// Returns at the first signal, or when a part ends that should not.
+/// Waits for the first signal; fails if a task ends first.
 async fn until_stopped(
     machine: &mut JoinSet<()>,
     events: &mut JoinSet<()>,
+    election: &mut Running,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     let ended = tokio::select! {
         biased;
         name = signals.next() => {
-            tracing::info!(signal = name, "Stopping: what is in flight ends first; a second signal exits at once");
+            tracing::info!(
+                signal = name,
+                "Stopping: waiting for syncs in flight; a second signal exits at once"
+            );
             return Ok(());
         }
         ended = machine.join_next() => ended,
         ended = events.join_next() => ended,
+        lost = election.lost() => return Err(lost),
     };
     Err(failed(ended))
 }
 
-/// Waits for all; a panic of one is the failure of the whole.
+/// Waits for all tasks; fails if one of them panicked.
 async fn drain(tasks: &mut JoinSet<()>) -> Result<(), Failure> {
     let mut outcome = Ok(());
     while let Some(ended) = tasks.join_next().await {
@@ -234,14 +259,12 @@ async fn drain(tasks: &mut JoinSet<()>) -> Result<(), Failure> {
 
 fn failed(ended: Option<Result<(), JoinError>>) -> Failure {
     Failure::Running(match ended {
-        Some(Err(error)) if error.is_panic() => {
-            "a part of the machinery panicked; the log says where".to_owned()
-        }
-        _ => "a part of the machinery ended by itself".to_owned(),
+        Some(Err(error)) if error.is_panic() => "an internal task panicked; the log shows where".to_owned(),
+        _ => "an internal task ended unexpectedly".to_owned(),
     })
 }
 
-/// Where signals come from.
+/// The source of signals.
 pub(super) enum Signals {
     Process { interrupt: Signal, terminate: Signal, hangup: Signal },
     Channel(mpsc::Receiver<&'static str>),
@@ -249,8 +272,9 @@ pub(super) enum Signals {
 
 impl Signals {
     pub(super) fn listen() -> Result<Self, Failure> {
-        let listen =
-            |kind| signal(kind).map_err(|error| Failure::Running(format!("listen for signals: {error}")));
+        let listen = |kind| {
+            signal(kind).map_err(|error| Failure::Running(format!("could not listen for signals: {error}")))
+        };
         Ok(Self::Process {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
@@ -277,12 +301,14 @@ impl Signals {
 fn usage(error: &ConfigError) -> Failure {
     let remedy = match error {
         ConfigError::Kubeconfig { .. } => {
-            "Name a kubeconfig that `kubectl --kubeconfig FILE get namespaces` accepts."
+            "Give a kubeconfig with which `kubectl --kubeconfig FILE get namespaces` works."
         }
         ConfigError::NotConfigured => {
-            "Name a kubeconfig with --kubeconfig or KUBECONFIG, or run in a Pod with a service account."
+            "Set --kubeconfig or KUBECONFIG, or run in a Pod with a service account."
         }
-        ConfigError::Client { .. } => "Check certificates, keys and plugins that the kubeconfig names.",
+        ConfigError::Client { .. } => {
+            "Check the certificates, keys and plugins that the kubeconfig refers to."
+        }
     };
     Failure::Usage { cause: error.to_string(), remedy: remedy.to_owned() }
 }
@@ -292,21 +318,20 @@ mod tests {
     use super::*;
     use crate::testing::capture_log;
 
-    /// The others are waited for.
     #[tokio::test]
-    async fn a_panic_in_the_machinery_is_a_failure_of_the_whole() {
+    async fn task_panic_fails_drain_after_other_tasks_finish() {
         let mut machine = JoinSet::new();
         let (ended, others) = tokio::sync::oneshot::channel();
         machine.spawn(async { std::panic::resume_unwind(Box::new("a part panicked")) });
         machine.spawn(async move { ended.send(()).unwrap() });
         let failure = drain(&mut machine).await.unwrap_err();
-        assert_eq!(failure.to_string(), "error: a part of the machinery panicked; the log says where");
+        assert_eq!(failure.to_string(), "error: an internal task panicked; the log shows where");
         others.await.unwrap();
     }
 
-    /// The whole machine, over a connection that panics in the task that reads a kind's list.
+    /// Runs the whole operator on a connection that panics in the task that lists a kind.
     #[tokio::test(start_paused = true)]
-    async fn a_panic_of_the_machinery_ends_the_process_with_1() {
+    async fn machinery_panic_exits_with_code_1() {
         type Request = http::Request<kube_client::client::Body>;
         let service = tower::service_fn(|_: Request| async {
             if true {
@@ -317,9 +342,9 @@ mod tests {
         let client = ApiClient::new(kube_client::Client::new(service, "default"));
         let log = capture_log();
         let (_signals, received) = mpsc::channel(1);
-        let flags = ["--metrics-bind-address=0", "--health-probe-bind-address=0"];
+        let flags = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect=false"];
         let ended = super::super::run_over(client, &flags, 1, received).await;
-        let message = "error: a part of the machinery panicked; the log says where".to_owned();
+        let message = "error: an internal task panicked; the log shows where".to_owned();
         assert_eq!(ended, Err((1, message)));
         let lines = log.lines();
         assert!(lines.iter().any(|line| line.starts_with("INFO Starting")), "{lines:?}");

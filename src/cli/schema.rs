@@ -1,25 +1,25 @@
-//! `windlass schema`: the form of the files that the program reads.
+//! `windlass schema`: the JSON schema of the files that the program reads.
 
 use super::{Failure, print};
 use crate::operators::webapp::tasks::file;
 
-/// The one file that has a schema.
+/// The only file with a schema.
 const TASKS: &str = "webapp-tasks";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-webapp-tasks: the tasks that are run for each WebApp, as a file in YAML or JSON:
+webapp-tasks: the tasks to run for each WebApp, a file in YAML or JSON:
 
   tasks:
   - {name: prepare, type: log}
   - {name: workload, type: deployment}
   - {name: notify, type: http, url: https://hooks.example.com/webapps, timeout: 10s}
 
-An editor checks a file while it is written when its first line is
+Editors with a YAML language server validate a file whose first line is
   # yaml-language-server: $schema=webapp-tasks.json
-with the output of this command in webapp-tasks.json beside it.")]
+and whose folder contains the output of this command as webapp-tasks.json.")]
 pub(super) struct Args {
-    /// Whose schema (JSON Schema, draft 2020-12): `webapp-tasks`
+    /// File whose JSON Schema (draft 2020-12) to print: `webapp-tasks`
     #[arg(value_name = "FILE")]
     name: String,
 }
@@ -27,7 +27,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.name != TASKS {
         return Err(Failure::Usage {
-            cause: format!("there is no schema {:?}", args.name),
+            cause: format!("unknown schema {:?}", args.name),
             remedy: format!("Schemas: {TASKS}."),
         });
     }

@@ -1,4 +1,4 @@
-//! `windlass version`.
+//! `windlass version`: version, commit, compiler and supported Kubernetes versions.
 
 use serde_json::json;
 
@@ -6,13 +6,13 @@ use super::{Failure, print};
 
 /// The Kubernetes version whose types this program was compiled with.
 const COMPILED_FOR: &str = "1.36";
-/// The Kubernetes versions that it is for: its tests run on the one that it was compiled for; consistent
-/// reads are answered from the API server's cache since 1.31.
+/// The supported Kubernetes versions: tests run on the version compiled for; since 1.31 the API server answers
+/// consistent reads from its cache.
 const SUPPORTED: &str = "1.31 or newer, tested with 1.36";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
     output: Output,
 }

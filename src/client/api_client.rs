@@ -25,12 +25,12 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Talks to one API server. Cheap to clone; all clones share the connections.
 ///
-/// Writes are single and conditional by design: [`create`](Self::create) never overwrites, each patch carries the
-/// resource version that it was made from, [`delete`](Self::delete) takes uid and version as preconditions. The field manager of
-/// every write is `windlass`.
+/// Every write is a single conditional request: [`create`](Self::create) never overwrites, each patch (but for events)
+/// carries the resource version it was computed from, [`delete`](Self::delete) takes uid and resource version as
+/// preconditions. The field manager of every write is the operator's name; see [`with_manager`](Self::with_manager).
 ///
 /// # Cancel safety
-/// Dropping the future of a write leaves unknown whether the server applied it: read before deciding.
+/// Dropping the future of a write leaves it unknown whether the server applied the write: read before deciding.
 #[derive(Clone)]
 pub struct ApiClient {
     inner: Client,
@@ -38,8 +38,9 @@ pub struct ApiClient {
     reachability: Arc<Reachability>,
     gate: Arc<Gate>,
     metrics: RequestMetrics,
-    /// For the metrics.
+    /// Label of the metrics.
     host: Arc<str>,
+    manager: &'static str,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -51,14 +52,14 @@ impl std::fmt::Debug for ApiClient {
 // === impl ApiClient ===
 
 impl ApiClient {
-    /// Builds the client; nothing is sent yet.
+    /// Builds the client, without sending a request.
     ///
     /// # Errors
     /// [`ConfigError::Client`] when certificates, keys or an exec plugin do not work.
     pub async fn connect(config: Config) -> Result<Self, ConfigError> {
         let url = config.server();
         let host = config.host();
-        // An exec plugin of a kubeconfig is run here, blocking its thread.
+        // A kubeconfig's exec plugin runs here and blocks its thread.
         let built = tokio::task::spawn_blocking(move || transport::connect(&config.inner)).await;
         let outcome = match built {
             Ok(outcome) => outcome.map_err(|error| explain(&error)),
@@ -68,9 +69,9 @@ impl ApiClient {
         outcome.map(with_host).map_err(|cause| ConfigError::Client { url, cause })
     }
 
-    /// Wraps a client that is made elsewhere: over a `tower` service in tests, with own layers, ...
+    /// Wraps a client built elsewhere, for example over a `tower` service in tests.
     ///
-    /// Its built-in retry should be off, as it repeats POSTs.
+    /// Turn the built-in retry of `inner` off: it repeats POSTs.
     #[must_use]
     pub fn new(inner: Client) -> Self {
         let user_agent = HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII");
@@ -82,33 +83,53 @@ impl ApiClient {
             gate: Arc::default(),
             metrics,
             host: "".into(),
+            manager: labels::MANAGER,
         }
     }
 
-    /// The same with other limits, and a gate of its own.
+    /// Replaces the gate with a new one that has these limits.
     #[must_use]
     pub fn with_limits(mut self, limits: RequestLimits) -> Self {
         self.gate = Arc::new(Gate::new(limits));
         self
     }
 
-    /// The same, counting its requests here.
+    /// Counts requests in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.requests(&self.host);
         self
     }
 
-    /// What requests pass before they are sent.
+    /// Sets the name of the operator: the field manager of every write, and the value of the label
+    /// [`MANAGED_BY`](labels::MANAGED_BY) by which controllers find their children. `windlass` by default.
+    ///
+    /// # Panics
+    /// If the name cannot be a label's value: 1 to 63 letters, digits, `-`, `_` and `.`, with a letter or digit at both
+    /// ends.
+    #[must_use]
+    pub fn with_manager(mut self, manager: &'static str) -> Self {
+        assert!(labels::is_value(manager), "manager name {manager:?} is not a valid label value");
+        self.manager = manager;
+        self
+    }
+
+    /// Returns the name of the operator.
+    #[must_use]
+    pub fn manager(&self) -> &'static str {
+        self.manager
+    }
+
+    /// Returns the gate that requests pass before they are sent.
     #[must_use]
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Reads one object from the store itself, not from a cache: a *live read*.
+    /// Reads one object from the API server, not from a cache: a *live read*.
     ///
     /// # Errors
-    /// [`Error`]; an object that is not there is `Ok(None)`, a kind that is not there is an error.
+    /// [`Error`]; a missing object is `Ok(None)`, a missing kind is an error.
     pub async fn get<T: DeserializeOwned>(
         &self,
         resource: &ApiResource,
@@ -128,13 +149,13 @@ impl ApiClient {
         let path = format!("{}/{name}", resource.path(namespace));
         match self.call_for(Method::GET, &path, None, ("application/json", accept)).await {
             Ok(body) => self::decode(&body, || format!("GET {path}")).map(Some),
-            // A missing object names itself; a missing kind has no details.
+            // A 404 for an object names the object; a 404 for a kind does not.
             Err(e) if e.is_not_found() && names_an_object(&e, name) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
-    /// Lists one namespace (all, with `None`) from the store itself, without a selector.
+    /// Lists the objects of one namespace (all, with `None`) live, without a selector.
     ///
     /// # Errors
     /// [`Error`]: an error is never an empty list, and an answer without `items` is an error.
@@ -154,7 +175,7 @@ impl ApiClient {
         Ok(list.items)
     }
 
-    /// Creates an object: a name that is taken is an error, never an overwrite.
+    /// Creates an object. A name that is taken is an error; nothing is overwritten.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_already_exists`] and [`Error::is_refused`].
@@ -164,13 +185,13 @@ impl ApiClient {
         namespace: Option<&str>,
         object: &Value,
     ) -> Result<T, Error> {
-        let path = format!("{}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let path = format!("{}?fieldManager={}", resource.path(namespace), self.manager);
         let body = self.call(Method::POST, &path, Some(object), "application/json").await?;
         decode(&body, || format!("POST {path}"))
     }
 
-    /// Replaces an object by one that was made from a live read: its uid and resource version make
-    /// the server refuse it when somebody wrote in between.
+    /// Replaces an object with one built from a live read. The uid and resource version in `object` make the server
+    /// refuse the write if the object has changed since.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_conflict`] and [`Error::is_refused`].
@@ -182,7 +203,7 @@ impl ApiClient {
         object: &Value,
     ) -> Result<T, Error> {
         debug_assert!(object.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
-        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), self.manager);
         let body = self.call(Method::PUT, &path, Some(object), "application/json").await?;
         decode(&body, || format!("PUT {path}"))
     }
@@ -200,11 +221,11 @@ impl ApiClient {
         patch: &Value,
     ) -> Result<T, Error> {
         debug_assert!(patch.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
-        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), self.manager);
         self.patch(&path, patch, "application/strategic-merge-patch+json").await
     }
 
-    /// Sets the whole list of finalizers of the object of this uid and version.
+    /// Replaces the finalizers of the object with this uid and resource version.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_conflict`].
@@ -215,12 +236,12 @@ impl ApiClient {
         (uid, resource_version): (&str, &str),
         finalizers: &[String],
     ) -> Result<T, Error> {
-        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), self.manager);
         let metadata = json!({"uid": uid, "resourceVersion": resource_version, "finalizers": finalizers});
         self.patch(&path, &json!({"metadata": metadata}), "application/merge-patch+json").await
     }
 
-    /// Merge-patches the status of the object of this version.
+    /// Merge-patches the status of the object at this resource version.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_conflict`].
@@ -232,12 +253,12 @@ impl ApiClient {
         resource_version: &str,
         status: &Value,
     ) -> Result<T, Error> {
-        let path = format!("{}/{name}/status?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let path = format!("{}/{name}/status?fieldManager={}", resource.path(namespace), self.manager);
         let patch = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
         self.patch(&path, &patch, "application/merge-patch+json").await
     }
 
-    /// Sets one annotation of the object of this version.
+    /// Sets one annotation of the object at this resource version.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_conflict`].
@@ -249,15 +270,15 @@ impl ApiClient {
         (key, value): (&str, &str),
     ) -> Result<T, Error> {
         let (namespace, name) = object;
-        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), labels::MANAGER);
+        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), self.manager);
         let patch = json!({"metadata": {"resourceVersion": resource_version, "annotations": {key: value}}});
         self.patch(&path, &patch, "application/merge-patch+json").await
     }
 
-    /// Deletes the object of this uid and version, in the background.
+    /// Deletes the object with this uid and resource version, with background propagation.
     ///
     /// # Errors
-    /// [`Error`]; a changed object is a conflict, one that is gone is not found.
+    /// [`Error`]; a conflict if the object has changed, not found if it is gone.
     pub async fn delete(
         &self,
         resource: &ApiResource,
@@ -276,7 +297,7 @@ impl ApiClient {
         self.call(Method::DELETE, &path, Some(&options), "application/json").await.map(drop)
     }
 
-    /// Whether the server has come back only just now, so that a 403 may mean "not loaded yet".
+    /// Whether the server returned only moments ago, so that a 403 may mean "not loaded yet".
     #[must_use]
     pub fn is_settling(&self) -> bool {
         self.reachability.is_settling()
@@ -329,7 +350,7 @@ impl ApiClient {
             .uri(path)
             .header(header::CONTENT_TYPE, HeaderValue::from_static(content_type))
             .header(header::ACCEPT, HeaderValue::from_static(accept))
-            // To compress a page costs the server more than to send it.
+            // Compressing a page costs the server more than sending it.
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .body(Body::from(body.into_bytes()))
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
@@ -351,7 +372,7 @@ impl ApiClient {
     /// Sends a request and collects the answer's body, all within `timeout`.
     ///
     /// # Errors
-    /// [`Error`]; an answer that is no success is [`Error::Status`].
+    /// [`Error`]; an answer other than success is [`Error::Status`].
     pub(crate) async fn send(
         &self,
         name: &str,
@@ -370,11 +391,11 @@ impl ApiClient {
         Ok(body)
     }
 
-    /// Sends a request and collects the answer's body, however long it takes, as long as it goes on:
-    /// `idle` is for the head and for each piece.
+    /// Sends a request and collects the answer's body. `idle` limits the wait for the head and for each frame, not the
+    /// whole download.
     ///
     /// # Errors
-    /// [`Error`]; an answer that is no success is [`Error::Status`].
+    /// [`Error`]; an answer other than success is [`Error::Status`].
     pub(crate) async fn download(
         &self,
         name: &str,
@@ -401,10 +422,10 @@ impl ApiClient {
         }
     }
 
-    /// Sends a request and hands out the answer's body as it comes; `timeout` is for the head alone.
+    /// Sends a request and returns the answer with its body unread; `timeout` covers the head alone.
     ///
     /// # Errors
-    /// [`Error`]; an answer that is no success is [`Error::Status`].
+    /// [`Error`]; an answer other than success is [`Error::Status`].
     pub(crate) async fn open(
         &self,
         name: &str,
@@ -416,9 +437,9 @@ impl ApiClient {
     }
 
     async fn open_inner(&self, name: &str, mut request: Request<Body>) -> Result<Response<Body>, Error> {
-        // kube's client sends none.
+        // kube-client sends no User-Agent.
         request.headers_mut().insert(header::USER_AGENT, self.user_agent.clone());
-        // What is dropped before an answer comes, by a timeout say, has got none.
+        // A request dropped before its answer, by a timeout say, counts as unanswered.
         let asked = self.metrics.asked(request.method().as_str());
         let response = self.inner.send(request).await.map_err(|error| self.lost(name, Box::new(error)))?;
         asked.answered(response.status().as_u16());
@@ -442,7 +463,8 @@ impl ApiClient {
 
     fn silent(&self, name: &str, after: Duration) -> Error {
         let error = Error::Timeout { request: name.to_owned(), after };
-        self.reachability.failed(&error);
+        let now = Instant::now();
+        self.reachability.silent(now.checked_sub(after).unwrap_or(now), &error);
         error
     }
 }
@@ -451,21 +473,20 @@ fn decode<T: DeserializeOwned>(body: &[u8], request: impl FnOnce() -> String) ->
     serde_json::from_slice(body).map_err(|source| Error::Decode { request: request(), source })
 }
 
-/// Whether a 404 is about this object. One about the whole resource (its CRD is gone) must not be
-/// read as "there is none".
+/// Whether a 404 is about this object. A 404 about the whole resource (its CRD is gone) does not
+/// mean that the object is absent.
 fn names_an_object(error: &Error, name: &str) -> bool {
     error.status().is_some_and(|status| status.message.contains(&format!("\"{name}\"")))
 }
 
-/// `Retry-After` in seconds, the form that API servers send.
+/// Reads `Retry-After` in seconds, the form that API servers send.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
     Some(Duration::from_secs(seconds))
 }
 
-/// What is said of credentials that cannot be had: the library's own words hold the command line and the
-/// output of the plugin.
-const CREDENTIALS: &str = "the credentials of the kubeconfig or the Pod could not be obtained";
+/// Replaces kube-client's errors about credentials, which quote the plugin's command line and output.
+const CREDENTIALS: &str = "could not obtain the credentials of the kubeconfig or the Pod";
 
 fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);
@@ -480,7 +501,7 @@ fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-/// An error with its causes, in one line.
+/// Formats an error and its causes in one line.
 fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     if is_about_credentials(error) {
         return CREDENTIALS.to_owned();
@@ -497,7 +518,7 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// `windlass/<version> (<os>/<arch>)`, with Go's names for the two.
+/// Returns `windlass/<version> (<os>/<arch>)`, with Go's names for OS and architecture.
 fn user_agent() -> String {
     let os = match std::env::consts::OS {
         "macos" => "darwin",
@@ -512,6 +533,7 @@ fn user_agent() -> String {
 }
 
 mod events;
+mod leases;
 mod metadata;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The one wall clock.
+//! The wall clock of the process.
 
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Gives wall-clock stamps: an epoch, read once, plus the time that tokio's clock has run since.
+/// Tells the wall-clock time: an epoch, read once, plus the time elapsed since on tokio's clock.
 ///
-/// So stamps follow tokio's clock in tests that pause it, and never jump backwards when somebody
-/// sets the machine's clock. It is a value: make one at the start and hand out copies.
+/// The time follows tokio's clock in tests that pause it, and never jumps backwards when the
+/// machine's clock is set. Create one `Clock` at startup and pass copies.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     epoch: Timestamp,
@@ -14,19 +14,19 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts from the machine's clock, now.
+    /// Starts at the machine's current time.
     #[must_use]
     pub fn system() -> Self {
         Self::starting_at(Timestamp::now())
     }
 
-    /// Starts from a given time: for tests and simulated runs.
+    /// Starts at a given time, for tests and simulated runs.
     #[must_use]
     pub fn starting_at(epoch: Timestamp) -> Self {
         Self { epoch, started: Instant::now() }
     }
 
-    /// The time now.
+    /// Returns the current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let elapsed = jiff::SignedDuration::try_from(self.started.elapsed());

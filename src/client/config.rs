@@ -1,4 +1,4 @@
-//! Finds the cluster.
+//! Finds the cluster's configuration: a kubeconfig, or that of the Pod.
 
 use std::path::{Path, PathBuf};
 
@@ -7,63 +7,64 @@ use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 /// Where to look for the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
-    /// A kubeconfig file; when unset: in-cluster if there, else `KUBECONFIG`, else `~/.kube/config`.
+    /// A kubeconfig file; when unset: in-cluster if available, else `KUBECONFIG`, else `~/.kube/config`.
     pub kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig; its current one when unset.
     pub context: Option<String>,
 }
 
-/// Where the API server is and who we are to it.
+/// Address of the API server, and our credentials for it.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) inner: kube_client::Config,
 }
 
-/// No usable configuration: a user's mistake, with its remedy in the message.
+/// The user's configuration is missing or unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A kubeconfig that is not there or cannot be used.
+    /// The kubeconfig is missing or unusable.
     #[error("kubeconfig {place}: {cause}")]
     Kubeconfig {
         /// The file, or where its name came from.
         place: String,
-        /// What is wrong with it, in words.
+        /// What is wrong with the kubeconfig.
         cause: String,
     },
-    /// Nothing names a cluster.
+    /// No configuration names a cluster.
     #[error(
-        "no cluster is configured: not running in a Pod, KUBECONFIG is not set and ~/.kube/config is not there"
+        "no cluster is configured: not running in a Pod, KUBECONFIG is not set, and there is no ~/.kube/config"
     )]
     NotConfigured,
-    /// The pieces do not make a client: certificates, keys, an exec plugin.
+    /// No client can be built: certificates, keys or an exec plugin do not work.
     #[error("client for {url}: {cause}")]
     Client {
         /// The server.
         url: String,
-        /// What is wrong, in words.
+        /// What is wrong.
         cause: String,
     },
 }
 
 impl Config {
-    /// Finds the cluster: the named kubeconfig, else in-cluster, else `KUBECONFIG`, else `~/.kube/config`.
+    /// Finds the cluster: the named kubeconfig, else in-cluster (unless a context is named), else `KUBECONFIG`, else
+    /// `~/.kube/config`.
     ///
     /// # Errors
-    /// [`ConfigError`] when nothing is found or what is found cannot be used.
+    /// [`ConfigError`] if no configuration is found, or if it is unusable.
     pub async fn load(source: &ConfigSource) -> Result<Self, ConfigError> {
         let mut inner = Self::find(source).await?;
-        // The built-in retry re-sends POSTs; whether to repeat is decided where the outcome is known.
+        // The built-in retry resends POSTs; only the caller knows whether a request may be repeated.
         inner.default_retry = false;
         Ok(Self { inner })
     }
 
-    /// Host and port of the API server.
+    /// Returns host and port of the API server.
     #[must_use]
     pub fn host(&self) -> String {
         self.inner.cluster_url.authority().map(ToString::to_string).unwrap_or_default()
     }
 
-    /// Address of the API server.
+    /// Returns the URL of the API server.
     #[must_use]
     pub fn server(&self) -> String {
         self.inner.cluster_url.to_string()
@@ -87,7 +88,7 @@ impl Config {
     }
 }
 
-/// Says which file kube's own rule will read, so that an error can name it.
+/// Returns the file that kube-client will read by its own rules, so that an error can name it.
 fn place_by_environment() -> Result<String, ConfigError> {
     if let Some(files) = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) {
         return Ok(format!("{} (from KUBECONFIG)", Path::new(&files).display()));
@@ -102,12 +103,14 @@ fn place_by_environment() -> Result<String, ConfigError> {
 fn broken(place: impl std::fmt::Display, error: &KubeconfigError) -> ConfigError {
     let cause = match error {
         KubeconfigError::ReadConfig(io, _) => io.to_string(),
-        KubeconfigError::LoadContext(name) => format!("it has no context {name:?}"),
+        KubeconfigError::LoadContext(name) => {
+            format!("context {name:?} does not exist; choose another with --context")
+        }
         KubeconfigError::CurrentContextNotSet => {
-            "it has no current-context; name one with --context".to_owned()
+            "no current-context is set; choose a context with --context".to_owned()
         }
         KubeconfigError::Parse(e) => {
-            format!("it is not a kubeconfig in YAML: {}", first_line(&e.to_string()))
+            format!("not a valid kubeconfig: {}", first_line(&e.to_string()))
         }
         other => first_line(&other.to_string()).to_owned(),
     };
@@ -122,7 +125,7 @@ fn first_line(text: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// kube's retry repeats POSTs.
+    /// kube-client's retry repeats POSTs.
     #[tokio::test]
     async fn the_builtin_retry_is_off() {
         let dir = tempfile::tempdir().unwrap();

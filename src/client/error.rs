@@ -1,4 +1,4 @@
-//! What can go wrong with a request, by what the caller can do about it.
+//! Errors of requests, classified by what the caller can do about them.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,16 +12,16 @@ pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The server answered, and the answer was no.
+    /// The server answered with a failure.
     #[error("{request}: {status}")]
     Status {
         /// Verb and path.
         request: String,
-        /// What the server said.
+        /// The server's answer.
         status: Box<ServerStatus>,
     },
     /// The server could not be reached, or the connection broke: whether a write was applied is unknown.
-    #[error("{request}: connection to the API server")]
+    #[error("{request}: connection to the API server failed")]
     Transport {
         /// Verb and path.
         request: String,
@@ -29,26 +29,26 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// Nothing came for so long: whether a write was applied is unknown.
+    /// No answer came in time: whether a write was applied is unknown.
     #[error("{request}: no answer within {after:?}")]
     Timeout {
         /// Verb and path.
         request: String,
-        /// How long it was waited for.
+        /// The timeout.
         after: Duration,
     },
-    /// The process is stopping, and the request would have had to wait: it was not sent.
-    #[error("{request}: not sent, as the process is stopping")]
+    /// The request was not sent: it would have had to wait while the process is stopping.
+    #[error("{request}: not sent because the process is shutting down")]
     NotSent {
         /// Verb and path.
         request: String,
     },
-    /// The answer is not what was asked for.
-    #[error("{request}: answer does not decode")]
+    /// The answer does not decode into the requested type.
+    #[error("{request}: could not decode the answer")]
     Decode {
         /// Verb and path.
         request: String,
-        /// Where and why.
+        /// The decoding error.
         #[source]
         source: serde_json::Error,
     },
@@ -63,7 +63,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The server's answer, if it gave one.
+    /// Returns the server's answer, if there was one.
     #[must_use]
     pub fn status(&self) -> Option<&ServerStatus> {
         match self {
@@ -76,20 +76,20 @@ impl Error {
         }
     }
 
-    /// The object or the kind does not exist.
+    /// Whether the object or its kind does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
         self.has(404, "NotFound")
     }
 
-    /// A create met an object of the same name.
+    /// Whether a create found an object of the same name.
     #[must_use]
     pub fn is_already_exists(&self) -> bool {
         self.status().is_some_and(|status| status.reason == "AlreadyExists")
     }
 
-    /// Somebody else wrote in between, or a precondition did not hold. After a restore of the store versions repeat, and
-    /// only the uid tells: a patch with another uid is answered 422.
+    /// Whether another client wrote in between, or a precondition failed. After a restore of etcd resource versions
+    /// repeat and only the uid differs: a patch with another uid is answered 422.
     #[must_use]
     pub fn is_conflict(&self) -> bool {
         self.has(409, "Conflict") && !self.is_already_exists() || self.is_about_uid()
@@ -100,19 +100,19 @@ impl Error {
         causes.is_some_and(|causes| causes.iter().any(|cause| cause.field == "metadata.uid"))
     }
 
-    /// Not allowed: permission, quota, policy.
+    /// Whether permissions, a quota or a policy forbid the request.
     #[must_use]
     pub fn is_forbidden(&self) -> bool {
         self.has(403, "Forbidden")
     }
 
-    /// The version asked for is no longer kept: list again.
+    /// Whether the server no longer keeps the requested resource version: list again.
     #[must_use]
     pub fn is_expired(&self) -> bool {
         self.has(410, "Expired") || self.has(410, "Gone")
     }
 
-    /// The version asked for is newer than what this server has.
+    /// Whether the requested resource version is newer than this server's.
     #[must_use]
     pub fn is_too_large_resource_version(&self) -> bool {
         self.status().is_some_and(|status| {
@@ -122,38 +122,38 @@ impl Error {
         })
     }
 
-    /// The server asks for less.
+    /// Whether the server, or a webhook, asks for fewer requests.
     #[must_use]
     pub fn is_too_many_requests(&self) -> bool {
         self.has(429, "TooManyRequests")
     }
 
-    /// The server itself asks for less, and not an admission webhook for one object: then there is no `Status`.
+    /// Whether the server itself is overloaded: unlike an admission webhook's 429, its answer has no `Status`.
     #[must_use]
     pub fn is_overload(&self) -> bool {
         self.status().is_some_and(|status| status.code == 429 && !status.is_object)
     }
 
-    /// The server refuses this object as it is: the same request would be refused again.
+    /// Whether the server refuses this object: the same request would be refused again.
     #[must_use]
     pub fn is_refused(&self) -> bool {
         self.status().is_some_and(|status| matches!(status.code, 400 | 403 | 413 | 422))
             && !self.is_about_uid()
     }
 
-    /// No answer came, or a broken one: nothing is known of the server's state.
+    /// Whether no complete answer came: the server's state is unknown.
     #[must_use]
     pub fn is_connection(&self) -> bool {
         matches!(self, Self::Transport { .. } | Self::Timeout { .. })
     }
 
-    /// The server may have done what it was asked, or may not: no answer came, or that of a failure.
+    /// Whether the server may have carried out the request: no answer came, or a 5xx.
     #[must_use]
     pub fn is_outcome_unknown(&self) -> bool {
         self.is_connection() || self.status().is_some_and(|status| status.code >= 500)
     }
 
-    /// How long the server asked to wait, ten minutes at most.
+    /// Returns how long the server asked to wait, ten minutes at most.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.status().and_then(|status| status.retry_after).map(|asked| asked.min(RETRY_AFTER_MAX))
@@ -164,20 +164,20 @@ impl Error {
     }
 }
 
-/// What the server said: its Status object, or what can be told without one.
+/// A failure as the server reported it: its Status object, or the HTTP code if there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerStatus {
     /// HTTP code.
     pub code: u16,
     /// Machine-readable reason; empty when the server gave none.
     pub reason: String,
-    /// The server's words.
+    /// Human-readable message.
     pub message: String,
     /// One entry for each field that was refused.
     pub causes: Vec<Cause>,
     /// How long the server asked to wait.
     pub retry_after: Option<Duration>,
-    /// Whether it was a Status object.
+    /// Whether the answer was a Status object.
     pub is_object: bool,
 }
 
@@ -188,26 +188,31 @@ pub struct Cause {
     pub field: String,
     /// Machine-readable reason.
     pub reason: String,
-    /// The server's words.
+    /// Human-readable message.
     pub message: String,
 }
 
 impl ServerStatus {
-    /// Reads an answer of this code. A body that is no Status object is not repeated: it comes from
-    /// something between us and the server, and may hold anything.
+    /// Parses an answer with this code. A body that is not a Status object is not quoted: it comes from
+    /// something between us and the server, and may contain anything.
     pub(crate) fn parse(code: u16, retry_after: Option<Duration>, body: &[u8]) -> Self {
         match serde_json::from_slice::<Status>(body) {
             Ok(status) if status.is_failure() => Self::from_status(status, code, retry_after),
             _ => Self {
                 code,
-                message: format!("the answer {code} came without a Status object"),
+                message: format!("the answer {code} has no Status object"),
                 retry_after,
                 ..Self::default()
             },
         }
     }
 
-    /// Takes over a Status object; `code` and `retry_after` of the answer fill what it leaves out.
+    /// Returns whether the server refused to change a field that never changes. It has no reason of its own for that.
+    pub(crate) fn is_immutable(&self) -> bool {
+        self.causes.iter().any(|cause| cause.message.ends_with("field is immutable"))
+    }
+
+    /// Converts a Status object. `code` stands in for a missing code; `retry_after` wins over the body's.
     pub(crate) fn from_status(status: Status, code: u16, retry_after: Option<Duration>) -> Self {
         let (causes, seconds) =
             status.details.map(|details| (details.causes, details.retry_after_seconds)).unwrap_or_default();
@@ -249,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_keep_what_the_server_said() {
+    fn errors_keep_the_servers_status() {
         let e = error(
             422,
             r#"{"kind":"Status","status":"Failure","code":422,"reason":"Invalid","message":"it is invalid",
@@ -265,7 +270,7 @@ mod tests {
 
     /// A webhook's answer is a Status, with a reason or without; an overloaded server's is plain text.
     #[test]
-    fn a_webhooks_429_is_no_overload() {
+    fn webhook_429_is_not_overload() {
         assert!(error(429, "Too many requests, please try again later.").is_overload());
         for reason in ["", r#""reason":"TooManyRequests","#] {
             let body = format!(r#"{{"status":"Failure","code":429,{reason}"message":"later"}}"#);
@@ -275,21 +280,21 @@ mod tests {
     }
 
     #[test]
-    fn a_server_may_not_ask_for_more_than_ten_minutes() {
+    fn retry_after_is_capped_at_ten_minutes() {
         let body = r#"{"status":"Failure","code":429,"reason":"TooManyRequests","message":"m",
             "details":{"retryAfterSeconds":4000000000}}"#;
         assert_eq!(error(429, body).retry_after(), Some(RETRY_AFTER_MAX));
     }
 
     #[test]
-    fn an_answer_without_a_status_object_is_judged_by_its_code_and_not_repeated() {
+    fn answer_without_status_is_judged_by_code_alone() {
         let e = error(404, "<html>token=secret</html>");
         assert!(e.is_not_found());
         assert!(!e.to_string().contains("secret"));
     }
 
     #[test]
-    fn a_conflict_and_an_existing_name_are_reported_apart() {
+    fn conflict_and_already_exists_are_distinct() {
         let exists = error(409, r#"{"status":"Failure","code":409,"reason":"AlreadyExists","message":"m"}"#);
         assert!(exists.is_already_exists() && !exists.is_conflict());
         let conflict = error(409, r#"{"status":"Failure","code":409,"reason":"Conflict","message":"m"}"#);
@@ -309,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_from_the_future_is_recognised_in_both_spellings() {
+    fn too_large_version_is_recognised_in_both_forms() {
         for cause in [r#""reason":"ResourceVersionTooLarge""#, r#""message":"Too large resource version""#] {
             let body = format!(
                 r#"{{"status":"Failure","code":504,"reason":"Timeout","message":"m","details":{{"causes":[{{{cause}}}]}}}}"#

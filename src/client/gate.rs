@@ -1,23 +1,25 @@
-//! The one place through which requests pass before they are sent: leadership, limits, what a server asks for.
+//! Holds requests back before they are sent: without leadership, above the limits, and while a server is overloaded.
 //!
 //! Mirrors client-go `util/flowcontrol` and the throttling of `rest/request.go`; the leadership gate is ours.
-//! Flow: sync handlers -> children, status -> **gate** -> API server. Lists and watches of the cache have a
-//! pace of their own and do not pass here.
+//! Flow: sync handlers -> children, status -> **gate** -> API server. Lists and watches of the cache bypass the
+//! gate and have their own pace.
 //!
 //! # Guarantees
-//! - While it is closed, no write is sent. (test: `a_closed_gate_lets_no_write_pass`)
-//! - Also what waits for its turn is held then. (test: `what_waits_for_its_turn_is_held_by_a_pause_and_a_closed_gate`)
-//! - No more writes are under way than the limit. (test: `writes_in_flight_are_limited`)
-//! - A server that is overloaded (429 with Retry-After from itself, not from an admission webhook) is left alone
-//!   by all until that has passed, 10 min at most. (test: `what_a_server_asks_of_one_holds_for_all`, `a_webhooks_429_is_no_overload`)
-//! - With a rate, requests are not faster than that. (test: `requests_keep_the_rate`)
-//! - Events wait for no other write, and no other write for them; a closed gate and an overloaded server hold them, too.
-//!   (test: `events_pass_beside_all_others`)
-//! - At a shutdown nobody waits here, but for a turn that is near: what would have to is not sent. (test: `at_a_shutdown_nobody_waits`)
+//! - A closed gate holds every write, except for the leader election's. (test: `closed_gate_holds_writes_and_passes_reads`)
+//! - A pause or a closed gate also holds requests that already wait for the rate.
+//!   (test: `queued_requests_obey_pause_and_closed_gate`)
+//! - Writes in flight never exceed their limit. (test: `writes_in_flight_are_limited`)
+//! - When the server itself is overloaded (429 with Retry-After, not from an admission webhook), all requests pause for
+//!   that time, 10 min at most. (test: `overload_pause_applies_to_all_requests`, `webhook_429_is_not_overload`)
+//! - With `qps` set, requests stay within that rate. (test: `requests_stay_within_the_rate`)
+//! - Events neither wait for other writes nor delay them; a closed gate or an overloaded server holds events, too.
+//!   (test: `events_bypass_write_and_rate_limits`)
+//! - During a shutdown a request waits at most 1 s for the rate, and for nothing else; otherwise it is not sent.
+//!   (test: `shutdown_fails_waiting_requests`)
 //!
 //! # Differences from client-go
-//! No rate by default: the server's priority and fairness rules. client-go repeats a request that was answered
-//! with Retry-After; ours is an error, and its key waits.
+//! No rate limit by default: the server's priority and fairness apply. client-go repeats a request that was answered
+//! with Retry-After; here the caller gets an error and requeues the key.
 
 use std::time::Duration;
 
@@ -28,19 +30,19 @@ use tokio::time::Instant;
 use super::error::RETRY_AFTER_MAX;
 use crate::workqueue::{Bucket, RateLimiter};
 
-/// How long a request waits for the rate when the process is stopping.
+/// How long a request waits for the rate while the process is stopping.
 const LAST_WAIT: Duration = Duration::from_secs(1);
-/// The longest that a request waits for the rate.
+/// The longest wait for the rate.
 const RATE_WAIT_MAX: Duration = Duration::from_secs(3600);
 
-/// How many requests a client sends.
+/// Limits on a client's requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestLimits {
-    /// Requests a second, without lists and watches of the cache; `None` for as many as come.
+    /// Requests per second, not counting lists and watches of the cache; `None` for no limit.
     pub qps: Option<f64>,
-    /// Requests at once before `qps` counts.
+    /// Requests that may be sent at once before `qps` applies.
     pub burst: u32,
-    /// Writes under way at once. By default as many as a kube-apiserver takes from all its clients.
+    /// Concurrent writes. The default is kube-apiserver's own limit for all its clients.
     pub writes_in_flight: usize,
 }
 
@@ -50,80 +52,95 @@ impl Default for RequestLimits {
     }
 }
 
-/// See the module.
+/// Holds requests until leadership, limits and the server allow them to be sent.
 #[derive(Debug)]
 pub struct Gate {
     state: watch::Sender<State>,
     in_flight: Semaphore,
     rate: Option<Bucket>,
-    /// A server has asked for this.
+    /// End of the pause that an overloaded server asked for.
     not_before: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+struct State {
+    fence: Fence,
+    is_stopping: bool,
+}
+
+/// Until when this process may write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fence {
     Open,
+    /// Open until this time, by which the leader has to renew its Lease.
+    Until(Instant),
     Closed,
-    ShuttingDown,
 }
 
 /// The process is stopping, and the request would have had to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stopping;
 
-/// What kind of request wants to pass.
+/// The kind of a request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passage {
     Read,
     Write,
-    /// A write of an event: its sender has a limit and a rate of its own.
+    /// A write of an event, whose sender has its own limit and rate.
     Event,
+    /// A request for the Lease of the leader election, which opens the gate and so waits for nothing.
+    Election,
 }
 
 // === impl Gate ===
 
 impl Gate {
-    /// An open gate with these limits.
+    /// Creates an open gate with these limits.
     ///
     /// # Panics
-    /// When `qps` is not above zero, or no write may be under way.
+    /// If `qps` is not positive, or `writes_in_flight` is zero.
     #[must_use]
     pub fn new(limits: RequestLimits) -> Self {
-        assert!(limits.writes_in_flight > 0, "at least one write must be let through");
+        assert!(limits.writes_in_flight > 0, "writes_in_flight must be at least 1");
         Self {
-            state: watch::Sender::new(State::Open),
+            state: watch::Sender::new(State { fence: Fence::Open, is_stopping: false }),
             in_flight: Semaphore::new(limits.writes_in_flight),
             rate: limits.qps.map(|qps| Bucket::new(qps, limits.burst, RATE_WAIT_MAX)),
             not_before: Mutex::new(None),
         }
     }
 
-    /// Lets writes pass: this process leads.
+    /// Lets writes pass.
     pub fn open(&self) {
-        self.change(State::Open);
+        self.fence(Fence::Open);
     }
 
-    /// Lets no write pass until it is opened again. What is under way is not touched.
+    /// Lets writes pass until `deadline`: before that no other process can lead.
+    pub fn open_until(&self, deadline: Instant) {
+        self.fence(Fence::Until(deadline));
+    }
+
+    /// Returns whether a write may begin now.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.state.borrow().is_open()
+    }
+
+    /// Holds writes until the gate is opened again. Writes already sent continue.
     pub fn close(&self) {
-        self.change(State::Closed);
+        self.fence(Fence::Closed);
     }
 
-    /// Makes nobody wait any more: what would have to is not sent.
+    /// Ends all waits: a request that would have to wait is not sent.
     pub fn shut_down(&self) {
-        self.state.send_replace(State::ShuttingDown);
+        self.state.send_modify(|state| state.is_stopping = true);
     }
 
-    fn change(&self, to: State) {
-        self.state.send_if_modified(|state| {
-            let changes = *state != State::ShuttingDown && *state != to;
-            if changes {
-                *state = to;
-            }
-            changes
-        });
+    fn fence(&self, fence: Fence) {
+        self.state.send_if_modified(|state| std::mem::replace(&mut state.fence, fence) != fence);
     }
 
-    /// A server is overloaded, and has asked for this.
+    /// Pauses all requests for the time that an overloaded server asked for.
     pub(super) fn asked_to_wait(&self, time: Duration) {
         let until = Instant::now() + time.min(RETRY_AFTER_MAX);
         let mut not_before = self.not_before.lock();
@@ -133,9 +150,10 @@ impl Gate {
     /// Waits until a request may be sent; a write holds its place until the permit is dropped.
     ///
     /// # Cancel safety
-    /// Safe; what the rate has counted stays counted.
+    /// Safe; a turn already taken from the rate stays taken.
     pub(super) async fn pass(&self, passage: Passage) -> Result<Option<SemaphorePermit<'_>>, Stopping> {
         let permit = match passage {
+            Passage::Election => return Ok(None),
             Passage::Read | Passage::Event => None,
             Passage::Write => Some(self.place().await?),
         };
@@ -144,24 +162,24 @@ impl Gate {
             self.open_and_unpaused(passage).await?;
             let Some(rate) = rate else { return Ok(permit) };
             self.wait(RateLimiter::when(rate, &()), LAST_WAIT).await?;
-            // A turn that came while nothing may be sent is lost: they must not pile up.
+            // A turn that comes while nothing may be sent is lost; otherwise turns would pile up.
             if self.pause_left().is_none() && !self.is_closed_for(passage) {
                 return Ok(permit);
             }
         }
     }
 
-    /// How long a server is still to be left alone.
+    /// Returns what is left of the pause that a server asked for.
     fn pause_left(&self) -> Option<Duration> {
         let until = (*self.not_before.lock())?;
         until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
     fn is_closed_for(&self, passage: Passage) -> bool {
-        passage != Passage::Read && *self.state.borrow() == State::Closed
+        passage != Passage::Read && !self.is_open()
     }
 
-    /// A place among the writes that are under way.
+    /// Takes one of the places for writes in flight.
     async fn place(&self) -> Result<SemaphorePermit<'_>, Stopping> {
         if let Ok(permit) = self.in_flight.try_acquire() {
             return Ok(permit);
@@ -169,8 +187,8 @@ impl Gate {
         let mut state = self.state.subscribe();
         tokio::select! {
             biased;
-            _ = state.wait_for(|state| *state == State::ShuttingDown) => Err(Stopping),
-            // It is never closed.
+            _ = state.wait_for(|state| state.is_stopping) => Err(Stopping),
+            // The semaphore is never closed.
             permit = self.in_flight.acquire() => permit.map_err(|_| Stopping),
         }
     }
@@ -181,8 +199,8 @@ impl Gate {
                 self.wait(left, Duration::ZERO).await?;
             } else if self.is_closed_for(passage) {
                 let mut state = self.state.subscribe();
-                let state = state.wait_for(|state| *state != State::Closed).await.map_err(|_| Stopping)?;
-                if *state == State::ShuttingDown {
+                let state = state.wait_for(|state| state.is_open() || state.is_stopping).await;
+                if !state.map_err(|_| Stopping)?.is_open() {
                     return Err(Stopping);
                 }
             } else {
@@ -191,11 +209,11 @@ impl Gate {
         }
     }
 
-    /// Waits; during a shutdown for `at_most` in all.
+    /// Waits for `time`, but during a shutdown for `at_most` at the longest.
     async fn wait(&self, time: Duration, at_most: Duration) -> Result<(), Stopping> {
         let mut state = self.state.subscribe();
         let stopping = async {
-            let stopped = state.wait_for(|state| *state == State::ShuttingDown).await.is_ok();
+            let stopped = state.wait_for(|state| state.is_stopping).await.is_ok();
             if !stopped {
                 std::future::pending::<()>().await;
             }
@@ -205,6 +223,16 @@ impl Gate {
             biased;
             () = tokio::time::sleep(time) => Ok(()),
             () = stopping => Err(Stopping),
+        }
+    }
+}
+
+impl State {
+    fn is_open(self) -> bool {
+        match self.fence {
+            Fence::Open => true,
+            Fence::Until(deadline) => Instant::now() < deadline,
+            Fence::Closed => false,
         }
     }
 }
@@ -230,7 +258,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_closed_gate_lets_no_write_pass() {
+    async fn closed_gate_holds_writes_and_passes_reads() {
         let gate = Gate::default();
         gate.close();
         assert!(tokio::time::timeout(600 * SECOND, gate.pass(Passage::Write)).await.is_err());
@@ -239,6 +267,24 @@ mod tests {
         assert!(write.as_mut().now_or_never().is_none());
         gate.open();
         assert!(write.await.is_ok());
+    }
+
+    /// I15: on the monotonic clock, also of a process that was frozen over it.
+    #[tokio::test(start_paused = true)]
+    async fn no_write_begins_after_the_renew_deadline() {
+        let gate = Gate::default();
+        gate.open_until(Instant::now() + 10 * SECOND);
+        assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
+        tokio::time::advance(10 * SECOND).await;
+        for passage in [Passage::Write, Passage::Event] {
+            assert!(tokio::time::timeout(600 * SECOND, gate.pass(passage)).await.is_err());
+        }
+        assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
+        assert_eq!(passes_after(&gate, Passage::Election).await, Duration::ZERO);
+        gate.shut_down();
+        assert_eq!(gate.pass(Passage::Write).await.err(), Some(Stopping), "nor at a shutdown");
+        gate.open_until(Instant::now() + SECOND);
+        assert!(gate.pass(Passage::Write).await.is_ok(), "syncs in flight end while it leads");
     }
 
     #[tokio::test(start_paused = true)]
@@ -253,7 +299,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn events_pass_beside_all_others() {
+    async fn events_bypass_write_and_rate_limits() {
         let limits = RequestLimits { qps: Some(1.0), burst: 1, writes_in_flight: 1 };
         let gate = Gate::new(limits);
         let _write = gate.pass(Passage::Write).await.unwrap();
@@ -267,7 +313,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_server_asks_of_one_holds_for_all() {
+    async fn overload_pause_applies_to_all_requests() {
         let gate = Gate::default();
         gate.asked_to_wait(5 * SECOND);
         gate.asked_to_wait(2 * SECOND);
@@ -278,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn requests_keep_the_rate() {
+    async fn requests_stay_within_the_rate() {
         let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 3, ..RequestLimits::default() });
         let started = Instant::now();
         for _ in 0..13 {
@@ -288,7 +334,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn at_a_shutdown_nobody_waits() {
+    async fn shutdown_fails_waiting_requests() {
         let gate = Gate::default();
         gate.close();
         let mut write = Box::pin(gate.pass(Passage::Write));
@@ -299,7 +345,7 @@ mod tests {
         assert_eq!(gate.pass(Passage::Read).now_or_never().unwrap().err(), Some(Stopping));
         let gate = Gate::default();
         gate.shut_down();
-        assert!(gate.pass(Passage::Write).now_or_never().unwrap().is_ok(), "a sync under way may end");
+        assert!(gate.pass(Passage::Write).now_or_never().unwrap().is_ok(), "a sync under way may finish");
 
         let limits = RequestLimits { qps: Some(10.0), burst: 1, writes_in_flight: 1 };
         let gate = Gate::new(limits);
@@ -311,13 +357,13 @@ mod tests {
             "no place is free"
         );
         drop(first);
-        assert!(gate.pass(Passage::Write).await.is_ok(), "its turn is near");
+        assert!(gate.pass(Passage::Write).await.is_ok(), "its turn comes within a second");
         let turns = futures_util::future::join_all((0..20).map(|_| gate.pass(Passage::Read))).await;
-        assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 10, "those of the next second");
+        assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 10, "the turns of the next second");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_waits_for_its_turn_is_held_by_a_pause_and_a_closed_gate() {
+    async fn queued_requests_obey_pause_and_closed_gate() {
         let gate = Gate::new(RequestLimits { qps: Some(1.0), burst: 1, ..RequestLimits::default() });
         drop(gate.pass(Passage::Write).await);
         let started = Instant::now();
@@ -337,9 +383,9 @@ mod tests {
         assert!(write.unwrap() >= SECOND * 41 / 2, "after the gate was opened: {write:?}");
     }
 
-    /// A pause must not save up turns that all come at once when it ends.
+    /// Turns must not accumulate during a pause and then all come at once.
     #[tokio::test(start_paused = true)]
-    async fn after_a_pause_requests_keep_the_rate() {
+    async fn requests_stay_within_the_rate_after_a_pause() {
         let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 1, ..RequestLimits::default() });
         gate.asked_to_wait(30 * SECOND);
         let started = Instant::now();

@@ -1,25 +1,25 @@
-//! The way to the API server: configuration, one client, typed errors, the wall clock.
+//! Talks to the API server: configuration, one client for all requests, typed errors, the wall clock.
 //!
 //! Mirrors client-go `rest/{config,client,request}.go` and `tools/clientcmd`.
 //!
 //! # How it works
 //! [`Config::load`] finds the cluster (in-cluster, kubeconfig, `KUBECONFIG`), [`ApiClient::connect`]
-//! makes one `kube_client::Client` of it, and every request of the process, reads and writes, goes
+//! builds one `kube_client::Client` from it, and every request of the process, reads and writes, goes
 //! through that client.
 //!
 //! # Guarantees
-//! - Nothing is sent twice: a request that failed is the caller's to repeat, after a read.
+//! - The client never resends a failed request; the caller may repeat it, after a read.
 //!   (test: `a_failed_post_is_not_sent_again`, `the_builtin_retry_is_off`)
-//! - What a credential plugin says or is told shows up nowhere. (test: `a_credential_plugin_is_not_quoted`)
-//! - An error keeps the server's code, reason, causes and Retry-After. (test: `errors_keep_what_the_server_said`)
-//! - No request waits for ever: each has its own timeout. (test: `a_silent_server_times_out`)
-//! - Losing the server is one line in the log, not one per request; so is its return.
+//! - Errors never quote a credential plugin's command line or output. (test: `errors_omit_credential_plugin_output`)
+//! - An error keeps the server's code, reason, causes and Retry-After. (test: `errors_keep_the_servers_status`)
+//! - Every request has a timeout. (test: `a_silent_server_times_out`)
+//! - A lost server is logged once for the process, then once a minute; its return is logged once.
 //!   (test: `a_lost_server_is_reported_once`)
 //!
 //! # Differences from client-go
-//! No retry inside the client (client-go repeats what carries a Retry-After), no rate limit unless one is
-//! asked for (the server's priority and fairness rules). What a server asks of one request holds for all;
-//! see [`Gate`].
+//! The client never retries (client-go repeats requests answered with Retry-After), and has no rate limit unless
+//! one is configured: it relies on the server's priority and fairness. A Retry-After from an overloaded server
+//! pauses all requests; see [`Gate`].
 
 mod api_client;
 mod clock;

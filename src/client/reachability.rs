@@ -1,17 +1,17 @@
-//! Notices when the server is lost and when it is back, and says each once.
+//! Tracks whether the API server answers, and logs its loss and its return.
 
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// A server that comes back denies what it has not loaded yet, roles and kinds, for this long at most.
+/// How long a returning server may deny roles and kinds that it has not loaded yet.
 const SETTLING: Duration = Duration::from_secs(15);
-/// How often a server that stays away is mentioned again.
+/// How often the log repeats that the server does not answer.
 const REMINDER: Duration = Duration::from_secs(60);
 
-/// Whether requests get through. All requests of a process report here, so that a server that is
-/// away is one line in the log and not one per kind and retry.
+/// Tracks whether requests get through. All requests of a process report here, so that a lost server
+/// is one line in the log instead of one per kind and retry.
 #[derive(Debug, Default)]
 pub(crate) struct Reachability {
     state: Mutex<State>,
@@ -22,11 +22,13 @@ struct State {
     /// Since when requests fail; `None` while they get through.
     lost_since: Option<Instant>,
     last_line: Option<Instant>,
-    /// When it last came back.
+    /// When a request was answered last.
+    last_answer: Option<Instant>,
+    /// When the server last came back.
     back_since: Option<Instant>,
 }
 
-/// What is worth a line.
+/// A change worth a log line.
 #[derive(Debug, PartialEq, Eq)]
 enum Change {
     Lost,
@@ -47,7 +49,16 @@ impl State {
         Some(Change::StillLost(now - since))
     }
 
+    /// One request was not answered. The server is lost only if no other one has been answered meanwhile, either.
+    fn silent(&mut self, sent: Instant, now: Instant) -> Option<Change> {
+        if self.last_answer.is_some_and(|answer| answer >= sent) {
+            return None;
+        }
+        self.failed(now)
+    }
+
     fn answered(&mut self, now: Instant) -> Option<Change> {
+        self.last_answer = Some(now);
         let since = self.lost_since.take()?;
         self.back_since = Some(now);
         Some(Change::Back(now - since))
@@ -59,7 +70,7 @@ impl State {
 }
 
 impl Reachability {
-    /// A request got an answer, whatever it was.
+    /// Records that a request was answered, whatever the answer.
     pub(crate) fn answered(&self) {
         let change = self.state.lock().answered(Instant::now());
         if let Some(Change::Back(away)) = change {
@@ -67,23 +78,33 @@ impl Reachability {
         }
     }
 
-    /// Whether the server has come back only just now: what it denies may be what it has not loaded yet.
+    /// Whether the server returned only moments ago, and may deny what it has not loaded yet.
     pub(crate) fn is_settling(&self) -> bool {
         self.state.lock().is_settling(Instant::now())
     }
 
-    /// A request got none.
+    /// Records that the connection of a request failed.
     pub(crate) fn failed(&self, error: &(dyn std::error::Error + 'static)) {
         let change = self.state.lock().failed(Instant::now());
-        match change {
-            Some(Change::Lost) => {
-                tracing::warn!(error, "API server does not answer; trying again until it does");
-            }
-            Some(Change::StillLost(away)) => {
-                tracing::warn!(error, away_seconds = away.as_secs(), "API server still does not answer");
-            }
-            Some(Change::Back(_)) | None => {}
+        log(change.as_ref(), error);
+    }
+
+    /// Records that a request that was sent then got no answer in time: one object that hangs is no lost server.
+    pub(crate) fn silent(&self, sent: Instant, error: &(dyn std::error::Error + 'static)) {
+        let change = self.state.lock().silent(sent, Instant::now());
+        log(change.as_ref(), error);
+    }
+}
+
+fn log(change: Option<&Change>, error: &(dyn std::error::Error + 'static)) {
+    match change {
+        Some(Change::Lost) => {
+            tracing::warn!(error, "API server does not answer; retrying until it does");
         }
+        Some(Change::StillLost(away)) => {
+            tracing::warn!(error, away_seconds = away.as_secs(), "API server still does not answer");
+        }
+        Some(Change::Back(_)) | None => {}
     }
 }
 
@@ -107,7 +128,21 @@ mod tests {
     }
 
     #[test]
-    fn a_server_settles_for_a_while_after_it_came_back() {
+    fn silent_request_beside_answered_ones_is_no_lost_server() {
+        let mut state = State::default();
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        state.answered(at(10));
+        assert_eq!(state.silent(at(5), at(35)), None, "another request was answered meanwhile");
+        state.answered(at(36));
+        assert!(!state.is_settling(at(37)), "so nothing has come back");
+        assert_eq!(state.silent(at(40), at(70)), Some(Change::Lost), "silence on all");
+        assert_eq!(state.answered(at(71)), Some(Change::Back(Duration::from_secs(1))));
+        assert!(state.is_settling(at(72)));
+    }
+
+    #[test]
+    fn recovered_server_counts_as_settling_for_fifteen_seconds() {
         let mut state = State::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

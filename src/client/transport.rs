@@ -1,9 +1,9 @@
-//! The connections to the API server, and what is added to each request on its way there.
+//! Builds the connections to the API server, and the layers that each request passes.
 //!
-//! Mirrors client-go `transport`: the TLS setup, the credentials, the headers of impersonation. kube-client gives the
-//! parts; they are put together here because its own stack has more in it than is used (compression, retries, a span
-//! for each request) and leaves Nagle's algorithm on, which Go switches off: a request that goes out in two segments
-//! then waits for the server's delayed acknowledgement, up to 40 ms.
+//! Mirrors client-go `transport`: the TLS setup, the credentials, the headers of impersonation. kube-client provides
+//! the parts. They are assembled here because its own stack does more than we need (compression, retries, a span for
+//! each request) and leaves Nagle's algorithm on, which Go disables: a request sent in two segments then waits for
+//! the server's delayed acknowledgement, up to 40 ms.
 
 use std::time::Duration;
 
@@ -16,17 +16,17 @@ use tower::{BoxError, ServiceBuilder};
 /// How long a TCP connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Builds a client from a configuration. It sends nothing.
+/// Builds a client from a configuration, without sending a request.
 ///
-/// An exec plugin of a kubeconfig is run here, blocking the thread.
+/// A kubeconfig's exec plugin runs here and blocks the thread.
 ///
 /// # Errors
-/// kube's own, where certificates, keys or a plugin do not work, and where a proxy is asked for.
+/// kube-client's own, if certificates, keys or a plugin do not work, or if a proxy is configured.
 pub(super) fn connect(config: &Config) -> Result<Client, Error> {
     if let Some(proxy) = &config.proxy_url {
         return Err(Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy.clone()) });
     }
-    // Only what has chosen one before can make this fail, and that choice is as good.
+    // This fails only if a provider is already installed, which is just as good.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let tls = config.rustls_https_connector_with_connector(tcp())?;
     let connections = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(tls);
@@ -41,7 +41,7 @@ pub(super) fn connect(config: &Config) -> Result<Client, Error> {
 
 fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
-    // The scheme is https; TLS comes on top.
+    // URLs have the scheme https; TLS wraps this connector.
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));

@@ -1,17 +1,17 @@
-//! The public way to put a controller together: what it is for, what it owns, and what it does.
+//! Builds a controller from the kind it reconciles, the child kinds it owns, and its reconciler.
 //!
-//! Mirrors controller-runtime `pkg/builder` (`For`, `Owns`, `Complete`) and what sample-controller's `NewController` does
-//! by hand.
+//! Mirrors controller-runtime `pkg/builder` (`For`, `Owns`, `Complete`) and sample-controller's `NewController`.
 //!
 //! # How it works
-//! [`Builder::new`] makes the informer of the objects, with the index by which a child finds the object that wants its
-//! name, the queue with its limits, and the guard of own writes. Each [`owns`](Builder::owns) adds an informer of
-//! children, a handler that queues their owner, and hands out their lister, which the sync handler needs.
-//! [`build`](Builder::build) puts the frame around what the kind brings.
+//! [`Builder::new`] creates the informer of the objects with an index by child name, the queue with its rate
+//! limits, and the guard of a key's own writes. Each [`owns`](Builder::owns) adds an informer of children with a
+//! handler that enqueues their owners, and returns the lister for the reconciler. [`build`](Builder::build) wraps
+//! the kind's [`Reconcile`] in a [`Reconciler`].
 //!
 //! # Guarantees
-//! - No key is taken before all caches have synced and their handlers have heard of it. (test: `workers_wait_for_the_caches`)
-//! - A key waits until the caches of all its kinds have seen what it wrote. (test: `a_key_waits_for_its_own_writes`)
+//! - Workers start only after all caches have synced and all handlers have seen the first list.
+//!   (test: `workers_wait_for_the_caches`)
+//! - A key waits until the caches of all its kinds have seen its own writes. (test: `a_key_waits_for_its_own_writes`)
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use std::time::Duration;
 use crate::api::labels;
 use crate::cache::factory::Watched;
 use crate::cache::{
-    Cached, EventHandler, Indexers, Lister, Object, ObjectName, SharedInformer, SharedInformerFactory,
-    Synced, object,
+    Cached, Ended, EventHandler, Indexers, Lister, Object, ObjectName, SharedInformer, SharedInformerFactory,
+    Synced, UnknownIndex, object,
 };
 use crate::client::{ApiClient, Clock};
 use crate::controller::children::apply::Children;
@@ -29,7 +29,9 @@ use crate::controller::reconcile::reconciler::{CustomResource, Reconcile, Reconc
 use crate::controller::run::audit::Audits;
 use crate::controller::run::consistency::Consistency;
 use crate::controller::run::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
+use crate::controller::run::takeover::Takeover;
 use crate::controller::run::worker::Controller;
+use crate::leader_election::Leadership;
 use crate::metrics::Metrics;
 use crate::record::EventRecorder;
 use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
@@ -37,34 +39,36 @@ use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptio
 /// What the controllers of a process share.
 #[derive(Debug)]
 pub struct Shared<'a> {
-    /// The way to the API server.
+    /// Sends requests to the API server.
     pub client: ApiClient,
-    /// Informers: two controllers that watch the same kind have the same one.
+    /// Hands out informers, one per kind for all controllers.
     pub informers: &'a SharedInformerFactory,
     /// Records events.
     pub recorder: EventRecorder,
-    /// Stamps conditions.
+    /// Provides the time stamps of conditions.
     pub clock: Clock,
     /// The number of workers and the limits of their queues.
     pub limits: Limits,
-    /// Counts.
+    /// Provides the metrics of each controller.
     pub metrics: Metrics,
     /// Collects the kinds to audit.
     pub audits: Audits,
+    /// Tells whether this process leads; `None` without leader election.
+    pub leadership: Option<Leadership>,
 }
 
-/// How many syncs run at once, and how fast failures are tried again.
+/// Limits how many syncs run at once, and how fast failed ones are retried.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Workers of each controller.
+    /// Number of workers per controller.
     pub workers: usize,
-    /// A key's first delay; it doubles with each failure.
+    /// Delay after the first failure of a key; doubles with each further failure.
     pub base_delay: Duration,
-    /// A key's longest delay.
+    /// Longest delay of a key.
     pub max_delay: Duration,
-    /// Retries a second, over all keys of a controller.
+    /// Retries per second, over all keys of a controller.
     pub qps: f64,
-    /// Retries at once before `qps` counts.
+    /// Retries allowed at once before `qps` applies.
     pub burst: u32,
     /// How often each kind's cache is compared with the server; `None` for never.
     pub audit_period: Option<Duration>,
@@ -84,7 +88,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The sample-controller's two limits, longest wins.
+    /// Combines the two rate limiters of sample-controller; the longer delay wins.
     fn limiter(&self) -> MaxOf<ObjectName> {
         let Self { base_delay, max_delay, qps, burst, .. } = *self;
         MaxOf::new(vec![
@@ -94,7 +98,7 @@ impl Limits {
     }
 }
 
-/// A controller of objects of one kind that is being put together; see the module.
+/// Builds the controller of one kind; see the module.
 pub struct Builder<'a, K: CustomResource> {
     shared: &'a Shared<'a>,
     name: &'static str,
@@ -102,13 +106,38 @@ pub struct Builder<'a, K: CustomResource> {
     queue: RateLimitingQueue<ObjectName>,
     consistency: Arc<Consistency>,
     caches: Vec<Synced>,
+    error: Option<BuildError>,
+}
+
+/// A controller that cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Another controller has created the informer of the objects, without the index that this one needs.
+    #[error("controller {controller}: {source}; build it before controllers that own this kind as children")]
+    Index {
+        /// The controller's name.
+        controller: &'static str,
+        /// The missing index.
+        source: UnknownIndex,
+    },
+    /// An informer has ended already.
+    #[error("controller {controller}: {kind}: {source}; build controllers before running the informers")]
+    Ended {
+        /// The controller's name.
+        controller: &'static str,
+        /// The kind of the informer.
+        kind: String,
+        /// The cause.
+        source: Ended,
+    },
 }
 
 // === impl Builder ===
 
 impl<'a, K: CustomResource> Builder<'a, K> {
-    /// A controller of this name, for log and metrics. `child_names` are those that an object wants, as
-    /// `namespace/name`: a child of such a name concerns it, also when it is somebody else's.
+    /// Starts building a controller called `name` in logs and metrics. `child_names` returns the children that an
+    /// object wants, as `namespace/name`: the deletion of an object with that name enqueues it, whoever owned the
+    /// child.
     #[must_use]
     pub fn new(
         shared: &'a Shared<'a>,
@@ -125,57 +154,78 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         let queue = RateLimitingQueue::with(shared.limits.limiter(), options);
         shared.metrics.observe_queue(name, queue.clone());
         shared.audits.add_owner(&objects, queue.clone());
-        let mut builder =
-            Self { shared, name, objects, queue, consistency: Arc::default(), caches: Vec::new() };
+        let mut builder = Self {
+            shared,
+            name,
+            objects,
+            queue,
+            consistency: Arc::default(),
+            caches: Vec::new(),
+            error: None,
+        };
         let (objects, handler) = (builder.objects.clone(), EnqueueSelf::new(builder.queue.clone()));
         builder.watch(&objects, handler);
         builder
     }
 
-    /// The objects own children of this kind: a child that changes queues its owner, and the lister shows them.
+    /// Declares that the objects own children of kind `O`: a changed child enqueues its owner. Returns the
+    /// children's lister.
     ///
-    /// Only those that carry our label are listed and watched: in a big cluster we neither cache nor decode other
-    /// people's. What the selector hides is met at the write, where a name that is taken is a 409.
-    ///
-    /// # Panics
-    /// When the informers have ended.
+    /// The informer selects children by our label, so that it neither decodes nor caches other people's objects. A
+    /// name that is taken by an object without the label shows up as a 409 on create.
     pub fn owns<O: Object>(&mut self) -> Lister<O> {
         self.owns_with(|handler| handler)
     }
 
-    /// As [`owns`](Self::owns), with children whose names tell their owner's: `known_by` gives it.
-    ///
-    /// # Panics
-    /// When the informers have ended.
+    /// Like [`owns`](Self::owns), for children with too many possible names to index: `known_by` maps the name of a
+    /// child to the name to look up instead.
     pub fn owns_named<O: Object>(&mut self, known_by: fn(&ObjectName) -> Option<ObjectName>) -> Lister<O> {
         self.owns_with(|handler| handler.known_by(known_by))
     }
 
     fn owns_with<O: Object>(&mut self, refine: impl FnOnce(EnqueueOwner<K>) -> EnqueueOwner<K>) -> Lister<O> {
-        let watched = || Watched { label_selector: Some(labels::SELECTOR.to_owned()), ..Watched::default() };
+        let selector = labels::selector(self.shared.client.manager());
+        let watched = || Watched { label_selector: Some(selector), ..Watched::default() };
         let children = self.shared.informers.informer::<O>(watched);
         self.shared.audits.add_child(&children);
-        let handler = refine(EnqueueOwner::new(self.objects.store(), self.queue.clone()));
-        self.watch(&children, handler);
+        match EnqueueOwner::new(self.objects.store(), self.queue.clone()) {
+            Ok(handler) => self.watch(&children, refine(handler)),
+            Err(source) => self.fail(BuildError::Index { controller: self.name, source }),
+        }
         children.lister()
     }
 
     fn watch<O: Object>(&mut self, informer: &SharedInformer<O>, handler: impl EventHandler<O>) {
-        let registration = informer.add_event_handler(handler).expect("an informer runs after the wiring");
-        self.caches.push(registration.synced());
+        match informer.add_event_handler(handler) {
+            Ok(registration) => self.caches.push(registration.synced()),
+            Err(source) => {
+                let kind = O::resource().to_string();
+                self.fail(BuildError::Ended { controller: self.name, kind, source });
+            }
+        }
         self.consistency.observe(O::resource(), informer.store());
     }
 
-    /// Where its keys wait.
+    /// Keeps the first error for [`build`](Self::build).
+    fn fail(&mut self, error: BuildError) {
+        self.error.get_or_insert(error);
+    }
+
+    /// Returns the queue of the controller's keys.
     #[must_use]
     pub fn queue(&self) -> RateLimitingQueue<ObjectName> {
         self.queue.clone()
     }
 
-    /// The controller around what the kind brings.
-    #[must_use]
-    pub fn build<R: Reconcile<Resource = K>>(self, kind: R) -> Controller<Reconciler<R>> {
-        let Shared { client, recorder, clock, limits, metrics, .. } = self.shared;
+    /// Builds the controller around the kind's reconciler.
+    ///
+    /// # Errors
+    /// The first [`BuildError`] of a part.
+    pub fn build<R: Reconcile<Resource = K>>(self, kind: R) -> Result<Controller<Reconciler<R>>, BuildError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let Shared { client, informers, recorder, clock, limits, metrics, leadership, .. } = self.shared;
         let metrics = metrics.controller(self.name);
         let objects = self.objects.clone();
         let children = Children::new(client.clone(), self.consistency.clone());
@@ -192,7 +242,14 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             Controller::new(self.name, self.queue, Reconciler::new(tools, kind), self.consistency)
                 .with_workers(limits.workers)
                 .with_metrics(metrics);
-        self.caches.into_iter().fold(controller, Controller::waits_for)
+        let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
+        let namespace = informers.namespace().map(str::to_owned);
+        Ok(match leadership.clone() {
+            Some(leadership) => {
+                controller.with_takeover(Takeover::new(client.clone(), namespace, leadership))
+            }
+            None => controller,
+        })
     }
 }
 

@@ -1,19 +1,19 @@
-//! Runs controllers and everything that they share, until it is stopped.
+//! Runs controllers and the parts they share, until shutdown.
 //!
-//! Mirrors controller-runtime `pkg/manager`; sample-controller's `main` does it by hand.
+//! Mirrors controller-runtime `pkg/manager` and sample-controller's `main`.
 //!
-//! In: a client, and controllers put together by [`Builder`](super::Builder). Out: informers, audits, events and workers
-//! that run, and end in order.
+//! The controllers come from a [`Builder`](super::Builder). The manager adds informers, audits and the event sink,
+//! runs everything, and stops it in order.
 //!
 //! # Guarantees
-//! - Events that are recorded last are written, too. (test: `events_are_written_before_the_manager_ends`)
+//! - Events recorded during shutdown are still written. (test: `events_are_written_before_the_manager_ends`)
 
 use std::fmt;
 
 use futures_util::future::{self, BoxFuture};
 use tokio_util::sync::CancellationToken;
 
-use super::builder::{Limits, Shared};
+use super::builder::{BuildError, Limits, Shared};
 use super::run::audit::Audits;
 use super::run::worker::{Controller, SyncHandler};
 use crate::cache::SharedInformerFactory;
@@ -23,17 +23,18 @@ use crate::record::{self, EventSink};
 
 type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
-/// Runs controllers and what they share; see the module.
+/// Runs controllers and the parts they share; see the module.
 ///
 /// ```no_run
 /// # use windlass::client::ApiClient;
 /// # use windlass::controller::{Limits, Manager};
 /// # use windlass::operators::foo;
 /// # use tokio_util::sync::CancellationToken;
-/// # async fn run(client: ApiClient, stop: CancellationToken) {
+/// # async fn run(client: ApiClient, stop: CancellationToken) -> Result<(), windlass::controller::BuildError> {
 /// let mut manager = Manager::new(client, Limits { workers: 4, ..Limits::default() });
-/// manager.add(foo::controller);
+/// manager.add(foo::controller)?;
 /// manager.run(stop).await;
+/// # Ok(())
 /// # }
 /// ```
 pub struct Manager {
@@ -50,13 +51,13 @@ pub struct Manager {
 // === impl Manager ===
 
 impl Manager {
-    /// Controllers of all namespaces with these limits.
+    /// Creates a manager for all namespaces.
     #[must_use]
     pub fn new(client: ApiClient, limits: Limits) -> Self {
         Self::of_namespace(client, limits, None)
     }
 
-    /// Controllers of one namespace (of all, with `None`).
+    /// Creates a manager for one namespace, or for all with `None`.
     #[must_use]
     pub fn of_namespace(client: ApiClient, limits: Limits, namespace: Option<String>) -> Self {
         let metrics = Metrics::new();
@@ -69,8 +70,14 @@ impl Manager {
         Self { client, informers, limits, metrics, recorder, sink, audits, controllers }
     }
 
-    /// Adds the controller that `make` puts together of what all share.
-    pub fn add<H: SyncHandler>(&mut self, make: impl FnOnce(&Shared<'_>) -> Controller<H>) {
+    /// Adds the controller that `make` builds from the shared parts.
+    ///
+    /// # Errors
+    /// The error of `make`; controllers that were added before stay.
+    pub fn add<H: SyncHandler>(
+        &mut self,
+        make: impl FnOnce(&Shared<'_>) -> Result<Controller<H>, BuildError>,
+    ) -> Result<(), BuildError> {
         let shared = Shared {
             client: self.client.clone(),
             informers: &self.informers,
@@ -79,19 +86,22 @@ impl Manager {
             limits: self.limits,
             metrics: self.metrics.clone(),
             audits: std::mem::take(&mut self.audits),
+            leadership: None,
         };
         let controller = make(&shared);
         self.audits = shared.audits;
+        let controller = controller?;
         self.controllers.push(Box::new(|stop| Box::pin(controller.run(stop))));
+        Ok(())
     }
 
-    /// What it counts, for an endpoint of the caller's.
+    /// Returns the metrics, for an endpoint of the caller.
     #[must_use]
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
     }
 
-    /// Runs all until `stop`, then waits for the syncs in flight and writes the events that are left.
+    /// Runs everything until `stop`, then waits for syncs in flight and writes the remaining events.
     ///
     /// # Cancel safety
     /// Not cancel-safe: end it by the token.

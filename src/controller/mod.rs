@@ -1,4 +1,4 @@
-//! What every operator shares, and sample-controller writes by hand: workers, children, conditions.
+//! The parts that all operators share: workers, handlers, children, conditions.
 //!
 //! Mirrors sample-controller `controller.go` and kubernetes `pkg/controller/controller_utils.go`.
 //!
@@ -8,15 +8,15 @@
 //!    └────────────┴─────────────┴──────▶ run
 //! ```
 //!
-//! | room | what it is |
+//! | module | holds |
 //! |---|---|
-//! | [`builder`], [`manager`] | the public way to put a controller together, and to run it |
-//! | [`run`] | workers, handlers, the outcome of a pass, the guard of own writes, the audit |
-//! | [`kinds`] | what a kind of child is: wanted, observed, difference; pure |
-//! | [`children`] | children on the server: apply, prune, finalizers, what is remembered of them |
-//! | [`reconcile`] | the frame of a sync handler: object, context, status, events |
+//! | [`builder`], [`manager`] | the public API that builds and runs controllers |
+//! | [`run`] | workers, handlers, outcomes, the guard of a key's own writes, hot loops, audits |
+//! | [`kinds`] | one module per child kind: wanted and observed state, difference, health; pure functions |
+//! | [`children`] | children on the server: apply, prune, finalizers, the state kept per object |
+//! | [`reconcile`] | the common part of every sync handler: object, context, status, events |
 //!
-//! An arrow is an import; there is none against it (see the rules of the repository, `tests/tidy.rs`).
+//! Arrows are imports; `tests/tidy.rs` checks that none points the other way.
 
 pub mod builder;
 pub mod children;
@@ -26,7 +26,7 @@ mod recent;
 pub mod reconcile;
 pub mod run;
 
-pub use builder::{Builder, Limits, Shared};
+pub use builder::{BuildError, Builder, Limits, Shared};
 pub use children::apply::Children;
 pub use children::apply_outcome::ApplyOutcome;
 pub use children::deletions::{ChildRef, Deletion};

@@ -1,16 +1,16 @@
-//! A map that forgets what was not renewed for a while, without ever looking through its entries.
+//! A map that drops entries not renewed within its lifetime, without ever scanning them.
 //!
 //! # How it works
-//! There are two generations. What is inserted or renewed is young. When the young generation has reached the map's
-//! lifetime, it becomes the old one, and the old one is dropped as a whole, after the lock is released. A map that
-//! nobody touches keeps what it has until the next access.
+//! Entries live in two generations. Inserted and renewed entries go to the young one. When the young generation is
+//! as old as the map's lifetime, it becomes the old one, and the previous old one is dropped as a whole, after the
+//! lock is released. Generations age on access: an untouched map keeps its entries.
 //!
-//! Names are not kept: an entry is found by a seeded hash of 64 bits.
+//! The map finds an entry by a seeded 64-bit hash and keeps no names.
 //!
 //! # Guarantees
-//! - An entry lives for the lifetime at least, and twice that at most. (test: `an_entry_lives_for_one_to_two_lifetimes`)
-//! - An access costs the same beside 1,000 entries and beside 100,000. (test: `no_access_visits_other_entries`)
-//! - What is over is dropped outside of the lock. (test: `entries_are_dropped_outside_of_the_lock`)
+//! - An entry lives for at least one lifetime and at most two. (test: `an_entry_lives_for_one_to_two_lifetimes`)
+//! - The cost of an access does not grow with the number of entries. (test: `access_visits_no_other_entries`)
+//! - Expired entries are dropped outside of the lock. (test: `entries_are_dropped_outside_of_the_lock`)
 //!
 //! Mirrors apimachinery's `util/cache/expiring.go`, which keeps a heap of expiry times.
 
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 type Map<V> = HashMap<u64, V, RandomState>;
 
-/// See the module.
+/// A map with a lifetime for its entries; see the module.
 pub(in crate::controller) struct Recent<V> {
     lifetime: Duration,
     hasher: RandomState,
@@ -39,7 +39,7 @@ struct Generations<V> {
     since: Instant,
 }
 
-/// The place of one name in the map, under the map's lock.
+/// The slot of one name, occupied or not, under the map's lock.
 pub(in crate::controller) struct Slot<'a, V> {
     generations: &'a mut Generations<V>,
     key: u64,
@@ -53,7 +53,7 @@ impl<V> Recent<V> {
         Self { lifetime, hasher: RandomState::default(), generations: Mutex::new(generations) }
     }
 
-    /// Looks at the place of this name, under the lock.
+    /// Calls `look` with the slot of `name`, under the lock.
     pub(in crate::controller) fn at<R>(
         &self,
         name: &(impl Hash + ?Sized),
@@ -69,7 +69,7 @@ impl<V> Recent<V> {
         answer
     }
 
-    /// How many entries there are, with those that are over and not dropped yet.
+    /// Returns the number of entries, including expired ones that are not dropped yet.
     pub(in crate::controller) fn len(&self) -> usize {
         let generations = self.generations.lock();
         generations.young.len() + generations.old.len()
@@ -81,7 +81,7 @@ impl<V> Recent<V> {
     }
 }
 
-/// The number alone: what a server says may be long.
+/// Shows only the number of entries: values may hold long messages from a server.
 impl<V> fmt::Debug for Recent<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recent").field("entries", &self.len()).finish_non_exhaustive()
@@ -91,7 +91,7 @@ impl<V> fmt::Debug for Recent<V> {
 // === impl Generations ===
 
 impl<V> Generations<V> {
-    /// Begins a generation when the young one is old enough; returns what is over.
+    /// Starts a new generation if the young one is old enough; returns the expired ones.
     fn age(&mut self, lifetime: Duration) -> [Map<V>; 2] {
         let age = self.since.elapsed();
         if age < lifetime {
@@ -112,25 +112,25 @@ impl<'a, V> Slot<'a, V> {
         young.get(&self.key).or_else(|| old.get(&self.key))
     }
 
-    /// The entry, to be changed; this does not renew it.
+    /// Returns the entry for changes, without renewing it.
     pub(in crate::controller) fn get_mut(self) -> Option<&'a mut V> {
         let Generations { young, old, .. } = self.generations;
         young.get_mut(&self.key).or_else(|| old.get_mut(&self.key))
     }
 
-    /// The entry, made if it is missing, with its life begun anew.
+    /// Renews and returns the entry; inserts the result of `make` if it is missing.
     pub(in crate::controller) fn renewed(self, make: impl FnOnce() -> V) -> &'a mut V {
         let Generations { young, old, .. } = self.generations;
         young.entry(self.key).or_insert_with(|| old.remove(&self.key).unwrap_or_else(make))
     }
 
-    /// Puts in an entry; returns the one that it replaces, to be dropped after the lock is released.
+    /// Inserts an entry; returns the replaced one, to be dropped after the lock is released.
     pub(in crate::controller) fn insert(self, value: V) -> Option<V> {
         let before = self.generations.old.remove(&self.key);
         self.generations.young.insert(self.key, value).or(before)
     }
 
-    /// Takes out the entry.
+    /// Removes and returns the entry.
     pub(in crate::controller) fn remove(self) -> Option<V> {
         let Generations { young, old, .. } = self.generations;
         young.remove(&self.key).or_else(|| old.remove(&self.key))
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_renewed_entry_begins_its_life_anew() {
+    async fn renewed_entry_starts_a_new_lifetime() {
         let recent = Recent::new(LIFETIME);
         recent.at("a", |slot| slot.insert(1));
         for _ in 0..100 {
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!((recent.at("a", |slot| slot.get().copied()), recent.len()), (Some(2), 1));
     }
 
-    /// Counts drops, and those under the lock.
+    /// Counts all drops, and those under the lock.
     struct Witness(Arc<Witnessed>);
 
     #[derive(Default)]
@@ -227,7 +227,7 @@ mod tests {
             let (recent, seen) = witnessed(entries);
             tokio::time::advance(LIFETIME).await;
             recent.at("another", |slot| assert!(slot.get().is_none()));
-            assert_eq!(seen.dropped.load(Ordering::Relaxed), 0, "they are old");
+            assert_eq!(seen.dropped.load(Ordering::Relaxed), 0, "the entries are in the old generation");
             tokio::time::advance(LIFETIME).await;
             recent.at("another", |slot| assert!(slot.get().is_none()));
             assert_eq!(seen.dropped.load(Ordering::Relaxed), entries);
@@ -235,9 +235,9 @@ mod tests {
         }
     }
 
-    /// A name whose hashing and comparing is counted: a map that looks at other entries hashes or compares them.
+    /// Counts how often names are hashed and entries are dropped under the lock.
     #[tokio::test(start_paused = true)]
-    async fn no_access_visits_other_entries() {
+    async fn access_visits_no_other_entries() {
         struct Name<'a>(&'a AtomicUsize);
         impl Hash for Name<'_> {
             fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
@@ -257,12 +257,12 @@ mod tests {
             }
             assert_eq!(hashed.load(Ordering::Relaxed), 9, "each access hashes its own name");
             let room = recent.generations.lock().young.capacity();
-            assert!(room < 64, "the memory of the many is given back: {room}");
+            assert!(room < 64, "the capacity of the dropped entries is released: {room}");
         }
     }
 
     impl<V> Recent<V> {
-        /// The room of both generations.
+        /// Returns the capacity of both generations.
         fn room(&self) -> usize {
             let generations = self.generations.lock();
             generations.young.capacity() + generations.old.capacity()
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_map_that_is_over_gives_back_its_memory() {
+    async fn expired_map_releases_its_memory() {
         let (recent, _) = witnessed(100_000);
         assert!(recent.room() >= 100_000);
         tokio::time::advance(2 * LIFETIME).await;

@@ -1,20 +1,20 @@
-//! What audits count.
+//! Metrics of audits.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
 use super::{Counters, Labels};
 
-/// How the audit of a kind ended.
+/// The result of an audit of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditResult {
     /// The cache agrees with the server.
     Clean,
-    /// The cache had missed something.
+    /// The cache had missed a change.
     Found,
-    /// The cache did not come as far as the server's list in time.
+    /// The cache did not reach the server's list in time.
     Late,
-    /// The server could not be asked.
+    /// A request to the server failed.
     Error,
 }
 
@@ -22,14 +22,14 @@ impl AuditResult {
     pub(super) const LABELS: [&str; 4] = ["clean", "found", "late", "error"];
 }
 
-/// The families of all kinds.
+/// The metric families of audits.
 #[derive(Debug)]
 pub(super) struct Audits {
     total: Counters,
     findings: Counters,
 }
 
-/// One kind's share of them.
+/// The audit metrics of one kind.
 #[derive(Clone, Debug)]
 pub struct AuditMetrics {
     /// In the order of [`AuditResult::LABELS`].
@@ -42,8 +42,8 @@ pub struct AuditMetrics {
 impl Audits {
     pub(super) fn register(registry: &mut Registry) -> Self {
         let this = Self { total: Counters::default(), findings: Counters::default() };
-        registry.register("windlass_audits", "Audits of a kind's cache, by result", this.total.clone());
-        let help = "Objects of which audits found that the cache had missed a change";
+        registry.register("windlass_audits", "Audits of the cache of a kind, by result", this.total.clone());
+        let help = "Objects for which an audit found that the cache had missed a change";
         registry.register("windlass_audit_findings", help, this.findings.clone());
         this
     }
@@ -61,12 +61,12 @@ impl Audits {
 // === impl AuditMetrics ===
 
 impl AuditMetrics {
-    /// An audit has ended.
+    /// Counts an audit by its result.
     pub fn audited(&self, result: AuditResult) {
         self.results[result as usize].inc();
     }
 
-    /// The cache had missed changes of so many objects.
+    /// Adds the number of objects of which the cache had missed a change.
     pub fn found(&self, objects: u64) {
         self.findings.inc_by(objects);
     }

@@ -1,4 +1,4 @@
-//! What controllers count, and what caches are.
+//! Metrics of controllers and caches.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use super::{Counters, Histograms, Labels};
 use crate::workqueue::{Reason, Reasons};
 
-/// controller-runtime's.
+/// Creates a histogram with the buckets of controller-runtime.
 fn passes() -> Histogram {
     const SECONDS: [f64; 38] = [
         0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0,
@@ -25,16 +25,16 @@ fn passes() -> Histogram {
     Histogram::new(SECONDS)
 }
 
-/// Why a pass is tried again.
+/// Why a pass is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
-    /// Somebody wrote in between.
+    /// Another client wrote in between.
     Conflict,
-    /// The server was not reached, or did not answer.
+    /// The server was not reached, or did not respond.
     Connection,
-    /// The server asked for less.
+    /// The server answered 429.
     Throttled,
-    /// The server failed, or something else did.
+    /// Any other error.
     Error,
     /// The sync handler panicked.
     Panic,
@@ -44,7 +44,7 @@ impl Retry {
     pub(super) const ALL: [Self; 5] =
         [Self::Conflict, Self::Connection, Self::Throttled, Self::Error, Self::Panic];
 
-    /// As the label has it.
+    /// Returns the value of the label `cause`.
     #[must_use]
     pub fn as_label(self) -> &'static str {
         match self {
@@ -57,14 +57,14 @@ impl Retry {
     }
 }
 
-/// What a pass did.
+/// The effect of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It wrote something.
+    /// The pass wrote something.
     Changed,
-    /// It had nothing to write.
+    /// The pass had nothing to write.
     Nothing,
-    /// It failed.
+    /// The pass failed.
     Error,
 }
 
@@ -72,7 +72,7 @@ impl Effect {
     pub(super) const LABELS: [&str; 3] = ["changed", "nothing", "error"];
 }
 
-/// The families of all controllers.
+/// The metric families of controllers.
 #[derive(Debug)]
 pub(super) struct Controllers {
     total: Counters,
@@ -90,7 +90,7 @@ pub(super) struct Controllers {
     passes: Counters,
 }
 
-/// One controller's share of them.
+/// The metrics of one controller.
 #[derive(Clone, Debug)]
 pub struct ControllerMetrics {
     name: &'static str,
@@ -143,24 +143,28 @@ impl Controllers {
             ("controller_runtime_reconcile", "Passes by result", &this.total),
             ("controller_runtime_reconcile_errors", "Passes that failed", &this.errors),
             ("controller_runtime_reconcile_panics", "Passes that panicked", &this.panics),
-            ("windlass_retries", "Passes that are tried again, by cause", &this.retries),
+            ("windlass_retries", "Passes that are retried, by cause", &this.retries),
             (
                 "windlass_reasons",
-                "Reasons of passes, by what the pass did; a pass may have several, of which 8 count",
+                "Reasons of passes, by effect of the pass; at most 8 reasons of a pass are counted",
                 &this.reasons,
             ),
             (
                 "windlass_stale_sync_skips",
-                "Passes that waited for the caches to show own writes",
+                "Passes delayed until the caches show the key's own writes",
                 &this.stale,
             ),
             (
                 "windlass_consistency_failed_open",
-                "Passes that waited no longer for the caches to show own writes",
+                "Passes made with live reads because the caches did not show the key's own writes in time",
                 &this.failed_open,
             ),
-            ("windlass_hot_keys", "Keys that were synced far oftener than anything changed", &this.hot),
-            ("windlass_contended", "Children found to be changed back each time", &this.contended),
+            (
+                "windlass_hot_keys",
+                "Keys that requeued themselves in a hot loop and were slowed down",
+                &this.hot,
+            ),
+            ("windlass_contended", "Children reverted repeatedly by another client", &this.contended),
             ("windlass_passes", "Passes by effect: changed something, nothing, error", &this.passes),
         ];
         for (name, help, family) in counters {
@@ -168,12 +172,12 @@ impl Controllers {
         }
         registry.register(
             "controller_runtime_reconcile_time_seconds",
-            "How long a pass takes",
+            "Duration of a pass in seconds",
             this.time.clone(),
         );
-        let help = "How many passes may be made at once";
+        let help = "Maximum number of concurrent passes";
         registry.register("controller_runtime_max_concurrent_reconciles", help, this.workers.clone());
-        registry.register("controller_runtime_active_workers", "Passes under way", this.active.clone());
+        registry.register("controller_runtime_active_workers", "Passes in progress", this.active.clone());
         this
     }
 
@@ -216,30 +220,30 @@ impl Controllers {
 // === impl ControllerMetrics ===
 
 impl ControllerMetrics {
-    /// Of a controller whose numbers nobody reads.
+    /// Creates metrics that are not exported.
     #[must_use]
     pub fn unread(name: &'static str) -> Self {
         super::Metrics::new().controller(name)
     }
 
-    /// So many passes may be made at once.
+    /// Sets the number of workers.
     pub fn workers(&self, workers: usize) {
         self.workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
     }
 
-    /// A pass begins; it is under way until the answer is dropped.
+    /// Counts a pass as active until the returned guard is dropped.
     #[must_use]
     pub fn active(&self) -> impl Drop + use<> {
         super::counted(&self.active)
     }
 
-    /// A pass has ended well; whether it asked for another.
+    /// Counts a successful pass, and whether it requeued its key.
     pub fn succeeded(&self, took: Duration, is_to_be_repeated: bool) {
         if is_to_be_repeated { &self.requeue_after } else { &self.success }.inc();
         self.time.observe(took.as_secs_f64());
     }
 
-    /// A pass has failed. A conflict is no error: somebody else was faster.
+    /// Counts a failed pass. A conflict counts as a requeue, not as an error.
     pub fn failed(&self, took: Duration, retry: Retry) {
         if retry == Retry::Conflict {
             self.requeue_after.inc();
@@ -254,22 +258,22 @@ impl ControllerMetrics {
         self.retried(retry);
     }
 
-    /// A pass is tried again.
+    /// Counts a retry.
     pub fn retried(&self, retry: Retry) {
         self.retries.get_or_create(&with(self.name, "cause", retry.as_label())).inc();
     }
 
-    /// A pass waits for the caches to show the key's own writes.
+    /// Counts a pass that waits for the caches to show its key's own writes.
     pub fn waits_for_own_writes(&self) {
         self.stale.inc();
     }
 
-    /// A pass does not wait for them any longer.
+    /// Counts a pass that no longer waits for its key's own writes.
     pub fn failed_open(&self) {
         self.failed_open.inc();
     }
 
-    /// What a pass for these reasons did.
+    /// Counts the effect of a pass with these reasons.
     pub fn effect(&self, effect: Effect, reasons: &Reasons) {
         self.passes[effect as usize].inc();
         for reason in reasons.iter() {
@@ -277,31 +281,31 @@ impl ControllerMetrics {
         }
     }
 
-    /// A key is synced far oftener than anything changes.
+    /// Counts a key that has become hot.
     pub fn hot(&self) {
         self.hot.inc();
     }
 
-    /// A child is changed back each time it is repaired.
+    /// Counts a child that another client keeps reverting.
     pub fn contended(&self) {
         self.contended.inc();
     }
 }
 
-/// How the cache of one kind is.
+/// The state of the cache of one kind.
 #[derive(Clone, Debug)]
 pub struct CacheReading {
     /// The kind, `plural.group`.
     pub kind: String,
-    /// Whether it was listed once.
+    /// Whether the first list is complete.
     pub is_synced: bool,
-    /// Whether it cannot be listed or watched at present.
+    /// Whether the kind cannot be listed or watched at present.
     pub is_troubled: bool,
-    /// How many objects it holds.
+    /// Number of objects in the cache.
     pub objects: usize,
 }
 
-/// Reads the state of caches.
+/// Collects the gauges of caches.
 pub(super) struct Caches(pub(super) Box<dyn Fn() -> Vec<CacheReading> + Send + Sync>);
 
 impl fmt::Debug for Caches {
@@ -314,10 +318,10 @@ impl Collector for Caches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&CacheReading) -> f64;
         let gauges: [(&str, &str, Value); 3] = [
-            ("windlass_cache_synced", "Whether a kind was listed once", |cache| {
+            ("windlass_cache_synced", "Whether the first list of a kind has completed", |cache| {
                 f64::from(u8::from(cache.is_synced))
             }),
-            ("windlass_cache_trouble", "Whether a kind cannot be listed or watched at present", |cache| {
+            ("windlass_cache_trouble", "Whether listing or watching a kind currently fails", |cache| {
                 f64::from(u8::from(cache.is_troubled))
             }),
             ("windlass_cache_objects", "Objects in the cache of a kind", |cache| cache.objects as f64),

@@ -1,35 +1,37 @@
-//! What the process counts, by the names that Kubernetes components and kubebuilder's scaffold use, so that
-//! stock dashboards show it.
+//! Metrics of the process, under the names that Kubernetes components and controller-runtime use, so that stock
+//! dashboards show them.
 //!
 //! Mirrors component-base `metrics/prometheus/{workqueue,restclient}` and controller-runtime
 //! `pkg/internal/controller/metrics`.
 //!
-//! | family | says |
+//! | family | covers |
 //! |---|---|
-//! | `workqueue_*` | each queue: depth, adds, retries, how long keys wait and are worked on |
-//! | `controller_runtime_*` | each controller: passes by result, their time, errors, panics, workers |
-//! | `rest_client_*` | requests to the API server by verb and code, their time, waits for the client's own limits |
-//! | `windlass_*` | what those have no name for: reasons, retries by cause, keys that back off, caches, audits, events |
+//! | `workqueue_*` | each queue: depth, adds, retries, time in the queue and in work |
+//! | `controller_runtime_*` | each controller: passes by result, their duration, errors, panics, workers |
+//! | `leader_election_*` | whether this process leads, and slow renewals |
+//! | `rest_client_*` | requests to the API server by verb and code, their duration, waits for the client's limits |
+//! | `windlass_*` | everything else: reasons, retries by cause, keys that back off, caches, audits, events |
 //!
 //! # Guarantees
-//! - Every series of a controller is there from its start, with zero. (test: `a_controllers_series_are_there_from_its_start`)
-//! - So is that of an audited kind. (test: `audits_are_counted_by_kind_and_result`)
-//! - A queue's times are counted by decades, as in client-go. (test: `the_times_of_a_queue_are_counted_by_decades`)
-//! - An add for later counts as a retry, also one without a delay. (test: `a_delay_of_zero_counts_as_a_retry`)
-//! - Of a queue with priorities, each one's depth is told. (test: `the_depth_of_each_priority_is_reported`)
-//! - Labels are names of ours, verbs and codes: no name of an object, no namespace, no message.
-//!   (test: `labels_are_few`)
+//! - Every series of a controller exists from its start, at zero. (test: `controller_series_exist_from_its_start`)
+//! - So does every series of an audited kind. (test: `audits_are_counted_by_kind_and_result`)
+//! - Queue durations have a bucket per decade, as in client-go. (test: `queue_durations_have_a_bucket_per_decade`)
+//! - A delayed add counts as a retry, even with a delay of zero. (test: `a_delay_of_zero_counts_as_a_retry`)
+//! - A queue with priorities reports the depth of each. (test: `the_depth_of_each_priority_is_reported`)
+//! - Labels are fixed names, verbs and codes: never an object's name, a namespace or a message.
+//!   (test: `labels_never_contain_object_names`)
 //!
 //! # Differences from client-go
-//! Nothing is global: whoever makes a queue or a client hands the metrics in. Gauges are read when somebody
-//! asks, where client-go refreshes them twice a second. Of controller-runtime's there is no result `requeue` (an outcome
-//! has a time), no `terminal_reconcile_errors_total` (that is a condition) and no `reconcile_timeouts_total`; the depth of
-//! each priority is `windlass_queue_priority_depth`, so that `workqueue_depth` keeps client-go's labels. The format is
-//! OpenMetrics, which Prometheus reads, whatever is asked for.
+//! Nothing is global: the creator of a queue or client passes the metrics in. Gauges are read on each scrape;
+//! client-go refreshes them twice a second. Unlike controller-runtime, there is no result `requeue` (an outcome has
+//! a time), no `terminal_reconcile_errors_total` (a condition instead) and no `reconcile_timeouts_total`; the depth
+//! of each priority is `windlass_queue_priority_depth`, so that `workqueue_depth` keeps client-go's labels. The
+//! format is always OpenMetrics, which Prometheus reads.
 
 mod audits;
 mod controller;
 mod events;
+mod leader_election;
 mod queue;
 mod requests;
 
@@ -46,18 +48,19 @@ use prometheus_client::registry::Registry;
 pub use audits::{AuditMetrics, AuditResult};
 pub use controller::{CacheReading, ControllerMetrics, Effect, Retry};
 pub use events::EventReading;
+pub use leader_election::LeaderElectionMetrics;
 pub use requests::RequestMetrics;
 
 use crate::workqueue::{Key, QueueMetrics, RateLimitingQueue};
 
-/// The media type of what [`Metrics::encode`] gives.
+/// The media type of the text that [`Metrics::encode`] returns.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
 
-/// All metrics of a process. Cheap to clone: all clones are the same.
+/// All metrics of a process. Cheap to clone; clones share their counts.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
@@ -65,12 +68,13 @@ pub struct Metrics {
     controllers: Arc<controller::Controllers>,
     requests: Arc<requests::Requests>,
     audits: Arc<audits::Audits>,
+    leader_elections: Arc<leader_election::LeaderElections>,
 }
 
 // === impl Metrics ===
 
 impl Metrics {
-    /// Metrics of which nothing has happened yet.
+    /// Creates metrics with all counts at zero.
     #[must_use]
     pub fn new() -> Self {
         let mut registry = Registry::default();
@@ -78,61 +82,69 @@ impl Metrics {
         let controllers = Arc::new(controller::Controllers::register(&mut registry));
         let requests = Arc::new(requests::Requests::register(&mut registry));
         let audits = Arc::new(audits::Audits::register(&mut registry));
-        Self { registry: Arc::new(Mutex::new(registry)), queues, controllers, requests, audits }
+        let leader_elections = Arc::new(leader_election::LeaderElections::register(&mut registry));
+        let registry = Arc::new(Mutex::new(registry));
+        Self { registry, queues, controllers, requests, audits, leader_elections }
     }
 
-    /// What a queue of this name tells, to be given to it.
+    /// Returns the metrics of the queue `name`, for its options.
     #[must_use]
     pub fn queue(&self, name: &'static str) -> Arc<dyn QueueMetrics> {
         self.queues.of(name)
     }
 
-    /// Reads the gauges of this queue from now on.
+    /// Exports the gauges of `queue` from now on.
     pub fn observe_queue<T: Key>(&self, name: &'static str, queue: RateLimitingQueue<T>) {
         self.queues.observe(name, queue);
     }
 
-    /// What a controller of this name counts.
+    /// Returns the metrics of the controller `name`.
     #[must_use]
     pub fn controller(&self, name: &'static str) -> ControllerMetrics {
         self.controllers.of(name)
     }
 
-    /// What the audits of this kind count, `plural.group`.
+    /// Returns the audit metrics of `kind`, `plural.group`.
     #[must_use]
     pub fn audits(&self, kind: &str) -> AuditMetrics {
         self.audits.of(kind)
     }
 
-    /// What a client of this host counts.
+    /// Returns the metrics of the election of this Lease.
+    #[must_use]
+    pub fn leader_election(&self, lease: &str) -> LeaderElectionMetrics {
+        self.leader_elections.of(lease)
+    }
+
+    /// Returns the request metrics of a client of `host`.
     #[must_use]
     pub fn requests(&self, host: &str) -> RequestMetrics {
         RequestMetrics::new(self.requests.clone(), host)
     }
 
-    /// Reads the state of caches from now on.
+    /// Exports the state of caches from now on; `caches` is called on each scrape.
     pub fn observe_caches(&self, caches: impl Fn() -> Vec<CacheReading> + Send + Sync + 'static) {
         let collector = controller::Caches(Box::new(caches));
         self.registry.lock().register_collector(Box::new(collector));
     }
 
-    /// Whether a key is queued in one of the queues that are read.
+    /// Whether any observed queue has a queued key.
     #[must_use]
     pub fn has_queued_keys(&self) -> bool {
         self.queues.have_keys()
     }
 
-    /// Reads what becomes of events from now on.
+    /// Exports the counts of events from now on; `events` is called on each scrape.
     pub fn observe_events(&self, events: impl Fn() -> EventReading + Send + Sync + 'static) {
         self.registry.lock().register_collector(Box::new(events::Events(Box::new(events))));
     }
 
-    /// All of it as text in the OpenMetrics form, which Prometheus reads.
+    /// Encodes all metrics as OpenMetrics text.
     #[must_use]
     pub fn encode(&self) -> String {
         let mut text = String::new();
         if text::encode(&mut text, &self.registry.lock()).is_err() {
-            // Writing to memory does not fail; a collector could.
+            // Writing to memory does not fail, but a collector could.
             text.push_str("# incomplete\n");
         }
         text
@@ -145,7 +157,7 @@ impl Default for Metrics {
     }
 }
 
-/// Counts one in a gauge until it is dropped.
+/// Increments a gauge until the returned guard is dropped.
 fn counted(gauge: &Gauge) -> impl Drop + use<> {
     struct Counted(Gauge);
     impl Drop for Counted {
@@ -171,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_queue_shows_what_client_gos_shows() {
+    async fn queue_exports_the_metrics_of_client_go() {
         let metrics = Metrics::new();
         let limiter = ItemExponentialFailure::new(Duration::from_secs(1), Duration::from_secs(9));
         let options = QueueOptions { metrics: Some(metrics.queue("foo")), ..QueueOptions::default() };
@@ -199,7 +211,7 @@ mod tests {
         assert!(text.ends_with("# EOF\n"));
     }
 
-    /// Bounds and what is counted up to them.
+    /// Returns the bounds of a histogram with their cumulative counts.
     fn buckets(text: &str, family: &str) -> Vec<(f64, u64)> {
         let start = format!("{family}_bucket{{le=\"");
         let bucket = |line: &str| {
@@ -211,7 +223,7 @@ mod tests {
 
     /// client-go: `ExponentialBuckets(10e-9, 10, 10)`
     #[test]
-    fn the_times_of_a_queue_are_counted_by_decades() {
+    fn queue_durations_have_a_bucket_per_decade() {
         let metrics = Metrics::new();
         let queue = metrics.queue("foo");
         queue.got(Duration::from_nanos(50));
@@ -249,7 +261,7 @@ mod tests {
         assert_eq!((of(0), of(LOW_PRIORITY)), (1.0, 2.0));
     }
 
-    /// client-go counts an add for later before it looks at the delay.
+    /// client-go counts a delayed add before it checks the delay.
     #[tokio::test(start_paused = true)]
     async fn a_delay_of_zero_counts_as_a_retry() {
         let metrics = Metrics::new();
@@ -260,12 +272,12 @@ mod tests {
         let retries = "workqueue_retries_total{name=\"foo\",controller=\"foo\"}";
         assert_eq!(value(&metrics.encode(), retries), 0.0);
         queue.add_after("b", Duration::ZERO);
-        assert_eq!((queue.len(), queue.waiting()), (2, 0), "it is queued at once");
+        assert_eq!((queue.len(), queue.waiting()), (2, 0), "the key is queued at once");
         assert_eq!(value(&metrics.encode(), retries), 1.0);
     }
 
     #[test]
-    fn a_controllers_series_are_there_from_its_start() {
+    fn controller_series_exist_from_its_start() {
         let metrics = Metrics::new();
         let controller = metrics.controller("foo");
         let text = metrics.encode();
@@ -317,9 +329,9 @@ mod tests {
         assert_eq!(value(&text, findings), 7.0);
     }
 
-    /// Everything is counted for objects whose names must not show up.
+    /// Counts everything for objects whose names must not show up.
     #[test]
-    fn labels_are_few() {
+    fn labels_never_contain_object_names() {
         let metrics = Metrics::new();
         let requests = metrics.requests("127.0.0.1:6443");
         requests.asked("GET").answered(200);
@@ -371,7 +383,7 @@ mod tests {
         let names = labels.flat_map(|labels| labels.split(',')).map(|label| label.split_once('=').unwrap().0);
         let names: std::collections::BTreeSet<&str> = names.collect();
         assert!(names.iter().all(|name| known.contains(name)), "{names:?}");
-        assert_eq!(names.len(), known.len(), "every label is looked at");
+        assert_eq!(names.len(), known.len(), "every known label occurs");
     }
 
     #[test]

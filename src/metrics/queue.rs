@@ -1,4 +1,4 @@
-//! What queues tell.
+//! Metrics of queues.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use prometheus_client::registry::Registry;
 use super::{Counters, Histograms, Labels};
 use crate::workqueue::{Key, QueueMetrics, QueueState, RateLimitingQueue};
 
-/// client-go's: ten nanoseconds to ten seconds, a decade each.
+/// Creates a histogram with client-go's buckets: ten nanoseconds to ten seconds, one per decade.
 fn decades() -> Histogram {
     Histogram::new(exponential_buckets(10e-9, 10.0, 10))
 }
 
-/// The families of all queues.
+/// The metric families of queues.
 #[derive(Debug)]
 pub(super) struct Queues {
     adds: Counters,
@@ -43,7 +43,7 @@ struct Reading {
     backing_off: usize,
 }
 
-/// One queue's share of the families.
+/// The metrics of one queue.
 #[derive(Debug)]
 struct OfOne {
     adds: Counter,
@@ -52,7 +52,7 @@ struct OfOne {
     work_duration: Histogram,
 }
 
-/// Reads the gauges.
+/// Collects the gauges of observed queues.
 #[derive(Debug)]
 struct Gauges(Arc<Mutex<Vec<Observed>>>);
 
@@ -72,11 +72,11 @@ impl Queues {
             work_duration: Histograms::new_with_constructor(decades),
             observed: Arc::clone(&observed),
         };
-        registry.register("workqueue_adds", "Adds of keys that were not waiting already", this.adds.clone());
-        registry.register("workqueue_retries", "Adds of keys for later", this.retries.clone());
-        let help = "How long a key waits until it is worked on";
+        registry.register("workqueue_adds", "Adds of keys that were not queued already", this.adds.clone());
+        registry.register("workqueue_retries", "Delayed adds of keys", this.retries.clone());
+        let help = "Time in seconds that a key waits in the queue";
         registry.register("workqueue_queue_duration_seconds", help, this.queue_duration.clone());
-        let help = "How long a key is worked on";
+        let help = "Time in seconds that a worker takes to process a key";
         registry.register("workqueue_work_duration_seconds", help, this.work_duration.clone());
         registry.register_collector(Box::new(Gauges(observed)));
         this
@@ -135,22 +135,20 @@ impl fmt::Debug for Observed {
 type Gauge = (&'static str, &'static str, fn(&Reading) -> f64);
 
 const GAUGES: [Gauge; 6] = [
-    (
-        "workqueue_unfinished_work_seconds",
-        "How long the keys that are worked on have been so, added up",
-        |reading| reading.state.unfinished_work.as_secs_f64(),
-    ),
+    ("workqueue_unfinished_work_seconds", "Total age in seconds of the passes in progress", |reading| {
+        reading.state.unfinished_work.as_secs_f64()
+    }),
     (
         "workqueue_longest_running_processor_seconds",
-        "How long the key has been worked on that has been so longest",
+        "Age in seconds of the oldest pass in progress",
         |reading| reading.state.longest_running.as_secs_f64(),
     ),
-    ("windlass_queue_waiting", "Keys that wait for their time", |reading| count(reading.waiting)),
-    ("windlass_queue_backing_off", "Keys that wait after a failure", |reading| count(reading.backing_off)),
-    ("windlass_queue_oldest_seconds", "How long the key has waited that has waited longest", |reading| {
+    ("windlass_queue_waiting", "Keys waiting for a delay to end", |reading| count(reading.waiting)),
+    ("windlass_queue_backing_off", "Keys backing off after a failure", |reading| count(reading.backing_off)),
+    ("windlass_queue_oldest_seconds", "Time in seconds that the oldest queued key has waited", |reading| {
         reading.state.oldest_waiting.as_secs_f64()
     }),
-    ("workqueue_depth", "Keys that need a pass", |reading| count(reading.state.depth)),
+    ("workqueue_depth", "Keys that are queued or need another pass", |reading| count(reading.state.depth)),
 ];
 
 /// Exact below 2^53.
@@ -168,7 +166,7 @@ impl Collector for Gauges {
                 ConstGauge::new(value(reading)).encode(metric.encode_family(labels)?)?;
             }
         }
-        let help = "Queued keys of each priority";
+        let help = "Queued keys by priority";
         let mut metric =
             encoder.encode_descriptor("windlass_queue_priority_depth", help, None, MetricType::Gauge)?;
         for (name, _, reading) in &readings {
@@ -177,7 +175,7 @@ impl Collector for Gauges {
                 ConstGauge::new(count(*length)).encode(metric.encode_family(&labels)?)?;
             }
         }
-        let help = "Wake-ups of workers that waited for a key";
+        let help = "Wake-ups of workers waiting for a key";
         let mut metric =
             encoder.encode_descriptor("windlass_queue_wakeups", help, None, MetricType::Counter)?;
         for (_, labels, reading) in &readings {

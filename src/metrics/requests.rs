@@ -1,10 +1,10 @@
-//! What the client counts of its requests.
+//! Metrics of the client's requests.
 //!
-//! Mirrors client-go `tools/metrics`. `rest_client_request_retries_total` has no counterpart: nothing is sent again by
-//! the client.
+//! Mirrors client-go `tools/metrics`. `rest_client_request_retries_total` has no counterpart: the client resends
+//! nothing.
 //!
 //! # Guarantees
-//! - Sizes are counted by verb, in client-go's buckets. (test: `bodies_are_counted_by_their_size`)
+//! - Body sizes are counted by verb, in client-go's buckets. (test: `bodies_are_counted_by_their_size`)
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,19 +16,19 @@ use tokio::time::Instant;
 
 use super::{Counters, Histograms};
 
-/// client-go's.
+/// Creates a histogram with client-go's buckets, in seconds.
 fn requests() -> Histogram {
     Histogram::new([0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0])
 }
 
-/// client-go's, in bytes: 64 to 16 Mi.
+/// Creates a histogram with client-go's buckets, 64 to 16 Mi bytes.
 fn sizes() -> Histogram {
     const KI: f64 = 1024.0;
     let small = [64.0, 256.0, 512.0, KI, 4.0 * KI, 16.0 * KI, 64.0 * KI, 256.0 * KI];
     Histogram::new(small.into_iter().chain([KI * KI, 4.0 * KI * KI, 16.0 * KI * KI]))
 }
 
-/// The families.
+/// The metric families of requests.
 #[derive(Debug)]
 pub(super) struct Requests {
     total: Counters,
@@ -58,17 +58,17 @@ impl Requests {
             response_size: Histograms::new_with_constructor(sizes),
             in_flight: Gauge::default(),
         };
-        let help = "Requests by code and method; code is <error> where no answer came";
+        let help = "Requests by code and method; the code is <error> if there was no response";
         registry.register("rest_client_requests", help, this.total.clone());
-        let help = "How long it takes until an answer begins";
+        let help = "Time in seconds until the response starts";
         registry.register("rest_client_request_duration_seconds", help, this.duration.clone());
-        let help = "How long a request waits for the client's own limits and for what a server asked for";
+        let help = "Time in seconds that a request waits for the client's limits and a server's Retry-After";
         registry.register("rest_client_rate_limiter_duration_seconds", help, this.limiter.clone());
-        let help = "Bytes of the bodies that were sent";
+        let help = "Size of request bodies in bytes";
         registry.register("rest_client_request_size_bytes", help, this.request_size.clone());
-        let help = "Bytes of the bodies that came, without those of watches";
+        let help = "Size of response bodies in bytes, without watches";
         registry.register("rest_client_response_size_bytes", help, this.response_size.clone());
-        registry.register("windlass_requests_in_flight", "Writes under way", this.in_flight.clone());
+        registry.register("windlass_requests_in_flight", "Writes in flight", this.in_flight.clone());
         this
     }
 }
@@ -80,37 +80,38 @@ impl RequestMetrics {
         Self { families, host: host.into() }
     }
 
-    /// Of a client whose numbers nobody reads.
+    /// Creates metrics that are not exported.
     #[must_use]
     pub fn unread() -> Self {
         super::Metrics::new().requests("")
     }
 
-    /// A request is sent. It counts as one without an answer, unless one comes before this is dropped.
+    /// Starts a request, which is counted when the returned guard is dropped: as failed, unless `answered` was
+    /// called.
     #[must_use]
     pub fn asked(&self, method: &str) -> Asked {
         Asked { metrics: self.clone(), method: method.to_owned(), started: Instant::now(), code: None }
     }
 
-    /// A request has waited before it was sent.
+    /// Records how long a request waited before it was sent.
     pub fn waited(&self, method: &str, waited: Duration) {
         let labels = vec![("verb", method.to_owned()), ("host", self.host.to_string())];
         self.families.limiter.get_or_create(&labels).observe(waited.as_secs_f64());
     }
 
-    /// A body of so many bytes is sent.
+    /// Records the size of a request body.
     pub fn sent(&self, method: &str, bytes: usize) {
         let labels = vec![("verb", method.to_owned()), ("host", self.host.to_string())];
         self.families.request_size.get_or_create(&labels).observe(bytes as f64);
     }
 
-    /// A body of so many bytes has come.
+    /// Records the size of a response body.
     pub fn received(&self, method: &str, bytes: usize) {
         let labels = vec![("verb", method.to_owned()), ("host", self.host.to_string())];
         self.families.response_size.get_or_create(&labels).observe(bytes as f64);
     }
 
-    /// A write is under way until the answer is dropped.
+    /// Counts a write as in flight until the returned guard is dropped.
     #[must_use]
     pub fn write_in_flight(&self) -> impl Drop + use<> {
         super::counted(&self.families.in_flight)
@@ -125,7 +126,7 @@ impl RequestMetrics {
     }
 }
 
-/// A request that waits for its answer.
+/// A request in flight, counted when it is dropped.
 #[derive(Debug)]
 pub struct Asked {
     metrics: RequestMetrics,
@@ -135,7 +136,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// An answer has begun.
+    /// Records the status code of the response.
     pub fn answered(mut self, code: u16) {
         self.code = Some(code);
     }

@@ -1,16 +1,16 @@
-//! The operators: one folder for each kind of custom resource, all of the same shape.
+//! The operators: one folder per kind of custom resource, all with the same layout.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `mod.rs` | the picture of the children, wiring: which informers, which handlers, the controller |
+//! | `mod.rs` | a diagram of the children, and the wiring of informers, handlers and controller |
 //! | `wanted.rs` | the children as a pure function of the custom resource |
 //! | `sync.rs` | the sync handler: its steps, in order |
 //! | `status.rs` | the status as a pure function of custom resource and children |
 //!
-//! The frame around the steps is [`reconciler`](crate::controller::reconcile::reconciler). What two kinds share lives in
-//! [`controller`](crate::controller); what they watch is chosen here.
+//! The [`reconciler`](crate::controller::reconcile::reconciler) calls these steps. Code that several kinds share
+//! lives in [`controller`](crate::controller).
 
-/// Implements [`CommonStatus`](crate::controller::CommonStatus) for a status that has conditions of the standard type.
+/// Implements [`CommonStatus`](crate::controller::CommonStatus) for a status with standard conditions.
 macro_rules! common_status {
     ($status:ty) => {
         impl $crate::controller::CommonStatus for $status {
@@ -45,7 +45,7 @@ use std::fmt;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cached, Object, Synced};
-use crate::controller::builder::Shared;
+use crate::controller::builder::{BuildError, Shared};
 use crate::controller::{Controller, SyncHandler, Workers};
 
 use webapp::TaskEntry;
@@ -53,22 +53,22 @@ use webapp::TaskEntry;
 /// The names of all operators, as `--controllers` takes them.
 pub const NAMES: [&str; 5] = [foo::NAME, myapp::NAME, appservice::NAME, redis::NAME, webapp::NAME];
 
-/// What the operators are wired with.
+/// The inputs for wiring the operators.
 #[derive(Debug)]
 pub struct Context<'a> {
-    /// What all controllers share.
+    /// Resources shared by all controllers.
     pub shared: Shared<'a>,
-    /// What is run for each WebApp, in order.
+    /// The tasks that run for each WebApp, in order.
     pub webapp_tasks: Vec<TaskEntry>,
 }
 
-/// A controller that is wired and waits to be run.
+/// A controller that is wired but not yet running.
 pub struct Wired {
-    /// Tells when its workers have started.
+    /// Resolves when the workers have started.
     pub started: Synced,
-    /// Changes how many they are.
+    /// Changes the number of workers.
     pub workers: Workers,
-    /// Runs it until the token.
+    /// Runs the controller until its token is cancelled.
     pub run: RunController,
 }
 
@@ -78,21 +78,23 @@ impl fmt::Debug for Wired {
     }
 }
 
-/// Runs a controller until the token.
+/// Runs a controller until the token is cancelled.
 pub type RunController =
     Box<dyn FnOnce(CancellationToken) -> futures_util::future::BoxFuture<'static, ()> + Send>;
 
-/// Wires the operator of this name; `None` for a name that is not in [`NAMES`].
-#[must_use]
-pub fn wire(name: &str, context: &Context<'_>) -> Option<Wired> {
-    match name {
-        foo::NAME => Some(wired(foo::controller(&context.shared))),
-        myapp::NAME => Some(wired(myapp::controller(&context.shared))),
-        appservice::NAME => Some(wired(appservice::controller(&context.shared))),
-        redis::NAME => Some(wired(redis::controller(&context.shared))),
-        webapp::NAME => Some(webapp::wire(context)),
-        _ => None,
-    }
+/// Wires the named operator; `None` for a name that is not in [`NAMES`].
+///
+/// # Errors
+/// [`BuildError`].
+pub fn wire(name: &str, context: &Context<'_>) -> Result<Option<Wired>, BuildError> {
+    Ok(Some(match name {
+        foo::NAME => wired(foo::controller(&context.shared)?),
+        myapp::NAME => wired(myapp::controller(&context.shared)?),
+        appservice::NAME => wired(appservice::controller(&context.shared)?),
+        redis::NAME => wired(redis::controller(&context.shared)?),
+        webapp::NAME => webapp::wire(context)?,
+        _ => return Ok(None),
+    }))
 }
 
 fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
@@ -103,7 +105,7 @@ fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
     }
 }
 
-/// The child names of a custom resource all of whose children have its own name.
+/// Returns the child names of a custom resource whose children all share its name.
 fn child_of_its_name<K: Object>(object: &Cached<K>) -> Vec<String> {
     vec![object.object_name().to_string()]
 }

@@ -1,5 +1,5 @@
-//! A rig for sync handlers: caches that hear of things when the test says so, the embedded API server, and a log of
-//! what the handler asks of it.
+//! A fixture for testing sync handlers: the embedded API server, caches that are updated only on demand, and a log of
+//! the handler's requests.
 //!
 //! Mirrors sample-controller `controller_test.go` (`fixture`): seeded listers, recorded actions.
 
@@ -27,7 +27,7 @@ use crate::workqueue::{Reason, Reasons};
 
 const NAMESPACE: &str = "default";
 
-/// Lets a cache hear of what the server has: of Pods only those that carry our label, as the informer does.
+/// Fills one cache from the server's objects; of Pods only those with our label, like the informer.
 struct Feed {
     resource: ApiResource,
     fill: Fill,
@@ -35,11 +35,11 @@ struct Feed {
 
 type Fill = Box<dyn FnMut(&[Value]) + Send>;
 
-/// The caches of a handler.
+/// The caches that a handler reads.
 #[derive(Default)]
 pub(super) struct Caches(Vec<Feed>);
 
-/// See the module.
+/// A handler under test; see the [module docs](self).
 pub(super) struct Fixture<R: Reconcile> {
     pub(super) sim: Sim,
     pub(super) sync: Reconciler<R>,
@@ -51,7 +51,7 @@ pub(super) struct Fixture<R: Reconcile> {
 }
 
 impl Caches {
-    /// An empty cache of one kind.
+    /// Adds an empty cache for one kind, and returns its lister.
     pub(super) fn lister<O: Object>(&mut self) -> Lister<O> {
         let (store, mut writer) = store::pair(Indexers::default());
         let fill = Box::new(move |live: &[Value]| fill(live, &mut writer));
@@ -71,12 +71,12 @@ impl<R: Reconcile> Fixture<R>
 where
     R::Resource: CustomResourceExt,
 {
-    /// A server that knows the kind, empty caches, and the handler.
+    /// Creates a server that serves the kind, empty caches, and the handler.
     pub(super) async fn new(make: impl FnOnce(&mut Caches) -> R) -> Self {
         Self::with_client(|caches, _| make(caches)).await
     }
 
-    /// The same for a handler that has the client of the operator, too.
+    /// Like [`new`](Self::new), for a handler that needs the operator's client.
     pub(super) async fn with_client(make: impl FnOnce(&mut Caches, ApiClient) -> R) -> Self {
         let sim = Sim::new(Settings::default());
         let of =
@@ -93,7 +93,7 @@ where
         Self { sim, sync, user, caches, events, clock, heard: 0 }
     }
 
-    /// A new process: empty caches, which see what the server has, and nothing remembered.
+    /// Simulates a restart of the operator: nothing is remembered, and the caches are refilled.
     pub(super) async fn restart(&mut self, make: impl FnOnce(&mut Caches, ApiClient) -> R) {
         let client = ApiClient::new(kube_client::Client::new(
             InProcessTransport::new(&self.sim, "operator"),
@@ -122,16 +122,16 @@ where
         (Reconciler::new(tools, make(&mut caches, client.clone())), caches, events)
     }
 
-    /// What is counted from now on.
+    /// Returns metrics that count from now on.
     pub(super) fn metrics(&mut self) -> Metrics {
         let metrics = Metrics::new();
         self.sync.tools().metrics = metrics.controller("test");
         metrics
     }
 
-    // --- what a user does ---
+    // --- actions of a user ---
 
-    /// Creates an object of the kind, and lets the caches see it.
+    /// Creates an object of the kind, and updates the caches.
     pub(super) async fn create(&mut self, name: &str, spec: Value) -> Value {
         let resource = ApiResource::of::<R::Resource>();
         let object = json!({"apiVersion": resource.api_version(), "kind": resource.kind,
@@ -141,14 +141,14 @@ where
         created
     }
 
-    /// Changes any object, behind the caches' backs.
+    /// Edits an object of any kind; the caches stay stale.
     pub(super) async fn edit<O: Object>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut live = self.get::<O>(name).await.unwrap();
         edit(&mut live);
         let _: Value = self.user.replace(&O::resource(), Some(NAMESPACE), name, &live).await.unwrap();
     }
 
-    /// Changes the status of any object by a merge patch, behind the caches' backs.
+    /// Merge-patches the status of an object of any kind; the caches stay stale.
     pub(super) async fn edit_status<O: Object>(&self, name: &str, patch: Value) {
         let live = self.get::<O>(name).await.unwrap();
         let version = live["metadata"]["resourceVersion"].as_str().unwrap();
@@ -156,12 +156,12 @@ where
             self.user.patch_status(&O::resource(), Some(NAMESPACE), name, version, &patch).await.unwrap();
     }
 
-    /// Creates any object.
+    /// Creates an object of any kind; the caches stay stale.
     pub(super) async fn put<O: Object>(&self, object: Value) {
         let _: Value = self.user.create(&O::resource(), Some(NAMESPACE), &object).await.unwrap();
     }
 
-    /// Deletes any object.
+    /// Deletes an object of any kind; the caches stay stale.
     pub(super) async fn delete<O: Object>(&self, name: &str) {
         let live = self.get::<O>(name).await.unwrap();
         let of = |field: &str| live["metadata"][field].as_str().unwrap().to_owned();
@@ -169,7 +169,7 @@ where
         self.user.delete(&O::resource(), Some(NAMESPACE), name, &uid, &version).await.unwrap();
     }
 
-    /// `kubectl delete --cascade=orphan`.
+    /// Deletes an object like `kubectl delete --cascade=orphan`, and updates the caches.
     pub(super) async fn orphan(&mut self, name: &str) {
         let client = kube_client::Client::new(InProcessTransport::new(&self.sim, "user"), "default");
         let resource = kube_core::ApiResource::erase::<R::Resource>(&());
@@ -183,40 +183,40 @@ where
         self.catch_up().await;
     }
 
-    /// What the server has.
+    /// Returns an object from the server.
     pub(super) async fn get<O: Object>(&self, name: &str) -> Option<Value> {
         self.user.get(&O::resource(), Some(NAMESPACE), name).await.unwrap()
     }
 
-    /// The names of all objects of a kind that the server has, sorted.
+    /// Returns the sorted names of all objects of a kind on the server.
     pub(super) async fn names<O: Object>(&self) -> Vec<String> {
         let all: Vec<Value> = self.user.list(&O::resource(), Some(NAMESPACE)).await.unwrap();
         let mut names: Vec<String> =
             all.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect();
-        // The Service that every cluster has.
+        // Every cluster has this Service.
         names.retain(|name| name != "kubernetes");
         names.sort();
         names
     }
 
-    // --- what passes ---
+    // --- time and passes ---
 
-    /// Lets time pass for the world, and the caches see it.
+    /// Advances time, and updates the caches.
     pub(super) async fn pass_time(&mut self, time: Duration) {
-        self.pass_time_unheard(time).await;
+        self.pass_time_without_catch_up(time).await;
         self.catch_up().await;
     }
 
-    /// Lets time pass for the world, and the caches hear of nothing.
-    pub(super) async fn pass_time_unheard(&mut self, time: Duration) {
+    /// Advances time; the caches stay stale.
+    pub(super) async fn pass_time_without_catch_up(&mut self, time: Duration) {
         for _ in 0..10 {
             tokio::time::advance(time / 10).await;
-            // What is due is done at a look.
+            // The server carries out due work when accessed.
             drop(self.sim.ledger());
         }
     }
 
-    /// Lets the caches see what the server has.
+    /// Updates the caches from the server.
     pub(super) async fn catch_up(&mut self) {
         for feed in &mut self.caches.0 {
             let mut live: Vec<Value> = self.user.list(&feed.resource, None).await.unwrap();
@@ -227,27 +227,27 @@ where
         }
     }
 
-    /// A pass, after which the caches hear of what it did. What it asked of the server: `POST pods/a`.
+    /// Runs a pass and updates the caches. Returns the outcome and the requests, such as `create pods`.
     pub(super) async fn sync(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass(name, &Reasons::default()).await;
         self.catch_up().await;
         (outcome.unwrap(), asked)
     }
 
-    /// A pass after which the caches hear of nothing.
-    pub(super) async fn sync_without_news(&mut self, name: &str) -> (Outcome, Vec<String>) {
+    /// Runs a pass; the caches stay stale.
+    pub(super) async fn sync_without_catch_up(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass(name, &Reasons::default()).await;
         (outcome.unwrap(), asked)
     }
 
-    /// A pass that believes no cache.
+    /// Runs a pass for an audit, with live reads, and updates the caches.
     pub(super) async fn audit(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass(name, &Reason::Audit.into()).await;
         self.catch_up().await;
         (outcome.unwrap(), asked)
     }
 
-    /// A pass that may fail.
+    /// Runs a pass that may fail; the caches stay stale.
     pub(super) async fn pass(
         &mut self,
         name: &str,
@@ -267,7 +267,7 @@ where
         (outcome, asked.collect())
     }
 
-    /// Passes, with time for the world in between, until one sends nothing.
+    /// Runs passes and advances time until a pass sends no requests.
     pub(super) async fn converge(&mut self, name: &str) {
         for _ in 0..50 {
             let (_, asked) = self.sync(name).await;
@@ -276,22 +276,22 @@ where
                 return;
             }
         }
-        panic!("{name} does not come to rest");
+        panic!("{name} does not converge");
     }
 
-    // --- what is found ---
+    // --- observations ---
 
-    /// The reasons of the events since the last call.
+    /// Returns the reasons of the events since the last call.
     pub(super) fn events(&mut self) -> Vec<&'static str> {
         self.notes().into_iter().map(|(reason, _)| reason).collect()
     }
 
-    /// Reasons and notes of the events since the last call.
+    /// Returns reasons and notes of the events since the last call.
     pub(super) fn notes(&mut self) -> Vec<(&'static str, String)> {
         std::iter::from_fn(|| self.events.try_recv().ok()).map(|event| (event.reason, event.note)).collect()
     }
 
-    /// Status and reason of the Ready condition.
+    /// Returns status and reason of the Ready condition.
     pub(super) async fn ready(&self, name: &str) -> (bool, String) {
         let object = self.get::<R::Resource>(name).await.unwrap();
         let conditions: Vec<Condition> =
@@ -300,7 +300,7 @@ where
         (conditions::is_true(&conditions, READY), reason.to_owned())
     }
 
-    /// The whole status.
+    /// Returns the whole status.
     pub(super) async fn status(&self, name: &str) -> Value {
         self.get::<R::Resource>(name).await.unwrap()["status"].clone()
     }

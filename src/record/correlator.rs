@@ -1,13 +1,15 @@
-//! Decides what is written of an event: a new one, one more of a series, or nothing.
+//! Decides whether an event is written as a new one, as part of a series, or not at all.
 //!
 //! Mirrors client-go `tools/events/event_broadcaster.go` (the series) and `tools/record/events_cache.go`
-//! (`EventCorrelator`, `EventSourceObjectSpamFilter`). Synchronous; the sink alone calls it.
+//! (`EventCorrelator`, `EventSourceObjectSpamFilter`). Synchronous; only the sink calls it.
 //!
 //! # Guarantees
-//! - The first of a kind is an event, the second makes it a series; later ones are counted and written each 30 min,
-//!   and when there has been none for 6 min. (test: `repeats_become_a_series`, `a_series_ends_with_its_last_count`)
-//! - A repeat during the write of the first waits for its answer. (test: `a_repeat_waits_for_the_first`)
-//! - Memory has a bound, and no event visits the others. (test: `only_so_many_series_are_remembered`)
+//! - The second equal event makes the first a series; later ones are counted, and the count is written every 30 min,
+//!   and once after 6 min without another.
+//!   (test: `repeats_become_a_series`, `a_series_ends_with_its_last_count`)
+//! - A repeat during the write of the first event waits for the response.
+//!   (test: `repeat_waits_for_the_write_of_the_first`)
+//! - Memory is bounded, and no event visits the others. (test: `number_of_remembered_series_is_bounded`)
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
@@ -21,27 +23,27 @@ use super::{Event, Regarding};
 
 /// A series without another event for this long is over.
 pub(super) const SERIES_END: Duration = Duration::from_secs(6 * 60);
-/// How often a series that goes on is written.
+/// How often an ongoing series is written.
 const SERIES_REFRESH: Duration = Duration::from_secs(30 * 60);
 /// How many series, and how many objects, are remembered at most.
 const KNOWN_MAX: usize = 4096;
-/// How many events of a type an object gets at once, and how soon it gets one more.
+/// How many events of a type an object gets at once, and the time until each further one.
 const OBJECT_BURST: f64 = 25.0;
 const OBJECT_EVERY: Duration = Duration::from_secs(300);
 /// The longest part of an object's name in an event's name: 253 less a dot and 16 digits.
 const NAME_MAX: usize = 236;
 
-/// What tells events apart: two that are equal belong to one series.
+/// The hash of an event's identity: events with equal keys belong to one series.
 type Key = u64;
 
-/// See the module.
+/// Groups events into series and limits them per object; see the module.
 #[derive(Debug)]
 pub(super) struct EventCorrelator {
     hasher: RandomState,
-    series: Known<Series>,
+    series: LruMap<Series>,
     /// The spam filter: by object and type.
-    objects: Known<TokenBucket>,
-    /// The last name's number, so that two events of one moment have two names.
+    objects: LruMap<TokenBucket>,
+    /// The stamp in the last name, so that simultaneous events have different names.
     last_stamp: i64,
 }
 
@@ -50,29 +52,29 @@ struct Series {
     namespace: String,
     /// The event's name.
     name: String,
-    /// In the spam filter.
+    /// Key of the object in the spam filter.
     object: Key,
     reason: &'static str,
     count: u32,
-    /// What the server knows of it.
+    /// The count that the server has.
     reported: u32,
     last_observed: Timestamp,
     last_write: Instant,
     is_being_written: bool,
 }
 
-/// What is to be done with an event.
+/// What to do with an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Correlated {
     Create(Write),
     Patch(Write),
-    /// It is one of a series, and that is enough.
+    /// Nothing to write: the event is counted in its series.
     Counted,
-    /// Too many are about its object.
+    /// Dropped: too many events are about its object.
     Spam,
 }
 
-/// What is written, and where.
+/// A write of an event or its series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Write {
     pub(super) key: Key,
@@ -83,7 +85,7 @@ pub(super) struct Write {
     pub(super) last_observed: Timestamp,
 }
 
-/// `burst` at once, then one in `every`.
+/// Allows `burst` at once, then one per `every`.
 #[derive(Debug)]
 pub(super) struct TokenBucket {
     every: Duration,
@@ -92,10 +94,10 @@ pub(super) struct TokenBucket {
     at: Instant,
 }
 
-/// Entries that go when they were not used for a while, or when they are too many: then roughly those that were used
-/// longest ago. Each entry stands in the line once; one that was used meanwhile goes to its end again.
+/// A bounded map whose unused entries expire; when full, it drops roughly the least recently used. Each entry has
+/// one place in the line, and goes back to its end if it was used in the meantime.
 #[derive(Debug)]
-struct Known<V> {
+struct LruMap<V> {
     entries: HashMap<Key, (V, Instant), RandomState>,
     line: VecDeque<(Instant, Key)>,
 }
@@ -106,13 +108,14 @@ impl EventCorrelator {
     pub(super) fn new() -> Self {
         Self {
             hasher: RandomState::default(),
-            series: Known::new(),
-            objects: Known::new(),
+            series: LruMap::new(),
+            objects: LruMap::new(),
             last_stamp: i64::MIN,
         }
     }
 
-    /// One more event. After a `Create` or `Patch` comes [`written`](Self::written) or [`failed`](Self::failed).
+    /// Takes in an event. After a `Create` or `Patch`, the caller reports [`written`](Self::written) or
+    /// [`failed`](Self::failed).
     pub(super) fn correlate(&mut self, event: &Event) -> Correlated {
         let Event { regarding, event_type, reason, action, note, time } = event;
         let key = self.hasher.hash_one((&regarding.uid, &regarding.name, event_type, reason, action, note));
@@ -140,7 +143,7 @@ impl EventCorrelator {
         Correlated::Create(write)
     }
 
-    /// The server took this; what is to be written next of the same series, if repeats came meanwhile.
+    /// Reports that the server accepted `write`; returns the series' next write, if repeats came meanwhile.
     pub(super) fn written(&mut self, write: &Write) -> Option<Write> {
         let series = self.series.get_mut(write.key)?;
         (series.reported, series.last_write) = (write.count, Instant::now());
@@ -148,17 +151,18 @@ impl EventCorrelator {
         self.patch_if_due(write.key)
     }
 
-    /// It did not: the next event of its kind begins anew.
+    /// Reports that `write` failed: the next equal event starts anew.
     pub(super) fn failed(&mut self, write: &Write) {
         self.series.remove(write.key);
     }
 
-    /// Forgets one series that is over, or all at the end; what is still to be written of it.
+    /// Forgets series that are over, or at the end all; stops at the first with unwritten repeats and returns its
+    /// write.
     pub(super) fn next_over(&mut self, is_end: bool) -> Option<Write> {
         while self.objects.take_over(OBJECT_EVERY.mul_f64(OBJECT_BURST)).is_some() {}
         let idle = if is_end { Duration::ZERO } else { SERIES_END };
         while let Some((key, series)) = self.series.take_over(idle) {
-            // While the first is under way its count is not known to be there.
+            // A series cannot be patched while its first event is still being written.
             if series.reported > 0 && series.count > series.reported {
                 return Some(series.write(key));
             }
@@ -166,12 +170,12 @@ impl EventCorrelator {
         None
     }
 
-    /// When the next series may be over.
+    /// Returns when the next series may be over.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.series.line.front().map(|(since, _)| *since + SERIES_END)
     }
 
-    /// How many series and objects are remembered.
+    /// Returns the numbers of remembered series and objects.
     #[cfg(test)]
     pub(super) fn known(&self) -> [usize; 2] {
         [self.series.entries.len(), self.objects.entries.len()]
@@ -206,7 +210,7 @@ impl EventCorrelator {
     }
 }
 
-/// The part of an object's name that leaves room for the stamp in the event's, and ends as a name may.
+/// Shortens an object's name to leave room for the stamp, without a dot or dash at its end.
 pub(super) fn shortened(name: &str) -> &str {
     name[..name.len().min(NAME_MAX)].trim_end_matches(['.', '-'])
 }
@@ -229,12 +233,12 @@ impl Series {
 // === impl TokenBucket ===
 
 impl TokenBucket {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub(super) fn new(every: Duration, burst: f64) -> Self {
         Self { every, burst, tokens: burst, at: Instant::now() }
     }
 
-    /// Takes a token, if there is one.
+    /// Takes a token; returns whether there was one.
     pub(super) fn take(&mut self) -> bool {
         let is_there = self.wait().is_zero();
         if is_there {
@@ -243,7 +247,7 @@ impl TokenBucket {
         is_there
     }
 
-    /// How long it takes until there is one.
+    /// Returns the time until there is a token.
     pub(super) fn wait(&mut self) -> Duration {
         let now = Instant::now();
         let earned = (now - self.at).as_secs_f64() / self.every.as_secs_f64();
@@ -252,9 +256,9 @@ impl TokenBucket {
     }
 }
 
-// === impl Known ===
+// === impl LruMap ===
 
-impl<V> Known<V> {
+impl<V> LruMap<V> {
     fn new() -> Self {
         Self { entries: HashMap::default(), line: VecDeque::new() }
     }
@@ -263,7 +267,7 @@ impl<V> Known<V> {
         self.entries.get_mut(&key).map(|(value, _)| value)
     }
 
-    /// The same, and it counts as used now.
+    /// Returns the entry and marks it as used now.
     fn used(&mut self, key: Key) -> Option<&mut V> {
         let (value, used) = self.entries.get_mut(&key)?;
         *used = Instant::now();
@@ -276,12 +280,12 @@ impl<V> Known<V> {
         self.line.push_back((now, key));
     }
 
-    /// Its place in the line is passed over later.
+    /// Removes the entry; `take_over` later skips its place in the line.
     fn remove(&mut self, key: Key) {
         self.entries.remove(&key);
     }
 
-    /// Takes out an entry that was not used for this long, or one of too many.
+    /// Removes and returns an entry that was unused for `idle`, or one of too many.
     fn take_over(&mut self, idle: Duration) -> Option<(Key, V)> {
         loop {
             let (since, key) = *self.line.front()?;

@@ -1,4 +1,4 @@
-//! Counts what becomes of events, and says so in the log, one line a minute.
+//! Counts written, failed and dropped events, and logs the losses at most once a minute.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,21 +8,21 @@ use tokio::time::Instant;
 
 use crate::client::Error;
 
-/// How often a line is written about events of one fate.
+/// How often a line about failed, or about dropped, events is logged at most.
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
-/// What has become of the events of a process.
+/// The counts of events since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventCounts {
-    /// Requests that the server took: new events, and series.
+    /// Requests that the server accepted: new events and series.
     pub written: u64,
     /// Requests that the server refused, or that never reached it.
     pub failed: u64,
-    /// Events that were not sent: too many waited, or too many were about one object.
+    /// Events that were dropped: too many waited, or too many were about one object.
     pub dropped: u64,
 }
 
-/// See the module.
+/// Counts events; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     written: AtomicU64,
@@ -40,12 +40,12 @@ struct Lines {
 #[derive(Debug, Default)]
 struct Line {
     last: Option<Instant>,
-    /// How many there were since the last line.
+    /// The number of events since the last line.
     untold: u64,
 }
 
 impl Line {
-    /// One more; how many the line is about that is due, if one is.
+    /// Counts an event; returns the number to log if a line is due.
     fn add(&mut self) -> Option<u64> {
         self.untold += 1;
         let now = Instant::now();

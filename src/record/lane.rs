@@ -1,4 +1,4 @@
-//! Where events wait for the sink: Warnings and Normal events apart, with one bound for both.
+//! Buffers events for the sink: Warnings and Normal events apart, with one bound for both.
 
 use std::collections::VecDeque;
 
@@ -8,12 +8,12 @@ use tokio::time::Instant;
 
 use super::{Event, EventType};
 
-/// See the module.
+/// A bounded buffer of events; see the module.
 #[derive(Debug)]
 pub(super) struct Lane {
     size: usize,
     state: Mutex<State>,
-    /// The sink alone waits here.
+    /// Only the sink waits here.
     changed: Notify,
 }
 
@@ -24,11 +24,11 @@ struct State {
     is_closed: bool,
 }
 
-/// What the lane gives.
+/// The result of taking an event from the lane.
 #[derive(Debug)]
 pub(super) enum Taken {
     Event(Box<Event>),
-    /// There are Normal events alone, and they are to wait.
+    /// Only Normal events are left, and they have to wait.
     Held,
     Empty,
 }
@@ -40,7 +40,7 @@ impl Lane {
         Self { size, state: Mutex::default(), changed: Notify::new() }
     }
 
-    /// Puts in an event; returns the one that found no room, if the lane is full or closed.
+    /// Adds an event; if the lane is full or closed, returns the event that was dropped.
     pub(super) fn push(&self, event: Event) -> Option<Event> {
         let dropped = {
             let mut state = self.state.lock();
@@ -50,7 +50,7 @@ impl Lane {
             let is_full = state.warnings.len() + state.normals.len() >= self.size;
             let dropped = if is_full { state.normals.pop_front().map(|(event, _)| event) } else { None };
             if is_full && dropped.is_none() {
-                return Some(event); // Warnings alone: the first of them tell where it began
+                return Some(event); // Only Warnings are left: the first of them show where the trouble began.
             }
             match event.event_type {
                 EventType::Warning => state.warnings.push_back(event),
@@ -62,8 +62,8 @@ impl Lane {
         dropped
     }
 
-    /// Takes out the first Warning; when there is none, the first Normal event, if it may go: that is asked with the
-    /// time at which it was recorded.
+    /// Takes the first Warning, or else the first Normal event if `may_go` allows it, given the time it was
+    /// recorded.
     pub(super) fn take(&self, may_go: impl FnOnce(Instant) -> bool) -> Taken {
         let recorded = {
             let mut state = self.state.lock();
@@ -80,12 +80,12 @@ impl Lane {
         first.map_or(Taken::Empty, |(event, _)| Taken::Event(Box::new(event)))
     }
 
-    /// Lets nothing in any more.
+    /// Rejects all further events.
     pub(super) fn close(&self) {
         self.state.lock().is_closed = true;
     }
 
-    /// Waits until something was put in since the last call.
+    /// Waits until an event was added since the last call.
     ///
     /// # Cancel safety
     /// Safe.

@@ -1,29 +1,32 @@
-//! Events about objects, as `kubectl describe` shows them; recording one never blocks a sync.
+//! Records Kubernetes events, as `kubectl describe` shows them, without blocking a sync.
 //!
 //! Mirrors client-go `tools/events` (`EventRecorder`, `EventBroadcaster`), the events.k8s.io/v1 side, with the
 //! `EventSourceObjectSpamFilter` of `tools/record`.
 //! Flow: sync handler -> **recorder** -> lane -> **correlator** -> **sink** -> API server
 //!
 //! # How it works
-//! [`pair`] gives a recorder, which many hold, and the one sink, which its owner runs. The recorder stamps the event
-//! and puts it into a bounded lane: Warnings before Normal events. The sink takes them out, has the correlator decide
-//! whether an event is new, one more of a series, or too many, and writes a few at once, in a passage of their own:
-//! they take no place among the writes of children and status.
+//! [`pair`] returns a recorder, which can be cloned, and its one sink, which the owner runs. The recorder stamps
+//! each event and puts it into a bounded lane: Warnings before Normal events. The sink takes events out, lets the
+//! correlator decide whether each is new, part of a series or too many, and writes a few at once. Event writes take
+//! no capacity from the writes of children and status.
 //!
 //! # Guarantees
-//! - Recording never waits: a full lane drops its oldest Normal event. (test: `a_full_lane_drops_its_oldest_normal_event`)
-//! - Warnings are written first; Normal events wait while keys are queued, 30 s at most. (test: `warnings_are_written_first`, `normal_events_wait_while_keys_are_queued`)
-//! - The process writes no faster than its rate after a burst of twice that. (test: `writes_keep_the_rate`)
-//! - An object gets 25 events of a type, then one in 5 min. (test: `an_object_gets_25_events_and_then_one_in_5_minutes`)
-//! - Repeats become a series of the first. (test: `repeats_become_a_series`)
-//! - A lost connection is tried again, an answer of the server is final; a write that hangs holds up no other.
-//!   (test: `a_lost_connection_is_tried_again_and_an_answer_is_final`, `a_write_that_hangs_holds_up_no_other`)
-//! - At the shutdown what is buffered is still written, each once. (test: `shutdown_writes_what_is_buffered`)
+//! - Recording never waits: a full lane drops its oldest Normal event.
+//!   (test: `a_full_lane_drops_its_oldest_normal_event`)
+//! - Warnings are written first; Normal events wait while keys are queued, 30 s at most.
+//!   (test: `warnings_are_written_first`, `normal_events_wait_while_keys_are_queued`)
+//! - Writes stay within the rate, after a burst of twice the rate. (test: `writes_stay_within_the_rate`)
+//! - An object gets a burst of 25 events per type, then one every 5 min.
+//!   (test: `spam_filter_limits_events_per_object_and_type`)
+//! - Repeats of an event become a series. (test: `repeats_become_a_series`)
+//! - A lost connection is retried, a response is final; a hanging write does not block others.
+//!   (test: `lost_connection_is_retried_but_response_is_final`, `hanging_write_does_not_block_others`)
+//! - Shutdown writes the buffered events, with one try each. (test: `shutdown_writes_the_buffered_events`)
 //!
 //! # Differences from client-go
-//! Of `tools/record` there is the spam filter alone: no aggregation of events with different notes. A series is told by
-//! the note and not by the object's version: each status that we write makes another version. Everything that is dropped
-//! is counted.
+//! Of `tools/record`, only the spam filter is here: events with different notes are not aggregated. A series is
+//! identified by the note, not by the object's version, which every status write changes. Dropped events are
+//! counted.
 
 mod correlator;
 mod counts;
@@ -43,19 +46,19 @@ pub use sink::EventSink;
 
 /// How many events wait for the sink at most.
 const BUFFER: usize = 1000;
-/// How many events a second the process writes, unless another rate is asked for.
+/// How many events per second the process writes by default.
 pub const EVENT_QPS: u32 = 50;
 
-/// Whether somebody should look.
+/// The severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// All is well.
+    /// Nothing is wrong.
     Normal,
-    /// Something may need a person.
+    /// Somebody may have to act.
     Warning,
 }
 
-/// What an event is about.
+/// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Regarding {
     /// `group/version`.
@@ -66,26 +69,26 @@ pub struct Regarding {
     pub namespace: Option<String>,
     /// Name.
     pub name: String,
-    /// The object's one life.
+    /// Uid.
     pub uid: String,
-    /// The version that was looked at.
+    /// Resource version of the object that was synced.
     pub resource_version: String,
 }
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What it is about.
+    /// The object.
     pub regarding: Regarding,
     /// Normal or Warning.
     pub event_type: EventType,
-    /// Why, in one word: `ChildCreated`.
+    /// The reason, in one word: `ChildCreated`.
     pub reason: &'static str,
-    /// What was being done, in one word: `Create`.
+    /// The action that was taken, in one word: `Create`.
     pub action: &'static str,
-    /// For a person.
+    /// A message for people.
     pub note: String,
-    /// When.
+    /// When the event was recorded.
     pub time: Timestamp,
 }
 
@@ -106,7 +109,7 @@ enum Outlet {
     Channel(mpsc::Sender<Event>),
 }
 
-/// A recorder and the sink that writes what it records through `client`, as `instance`.
+/// Creates a recorder, and the sink that writes its events through `client` as `instance`.
 #[must_use]
 pub fn pair(client: ApiClient, clock: Clock, instance: String) -> (EventRecorder, EventSink) {
     let (lane, counts) = (Arc::new(Lane::new(BUFFER)), Arc::<Counts>::default());
@@ -114,7 +117,7 @@ pub fn pair(client: ApiClient, clock: Clock, instance: String) -> (EventRecorder
     (EventRecorder { outlet: Outlet::Lane(lane), clock, counts }, sink)
 }
 
-/// Who writes events: the Pod's or the machine's name, and the process.
+/// Returns the reporting instance: the name of the Pod or machine, and the process ID.
 #[must_use]
 pub fn instance() -> String {
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "windlass".to_owned());
@@ -125,14 +128,14 @@ pub fn instance() -> String {
 // === impl EventRecorder ===
 
 impl EventRecorder {
-    /// A recorder whose events the caller takes: for tests.
+    /// Creates a recorder for tests, whose events the caller receives.
     #[must_use]
     pub fn to_buffer(clock: Clock, size: usize) -> (Self, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel(size);
         (Self { outlet: Outlet::Channel(sender), clock, counts: Arc::default() }, receiver)
     }
 
-    /// Records an event, without waiting.
+    /// Records an event without waiting.
     pub fn event(
         &self,
         regarding: Regarding,
@@ -147,17 +150,17 @@ impl EventRecorder {
             Outlet::Channel(sender) => sender.try_send(event).is_err(),
         };
         if is_dropped {
-            self.counts.dropped("too many events wait to be written");
+            self.counts.dropped("the event buffer is full");
         }
     }
 
-    /// What has become of the events so far.
+    /// Returns the counts of events so far.
     #[must_use]
     pub fn counts(&self) -> EventCounts {
         self.counts.read()
     }
 
-    /// Reads [`counts`](Self::counts) without keeping a recorder.
+    /// Returns a function that reads [`counts`](Self::counts) without keeping a recorder.
     pub fn read_counts(&self) -> impl Fn() -> EventCounts + Send + Sync + use<> {
         let counts = self.counts.clone();
         move || counts.read()

@@ -15,18 +15,18 @@ use super::correlator::{Correlated, EventCorrelator, TokenBucket, Write};
 use super::counts::Counts;
 use super::lane::{Lane, Taken};
 use super::{EVENT_QPS, Event, EventType, Regarding};
-use crate::api::{ApiResource, labels};
+use crate::api::ApiResource;
 use crate::client::{ApiClient, Error};
 
-/// How many writes are under way at once, as in client-go.
+/// How many writes are in flight at most, as in client-go.
 pub(super) const WRITES_AT_ONCE: usize = 8;
-/// How often an event is tried when the server cannot be reached, and how long to wait in between.
+/// How often a write is tried while the server is unreachable, and how long to wait in between.
 const TRIES: u32 = 12;
 pub(super) const RETRY: Duration = Duration::from_secs(10);
-/// How long a Normal event waits for the queues to be empty, and how often they are looked at meanwhile.
+/// How long a Normal event waits for empty queues, and how often the queues are checked meanwhile.
 pub(super) const HELD_MAX: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// The longest note that the API server takes, in bytes.
+/// The longest note that the API server accepts, in bytes.
 pub(super) const NOTE_MAX: usize = 1024;
 /// How long the sink sleeps when nothing is due.
 const LONG: Duration = Duration::from_secs(3600);
@@ -38,22 +38,22 @@ pub struct EventSink {
     lane: Arc<Lane>,
     counts: Arc<Counts>,
     client: ApiClient,
-    /// Who writes: the host, or the Pod.
+    /// The reporting instance.
     instance: String,
     correlator: EventCorrelator,
     rate: TokenBucket,
     /// Whether keys are queued.
     is_busy: Box<dyn Fn() -> bool + Send + Sync>,
-    /// What is to be written of series.
+    /// Writes of series that are due.
     series: Vec<Request>,
 }
 
-/// One request, with all that it may be tried again with.
+/// One request, with everything that a retry needs.
 #[derive(Debug)]
 struct Request {
     write: Write,
     body: Value,
-    /// The event that it is about; `None` for a series that has ended.
+    /// The event that the request is about; `None` for a series that has ended.
     event: Option<Event>,
     is_patch: bool,
 }
@@ -76,23 +76,23 @@ impl EventSink {
         }
     }
 
-    /// Writes so many events a second after a burst of twice that.
+    /// Sets the rate to `qps` events per second, after a burst of twice that.
     ///
     /// # Panics
     /// When `qps` is zero.
     #[must_use]
     pub fn with_qps(self, qps: u32) -> Self {
-        assert!(qps > 0, "events need a rate above zero");
+        assert!(qps > 0, "the rate of events must be above zero");
         Self { rate: rate(qps), ..self }
     }
 
-    /// Makes Normal events wait while this is true, 30 s at most.
+    /// Makes Normal events wait while `is_busy` returns true, 30 s at most.
     #[must_use]
     pub fn waits_while(self, is_busy: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { is_busy: Box::new(is_busy), ..self }
     }
 
-    /// Writes events until `shutdown`, then what is buffered, each with one try and without regard for the rate.
+    /// Writes events until `shutdown`, then the buffered ones, with one try each and without the rate limit.
     ///
     /// # Cancel safety
     /// Not cancel-safe: end it by the token.
@@ -118,7 +118,7 @@ impl EventSink {
         }
     }
 
-    /// Begins what may be written now; returns how soon to look again when nothing else happens.
+    /// Starts the writes that are allowed now; returns how soon to check again if nothing else happens.
     fn begin_writes(&mut self, writes: &mut Writes, shutdown: &CancellationToken) -> Duration {
         let is_stopping = shutdown.is_cancelled();
         while writes.len() < WRITES_AT_ONCE {
@@ -136,7 +136,7 @@ impl EventSink {
         LONG
     }
 
-    /// The next request; when there is none, how soon to look again.
+    /// Returns the next request, or how soon to check again if there is none.
     fn next_request(&mut self, is_stopping: bool) -> Result<Request, Duration> {
         loop {
             let is_busy = &self.is_busy;
@@ -169,7 +169,7 @@ impl EventSink {
             Correlated::Patch(write) => Some(Request::series(write, Some(event))),
             Correlated::Counted => None,
             Correlated::Spam => {
-                self.counts.dropped("too many events are about one object");
+                self.counts.dropped("too many events about one object");
                 None
             }
         }
@@ -184,7 +184,7 @@ impl EventSink {
                 self.series.extend(next.map(|write| Request::series(write, event)));
             }
             Err(error) if is_patch && error.is_not_found() => {
-                // The first of the series has expired: this one begins another.
+                // The first event of the series has expired: this event starts another.
                 self.correlator.failed(&write);
                 let anew = event.and_then(|event| self.correlate(event));
                 self.series.extend(anew);
@@ -203,7 +203,7 @@ impl EventSink {
             "kind": EVENTS.kind,
             "metadata": {"name": write.name, "namespace": write.namespace},
             "eventTime": format!("{:.6}", event.time),
-            "reportingController": labels::MANAGER,
+            "reportingController": self.client.manager(),
             "reportingInstance": self.instance,
             "type": match event.event_type { EventType::Normal => "Normal", EventType::Warning => "Warning" },
             "reason": event.reason,
@@ -252,7 +252,7 @@ async fn write(
     for attempt in 1.. {
         let Err(error) = request.send(&client).await else { break };
         if error.is_already_exists() && attempt > 1 {
-            break; // an earlier try got there, and only its answer was lost
+            break; // An earlier try succeeded, and only its response was lost.
         }
         if !error.is_connection() || attempt == TRIES || shutdown.is_cancelled() {
             return (request, Err(error));

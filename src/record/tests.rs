@@ -38,12 +38,12 @@ fn warn(recorder: &EventRecorder, note: &str) {
     recorder.event(about("one"), EventType::Warning, "ChildRefused", "Update", note.to_owned());
 }
 
-/// An event about an object of its own.
+/// Records an event about object number `at`.
 fn record_of_many(recorder: &EventRecorder, at: usize) {
     recorder.event(about(&at.to_string()), EventType::Normal, "Synced", "Sync", format!("event {at}"));
 }
 
-/// What the server was sent: the method, the last part of the path, the body, and when.
+/// A request that the server received: method, last part of the path, body, and time.
 #[derive(Clone, Debug)]
 struct Sent {
     method: Method,
@@ -52,7 +52,8 @@ struct Sent {
     at: Instant,
 }
 
-/// A server that answers with these codes in turn, then 201; code 0 is a lost connection, code 1 no answer.
+/// A server that answers with the given codes in turn, then with 201; code 0 is a lost connection, code 1 no
+/// response.
 struct Rig {
     recorder: EventRecorder,
     sent: Arc<Mutex<Vec<Sent>>>,
@@ -74,7 +75,7 @@ fn rig_with(codes: &[u16], change: impl FnOnce(EventSink) -> EventSink) -> Rig {
         async move {
             let method = request.method().clone();
             let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-            let body = request.into_body().collect_bytes().await.expect("the body is whole");
+            let body = request.into_body().collect_bytes().await.expect("the body is complete");
             let body = serde_json::from_slice(&body).expect("an event is JSON");
             log.lock().push(Sent { method, name, body, at: Instant::now() });
             let code = {
@@ -89,7 +90,7 @@ fn rig_with(codes: &[u16], change: impl FnOnce(EventSink) -> EventSink) -> Rig {
             let reason = if code == 409 { "AlreadyExists" } else { "" };
             let answer =
                 json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason}).to_string();
-            Ok(Response::builder().status(code).body(Body::from(answer.into_bytes())).expect("an answer"))
+            Ok(Response::builder().status(code).body(Body::from(answer.into_bytes())).expect("a response"))
         }
     });
     let client = ApiClient::new(Client::new(service, "default"));
@@ -110,7 +111,7 @@ impl Rig {
         self.sent.lock().iter().map(note).collect()
     }
 
-    /// When requests came, in seconds.
+    /// Returns when requests came, in seconds.
     fn seconds(&self) -> Vec<u64> {
         self.sent.lock().iter().map(|sent| (sent.at - self.started).as_secs()).collect()
     }
@@ -151,7 +152,7 @@ async fn warnings_are_written_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_events_of_one_moment_have_two_names() {
+async fn simultaneous_events_have_different_names() {
     let mut rig = rig(&[]);
     record(&rig.recorder, "first");
     record(&rig.recorder, "second");
@@ -184,11 +185,11 @@ async fn normal_events_wait_while_keys_are_queued() {
 
     record(&rig.recorder, "last");
     rig.stop().await;
-    assert_eq!(rig.notes().len(), 4, "a shutdown waits for no queue");
+    assert_eq!(rig.notes().len(), 4, "shutdown does not wait for queues");
 }
 
 #[tokio::test(start_paused = true)]
-async fn writes_keep_the_rate() {
+async fn writes_stay_within_the_rate() {
     for (qps, burst) in [(EVENT_QPS, 100), (10, 20)] {
         let mut rig = rig_with(&[], |sink| sink.with_qps(qps));
         for at in 0..burst + 10 * qps as usize {
@@ -206,24 +207,24 @@ async fn writes_keep_the_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_gets_25_events_and_then_one_in_5_minutes() {
+async fn spam_filter_limits_events_per_object_and_type() {
     let mut rig = rig(&[]);
     for at in 0..90 {
         record(&rig.recorder, &at.to_string());
         tokio::time::sleep(10 * SECOND).await;
     }
-    // 25 at once, and two more in almost 15 minutes.
+    // 25 at once, and two more within almost 15 minutes.
     assert_eq!(rig.sent().len(), 27);
     assert_eq!(rig.recorder.counts().dropped, 90 - 27);
     warn(&rig.recorder, "refused");
     rig.recorder.event(about("two"), EventType::Normal, "Synced", "Sync", "of another".to_owned());
     rig.stop().await;
-    assert_eq!(rig.notes()[27..], ["refused", "of another"], "Warnings and other objects are apart");
+    assert_eq!(rig.notes()[27..], ["refused", "of another"], "Warnings and other objects have own buckets");
 }
 
 /// client-go: `TestWriteEventError`
 #[tokio::test(start_paused = true)]
-async fn a_lost_connection_is_tried_again_and_an_answer_is_final() {
+async fn lost_connection_is_retried_but_response_is_final() {
     let mut rig = rig(&[0, 403, 201, 0, 201]);
     record(&rig.recorder, "third time lucky");
     record(&rig.recorder, "refused");
@@ -238,7 +239,7 @@ async fn a_lost_connection_is_tried_again_and_an_answer_is_final() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stays_away_costs_twelve_tries() {
+async fn unreachable_server_is_tried_twelve_times() {
     let mut rig = rig(&[0; 20]);
     record(&rig.recorder, "lost");
     tokio::time::sleep(20 * RETRY).await;
@@ -247,7 +248,7 @@ async fn a_server_that_stays_away_costs_twelve_tries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_hangs_holds_up_no_other() {
+async fn hanging_write_does_not_block_others() {
     let mut rig = rig(&[1, 1, 1]);
     for at in 0..50 {
         record_of_many(&rig.recorder, at);
@@ -255,12 +256,12 @@ async fn a_write_that_hangs_holds_up_no_other() {
     tokio::time::sleep(SECOND).await;
     assert_eq!(rig.recorder.counts().written, 47);
     tokio::time::sleep(60 * SECOND).await;
-    assert_eq!(rig.recorder.counts().written, 50, "they are tried again after the usual timeout");
+    assert_eq!(rig.recorder.counts().written, 50, "hanging writes are retried after the usual timeout");
     rig.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_writes_what_is_buffered() {
+async fn shutdown_writes_the_buffered_events() {
     let mut rig = rig_with(&[0], |sink| sink.with_qps(1).waits_while(|| true));
     for at in 0..200 {
         record_of_many(&rig.recorder, at);
@@ -273,7 +274,7 @@ async fn shutdown_writes_what_is_buffered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_to_an_event_that_was_written_is_success() {
+async fn already_exists_after_a_lost_response_is_success() {
     let mut rig = rig(&[0, 409]);
     record(&rig.recorder, "once");
     tokio::time::sleep(2 * RETRY).await;
@@ -281,7 +282,7 @@ async fn a_lost_answer_to_an_event_that_was_written_is_success() {
     rig.stop().await;
 }
 
-/// The sink does not run.
+/// The sink does not run, so that the lane fills up.
 #[tokio::test(start_paused = true)]
 async fn a_full_lane_drops_its_oldest_normal_event() {
     let lane = Arc::new(Lane::new(4));
@@ -295,10 +296,10 @@ async fn a_full_lane_drops_its_oldest_normal_event() {
     }
     assert_eq!(recorder.counts().dropped, 2);
     warn(&recorder, "y");
-    assert_eq!(recorder.counts().dropped, 3, "the last Normal one");
+    assert_eq!(recorder.counts().dropped, 3, "the last Normal event is dropped");
     warn(&recorder, "z");
     record(&recorder, "d");
-    assert_eq!(recorder.counts().dropped, 5, "Warnings alone are kept as they came");
+    assert_eq!(recorder.counts().dropped, 5, "a lane full of Warnings keeps the first ones");
     let taken = std::iter::from_fn(|| match lane.take(|_| true) {
         lane::Taken::Event(event) => Some(event.note.clone()),
         lane::Taken::Held | lane::Taken::Empty => None,
@@ -307,7 +308,7 @@ async fn a_full_lane_drops_its_oldest_normal_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn drops_are_one_line_a_minute() {
+async fn drops_are_logged_once_a_minute() {
     let log = capture_log();
     let counts = Counts::default();
     for _ in 0..300 {
@@ -321,20 +322,20 @@ async fn drops_are_one_line_a_minute() {
 }
 
 #[test]
-fn the_name_of_an_event_fits_whatever_the_name_of_the_object() {
+fn long_object_name_is_shortened_in_event_name() {
     let name = format!("{}.{}", "a".repeat(235), "b".repeat(17));
     assert_eq!(shortened(&name), "a".repeat(235));
     assert_eq!(shortened("short"), "short");
 }
 
 #[test]
-fn a_long_note_is_cut_at_a_character() {
+fn long_note_is_cut_at_a_char_boundary() {
     let note = "é".repeat(NOTE_MAX);
     assert_eq!(cut(&note).len(), NOTE_MAX);
     assert_eq!(cut("short"), "short");
 }
 
-/// An idle sink waits for the lane alone: nothing is written, and nothing is due.
+/// An idle sink waits only for the lane: nothing is due.
 #[tokio::test(start_paused = true)]
 async fn an_idle_sink_writes_nothing() {
     let mut rig = rig(&[]);

@@ -3,26 +3,26 @@
 //! Mirrors apiserver `server/healthz`.
 //!
 //! # Guarantees
-//! - Ready is when every check passes; the answer names those that do not. (test: `ready_is_when_every_check_passes`)
-//! - `?verbose` lists all; `/readyz/<check>` asks for one. (test: `verbose_lists_all_and_a_check_can_be_asked_for`)
-//! - What is lost later than it was needed leaves the process ready, and is told. (test: `what_is_lost_later_is_reported`)
+//! - The process is ready when every check passes; the response names the failed checks. (test: `ready_when_every_check_passes`)
+//! - `?verbose` lists all checks; `/readyz/<check>` runs one. (test: `verbose_lists_all_checks_and_a_path_selects_one`)
+//! - A problem that does not stop the work is reported, and the process stays ready. (test: `later_failure_is_reported_but_stays_ready`)
 
 use std::fmt;
 
 use super::Page;
 
-/// What a check finds.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// All is well.
+    /// The check passed.
     Passed,
-    /// It is not, and yet the process can do its work; this is told.
+    /// The check passed, but with this problem, which does not stop the work.
     PassedBut(String),
-    /// It is not, for this reason.
+    /// The check failed, for this reason.
     Failed(String),
 }
 
-/// Something that is looked at when somebody asks.
+/// A named check, which runs on each request.
 pub struct Check {
     name: String,
     look: Box<dyn Fn() -> Verdict + Send + Sync>,
@@ -31,16 +31,16 @@ pub struct Check {
 /// The checks of a process.
 #[derive(Debug, Default)]
 pub struct Health {
-    /// Failing these, the process is to be started anew.
+    /// If one fails, the process should be restarted.
     alive: Vec<Check>,
-    /// Failing these, it is not to be relied on yet.
+    /// If one fails, the process is not ready yet.
     ready: Vec<Check>,
 }
 
 // === impl Check ===
 
 impl Check {
-    /// A check of this name.
+    /// Creates a check with this name.
     pub fn new(name: impl Into<String>, look: impl Fn() -> Verdict + Send + Sync + 'static) -> Self {
         Self { name: name.into(), look: Box::new(look) }
     }
@@ -55,11 +55,16 @@ impl fmt::Debug for Check {
 // === impl Health ===
 
 impl Health {
-    /// A process that is alive as long as it answers.
+    /// Creates the checks of a process that is alive as long as it responds.
     #[must_use]
     pub fn new() -> Self {
         let ping = || Check::new("ping", || Verdict::Passed);
         Self { alive: vec![ping()], ready: vec![ping()] }
+    }
+
+    /// Adds a check to `/livez`: when it fails, the process is to be restarted.
+    pub fn alive_when(&mut self, check: Check) {
+        self.alive.push(check);
     }
 
     /// Adds a check for `/readyz`.
@@ -67,7 +72,7 @@ impl Health {
         self.ready.push(check);
     }
 
-    /// The answer of `/livez`, `/readyz` (and `/healthz`, which is the first), or of one of their checks.
+    /// Returns the page for `/livez`, `/readyz`, `/healthz` (an alias of `/livez`) or one of their checks.
     #[must_use]
     pub fn page(&self, path: &str, query: &str) -> Option<Page> {
         let path = path.strip_prefix('/')?;
@@ -118,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_is_when_every_check_passes() {
+    fn ready_when_every_check_passes() {
         let starting = health(Verdict::Failed("not listed yet: 403 Forbidden".to_owned()));
         let expected =
             "[+]ping ok\n[-]cache-foos failed: not listed yet: 403 Forbidden\nreadyz check failed\n";
@@ -128,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn verbose_lists_all_and_a_check_can_be_asked_for() {
+    fn verbose_lists_all_checks_and_a_path_selects_one() {
         let health = health(Verdict::Passed);
         let expected = "[+]ping ok\n[+]cache-foos ok\nreadyz check passed\n";
         assert_eq!(health.page("/readyz", "verbose").unwrap().body, expected);
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_later_is_reported() {
+    fn later_failure_is_reported_but_stays_ready() {
         let health = health(Verdict::PassedBut("cannot be watched: 404 NotFound".to_owned()));
         assert_eq!(health.page("/readyz", "").unwrap().code, 200);
         let text = health.page("/readyz", "verbose").unwrap().body;

@@ -3,22 +3,24 @@
 //! Mirrors component-base `metrics`, apiserver `server/healthz` and controller-runtime `pkg/{healthz,metrics}`.
 //!
 //! # Guarantees
-//! - A port that is taken is known before anything starts, and named. (test: `a_taken_port_is_named`)
-//! - What is asked for is answered; other paths are 404, other methods 405. (test: `pages_are_served_and_the_rest_is_refused`)
-//! - A client that says nothing is dropped. (test: `a_client_that_says_nothing_is_dropped`)
-//! - A connection is for one answer, however slowly it is read. (test: `a_connection_is_for_one_answer`, `a_client_that_does_not_read_is_dropped`)
-//! - No more than [`CONNECTIONS`] are open at once, and none of them for long. (test: `a_crowd_that_says_nothing_keeps_nobody_out`)
+//! - A taken port is reported, with its address, before anything starts. (test: `taken_port_is_reported_with_its_address`)
+//! - Known pages are served; other paths get 404, other methods 405. (test: `pages_are_served_and_other_requests_refused`)
+//! - A client that sends nothing is dropped. (test: `silent_client_is_dropped`)
+//! - A connection serves one response, and a client that reads too slowly is dropped. (test: `connection_closes_after_one_response`, `client_that_does_not_read_is_dropped`)
+//! - At most [`CONNECTIONS`] are open at once, and none for long. (test: `silent_clients_do_not_lock_out_others`)
 //!
 //! # Locks and tasks
-//! One task for each connection, owned by [`Server::run`]. HTTP is `hyper`'s.
+//! One task per connection, owned by [`Server::run`]. `hyper` implements HTTP.
 
 pub mod health;
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -28,19 +30,20 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 pub use health::{Check, Health, Verdict};
 
-/// How many connections are open at once; further ones wait.
+/// How many connections are open at once. Another one takes the place of the oldest whose client has sent nothing.
 pub const CONNECTIONS: usize = 64;
-/// How long a client may take to ask and to read the answer.
+/// How long a client may take to send a request and to read the response.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may take to send the head of its request.
+const HEADER_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is answered.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Page {
     /// HTTP status.
@@ -59,20 +62,20 @@ impl Page {
     }
 }
 
-/// Finds the page of a path and a query.
+/// Returns the page for a path and a query, if there is one.
 pub type Pages = Arc<dyn Fn(&str, &str) -> Option<Page> + Send + Sync>;
 
-/// An address that cannot be had.
+/// The server cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}")]
 pub struct ListenError {
     /// The address.
     pub address: SocketAddr,
-    /// Why.
+    /// The cause.
     pub source: io::Error,
 }
 
-/// An address that is ours: taken before anything else starts, so that one that is not free is known early.
+/// A bound address: bound before anything else starts, so that a taken port is reported early.
 #[derive(Debug)]
 pub struct Listener {
     inner: std::net::TcpListener,
@@ -80,14 +83,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Takes an address; with port 0 a free one.
+    /// Binds an address; port 0 picks a free port.
     ///
     /// # Errors
-    /// [`ListenError`] when it cannot be had: another process has it, or it is none of this machine's.
+    /// [`ListenError`] if another process uses the address, or this machine does not have it.
     pub fn bind(address: SocketAddr) -> Result<Self, ListenError> {
         let error = |source| ListenError { address, source };
         let bound = std::net::TcpListener::bind(address);
-        // A machine without IPv6 has all its addresses below 0.0.0.0.
+        // Without IPv6, all addresses of the machine are covered by 0.0.0.0.
         let is_all = address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         let bound = match bound {
             Err(failure) if is_all && failure.kind() != io::ErrorKind::AddrInUse => {
@@ -102,7 +105,7 @@ impl Listener {
     }
 }
 
-/// Answers; see [`run`](Self::run).
+/// Serves pages on one address; see [`run`](Self::run).
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -112,51 +115,54 @@ pub struct Server {
 // === impl Server ===
 
 impl Server {
-    /// Answers at this address with these pages.
+    /// Creates a server for `pages` on the listener's address.
     ///
     /// # Errors
-    /// [`ListenError`] when the runtime does not take it.
+    /// [`ListenError`] if the runtime does not accept the listener.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// Panics outside a tokio runtime.
     pub fn new(listener: Listener, pages: Pages) -> Result<Self, ListenError> {
         let Listener { inner, address } = listener;
         let listener = TcpListener::from_std(inner).map_err(|source| ListenError { address, source })?;
         Ok(Self { listener, address, pages })
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Answers until `shutdown`; what is being answered then is cut.
+    /// Serves until `shutdown`, which cuts open connections.
     ///
     /// # Cancel safety
-    /// Safe: dropping it is as good as `shutdown`.
+    /// Safe: dropping the future has the effect of `shutdown`.
     pub async fn run(self, shutdown: CancellationToken) {
-        let room = Arc::new(Semaphore::new(CONNECTIONS));
-        let mut connections = JoinSet::new();
+        let (mut connections, mut silent) = (JoinSet::new(), VecDeque::<Silent>::new());
         loop {
+            silent.retain(Silent::is_silent);
+            let has_room = connections.len() < CONNECTIONS || !silent.is_empty();
             let accepted = tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return,
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&self.listener, &room) => accepted,
+                accepted = self.listener.accept(), if has_room => accepted,
             };
             match accepted {
-                Ok((stream, permit)) => {
-                    let pages = self.pages.clone();
-                    let talk = async move {
-                        talk(stream, pages).await;
-                        drop(permit);
-                    };
-                    connections.spawn(talk.in_current_span());
+                Ok((stream, _)) => {
+                    if connections.len() >= CONNECTIONS
+                        && let Some(oldest) = silent.pop_front()
+                    {
+                        oldest.task.abort();
+                    }
+                    let has_asked = Arc::<AtomicBool>::default();
+                    let talk = talk(stream, self.pages.clone(), has_asked.clone());
+                    silent.push_back(Silent { task: connections.spawn(talk.in_current_span()), has_asked });
                 }
-                // Too many open files, say: those that are open go on.
+                // Too many open files, for example: open connections continue.
                 Err(error) => {
-                    tracing::warn!(%error, "A connection was not accepted");
+                    tracing::warn!(%error, "Could not accept a connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -164,31 +170,34 @@ impl Server {
     }
 }
 
-/// Accepts when there is room.
-async fn accept(
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = room.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+/// A connection whose client has not sent a request yet.
+struct Silent {
+    task: AbortHandle,
+    has_asked: Arc<AtomicBool>,
 }
 
-async fn talk(stream: TcpStream, pages: Pages) {
+impl Silent {
+    fn is_silent(&self) -> bool {
+        !self.has_asked.load(Ordering::Relaxed) && !self.task.is_finished()
+    }
+}
+
+async fn talk(stream: TcpStream, pages: Pages, has_asked: Arc<AtomicBool>) {
     let answer = service_fn(move |request| {
+        has_asked.store(true, Ordering::Relaxed);
         let response = answer(&request, &pages);
         async move { Ok::<_, Infallible>(response) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        // A place is for one answer: nobody keeps it by asking now and then.
+        .header_read_timeout(HEADER_PATIENCE)
+        // No client may keep a place by sending a request now and then.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer);
     match tokio::time::timeout(PATIENCE, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "A connection ended"),
-        Err(_) => tracing::debug!("A client was too slow"),
+        Ok(Err(error)) => tracing::debug!(%error, "Connection ended with an error"),
+        Err(_) => tracing::debug!("Closed a slow client's connection"),
     }
 }
 
@@ -198,7 +207,7 @@ fn answer(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
         let page = pages(uri.path(), uri.query().unwrap_or_default());
         page.unwrap_or_else(|| Page::text(404, "404 page not found\n"))
     } else {
-        Page::text(405, "405 method not allowed: GET and HEAD are\n")
+        Page::text(405, "405 method not allowed: use GET or HEAD\n")
     };
     let mut response = Response::new(Full::new(Bytes::from(page.body)));
     *response.status_mut() = StatusCode::from_u16(page.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -234,7 +243,7 @@ mod tests {
         (address, tasks, shutdown)
     }
 
-    /// One request; the whole answer as text.
+    /// Sends one request and returns the whole response as text.
     async fn ask(address: SocketAddr, line: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = format!("{line} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
@@ -245,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_are_served_and_the_rest_is_refused() {
+    async fn pages_are_served_and_other_requests_refused() {
         let (address, mut tasks, shutdown) = start().await;
         let found = ask(address, "GET /here?verbose").await;
         assert!(found.starts_with("HTTP/1.1 200") && found.ends_with("query \"verbose\"\n"), "{found}");
@@ -255,42 +264,40 @@ mod tests {
         assert!(ask(address, "POST /here").await.starts_with("HTTP/1.1 405"));
         shutdown.cancel();
         tasks.join_next().await.unwrap().unwrap();
-        assert!(TcpStream::connect(address).await.is_err(), "nobody listens any more");
+        assert!(TcpStream::connect(address).await.is_err(), "the port is still open");
     }
 
     #[tokio::test]
-    async fn a_taken_port_is_named() {
+    async fn taken_port_is_reported_with_its_address() {
         let (address, _tasks, _shutdown) = start().await;
         let error = Listener::bind(address).unwrap_err();
         assert!(error.to_string().starts_with(&format!("cannot listen on {address}: ")), "{error}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_says_nothing_is_dropped() {
+    async fn silent_client_is_dropped() {
         let (address, _tasks, _shutdown) = start().await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         let started = tokio::time::Instant::now();
         let mut rest = Vec::new();
         let ended = tokio::time::timeout(10 * PATIENCE, stream.read_to_end(&mut rest)).await;
-        assert!(ended.is_ok(), "it was not dropped");
-        assert!(started.elapsed() >= PATIENCE, "it had its time");
+        assert!(ended.is_ok(), "the client was not dropped");
+        assert!(started.elapsed() >= HEADER_PATIENCE, "the client was dropped too early");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_crowd_that_says_nothing_keeps_nobody_out() {
+    #[tokio::test]
+    async fn silent_clients_do_not_lock_out_others() {
         let (address, _tasks, _shutdown) = start().await;
         let mut crowd = Vec::new();
-        for _ in 0..CONNECTIONS {
+        for _ in 0..3 * CONNECTIONS {
             crowd.push(TcpStream::connect(address).await.unwrap());
         }
-        let started = tokio::time::Instant::now();
-        let found = tokio::time::timeout(2 * PATIENCE, ask(address, "GET /here")).await.unwrap();
-        assert!(found.starts_with("HTTP/1.1 200"), "{found}");
-        assert!(started.elapsed() >= PATIENCE, "there was no room before");
+        let found = tokio::time::timeout(HEADER_PATIENCE, ask(address, "GET /here")).await;
+        assert!(found.expect("it waits for nobody").starts_with("HTTP/1.1 200"));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_for_one_answer() {
+    async fn connection_closes_after_one_response() {
         let (address, _tasks, _shutdown) = start().await;
         let mut stream = TcpStream::connect(address).await.unwrap();
         stream.write_all(b"GET /here HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
@@ -298,12 +305,12 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-        assert!(started.elapsed() < PATIENCE, "it is closed at once");
+        assert!(started.elapsed() < PATIENCE, "the connection stayed open");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_does_not_read_is_dropped() {
-        // More than sockets buffer.
+    async fn client_that_does_not_read_is_dropped() {
+        // More than socket buffers hold.
         const LENGTH: usize = 32 << 20;
         let pages: Pages = Arc::new(|_, _| Some(Page::text(200, "x".repeat(LENGTH))));
         let server = Server::new(Listener::bind(ANYWHERE).unwrap(), pages).unwrap();
@@ -314,7 +321,7 @@ mod tests {
         stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
         tokio::time::sleep(2 * PATIENCE).await;
         let mut received = Vec::new();
-        // Reset, or ended early: either way it did not wait.
+        // A reset or an early end: in both cases the server did not wait.
         let outcome = stream.read_to_end(&mut received).await;
         assert!(outcome.is_err() || received.len() < LENGTH, "{} bytes", received.len());
     }

@@ -1,4 +1,4 @@
-//! Bodies: of what kind they are, what they have too much, and the form in which they are stored.
+//! Decodes request bodies: checks kind and version, finds unknown fields, applies defaults.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::kinds::{BuiltIn, Of};
 use super::meta;
 use super::request::{Call, text};
 
-/// What a body has too much, and what is done about it.
+/// How unknown and duplicate fields are handled: the `fieldValidation` parameter.
 struct Strictness {
     is_strict: bool,
     warns: bool,
@@ -47,11 +47,13 @@ impl Strictness {
 }
 
 impl Core {
-    /// Brings a body into the form in which it is stored; returns warnings.
+    /// Brings a body into its stored form; returns warnings.
     pub(super) fn decode(&self, call: &Call, object: &mut Value, is_body: bool) -> Outcome<Vec<String>> {
         let kind = &call.kind;
         if !object.is_object() {
-            return Err(Failure::bad_request("the object provided is unrecognized: it is no JSON object"));
+            return Err(Failure::bad_request(
+                "the object provided is unrecognized: the body is not a JSON object",
+            ));
         }
         let strictness = Strictness::of(call)?;
         check_type_is_text(call, object)?;
@@ -93,7 +95,7 @@ impl Core {
     }
 }
 
-/// What a body claims to be.
+/// The kind and API version that a body claims.
 pub(super) struct Claim {
     kind: String,
     version: String,
@@ -106,15 +108,15 @@ impl Claim {
         Self { kind: text(object, "/kind").to_owned(), version: text(object, "/apiVersion").to_owned() }
     }
 
-    /// Whether it fits the path, as far as that is known before decoding. Of a custom resource another kind is
-    /// noticed later, and in a patch another version too.
+    /// Checks the claim against the path before decoding. A custom resource with another kind, or patched to
+    /// another version, is refused later by [`check_custom`](Self::check_custom).
     pub(super) fn check(&self, call: &Call, is_patch: bool) -> Outcome<()> {
         let is_custom = matches!(call.kind.of, Of::Custom(_));
         let wanted = call.api_version();
         if self.kind.is_empty() && self.version.is_empty() {
-            // Clients with types of their own may leave both out for built-in kinds.
+            // Typed clients may omit both for built-in kinds.
             if is_custom {
-                let why = "Object 'Kind' is missing in the body: write apiVersion and kind";
+                let why = "Object 'Kind' is missing in the body: set apiVersion and kind";
                 return Err(Failure::bad_request(why));
             }
             return Ok(());
@@ -140,7 +142,7 @@ impl Claim {
         )))
     }
 
-    /// What of a custom resource is noticed late.
+    /// Refuses a custom resource whose kind or version does not match the path.
     pub(super) fn check_custom(&self, call: &Call, name: &str) -> Outcome<()> {
         let mut causes = Vec::new();
         for (field, found, wanted) in
@@ -158,12 +160,13 @@ impl Claim {
     }
 }
 
-/// The names of a kind and a version are text.
+/// Checks that `kind` and `apiVersion` are strings.
 fn check_type_is_text(call: &Call, object: &Value) -> Outcome<()> {
     for key in ["kind", "apiVersion"] {
         if object.get(key).is_some_and(|value| !value.is_string() && !value.is_null()) {
             return Err(Failure::bad_request(format!(
-                "the object provided is unrecognized (must be of type {}): couldn't get version/kind: {key} is no text",
+                "the object provided is unrecognized (must be of type {}): couldn't get version/kind: {key} \
+                 must be a string",
                 call.kind.kind
             )));
         }

@@ -1,7 +1,7 @@
 //! The server as a state machine: requests and time go in, answers and events come out.
 //!
-//! There is no socket, no thread, no wall clock and no randomness but the seed's: two runs with the same
-//! seed and the same requests at the same times give the same trace
+//! The core has no sockets, threads or wall clock, and draws all randomness from the seed: two runs with the
+//! same seed and the same requests at the same times give the same trace
 //! (test: `the_same_seed_gives_the_same_trace`).
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -24,25 +24,25 @@ use super::store::{Key, Store};
 use super::watch::{self, Watchers};
 use super::world::{Work, World};
 
-/// Nothing is planned for later than this: ten years.
+/// The longest delay of a task: ten years.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 86_400);
 
-/// Letters and digits that make no words.
+/// The letters and digits of generated names: no vowels, hence no words.
 pub(super) const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Something to be done at a time.
+/// A task on the agenda.
 #[derive(Debug)]
 pub(super) enum Task {
     World(Work),
     Bookmark(u64),
     EndWatch(u64),
-    /// A server has seen everything up to a version.
+    /// A lagging server's caches reach a version.
     Seen(usize, u64),
     Resume(u64),
     Trickle(Trickle),
 }
 
-/// See the module.
+/// The state of the server; see the module.
 #[derive(Debug)]
 pub(super) struct Core {
     pub(super) settings: Settings,
@@ -52,16 +52,16 @@ pub(super) struct Core {
     pub(super) watchers: Watchers,
     pub(super) faults: Faults,
     pub(super) ledger: Ledger,
-    /// What was done to the server, and when.
+    /// Faults and commands so far, with their times.
     pub(super) journal: Vec<String>,
     pub(super) world: World,
     rng: fastrand::Rng,
     pub(super) agenda: BTreeMap<(Duration, u64), Task>,
     agenda_entries: u64,
     pub(super) servers: Vec<Server>,
-    /// What faults keep.
+    /// Requests that a fault delays or holds.
     pub(super) held: VecDeque<Held>,
-    /// What came to a frozen server, or from a frozen sender.
+    /// Requests to a frozen server, or from a suspended client.
     pub(super) waiting: VecDeque<Held>,
     tickets: u64,
     pub(super) suspended: BTreeSet<String>,
@@ -97,12 +97,12 @@ impl Core {
 
     // --- time ---
 
-    /// When something is to be done next.
+    /// Returns when the next task is due.
     pub(super) fn next_due(&self) -> Option<Duration> {
         self.agenda.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Lets time pass until `now`, and does what is due on the way.
+    /// Advances time to `now`, performing due tasks in order.
     pub(super) fn advance(&mut self, now: Duration) {
         while let Some(entry) = self.agenda.first_entry() {
             let (due, _) = *entry.key();
@@ -140,7 +140,7 @@ impl Core {
         }
     }
 
-    /// The time of day, to the second, as metadata carries it.
+    /// Returns the wall-clock time to the second, in the format of metadata.
     pub(super) fn stamp(&self) -> String {
         self.stamp_in(Duration::ZERO)
     }
@@ -151,7 +151,7 @@ impl Core {
         time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
-    /// A number from the seed.
+    /// Returns a pseudorandom number below `below`.
     pub(super) fn random(&mut self, below: u64) -> u64 {
         self.rng.u64(..below.max(1))
     }
@@ -168,19 +168,19 @@ impl Core {
         )
     }
 
-    /// The end of a name.
+    /// Returns the random suffix of a generated name.
     pub(super) fn suffix(&mut self) -> String {
         (0..5).map(|_| char::from(LETTERS[self.rng.usize(..LETTERS.len())])).collect()
     }
 
-    /// Notes down what is done to the server.
+    /// Records a fault or command in the journal.
     pub(super) fn note(&mut self, what: &dyn std::fmt::Display) {
         self.journal.push(format!("at {:?} {what}", self.now));
     }
 
     // --- requests ---
 
-    /// Takes a request for one of the servers; the answer comes through the channel, perhaps later.
+    /// Accepts a request to a server; the reply comes through the channel, perhaps later.
     pub(super) fn request(&mut self, server: usize, request: Request) -> oneshot::Receiver<Reply> {
         let (reply, answer) = oneshot::channel();
         self.tickets += 1;
@@ -191,13 +191,13 @@ impl Core {
     }
 
     pub(super) fn consider(&mut self, mut held: Held) {
-        // A suspended sender has not sent it yet.
+        // A suspended client has not sent the request yet.
         let is_sent = !matches!(held.waits, Waits::No | Waits::Sender);
         if !is_sent && self.suspended.contains(&held.request.user) {
             held.waits = Waits::Sender;
             return self.waiting.push_back(held);
         }
-        // What a fault has kept is under way.
+        // A request that a fault kept has already reached the server.
         let is_under_way = matches!(held.waits, Waits::Time | Waits::Release);
         match self.servers[held.server].state {
             State::Down => return drop(held.reply.send(Reply::Refused)),
@@ -271,7 +271,7 @@ impl Core {
             Some(Action::FailAfter(code)) => Reply::failure(&Failure::new(
                 *code,
                 "",
-                "the request was carried out, and yet a fault wants an error",
+                "the request was executed, but an injected fault reports an error",
             )),
             Some(Action::BreakBody) => answer.halved(),
             Some(Action::Trickle { bytes, every, is_endless }) => {
@@ -281,20 +281,20 @@ impl Core {
             }
             _ => answer,
         };
-        // Who has asked may be gone; what was asked is done all the same.
+        // The client may have gone away; the request was executed regardless.
         drop(reply.send(answer));
     }
 
-    /// Sends one more piece of a body, and plans the next; a frozen server sends none.
+    /// Sends the next piece of a body and schedules the one after; a frozen server sends nothing.
     fn trickle(&mut self, mut rest: Trickle) {
         let is_frozen = self.servers[rest.server].state == State::Frozen;
         if is_frozen || rest.send() {
-            // What takes no time at all would never let time pass.
+            // Without a minimal delay time would never advance.
             self.schedule(rest.every.max(Duration::from_millis(1)), Task::Trickle(rest));
         }
     }
 
-    /// Carries out what is no watch.
+    /// Executes a request other than a watch.
     fn serve(&mut self, server: usize, call: &Call) -> Outcome<Answer> {
         call.check_write_options()?;
         match (call.verb, call.subresource.as_str()) {
@@ -317,7 +317,7 @@ impl Core {
 
     // --- changes ---
 
-    /// Stores an object and tells everyone.
+    /// Stores an object and notifies watches and the simulated cluster.
     pub(super) fn put(&mut self, kind: &Kind, object: Value) -> Arc<Value> {
         let key = key_of(&object);
         let object = self.store.put(&kind.resource, key, object);
@@ -325,7 +325,7 @@ impl Core {
         object
     }
 
-    /// Removes an object and tells everyone.
+    /// Removes an object and notifies watches and the simulated cluster.
     pub(super) fn remove(&mut self, kind: &Kind, key: &Key) -> Option<Arc<Value>> {
         let last = self.store.remove(&kind.resource, key)?;
         self.changed(&kind.resource);
@@ -351,7 +351,7 @@ impl Core {
         }
     }
 
-    /// Ends a watch whose time is over; a frozen server does so when it goes on.
+    /// Ends a watch that timed out; a frozen server ends it when thawed.
     fn end_watch(&mut self, id: u64) {
         let Some(watcher) = self.watchers.find(id) else { return };
         watcher.is_over = true;
@@ -361,9 +361,9 @@ impl Core {
         }
     }
 
-    /// Sends a watch that it is up to date, and plans the next time.
+    /// Sends a bookmark to a watch and schedules the next.
     fn send_bookmark(&mut self, id: u64) {
-        // One that has gone is forgotten, and its bookmarks with it.
+        // A watch whose client has gone is removed, which also ends its bookmarks.
         self.watchers.cut(|watcher| watcher.id == id && watcher.sender.is_closed());
         let Some(watcher) = self.watchers.find(id) else { return };
         let (server, resource, user) = (watcher.server, watcher.kind.resource.clone(), watcher.user.clone());
@@ -372,13 +372,13 @@ impl Core {
         self.schedule(watch::BOOKMARK_PERIOD, Task::Bookmark(id));
         if let Some(watcher) = self.watchers.find(id).filter(|_| !is_quiet) {
             let line = watch::bookmark(&watcher.kind, &watcher.version, seen.max(watcher.position), false);
-            // Who does not read is cut at the next event.
+            // A watch with a full buffer is cut at the next event.
             drop(watcher.sender.try_send(Ok(line)));
         }
     }
 }
 
-/// Namespace and name.
+/// Returns the namespace and name of an object.
 pub(super) fn key_of(object: &Value) -> Key {
     let text = |pointer| super::request::text(object, pointer).to_owned();
     (text("/metadata/namespace"), text("/metadata/name"))

@@ -1,4 +1,4 @@
-//! Deleting: at once, or in two phases where a finalizer or a grace period stands in between.
+//! Deletion: at once, or in two phases when a finalizer or a grace period delays it.
 
 use std::sync::Arc;
 
@@ -73,8 +73,8 @@ impl Core {
         })))
     }
 
-    /// Removes an object, or marks it when something must happen first. Returns its last state, and whether
-    /// it is gone.
+    /// Removes an object, or marks it as being deleted if its removal must wait. Returns its last state, and
+    /// whether it was removed.
     pub(super) fn start_deletion(
         &mut self,
         kind: &Kind,
@@ -90,11 +90,11 @@ impl Core {
             "Orphan" => with(&mut finalizers, ORPHAN, FOREGROUND),
             "Foreground" => with(&mut finalizers, FOREGROUND, ORPHAN),
             "Background" => finalizers.retain(|f| f != FOREGROUND && f != ORPHAN),
-            // Without a word, what a finalizer says already holds.
+            // Without a policy the present finalizers decide.
             _ => {}
         }
         if kind.is(BuiltIn::CustomResourceDefinition) && !finalizers.iter().any(|f| f == custom::CLEANUP) {
-            // Its objects go before it does.
+            // Its custom objects are deleted first.
             finalizers.push(json!(custom::CLEANUP));
         }
         let must_wait = !finalizers.is_empty() || grace > 0 || kind.is(BuiltIn::Namespace);
@@ -129,7 +129,7 @@ impl Core {
         (self.put(kind, object), false)
     }
 
-    /// Only Pods that run somewhere are given time.
+    /// Returns the grace period in seconds; only Pods running on a node have one.
     fn grace_of(&self, kind: &Kind, object: &Value, asked: Option<i64>) -> i64 {
         if !kind.is(BuiltIn::Pod) || text(object, "/spec/nodeName").is_empty() {
             return 0;
@@ -203,14 +203,14 @@ fn check_preconditions(kind: &Kind, name: &str, options: &DeleteOptions, stored:
     Ok(())
 }
 
-/// Whether a deletion is answered with the object, even when it is gone.
+/// Returns whether the answer to a deletion is the deleted object, not a `Status`.
 fn returns_deleted(kind: &Kind) -> bool {
     [BuiltIn::Pod, BuiltIn::Service, BuiltIn::ServiceAccount, BuiltIn::ResourceQuota]
         .into_iter()
         .any(|of| kind.is(of))
 }
 
-/// What is answered when an object is gone at once.
+/// Returns the `Status` that answers an immediate deletion.
 fn deleted(kind: &Kind, last: &Value) -> Value {
     let mut details = json!({
         "name": last["metadata"]["name"],

@@ -1,4 +1,4 @@
-//! What is there: groups, versions, resources, health, version.
+//! Discovery: groups, versions, resources; also the health and version endpoints.
 
 use std::cmp::Reverse;
 
@@ -13,13 +13,13 @@ use super::reply::{Answer, Reply};
 use super::request::Request;
 use super::review;
 
-/// The Kubernetes version that this server follows.
+/// The Kubernetes version that this server imitates.
 pub(super) const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.3+windlass-sim");
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 impl Core {
-    /// Answers what is for no resource.
+    /// Answers a request for a non-resource path.
     pub(super) fn serve_other(&self, request: &Request) -> Outcome<Reply> {
         let (path, _) = request.path_and_query();
         if request.method == Method::POST && path == review::PATH {
@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// All groups, sorted; the core group is empty.
+    /// Returns all groups, sorted; the core group is the empty string.
     pub(super) fn groups(&self) -> Vec<String> {
         let mut groups: Vec<String> = self.catalogue.iter().map(|kind| kind.group.clone()).collect();
         groups.sort();
@@ -71,7 +71,7 @@ impl Core {
         groups
     }
 
-    /// The versions of a group, preferred first.
+    /// Returns the versions of a group, preferred first.
     pub(super) fn versions(&self, group: &str) -> Vec<String> {
         let mut versions: Vec<String> = Vec::new();
         for kind in self.catalogue.iter().filter(|kind| kind.group == group) {
@@ -161,7 +161,7 @@ impl Core {
     }
 }
 
-/// Name, kind, and group and version where they are others than the resource's.
+/// Returns name, kind, group and version of the subresources; the last two are empty if as the resource's.
 fn subresources(kind: &Kind, version: &str) -> Vec<(&'static str, String, &'static str, &'static str)> {
     let mut all = Vec::new();
     if kind.has_scale(version) {

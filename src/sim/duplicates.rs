@@ -1,15 +1,15 @@
-//! Finds members that a JSON object has twice: a parser keeps the last and says nothing.
+//! Finds duplicate members of JSON objects, of which a parser silently keeps the last.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// The paths of all members that stand twice, as Go writes paths.
+/// Returns the paths of all duplicate members, in Go's notation.
 pub(super) fn find(json: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut parser = serde_json::Deserializer::from_slice(json);
-    // Broken JSON is somebody else's to refuse.
+    // Malformed JSON is refused elsewhere.
     drop(Walk { path: String::new(), found: &mut found }.deserialize(&mut parser));
     found
 }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_stands_twice_is_found_at_any_depth() {
+    fn duplicate_members_are_found_at_any_depth() {
         let json = br#"{"a": 1, "b": {"c": 1, "c": 2}, "d": [{}, {"e": 1, "e": null}], "a": 2.5}"#;
         assert_eq!(find(json), ["b.c", "d[1].e", "a"]);
         assert_eq!(find(br#"{"a": {"b": 1}, "b": 1}"#), [""; 0]);

@@ -1,34 +1,34 @@
-//! What the server answers when it refuses: a `Status` object.
+//! Errors of the API server: `Status` objects.
 //!
-//! Mirrors `apimachinery/pkg/api/errors`: a constructor each for the refusals that a client tells apart,
-//! with the codes, reasons and words of a real server.
+//! Mirrors `apimachinery/pkg/api/errors`: one constructor for each error that clients distinguish, with the
+//! code, reason and wording of a real server.
 
 use serde_json::{Map, Value, json};
 
 use super::kinds::Kind;
 
-/// The outcome of a step that may be refused.
+/// The result of a step that may fail.
 pub(super) type Outcome<T> = Result<T, Box<Failure>>;
 
-/// A refusal.
+/// An error answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Failure {
     pub(super) code: u16,
     pub(super) reason: String,
     pub(super) message: String,
     details: Map<String, Value>,
-    /// Seconds, also sent as a header.
+    /// The delay in seconds, also sent as a header.
     pub(super) retry_after: Option<u32>,
     /// Sent as text instead of a `Status`, as the router of a real server does for unknown paths.
     is_plain: bool,
 }
 
-/// One field that is wrong, as `field.Error` is.
+/// An error in one field, like Go's `field.Error`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cause {
     pub(super) field: String,
     reason: &'static str,
-    /// Everything behind `<field>: `.
+    /// The text after `<field>: `.
     message: String,
 }
 
@@ -46,7 +46,7 @@ impl Cause {
         Self { field: field.into(), reason: "FieldValueInvalid", message }
     }
 
-    /// Whether rules are not looked at because of it.
+    /// Returns whether this error prevents the evaluation of CEL rules.
     pub(super) fn blocks_rules(&self) -> bool {
         matches!(
             self.reason,
@@ -58,13 +58,13 @@ impl Cause {
         )
     }
 
-    /// A text that is not of its format.
+    /// A string that violates its format.
     pub(super) fn wrong_format(field: impl Into<String>, value: &Value, detail: &str) -> Self {
         let message = format!("Invalid value: {}: {detail}", printed(value));
         Self { field: field.into(), reason: "FieldValueTypeInvalid", message }
     }
 
-    /// A value of the wrong type; `value` is the name of the type that was found.
+    /// A value of the wrong type; `value` names the actual type.
     pub(super) fn wrong_type(field: impl Into<String>, value: &str, detail: &str) -> Self {
         let message = format!("Invalid value: {value:?}: {detail}");
         Self { field: field.into(), reason: "FieldValueTypeInvalid", message }
@@ -102,12 +102,12 @@ impl Cause {
     }
 }
 
-/// `kind.group`, or the kind alone.
+/// Returns `kind.group`, or the kind alone for the core group.
 fn dotted(kind: &str, group: &str) -> String {
     if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") }
 }
 
-/// A value as `field.Error` prints it: text quoted, an object as JSON.
+/// Formats a value as `field.Error` does: strings quoted, objects as JSON.
 fn printed(value: &Value) -> String {
     match value {
         Value::Null => "null".to_owned(),
@@ -146,22 +146,22 @@ impl Failure {
         Self::new(404, "NotFound", format!("{} {name:?} not found", kind.qualified())).about(kind, name)
     }
 
-    /// A path that nothing serves.
+    /// An unknown path.
     pub(super) fn no_such_path() -> Box<Self> {
         let mut failure = Self::new(404, "NotFound", "404 page not found\n");
         failure.is_plain = true;
         failure
     }
 
-    /// A resource that a known group and version does not have.
+    /// An unknown resource in a known group and version.
     pub(super) fn no_such_resource() -> Box<Self> {
         Self::new(404, "NotFound", "the server could not find the requested resource")
     }
 
-    /// An autoscaler of the version that older kubectls create, and that newer ones try second.
+    /// A request for autoscaling/v1, which older kubectls create and newer ones fall back to.
     pub(super) fn only_newer_autoscalers() -> Box<Self> {
-        let message = "this server has HorizontalPodAutoscalers in autoscaling/v2 only: write one as YAML and use \
-             kubectl apply -f";
+        let message = "this server serves HorizontalPodAutoscalers in autoscaling/v2 only: apply a YAML \
+             manifest with kubectl apply -f";
         Self::new(404, "NotFound", message)
     }
 
@@ -175,7 +175,7 @@ impl Failure {
         Self::new(409, "Conflict", message).about(kind, name)
     }
 
-    /// A write with a version that is not the stored one.
+    /// A write with an outdated resource version.
     pub(super) fn modified(kind: &Kind, name: &str) -> Box<Self> {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
@@ -187,7 +187,7 @@ impl Failure {
             .about(kind, name)
     }
 
-    /// A precondition of a deletion does not hold.
+    /// A failed precondition of a deletion.
     pub(super) fn precondition(kind: &Kind, name: &str, why: &str) -> Box<Self> {
         let mut failure = Self::conflict(kind, name, why);
         failure.message =
@@ -196,22 +196,22 @@ impl Failure {
         failure
     }
 
-    /// Fields of an object are wrong.
+    /// An object with invalid fields.
     pub(super) fn invalid(kind: &Kind, name: &str, causes: &[Cause]) -> Box<Self> {
         Self::invalid_as(&kind.kind, &kind.group, name, causes)
     }
 
-    /// The same, named by the resource: a real server does so before it has looked at the object.
+    /// Like [`invalid`](Self::invalid), but named by the resource: the form for errors found before validation.
     pub(super) fn invalid_resource(kind: &Kind, name: &str, causes: &[Cause]) -> Box<Self> {
         Self::invalid_as(&kind.plural, &kind.group, name, causes)
     }
 
-    /// Options of a list, a watch or a deletion are wrong.
+    /// Invalid options of a request.
     pub(super) fn invalid_options(kind: &str, causes: &[Cause]) -> Box<Self> {
         Self::invalid_as(kind, "meta.k8s.io", "", causes)
     }
 
-    /// A patch that makes something which does not decode.
+    /// A patch whose result does not decode.
     pub(super) fn invalid_patch(why: &str) -> Box<Self> {
         Self::invalid_as("", "", "", &[Cause::invalid("patch", &Value::Null, why)])
     }
@@ -237,7 +237,7 @@ impl Failure {
         failure
     }
 
-    /// Adds a cause that is not about a field of the object.
+    /// Replaces the causes by one with its own reason; `field` may be empty.
     pub(super) fn because(mut self: Box<Self>, reason: &str, message: &str, field: &str) -> Box<Self> {
         let mut cause = json!({"reason": reason, "message": message});
         if !field.is_empty() {
@@ -247,12 +247,12 @@ impl Failure {
         self
     }
 
-    /// The version that was asked for is no longer, or not yet, to be had.
+    /// A resource version that is no longer available.
     pub(super) fn expired(message: impl Into<String>) -> Box<Self> {
         Self::new(410, "Expired", message)
     }
 
-    /// A continue token that is too old; a client may go on with the inconsistent one in the answer.
+    /// An expired continue token; the answer offers a token to continue inconsistently.
     pub(super) fn token_expired(kind: &Kind, inconsistent: &str) -> Box<Self> {
         let mut failure = Self::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start \
@@ -285,7 +285,7 @@ impl Failure {
         Self::new(413, "RequestEntityTooLarge", "Request entity too large: limit is 3145728")
     }
 
-    /// Nobody knows who asks.
+    /// A request without a valid token.
     pub(super) fn unauthorized() -> Box<Self> {
         Self::new(401, "Unauthorized", "Unauthorized")
     }
@@ -296,7 +296,7 @@ impl Failure {
         self
     }
 
-    /// The body, and whether it is JSON.
+    /// Returns the body, and whether it is JSON.
     pub(super) fn body(&self) -> (String, bool) {
         if self.is_plain {
             return (self.message.clone(), false);
@@ -304,7 +304,7 @@ impl Failure {
         (self.status().to_string(), true)
     }
 
-    /// The `Status` object.
+    /// Returns the `Status` object.
     pub(super) fn status(&self) -> Value {
         let mut status = json!({
             "kind": "Status",

@@ -1,7 +1,7 @@
-//! Faults: which requests or events, and what happens to them.
+//! Injected faults: the requests or events to match, and the action to take.
 //!
-//! A fault is a value. It prints as JSON and is read from JSON, so that a run can be repeated from what a
-//! failed one has printed: the seed and its faults.
+//! Faults print as JSON and parse from it, so that a failed run can be repeated from its output: the seed and
+//! its faults.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// A fault: what it is for, and what it does.
+/// A fault: a matcher and an action.
 ///
 /// ```
 /// use windlass::sim::{Action, Fault, When};
-/// // The second creation of a Deployment is applied, and its answer is lost.
+/// // The second creation of a Deployment is executed, but its answer is lost.
 /// let fault = Fault::new(When::verb("create").resource("deployments").skip(1).times(1), Action::DropAfter);
 /// let printed = fault.to_string();
 /// assert_eq!(printed.parse::<Fault>()?, fault);
@@ -21,87 +21,87 @@ use serde::{Deserialize, Serialize};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// What it is for.
+    /// The requests or events to match.
     pub when: When,
-    /// What it does.
+    /// The action to take.
     pub then: Action,
 }
 
-/// Which requests, or which watches' events. What is left empty is for all.
+/// Matches requests, or events of watches. Empty fields match everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct When {
-    /// One of the API's verbs: get, list, watch, create, update, patch, delete, deletecollection.
+    /// An API verb: get, list, watch, create, update, patch, delete, deletecollection.
     pub verb: String,
-    /// The plural of a resource; with `/status` or `/scale` for a subresource alone.
+    /// The plural of a resource, with its subresources; `pods/status` matches the subresource only.
     pub resource: String,
     /// A namespace.
     pub namespace: String,
     /// The name of an object.
     pub name: String,
-    /// Who asks.
+    /// A user.
     pub user: String,
-    /// How many that match are let through first.
+    /// The number of matches to let through first.
     pub skip: usize,
-    /// How many are then met; 0 for all.
+    /// The number of matches to act on after that; 0 for all.
     pub times: usize,
 }
 
-/// What a fault does.
+/// The action of a fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
-    /// The request is refused.
+    /// Refuses the request.
     #[serde(rename_all = "camelCase")]
     Refuse {
-        /// HTTP status.
+        /// The HTTP status code.
         code: u16,
-        /// Reason, as in a `Status`.
+        /// The reason in the `Status`.
         reason: String,
-        /// Message.
+        /// The message in the `Status`.
         message: String,
-        /// Seconds until it may be tried again.
+        /// Seconds to wait before a retry.
         retry_after: Option<u32>,
     },
-    /// The request is carried out later.
+    /// Delays the request.
     Delay(Duration),
-    /// The request is carried out, and answered with an error all the same.
+    /// Executes the request, but answers with an error of this code.
     FailAfter(u16),
-    /// The body of the request is changed first, by a merge patch: as an admission webhook may.
+    /// Applies a merge patch to the body first, as a mutating admission webhook may.
     Edit(serde_json::Value),
-    /// Half of the answer's body is lost.
+    /// Drops the second half of the answer's body.
     BreakBody,
-    /// The answer's body comes in pieces; neither an error's nor a watch's.
+    /// Sends the body of a successful answer in pieces; errors and watches are unaffected.
     #[serde(rename_all = "camelCase")]
     Trickle {
-        /// How long a piece is.
+        /// The size of a piece.
         bytes: NonZeroUsize,
-        /// When the next one comes.
+        /// The interval between pieces.
         every: Duration,
-        /// Whether the last byte never comes, and blanks for ever in its place.
+        /// Whether endless blanks replace the last byte.
         is_endless: bool,
     },
-    /// The connection breaks before the request is carried out.
+    /// Breaks the connection before the request is executed.
     DropBefore,
-    /// The request is carried out, then the connection breaks.
+    /// Breaks the connection after the request is executed.
     DropAfter,
-    /// The request is kept until [`release`](super::Sim::release), though its sender may be gone by then.
+    /// Holds the request until [`release`](super::Sim::release), even if its client has gone by then.
     Hold,
-    /// The watch ends after so many events, those that it begins with included.
+    /// Ends the watch after this many events, including the initial ones.
     CutAfter(usize),
-    /// The watch stays open and says nothing, from its beginning on.
+    /// Keeps the watch open but silent from the start.
     Freeze,
-    /// The watch sends no bookmarks, though they were asked for; the end of a streamed list is marked.
+    /// Suppresses requested bookmarks, except the one at the end of a streamed list.
     NoBookmarks,
-    /// The event is not sent.
+    /// Skips the event.
     SkipEvent,
-    /// The event is sent twice.
+    /// Sends the event twice.
     RepeatEvent,
-    /// The event is sent cut in two halves, the second lost: a line that is no JSON.
+    /// Sends only the first half of the event: a line of malformed JSON.
     BreakEvent,
 }
 
-/// A request or an event, as faults look at it.
+/// A request or event to match against faults.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject<'a> {
     pub(super) verb: &'a str,
@@ -112,7 +112,7 @@ pub(super) struct Subject<'a> {
     pub(super) user: &'a str,
 }
 
-/// Names a fault that is switched on.
+/// Identifies an active fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultId(u64);
 
@@ -122,7 +122,7 @@ impl fmt::Display for FaultId {
     }
 }
 
-/// The faults that are switched on.
+/// The active faults.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     active: Vec<Active>,
@@ -139,7 +139,7 @@ struct Active {
 // === impl Fault ===
 
 impl Fault {
-    /// Makes a fault.
+    /// Creates a fault.
     #[must_use]
     pub fn new(when: When, then: Action) -> Self {
         Self { when, then }
@@ -163,13 +163,13 @@ impl std::str::FromStr for Fault {
 // === impl Action ===
 
 impl Action {
-    /// Refuses with a code and a reason.
+    /// Returns a refusal with a code and reason.
     #[must_use]
     pub fn refuse(code: u16, reason: &str) -> Self {
         Self::Refuse {
             code,
             reason: reason.to_owned(),
-            message: format!("{reason}, as a fault wants it"),
+            message: format!("{reason} (injected fault)"),
             retry_after: None,
         }
     }
@@ -182,54 +182,54 @@ impl Action {
 // === impl When ===
 
 impl When {
-    /// Everything.
+    /// Matches everything.
     #[must_use]
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// One verb.
+    /// Matches one verb.
     #[must_use]
     pub fn verb(verb: &str) -> Self {
         Self { verb: verb.to_owned(), ..Self::default() }
     }
 
-    /// One resource, by its plural.
+    /// Limits the match to one resource, by its plural.
     #[must_use]
     pub fn resource(mut self, plural: &str) -> Self {
         plural.clone_into(&mut self.resource);
         self
     }
 
-    /// One object's name.
+    /// Limits the match to objects of one name.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         name.clone_into(&mut self.name);
         self
     }
 
-    /// One namespace.
+    /// Limits the match to one namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
         namespace.clone_into(&mut self.namespace);
         self
     }
 
-    /// One user.
+    /// Limits the match to one user.
     #[must_use]
     pub fn user(mut self, user: &str) -> Self {
         user.clone_into(&mut self.user);
         self
     }
 
-    /// Lets the first `skip` through.
+    /// Lets the first `skip` matches through.
     #[must_use]
     pub fn skip(mut self, skip: usize) -> Self {
         self.skip = skip;
         self
     }
 
-    /// Ends after `times`.
+    /// Acts on at most `times` matches.
     #[must_use]
     pub fn times(mut self, times: usize) -> Self {
         self.times = times;
@@ -265,12 +265,12 @@ impl Faults {
         self.active.retain(|active| active.id != id);
     }
 
-    /// What is to happen to a request: the first fault that is for it and not used up.
+    /// Returns the action for a request: that of the first matching fault that is not exhausted.
     pub(super) fn on_request(&mut self, subject: &Subject<'_>) -> Option<Action> {
         self.find(subject, false)
     }
 
-    /// What is to happen to an event.
+    /// Returns the action for an event.
     pub(super) fn on_event(&mut self, subject: &Subject<'_>) -> Option<Action> {
         self.find(subject, true)
     }

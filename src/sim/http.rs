@@ -1,11 +1,12 @@
-//! The way in over a socket: HTTP/1.1 with TLS on a loopback address, for kubectl and for operators that are
-//! processes of their own.
+//! The HTTPS endpoint: HTTP/1.1 over TLS, usually on a loopback address, for kubectl and operators in other
+//! processes.
 //!
-//! Each client has a bearer token, which says who it is; without one it is answered 401. TLS is always on:
-//! kubectl sends no token without it. The authority is the server's own and stands in the kubeconfig.
+//! A bearer token identifies each client; requests without one are answered with 401
+//! (test: `wrong_token_is_answered_with_401`). TLS is always on, because kubectl sends no token without
+//! it. The kubeconfig carries the certificate of the server's own authority.
 //!
-//! The server is `hyper`'s; here are only the tokens, the certificates and the tasks. Every connection is a
-//! task of [`HttpServer::run`] and ends with it.
+//! `hyper` serves HTTP; this module adds tokens, certificates and tasks. Every connection is a task of
+//! [`HttpServer::run`] and ends with it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -40,29 +41,29 @@ use super::request::MAX_BODY;
 use super::transport::{ConnectionError, ReplyBody, respond};
 use super::{Request, Sim};
 
-/// How long a client may take to greet.
+/// The time limit of the TLS handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a connection may be without a request: longer than clients keep one in their pool.
+/// How long a connection may idle: longer than clients keep one in their pool.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// The server could not be set up.
+/// Reports why a server could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// The address cannot be had: another program has the port, or it is none of this machine's.
-    #[error("listen on {address}: {source}")]
+    /// The address cannot be bound: the port is taken, or the address is not local.
+    #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// Certificates or tokens could not be made.
-    #[error("make certificates: {0}")]
+    /// Certificates or tokens could not be generated.
+    #[error("could not create the server's certificates or tokens: {0}")]
     Certificates(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// A listening server; [`run`](Self::run) answers.
+/// A listening server, which answers while [`run`](Self::run) runs.
 pub struct HttpServer {
     sim: Sim,
     listener: TcpListener,
@@ -81,10 +82,10 @@ impl fmt::Debug for HttpServer {
 // === impl HttpServer ===
 
 impl HttpServer {
-    /// Listens; with port 0 on a free one.
+    /// Listens on `address`; port 0 picks a free port.
     ///
     /// # Errors
-    /// [`HttpError`] when the address cannot be had.
+    /// [`HttpError`] if the address cannot be bound or no certificate can be generated.
     pub async fn bind(sim: &Sim, address: SocketAddr) -> Result<Self, HttpError> {
         let listen = |source| HttpError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(listen)?;
@@ -93,16 +94,16 @@ impl HttpServer {
         Ok(Self { sim: sim.clone(), listener, address, acceptor, authority, tokens: Mutex::default() })
     }
 
-    /// Where it listens.
+    /// Returns the address it listens on.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// A kubeconfig for a user, with a token made for it.
+    /// Returns a kubeconfig for a user, with a new token.
     ///
     /// # Errors
-    /// [`HttpError`] when the machine gives no randomness.
+    /// [`HttpError`] if the system provides no randomness.
     pub fn kubeconfig(&self, user: &str) -> Result<Value, HttpError> {
         let mut token = [0; 24];
         rand::fill(&mut token).map_err(|error| HttpError::Certificates(Box::new(error)))?;
@@ -120,7 +121,7 @@ impl HttpServer {
         }))
     }
 
-    /// Answers until it is dropped; all connections end with it.
+    /// Serves until the future is dropped, which ends all connections.
     pub async fn run(self) {
         let server = Arc::new(self);
         let mut connections = JoinSet::new();
@@ -136,9 +137,9 @@ impl HttpServer {
                     Ok((stream, _)) => {
                         connections.spawn(server.clone().greet(stream));
                     }
-                    // Too many open files, say: those that are open go on.
+                    // For example, too many open files: open connections continue.
                     Err(error) => {
-                        tracing::warn!(%error, "A connection was not accepted");
+                        tracing::warn!(%error, "Could not accept a connection");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 },
@@ -147,7 +148,7 @@ impl HttpServer {
     }
 
     async fn greet(self: Arc<Self>, stream: tokio::net::TcpStream) {
-        // Events are small and must not wait for each other.
+        // Watch events are small and must not be coalesced.
         drop(stream.set_nodelay(true));
         if let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, self.acceptor.accept(stream)).await {
             self.talk(stream).await;
@@ -161,7 +162,7 @@ impl HttpServer {
             .header_read_timeout(IDLE)
             .serve_connection(TokioIo::new(stream), answer);
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "A connection ended");
+            tracing::debug!(%error, "Connection ended with an error");
         }
     }
 
@@ -180,7 +181,7 @@ impl HttpServer {
             Err(error) if error.is::<LengthLimitError>() => {
                 return respond(Reply::failure(&Failure::too_large_body()));
             }
-            // What breaks off is not carried out as if it were whole.
+            // A truncated body must not be executed as if complete.
             Err(_) => return Err(ConnectionError::Reset),
         };
         let uri = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
@@ -191,7 +192,7 @@ impl HttpServer {
 
 type Setup = Result<(TlsAcceptor, String), Box<dyn std::error::Error + Send + Sync>>;
 
-/// An authority of the server's own, and a certificate by it.
+/// Generates a certificate authority and a server certificate signed by it.
 fn certificates() -> Setup {
     let mut authority = CertificateParams::default();
     authority.distinguished_name.push(DnType::CommonName, "windlass-sim-ca");

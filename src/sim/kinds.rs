@@ -1,16 +1,16 @@
-//! What the server knows of each kind: names, scope, subresources.
+//! The catalogue of kinds: names, scope, subresources.
 //!
-//! Built-in kinds are the table below; custom ones come and go with their definitions.
+//! Built-in kinds are in the table below; custom kinds come and go with their CRDs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::custom::Definition;
 
-/// Group and plural: what a collection is stored under, whatever version it is asked for in.
+/// Group and plural: the key of a collection, the same for all API versions.
 pub(super) type Resource = (Arc<str>, Arc<str>);
 
-/// One kind.
+/// A kind of object.
 #[derive(Debug)]
 pub(super) struct Kind {
     pub(super) group: String,
@@ -24,18 +24,18 @@ pub(super) struct Kind {
     pub(super) is_namespaced: bool,
     pub(super) has_status: bool,
     pub(super) of: Of,
-    /// What the collection is stored under.
+    /// The key of its collection in the store.
     pub(super) resource: Resource,
 }
 
-/// Where the rules of a kind come from.
+/// The source of a kind's rules.
 #[derive(Debug)]
 pub(super) enum Of {
     BuiltIn(BuiltIn),
     Custom(Arc<Definition>),
 }
 
-/// The kinds that need no definition.
+/// The kinds that need no CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BuiltIn {
     ConfigMap,
@@ -62,7 +62,7 @@ struct Row {
     kind: &'static str,
     plural: &'static str,
     short_names: &'static [&'static str],
-    /// In `kubectl get all`.
+    /// Whether `kubectl get all` shows it.
     in_all: bool,
     is_namespaced: bool,
     has_status: bool,
@@ -111,7 +111,7 @@ const BUILT_IN: [Row; 15] = [
     Row { short_names: &["ing"], has_status: true, ..row(BuiltIn::Ingress, "networking.k8s.io", "v1", "Ingress", "ingresses") },
 ];
 
-/// A resource's key by its two names.
+/// Returns the key of a resource.
 pub(super) fn resource(group: &str, plural: &str) -> Resource {
     (Arc::from(group), Arc::from(plural))
 }
@@ -120,7 +120,7 @@ pub(super) fn resource(group: &str, plural: &str) -> Resource {
 
 impl Kind {
     fn built_in(row: &Row) -> Self {
-        // Both groups of events show one collection.
+        // Both API groups of Events share one collection.
         let stored = if row.of == BuiltIn::EventV1 { "" } else { row.group };
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         Self {
@@ -138,12 +138,12 @@ impl Kind {
         }
     }
 
-    /// `plural.group`, as messages name it.
+    /// Returns `plural.group`, its name in messages.
     pub(super) fn qualified(&self) -> String {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// `group/version` of a version of it.
+    /// Returns `group/version`.
     pub(super) fn api_version(&self, version: &str) -> String {
         if self.group.is_empty() { version.to_owned() } else { format!("{}/{version}", self.group) }
     }
@@ -156,7 +156,7 @@ impl Kind {
         matches!(self.of, Of::BuiltIn(of) if of == built_in)
     }
 
-    /// Whether this kind has the subresource `scale` in this version.
+    /// Returns whether this kind has the subresource `scale` in this version.
     pub(super) fn has_scale(&self, version: &str) -> bool {
         match &self.of {
             Of::BuiltIn(of) => matches!(of, BuiltIn::Deployment | BuiltIn::ReplicaSet),
@@ -164,7 +164,7 @@ impl Kind {
         }
     }
 
-    /// Whether this kind has the subresource `status` in this version.
+    /// Returns whether this kind has the subresource `status` in this version.
     pub(super) fn serves_status(&self, version: &str) -> bool {
         match &self.of {
             Of::BuiltIn(_) => self.has_status,
@@ -203,12 +203,12 @@ impl Catalogue {
         self.iter().any(|kind| kind.serves(group, version))
     }
 
-    /// Whether a group and version has kinds that need no definition.
+    /// Returns whether a group and version has built-in kinds.
     pub(super) fn has_built_in(&self, group: &str, version: &str) -> bool {
         self.iter().any(|kind| matches!(kind.of, Of::BuiltIn(_)) && kind.serves(group, version))
     }
 
-    /// Adds a custom kind; a built-in one is never replaced.
+    /// Adds a custom kind; built-in kinds are never replaced.
     pub(super) fn insert(&mut self, kind: Arc<Kind>) {
         let is_built_in = |kind: &Arc<Kind>| matches!(kind.of, Of::BuiltIn(_));
         if self.get(&kind.group, &kind.plural).as_ref().is_some_and(is_built_in) {

@@ -1,4 +1,4 @@
-//! Who has asked what, and what was answered: what an audit log gives on a real server.
+//! The log of requests and answers, like the audit log of a real server.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -9,25 +9,25 @@ use super::request::{Call, Request};
 /// One request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerEntry {
-    /// When, since the start.
+    /// When the request was executed, since the start.
     pub at: Duration,
-    /// Who has asked.
+    /// The user.
     pub user: String,
-    /// With what program.
+    /// The `User-Agent` header.
     pub user_agent: String,
-    /// The API's verb, or the method of a request that is for no resource.
+    /// The API verb, or the lowercase HTTP method of a request for a non-resource path.
     pub verb: String,
     /// The plural of the resource.
     pub resource: String,
-    /// `status`, `scale` or nothing.
+    /// `status`, `scale` or empty.
     pub subresource: String,
-    /// The namespace, where there is one.
+    /// The namespace; empty if none.
     pub namespace: String,
-    /// The name, where there is one.
+    /// The name; empty for a collection.
     pub name: String,
-    /// The answer; 0 where the connection broke instead.
+    /// The status code of the answer; 0 if the connection broke instead.
     pub code: u16,
-    /// Path and query.
+    /// The path and query.
     pub uri: String,
     /// The size of the answer's body; 0 for a watch.
     pub bytes: usize,
@@ -39,7 +39,7 @@ impl fmt::Display for LedgerEntry {
     }
 }
 
-/// The requests so far, oldest first.
+/// The last requests, oldest first.
 #[derive(Debug)]
 pub(super) struct Ledger {
     entries: VecDeque<LedgerEntry>,

@@ -1,4 +1,4 @@
-//! Metadata: names, what the server sets and what a client may not change.
+//! Metadata: names, fields that the server sets, immutable fields.
 //!
 //! Mirrors `BeforeCreate`, `BeforeUpdate` and `ValidateObjectMeta` of the API server.
 
@@ -24,10 +24,10 @@ const KEY_RULE: &str = "name part must consist of alphanumeric characters, '-', 
     with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
-/// The finalizers that need no domain.
+/// The finalizers without a domain.
 const STANDARD_FINALIZERS: [&str; 3] = ["foregroundDeletion", "kubernetes", "orphan"];
 
-/// The members of metadata that are kept; the rest are unknown fields.
+/// The known fields of metadata.
 const KNOWN: [&str; 15] = [
     "annotations",
     "creationTimestamp",
@@ -46,7 +46,7 @@ const KNOWN: [&str; 15] = [
     "uid",
 ];
 
-/// Whether text is a DNS label.
+/// Returns whether `text` is a DNS label.
 pub(super) fn is_label(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty()
@@ -56,7 +56,7 @@ pub(super) fn is_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
-/// Whether text is a DNS subdomain.
+/// Returns whether `text` is a DNS subdomain.
 pub(super) fn is_subdomain(text: &str) -> bool {
     let is_part = |part: &str| {
         let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
@@ -74,19 +74,19 @@ fn is_qualified_part(text: &str) -> bool {
         && edge(text.as_bytes().last())
 }
 
-/// Whether text is a label's key, or an annotation's or a finalizer's.
+/// Returns whether `text` is a valid key of a label or annotation, or a valid finalizer.
 pub(super) fn is_qualified_name(text: &str) -> bool {
     let mut causes = Vec::new();
     validate_key("", text, &mut causes);
     causes.is_empty()
 }
 
-/// Whether text is a label's value.
+/// Returns whether `text` is a valid label value.
 pub(super) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_qualified_part(text)
 }
 
-/// What the name of an object of this kind must look like; `None` when this one does.
+/// Returns the rule that a name violates; `None` if it is valid for this kind.
 fn name_problem(kind: &Kind, name: &str) -> Option<&'static str> {
     match kind.of {
         Of::BuiltIn(BuiltIn::Namespace | BuiltIn::Service) => (!is_label(name)).then_some(LABEL_RULE),
@@ -94,8 +94,8 @@ fn name_problem(kind: &Kind, name: &str) -> Option<&'static str> {
     }
 }
 
-/// Brings metadata into the form in which it is stored: only known fields of the right types.
-/// Gives the unknown ones to `unknown`.
+/// Brings metadata into its stored form, with known fields of the right types only, and collects the paths
+/// of unknown fields in `unknown`.
 pub(super) fn normalize(object: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
     let Some(meta) = object.get_mut("metadata") else {
         object["metadata"] = json!({});
@@ -135,7 +135,7 @@ pub(super) fn normalize(object: &mut Value, unknown: &mut Vec<String>) -> Result
     }
     for key in ["labels", "annotations"] {
         if let Some(map) = meta.get_mut(key).and_then(Value::as_object_mut) {
-            // Go reads null into a text as no text.
+            // Go decodes null into an empty string.
             map.values_mut().filter(|value| value.is_null()).for_each(|value| *value = json!(""));
         }
     }
@@ -149,7 +149,7 @@ pub(super) fn normalize(object: &mut Value, unknown: &mut Vec<String>) -> Result
     Ok(())
 }
 
-/// Go's name of a JSON type, as in its errors.
+/// Returns the name of a JSON type in Go's errors.
 pub(super) fn type_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -161,7 +161,7 @@ pub(super) fn type_of(value: &Value) -> &'static str {
     }
 }
 
-/// What Go leaves out when it writes a field that may be left out.
+/// Returns whether Go's `omitempty` omits a value (numbers and booleans are always kept here).
 pub(super) fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -172,7 +172,7 @@ pub(super) fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Metadata of a new object: what a client may not choose is replaced.
+/// Sets the name, uid and creation time of a new object, and removes fields that a client may not set.
 pub(super) fn before_create(object: &mut Value, now: &str, uid: &str, suffix: &str) {
     let meta = member(object, "metadata");
     let set = |meta: &mut Value, key: &str, value: Value| meta[key] = value;
@@ -190,7 +190,7 @@ pub(super) fn before_create(object: &mut Value, now: &str, uid: &str, suffix: &s
     }
 }
 
-/// Carries over from the stored object what an update may not change.
+/// Copies from the stored object the metadata that an update may not change.
 pub(super) fn before_update(object: &mut Value, stored: &Value) {
     let from = stored.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     let meta = member(object, "metadata");
@@ -199,13 +199,13 @@ pub(super) fn before_update(object: &mut Value, stored: &Value) {
     {
         meta["uid"] = value.clone();
     }
-    // What is not marked yet cannot be marked by an update: that is refused.
+    // Setting a deletion timestamp by an update is refused later, in `validate_update`.
     if let Some(value) = from.get("deletionTimestamp") {
         meta["deletionTimestamp"] = value.clone();
     }
     for key in ["creationTimestamp", "deletionGracePeriodSeconds", "generation", "generateName"] {
         match from.get(key) {
-            // A client may leave out the generated prefix; it is not checked either.
+            // A client may omit `generateName`, which is not validated either.
             Some(value) => meta[key] = value.clone(),
             None => {
                 if let Some(meta) = meta.as_object_mut() {
@@ -216,7 +216,7 @@ pub(super) fn before_update(object: &mut Value, stored: &Value) {
     }
 }
 
-/// Checks what stands in the metadata of an object, new or changed.
+/// Validates the metadata of a new or changed object.
 pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
     let name = text(object, "/metadata/name");
     if name.is_empty() {
@@ -252,7 +252,7 @@ pub(super) fn validate(kind: &Kind, object: &Value, causes: &mut Vec<Cause>) {
     validate_owners(object, causes);
 }
 
-/// Whether finalizers of this kind must have a domain; a real server does not ask it of Leases and definitions.
+/// Returns whether finalizers of this kind need a domain; as on a real server, those of Leases and CRDs do not.
 fn asks_for_domains(kind: &Kind) -> bool {
     !matches!(kind.of, Of::Custom(_) | Of::BuiltIn(BuiltIn::Lease | BuiltIn::CustomResourceDefinition))
 }
@@ -261,7 +261,7 @@ fn has_domain(finalizer: &str) -> bool {
     finalizer.contains('/') || STANDARD_FINALIZERS.contains(&finalizer)
 }
 
-/// The warnings about new finalizers: those of a custom resource may have no domain, and should have one.
+/// Returns warnings about new finalizers of a custom resource that have no domain.
 pub(super) fn finalizer_warnings(kind: &Kind, object: &Value, stored: Option<&Value>) -> Vec<String> {
     if !matches!(kind.of, Of::Custom(_)) {
         return Vec::new();
@@ -309,7 +309,7 @@ fn validate_key(field: &str, key: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// A finalizer may not be added to an object that is being deleted.
+/// Refuses changes of the uid and deletion timestamp, and new finalizers on an object being deleted.
 pub(super) fn validate_update(object: &Value, stored: &Value, causes: &mut Vec<Cause>) {
     let uid = &object["metadata"]["uid"];
     if *uid != stored["metadata"]["uid"] {
@@ -337,7 +337,7 @@ pub(super) fn validate_update(object: &Value, stored: &Value, causes: &mut Vec<C
     }
 }
 
-/// Checks the identity that a body claims against the one in the path.
+/// Checks the namespace and name in a body against the path, and fills them in.
 pub(super) fn check_identity(kind: &Kind, object: &mut Value, namespace: &str, name: &str) -> Outcome<()> {
     if kind.is_namespaced {
         let claimed = text(object, "/metadata/namespace");

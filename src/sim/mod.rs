@@ -1,58 +1,49 @@
-//! An embedded API server: enough of kube-apiserver, and of what stands behind it, to run an operator
-//! against it. It serves the demo, learners who want to step through list and watch, and tests that need
-//! whole-system runs in milliseconds. It is a stand-in for these uses and claims no more: wherever it differs
-//! from a real server in something that it serves, it is wrong.
+//! An embedded Kubernetes API server with a simulated cluster behind it, enough to run an operator against.
+//!
+//! It serves the demo, learners who want to step through list and watch, and tests that need whole-system
+//! runs in milliseconds. A difference from a real server that is not listed below is a bug.
 //!
 //! ```text
-//!  kube_client::Client ─▶ InProcessTransport (tower service) ─┐            ┌─ Store: objects, versions, a window of changes
-//!  kubectl, operators ─▶ http (TLS, tokens) ────┴─▶ Core ────┼─ Watchers
-//!                                            faults ┘  ▲     └─ World: collector, workloads, Pods, quotas
-//!                                                time ─┘
+//!  kube_client::Client ─▶ InProcessTransport (tower service) ─┐            ┌─ Store: objects, versions, past changes
+//!  kubectl, operators ──▶ http (TLS, tokens) ─────────────────┴─▶ Core ────┼─ Watchers
+//!                                                        faults ──┘ ▲      └─ World: collector, workloads, Pods, quotas
+//!                                                          time ────┘
 //! ```
 //!
 //! | part | plays |
 //! |---|---|
 //! | `core` | the state machine: requests and time in, answers and events out |
 //! | `store`, `watch` | etcd and the watch cache |
-//! | `servers` | the two API servers, and requests that wait |
+//! | `servers` | the two API servers, and their pending requests |
 //! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
-//! | `builtin`, `custom` | the rules of each kind |
-//! | `discovery`, `openapi`, `table`, `review` | what kubectl asks for |
+//! | `builtin`, `custom` | defaulting and validation of each kind |
+//! | `discovery`, `openapi`, `table`, `review` | what kubectl needs beside the verbs |
 //! | `world` | controllers, scheduler, kubelets |
-//! | `fault`, `ledger` | what goes wrong, and who asked what |
-//! | `transport` | the way in for a client in the same process |
-//! | `http` | the way in over a socket |
+//! | `fault`, `ledger` | injected faults, the log of requests |
+//! | `transport` | the transport for a client in the same process |
+//! | `http` | the HTTPS endpoint |
 //!
-//! # What it promises
-//! - The same seed gives the same trace (test: `the_same_seed_gives_the_same_trace`)
-//! - Versions mean what they mean on a real server (test: `versions_mean_what_they_mean_on_a_real_server`)
-//! - History is bounded, and 410 is real (test: `a_past_version_is_what_it_was_until_it_is_forgotten`, `a_watch_resumes_and_is_reported_410_when_it_cannot`, `a_continue_token_lasts_five_minutes`)
-//! - A watch that has missed nothing goes on (test: `an_open_watch_is_reported_410_only_when_it_has_missed_something`)
-//! - A write that changes nothing keeps the version (test: `a_write_that_changes_nothing_keeps_the_version`)
-//! - A deletion has two phases where a finalizer asks for it (test: `a_finalizer_makes_a_deletion_two_phases`)
-//! - Bad input names its field, and nothing makes it panic (test: `bad_input_names_its_field`, `no_request_makes_it_panic`)
-//! - A watcher that does not read is cut (test: `a_watcher_that_does_not_read_is_cut`)
-//! - A fault meets what it is for, and prints as what can be read again (test: `a_fault_meets_the_nth_match_only_and_is_printed`)
-//! - Faults of requests do what they say (test: `a_request_is_dropped_before_or_after_it_is_applied`, `a_request_is_delayed_or_held_until_it_is_released`)
-//! - Faults of watches do what they say (test: `a_watch_is_cut_after_some_events_or_freezes`, `an_event_is_skipped_repeated_or_broken`)
-//! - Faults of servers do what they say (test: `a_server_stops_starts_freezes_and_thaws`, `a_second_servers_cache_is_late_or_frozen`, `a_servers_cache_freezes_at_an_earlier_version`)
-//! - What is misspelt writes nothing (test: `what_is_misspelt_writes_nothing`)
-//! - Owners, and what waits for them, are followed (test: `the_collector_follows_owners`)
-//! - Over a socket only who has a token is let in (test: `without_its_token_the_server_says_401`)
-//! - A real server answers alike (test: `generated_sequences_are_answered_alike`)
+//! # Guarantees
+//! - The same seed and requests give the same trace (test: `the_same_seed_gives_the_same_trace`)
+//! - Resource versions behave as on a real server (test: `resource_versions_behave_as_on_a_real_server`, `unchanged_write_keeps_the_version`)
+//! - History is bounded, and reads of a forgotten version fail with 410 (test: `past_version_is_readable_until_forgotten`, `open_watch_fails_with_410_only_after_missing_changes`, `a_continue_token_lasts_five_minutes`)
+//! - Deletion honours finalizers and owner references (test: `finalizer_makes_deletion_two_phase`, `collector_follows_owner_references`)
+//! - Invalid input is refused with its field, and no request panics (test: `invalid_input_is_reported_by_field`, `no_request_panics_the_server`)
+//! - Faults hit requests, watches and servers exactly as declared (test: `fault_hits_only_the_nth_match_and_prints`, `connection_drops_before_or_after_execution`, `events_are_skipped_repeated_or_truncated`, `server_stops_restarts_freezes_and_thaws`)
+//! - Generated request sequences get the answers of a real server (test: `generated_sequences_get_equivalent_answers`)
 //!
-//! # Not as a real server
-//! - No server-side apply (415), no `managedFields`, no protobuf (415), no admission webhooks, no RBAC: whoever is
-//!   let in may do all, but for what a fault refuses.
-//! - Autoscalers have one version, autoscaling/v2. The controllers of the small world write no events.
-//! - It checks less of Pods and Deployments than a real server; see `builtin/pods.rs`.
-//! - CEL: types and costs are not checked when a definition is created; see `custom/rules.rs`.
-//! - Quantities are kept as they are written. Pods get no volume with a token.
-//! - An object may have 1.5 MiB of JSON; where a real server stores protobuf it takes a little more.
-//! - Defaults that a definition gains are not applied to what is stored already.
-//! - A list over all namespaces is in the order of (namespace, name); etcd's keys put `team-a` before `team`.
-//! - A list of a version that the server's cache has not seen is refused at once, not after 3 s.
-//! - Messages about a body that does not decode are worded by this program's decoder.
+//! # Differences from a real server
+//! - No server-side apply (415), no `managedFields`, no protobuf (415), no admission webhooks, no RBAC: an
+//!   authenticated user may do everything that no fault refuses.
+//! - Autoscalers have one version, autoscaling/v2. The simulated controllers write no events.
+//! - Pods and Deployments are validated less strictly; see `builtin/pods.rs`.
+//! - CEL types and costs are not checked when a CRD is created; see `custom/rules.rs`.
+//! - Quantities outside Pods and Pod templates are stored as sent, not in canonical form. Pods get no token volume.
+//! - An object may have 1.5 MiB of JSON; a real server takes slightly more where it stores protobuf.
+//! - Defaults added to a CRD are not applied to objects stored before.
+//! - A list over all namespaces is sorted by (namespace, name); etcd's keys put `team-a` before `team`.
+//! - A list at a version that the server's cache has not reached fails at once, not after 3 s.
+//! - Errors about bodies that do not decode have this decoder's wording.
 
 mod body;
 mod builtin;
@@ -109,18 +100,18 @@ use self::core::Core;
 use self::reply::Reply;
 use self::servers::State;
 
-/// How a server is set up.
+/// Settings of a new [`Sim`].
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Everything random comes from it: uids, names, delays of the world.
+    /// The seed of all randomness: uids, generated names, delays in the simulated cluster.
     pub seed: u64,
-    /// The time of day at the start.
+    /// The wall-clock time at the start.
     pub epoch: Timestamp,
-    /// How many past changes can be followed; older versions are answered 410.
+    /// The number of past changes kept; older versions are answered with 410.
     pub window: usize,
-    /// How many requests the ledger remembers.
+    /// The number of requests kept in the ledger.
     pub ledger: usize,
-    /// Which parts of the world are there.
+    /// The parts of the cluster to simulate.
     pub world: Switches,
 }
 
@@ -136,10 +127,10 @@ impl Default for Settings {
     }
 }
 
-/// An embedded API server; all clones are the same one. See the module.
+/// A handle to an embedded API server; clones share the server. See the module.
 ///
-/// Time is tokio's: under a paused clock a run takes no time. [`run`](Self::run) must be running for
-/// anything to happen that is not an answer to a request: bookmarks, timeouts, the small world.
+/// Time is tokio's: under a paused clock a run takes no time. Bookmarks, timeouts and the simulated cluster
+/// advance only while [`run`](Self::run) runs.
 ///
 /// ```
 /// use windlass::sim::{InProcessTransport, Settings, Sim};
@@ -161,7 +152,7 @@ pub struct Sim {
 struct Shared {
     core: Mutex<Core>,
     started: Instant,
-    /// Something may now be due sooner.
+    /// Notified when a task may have become due sooner.
     changed: Notify,
     seed: u64,
 }
@@ -175,7 +166,7 @@ impl fmt::Debug for Sim {
 // === impl Sim ===
 
 impl Sim {
-    /// Makes a server with what a new cluster has: four namespaces and the Service `kubernetes`.
+    /// Creates a server with the objects of a new cluster: four namespaces and the Service `kubernetes`.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let shared = Shared {
@@ -187,10 +178,10 @@ impl Sim {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Lets time pass for the server, until the future is dropped.
+    /// Advances the server's time until the future is dropped.
     ///
     /// # Cancel safety
-    /// Nothing is lost: what is due while nobody runs it is done at the next request, or when this runs again.
+    /// Nothing is lost: tasks that become due meanwhile run at the next request, or when this is called again.
     pub async fn run(&self) {
         loop {
             let due = self.with(|core| core.next_due());
@@ -208,14 +199,14 @@ impl Sim {
         }
     }
 
-    /// Does something with the core, at the present time.
+    /// Advances the core to the present, then calls `act` on it.
     fn with<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
         let mut core = self.shared.core.lock();
         core.advance(self.shared.started.elapsed());
         act(&mut core)
     }
 
-    /// As [`with`](Self::with), for what may bring something due forward.
+    /// Like [`with`](Self::with), but wakes [`run`](Self::run): the change may make a task due sooner.
     fn change<T>(&self, act: impl FnOnce(&mut Core) -> T) -> T {
         let done = self.with(act);
         self.shared.changed.notify_one();
@@ -226,26 +217,26 @@ impl Sim {
         self.change(|core| core.request(server, request))
     }
 
-    // --- what has happened ---
+    // --- observation ---
 
-    /// The requests so far, oldest first, as far as [`Settings::ledger`] reaches back.
+    /// Returns the last [`Settings::ledger`] requests, oldest first.
     #[must_use]
     pub fn ledger(&self) -> Vec<LedgerEntry> {
         self.with(|core| core.ledger.entries().cloned().collect())
     }
 
-    /// What a failed run prints to be repeated: the seed, and all that was done to the server, with its time.
+    /// Returns the text with which a failed run can be repeated: the seed, and each fault or command with its time.
     #[must_use]
     pub fn recipe(&self) -> String {
         let journal = self.with(|core| core.journal.join("; "));
         format!(
             "seed {}: {}",
             self.shared.seed,
-            if journal.is_empty() { "nothing was done to it" } else { &journal }
+            if journal.is_empty() { "no faults or commands" } else { &journal }
         )
     }
 
-    /// Does something to the server, and notes it down.
+    /// Calls `act` on the core and records it in the journal.
     fn inflict<T>(&self, what: impl fmt::Display, act: impl FnOnce(&mut Core) -> T) -> T {
         self.change(|core| {
             core.note(&what);
@@ -253,48 +244,48 @@ impl Sim {
         })
     }
 
-    /// How many watches are open.
+    /// Returns the number of open watches.
     #[must_use]
     pub fn watches(&self) -> usize {
         self.with(|core| core.watchers.count())
     }
 
-    /// How many requests a fault holds.
+    /// Returns the number of requests that [`Action::Hold`] holds.
     #[must_use]
     pub fn held(&self) -> usize {
         self.with(|core| core.held())
     }
 
-    /// The version of the last change.
+    /// Returns the resource version of the last change.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.with(|core| core.store.version())
     }
 
-    // --- what goes wrong ---
+    // --- faults ---
 
-    /// Switches a fault on.
+    /// Enables a fault.
     #[expect(clippy::must_use_candidate, reason = "most faults stay on, or end by themselves")]
     pub fn fault(&self, fault: Fault) -> FaultId {
         self.inflict(format_args!("fault {}", fault.clone()), |core| core.faults.add(fault))
     }
 
-    /// Switches a fault off.
+    /// Disables a fault.
     pub fn heal(&self, id: FaultId) {
         self.inflict(format_args!("heal {id}"), |core| core.faults.remove(id));
     }
 
-    /// Carries out the requests that [`Action::Hold`] holds, in their order.
+    /// Executes the requests that [`Action::Hold`] holds, in order of arrival.
     pub fn release(&self) {
         self.inflict("release", Core::release);
     }
 
-    /// Takes a server down (there are two, 0 and 1): connections are refused, watches break.
+    /// Stops a server (0 or 1): connections are refused, watches break.
     pub fn stop(&self, server: usize) {
         self.inflict(format_args!("stop {server}"), |core| core.set_state(server, State::Down));
     }
 
-    /// Takes it up again. Its watch cache begins anew: versions from before can no longer be followed.
+    /// Starts a stopped server with an empty watch cache: watches cannot resume from earlier versions.
     pub fn start(&self, server: usize) {
         self.inflict(format_args!("start {server}"), |core| {
             core.forget_history(server);
@@ -302,31 +293,31 @@ impl Sim {
         });
     }
 
-    /// Stops a server as SIGSTOP does: connections stay, nothing answers.
+    /// Freezes a server as SIGSTOP does: connections stay open, but nothing is answered.
     pub fn freeze(&self, server: usize) {
         self.inflict(format_args!("freeze {server}"), |core| core.set_state(server, State::Frozen));
     }
 
-    /// Lets a frozen server go on: what has come in meanwhile is answered.
+    /// Thaws a frozen server, which then answers the requests that arrived meanwhile.
     pub fn thaw(&self, server: usize) {
         self.inflict(format_args!("thaw {server}"), |core| core.set_state(server, State::Up));
     }
 
-    /// Stops a client as SIGSTOP does, or lets it go on. Of a client in this process only the way to the server
-    /// is stopped: its own time goes on, and what it gives up meanwhile is never sent.
+    /// Suspends a client as SIGSTOP does, or resumes it. A client in this process is only cut off from the server:
+    /// its own time goes on, and requests that it abandons meanwhile are never sent.
     pub fn suspend(&self, user: &str, is_suspended: bool) {
         self.inflict(format_args!("suspend {user} {is_suspended}"), |core| core.suspend(user, is_suspended));
     }
 
-    /// Freezes what a server's cache knows of a resource, or lets it catch up.
+    /// Freezes a server's cache of a resource, or lets it catch up.
     pub fn freeze_cache(&self, server: usize, group: &str, plural: &str, is_frozen: bool) {
         let resource = kinds::resource(group, plural);
         let what = format_args!("freeze cache {server} {plural}.{group} {is_frozen}");
         self.inflict(what, |core| core.freeze_cache(server, &resource, is_frozen));
     }
 
-    /// Sets what a server's cache knows of a resource back to an earlier version, and freezes it there until
-    /// [`freeze_cache`](Self::freeze_cache) ends it; whether the window still has that version. Reads without a
+    /// Sets a server's cache of a resource back to an earlier version and freezes it there until
+    /// [`freeze_cache`](Self::freeze_cache) thaws it. Returns false if that version is forgotten. Reads without a
     /// version still come from the store.
     #[must_use]
     pub fn freeze_cache_at(&self, server: usize, group: &str, plural: &str, version: u64) -> bool {
@@ -335,12 +326,12 @@ impl Sim {
         self.inflict(what, |core| core.freeze_cache_at(server, &resource, version))
     }
 
-    /// Makes a server's caches late by so much; zero ends it.
+    /// Delays a server's caches by `lag`; zero ends the delay.
     pub fn set_lag(&self, server: usize, lag: Duration) {
         self.inflict(format_args!("lag {server} {lag:?}"), |core| core.set_lag(server, lag));
     }
 
-    /// Ends the open watches of a user and of a resource, by its plural; empty means all.
+    /// Ends the open watches of a user on a resource (its plural); an empty argument matches all.
     pub fn cut_watches(&self, user: &str, plural: &str) {
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         self.inflict(format_args!("cut watches {user:?} {plural:?}"), |core| {
@@ -348,22 +339,22 @@ impl Sim {
         });
     }
 
-    /// Brings back the store of an earlier version, as from a backup; whether the window still has it. Versions
-    /// are given anew from there on, and all watches end.
+    /// Restores the store of an earlier version, as from a backup, and ends all watches. New changes reuse the
+    /// versions after it. Returns false if that version is forgotten.
     #[must_use]
     pub fn roll_back(&self, version: u64) -> bool {
         self.inflict(format_args!("roll back to {version}"), |core| core.roll_back(version))
     }
 
-    /// Forgets the history: versions from before are answered 410.
+    /// Forgets the history: earlier versions are answered with 410.
     pub fn compact(&self) {
         self.inflict("compact", |core| core.store.compact());
     }
 
-    /// Stores an object as it is, unchecked: as an older version of the server, or another hand, has left it.
+    /// Stores an object without validation, as if an older server version had written it.
     ///
     /// # Panics
-    /// When the group has no such resource.
+    /// If the group has no such resource.
     pub fn write_behind(&self, group: &str, plural: &str, object: &Value) {
         self.inflict(format_args!("write {plural} {object}"), |core| {
             let kind = core.catalogue.get(group, plural).expect("the kind is served");

@@ -1,7 +1,7 @@
-//! OpenAPI v3: enough for `kubectl explain` and for clients that look whether a field may be validated.
+//! OpenAPI v3: enough for `kubectl explain` and for clients that check for server-side field validation.
 //!
-//! Built-in kinds are described by the schemas that `k8s-openapi` gives its types, custom ones by their
-//! definitions. Each schema carries its group, version and kind.
+//! Schemas of built-in kinds come from the types of `k8s-openapi`, those of custom kinds from their CRDs. Each
+//! schema carries its group, version and kind.
 
 use k8s_openapi::api;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -14,7 +14,7 @@ use super::kinds::{BuiltIn, Kind, Of};
 use super::patch;
 
 impl Core {
-    /// The index, or the document of one group and version.
+    /// Returns the index, or the document of one group and version.
     pub(super) fn openapi(&self, path: &[&str]) -> Outcome<Value> {
         match path {
             [] => {
@@ -70,7 +70,7 @@ fn schema_name(kind: &Kind, version: &str) -> String {
     )
 }
 
-/// The two paths of a kind, with what each verb takes: clients look here whether a server validates fields.
+/// Returns the two paths of a kind with the parameters of each verb, where clients look for `fieldValidation`.
 fn paths_of(kind: &Kind, version: &str) -> Vec<(String, Value)> {
     let root = if kind.group.is_empty() {
         format!("/api/{version}")
@@ -103,14 +103,14 @@ fn paths_of(kind: &Kind, version: &str) -> Vec<(String, Value)> {
     ]
 }
 
-/// A kind's schema, and those that it refers to.
+/// Returns a kind's schema, and the schemas it refers to.
 fn schema_of(kind: &Kind, version: &str) -> (Value, Map<String, Value>) {
     match &kind.of {
         Of::Custom(definition) => {
             let mut schema = definition.version(version).map_or(json!({}), |version| version.schema.clone());
             for (name, words) in [
                 ("apiVersion", "The version of the schema of this object."),
-                ("kind", "What this object is."),
+                ("kind", "The kind of this object."),
             ] {
                 schema["properties"][name] = json!({"type": "string", "description": words});
             }
@@ -157,7 +157,7 @@ fn of_type<T: JsonSchema>() -> (Value, Map<String, Value>) {
     }
 }
 
-/// Says of each list that a strategic patch merges by which key it does.
+/// Adds the merge key to each list that a strategic merge patch merges.
 fn with_merge_keys(schema: &mut Value) {
     match schema {
         Value::Object(members) => {

@@ -1,8 +1,8 @@
-//! The three kinds of patches.
+//! Applies JSON patches, merge patches and strategic merge patches.
 //!
-//! JSON patches and merge patches are a library's; the strategic one is here, as no crate has it: lists of
-//! objects with a merge key are merged by it, `$patch`, `$deleteFromPrimitiveList` and `$setElementOrder`
-//! are obeyed.
+//! A library applies the first two. Strategic merge patches, which no crate implements, are applied here: they
+//! merge lists of objects by merge key and support `$patch`, `$retainKeys`, `$deleteFromPrimitiveList` and
+//! `$setElementOrder`.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use serde_json::{Map, Value};
 use super::failure::{Failure, Outcome};
 use super::request::MAX_BODY;
 
-/// How deep an object may be nested: as deep as a body may be.
+/// The maximum nesting of an object, the same as of a body.
 const MAX_DEPTH: usize = 127;
 
-/// The media type of a patch that knows the merge keys.
+/// The media type of a strategic merge patch.
 pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
-/// The merge key of a list of objects: by the name of the list's field, for the kinds that are built in.
-/// What is not here is replaced whole. (`ports` has another key in a Service than in a container.)
+/// The merge keys of lists in built-in kinds, by field name; other lists are replaced whole.
+/// (`ports` has different keys in a Service and a container.)
 const MERGE_KEYS: [(&str, &[&str]); 17] = [
     ("containers", &["name"]),
     ("initContainers", &["name"]),
@@ -39,17 +39,17 @@ const MERGE_KEYS: [(&str, &[&str]); 17] = [
     ("schedulingGates", &["name"]),
 ];
 
-/// Lists of plain values that are merged as sets.
+/// Lists of primitive values that are merged as sets.
 const MERGED_SETS: [&str; 1] = ["finalizers"];
 
-/// What a strategic merge patch makes of an object, for tests of what is patched.
+/// Applies a strategic merge patch, for tests elsewhere.
 #[cfg(test)]
 pub(crate) fn strategic_merge(target: &Value, patch: &Value) -> Result<Value, String> {
     let mut patched = target.clone();
     strategic(&mut patched, patch).map(|()| patched)
 }
 
-/// Refuses what is no patch, or none for this kind: before the object is looked for.
+/// Refuses an unsupported patch type, before the object is looked up.
 pub(super) fn check_media(media: &str, is_built_in: bool) -> Outcome<()> {
     let unknown = |accepted: &str| {
         Err(Failure::unsupported_media_type(format!(
@@ -78,7 +78,7 @@ fn media_type(media: &str) -> &str {
     media.split(';').next().unwrap_or_default().trim()
 }
 
-/// Applies a patch of this media type.
+/// Applies a patch of the given media type.
 pub(super) fn apply(media: &str, target: &Value, body: &[u8], is_built_in: bool) -> Outcome<Value> {
     check_media(media, is_built_in)?;
     if media_type(media) == "application/json-patch+json" {
@@ -89,7 +89,7 @@ pub(super) fn apply(media: &str, target: &Value, body: &[u8], is_built_in: bool)
     if media_type(media) == "application/merge-patch+json" {
         json_patch::merge(&mut patched, &patch);
     } else {
-        // A real server has no reason for this either.
+        // A real server gives no reason either.
         strategic(&mut patched, &patch).map_err(|why| Failure::new(500, "", why))?;
     }
     Ok(patched)
@@ -97,7 +97,7 @@ pub(super) fn apply(media: &str, target: &Value, body: &[u8], is_built_in: bool)
 
 fn object(body: &[u8]) -> Outcome<Value> {
     let patch = super::request::parse_json(body)?;
-    if patch.is_object() { Ok(patch) } else { Err(Failure::bad_request("a patch is a JSON object")) }
+    if patch.is_object() { Ok(patch) } else { Err(Failure::bad_request("a patch must be a JSON object")) }
 }
 
 fn json_patch(target: &Value, body: &[u8]) -> Outcome<Value> {
@@ -116,7 +116,7 @@ fn json_patch(target: &Value, body: &[u8]) -> Outcome<Value> {
         let step = as_go(step, &patched);
         copied += check_growth(&step, &patched)?;
         if copied > MAX_BODY {
-            let why = format!("the copies of a JSON patch may have {MAX_BODY} bytes in all");
+            let why = format!("a JSON patch may copy at most {MAX_BODY} bytes in total");
             return Err(Failure::new(413, "RequestEntityTooLarge", why));
         }
         json_patch::patch(&mut patched, &[step]).map_err(|error| {
@@ -127,8 +127,8 @@ fn json_patch(target: &Value, body: &[u8]) -> Outcome<Value> {
     Ok(patched)
 }
 
-/// Few operations could make an object of any size or depth: returns the bytes that one copies, and refuses
-/// what would be nested deeper than a body may be.
+/// Returns the bytes that an operation copies, and refuses one that nests too deep: otherwise a short patch
+/// could create an object of any size or depth.
 fn check_growth(step: &json_patch::PatchOperation, target: &Value) -> Outcome<usize> {
     use json_patch::PatchOperation as Step;
     let (path, value, is_copy) = match step {
@@ -140,7 +140,11 @@ fn check_growth(step: &json_patch::PatchOperation, target: &Value) -> Outcome<us
     };
     let Some(value) = value else { return Ok(0) };
     if path.as_str().matches('/').count() + depth(value) > MAX_DEPTH {
-        return Err(Failure::new(422, "Invalid", format!("a patch may nest {MAX_DEPTH} levels deep")));
+        return Err(Failure::new(
+            422,
+            "Invalid",
+            format!("a patch may nest at most {MAX_DEPTH} levels deep"),
+        ));
     }
     Ok(if is_copy { value.to_string().len() } else { 0 })
 }
@@ -153,7 +157,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// Go's library takes a replacement of a member that is not there for an addition.
+/// Turns a replacement of a missing member into an addition, as Go's library does.
 fn as_go(step: json_patch::PatchOperation, target: &Value) -> json_patch::PatchOperation {
     match step {
         json_patch::PatchOperation::Replace(replace) if target.pointer(replace.path.as_str()).is_none() => {
@@ -199,7 +203,7 @@ fn strategic(target: &mut Value, patch: &Value) -> Result<(), String> {
                 items.retain(|item| !gone.contains(item));
             }
         } else if key.starts_with('$') {
-            // The order of elements belongs to their list; a list that is not patched has it alone.
+            // An order applies together with its list's patch, or alone if the list is not patched.
             if let (Some(list), Some(order)) = (key.strip_prefix("$setElementOrder/"), value.as_array())
                 && !patch.contains_key(list)
                 && let Some(items) = members.get_mut(list).and_then(Value::as_array_mut)
@@ -232,7 +236,7 @@ fn merge_member(
         Value::Array(patches) if merge_key(key, patches).is_some() => {
             let merge_key = merge_key(key, patches).unwrap_or_default();
             let Some(mut items) = members.get(key).and_then(Value::as_array).cloned() else {
-                // There is nothing to merge with.
+                // There is no list to merge with.
                 let added = patches.iter().filter(|patch| patch.get("$patch").is_none());
                 members.insert(key.to_owned(), added.cloned().collect());
                 return Ok(());
@@ -261,12 +265,12 @@ fn merge_member(
     }
 }
 
-/// The key by which a list of this name is merged.
+/// Returns the merge key of a list field by its name.
 pub(super) fn declared_merge_key(list: &str) -> Option<&'static str> {
     MERGE_KEYS.iter().find(|(name, _)| *name == list).map(|(_, keys)| keys[0])
 }
 
-/// The merge key of a list, when its elements are objects that carry it.
+/// Returns the merge key of a list of objects, preferring a key that some element has.
 fn merge_key(list: &str, elements: &[Value]) -> Option<&'static str> {
     let (_, keys) = MERGE_KEYS.iter().find(|(name, _)| *name == list)?;
     if !elements.iter().all(Value::is_object) {
@@ -308,8 +312,8 @@ fn merge_list(items: &mut Vec<Value>, key: &str, patches: &[Value]) -> Result<()
     Ok(())
 }
 
-/// Orders a merged list: what the patch names is in the patch's order, the rest in the server's, and where
-/// the two meet, what stood first on the server stays first. What is new goes before what it meets.
+/// Orders a merged list: items in the patch follow its order, the others keep the server's. The two sequences
+/// are merged by the items' old positions; new items come first.
 fn put_in_order(items: &mut Vec<Value>, before: &[Value], key: &str, order: &[Value]) {
     let id = |item: &Value| item.get(key).map(Value::to_string).unwrap_or_default();
     let places = |list: &[Value]| -> HashMap<String, usize> {
@@ -340,16 +344,16 @@ mod tests {
     }
 
     #[test]
-    fn lists_with_a_merge_key_are_merged_and_others_replaced() {
+    fn lists_merge_by_key_or_are_replaced() {
         let target = json!({"containers": [{"name": "a", "image": "1", "args": ["x"]}, {"name": "b"}], "tolerations": [1]});
         let patch = json!({"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "c"}], "tolerations": [2]});
         let expected = json!({"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "c"}, {"name": "b"}], "tolerations": [2]});
         check(target, &patch, &expected);
     }
 
-    /// Few operations must not make an object of any size or depth.
+    /// A short patch must not create an object of any size or depth.
     #[test]
-    fn a_json_patch_cannot_grow_without_end() {
+    fn json_patch_growth_is_limited() {
         let doubling: Vec<Value> =
             (0..60).map(|n| json!({"op": "copy", "from": "/data", "path": format!("/data/k{n}")})).collect();
         let body = Value::from(doubling).to_string();
@@ -359,9 +363,9 @@ mod tests {
         assert!(json_patch(&json!({}), deep.as_bytes()).is_err());
     }
 
-    /// As `kubectl apply` writes a change of a strategy.
+    /// `kubectl apply` sends such a patch to change a strategy.
     #[test]
-    fn only_the_keys_to_retain_are_kept() {
+    fn retain_keys_drops_other_keys() {
         let target = json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}});
         let patch = json!({"strategy": {"$retainKeys": ["type"], "type": "Recreate"}});
         check(target, &patch, &json!({"strategy": {"type": "Recreate"}}));

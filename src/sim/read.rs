@@ -1,11 +1,11 @@
-//! Reading: get and list; what versions mean there, and in a watch (`watching`).
+//! Get and list, and the meaning of the requested resource version (also for watches, see `watching`).
 //!
-//! | version asked for | get, list | watch |
+//! | version requested | get, list | watch |
 //! |---|---|---|
-//! | none | from the store: the newest | begins with what there is, as ADDED |
-//! | 0 | whatever the server's cache has | the same |
-//! | n | the cache, if it has seen n; else 504 "too large" | what came after n; 410 if that is forgotten |
-//! | n, `Exact` | exactly n; 410 if that is forgotten | refused |
+//! | none | the store: the newest | starts with the present objects as ADDED |
+//! | 0 | the server's cache, however stale | the same |
+//! | n | the cache, if it has reached n; else 504 "too large" | the changes after n; 410 if forgotten |
+//! | n, `Exact` | exactly n; 410 if forgotten | refused |
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use super::selectors::Selection;
 use super::store::{Collection, Key};
 use super::table;
 
-/// Where a list goes on: the version of its first page, and the last key of the page before.
+/// A continue token: the version of the first page and the last key of the previous page.
 struct Token {
-    /// None: the newest, which is not the version of the first page.
+    /// `None` continues at the newest version instead of the first page's.
     version: Option<u64>,
     after: Key,
 }
@@ -51,17 +51,17 @@ impl Token {
     }
 }
 
-/// What a list is of.
+/// The collection and range that a list returns.
 struct Page {
     version: u64,
-    /// The last key of the page before.
+    /// The last key of the previous page.
     after: Option<Key>,
     /// 0: no limit.
     limit: usize,
     all: Arc<Collection>,
 }
 
-/// A version as a query has it; `None` when it is not given.
+/// Parses the `resourceVersion` parameter; `None` if absent.
 pub(super) fn version_of(call: &Call) -> Outcome<Option<u64>> {
     let text = call.query.get("resourceVersion");
     if text.is_empty() {
@@ -79,15 +79,14 @@ pub(super) fn too_old() -> Box<Failure> {
     Failure::expired("The resourceVersion for the provided list is too old.")
 }
 
-/// The version that a list is to be of exactly: because it is asked for so, or because it has a limit and says
-/// nothing else.
+/// Returns the exact version of a list, if it asks for `Exact` or has a limit without a match rule.
 fn exact(call: &Call, wanted: Option<u64>, limit: usize) -> Option<u64> {
     let rule = call.query.get("resourceVersionMatch");
     let is_exact = rule == "Exact" || rule.is_empty() && limit > 0;
     wanted.filter(|wanted| is_exact && *wanted > 0)
 }
 
-/// An object as this version of its kind shows it.
+/// Returns an object as served in a version of its kind.
 pub(super) fn presented(kind: &Kind, version: &str, object: &Value) -> Value {
     let mut shown = object.clone();
     if kind.is(BuiltIn::EventV1) {
@@ -102,7 +101,7 @@ pub(super) fn wants_table(call: &Call) -> bool {
     call.accept.split(',').next().is_some_and(|first| first.contains("as=Table"))
 }
 
-/// Whether only the metadata of objects is asked for.
+/// Returns whether the client accepts metadata only.
 fn wants_metadata(call: &Call) -> bool {
     call.accept.split(',').next().is_some_and(|first| first.contains("as=PartialObjectMetadata"))
 }
@@ -154,7 +153,7 @@ impl Core {
         }))
     }
 
-    /// What a server's cache has seen of a resource, if that is not older than asked for.
+    /// Returns the version of a server's cache; fails if it is older than `wanted`.
     fn seen_at_least(&self, server: usize, resource: &Resource, wanted: u64) -> Outcome<u64> {
         let seen = self.seen(server, resource);
         if wanted > seen {
@@ -163,7 +162,7 @@ impl Core {
         Ok(seen)
     }
 
-    /// Which version a list is of, where it begins, and what there is then.
+    /// Resolves the version, start, limit and collection of a list.
     fn page_of(&self, server: usize, call: &Call, wanted: Option<u64>) -> Outcome<Page> {
         let resource = &call.kind.resource;
         let limit = call.query.get("limit").parse::<usize>().unwrap_or(0);
@@ -191,7 +190,7 @@ impl Core {
             }
             (None, None) => (self.store.version(), self.store.collection_at(resource, self.store.version())),
         };
-        // A cache that is asked for anything does not page.
+        // A list at version 0 ignores its limit, as the watch cache does.
         let limit = if wanted == Some(0) { 0 } else { limit };
         Ok(Page { version, after: None, limit, all: Arc::new(all.ok_or_else(too_old)?) })
     }
@@ -226,7 +225,7 @@ impl Core {
             table["metadata"] = metadata;
             table
         } else if wants_metadata(call) {
-            // As Go writes a list that was never appended to.
+            // An empty list is null: Go encodes a nil slice.
             let items = Some(shown.iter().map(table::metadata_only).collect::<Vec<_>>());
             json!({
                 "kind": "PartialObjectMetadataList",

@@ -1,4 +1,4 @@
-//! What a request is answered, before a door makes HTTP of it.
+//! Replies to requests, before a transport converts them to HTTP.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -11,26 +11,26 @@ use tokio::sync::mpsc::error::TrySendError;
 use super::failure::Failure;
 use super::transport::ConnectionError;
 
-/// How many warnings an answer has at most.
+/// The maximum number of warnings in an answer.
 const MAX_WARNINGS: usize = 40;
 
-/// A piece of a body, or the break of its connection.
+/// A piece of a body, or a connection error.
 pub(super) type Piece = Result<Bytes, ConnectionError>;
 
-/// What a request is answered.
+/// The reply to a request.
 #[derive(Debug)]
 pub(super) enum Reply {
-    /// Code, media type, headers, body.
+    /// A complete response.
     Whole { code: u16, media: &'static str, headers: Vec<(&'static str, String)>, body: Bytes },
-    /// Lines, until the channel closes.
+    /// A body sent in pieces until the channel closes.
     Stream(mpsc::Receiver<Piece>),
-    /// Nobody listens.
+    /// The server is down.
     Refused,
     /// The connection breaks without an answer.
     Lost,
 }
 
-/// An answer that is JSON, with its warnings.
+/// A JSON answer with its warnings.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,
@@ -38,7 +38,7 @@ pub(super) struct Answer {
     pub(super) warnings: Vec<String>,
 }
 
-/// A body that comes in pieces.
+/// A body sent piece by piece.
 #[derive(Debug)]
 pub(super) struct Trickle {
     pub(super) server: usize,
@@ -52,14 +52,14 @@ pub(super) struct Trickle {
 // === impl Trickle ===
 
 impl Trickle {
-    /// Sends a piece; returns whether there is more.
+    /// Sends a piece; returns whether more follows.
     pub(super) fn send(&mut self) -> bool {
         let sendable = self.body.len() - usize::from(self.is_endless).min(self.body.len());
         let piece = match sendable.min(self.bytes.get()) {
             0 => Bytes::from_static(b" "),
             length => self.body.split_to(length),
         };
-        // Whoever is slower than the pieces gets the next blank.
+        // A full channel drops a blank; the next one is sent later.
         let is_open = !matches!(self.sender.try_send(Ok(piece)), Err(TrySendError::Closed(_)));
         is_open && (self.is_endless || !self.body.is_empty())
     }
@@ -82,7 +82,7 @@ impl Answer {
 
 impl Reply {
     pub(super) fn of(answer: &Answer) -> Self {
-        // Clients take only so many headers.
+        // Clients limit the number of headers.
         let headers = answer
             .warnings
             .iter()
@@ -110,7 +110,7 @@ impl Reply {
         reply
     }
 
-    /// Without the second half of its body.
+    /// Drops the second half of the body.
     pub(super) fn halved(mut self) -> Self {
         if let Self::Whole { body, .. } = &mut self {
             body.truncate(body.len() / 2);
@@ -118,7 +118,7 @@ impl Reply {
         self
     }
 
-    /// With a body that comes in pieces, and what is to be sent of it.
+    /// Turns a successful reply into a stream, and returns the body to send through it.
     pub(super) fn trickled(
         self,
         server: usize,
@@ -127,12 +127,12 @@ impl Reply {
         is_endless: bool,
     ) -> (Self, Option<Trickle>) {
         let Self::Whole { code: 200, body, .. } = self else { return (self, None) };
-        // There is room for a body's every piece; blanks that nobody reads are not sent.
+        // The channel holds every piece of the body; blanks that do not fit are dropped.
         let (sender, receiver) = mpsc::channel(body.len() / bytes + 2);
         (Self::Stream(receiver), Some(Trickle { server, body, bytes, every, is_endless, sender }))
     }
 
-    /// The size of its body.
+    /// Returns the size of the body.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Whole { body, .. } => body.len(),

@@ -1,4 +1,4 @@
-//! What is asked: a path, a verb, options.
+//! Parses requests: path, verb, options, body.
 //!
 //! Mirrors `RequestInfo` of the API server: `/api/v1/...` and `/apis/<group>/<version>/...`, then
 //! optionally a namespace, a resource, a name and a subresource.
@@ -13,21 +13,21 @@ use serde_json::{Map, Value, json};
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{Catalogue, Kind, Of};
 
-/// The largest body that is read, in bytes.
+/// The largest accepted body, in bytes.
 pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
 
-/// A request, as a door hands it over.
+/// A request as a transport receives it.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Who asks.
+    /// The user.
     pub user: String,
-    /// The method.
+    /// The HTTP method.
     pub method: Method,
-    /// Path and query.
+    /// The path and query.
     pub uri: String,
-    /// Headers; those that matter are the content type, what is accepted, and the user agent.
+    /// The headers; only `Content-Type`, `Accept` and `User-Agent` are read.
     pub headers: HeaderMap,
-    /// The body, whole.
+    /// The whole body.
     pub body: Bytes,
 }
 
@@ -35,13 +35,13 @@ pub struct Request {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Query(Vec<(String, String)>);
 
-/// A request for a resource, understood.
+/// A parsed request for a resource.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) verb: &'static str,
     pub(super) kind: Arc<Kind>,
     pub(super) version: String,
-    /// Empty: all namespaces, or a kind without.
+    /// Empty: all namespaces, or a cluster-scoped kind.
     pub(super) namespace: String,
     /// Empty: the collection.
     pub(super) name: String,
@@ -63,7 +63,7 @@ impl Query {
         )
     }
 
-    /// The value of a parameter; empty when it is not given.
+    /// Returns the value of a parameter; empty if absent.
     pub(super) fn get(&self, name: &str) -> &str {
         self.0.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value.as_str())
     }
@@ -96,19 +96,19 @@ impl Request {
         self.header(&header::ACCEPT)
     }
 
-    /// Understands a request below `/api` or `/apis` that is for a resource; `None` for any other path.
+    /// Parses a request for a resource below `/api` or `/apis`; `None` for any other path.
     pub(super) fn call(&self, catalogue: &Catalogue) -> Outcome<Option<Call>> {
         let (path, query) = self.path_and_query();
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let (group, version, rest) = match &parts[..] {
             ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
-            // Questions, not resources.
+            // Access reviews are not stored resources.
             ["apis", "authorization.k8s.io", ..] => return Ok(None),
             ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
             _ => return Ok(None),
         };
         let (namespace, rest) = match rest {
-            // `/namespaces/x` and its own subresources are the object, anything else is inside it.
+            // `/namespaces/x` and its subresources address the Namespace, all else addresses its contents.
             ["namespaces", namespace, inside, more @ ..] if !matches!(*inside, "status" | "finalize") => {
                 (*namespace, [&[*inside], more].concat())
             }
@@ -119,7 +119,7 @@ impl Request {
             if (group, version, rest[0]) == ("autoscaling", "v1", "horizontalpodautoscalers") {
                 return Err(Failure::only_newer_autoscalers());
             }
-            // Of a group that definitions have made nothing is known but their kinds.
+            // In a group without built-in kinds, paths exist only for the kinds of CRDs.
             let is_built_in = catalogue.has_built_in(group, version);
             return Err(if is_built_in { Failure::no_such_resource() } else { Failure::no_such_path() });
         };
@@ -130,7 +130,7 @@ impl Request {
         let subresource = rest.get(2).copied().unwrap_or_default().to_owned();
         let query = Query::parse(query);
         let verb = self.verb(!name.is_empty(), query.is_true("watch"))?;
-        // Over all namespaces one may only read.
+        // Without a namespace only list and watch are allowed.
         if kind.is_namespaced && namespace.is_empty() && !matches!(verb, "list" | "watch") {
             return Err(match kind.of {
                 Of::BuiltIn(_) => Failure::method_not_allowed(),
@@ -167,7 +167,7 @@ impl Request {
 }
 
 fn decoded(text: &str) -> String {
-    // Names need no escapes; a `%2F` and the like can only be a mistake, and finds nothing.
+    // Valid names need no escapes: a decoded `%2F` and the like simply match no object.
     let text = text.replace('+', "%2B").replace('&', "%26");
     form_urlencoded::parse(format!("x={text}").as_bytes())
         .next()
@@ -182,7 +182,7 @@ impl Call {
         self.kind.api_version(&self.version)
     }
 
-    /// Changes the body by a merge patch, if it is JSON.
+    /// Applies a merge patch to a JSON body.
     pub(super) fn edit(&mut self, patch: &Value) {
         if let Ok(mut body) = serde_json::from_slice::<Value>(&self.body) {
             json_patch::merge(&mut body, patch);
@@ -190,7 +190,7 @@ impl Call {
         }
     }
 
-    /// Refuses options of a write that are not understood.
+    /// Refuses unknown write options.
     pub(super) fn check_write_options(&self) -> Outcome<()> {
         let options = match self.verb {
             "create" => "CreateOptions",
@@ -204,12 +204,12 @@ impl Call {
         }
     }
 
-    /// Whether the body is stored, or only looked at.
+    /// Returns whether the request must not be persisted.
     pub(super) fn is_dry_run(&self) -> bool {
         self.query.is_dry_run()
     }
 
-    /// The body as JSON of an object: of a kind's own, or of options.
+    /// Returns the body as JSON: an object or options.
     pub(super) fn json_body(&self) -> Outcome<Value> {
         if self.body.len() > MAX_BODY {
             return Err(Failure::too_large_body());
@@ -231,11 +231,11 @@ impl Call {
         parse_json(&self.body)
     }
 
-    /// `DeleteOptions`, from the body or the query.
+    /// Returns the `DeleteOptions` from the body and the query; the body takes precedence.
     pub(super) fn delete_options(&self) -> Outcome<DeleteOptions> {
         let mut options = if self.body.is_empty() { json!({}) } else { self.json_body()? };
         if !options.is_object() {
-            return Err(Failure::bad_request("the body of a delete is DeleteOptions"));
+            return Err(Failure::bad_request("the body of a delete must be DeleteOptions"));
         }
         for (parameter, is_number) in [("propagationPolicy", false), ("gracePeriodSeconds", true)] {
             let value = self.query.get(parameter);
@@ -257,14 +257,14 @@ impl Call {
     }
 }
 
-/// Whoever misspells a dry run must not have written.
+/// Refuses an unknown `dryRun` value, so that a misspelt dry run writes nothing.
 fn check_dry_run(options: &str, values: &[String]) -> Outcome<()> {
     let Some(wrong) = values.iter().find(|value| **value != "All") else { return Ok(()) };
     let cause = Cause::not_supported("dryRun", &json!([wrong]), &["All".to_owned()]);
     Err(Failure::invalid_options(options, &[cause]))
 }
 
-/// Parses JSON; what the server says of broken JSON.
+/// Parses JSON, reporting malformed JSON with the server's error.
 pub(super) fn parse_json(body: &[u8]) -> Outcome<Value> {
     serde_json::from_slice(body).map_err(|error| {
         let mut shown = String::from_utf8_lossy(body.get(..200).unwrap_or(body)).into_owned();
@@ -275,27 +275,27 @@ pub(super) fn parse_json(body: &[u8]) -> Outcome<Value> {
     })
 }
 
-/// The text at a pointer; empty when there is none.
+/// Returns the string at a pointer; empty if absent.
 pub(super) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The whole number at a pointer; 0 when there is none.
+/// Returns the integer at a pointer; 0 if absent.
 pub(super) fn number(object: &Value, pointer: &str) -> i64 {
     object.pointer(pointer).and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// The members of an object at a pointer.
+/// Returns the members of the object at a pointer.
 pub(super) fn members<'a>(object: &'a Value, pointer: &str) -> Option<&'a Map<String, Value>> {
     object.pointer(pointer).and_then(Value::as_object)
 }
 
-/// The items of an array at a pointer; none when it is not there.
+/// Returns the items of the array at a pointer; none if absent.
 pub(super) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// The object at a key, made when it is not there.
+/// Returns the object at a key, creating it if absent.
 pub(super) fn member<'a>(object: &'a mut Value, key: &str) -> &'a mut Value {
     if !object.get(key).is_some_and(Value::is_object) {
         object[key] = json!({});

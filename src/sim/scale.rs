@@ -1,4 +1,4 @@
-//! The subresource `scale`: one number of an object, in a form that is the same for all kinds.
+//! The subresource `scale`: the replicas of an object in a form common to all kinds.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::reply::Answer;
 use super::request::{Call, number, text};
 
 impl Core {
-    /// The subresource `scale`.
+    /// Gets, updates or patches the subresource `scale`.
     pub(super) fn scale(&mut self, call: &Call) -> Outcome<Answer> {
         let kind = call.kind.clone();
         let stored = self.store.get(&kind.resource, &call.namespace, &call.name).cloned();
@@ -24,7 +24,7 @@ impl Core {
                 "spec": {},
                 "status": {"replicas": number(object, &status_path)},
             });
-            // Go leaves out a zero here, and not in the status.
+            // Go omits a zero here but not in the status.
             if number(object, &spec_path) != 0 {
                 scale["spec"]["replicas"] = json!(number(object, &spec_path));
             }
@@ -47,7 +47,7 @@ impl Core {
         let replicas = sent.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
         let Some(replicas) = replicas.as_i64().filter(|replicas| i32::try_from(*replicas).is_ok()) else {
             return Err(Failure::bad_request(
-                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is a number",
+                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas must be an int32",
             ));
         };
         let version = text(&sent, "/metadata/resourceVersion");
@@ -73,7 +73,7 @@ impl Core {
     }
 }
 
-/// Where a kind keeps its replicas, and the selector of its Pods as text.
+/// Returns the paths of a kind's replicas in spec and status, and its Pod selector as text.
 fn scale_of(kind: &Kind, version: &str, object: &Value) -> (String, String, String) {
     if let Of::Custom(definition) = &kind.of
         && let Some(scale) = definition.version(version).and_then(|version| version.scale.as_ref())

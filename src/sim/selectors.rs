@@ -1,7 +1,7 @@
 //! Label and field selectors.
 //!
 //! Mirrors `labels.Parse` and `fields.ParseSelector`: `a=b`, `a!=b`, `a in (b,c)`, `a notin (b)`, `a`,
-//! `!a`, `a>1`, `a<1`; fields only by equality.
+//! `!a`, `a>1`, `a<1`; field selectors support equality only.
 
 use std::iter::Peekable;
 
@@ -12,10 +12,10 @@ use super::kinds::{BuiltIn, Kind, Of};
 use super::meta;
 use super::request::{Call, text};
 
-/// Both selectors of a request, and the namespace.
+/// The namespace, label selector and field selector of a request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selection {
-    /// Empty: all.
+    /// Empty: all namespaces.
     namespace: String,
     labels: Vec<Requirement>,
     fields: Vec<(String, String, bool)>,
@@ -25,7 +25,7 @@ pub(super) struct Selection {
 struct Requirement {
     key: String,
     test: Test,
-    /// Whether the label must pass the test, or must not; a label that is not there passes none.
+    /// Whether the label must pass or fail the test; an absent label fails every test.
     holds: bool,
 }
 
@@ -76,7 +76,7 @@ impl Selection {
     }
 }
 
-/// Whether `labels` satisfy `spec.selector` of a workload: `matchLabels` and `matchExpressions`.
+/// Returns whether an object matches a workload's `spec.selector`: `matchLabels` and `matchExpressions`.
 pub(super) fn selector_matches(selector: &Value, object: &Value) -> bool {
     let label = |key: &str| object.pointer("/metadata/labels").and_then(|labels| labels.get(key));
     let by_label = selector.get("matchLabels").and_then(Value::as_object);
@@ -128,7 +128,7 @@ fn is_selectable(kind: &Kind, field: &str) -> bool {
     }
 }
 
-/// A field's value as text. Objects are selected as they are stored, events as core/v1.
+/// Returns a field's value as text; selectors apply to the stored form, which is core/v1 for Events.
 fn field_of(object: &Value, field: &str) -> String {
     let stored = match field.strip_prefix("regarding.") {
         Some(rest) => format!("involvedObject.{rest}"),
@@ -158,7 +158,7 @@ impl Requirement {
     }
 }
 
-/// A selector's symbols, and the words between them.
+/// The symbols and words of a selector.
 type Tokens<'a> = Peekable<std::vec::IntoIter<&'a str>>;
 
 fn is_symbol(c: char) -> bool {
@@ -205,7 +205,7 @@ fn parse_requirement(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
     let is_negated = tokens.next_if_eq(&"!").is_some();
     let key = word(tokens)?.to_owned();
     if !meta::is_qualified_name(&key) {
-        return Err(format!("key: Invalid value: {key:?}: a label's key is a qualified name"));
+        return Err(format!("key: Invalid value: {key:?}: a label key must be a qualified name"));
     }
     if is_negated || is_at_end(tokens) {
         return Ok(Requirement { key, test: Test::Exists, holds: !is_negated });
@@ -234,7 +234,7 @@ fn word<'a>(tokens: &mut Tokens<'a>) -> Result<&'a str, String> {
     Ok(found)
 }
 
-/// The value behind a symbol; none is the empty one.
+/// Parses the value after an operator; a missing value is empty.
 fn value(tokens: &mut Tokens<'_>) -> Result<String, String> {
     checked(if is_at_end(tokens) { "" } else { word(tokens)? })
 }
@@ -244,7 +244,7 @@ fn bound(tokens: &mut Tokens<'_>) -> Result<i64, String> {
     value.parse().map_err(|_| format!("values[0]: Invalid value: {value:?}: the value must be an integer"))
 }
 
-/// The values in parentheses; between two commas is the empty one.
+/// Parses values in parentheses; nothing between two commas is an empty value.
 fn values(tokens: &mut Tokens<'_>) -> Result<Vec<String>, String> {
     if tokens.next_if_eq(&"(").is_none() {
         return Err(format!("found '{}', expected: '('", tokens.next().unwrap_or_default()));
@@ -270,7 +270,7 @@ fn checked(value: &str) -> Result<String, String> {
     if meta::is_label_value(value) {
         Ok(value.to_owned())
     } else {
-        Err(format!("values: Invalid value: {value:?}: it is no label's value"))
+        Err(format!("values: Invalid value: {value:?}: not a valid label value"))
     }
 }
 
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn label_selectors_are_read_as_kubectl_writes_them() {
+    fn label_selectors_match_as_in_kubectl() {
         for selector in [
             "",
             "app=web",
@@ -319,12 +319,12 @@ mod tests {
         ] {
             check(selector, false);
         }
-        // Nothing has the label, so it is not the value.
+        // An absent label differs from every value.
         check("other!=a,other notin (b)", true);
     }
 
     #[test]
-    fn a_misspelt_selector_selects_nothing() {
+    fn malformed_selectors_are_refused() {
         for selector in [
             "app in web",
             "app in ()",

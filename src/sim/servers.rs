@@ -1,5 +1,5 @@
-//! The two API servers in front of the store, and the requests that wait: for a server or a sender that is
-//! frozen, for time, for their release.
+//! The two API servers in front of the store, and the requests pending on a frozen server, a suspended client
+//! or a fault.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::request::Request;
 use super::store::Collection;
 use super::transport::ConnectionError;
 
-/// A request that waits: for time, for its release, for a frozen server or sender.
+/// A pending request.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) ticket: u64,
@@ -24,22 +24,22 @@ pub(super) struct Held {
     pub(super) waits: Waits,
 }
 
-/// What a request waits for.
+/// What a request is waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// Nothing yet: faults have not had their say.
+    /// Nothing: the request is new, and no fault has been applied.
     No,
-    /// A sender that is suspended: it has not sent it yet.
+    /// Its suspended client, which has not sent it yet.
     Sender,
-    /// A server that is frozen: it has taken it.
+    /// A frozen server, which has accepted it.
     Thaw,
-    /// A fault that delays it; it is under way, whatever becomes of its sender.
+    /// The end of a fault's delay; it is executed even if its client is gone.
     Time,
-    /// A fault that holds it; likewise.
+    /// The release from a fault that holds it; likewise.
     Release,
 }
 
-/// Whether a server answers.
+/// The state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     Up,
@@ -51,11 +51,11 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) state: State,
-    /// Resources of which its cache sees nothing new: the version, and what there was.
+    /// Resources whose cache is frozen, with the version and the objects at that version.
     pub(super) frozen: BTreeMap<Resource, (u64, Arc<Collection>)>,
-    /// How late its cache is, and the version that it has seen.
+    /// The delay of its caches, and the version they have reached.
     pub(super) lag: Option<(Duration, u64)>,
-    /// Its watch cache began with this version: older ones cannot be followed here.
+    /// The version at which its watch cache began: no watch can resume from an older one.
     pub(super) began: u64,
 }
 
@@ -69,14 +69,14 @@ impl Core {
         }
     }
 
-    /// Looks again at what waits for a server or a sender.
+    /// Reconsiders requests pending on a server or a client.
     pub(super) fn consider_waiting(&mut self) {
         for held in std::mem::take(&mut self.waiting) {
             self.consider(held);
         }
     }
 
-    /// Carries out the requests that a fault holds.
+    /// Executes the requests that a fault holds.
     pub(super) fn release(&mut self) {
         self.resume(|held| held.waits == Waits::Release);
     }
@@ -89,7 +89,7 @@ impl Core {
         self.servers[server].state = state;
         match state {
             State::Down => {
-                // Connections break; whoever has not read for long sees no more than an end.
+                // Connections are reset; a client with a full buffer sees only the end of the stream.
                 self.watchers.cut(|watcher| {
                     let is_cut = watcher.server == server;
                     if is_cut {
@@ -104,7 +104,7 @@ impl Core {
                     }
                     _ => true,
                 });
-                // What it had taken and not answered is lost with it.
+                // Requests accepted but not answered are lost.
                 self.waiting.retain(|held| held.server != server || held.waits == Waits::Sender);
             }
             State::Up => {
@@ -116,13 +116,13 @@ impl Core {
         }
     }
 
-    /// Stops a user's process, as SIGSTOP does: what it sends waits, what it watches waits too.
+    /// Suspends a client as SIGSTOP does, or resumes it: its requests and its watches wait meanwhile.
     pub(super) fn suspend(&mut self, user: &str, is_suspended: bool) {
         if is_suspended {
             self.suspended.insert(user.to_owned());
         } else {
             self.suspended.remove(user);
-            // What it has given up meanwhile was never sent.
+            // Requests that it abandoned meanwhile were never sent.
             self.waiting.retain(|held| {
                 held.request.user != user || held.waits != Waits::Sender || !held.reply.is_closed()
             });
@@ -139,7 +139,7 @@ impl Core {
         self.servers[server].state == State::Up
     }
 
-    /// Stops what a server's cache sees of a resource, or lets it catch up.
+    /// Freezes a server's cache of a resource, or lets it catch up.
     pub(super) fn freeze_cache(&mut self, server: usize, resource: &Resource, is_frozen: bool) {
         if is_frozen {
             let seen = self.seen(server, resource);
@@ -151,7 +151,7 @@ impl Core {
         }
     }
 
-    /// Sets what a server's cache sees of a resource back to a version; whether that is not forgotten.
+    /// Freezes a server's cache of a resource at a past version; returns false if that is forgotten or not reached.
     pub(super) fn freeze_cache_at(&mut self, server: usize, resource: &Resource, version: u64) -> bool {
         let is_past = version <= self.store.version();
         let Some(collection) = self.store.collection_at(resource, version).filter(|_| is_past) else {
@@ -161,7 +161,7 @@ impl Core {
         true
     }
 
-    /// Makes a server's cache late by so much, for all resources; zero ends it.
+    /// Delays a server's caches of all resources by `lag`; zero ends the delay.
     pub(super) fn set_lag(&mut self, server: usize, lag: Duration) {
         let version = self.store.version();
         let before = self.servers[server].lag.map_or(version, |(_, seen)| seen);
@@ -169,14 +169,14 @@ impl Core {
         self.deliver_all();
     }
 
-    /// The version up to which a server's cache has seen a resource.
+    /// Returns the version that a server's cache of a resource has reached.
     pub(super) fn seen(&self, server: usize, resource: &Resource) -> u64 {
         let server = &self.servers[server];
         let late = server.lag.map_or(self.store.version(), |(_, seen)| seen);
         server.frozen.get(resource).map_or(late, |(version, _)| late.min(*version))
     }
 
-    /// What a server's cache holds of a resource; `None` when that is forgotten.
+    /// Returns a server's cache of a resource; `None` if its version is forgotten.
     pub(super) fn cached(&self, server: usize, resource: &Resource) -> Option<Collection> {
         let seen = self.seen(server, resource);
         match self.servers[server].frozen.get(resource) {
@@ -185,23 +185,23 @@ impl Core {
         }
     }
 
-    /// The oldest version from which a server can follow changes.
+    /// Returns the oldest version from which a watch on a server can resume.
     pub(super) fn oldest(&self, server: usize) -> u64 {
         self.store.oldest().max(self.servers[server].began)
     }
 
-    /// A server that starts has no history.
+    /// Drops the history of a server's watch cache, as a restart does.
     pub(super) fn forget_history(&mut self, server: usize) {
         self.servers[server].began = self.store.version();
     }
 
-    /// Brings back the store of an earlier version, as from a backup: versions are given anew.
+    /// Restores the store of an earlier version, as from a backup; later versions are reused.
     pub(super) fn roll_back(&mut self, version: u64) -> bool {
         if !self.store.roll_back(version) {
             return false;
         }
         self.watchers.cut(|_| true);
-        // The caches begin anew with what is there.
+        // The caches start again from the restored objects.
         for server in &mut self.servers {
             server.began = server.began.min(version);
             server.frozen.clear();

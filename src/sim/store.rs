@@ -1,8 +1,8 @@
-//! What is stored: objects, one version counter over all of them, and a window of past changes.
+//! The store of objects: collections, one version counter for all of them, and a window of past changes.
 //!
-//! Plays etcd and the watch cache. A version from before the window is gone for good: who asks for it is
-//! told 410, as after a compaction. A list that comes in pages keeps the version of its first page for minutes,
-//! however many changes the window has forgotten since.
+//! Plays etcd and the watch cache. A version older than the window is answered with 410, as after a
+//! compaction. A paged list keeps the version of its first page for five minutes, however many changes the
+//! window has forgotten since.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use super::kinds::Resource;
 
-/// How long a list may take to ask for its next page: a real server compacts etcd every five minutes.
+/// How long a paged list can be continued: a real server compacts etcd every five minutes.
 const PAGED_FOR: Duration = Duration::from_secs(300);
 
-/// How many lists may be between two pages; beyond that the oldest depend on the window.
+/// The number of paged lists kept; the oldest ones beyond it depend on the window.
 const PAGED_MAX: usize = 32;
 
-/// Namespace (empty for kinds without) and name.
+/// Namespace (empty for cluster-scoped kinds) and name.
 pub(super) type Key = (String, String);
 
 /// One change of one object.
@@ -27,16 +27,16 @@ pub(super) struct Change {
     pub(super) version: u64,
     pub(super) resource: Resource,
     pub(super) key: Key,
-    /// What was there.
+    /// The object before; `None` for a creation.
     pub(super) before: Option<Arc<Value>>,
-    /// What is there now.
+    /// The object after; `None` for a deletion.
     pub(super) after: Option<Arc<Value>>,
 }
 
 /// A collection at some version.
 pub(super) type Collection = BTreeMap<Key, Arc<Value>>;
 
-/// A collection that a list returns in pages.
+/// A collection kept for the next pages of a list.
 #[derive(Debug)]
 struct Paged {
     resource: Resource,
@@ -45,16 +45,16 @@ struct Paged {
     until: Duration,
 }
 
-/// See the module.
+/// Objects and their recent history; see the module.
 #[derive(Debug)]
 pub(super) struct Store {
     version: u64,
     collections: BTreeMap<Resource, Collection>,
     window: VecDeque<Change>,
     window_limit: usize,
-    /// The oldest version from which changes can still be followed.
+    /// The oldest version from which changes are known.
     oldest: u64,
-    /// The version of the newest change of each resource that is forgotten.
+    /// The version of the newest forgotten change of each resource.
     forgotten: BTreeMap<Resource, u64>,
     /// Oldest first.
     paged: VecDeque<Paged>,
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// The version of the last change.
+    /// Returns the version of the last change.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
@@ -92,12 +92,12 @@ impl Store {
         self.collections.get(resource).into_iter().flatten()
     }
 
-    /// Everything that is stored.
+    /// Iterates over all stored objects.
     pub(super) fn everything(&self) -> impl Iterator<Item = (&Resource, &Key, &Arc<Value>)> {
         self.collections.iter().flat_map(|(resource, all)| all.iter().map(move |(key, o)| (resource, key, o)))
     }
 
-    /// Stores an object, stamped with the next version; returns what is now stored.
+    /// Stores an object under the next version and returns it.
     pub(super) fn put(&mut self, resource: &Resource, key: Key, mut object: Value) -> Arc<Value> {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -108,7 +108,7 @@ impl Store {
         object
     }
 
-    /// Removes an object; returns its last state, stamped with the version of the deletion.
+    /// Removes an object; returns its last state with the version of the deletion.
     pub(super) fn remove(&mut self, resource: &Resource, key: &Key) -> Option<Arc<Value>> {
         let before = self.collections.get_mut(resource)?.remove(key)?;
         self.version += 1;
@@ -140,7 +140,7 @@ impl Store {
         });
     }
 
-    /// Brings back the objects of a version, and counts on from it; whether that could be done.
+    /// Restores the objects of a version and continues counting from it; returns false if it is forgotten.
     pub(super) fn roll_back(&mut self, version: u64) -> bool {
         if version < self.oldest || version > self.version {
             return false;
@@ -156,7 +156,7 @@ impl Store {
         true
     }
 
-    /// Forgets the history: from now on only the present version can be followed.
+    /// Forgets the history: changes can be followed from the present version only.
     pub(super) fn compact(&mut self) {
         self.paged.clear();
         for change in self.window.drain(..) {
@@ -165,12 +165,12 @@ impl Store {
         self.oldest = self.version;
     }
 
-    /// The last change.
+    /// Returns the last change.
     pub(super) fn last_change(&self) -> Option<&Change> {
         self.window.back()
     }
 
-    /// The changes of a collection behind a version, oldest first; `None` when one of them is forgotten.
+    /// Returns the changes of a collection after a version, oldest first; `None` if one of them is forgotten.
     pub(super) fn changes_since(
         &self,
         resource: &Resource,
@@ -184,7 +184,7 @@ impl Store {
         Some(self.window.range(first..).filter(move |change| change.resource == resource))
     }
 
-    /// A collection as it was at a version, by undoing what came later; `None` when that is forgotten.
+    /// Returns a collection at a version by undoing later changes; `None` if that version is forgotten.
     pub(super) fn collection_at(&self, resource: &Resource, version: u64) -> Option<Collection> {
         if version < self.oldest {
             return None;
@@ -200,7 +200,7 @@ impl Store {
         Some(collection)
     }
 
-    /// Keeps a collection for the later pages of a list that began at `now`.
+    /// Keeps a collection for the next pages of a list that began at `now`.
     pub(super) fn keep_paged(
         &mut self,
         resource: &Resource,
@@ -219,7 +219,7 @@ impl Store {
         self.paged.push_back(Paged { resource, version, all, until });
     }
 
-    /// The collection of a list's later page; `None` when its version is forgotten.
+    /// Returns the collection for a list's next page; `None` if its version is forgotten.
     pub(super) fn paged(&self, resource: &Resource, version: u64, now: Duration) -> Option<Arc<Collection>> {
         let is_it =
             |paged: &&Paged| paged.version == version && paged.resource == *resource && paged.until > now;
@@ -237,7 +237,7 @@ mod tests {
         ("default".to_owned(), name.to_owned())
     }
 
-    /// Names and versions.
+    /// Formats a collection as names with versions.
     fn shown(collection: Option<Collection>) -> Option<Vec<String>> {
         let one = |((_, name), object): (Key, Arc<Value>)| {
             format!("{name}{}", object["metadata"]["resourceVersion"].as_str().unwrap())
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_past_version_is_what_it_was_until_it_is_forgotten() {
+    fn past_version_is_readable_until_forgotten() {
         let foos = resource("example.com", "foos");
         let mut store = Store::new(3);
         store.put(&foos, key("a"), json!({"metadata": {}}));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_resources_own_changes_are_missed() {
+    fn forgotten_changes_of_other_resources_are_not_missed() {
         let (foos, bars) = (resource("example.com", "foos"), resource("example.com", "bars"));
         let mut store = Store::new(1);
         store.put(&foos, key("a"), json!({"metadata": {}}));

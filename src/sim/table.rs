@@ -1,6 +1,6 @@
-//! Tables, as `kubectl get` shows objects.
+//! Tables for `kubectl get`.
 //!
-//! A custom kind's columns come from its definition; a built-in kind's are here.
+//! The columns of custom kinds come from their CRDs; those of built-in kinds are defined here.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use super::core::Core;
 use super::kinds::{BuiltIn, Kind, Of};
 use super::request::{items, members, number, text};
 
-/// One column: name, type, whether it is for `-o wide` alone.
+/// A column; those with a priority above 0 are for `-o wide` only.
 struct Column {
     name: String,
     type_: String,
@@ -16,7 +16,7 @@ struct Column {
     priority: i64,
 }
 
-/// Objects as a table; `include` is the parameter `includeObject`.
+/// Renders objects as a table; `include` is the parameter `includeObject`.
 pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, include: &str) -> Value {
     let columns = columns(kind, version);
     let rows: Vec<Value> = objects
@@ -49,7 +49,7 @@ pub(super) fn table(kind: &Kind, version: &str, objects: &[Value], core: &Core, 
     })
 }
 
-/// An object without spec and status.
+/// Returns the metadata of an object.
 pub(super) fn metadata_only(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
@@ -125,7 +125,7 @@ fn cells(kind: &Kind, version: &str, object: &Value, core: &Core) -> Vec<Value> 
             cells.extend(built_in_cells(*of, object, core));
             match of {
                 BuiltIn::CustomResourceDefinition => cells.push(json!(text(object, created))),
-                // Those with columns behind the age have it in their cells.
+                // Their cells already contain the age.
                 BuiltIn::Pod | BuiltIn::Deployment | BuiltIn::ReplicaSet | BuiltIn::Service => {}
                 _ => cells.push(age(created)),
             }
@@ -281,7 +281,7 @@ fn event_cells(event: &Value, core: &Core) -> Vec<Value> {
 }
 
 impl Core {
-    /// How old something is, in kubectl's short form.
+    /// Returns the age of an object in kubectl's short form.
     pub(super) fn age(&self, since: &str) -> String {
         let Ok(since) = since.parse::<jiff::Timestamp>() else { return "<unknown>".to_owned() };
         let now: jiff::Timestamp = self.stamp().parse().unwrap_or(since);
@@ -289,7 +289,7 @@ impl Core {
     }
 }
 
-/// `37s`, `5m12s`, `3h`, `2d`: as much as can be read at a glance.
+/// Formats a duration in kubectl's short form: `37s`, `5m12s`, `3h`, `2d`.
 fn human(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let with = |big: i64, unit: &str, rest: i64, small: &str| {
@@ -312,7 +312,7 @@ fn human(seconds: i64) -> String {
     }
 }
 
-/// The value at a path such as `.spec.x`, `.items[0]`, `.metadata.labels['a.b/c']` or
+/// Returns the value at a path such as `.spec.x`, `.items[0]`, `.metadata.labels['a.b/c']` or
 /// `.status.conditions[?(@.type=="Ready")].status`.
 fn json_path(object: &Value, path: &str) -> Option<Value> {
     let mut at = object;
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_columns_find_their_values() {
+    fn json_paths_of_columns_resolve() {
         let object = json!({"spec": {"n": 3}, "items": [{"a": 1}], "metadata": {"labels": {"a.b/c": "x"}},
             "status": {"conditions": [{"type": "A", "status": "no"}, {"type": "Ready", "status": "True"}]}});
         assert_eq!(json_path(&object, ".spec.n"), Some(json!(3)));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_short() {
+    fn ages_have_kubectls_short_form() {
         let shown: Vec<String> = [0, 119, 312, 900, 11_000, 90_000, 400_000, 900_000].map(human).into();
         assert_eq!(shown, ["0s", "119s", "5m12s", "15m", "3h3m", "25h", "4d15h", "10d"]);
     }

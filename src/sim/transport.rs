@@ -1,4 +1,4 @@
-//! The way in for a client in the same process: a `tower` service, without a socket.
+//! The transport for a client in the same process: a `tower` service without a socket.
 
 use std::fmt;
 use std::task::{Context, Poll};
@@ -14,12 +14,10 @@ use tokio::sync::mpsc;
 use super::reply::{Piece, Reply};
 use super::{Request, Sim};
 
-/// The body of an answer.
+/// The body of a response.
 pub(super) type ReplyBody = UnsyncBoxBody<Bytes, ConnectionError>;
 
-/// A door to one of the servers, for one user.
-///
-/// Give it to `kube_client::Client::new`.
+/// A connection to one of the servers as one user; pass it to `kube_client::Client::new`.
 #[derive(Clone, Debug)]
 pub struct InProcessTransport {
     sim: Sim,
@@ -27,12 +25,12 @@ pub struct InProcessTransport {
     server: usize,
 }
 
-/// The connection broke, or was never made.
+/// Reports that a connection broke or was never made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionError {
-    /// Nobody listens.
+    /// The server is down.
     Refused,
-    /// The peer has gone in the middle.
+    /// The connection broke before the end of the response.
     Reset,
 }
 
@@ -50,13 +48,13 @@ impl std::error::Error for ConnectionError {}
 // === impl InProcessTransport ===
 
 impl InProcessTransport {
-    /// Opens a door for a user.
+    /// Connects to server 0 as `user`.
     #[must_use]
     pub fn new(sim: &Sim, user: &str) -> Self {
         Self { sim: sim.clone(), user: user.to_owned(), server: 0 }
     }
 
-    /// The same for another of the servers: there are two, 0 and 1, in front of one store.
+    /// Connects to another server: there are two, 0 and 1, in front of one store.
     #[must_use]
     pub fn to_server(mut self, server: usize) -> Self {
         self.server = server;
@@ -72,12 +70,12 @@ impl InProcessTransport {
         let uri = head.uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         let request = Request { user: self.user, method: head.method, uri, headers: head.headers, body };
         let answer = self.sim.request(self.server, request).await;
-        // A server that is taken down answers nothing that it has taken.
+        // A server that goes down drops the requests it has accepted.
         respond(answer.unwrap_or(Reply::Lost))
     }
 }
 
-/// An answer as HTTP has it.
+/// Converts a reply to an HTTP response.
 pub(super) fn respond(reply: Reply) -> Result<Response<ReplyBody>, ConnectionError> {
     match reply {
         Reply::Refused => Err(ConnectionError::Refused),

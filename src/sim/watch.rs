@@ -1,10 +1,10 @@
-//! Watches: each has a position in the history and is sent what lies between it and what its server has seen.
+//! Open watches: each has a position in the history and is sent the changes up to its server's cache.
 //!
-//! So a watch that is frozen, or whose server lags, loses nothing: it goes on from its position, or is told
-//! 410 when the window has moved past it.
+//! A watch that was frozen, or whose server lags, loses nothing: it resumes from its position, or ends with
+//! 410 if the window has moved past it.
 //!
-//! A watch that does not read is cut: beside what there was at its beginning, its channel holds [`BUFFER`]
-//! events and no more.
+//! A watch whose client does not read is cut once [`BUFFER`] events, beside the initial ones, are waiting
+//! (test: `watch_that_is_not_read_is_cut`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use super::reply::Piece;
 use super::selectors::Selection;
 use super::store::Change;
 
-/// How many events wait for a watcher that does not read.
+/// The number of events buffered for a client that does not read.
 pub(super) const BUFFER: usize = 1000;
-/// How often a watch hears that it is up to date.
+/// The interval between bookmarks.
 pub(super) const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long before its end a watch hears that once more.
+/// How long before its end a watch gets a last bookmark.
 pub(super) const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// One open watch.
@@ -38,19 +38,19 @@ pub(super) struct Watcher {
     pub(super) version: String,
     pub(super) selection: Selection,
     pub(super) is_table: bool,
-    /// What a table's rows carry.
+    /// The object to include in each table row (`includeObject`).
     pub(super) include: String,
     /// Everything up to this version has been sent.
     pub(super) position: u64,
     pub(super) is_frozen: bool,
-    /// Its time has come, while its server was frozen.
+    /// Its timeout has passed, perhaps while its server was frozen.
     pub(super) is_over: bool,
-    /// Ends after so many more events.
+    /// The number of events after which a fault cuts it.
     pub(super) events_left: Option<usize>,
     pub(super) sender: mpsc::Sender<Piece>,
 }
 
-/// All open watches, by what they watch.
+/// All open watches, by resource.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     by_resource: BTreeMap<Resource, Vec<Watcher>>,
@@ -69,7 +69,7 @@ impl Watchers {
         self.by_resource.entry(watcher.kind.resource.clone()).or_default().push(watcher);
     }
 
-    /// The watches of a resource, to be worked on and put back.
+    /// Takes out the watches of a resource, to be returned by [`put_back`](Self::put_back).
     pub(super) fn take(&mut self, resource: &Resource) -> Vec<Watcher> {
         self.by_resource.get_mut(resource).map(std::mem::take).unwrap_or_default()
     }
@@ -98,8 +98,7 @@ impl Watchers {
     }
 }
 
-/// What a change means to one watch: an event's type and object. A change may bring an object into the
-/// selection, or take it out.
+/// Converts a change to an event type, object and version for a selection, which the object may enter or leave.
 pub(super) fn event_of<'a>(
     change: &'a Change,
     selection: &Selection,
@@ -115,7 +114,7 @@ pub(super) fn event_of<'a>(
     Some((type_, object, change.version))
 }
 
-/// One line of a watch.
+/// Encodes one line of a watch.
 pub(super) fn line(type_: &str, object: &Value) -> Bytes {
     let mut line = format!("{{\"type\":{},\"object\":", Value::from(type_)).into_bytes();
     serde_json::to_writer(&mut line, object).expect("JSON can be written to memory");
@@ -123,7 +122,7 @@ pub(super) fn line(type_: &str, object: &Value) -> Bytes {
     line.into()
 }
 
-/// A bookmark; `ends_initial` marks the end of a streamed list.
+/// Encodes a bookmark; `ends_initial` marks the end of a streamed list.
 pub(super) fn bookmark(kind: &Kind, version: &str, at: u64, ends_initial: bool) -> Bytes {
     let mut object = json!({
         "kind": kind.kind,
@@ -136,7 +135,7 @@ pub(super) fn bookmark(kind: &Kind, version: &str, at: u64, ends_initial: bool) 
     line("BOOKMARK", &object)
 }
 
-/// What a watch is told whose position is forgotten.
+/// Encodes the 410 for a watch whose position is forgotten.
 pub(super) fn gone(wanted: u64, oldest: u64) -> Bytes {
     let failure = Failure::expired(format!("too old resource version: {wanted} ({oldest})"));
     line("ERROR", &failure.status())

@@ -1,4 +1,4 @@
-//! Watching: how a watch begins, and how changes reach it.
+//! Opens watches and delivers changes to them.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use super::store::{Collection, Key};
 use super::table;
 use super::watch::{self, BUFFER, Watcher};
 
-/// Lines that were made for one watch: by version, type, group and version of the kind.
+/// Encoded lines, shared between watches: by resource version, event type, group and API version.
 type Lines = HashMap<(u64, &'static str, String, String), Bytes>;
 
-/// A watch without `timeoutSeconds` ends after this, and up to twice this.
+/// The minimum duration of a watch without `timeoutSeconds`; the maximum is twice as long.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// No watch lasts longer.
+/// The maximum duration of a watch with `timeoutSeconds`.
 const WATCH_TIMEOUT_MAX: Duration = Duration::from_secs(86_400);
 
-/// Where a watch begins.
+/// The start of a watch.
 struct Start {
     position: u64,
-    /// What it is told first.
+    /// The objects sent first, as ADDED.
     initial: Collection,
-    /// Whether the end of that is marked.
+    /// Whether a bookmark marks the end of the initial objects.
     marks_end: bool,
 }
 
@@ -53,15 +53,15 @@ fn check_options(call: &Call) -> Outcome<()> {
 }
 
 impl Core {
-    /// Where a watch begins; or the one line that it is told instead.
+    /// Returns the start of a watch, or the error line to send instead.
     fn start_of(&self, server: usize, call: &Call) -> Outcome<Result<Start, Bytes>> {
-        // A real server has no reason for this one.
+        // A real server gives no reason for this error.
         let wanted = version_of(call).map_err(|failure| Failure::new(500, "", failure.message))?;
         let resource = &call.kind.resource;
         let (seen, oldest) = (self.seen(server, resource), self.oldest(server));
         let streams_list = call.query.is_true("sendInitialEvents");
         let wants_none = call.query.get("sendInitialEvents") == "false";
-        // A streamed list without a version is as new as the store.
+        // A streamed list without a version must be as new as the store.
         let least = if streams_list { wanted.unwrap_or(self.store.version()) } else { 0 };
         if least > seen {
             return Ok(Err(watch::line("ERROR", &Failure::too_large_version(least, seen).status())));
@@ -91,7 +91,7 @@ impl Core {
             Ok(start) => start,
             Err(line) => return Ok(only(line)),
         };
-        // What there is at the beginning comes on top of what may wait.
+        // Initial events do not count against the buffer.
         let (sender, receiver) = mpsc::channel(BUFFER + start.initial.len() + 2);
         let id = self.watchers.next_id();
         let mut watcher = Watcher {
@@ -122,7 +122,7 @@ impl Core {
         self.schedule(timeout, Task::EndWatch(id));
         if call.query.is_true("allowWatchBookmarks") && !matches!(fault, Some(Action::NoBookmarks)) {
             self.schedule(watch::BOOKMARK_PERIOD, Task::Bookmark(id));
-            // So that whoever comes back knows how far it has come.
+            // The last bookmark lets the client resume from its position.
             if let Some(just_before) = timeout.checked_sub(watch::LAST_BOOKMARK) {
                 self.schedule(just_before, Task::Bookmark(id));
             }
@@ -133,7 +133,7 @@ impl Core {
         Ok(receiver)
     }
 
-    /// Tells a watch what there is; returns whether it goes on.
+    /// Sends a watch its initial objects; returns whether it stays open.
     fn begin(&mut self, watcher: &mut Watcher, start: &Start) -> bool {
         let found = start.initial.iter().filter(|(_, object)| watcher.selection.matches(object));
         let found: Vec<(&Key, Value)> =
@@ -162,10 +162,10 @@ impl Core {
         }
     }
 
-    /// Sends every watch of a resource what it has not got yet and its server has seen.
+    /// Sends each watch of a resource the changes that its server has seen and it has not.
     pub(super) fn deliver(&mut self, resource: &Resource) {
         let mut watchers = self.watchers.take(resource);
-        // Most watches want the same line.
+        // Most watches share the same encoded line.
         let mut lines = Lines::new();
         watchers.retain_mut(|watcher| {
             let is_quiet =
@@ -175,7 +175,7 @@ impl Core {
         self.watchers.put_back(resource, watchers);
     }
 
-    /// Feeds one watch; returns whether it stays open.
+    /// Sends one watch its pending changes; returns whether it stays open.
     fn feed(&mut self, watcher: &mut Watcher, lines: &mut Lines) -> bool {
         let seen = self.seen(watcher.server, &watcher.kind.resource);
         if watcher.position >= seen {
@@ -213,7 +213,7 @@ impl Core {
         true
     }
 
-    /// Sends one event, as faults let it; returns whether the watch goes on.
+    /// Sends one event, subject to faults; returns whether the watch stays open.
     fn emit(&mut self, watcher: &mut Watcher, key: &Key, line: Bytes) -> bool {
         let fault = self.faults.on_event(&Subject {
             verb: "watch",
@@ -232,7 +232,7 @@ impl Core {
             }
             _ => vec![line],
         };
-        // A watcher that has gone, or that does not read.
+        // The client has gone, or its buffer is full.
         if lines.into_iter().any(|line| watcher.sender.try_send(Ok(line)).is_err()) {
             return false;
         }
@@ -246,10 +246,10 @@ impl Core {
     }
 }
 
-/// A watch that says one thing and ends.
+/// Returns a watch that sends one line and ends.
 fn only(line: Bytes) -> mpsc::Receiver<Piece> {
     let (sender, receiver) = mpsc::channel(1);
-    // There is room for one.
+    // The channel has room for one line.
     drop(sender.try_send(Ok(line)));
     receiver
 }

@@ -1,7 +1,7 @@
-//! Writing: create, update and patch, of objects and of their status.
+//! Create, update and patch of objects and their status.
 //!
-//! The order of the checks is a real server's, so that of two mistakes the same one is named: the body's
-//! form, whether the namespace takes new objects, the version, the fields, quotas, and then the name.
+//! Checks run in a real server's order, so that a request with two mistakes gets the same error: the body's
+//! form, the namespace, the version, the fields, quotas, then the name.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use super::read::presented;
 use super::reply::Answer;
 use super::request::{Call, items, text};
 
-/// The largest object that is stored, in bytes of JSON: what etcd takes in one request.
+/// The largest stored object, in bytes of JSON: etcd's limit for one request.
 pub(super) const MAX_OBJECT: usize = 1536 * 1024;
 
 impl Core {
@@ -43,7 +43,7 @@ impl Core {
             self.allocate(&mut object, None, call.is_dry_run(), &mut taken)?;
         }
         self.check(&kind, &call.version, &object, None, &mut causes);
-        // Only what is right is given addresses and ports.
+        // Allocation errors are reported only for an otherwise valid object.
         if causes.is_empty() {
             causes = taken;
         }
@@ -67,7 +67,7 @@ impl Core {
         Ok(Answer { code: 201, body: presented(&kind, &call.version, &object), warnings })
     }
 
-    /// Update and patch, of an object or of its status.
+    /// Updates or patches an object or its status.
     pub(super) fn update(&mut self, call: &Call) -> Outcome<Answer> {
         let kind = call.kind.clone();
         let stored = self.store.get(&kind.resource, &call.namespace, &call.name).cloned();
@@ -84,7 +84,7 @@ impl Core {
             call.json_body()?
         };
         if is_patch && call.content_type.starts_with(patch::STRATEGIC) {
-            // It is applied to a typed object, whose type it cannot change.
+            // A strategic patch applies to a typed object and cannot change its type.
             object["kind"] = json!(kind.kind);
             object["apiVersion"] = json!(call.api_version());
         }
@@ -95,7 +95,7 @@ impl Core {
         }
         let claim = Claim::of(&object);
         let mut warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
-            // What a patch makes is judged as the patch's.
+            // An invalid result is reported as an invalid patch.
             if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
         })?;
         meta::check_identity(&kind, &mut object, &call.namespace, &call.name)?;
@@ -115,7 +115,7 @@ impl Core {
             set_or_remove(&mut object, "status", stored.get("status"));
         }
         if kind.is(BuiltIn::Namespace) {
-            // These are ended by the namespace's own end alone.
+            // Only the namespace's own deletion removes these.
             object["spec"]["finalizers"] = stored["spec"]["finalizers"].clone();
         }
         let (mut causes, mut taken) = (Vec::new(), Vec::new());
@@ -137,8 +137,7 @@ impl Core {
         Ok(Answer { code: 200, body: presented(&kind, &call.version, &object), warnings })
     }
 
-    /// Stores an update: not at all when nothing differs, and as a deletion when the last finalizer of an
-    /// object that is being deleted has gone.
+    /// Stores an update, unless nothing changes; removes an object being deleted once its last finalizer is gone.
     pub(super) fn store_update(
         &mut self,
         kind: &Kind,
@@ -159,7 +158,7 @@ impl Core {
         }
         if is_released {
             let key = key_of(&object);
-            // Watches see what was stored before, the sender what it has made of it.
+            // Watches see the object as last stored, the client as it updated it.
             self.remove(kind, &key);
             return Arc::new(object);
         }
@@ -197,7 +196,7 @@ impl Core {
         Ok(())
     }
 
-    /// What a client sends of status and generation in a new object is not kept.
+    /// Replaces the status and generation that a client sends in a new object.
     fn reset_on_create(&self, kind: &Kind, version: &str, object: &mut Value) {
         let (status, generation) = match kind.of {
             Of::BuiltIn(of) => {
@@ -265,7 +264,7 @@ impl Core {
     fn check_version(&self, kind: &Kind, call: &Call, object: &Value, stored: &Value) -> Outcome<()> {
         let sent = text(object, "/metadata/uid");
         let uid = text(stored, "/metadata/uid");
-        // A patch that changes the uid is refused as a change of what may not change.
+        // A patch that changes the uid is refused later, as a change of an immutable field.
         if !sent.is_empty() && sent != uid && call.verb != "patch" {
             let why = format!("Precondition failed: UID in precondition: {sent}, UID in object meta: {uid}");
             return Err(Failure::conflict(kind, &call.name, &why));
@@ -295,7 +294,7 @@ impl Core {
     }
 }
 
-/// Of a body for `status` only the status counts; built-in kinds also take annotations and labels.
+/// Limits an update of `status` to the status; built-in kinds also accept metadata.
 fn only_status(kind: &Kind, object: &mut Value, stored: &Value) {
     let status = object.get("status").cloned();
     let version = object.pointer("/metadata/resourceVersion").cloned();
@@ -324,7 +323,7 @@ fn set_or_remove(object: &mut Value, key: &str, value: Option<&Value>) {
     }
 }
 
-/// Refuses what etcd does not take; a real server has no reason for it.
+/// Refuses an object too large for etcd; a real server gives no reason either.
 pub(super) fn check_size(object: &Value) -> Outcome<()> {
     if object.to_string().len() > MAX_OBJECT {
         return Err(Failure::new(500, "", "etcdserver: request is too large"));
@@ -332,8 +331,8 @@ pub(super) fn check_size(object: &Value) -> Outcome<()> {
     Ok(())
 }
 
-/// What was wrong before and has not been touched is let pass, as CRD validation ratcheting does. What a path
-/// does not lead to (a dot in a key misleads it) has not been shown to be untouched.
+/// Drops errors in unchanged fields, as CRD validation ratcheting does. A path that leads nowhere, such as one
+/// with a dot in a key, counts as changed.
 fn ratchet(causes: &mut Vec<Cause>, object: &Value, stored: &Value) {
     let is_untouched = |path: &str| object.pointer(path).is_some_and(|now| stored.pointer(path) == Some(now));
     causes.retain(|cause| {
@@ -345,7 +344,7 @@ fn ratchet(causes: &mut Vec<Cause>, object: &Value, stored: &Value) {
         if object.pointer(&path).is_some() {
             return !is_untouched(&path);
         }
-        // What is missing is the mistake of the object around it.
+        // A missing field is an error of its parent.
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         !is_untouched(parent)
     });
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_seen_to_be_untouched_is_let_pass() {
+    fn ratcheting_ignores_errors_in_unchanged_fields() {
         let stored = json!({"spec": {"name": "", "labels": {"a": "x"}}});
         let object = json!({"spec": {"name": "", "labels": {"a": 1, "b.c/d": 1}}});
         check("spec.name", &object, &stored, false);

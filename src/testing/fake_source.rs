@@ -1,4 +1,4 @@
-//! A source of objects without a server, whose every fault is a method.
+//! A fake source for lists and watches, without a server; each fault is a method.
 //!
 //! Mirrors client-go `tools/cache/testing/fake_controller_source.go` (`FakeControllerSource`).
 
@@ -17,7 +17,7 @@ use crate::cache::list_watch::{
 use crate::cache::{Object, ObjectName};
 use crate::client::Error;
 
-/// Holds objects, counts versions, answers lists and watches as a server would. Cheap to clone; all
+/// Holds objects, assigns versions, and answers lists and watches as a server would. Cheap to clone; all
 /// clones are the same source.
 pub struct FakeSource<K> {
     state: Arc<Mutex<State<K>>>,
@@ -26,7 +26,7 @@ pub struct FakeSource<K> {
 struct State<K> {
     version: u64,
     objects: BTreeMap<ObjectName, K>,
-    /// What watches replay, by version.
+    /// Changes that watches replay, with their versions.
     log: Vec<(u64, Change<K>)>,
     /// Watches cannot start at versions below this one.
     compacted: u64,
@@ -57,7 +57,7 @@ impl<K> From<Change<K>> for WatchEvent<K> {
 // === impl FakeSource ===
 
 impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
-    /// An empty source.
+    /// Creates an empty source.
     #[must_use]
     pub fn new() -> Self {
         let state = State {
@@ -74,27 +74,27 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// Adds or changes an object, gives it the next version and tells the watches.
+    /// Adds or changes an object, gives it the next version and notifies the watches.
     pub fn put(&self, object: K) {
         self.state.lock().put(object, true);
     }
 
-    /// The same, and no watch hears of it.
+    /// Like [`put`](Self::put), but hides the change from all watches.
     pub fn put_unseen(&self, object: K) {
         self.state.lock().put(object, false);
     }
 
-    /// Removes an object and tells the watches.
+    /// Removes an object and notifies the watches.
     pub fn delete(&self, name: &ObjectName) {
         self.state.lock().delete(name, true);
     }
 
-    /// The same, and no watch hears of it.
+    /// Like [`delete`](Self::delete), but hides the change from all watches.
     pub fn delete_unseen(&self, name: &ObjectName) {
         self.state.lock().delete(name, false);
     }
 
-    /// Sends any event to the open watches: a repeated one, an old one, a bookmark.
+    /// Sends any event to the open watches, such as a duplicate, an old event or a bookmark.
     pub fn send(&self, event: impl Fn() -> WatchEvent<K>) {
         self.state.lock().watchers.retain(|watcher| watcher.send(Ok(event())).is_ok());
     }
@@ -107,40 +107,40 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
     /// Ends all open watches with an error.
     pub fn break_watches(&self, error: impl Fn() -> Error) {
         for watcher in self.state.lock().watchers.drain(..) {
-            // A watch that is gone already needs no error.
+            // A watch that has already ended needs no error.
             drop(watcher.send(Err(error())));
         }
     }
 
-    /// Forgets the past: watches that start before now are answered 410.
+    /// Compacts the history: watches that start before the current version fail with 410.
     pub fn compact(&self) {
         let state = &mut *self.state.lock();
         state.compacted = state.version;
         state.log.clear();
     }
 
-    /// Cuts lists into pages of this size.
+    /// Splits lists into pages of this size.
     pub fn page_size(&self, size: usize) {
         self.state.lock().page_size = Some(size);
     }
 
-    /// Answers the coming pages in turn: `Some` fails, `None` passes.
+    /// Scripts the next list requests, in order: `Some` fails, `None` succeeds.
     pub fn script_lists(&self, answers: impl IntoIterator<Item = Option<Error>>) {
         self.state.lock().list_errors.extend(answers);
     }
 
-    /// Fails the coming watches in turn.
+    /// Fails the next watch requests with these errors, in order.
     pub fn fail_watches(&self, errors: impl IntoIterator<Item = Error>) {
         self.state.lock().watch_errors.extend(errors);
     }
 
-    /// What was asked so far: `list newest`, `list >=7`, `list next`, `watch 7`.
+    /// Returns the requests so far: `list newest`, `list >=7`, `list next`, `watch 7`.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.state.lock().requests.clone()
     }
 
-    /// What it holds, with versions.
+    /// Returns the names and versions of all objects.
     #[must_use]
     pub fn objects(&self) -> BTreeMap<ObjectName, String> {
         let state = self.state.lock();
@@ -148,7 +148,7 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
         state.objects.iter().map(|(name, object)| (name.clone(), version(object))).collect()
     }
 
-    /// How many watches are open.
+    /// Returns the number of open watches.
     #[must_use]
     pub fn open_watches(&self) -> usize {
         let state = &mut *self.state.lock();

@@ -1,4 +1,4 @@
-//! Catches what is logged on a test's thread.
+//! Captures the log of a test's thread.
 
 use std::fmt::{Debug, Write};
 use std::io;
@@ -11,7 +11,7 @@ use tracing::subscriber::DefaultGuard;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
-/// The log of this thread, until it is dropped.
+/// Captures the log of this thread until dropped.
 pub(crate) struct CapturedLog {
     lines: Lines,
     _guard: DefaultGuard,
@@ -19,7 +19,7 @@ pub(crate) struct CapturedLog {
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// Catches events of this crate from now on.
+/// Starts to capture this crate's events.
 pub(crate) fn capture_log() -> CapturedLog {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(Catch(lines.clone()));
@@ -27,23 +27,23 @@ pub(crate) fn capture_log() -> CapturedLog {
 }
 
 impl CapturedLog {
-    /// `LEVEL message field=value ...`, each event a line.
+    /// Returns one line per event: `LEVEL message field=value ...`.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.lines.lock().clone()
     }
 }
 
-/// The log of this thread as machines read it, until it is dropped: a line bears the fields of its span.
+/// Captures the log of this thread as JSON until dropped; a line contains the fields of its span.
 pub(crate) struct CapturedJson {
     written: Written,
     _guard: DefaultGuard,
 }
 
-/// Memory into which a log is written.
+/// A log writer that keeps its output in memory.
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
 
-/// Catches everything from now on.
+/// Starts to capture all events, down to debug level.
 pub(crate) fn capture_json() -> CapturedJson {
     let written = Written::default();
     let writer = written.clone();
@@ -96,7 +96,7 @@ impl Visit for Text {
             "message" => write!(self.message, "{value:?}"),
             name => write!(self.fields, " {name}={value:?}"),
         };
-        outcome.expect("text can be written to memory");
+        outcome.expect("writing to a string never fails");
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {

@@ -18,7 +18,7 @@ use kube_core::ObjectMeta;
 
 use crate::client::{Error, ServerStatus};
 
-/// A config map with a uid of its own and this version: an object to cache.
+/// Returns a config map with this version and a uid derived from its name.
 #[must_use]
 pub fn config_map(namespace: &str, name: &str, version: u64) -> ConfigMap {
     let metadata = ObjectMeta {
@@ -31,19 +31,19 @@ pub fn config_map(namespace: &str, name: &str, version: u64) -> ConfigMap {
     ConfigMap { metadata, ..ConfigMap::default() }
 }
 
-/// An answer of the server that says no.
+/// Returns the error of an error status from the server.
 #[must_use]
 pub fn status_error(code: u16, reason: &str) -> Error {
     let status = ServerStatus {
         code,
         reason: reason.to_owned(),
-        message: "as the test wants it".to_owned(),
+        message: "requested by the test".to_owned(),
         ..ServerStatus::default()
     };
     Error::Status { request: "test".to_owned(), status: Box::new(status) }
 }
 
-/// A connection that is not there.
+/// Returns the error of a refused connection.
 #[must_use]
 pub fn connection_error() -> Error {
     Error::Transport { request: "test".to_owned(), source: "connection refused".into() }

@@ -1,6 +1,6 @@
-//! Objects in memory behind a client: get, list, create, replace, patch, delete; no watch.
+//! An in-memory object server behind a client: get, list, create, replace, patch, delete; no watch.
 //!
-//! For this crate's own unit tests of what writes: it writes down each request, and refuses on demand.
+//! For this crate's unit tests of writes: records each request, and refuses requests on demand.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::client::ApiClient;
 
-/// The objects and the log. Cheap to clone.
+/// The objects and the recorded requests. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct ObjectServer {
     state: Arc<Mutex<State>>,
@@ -26,9 +26,9 @@ struct State {
     requests: Vec<String>,
     bodies: Vec<Value>,
     refusals: Vec<(Method, u16, String, String)>,
-    /// Requests whose answers are lost.
+    /// Methods of requests whose responses will be lost.
     lost: Vec<Method>,
-    /// What an admission webhook does to each object that is written.
+    /// Changes each written object, like an admission webhook.
     mutate: Option<fn(&mut Value)>,
 }
 
@@ -42,7 +42,7 @@ impl ObjectServer {
         ApiClient::new(kube_client::Client::new(service, "default"))
     }
 
-    /// Stores an object under a collection's path, with a uid and a version unless it has them.
+    /// Stores an object under a collection's path; adds a uid and a version if missing.
     pub(crate) fn store(&self, collection: &str, mut object: Value) -> Value {
         let state = &mut *self.state.lock();
         let path = format!("{collection}/{}", object["metadata"]["name"].as_str().unwrap());
@@ -59,32 +59,32 @@ impl ObjectServer {
         self.state.lock().objects.remove(path);
     }
 
-    /// Refuses the next request of this method.
+    /// Refuses the next request with this method.
     pub(crate) fn refuse(&self, method: Method, code: u16, reason: &str) {
-        self.refuse_with(method, code, reason, "as the test wants it");
+        self.refuse_with(method, code, reason, "requested by the test");
     }
 
-    /// The same in these words.
+    /// Like [`refuse`](Self::refuse), with this message.
     pub(crate) fn refuse_with(&self, method: Method, code: u16, reason: &str, message: &str) {
         self.state.lock().refusals.push((method, code, reason.to_owned(), message.to_owned()));
     }
 
-    /// Does what the next request of this method asks for, and answers as if it had not.
+    /// Carries out the next request with this method, but answers with a timeout.
     pub(crate) fn lose(&self, method: Method) {
         self.state.lock().lost.push(method);
     }
 
-    /// Changes each object that is written from now on.
+    /// Changes each object written from now on with `webhook`.
     pub(crate) fn mutate(&self, webhook: fn(&mut Value)) {
         self.state.lock().mutate = Some(webhook);
     }
 
-    /// What was asked since the last call: `GET /path`.
+    /// Returns the requests since the last call: `GET /path`.
     pub(crate) fn requests(&self) -> Vec<String> {
         std::mem::take(&mut self.state.lock().requests)
     }
 
-    /// The last body that was sent.
+    /// Returns the last request body.
     pub(crate) fn last_body(&self) -> Value {
         self.state.lock().bodies.last().cloned().unwrap_or_default()
     }
@@ -216,7 +216,7 @@ impl State {
     }
 }
 
-/// Whether an object is among those that the query's label selector asks for.
+/// Returns whether an object matches the query's label selector.
 fn is_selected(object: &Value, query: &str) -> bool {
     let mut selectors = form_urlencoded::parse(query.as_bytes()).filter(|(name, _)| name == "labelSelector");
     let Some((_, selector)) = selectors.next() else { return true };
@@ -229,7 +229,7 @@ fn is_selected(object: &Value, query: &str) -> bool {
     })
 }
 
-/// A merge patch, and as much of a strategic one as this crate writes.
+/// Applies a merge patch, or the subset of a strategic merge patch that this crate writes.
 fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         target.clone_from(patch);

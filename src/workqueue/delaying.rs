@@ -1,25 +1,25 @@
-//! Keys that become due later.
+//! A queue whose keys may become due later.
 //!
 //! Mirrors client-go `util/workqueue/delaying_queue.go` (`delayingType`).
 //! Flow: event handlers, workers -> add_after -> **delaying** -> queue -> workers
 //!
 //! # Guarantees
-//! - A key is queued when it is due, not before. (test: `a_key_comes_when_it_is_due`)
-//! - A crowd that is due at once comes whole, and lets others run in between. (test: `a_crowd_due_at_once_comes_whole`)
-//! - Of two delays of one key the earlier counts. (test: `the_earlier_delay_counts`)
-//! - A delay can be taken back. (test: `a_cancelled_delay_does_not_pass`)
-//! - A plain add leaves a pending delay alone. (test: `an_add_leaves_the_delay`)
-//! - A shutdown ends [`run`](DelayingQueue::run), which returns how many delays it forgets. (test: `shutdown_ends_the_loop_and_counts_delays`)
-//! - A drain ends it too, and waits for queued and processing keys. (test: `a_drain_ends_the_loop_then_waits`)
+//! - A key is queued when it is due, not before. (test: `key_is_queued_when_due`)
+//! - Many keys due at once are all queued, and other tasks run in between. (test: `keys_due_at_once_are_all_queued`)
+//! - Of two delays of one key, the earlier wins. (test: `earlier_of_two_delays_wins`)
+//! - A delay can be cancelled. (test: `cancelled_delay_queues_nothing`)
+//! - A plain add does not affect a pending delay. (test: `plain_add_keeps_pending_delay`)
+//! - A shutdown ends [`run`](DelayingQueue::run), which returns the number of discarded delays. (test: `shutdown_ends_the_loop_and_counts_delays`)
+//! - A drain also ends `run`, and waits for queued and processing keys. (test: `a_drain_ends_the_loop_then_waits`)
 //!
 //! # Differences from client-go
 //! [`add_after`](DelayingQueue::add_after) never blocks: delays go straight into the sorted map instead of through a
-//! channel of 1000. There is no heartbeat, because no timer is lost. A delay can be taken back. In controller-runtime's
-//! queue a key is either queued or delayed, and the earlier counts; here, as in client-go's, an add leaves the delay.
+//! channel of 1000. There is no heartbeat, because no timer is lost. A delay can be cancelled. In controller-runtime's
+//! queue a key is either queued or delayed, whichever is earlier; here, as in client-go's, an add keeps the delay.
 //!
 //! # Locks and tasks
 //! One lock around the waiting keys, never held together with the queue's. The owner runs [`run`](DelayingQueue::run),
-//! which sleeps until the first key is due and is woken when an earlier one comes.
+//! which sleeps until the first key is due and is woken when an earlier key is added.
 
 use std::fmt;
 use std::pin::pin;
@@ -36,10 +36,10 @@ use super::reasons::{Reason, Reasons};
 use super::sync::Mutex;
 use super::waiting::Waiting;
 
-/// About a century: a longer delay counts as this one, which the clock can hold.
+/// About a century: longer delays are shortened to this, which the clock can represent.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A [`Queue`] that also takes keys for later; see the module. Cheap to clone.
+/// A [`Queue`] that also accepts delayed keys; see the module. Cheap to clone.
 pub struct DelayingQueue<T: Key> {
     queue: Queue<T>,
     delays: Arc<Delays<T>>,
@@ -55,13 +55,13 @@ struct Delays<T> {
 // === impl DelayingQueue ===
 
 impl<T: Key> DelayingQueue<T> {
-    /// An empty queue, first in, first out. Delays pass only while [`run`](Self::run) runs.
+    /// Creates an empty FIFO queue. Delayed keys are queued only while [`run`](Self::run) runs.
     #[must_use]
     pub fn new() -> Self {
         Self::with(QueueOptions::default())
     }
 
-    /// An empty queue with these options.
+    /// Creates an empty queue with these options.
     #[must_use]
     pub fn with(options: QueueOptions) -> Self {
         let delays =
@@ -79,13 +79,13 @@ impl<T: Key> DelayingQueue<T> {
         self.queue.add_with(key, priority, reasons);
     }
 
-    /// Marks `key` as needing a pass after `delay`; at once when it is zero. Ignored during a shutdown.
+    /// Marks `key` as needing a pass after `delay`, or now if it is zero. Ignored during a shutdown.
     pub fn add_after(&self, key: T, delay: Duration) {
         self.add_after_with(key, delay, 0, Reasons::default());
     }
 
-    /// Marks `key` as needing a pass after `delay`, with a priority and reasons. No reasons stand for
-    /// [`Reason::Timer`]. Of two delays, the higher priority and all reasons count.
+    /// Marks `key` as needing a pass after `delay`, with a priority and reasons, by default [`Reason::Timer`]. Two
+    /// delays of one key keep the higher priority and all reasons.
     pub fn add_after_with(&self, key: T, delay: Duration, priority: i32, reasons: impl Into<Reasons>) {
         if self.queue.is_shutting_down() {
             return;
@@ -108,22 +108,21 @@ impl<T: Key> DelayingQueue<T> {
         }
     }
 
-    /// Gives a key that waits for its time more reasons, and the priority if that is higher. Returns whether the key
-    /// waits.
+    /// Adds reasons to a delayed key and raises its priority if lower. Returns whether the key is delayed.
     pub fn note(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
         self.delays.waiting.lock().note(key, priority, reasons.into())
     }
 
-    /// Takes back a delay of `key` that has not passed; a queued key stays queued. Returns the priority and the reasons
-    /// of the delay, for a caller that queues the key in another way.
+    /// Cancels a pending delay of `key`; a queued key stays queued. Returns the priority and the reasons of the delay,
+    /// for a caller that queues the key in another way.
     pub fn cancel(&self, key: &T) -> Option<(i32, Reasons)> {
         self.delays.waiting.lock().remove(key)
     }
 
-    /// Queues each key when it is due. Ends with the shutdown and returns how many delays it forgets.
+    /// Queues each key when it is due. After a shutdown, returns the number of discarded delays.
     ///
     /// # Cancel safety
-    /// Safe: another call goes on where this one stopped.
+    /// Safe: another call continues where this one stopped.
     pub async fn run(&self) -> usize {
         loop {
             let mut changed = pin!(self.delays.changed.notified());
@@ -160,37 +159,37 @@ impl<T: Key> DelayingQueue<T> {
         self.queue.get().await
     }
 
-    /// The next key, if one is queued.
+    /// Returns the next key, if one is queued.
     #[must_use]
     pub fn try_get(&self) -> Option<Processing<'_, T>> {
         self.queue.try_get()
     }
 
-    /// How many keys are queued; see [`Queue::len`].
+    /// Returns the number of queued keys; see [`Queue::len`].
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no key is queued.
+    /// Returns whether no key is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// How many keys wait for their time.
+    /// Returns the number of delayed keys.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.delays.waiting.lock().len()
     }
 
-    /// The keys that will have a pass, in no order, at most `max`: queued keys precede waiting ones. A key that is
-    /// queued and also waits for its time is listed twice, and so may be a key that becomes due meanwhile. A key on its
-    /// way from its delay into the queue is missing.
+    /// Returns at most `max` keys with a pending pass: queued keys first, then delayed keys, otherwise in no particular
+    /// order. A key that is both queued and delayed is listed twice, as may be a key that becomes due meanwhile. A key
+    /// that is being moved from its delay into the queue is missing.
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
         let now = Instant::now();
-        // Before the queue, because keys go from here to there.
+        // Read before the queue, because keys move from the delays to the queue.
         let delayed: Vec<Listed<T>> = {
             let waiting = self.delays.waiting.lock();
             let listed = waiting.iter().map(|(key, due, priority, reasons)| {
@@ -205,30 +204,30 @@ impl<T: Key> DelayingQueue<T> {
         all
     }
 
-    /// What is in the queue now; see [`Queue::state`].
+    /// Returns a snapshot of the queue; see [`Queue::state`].
     #[must_use]
     pub fn state(&self) -> QueueState {
         self.queue.state()
     }
 
-    /// Takes no more keys and ends [`run`](Self::run); see [`Queue::shut_down`].
+    /// Stops accepting keys and ends [`run`](Self::run); see [`Queue::shut_down`].
     pub fn shut_down(&self) {
         self.queue.shut_down();
         self.delays.changed.notify_one();
     }
 
-    /// Whether the queue takes no more keys.
+    /// Returns whether the queue has stopped accepting keys.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.queue.is_shutting_down()
     }
 
-    /// Shuts down and waits; see [`Queue::shut_down_with_drain`]. Pending delays are forgotten.
+    /// Shuts down and waits; see [`Queue::shut_down_with_drain`]. Pending delays are discarded.
     ///
     /// # Cancel safety
     /// Safe: the queue stays shut down.
     pub async fn shut_down_with_drain(&self) {
-        // First the shutdown, so that `run` sees it when it is woken.
+        // Shuts down first, so that `run` notices when it is woken.
         self.queue.stop(true);
         self.delays.changed.notify_one();
         self.queue.shut_down_with_drain().await;
@@ -263,14 +262,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Runs the loop for so long, then takes all that is queued.
+    /// Runs the loop for `time`, then takes all queued keys.
     async fn after(queue: &DelayingQueue<&'static str>, time: Duration) -> Vec<&'static str> {
         tokio::select! {
             biased;
             _ = queue.run() => {}
             () = tokio::time::sleep(time) => {}
         }
-        // What falls due at this very moment is the loop's to see.
+        // Lets the loop queue the keys that are due at this very moment.
         let _ = queue.run().now_or_never();
         let mut keys = Vec::new();
         while let Some(Some(processing)) = queue.get().now_or_never() {
@@ -280,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_crowd_due_at_once_comes_whole() {
+    async fn keys_due_at_once_are_all_queued() {
         let queue = DelayingQueue::new();
         let crowd = 3 * super::super::waiting::AT_ONCE + 1;
         (0..crowd).for_each(|key| queue.add_after(key, Duration::from_secs(1)));
@@ -289,13 +288,13 @@ mod tests {
                 assert_eq!(queue.get().await.map(|processing| *processing.key()), Some(expected));
             }
         };
-        tokio::select! { biased; _ = queue.run() => unreachable!("nobody shuts it down"), () = worker => {} }
+        tokio::select! { biased; _ = queue.run() => unreachable!("there is no shutdown"), () = worker => {} }
         assert_eq!(queue.waiting(), 0);
     }
 
     /// client-go: `TestSimpleQueue`, `TestAddTwoFireEarly`, `TestCopyShifting`
     #[tokio::test(start_paused = true)]
-    async fn a_key_comes_when_it_is_due() {
+    async fn key_is_queued_when_due() {
         let queue = DelayingQueue::new();
         queue.add_after("third", 3 * SECOND);
         queue.add_after("first", SECOND);
@@ -309,7 +308,7 @@ mod tests {
 
     /// client-go: `TestDeduping`
     #[tokio::test(start_paused = true)]
-    async fn the_earlier_delay_counts() {
+    async fn earlier_of_two_delays_wins() {
         let queue = DelayingQueue::new();
         queue.add_after("a", SECOND);
         queue.add_after("a", 5 * SECOND);
@@ -321,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_add_leaves_the_delay() {
+    async fn plain_add_keeps_pending_delay() {
         let queue = DelayingQueue::new();
         queue.add_after("a", SECOND);
         queue.add("a");
@@ -345,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_cancelled_delay_does_not_pass() {
+    async fn cancelled_delay_queues_nothing() {
         let queue = DelayingQueue::new();
         queue.add_after("a", SECOND);
         queue.add_after("b", SECOND);
@@ -355,7 +354,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_delay_beyond_the_clock_is_only_long() {
+    async fn delay_beyond_the_clock_is_clamped() {
         let queue = DelayingQueue::new();
         queue.add_after("a", Duration::MAX);
         assert_eq!(queue.waiting(), 1);
@@ -383,15 +382,15 @@ mod tests {
         assert!(running.as_mut().now_or_never().is_none());
         let mut drain = Box::pin(queue.shut_down_with_drain());
         assert!(drain.as_mut().now_or_never().is_none());
-        assert_eq!(running.as_mut().now_or_never(), Some(1), "the delay is forgotten");
+        assert_eq!(running.as_mut().now_or_never(), Some(1), "the delay is discarded");
         queue.add("new");
         queue.add_after("new", SECOND);
         drop(processed);
-        assert!(drain.as_mut().now_or_never().is_none(), "one is queued");
+        assert!(drain.as_mut().now_or_never().is_none(), "one key is queued");
         let queued = queue.try_get().unwrap();
-        assert!(drain.as_mut().now_or_never().is_none(), "it is processed");
+        assert!(drain.as_mut().now_or_never().is_none(), "one key is processing");
         drop(queued);
-        assert!(drain.as_mut().now_or_never().is_some(), "the delay is not waited for");
+        assert!(drain.as_mut().now_or_never().is_some(), "a drain does not wait for delays");
         assert_eq!((queue.len(), queue.waiting()), (0, 1));
     }
 }

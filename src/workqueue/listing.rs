@@ -1,22 +1,22 @@
-//! The keys in a queue: for people who ask what holds an object up.
+//! Lists the keys in a queue, to show what an object is waiting for.
 //!
-//! Mirrors nothing in client-go, whose queues tell how many keys they hold and not which.
-//! Flow: queue, delaying, rate limiting -> **listing** -> whoever asks
+//! client-go has no counterpart: its queues report how many keys they hold, but not which.
+//! Flow: queue, delaying, rate limiting -> **listing** -> callers
 //!
-//! The keys that workers have are not listed here; a controller lists those, see
+//! Keys that are only being processed are not listed here; see
 //! [`Workers::passes`](crate::controller::Workers::passes).
 //!
 //! # Guarantees
-//! - In a queue that nobody changes, a key is listed once for each way in which it will come, with all its reasons.
+//! - In an unchanging queue, a key is listed once for each pending pass, with all its reasons.
 //!   (test: `every_waiting_key_is_listed_with_its_reasons`)
-//! - The queue hands out what it lists, after any history. (test: `the_queue_agrees_with_a_naive_model`)
-//! - A listing is never longer than asked for. (test: `a_listing_is_no_longer_than_asked_for`)
+//! - The queue lists exactly the keys that it will hand out. (test: `the_queue_agrees_with_a_naive_model`)
+//! - A listing is never longer than requested. (test: `listing_respects_its_limit`)
 
 use std::time::Duration;
 
 use super::reasons::Reasons;
 
-/// A key that will have a pass.
+/// A key with a pending pass.
 ///
 /// ```
 /// # use windlass::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue, Reason, Stage};
@@ -31,7 +31,7 @@ use super::reasons::Reasons;
 pub struct Listed<T> {
     /// The key.
     pub key: T,
-    /// What it waits for.
+    /// What the key waits for.
     pub stage: Stage,
     /// The highest priority of its adds.
     pub priority: i32,
@@ -43,26 +43,26 @@ pub struct Listed<T> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {
-    /// For a worker.
+    /// A worker.
     Queued {
-        /// How long it has waited; zero in a queue without priorities and metrics.
+        /// How long the key has waited; zero in a queue without priorities and metrics.
         waited: Duration,
     },
-    /// For the worker that has it, and then for its turn: the key was added while it was processing.
+    /// The end of its current pass, then a worker: the key was added while processing.
     Processed {
-        /// How long it has waited; zero in a queue without priorities and metrics.
+        /// How long the key has waited; zero in a queue without priorities and metrics.
         waited: Duration,
     },
-    /// For its time.
+    /// The end of its delay.
     Delayed {
-        /// How long it still waits.
+        /// The remaining delay.
         left: Duration,
     },
-    /// For its time after failures.
+    /// The end of its backoff.
     BackingOff {
-        /// How long it still waits.
+        /// The remaining backoff.
         left: Duration,
-        /// How often it has failed since it last succeeded.
+        /// Number of failures since the last success.
         failures: u32,
     },
 }

@@ -1,46 +1,46 @@
-//! What a queue reports about itself.
+//! Metrics of a queue.
 //!
 //! Mirrors client-go `util/workqueue/metrics.go` (`MetricsProvider`).
 //! Flow: queue, delaying -> **metrics** -> `metrics/queue.rs`
 //!
-//! Events are reported as they happen; gauges are read when somebody asks, so no task refreshes them. A queue with
+//! Events are reported as they happen; gauges are read on demand, so no task refreshes them. A queue with
 //! neither priorities nor metrics does not read the clock.
 //!
 //! # Guarantees
-//! - Collapsed adds count once; depth includes keys that were added while processing. (test: `metrics_mean_what_they_mean_in_client_go`)
-//! - The oldest key is found wherever it stands. (test: `the_oldest_key_is_known_wherever_it_stands`)
+//! - Merged adds count once; depth includes keys that were added while processing. (test: `metrics_match_those_of_client_go`)
+//! - The longest wait is found wherever the key stands in the queue. (test: `longest_wait_is_independent_of_queue_position`)
 
 use std::fmt;
 use std::time::Duration;
 
-/// Hears what happens in a queue. Its methods are called often, and never under the queue's lock.
+/// Receives the events of a queue. The methods are called often, and never under the queue's lock.
 pub trait QueueMetrics: fmt::Debug + Send + Sync + 'static {
-    /// A key was added that was not waiting already.
+    /// A key was added that was not already waiting.
     fn added(&self);
     /// A key was handed out after this wait.
     fn got(&self, waited: Duration);
-    /// A worker is done with a key after this time.
+    /// A worker finished a key after this time.
     fn done(&self, worked: Duration);
-    /// A key was added for later.
+    /// A key was added with a delay or rate limit.
     fn retried(&self);
 }
 
-/// What is in a queue at one moment.
+/// A snapshot of a queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueState {
-    /// Keys that need a pass: queued ones, and those that were added while processing.
+    /// Number of keys that need a pass: queued, or added while processing.
     pub depth: usize,
-    /// How many keys are queued of each priority, the highest first.
+    /// Number of queued keys of each priority, the highest first.
     pub by_priority: Vec<(i32, usize)>,
-    /// Keys that workers have.
+    /// Number of keys that are being processed.
     pub processing: usize,
-    /// How long workers have had these keys, added up.
+    /// Total time for which these keys have been processed.
     pub unfinished_work: Duration,
-    /// The longest time that a worker has had its key.
+    /// Longest time for which one of these keys has been processed.
     pub longest_running: Duration,
-    /// The longest time that a queued key has waited.
+    /// Longest time that a queued key has waited.
     pub oldest_waiting: Duration,
-    /// How often a waiting worker was woken.
+    /// Number of times that a waiting worker was woken.
     pub wakeups: u64,
 }

@@ -9,14 +9,14 @@
 //! | [`order`] | `Queue` of `queue.go`, controller-runtime's `priorityqueue` | FIFO, or priorities that age |
 //! | [`reasons`] | (none) | why a key is processed |
 //! | [`delaying`] | `delaying_queue.go` | keys that become due later |
-//! | [`rate_limiters`] | `default_rate_limiters.go` | how much later |
-//! | [`rate_limiting`] | `rate_limiting_queue.go` | both together, and backoff per key |
+//! | [`rate_limiters`] | `default_rate_limiters.go` | how long keys wait |
+//! | [`rate_limiting`] | `rate_limiting_queue.go` | delays by rate limiter, and backoff per key |
 //! | [`listing`] | (none) | which keys a queue holds, and why |
 //! | [`metrics`] | `metrics.go` | what a queue reports about itself |
 //!
 //! `ParallelizeUntil` has no counterpart: a stream of futures with `buffer_unordered` does the same.
 //!
-//! Each queue wraps the one before and writes its delegation out. None knows Kubernetes: any hashable value is a key.
+//! Each queue wraps the previous one and delegates explicitly. None depends on Kubernetes: any hashable value is a key.
 
 pub mod delaying;
 pub mod listing;

@@ -6,18 +6,18 @@
 //!
 //! # How priorities age
 //! A key of priority p that has waited for w competes as a new key of priority p + w / [`Ageing`]. All keys age at
-//! the same pace, so the order of two waiting keys never changes, and a rank that is computed once tells it: the time
-//! at which the key came, less its priority times the ageing. The lowest rank is first.
+//! the same pace, so the order of two waiting keys never changes and each key's rank is computed once: the time of the
+//! add minus the priority times the ageing. The lowest rank is first.
 //!
 //! # Guarantees
-//! - Within a priority, the first in is the first out. (test: `order_agrees_with_a_sorted_list`)
-//! - A key of priority p precedes every key of a higher priority q that comes (q - p) times the ageing after it, or
+//! - Keys of the same priority are first in, first out. (test: `order_agrees_with_a_sorted_list`)
+//! - A key of priority p precedes every key of a higher priority q that is added at least (q - p) times the ageing
 //!   later. (test: `low_priority_waits_no_longer_than_its_bound`)
 //! - Without ageing, priorities have no effect. (test: `order_without_ageing_is_fifo`)
 //!
 //! # Differences from controller-runtime
-//! Priorities there are strict: a lower one waits as long as there is work of a higher one. A long ageing comes to the
-//! same.
+//! Its priorities are strict: a low priority waits as long as there is work of a higher one. A long ageing has the same
+//! effect.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -25,9 +25,9 @@ use std::time::Duration;
 /// The priority of work that can wait: objects of the first list, resyncs, audits.
 pub const LOW_PRIORITY: i32 = -100;
 
-/// How long a key waits until it counts as one of the next higher priority.
+/// How long a key waits before it counts as a key of the next higher priority.
 ///
-/// The default is 600 ms: a key of [`LOW_PRIORITY`] precedes changes that come a minute after it.
+/// The default is 600 ms: a key of [`LOW_PRIORITY`] precedes changes added a minute later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ageing(pub Duration);
 
@@ -50,16 +50,16 @@ pub(super) enum Order<T> {
 pub(super) struct Aged<T> {
     keys: BTreeMap<Rank, T>,
     ageing: Ageing,
-    /// How many ranks were made.
+    /// Number of ranks computed so far.
     ranks: u64,
 }
 
 /// The place of a key in [`Order::Aged`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
-    /// When the key came, less its priority times the ageing, in nanoseconds.
+    /// Time of the add minus the priority times the ageing, in nanoseconds.
     nanos: i64,
-    /// Tells equal times apart: the first key is first.
+    /// Breaks ties: the earlier key is first.
     number: u64,
 }
 
@@ -95,7 +95,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// Moves a queued key forward if another add, of this priority, gives it a better rank. Returns its rank.
+    /// Moves a queued key forward if an add of this priority gives it a better rank. Returns its current rank.
     pub(super) fn touch(&mut self, rank: Rank, priority: i32, now: Duration) -> Rank {
         let Self::Aged(aged) = self else { return rank };
         let better = aged.rank(priority, now);
@@ -108,7 +108,7 @@ impl<T> Order<T> {
         rank
     }
 
-    /// Takes the first key.
+    /// Removes and returns the first key.
     pub(super) fn pop(&mut self) -> Option<T> {
         match self {
             Self::Fifo(keys) => keys.pop_front(),
@@ -116,7 +116,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// Gives back the memory of a burst.
+    /// Frees memory beyond that for `len` keys.
     pub(super) fn shrink_to(&mut self, len: usize) {
         match self {
             Self::Fifo(keys) => keys.shrink_to(len),
@@ -125,7 +125,7 @@ impl<T> Order<T> {
         }
     }
 
-    /// How many keys there is room for without more memory.
+    /// Returns the number of keys that fit without allocating.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn capacity(&self) -> usize {
         match self {
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(drain(&mut order), [1, 2, 3]);
     }
 
-    /// A change comes each second and is handed out before the next, until it is the old key's turn.
+    /// A change is added and handed out each second, until it is the old key's turn.
     #[test]
     fn low_priority_waits_no_longer_than_its_bound() {
         let mut order = Order::new(Some(Ageing::default()));
@@ -190,12 +190,12 @@ mod tests {
             (0..3).map(|key| order.push(key, LOW_PRIORITY, Duration::from_nanos(5))).collect();
         assert!(order.touch(ranks[1], 0, Duration::from_nanos(10)) < ranks[0]);
         assert_eq!(order.touch(ranks[0], LOW_PRIORITY, Duration::from_nanos(10)), ranks[0]);
-        assert_eq!(order.touch(ranks[2], 0, 61 * SECOND), ranks[2], "the key would lose by it");
+        assert_eq!(order.touch(ranks[2], 0, 61 * SECOND), ranks[2], "a worse rank is ignored");
         assert_eq!(drain(&mut order), [1, 0, 2]);
     }
 
     proptest! {
-        /// The model sorts by "time less priority times ageing" at each turn.
+        /// The model sorts by time minus priority times ageing at each step.
         #[test]
         fn order_agrees_with_a_sorted_list(
             steps in prop::collection::vec(prop::option::of((-3..3_i32, 0..5_u64)), 1..60)

@@ -16,22 +16,23 @@
 //! dirty and not processing.
 //!
 //! # Guarantees
-//! - Any number of adds between two gets are one pass, which knows all their reasons. (test: `adds_collapse`, `collapsed_adds_keep_all_reasons`)
-//! - An add while the key is processing makes one more pass, after that one. (test: `a_key_added_while_processing_comes_again`)
-//! - No two workers have the same key, in whatever order threads take the lock. (test: `a_key_is_never_with_two_workers`, `adds_survive_and_keys_have_one_worker`)
-//! - Keys come in the order of their first adds, or by [priorities that age](super::order). (test: `the_queue_agrees_with_a_naive_model`)
-//! - No worker sleeps while a key waits, also when another get is dropped. (test: `no_worker_sleeps_while_a_key_waits`, `a_dropped_get_passes_its_wakeup_on`)
-//! - After a shutdown, queued keys are still handed out and adds are ignored; a drain waits for the queued and the
-//!   processing ones. (test: `shutdown_hands_out_the_rest`, `drain_waits_for_queued_and_processed`)
-//! - A key that is done leaves nothing, an empty queue no memory of a burst. (test: `done_keys_leave_nothing`, `a_burst_costs_nothing_later`)
+//! - All adds of a key between two gets are merged into one pass, which has all their reasons. (test: `adds_collapse`, `collapsed_adds_keep_all_reasons`)
+//! - An add while the key is processing causes one more pass afterwards. (test: `key_added_while_processing_is_requeued`)
+//! - No two workers process the same key at once. (test: `no_two_workers_process_the_same_key`, `adds_survive_and_keys_have_one_worker`)
+//! - Keys are handed out in the order of their first adds, or by [priorities that age](super::order). (test: `the_queue_agrees_with_a_naive_model`)
+//! - No worker sleeps while a key waits, even if another get is dropped. (test: `no_worker_sleeps_while_a_key_waits`, `a_dropped_get_passes_its_wakeup_on`)
+//! - After a shutdown, queued keys are still handed out and adds are ignored; a drain waits for queued and processing
+//!   keys. (test: `shutdown_still_hands_out_queued_keys`, `drain_waits_for_queued_and_processing_keys`)
+//! - A done key leaves nothing behind, and an idle queue frees the memory of a burst. (test: `done_key_is_dropped`, `idle_queue_frees_memory_of_a_burst`)
 //!
 //! # Differences from client-go
-//! *Done* is the drop of [`Processing`], so no path, return or panic, forgets it. A drain waits for queued keys too;
-//! client-go's waits only for those in process, controller-runtime's for none. Priorities and reasons are ours; the order
-//! cannot be replaced by the caller.
+//! Dropping [`Processing`] is *done*, so neither a return nor a panic can skip it. A drain also waits for queued keys;
+//! client-go's waits only for processing keys, controller-runtime's for none. Priorities and reasons are additions; the
+//! caller cannot replace the order.
 //!
 //! # Locks and tasks
-//! One lock, no task. Under the lock keys are cloned, hashed, compared and dropped; wake-ups and metrics come after it.
+//! One lock, no task. Keys are cloned, hashed, compared and dropped under the lock; wake-ups and metrics follow its
+//! release.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -51,12 +52,12 @@ use super::reasons::Reasons;
 use super::sync::{Mutex, Notify};
 use state::{Added, State};
 
-/// What can be queued: cheap to clone, compared by value.
+/// A type that can be queued: cheap to clone, compared by value.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
 
 impl<T: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static> Key for T {}
 
-/// What a queue may have beyond the plain one.
+/// Optional features of a queue.
 ///
 /// ```
 /// use windlass::workqueue::{Ageing, Queue, QueueOptions};
@@ -67,7 +68,7 @@ impl<T: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static> Key for T {}
 pub struct QueueOptions {
     /// Priorities, and how fast waiting keys grow into higher ones; `None` for plain FIFO.
     pub ageing: Option<Ageing>,
-    /// Hears what happens.
+    /// Receives the events of the queue.
     pub metrics: Option<Arc<dyn QueueMetrics>>,
 }
 
@@ -78,19 +79,19 @@ pub struct Queue<T: Key> {
 
 struct Inner<T> {
     state: Mutex<State<T>>,
-    /// Wakes one get for each key that is queued, and all gets at the shutdown.
+    /// Wakes one get for each queued key, and all gets at the shutdown.
     queued: Notify,
-    /// Wakes the drains: the queue is idle, or a shutdown ends them.
+    /// Wakes the drains when the queue is idle, or when a shutdown ends them.
     idle: Notify,
-    /// How often a waiting get was woken.
+    /// Number of times that a waiting get was woken.
     wakeups: AtomicU64,
     metrics: Option<Arc<dyn QueueMetrics>>,
-    /// When the queue was made; `None` if neither priorities nor metrics need the time.
+    /// When the queue was created; `None` if neither priorities nor metrics need the time.
     started: Option<Instant>,
 }
 
-/// A key that a worker has. Dropping it is *done*.
-#[must_use = "dropping it at once means that the key is done"]
+/// A key that is being processed. Dropping it marks the key as *done*.
+#[must_use = "dropping this immediately marks the key as done"]
 pub struct Processing<'a, T: Key> {
     key: T,
     priority: i32,
@@ -102,13 +103,13 @@ pub struct Processing<'a, T: Key> {
 // === impl Queue ===
 
 impl<T: Key> Queue<T> {
-    /// An empty queue, first in, first out.
+    /// Creates an empty FIFO queue.
     #[must_use]
     pub fn new() -> Self {
         Self::with(QueueOptions::default())
     }
 
-    /// An empty queue with these options.
+    /// Creates an empty queue with these options.
     #[must_use]
     pub fn with(options: QueueOptions) -> Self {
         let QueueOptions { ageing, metrics } = options;
@@ -134,7 +135,7 @@ impl<T: Key> Queue<T> {
         self.put(Cow::Owned(key), priority, reasons.into());
     }
 
-    /// Marks a key that the caller keeps as needing a pass. The key is cloned only if it is not queued yet.
+    /// Like [`add_with`](Self::add_with) for a borrowed key, which is cloned only if it is not already waiting.
     ///
     /// ```
     /// # use windlass::workqueue::{Queue, Reason};
@@ -159,7 +160,7 @@ impl<T: Key> Queue<T> {
         }
     }
 
-    /// Waits for the next key; `None` when the queue is shut down and empty.
+    /// Waits for the next key; returns `None` once the queue is shut down and empty.
     ///
     /// # Cancel safety
     /// Safe: a key is taken in the last step or not at all, and a dropped get passes its wake-up on.
@@ -169,12 +170,12 @@ impl<T: Key> Queue<T> {
                 return next;
             }
             let mut queued = pin!(self.inner.queued.notified());
-            // Registers this get: from here on, an add wakes it.
+            // Registers this get: from here on, an add wakes this task.
             if queued.as_mut().enable() {
-                // An earlier add found nobody to wake; its key may be taken already.
+                // An earlier add found no waiting get; its key may already be taken.
                 continue;
             }
-            // A key may have come before the registration.
+            // A key may have been added before the registration.
             if let Poll::Ready(next) = self.poll_get() {
                 return next;
             }
@@ -183,7 +184,7 @@ impl<T: Key> Queue<T> {
         }
     }
 
-    /// The next key, if one is queued.
+    /// Returns the next key, if one is queued.
     #[must_use]
     pub fn try_get(&self) -> Option<Processing<'_, T>> {
         match self.poll_get() {
@@ -192,7 +193,7 @@ impl<T: Key> Queue<T> {
         }
     }
 
-    /// The next key; `None` when the queue is shut down and empty, pending when it is only empty.
+    /// Returns the next key, `None` if the queue is shut down and empty, or pending if it is only empty.
     fn poll_get(&self) -> Poll<Option<Processing<'_, T>>> {
         let now = self.now();
         let (next, shutting_down) = {
@@ -229,46 +230,47 @@ impl<T: Key> Queue<T> {
         }
     }
 
-    /// How many keys are queued: without those that are processing, or were added again meanwhile.
+    /// Returns the number of queued keys, excluding processing keys, even if these were added again.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.state.lock().len()
     }
 
-    /// Whether no key is queued.
+    /// Returns whether no key is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many keys workers have.
+    /// Returns the number of keys that are being processed.
     #[must_use]
     pub fn processing(&self) -> usize {
         self.inner.state.lock().processing()
     }
 
-    /// What is in the queue now. Times are zero in a queue without priorities and metrics.
+    /// Returns a snapshot of the queue. Times are zero in a queue without priorities and metrics.
     #[must_use]
     pub fn state(&self) -> QueueState {
         let (now, wakeups) = (self.now(), self.inner.wakeups.load(Ordering::Relaxed));
         QueueState { wakeups, ..self.inner.state.lock().describe(now) }
     }
 
-    /// The keys that will have a pass, in no order, at most `max`: adds and gets wait while they are copied.
+    /// Returns at most `max` keys with a pending pass, in no particular order. Adds and gets wait while the keys are
+    /// copied.
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
         let now = self.now();
         self.inner.state.lock().list(now, max)
     }
 
-    /// Takes no more keys. Queued keys are still handed out, then every get ends. Ends a waiting drain.
+    /// Stops accepting keys. Queued keys are still handed out, then every get returns `None`. Ends a waiting drain.
     pub fn shut_down(&self) {
         self.stop(false);
         self.inner.idle.notify_waiters();
     }
 
     /// Shuts down and waits until no key is queued or processing, or until [`shut_down`](Self::shut_down) is called.
-    /// Workers must go on getting.
+    /// Workers must keep calling [`get`](Self::get).
     ///
     /// # Cancel safety
     /// Safe: the queue stays shut down.
@@ -287,13 +289,13 @@ impl<T: Key> Queue<T> {
         }
     }
 
-    /// Whether the queue takes no more keys.
+    /// Returns whether the queue has stopped accepting keys.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.inner.state.lock().shutting_down
     }
 
-    /// Takes no more keys, and wakes every get to see that.
+    /// Stops accepting keys, and wakes every get to notice.
     pub(super) fn stop(&self, drain: bool) {
         {
             let mut state = self.inner.state.lock();
@@ -303,7 +305,7 @@ impl<T: Key> Queue<T> {
         self.inner.queued.notify_waiters();
     }
 
-    /// The time since the queue was made.
+    /// Returns the time since the queue was created.
     fn now(&self) -> Duration {
         self.inner.started.map_or(Duration::ZERO, |started| started.elapsed())
     }
@@ -330,25 +332,25 @@ impl<T: Key> fmt::Debug for Queue<T> {
 // === impl Processing ===
 
 impl<T: Key> Processing<'_, T> {
-    /// The key.
+    /// Returns the key.
     #[must_use]
     pub fn key(&self) -> &T {
         &self.key
     }
 
-    /// The reasons of all adds that this pass answers.
+    /// Returns the reasons of all adds that were merged into this pass.
     #[must_use]
     pub fn reasons(&self) -> &Reasons {
         &self.reasons
     }
 
-    /// The highest priority of those adds.
+    /// Returns the highest priority of these adds.
     #[must_use]
     pub fn priority(&self) -> i32 {
         self.priority
     }
 
-    /// How long the key waited; zero in a queue without priorities and metrics.
+    /// Returns how long the key waited; zero in a queue without priorities and metrics.
     #[must_use]
     pub fn waited(&self) -> Duration {
         self.waited

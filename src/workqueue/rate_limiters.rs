@@ -1,16 +1,16 @@
-//! Rate limiters: how long a key waits before the next try. They are synchronous and have no timers.
+//! Rate limiters: how long a key waits before the next try. They are synchronous and use no timers.
 //!
 //! Mirrors client-go `util/workqueue/default_rate_limiters.go`.
 //! Flow: a failed key -> **rate limiter** -> a delay
 //!
 //! # Guarantees
-//! - Each failure of a key doubles its delay up to a cap, however many; forget starts over. (test: `an_item_backs_off_exponentially`, `many_failures_stay_at_the_cap`)
-//! - The first failures of a key are tried again fast, later ones slowly. (test: `an_item_is_fast_first_then_slow`)
-//! - A longest wait cuts the delay and not the count. (test: `a_longest_wait_cuts_only_the_delay`)
-//! - The bucket gives its burst at once and then its rate; its debt has a limit. (test: `the_bucket_gives_its_burst_then_its_rate`, `the_debt_of_a_bucket_has_a_limit`)
-//! - The longest of several limits counts, and all are asked. (test: `the_longest_of_all_counts`)
-//! - The defaults are client-go's. (test: `the_defaults_are_those_of_client_go`)
-//! - A forgotten key leaves nothing, and no room of an outage stays. (test: `a_forgotten_key_leaves_nothing`, `an_outage_leaves_nothing`, `a_failing_key_keeps_no_room_of_others`)
+//! - Each failure of a key doubles its delay up to a cap; `forget` resets the delay. (test: `an_item_backs_off_exponentially`, `many_failures_stay_at_the_cap`)
+//! - The first failures of a key are retried fast, later ones slowly. (test: `an_item_is_fast_first_then_slow`)
+//! - A maximum wait limits the delay but not the count. (test: `maximum_wait_limits_only_the_delay`)
+//! - A bucket allows its burst at once, then its rate; its debt is limited. (test: `bucket_allows_its_burst_then_its_rate`, `bucket_debt_is_limited`)
+//! - Several limiters are all consulted, and the longest delay wins. (test: `longest_of_several_delays_wins`)
+//! - The defaults are client-go's. (test: `defaults_match_those_of_client_go`)
+//! - A forgotten key leaves nothing behind, and the memory of an outage is freed. (test: `forgotten_key_leaves_no_entry`, `forgotten_keys_free_memory_of_an_outage`, `failing_key_keeps_no_memory_of_others`)
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,15 +23,15 @@ use super::queue::Key;
 use super::room::give_back_room;
 use super::sync::Mutex;
 
-/// Tells how long a key waits.
+/// Determines how long a key waits after a failure.
 pub trait RateLimiter<T>: fmt::Debug + Send + Sync + 'static {
-    /// Counts one more failure of `key` and says how long it is to wait.
+    /// Counts a failure of `key` and returns how long the key must wait.
     fn when(&self, key: &T) -> Duration;
-    /// Forgets the failures of `key`. It removes nothing from a queue.
+    /// Forgets the failures of `key`. Removes nothing from a queue.
     fn forget(&self, key: &T);
-    /// How often `key` has failed.
+    /// Returns the number of failures of `key`.
     fn num_requeues(&self, key: &T) -> u32;
-    /// [`when`](Self::when) and [`num_requeues`](Self::num_requeues) in one step.
+    /// Returns [`when`](Self::when), and [`num_requeues`](Self::num_requeues) including this failure.
     fn failed(&self, key: &T) -> (Duration, u32) {
         (self.when(key), self.num_requeues(key))
     }
@@ -57,7 +57,7 @@ pub struct ItemExponentialFailure<T> {
 }
 
 impl<T: Key> ItemExponentialFailure<T> {
-    /// Starts at `base` and ends at `max`.
+    /// Creates a limiter whose delays start at `base` and end at `max`.
     #[must_use]
     pub fn new(base: Duration, max: Duration) -> Self {
         Self { base, max, failures: Failures::default() }
@@ -71,7 +71,7 @@ impl<T: Key> RateLimiter<T> for ItemExponentialFailure<T> {
 
     fn failed(&self, key: &T) -> (Duration, u32) {
         let count = self.failures.count(key);
-        // A hundred doublings of a nanosecond are more than any longest delay.
+        // A nanosecond doubled a hundred times exceeds any maximum delay.
         let nanos = self.base.as_nanos().checked_mul(1 << (count - 1).min(100));
         let delay = nanos.and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos);
         (delay.unwrap_or(self.max).min(self.max), count)
@@ -96,7 +96,7 @@ impl<T> fmt::Debug for ItemExponentialFailure<T> {
     }
 }
 
-/// How often each key has failed. Only keys that have failed and were not forgotten are in it.
+/// Failure counts of the keys that have failed and were not forgotten.
 struct Failures<T> {
     counts: Mutex<HashMap<T, u32, RandomState>>,
 }
@@ -114,7 +114,7 @@ impl<T> Failures<T> {
 }
 
 impl<T: Key> Failures<T> {
-    /// Counts one more failure; returns how many there are now.
+    /// Counts a failure and returns the new count.
     fn count(&self, key: &T) -> u32 {
         let mut counts = self.counts.lock();
         if let Some(count) = counts.get_mut(key) {
@@ -155,7 +155,7 @@ pub struct ItemFastSlow<T> {
 }
 
 impl<T: Key> ItemFastSlow<T> {
-    /// Waits `fast` for the first `fast_attempts` failures, then `slow`.
+    /// Creates a limiter that waits `fast` for the first `fast_attempts` failures, then `slow`.
     #[must_use]
     pub fn new(fast: Duration, slow: Duration, fast_attempts: u32) -> Self {
         Self { fast, slow, fast_attempts, failures: Failures::default() }
@@ -187,7 +187,7 @@ impl<T> fmt::Debug for ItemFastSlow<T> {
     }
 }
 
-/// Another limit, cut at a longest wait. It goes on counting beyond the cut.
+/// Another limiter with a maximum wait. Failures beyond the maximum are still counted.
 ///
 /// Mirrors `WithMaxWaitRateLimiter`.
 #[derive(Debug)]
@@ -197,7 +197,7 @@ pub struct WithMaxWait<L> {
 }
 
 impl<L> WithMaxWait<L> {
-    /// Waits as long as `limiter` says, and `max_delay` at most.
+    /// Creates a limiter that waits as long as `limiter` does, but at most `max_delay`.
     #[must_use]
     pub fn new(limiter: L, max_delay: Duration) -> Self {
         Self { limiter, max_delay }
@@ -218,11 +218,11 @@ impl<T: Key, L: RateLimiter<T>> RateLimiter<T> for WithMaxWait<L> {
     }
 }
 
-/// A token bucket over all keys: `burst` at once, then `qps` a second. Takes beyond that are a debt, which delays later
-/// ones, up to a longest delay.
+/// A token bucket over all keys: `burst` at once, then `qps` per second. Failures beyond that add to a debt, which
+/// delays later ones, up to a maximum delay.
 ///
-/// Mirrors `BucketRateLimiter`, whose debt has no limit: there, an outage that fails 100,000 keys makes the next failure
-/// of a healthy key wait for half an hour.
+/// Mirrors `BucketRateLimiter`, whose debt is unlimited: there, after an outage that fails 100,000 keys, the next
+/// failure of a healthy key waits for half an hour at 50 per second.
 #[derive(Debug)]
 pub struct Bucket {
     qps: f64,
@@ -234,16 +234,16 @@ pub struct Bucket {
 
 #[derive(Debug)]
 struct Tokens {
-    /// Below zero: debt.
+    /// Negative values are debt.
     tokens: f64,
     at: Instant,
 }
 
 impl Bucket {
-    /// A full bucket, whose delays are `max_delay` at most.
+    /// Creates a full bucket with delays of at most `max_delay`.
     ///
     /// # Panics
-    /// When `qps` is not above zero: the bucket would never fill again.
+    /// If `qps` is not positive: the bucket would never refill.
     #[must_use]
     pub fn new(qps: f64, burst: u32, max_delay: Duration) -> Self {
         assert!(qps > 0.0, "a bucket needs a rate above zero");
@@ -274,7 +274,7 @@ impl<T: Key> RateLimiter<T> for Bucket {
     }
 }
 
-/// The longest of several limits.
+/// The longest delay of several limiters.
 ///
 /// Mirrors `MaxOfRateLimiter`.
 #[derive(Debug)]
@@ -283,7 +283,7 @@ pub struct MaxOf<T> {
 }
 
 impl<T: Key> MaxOf<T> {
-    /// Asks all of these, each time.
+    /// Creates a limiter that consults all of `limiters` each time.
     #[must_use]
     pub fn new(limiters: Vec<Box<dyn RateLimiter<T>>>) -> Self {
         Self { limiters }
@@ -306,8 +306,8 @@ impl<T: Key> RateLimiter<T> for MaxOf<T> {
     }
 }
 
-/// client-go's default for a controller: each key doubles from 5 ms to 1000 s, and all keys together have 10 tries a
-/// second after a burst of 100.
+/// Returns client-go's default for a controller: 5 ms doubling to 1000 s for each key, and 10 tries per second for all
+/// keys together after a burst of 100.
 ///
 /// Mirrors `DefaultTypedControllerRateLimiter`.
 #[must_use]
@@ -316,7 +316,7 @@ pub fn default_controller_rate_limiter<T: Key>() -> MaxOf<T> {
     MaxOf::new(vec![Box::new(each), Box::new(Bucket::new(10.0, 100, DEFAULT_MAX))])
 }
 
-/// client-go's default without a limit over all keys: each key doubles from 1 ms to 1000 s.
+/// Returns client-go's default without a limit over all keys: 1 ms doubling to 1000 s for each key.
 ///
 /// Mirrors `DefaultTypedItemBasedRateLimiter`.
 #[must_use]

@@ -1,15 +1,15 @@
-//! A delaying queue with a rate limiter: what workers and handlers hold.
+//! A delaying queue with a rate limiter, as used by workers and handlers.
 //!
 //! Mirrors client-go `util/workqueue/rate_limiting_queue.go` (`rateLimitingType`).
 //! Flow: event handlers, failed passes -> **rate limiting** -> delaying -> queue -> workers
 //!
 //! # Guarantees
-//! - A rate-limited add waits as long as the limiter says; with a delay as well, the shorter counts. (test: `a_rate_limited_key_waits_for_its_limiter`, `delay_and_limit_together_take_the_shorter`)
-//! - An add during the backoff neither ends nor prolongs it; one that bypasses it starts anew. (test: `only_a_new_spec_ends_the_backoff`)
-//! - The pass after the backoff knows the reasons of all adds until then. (test: `a_pass_after_backoff_knows_all_reasons`, `an_event_at_backoff_end_joins_the_retry`)
-//! - A burst of failures leaves nothing behind. (test: `a_burst_of_failures_leaves_nothing`)
-//! - A drain waits for the workers, and not for keys that back off. (test: `a_drain_waits_for_workers_and_forgets_backoffs`)
-//! - A second shutdown changes nothing. (test: `a_second_shutdown_changes_nothing`)
+//! - A rate-limited add waits as long as the limiter says; with a delay as well, the shorter wins. (test: `a_rate_limited_key_waits_for_its_limiter`, `shorter_of_delay_and_limit_wins`)
+//! - An add during a backoff neither ends nor prolongs it, unless the add bypasses and resets it. (test: `only_a_new_spec_ends_the_backoff`)
+//! - The pass after a backoff has the reasons of all adds until then. (test: `pass_after_backoff_has_all_reasons`, `an_event_at_backoff_end_joins_the_retry`)
+//! - A burst of failures leaves nothing behind. (test: `burst_of_failures_frees_its_memory`)
+//! - A drain waits for the workers, but not for keys that back off. (test: `a_drain_waits_for_workers_and_forgets_backoffs`)
+//! - A second shutdown has no effect. (test: `second_shutdown_has_no_effect`)
 //!
 //! # The life of a key that fails
 //! ```text
@@ -23,21 +23,20 @@
 //! ```
 //!
 //! # Two ways to come back after a failure
-//! [`add_rate_limited`](RateLimitingQueue::add_rate_limited) is client-go's: the delay is just one more way
-//! into the queue, so an event that arrives meanwhile brings the key at once, and another failure grows the
-//! count: a chatty child turns one failing key into many failures a second and then into a long silence.
-//! [`back_off`](RateLimitingQueue::back_off) is the honest one, which our workers use: failures and delay are
-//! one state, the key comes when the delay has passed, and only an event that may have cured the cause (a new
-//! spec, a deletion) sets [`AddOptions::bypass_backoff`]. The test `both_ways_on_the_same_histories` shows the
-//! difference.
+//! [`add_rate_limited`](RateLimitingQueue::add_rate_limited) works as in client-go: an event that arrives during
+//! the delay still queues the key at once, and another failure raises the count. A child that changes often thus
+//! turns one failing key into many failures per second, and then into a long silence.
+//! [`back_off`](RateLimitingQueue::back_off), which this project's workers use, keeps the key out of the queue
+//! until the delay has passed; only an event that may have fixed the cause (a new spec, a deletion) sets
+//! [`AddOptions::bypass_backoff`]. The test `events_shorten_rate_limited_delay_but_not_backoff` shows the difference.
 //!
 //! # Differences from client-go
-//! One [`add`](RateLimitingQueue::add) with [`AddOptions`], as controller-runtime's queue has; the
-//! three of client-go stand beside it.
+//! There is one [`add`](RateLimitingQueue::add) with [`AddOptions`], as in controller-runtime's queue, beside
+//! client-go's `add_after` and `add_rate_limited`.
 //!
 //! # Locks and tasks
-//! The lock around the pauses is held until a key is in its place; limiters, metrics and the locks of the other queues
-//! are used under it.
+//! The lock around the pauses is held until a key is queued or delayed; limiters, metrics and the locks of the inner
+//! queues are used under it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -59,20 +58,20 @@ use super::sync::Mutex;
 /// When an added key is due, how urgent it is, and why it is added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddOptions {
-    /// After this delay, unless the rate limiter is sooner.
+    /// Queue the key after this delay, unless the rate limiter's is shorter.
     pub after: Option<Duration>,
-    /// When the rate limiter lets it, unless `after` is sooner. Counts as a failure of the key.
+    /// Queue the key after the rate limiter's delay, unless `after` is shorter. Counts as a failure of the key.
     pub rate_limited: bool,
-    /// Ends the key's backoff: it starts anew, as if it had never failed.
+    /// End the key's backoff and forget its failures.
     pub bypass_backoff: bool,
-    /// Higher is sooner; a plain add has 0. Has an effect in a queue with [`Ageing`](super::Ageing).
+    /// Higher is sooner; a plain add has 0. Has an effect only in a queue with [`Ageing`](super::Ageing).
     pub priority: i32,
     /// Why the key is added.
     pub reasons: Reasons,
 }
 
 impl AddOptions {
-    /// Now, for a reason.
+    /// Returns the options of an immediate add for this reason.
     #[must_use]
     pub fn because(reason: Reason) -> Self {
         Self { reasons: reason.into(), ..Self::default() }
@@ -89,45 +88,45 @@ pub struct RateLimitingQueue<T: Key> {
 /// The keys that back off or rest. A pause that is over stays until the key is forgotten.
 type Pauses<T> = HashMap<T, Pause, RandomState>;
 
-/// How long a key stays away.
+/// How long a key is kept out of the queue.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
     /// Whether the key has failed; otherwise it only rests.
     is_failure: bool,
     until: Instant,
-    /// The time that a server has asked for, which no add bypasses.
+    /// The earliest time that the server asked for, which no add bypasses.
     not_before: Instant,
 }
 
 impl Pause {
-    /// The time that is left, if the pause is not over.
+    /// Returns the remaining time, if the pause is not over.
     fn left(&self) -> Option<Duration> {
         self.until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 }
 
-/// No failure waits longer than a day, whatever limiter and server say.
+/// The longest backoff, whatever limiter and server ask for: a day.
 pub const DELAY_MAX: Duration = Duration::from_secs(24 * 3600);
 
 // === impl RateLimitingQueue ===
 
 impl<T: Key> RateLimitingQueue<T> {
-    /// An empty queue. Delays pass only while [`run`](Self::run) runs.
+    /// Creates an empty FIFO queue. Delayed keys are queued only while [`run`](Self::run) runs.
     #[must_use]
     pub fn new(limiter: impl RateLimiter<T>) -> Self {
         Self::with(limiter, QueueOptions::default())
     }
 
-    /// An empty queue with these options.
+    /// Creates an empty queue with these options.
     #[must_use]
     pub fn with(limiter: impl RateLimiter<T>, options: QueueOptions) -> Self {
         Self { queue: DelayingQueue::with(options), limiter: Arc::new(limiter), pauses: Arc::default() }
     }
 
-    /// Marks `key` as needing a pass, as the options say. A key that backs off comes when its backoff is over.
+    /// Marks `key` as needing a pass, as the options say. A key that backs off is queued when its backoff is over.
     pub fn add(&self, key: T, options: AddOptions) {
         let AddOptions { after, rate_limited, bypass_backoff, mut priority, mut reasons } = options;
-        // Held until the key is in its place, so that a failure meanwhile finds it there.
+        // Held until the key is queued or delayed, so that a concurrent failure finds it.
         let mut pauses = self.pauses.lock();
         if bypass_backoff {
             self.limiter.forget(&key);
@@ -138,13 +137,13 @@ impl<T: Key> RateLimitingQueue<T> {
         let is_paused = pauses.contains_key(&key);
         let left = pauses.get(&key).and_then(Pause::left);
         if left.is_some() && !bypass_backoff && self.queue.note(&key, priority, reasons.clone()) {
-            // The key waits already: its time stays.
+            // The key is already delayed: keep its time.
             return;
         }
         if (is_paused || bypass_backoff)
             && let Some((known, before)) = self.queue.cancel(&key)
         {
-            // The pause is over or bypassed: one pass answers both adds.
+            // The pause is over or bypassed: one pass covers both adds.
             priority = priority.max(known);
             reasons = merged(before, reasons);
         }
@@ -171,19 +170,18 @@ impl<T: Key> RateLimitingQueue<T> {
         self.add(key, AddOptions { after: Some(delay), ..AddOptions::default() });
     }
 
-    /// Marks `key` as needing a pass when the rate limiter lets it.
+    /// Marks `key` as needing a pass after the rate limiter's delay.
     pub fn add_rate_limited(&self, key: T) {
         self.add(key, AddOptions { rate_limited: true, ..AddOptions::default() });
     }
 
-    /// Counts a failure of `key`: it comes again when the rate limiter lets it and `at_least` has passed, and not
-    /// before, whatever is added meanwhile.
+    /// Counts a failure of `key` and queues it again after the rate limiter's delay, or after `at_least` if longer.
+    /// Adds do not shorten the wait, unless they bypass the backoff.
     pub fn back_off(&self, key: T, at_least: Duration) {
         self.back_off_with(key, at_least, 0, Reasons::default());
     }
 
-    /// Counts a failure of `key`, as [`back_off`](Self::back_off) does. The next try has the priority and the reasons of
-    /// the failed pass.
+    /// Like [`back_off`](Self::back_off), with the priority and the reasons of the failed pass for the next try.
     pub fn back_off_with(&self, key: T, at_least: Duration, priority: i32, mut reasons: Reasons) {
         let (delay, failures) = self.limiter.failed(&key);
         reasons.add(Reason::Retry(failures));
@@ -193,8 +191,8 @@ impl<T: Key> RateLimitingQueue<T> {
         self.pause(key, pause, delay, priority, reasons);
     }
 
-    /// Lets `key` rest, though it has not failed: it comes again after `time`, and not before unless an add bypasses
-    /// that.
+    /// Queues `key` again after `time` without counting a failure. Adds do not shorten the wait, unless they bypass the
+    /// backoff.
     pub fn rest(&self, key: T, time: Duration) {
         let (now, time) = (Instant::now(), time.min(DELAY_MAX));
         let pause = Pause { is_failure: false, until: now + time, not_before: now };
@@ -204,36 +202,36 @@ impl<T: Key> RateLimitingQueue<T> {
     fn pause(&self, key: T, pause: Pause, delay: Duration, priority: i32, reasons: Reasons) {
         let mut pauses = self.pauses.lock();
         pauses.insert(key.clone(), pause);
-        // An earlier delay would bring the key too early; its reasons stay.
+        // Cancels an earlier delay, which would queue the key too early; keeps its reasons.
         let (known, before) = self.queue.cancel(&key).unwrap_or((priority, Reasons::default()));
         self.queue.add_after_with(key, delay, priority.max(known), merged(before, reasons));
     }
 
-    /// Gives a key that waits for its time more reasons; see [`DelayingQueue::note`].
+    /// Adds reasons to a delayed key; see [`DelayingQueue::note`].
     pub fn note(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
         self.queue.note(key, priority, reasons)
     }
 
-    /// How many keys wait after a failure.
+    /// Returns the number of keys that wait after a failure.
     #[must_use]
     pub fn backing_off(&self) -> usize {
         let now = Instant::now();
         self.pauses.lock().values().filter(|pause| pause.is_failure && pause.until > now).count()
     }
 
-    /// Whether `key` waits after a failure, or rests.
+    /// Returns whether `key` waits after a failure, or rests.
     #[must_use]
     pub fn backs_off(&self, key: &T) -> bool {
         self.pauses.lock().get(key).is_some_and(|pause| pause.left().is_some())
     }
 
-    /// Forgets the failures of `key`: its next one counts as the first.
+    /// Forgets the failures of `key`: the next failure counts as the first.
     pub fn forget(&self, key: &T) {
         forget_pause(&mut self.pauses.lock(), key);
         self.limiter.forget(key);
     }
 
-    /// How often `key` has failed since it was last forgotten.
+    /// Returns the number of failures of `key` since it was last forgotten.
     #[must_use]
     pub fn num_requeues(&self, key: &T) -> u32 {
         self.limiter.num_requeues(key)
@@ -255,31 +253,31 @@ impl<T: Key> RateLimitingQueue<T> {
         self.queue.get().await
     }
 
-    /// The next key, if one is queued.
+    /// Returns the next key, if one is queued.
     #[must_use]
     pub fn try_get(&self) -> Option<Processing<'_, T>> {
         self.queue.try_get()
     }
 
-    /// How many keys are queued.
+    /// Returns the number of queued keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether no key is queued.
+    /// Returns whether no key is queued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// How many keys wait for their time.
+    /// Returns the number of delayed keys.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
     }
 
-    /// The keys that will have a pass; see [`DelayingQueue::list`].
+    /// Returns the keys with a pending pass; see [`DelayingQueue::list`].
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
         let mut all = self.queue.list(max);
@@ -295,18 +293,18 @@ impl<T: Key> RateLimitingQueue<T> {
         all
     }
 
-    /// What is in the queue now; see [`Queue::state`](super::Queue::state).
+    /// Returns a snapshot of the queue; see [`Queue::state`](super::Queue::state).
     #[must_use]
     pub fn state(&self) -> QueueState {
         self.queue.state()
     }
 
-    /// Takes no more keys; see [`Queue::shut_down`](super::Queue::shut_down).
+    /// Stops accepting keys; see [`Queue::shut_down`](super::Queue::shut_down).
     pub fn shut_down(&self) {
         self.queue.shut_down();
     }
 
-    /// Whether the queue takes no more keys.
+    /// Returns whether the queue has stopped accepting keys.
     #[must_use]
     pub fn is_shutting_down(&self) -> bool {
         self.queue.is_shutting_down()

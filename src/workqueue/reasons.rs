@@ -1,26 +1,26 @@
-//! Why a key is processed: the reasons of all adds that one pass answers.
+//! Why a key is processed: the reasons of all adds that were merged into one pass.
 //!
-//! Mirrors nothing in client-go, where a worker cannot tell why it was woken.
+//! client-go has no counterpart: its workers do not know why a key was added.
 //! Flow: event handlers -> **reasons** -> queue -> workers -> logs, metrics, sync handler
 //!
 //! # Guarantees
-//! - Adds that collapse keep all their reasons. (test: `collapsed_adds_keep_all_reasons`)
-//! - A reason that comes again is kept once; changes of the spec become one, and retries the last. (test: `equal_reasons_are_one`, `a_later_retry_replaces_an_earlier_one`)
-//! - At most [`MAX`] are kept; the others are counted. (test: `reasons_beyond_max_are_counted`)
-//! - Of too many, children make room for everything else. (test: `children_make_room_for_other_reasons`)
+//! - Merged adds keep all their reasons. (test: `collapsed_adds_keep_all_reasons`)
+//! - Equal reasons are kept once; spec changes are combined, and a later retry replaces an earlier one. (test: `equal_reasons_are_merged`, `a_later_retry_replaces_an_earlier_one`)
+//! - At most [`MAX`] reasons are kept; the others are counted. (test: `reasons_beyond_max_are_counted`)
+//! - Beyond [`MAX`], other reasons replace those of children. (test: `children_make_room_for_other_reasons`)
 
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-/// How many reasons of one pass are kept.
+/// Maximum number of reasons kept for one pass.
 pub const MAX: usize = 8;
 
 /// Why a key was added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The object was there when the controller started.
+    /// The object existed when the controller started.
     Initial,
     /// The object is new.
     Created,
@@ -31,7 +31,7 @@ pub enum Reason {
         /// The generation now.
         to: i64,
     },
-    /// Something else of the object changed: status, labels, annotations.
+    /// The object changed outside its spec: status, labels, annotations.
     Changed,
     /// The object is gone, or its deletion was requested.
     Deleted,
@@ -44,9 +44,9 @@ pub enum Reason {
     },
     /// A resync, without a change.
     Resync,
-    /// The n-th try after a failure.
+    /// The n-th retry after a failure.
     Retry(u32),
-    /// The delay that the last pass asked for is over.
+    /// The delay requested by the last pass is over.
     Timer,
     /// A periodic comparison of cache and server.
     Audit,
@@ -61,13 +61,13 @@ impl Reason {
         "manual",
     ];
 
-    /// One word for each kind of reason, for a metric's label.
+    /// Returns one word for the kind of reason, for a metric's label.
     #[must_use]
     pub fn as_label(&self) -> &'static str {
         Self::LABELS[self.label_index()]
     }
 
-    /// The index of the label in [`LABELS`](Self::LABELS).
+    /// Returns the index of the label in [`LABELS`](Self::LABELS).
     #[must_use]
     pub fn label_index(&self) -> usize {
         match self {
@@ -85,7 +85,8 @@ impl Reason {
         }
     }
 
-    /// Whether the event may have cured the cause of a failure: a new spec, a new life, or a user's request.
+    /// Returns whether the event may have fixed the cause of a failure: a new spec, a creation or deletion, or a user's
+    /// request.
     #[must_use]
     pub fn may_cure(&self) -> bool {
         matches!(self, Self::Created | Self::SpecChanged { .. } | Self::Deleted | Self::Manual)
@@ -103,7 +104,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The reasons of the adds that one pass answers, in the order in which they came.
+/// The reasons of all adds that were merged into one pass, in order of arrival.
 ///
 /// ```
 /// use windlass::workqueue::{Reason, Reasons};
@@ -116,7 +117,7 @@ impl fmt::Display for Reason {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reasons(Repr);
 
-/// Most passes have one reason, which needs no memory of its own.
+/// Most passes have one reason, which needs no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum Repr {
     #[default]
@@ -133,7 +134,7 @@ struct Many {
 }
 
 impl Reasons {
-    /// Adds one.
+    /// Adds a reason.
     pub fn add(&mut self, reason: Reason) {
         match &mut self.0 {
             Repr::None => *self = reason.into(),
@@ -146,7 +147,7 @@ impl Reasons {
         }
     }
 
-    /// Adds all of another's.
+    /// Adds all reasons of `other`.
     pub fn merge(&mut self, other: Self) {
         match other.0 {
             Repr::None => {}
@@ -161,13 +162,13 @@ impl Reasons {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no reason.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Repr::None)
     }
 
-    /// The reasons that are kept.
+    /// Returns the reasons that are kept.
     pub fn iter(&self) -> impl Iterator<Item = &Reason> {
         let kept = match &self.0 {
             Repr::None => &[],
@@ -177,13 +178,13 @@ impl Reasons {
         kept.iter()
     }
 
-    /// Whether this reason is kept.
+    /// Returns whether this reason is kept.
     #[must_use]
     pub fn contains(&self, reason: &Reason) -> bool {
         self.iter().any(|known| known == reason)
     }
 
-    /// How many reasons there were beyond those that are kept.
+    /// Returns the number of reasons beyond those that are kept.
     #[must_use]
     pub fn more(&self) -> u32 {
         match &self.0 {
@@ -194,7 +195,8 @@ impl Reasons {
 }
 
 impl Reason {
-    /// Makes this reason stand for a newer one too, if it can: spec changes become one, the last retry counts.
+    /// Merges a newer reason into this one if possible: combines spec changes, keeps the last retry. Returns whether it
+    /// could.
     fn absorb(&mut self, newer: &Self) -> bool {
         match (self, newer) {
             (Self::SpecChanged { to, .. }, Self::SpecChanged { to: newer, .. }) => *to = *newer,
@@ -215,7 +217,7 @@ impl Many {
             return;
         }
         self.more = self.more.saturating_add(1);
-        // There may be any number of children; of everything else there are few, and each may matter.
+        // There may be any number of children; other reasons are few, and each may matter.
         let is_child = |reason: &Reason| matches!(reason, Reason::Child { .. });
         if !is_child(&reason)
             && let Some(child) = self.kept.iter_mut().rev().find(|known| is_child(known))
@@ -252,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_reasons_are_one() {
+    fn equal_reasons_are_merged() {
         let mut reasons = Reasons::from(child("a"));
         for reason in [child("a"), Reason::SpecChanged { from: 1, to: 2 }, child("b"), Reason::Resync] {
             reasons.add(reason);

@@ -1,18 +1,18 @@
-//! When a map that was large gives back memory.
+//! Shrinks maps that were large.
 //!
-//! A map that frees its memory only when it is empty keeps that of an outage for as long as one key still fails.
+//! A map that frees memory only when empty would keep that of an outage for as long as one key still fails.
 //!
 //! # Guarantees
-//! - Giving back costs each removal a constant share. (test: `shrinking_costs_each_removal_a_constant`)
+//! - Shrinking adds a constant amortised cost to each removal. (test: `shrinking_has_constant_cost_per_removal`)
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash};
 
-/// The room that a map always keeps, in entries.
+/// The capacity that a map always keeps, in entries.
 pub(super) const KEPT: usize = 1024;
 
-/// Whether a map has so much more room than entries that it should shrink to twice its entries. Between two
-/// shrinks at least half of the entries are removed, so each removal pays for a constant share of the copying.
+/// Returns whether a map has so much spare capacity that it should shrink to twice its entries. At least half of
+/// the entries are removed between two shrinks, so copying costs each removal a constant share.
 #[must_use]
 pub(crate) fn has_spare_room(len: usize, capacity: usize) -> bool {
     capacity > KEPT && len < capacity / 8
@@ -31,7 +31,7 @@ mod tests {
 
     /// Counts the entries that shrinking moves.
     #[test]
-    fn shrinking_costs_each_removal_a_constant() {
+    fn shrinking_has_constant_cost_per_removal() {
         for count in [1_000, 100_000] {
             let mut map: HashMap<usize, ()> = (0..count).map(|at| (at, ())).collect();
             let mut moved = 0;

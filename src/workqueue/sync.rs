@@ -1,7 +1,7 @@
-//! The lock and the wake-ups of the queues: `parking_lot`'s and tokio's, or the model checker's.
+//! The lock and the wake-ups of the queues: from `parking_lot` and tokio, or from the model checker.
 //!
-//! With the feature `shuttle` both are points at which the checker changes threads, so it tries many orders in which
-//! threads take the lock, wake and wait; `hack/test.sh model` runs the queue that way.
+//! With the feature `shuttle`, the checker may switch threads at both, so it tries many orders in which threads take
+//! the lock, wait and wake; `hack/test.sh model` runs the queue that way.
 
 #[cfg(not(feature = "shuttle"))]
 pub(super) use parking_lot::Mutex;
@@ -30,7 +30,7 @@ pub(super) mod checked {
         }
 
         pub(in super::super) fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
-            self.0.lock().expect("nothing panics while it holds the lock")
+            self.0.lock().expect("no thread panics while holding the lock")
         }
     }
 
@@ -39,7 +39,7 @@ pub(super) mod checked {
         pub(in super::super) static KEEPS_WAKEUPS: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// Tokio's `Notify`; before each step, other threads may run.
+    /// Tokio's `Notify`, which lets other threads run before each step.
     #[derive(Debug)]
     pub(in super::super) struct Notify(tokio::sync::Notify);
 
@@ -64,7 +64,7 @@ pub(super) mod checked {
         }
     }
 
-    /// It is there until the drop.
+    /// A wait; `Some` until dropped.
     pub(in super::super) struct Notified<'a>(Option<Pin<Box<tokio::sync::futures::Notified<'a>>>>);
 
     impl<'a> Notified<'a> {
@@ -74,7 +74,7 @@ pub(super) mod checked {
         }
 
         fn inner(self: Pin<&mut Self>) -> Pin<&mut tokio::sync::futures::Notified<'a>> {
-            self.get_mut().0.as_mut().expect("it is there until the drop").as_mut()
+            self.get_mut().0.as_mut().expect("the wait is present until the drop").as_mut()
         }
     }
 

@@ -1,14 +1,14 @@
-//! The keys that wait for their time.
+//! The delayed keys of a queue, sorted by due time.
 //!
 //! Mirrors client-go `util/workqueue/delaying_queue.go` (`waitForPriorityQueue`, `waitingEntryByData`).
 //! Flow: add_after -> **waiting** -> the delaying queue's loop
 //!
-//! The sorted map of std is the heap: a delay can be shortened or taken back where it stands. The `DelayQueue` of
-//! tokio-util hands out keys of the same millisecond last in, first out, panics on delays above two years, wants the
-//! loop's waker under the lock, and needs the map by key beside it all the same.
+//! A `BTreeMap` serves as the heap, so that a delay can be shortened or cancelled in place. tokio-util's `DelayQueue`
+//! hands out keys of the same millisecond last in, first out, panics on delays above two years, needs the loop's waker
+//! under the lock, and would still require a map by key.
 //!
 //! # Guarantees
-//! - Keys come in the order of their times, keys of one time as they were inserted. (test: `waiting_agrees_with_a_sorted_list`)
+//! - Keys are ordered by due time, then by insertion. (test: `waiting_agrees_with_a_sorted_list`)
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::{Entry, HashMap};
@@ -20,7 +20,7 @@ use super::queue::Key;
 use super::reasons::Reasons;
 use super::room::give_back_room;
 
-/// How many due keys are taken under the lock at once: a crowd that is due together must not hold up adds.
+/// Maximum number of due keys taken under the lock at once: many keys due together must not hold up adds.
 pub(super) const AT_ONCE: usize = 256;
 
 /// See the module.
@@ -28,11 +28,11 @@ pub(super) const AT_ONCE: usize = 256;
 pub(super) struct Waiting<T> {
     by_time: BTreeMap<Due, T>,
     by_key: HashMap<T, WaitFor, RandomState>,
-    /// How many due times were made.
+    /// Number of due times created so far.
     dues: u64,
 }
 
-/// What a key waits for.
+/// The pending delay of a key.
 #[derive(Debug)]
 struct WaitFor {
     /// The key's place in `by_time`.
@@ -44,7 +44,7 @@ struct WaitFor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Instant,
-    /// Tells equal times apart: the first key is first.
+    /// Breaks ties: the earlier key is first.
     number: u64,
 }
 
@@ -68,8 +68,8 @@ impl<T: Key> Waiting<T> {
         self.by_key.len()
     }
 
-    /// Inserts a key, or gives it the earlier of its two times, the higher priority and all reasons. Returns whether
-    /// it is now the first.
+    /// Inserts a key, or merges with its pending delay: the earlier time, the higher priority and all reasons. Returns
+    /// whether this add made the key the first.
     pub(super) fn insert(&mut self, key: T, at: Instant, priority: i32, reasons: Reasons) -> bool {
         self.dues += 1;
         let due = Due { at, number: self.dues };
@@ -92,7 +92,7 @@ impl<T: Key> Waiting<T> {
         self.by_time.first_key_value().is_some_and(|(first, _)| *first == due)
     }
 
-    /// Gives a waiting key more reasons, and the priority if that is higher. Returns whether the key waits.
+    /// Adds reasons to a waiting key and raises its priority if lower. Returns whether the key waits.
     pub(super) fn note(&mut self, key: &T, priority: i32, reasons: Reasons) -> bool {
         self.by_key.get_mut(key).map(|known| known.merge(priority, reasons)).is_some()
     }
@@ -105,17 +105,17 @@ impl<T: Key> Waiting<T> {
         Some((priority, reasons))
     }
 
-    /// All keys, in no order: when each is due, its priority and reasons.
+    /// Returns all keys with due time, priority and reasons, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&T, Instant, i32, &Reasons)> {
         self.by_key.iter().map(|(key, known)| (key, known.due.at, known.priority, &known.reasons))
     }
 
-    /// When the first key is due.
+    /// Returns when the first key is due.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.by_time.first_key_value().map(|(due, _)| due.at)
     }
 
-    /// Removes the keys that are due, in order, at most [`AT_ONCE`].
+    /// Removes and returns at most [`AT_ONCE`] due keys, in order.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<(T, i32, Reasons)> {
         let mut due = Vec::new();
         while due.len() < AT_ONCE
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_of_delays_leaves_nothing() {
+    fn burst_of_delays_frees_its_memory() {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
         for key in 0..10_000 {
             waiting.insert(key, now, 0, Reasons::default());

@@ -1,4 +1,4 @@
-//! AppService does what its specification says.
+//! Behaviour of AppService.
 
 use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
@@ -41,11 +41,11 @@ async fn an_appservice_gets_deployment_and_service() {
         .await;
     let recorded: Value =
         serde_json::from_str(applied["metadata"]["annotations"][APPLIED].as_str().unwrap()).unwrap();
-    assert_eq!(recorded, applied["spec"], "the spec as stored, after defaults");
+    assert_eq!(recorded, applied["spec"], "the annotation holds the stored spec, with defaults");
 }
 
 #[apply(both_beds)]
-async fn a_node_port_that_is_taken_is_reported_and_heals() {
+async fn taken_node_port_is_reported_and_heals() {
     let scene = Scene::new("appservice-port").await;
     let first = scene
         .make_whole(
@@ -72,7 +72,7 @@ async fn scene(name: &str, ports: &Value) -> Scene {
     scene
 }
 
-/// The ports of the Service: name, number, protocol, target.
+/// Returns the Service's ports: name, number, protocol, target.
 async fn ports_of(scene: &Scene) -> Vec<[Value; 4]> {
     let service = scene.look("Service", "web").await.unwrap();
     let ports = service["spec"]["ports"].as_array().unwrap();
@@ -86,7 +86,7 @@ async fn node_ports(scene: &Scene) -> Vec<Value> {
     ports.iter().map(|port| port["nodePort"].clone()).collect()
 }
 
-/// The ports of the container: name, number, protocol.
+/// Returns the container's ports: name, number, protocol.
 async fn container_ports(scene: &Scene) -> Vec<[Value; 3]> {
     let deployment = scene.look("Deployment", "web").await.unwrap();
     let ports = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"];
@@ -94,7 +94,7 @@ async fn container_ports(scene: &Scene) -> Vec<[Value; 3]> {
     ports.as_array().into_iter().flatten().map(|port| fields.map(|field| port[field].clone())).collect()
 }
 
-/// How often the annotation was written.
+/// Counts the writes of the annotation.
 fn annotated(scene: &Scene) -> usize {
     let of_object = |write: &LedgerEntry| write.resource == "appservices" && write.verb == "patch";
     let writes = scene.writes().into_iter().filter(of_object);
@@ -123,7 +123,7 @@ async fn the_service_comes_and_goes_with_the_ports() {
     scene.until_ready("AppService", "web").await;
     assert_eq!(container_ports(&scene).await, Vec::<[Value; 3]>::new());
     let note = scene.until_event("AppService", "web", "ChildDeleted").await;
-    assert_eq!(note, "Deleted Service \"web\": spec.ports is empty now");
+    assert_eq!(note, "Deleted Service \"web\": spec.ports is empty");
 }
 
 #[apply(both_beds)]
@@ -148,9 +148,9 @@ async fn ports_have_names_targets_and_protocols() {
         [Value::Null, json!(53), json!("UDP")],
         [Value::Null, json!(53), json!("TCP")],
     ];
-    assert_eq!(container_ports(&scene).await, expected, "a named target has the number of its port");
+    assert_eq!(container_ports(&scene).await, expected, "a named target port has its port's number");
     assert!(node_ports(&scene).await.iter().all(Value::is_number));
-    // One of the two of one number goes, the other stays.
+    // Of the two ports with the same number, remove only the UDP one.
     let fewer = json!([ports[0], ports[3]]);
     scene.change("AppService", "web", json!({"spec": {"ports": fewer}})).await;
     scene
@@ -160,13 +160,13 @@ async fn ports_have_names_targets_and_protocols() {
     assert_eq!(ports_of(&scene).await[1][..3], [json!("dns-tcp"), json!(53), json!("TCP")]);
 }
 
-/// A server lets two protocols of one number have one node port, in a new Service and in one that is there.
+/// The server lets a TCP and a UDP port with the same number share a node port, in a new and in an updated Service.
 #[apply(both_beds)]
-async fn two_protocols_of_one_number_may_share_a_node_port() {
+async fn tcp_and_udp_port_may_share_node_port() {
     let shared = json!([{"name": "udp", "port": 53, "protocol": "UDP"}, {"name": "tcp", "port": 53}]);
     let scene = scene("appservice-shared", &shared).await;
     let given = node_ports(&scene).await;
-    assert_eq!(given[0], given[1], "a server gives a new Service one for each number");
+    assert_eq!(given[0], given[1], "the server allocates one node port per port number");
     let asked: Vec<Value> = shared
         .as_array()
         .unwrap()
@@ -192,7 +192,7 @@ async fn an_update_keeps_address_and_node_ports() {
     let scene = scene("appservice-update", &ports).await;
     let before = scene.look("Service", "web").await.unwrap();
     let given = node_ports(&scene).await;
-    // One leads elsewhere, one is added in front.
+    // Port b gets another target, and port c is added in front.
     let more = json!([
         {"name": "c", "port": 82},
         {"name": "b", "port": 81, "targetPort": 8081},
@@ -210,13 +210,13 @@ async fn an_update_keeps_address_and_node_ports() {
     let now = node_ports(&scene).await;
     assert_eq!((&now[1], &now[2]), (&given[1], &given[0]));
     assert!(now[0].is_number() && !given.contains(&now[0]));
-    // What the server has given is not fought over.
+    // The operator does not revert the ports that the server allocated.
     let updates = scene.writes().into_iter().filter(|w| w.verb == "patch" && w.resource == "services");
     assert_eq!(updates.count(), 1);
 }
 
 #[apply(both_beds)]
-async fn a_node_port_that_is_freed_heals_without_a_new_spec() {
+async fn freed_node_port_heals_without_a_new_spec() {
     let scene = Scene::new("appservice-freed").await;
     let theirs = json!({"type": "NodePort", "ports": [{"port": 1}]});
     let theirs = scene.make("Service", "first", theirs).await;
@@ -229,7 +229,7 @@ async fn a_node_port_that_is_freed_heals_without_a_new_spec() {
         message.starts_with("The API server refuses Service \"web\": spec.ports[0].nodePort: "),
         "{message}"
     );
-    // Its other child is there, and so are others.
+    // The other child and other AppServices are not affected.
     scene.until("AppService", "web", "has its Pods", |app| app["status"]["availableReplicas"] == 2).await;
     scene.make("AppService", "other", spec(&json!([{"port": 80}]))).await;
     scene.until_ready("AppService", "other").await;
@@ -245,11 +245,11 @@ async fn a_node_port_that_is_freed_heals_without_a_new_spec() {
 }
 
 #[apply(both_beds)]
-async fn the_applied_spec_is_written_when_the_spec_changes_and_not_else() {
+async fn applied_spec_is_written_only_when_spec_changes() {
     let scene = scene("appservice-applied", &json!([{"port": 80}])).await;
     until_applied(&scene).await;
     assert_eq!(annotated(&scene), 1);
-    // Neither a child nor a label is the spec.
+    // Changes of a child or of a label do not change the spec.
     scene.change("Deployment", "web", json!({"spec": {"replicas": 5}})).await;
     scene.until("Deployment", "web", "is repaired", |d| d["spec"]["replicas"] == 2).await;
     scene.change("AppService", "web", json!({"metadata": {"labels": {"team": "a"}}})).await;
@@ -260,14 +260,14 @@ async fn the_applied_spec_is_written_when_the_spec_changes_and_not_else() {
     until_applied(&scene).await;
     scene.until_ready("AppService", "web").await;
     assert_eq!(annotated(&scene), 2);
-    // Nothing depends on it: what somebody writes there is no spec.
+    // A change of the annotation has no effect on the children.
     scene.change("AppService", "web", json!({"metadata": {"annotations": {APPLIED: "{}"}}})).await;
     until_applied(&scene).await;
     let deployment = scene.look("Deployment", "web").await.unwrap();
     assert_eq!(deployment["spec"]["replicas"], 3);
 }
 
-/// In the source document of AppService one conflict before that write leaves the resource broken for good.
+/// In the source document of AppService a single conflict before that write breaks the resource permanently.
 #[apply(both_beds)]
 async fn a_conflict_on_the_annotation_does_no_harm() {
     let scene = scene("appservice-conflict", &json!([{"port": 80}])).await;
@@ -278,7 +278,7 @@ async fn a_conflict_on_the_annotation_does_no_harm() {
     }
     for replicas in [3, 4, 5] {
         scene.change("AppService", "web", json!({"spec": {"replicas": replicas}})).await;
-        // On a real server somebody who is as quick makes the conflicts.
+        // On the real bed these concurrent patches cause the conflicts.
         for at in 0..5 {
             let note = json!({"metadata": {"annotations": {"note": format!("{replicas}-{at}")}}});
             scene.change("AppService", "web", note).await;
@@ -289,14 +289,14 @@ async fn a_conflict_on_the_annotation_does_no_harm() {
     assert_eq!(scene.look("Deployment", "web").await.unwrap()["spec"]["replicas"], 5);
     if let Bed::Embedded(_) = &scene.bed {
         let conflicts = scene.writes().into_iter().filter(|write| write.code == 409).count();
-        assert_eq!(conflicts, 2, "it was so");
+        assert_eq!(conflicts, 2, "both injected conflicts occurred");
     }
 }
 
 #[apply(both_beds)]
-async fn the_status_is_the_deployments() {
+async fn status_mirrors_the_deployment() {
     let scene = scene("appservice-status", &json!([])).await;
-    wait_until("the status is the Deployment's", async || {
+    wait_until("the status mirrors the Deployment's", async || {
         let app = scene.look("AppService", "web").await.unwrap();
         let deployment = scene.look("Deployment", "web").await.unwrap();
         let shown = |object: &Value| {
@@ -318,7 +318,7 @@ async fn the_status_is_the_deployments() {
         condition_of(&app, "Available").is_some() && condition_of(&app, "Progressing").is_some(),
         "{app}"
     );
-    // The generation is the AppService's own, and not its Deployment's.
+    // The observed generation is the AppService's, not the Deployment's.
     let by_hand = json!({"spec": {"minReadySeconds": 1}});
     scene.change("Deployment", "web", by_hand).await;
     scene.change("AppService", "web", json!({"spec": {"replicas": 3}})).await;
@@ -331,7 +331,7 @@ async fn the_status_is_the_deployments() {
 }
 
 #[apply(both_beds)]
-async fn none_wanted_and_none_there_is_ready() {
+async fn zero_wanted_replicas_are_ready() {
     let scene = Scene::new("appservice-none").await;
     scene.make("AppService", "web", json!({"replicas": 0, "image": "nginx:1.27"})).await;
     let app = scene.until_ready("AppService", "web").await;
@@ -343,11 +343,11 @@ async fn none_wanted_and_none_there_is_ready() {
 }
 
 #[apply(real_bed)]
-#[why = "the embedded bed's ReplicaSets do not tell what they could not make"]
-async fn pods_that_cannot_be_made_are_a_condition() {
+#[why = "the embedded bed's ReplicaSets do not report failed creations"]
+async fn failed_pod_creation_sets_a_condition() {
     let scene = Scene::new("appservice-failure").await;
     scene.make("ResourceQuota", "none", json!({"hard": {"pods": "0"}})).await;
-    scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
+    scene.until("ResourceQuota", "none", "is in effect", |quota| quota["status"]["hard"].is_object()).await;
     scene.make("AppService", "web", spec(&json!([]))).await;
     let app = scene
         .until("AppService", "web", "has a ReplicaFailure", |app| {

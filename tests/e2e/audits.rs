@@ -1,4 +1,4 @@
-//! Audits find what the caches have missed.
+//! Audits find and repair changes that the caches have missed.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use windlass::sim::{Action, Fault, Sim, When};
 
 use crate::support::{Bed, Scene, both_beds, embedded_bed, pass, wait_until};
 
-/// Once in a period, beside the first list of the informer.
+/// Waits for three lists per kind: the informer's first one and two audits.
 #[apply(both_beds)]
-async fn audits_list_each_kind_once_a_period() {
+async fn audits_list_each_kind_once_per_period() {
     let mut scene = Scene::new("audited").await;
     scene.start_operator_with(&["--audit-period=2s"]);
     scene.ready_foo("web", 1).await;
     for resource in ["foos", "deployments", "services", "ingresses", "pods", "webapps"] {
-        wait_until("three lists", async || {
+        wait_until("the kind is listed three times", async || {
             let lists = scene.ledger().into_iter().filter(|entry| entry.verb == "list" && entry.code == 200);
             let of_kind = lists.filter(|entry| entry.resource == resource && entry.uri.contains("limit=500"));
             let count = of_kind.filter(|entry| !entry.uri.contains("resourceVersion=")).count();
@@ -25,19 +25,19 @@ async fn audits_list_each_kind_once_a_period() {
         .await;
     }
     let log = scene.operator().log();
-    assert!(!log.contains("Could not audit"), "the answers are understood: {log}");
-    assert!(!log.contains("listing anew"), "nothing was missed: {log}");
+    assert!(!log.contains("Audit failed"), "no audit fails: {log}");
+    assert!(!log.contains("; relisting"), "nothing was missed: {log}");
 }
 
 fn sim(scene: &Scene) -> Sim {
-    let Bed::Embedded(bed) = &scene.bed else { unreachable!("it runs on the embedded bed") };
+    let Bed::Embedded(bed) = &scene.bed else { unreachable!("the case runs on the embedded bed") };
     bed.sim.clone()
 }
 
-/// R9: events of Foos and Deployments are dropped without a sign.
+/// Watches silently drop events of Foos and Deployments.
 #[apply(embedded_bed)]
-#[why = "a real server drops no event"]
-async fn lost_events_are_repaired_within_a_period() {
+#[why = "a real server does not drop events"]
+async fn lost_events_are_repaired_within_one_period() {
     let mut scene = Scene::new("lost").await;
     scene.start_operator_with(&["--audit-period=5m"]);
     for name in ["changed", "scaled", "gone"] {
@@ -56,7 +56,7 @@ async fn lost_events_are_repaired_within_a_period() {
         sim(&scene).heal(id);
     }
     assert_eq!(scene.names("Deployment").await, ["changed", "scaled"]);
-    // A period, the minute of a bookmark, and a moment for the passes.
+    // One audit period, a minute until the next bookmark, and a second for the syncs.
     pass(Duration::from_secs(5 * 60 + 61)).await;
     assert_eq!(scene.names("Deployment").await, ["changed", "gone", "scaled", "unheard"]);
     for (name, replicas) in [("changed", 3), ("scaled", 1), ("gone", 1), ("unheard", 1)] {
@@ -65,10 +65,10 @@ async fn lost_events_are_repaired_within_a_period() {
     }
 }
 
-/// The watch goes on, and its bookmarks do not move: the server's own cache is stuck.
+/// The server's watch cache is stuck: the watch stays open, but its bookmarks do not advance.
 #[apply(embedded_bed)]
-#[why = "a real server's cache cannot be stopped"]
-async fn a_cache_that_stays_late_is_repaired_within_two_periods() {
+#[why = "a real server's cache cannot be frozen"]
+async fn stuck_cache_is_repaired_within_two_periods() {
     let mut scene = Scene::new("unheard").await;
     scene.start_operator_with(&["--audit-period=5m"]);
     scene.ready_foo("heard", 1).await;
@@ -80,9 +80,9 @@ async fn a_cache_that_stays_late_is_repaired_within_two_periods() {
     scene.ready("unheard").await;
 }
 
-/// A Pod that is no longer wanted, and that no list with our label shows.
+/// A surplus Pod without the operator's label is in no labelled list.
 #[apply(both_beds)]
-async fn a_surplus_pod_without_label_goes_within_eight_periods() {
+async fn unlabelled_surplus_pod_is_deleted_within_eight_periods() {
     let mut scene = Scene::new("unlabelled").await;
     scene.start_operator_with(&["--audit-period=2s"]);
     scene.make("Redis", "cache", json!({"replicas": 1, "port": 6379, "image": "redis:7.4"})).await;

@@ -1,7 +1,6 @@
-//! The comparison by meaning, held against the server: what is written reads back without a difference.
+//! Written children read back from the server without differences, despite its defaults and normalization.
 //!
-//! Of each kind of child many are generated. Each is created, and another one is written over whatever the server
-//! has made of the first.
+//! For each child kind, many objects are generated and created; each is then overwritten with another.
 
 use std::fmt::Debug;
 
@@ -28,13 +27,13 @@ use windlass::controller::kinds::service::{ObservedService, ServiceType, WantedS
 
 use crate::support::{Bed, both_beds, wait_until};
 
-/// How many of each kind.
+/// How many objects of each kind are generated.
 const GENERATED: usize = 40;
 
 // --- writing ---
 
 fn parse<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("it is of that type")
+    serde_json::from_value(value).expect("the JSON fits the type")
 }
 
 fn api_of<W: Wanted>(bed: &Bed, namespace: &str) -> Api<DynamicObject> {
@@ -44,9 +43,9 @@ fn api_of<W: Wanted>(bed: &Bed, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(bed.client(), namespace, &kind)
 }
 
-/// What the cache would keep of it, which is as wanted.
+/// Decodes a stored object as the cache does, and asserts that it has no differences.
 fn as_wanted<W: Wanted + Debug>(wanted: &W, stored: &DynamicObject) -> W::Observed {
-    let observed = parse(serde_json::to_value(stored).expect("it is JSON"));
+    let observed = parse(serde_json::to_value(stored).expect("an object serializes"));
     let differences: Vec<String> = wanted.differences(&observed).iter().map(ToString::to_string).collect();
     assert_eq!(differences, Vec::<String>::new(), "{wanted:#?}\n{stored:#?}");
     observed
@@ -64,17 +63,17 @@ async fn create<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> W::O
 async fn write_over<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> W::Observed {
     let name = wanted.name();
     let updated = loop {
-        let live = api.get(name).await.expect("it is read");
-        let mut live = serde_json::to_value(&live).expect("it is JSON");
+        let live = api.get(name).await.expect("the object can be read");
+        let mut live = serde_json::to_value(&live).expect("an object serializes");
         wanted.write_into(&mut live);
         match api.replace(name, &PostParams::default(), &parse(live)).await {
-            // A controller has written its status in between.
+            // A controller has updated the status in between.
             Err(kube_client::Error::Api(status)) if status.code == 409 => {}
             outcome => break outcome.unwrap_or_else(|error| panic!("not replaced: {error}\n{wanted:#?}")),
         }
     };
     as_wanted(wanted, &updated);
-    as_wanted(wanted, &api.get(name).await.expect("it is read"))
+    as_wanted(wanted, &api.get(name).await.expect("the object can be read"))
 }
 
 // --- generating ---
@@ -99,7 +98,7 @@ fn variable(random: &mut fastrand::Rng, at: usize) -> EnvVar {
     let source = match random.u8(0..6) {
         0 => Some(EnvVarSource {
             field_ref: Some(ObjectFieldSelector {
-                // The server fills in v1.
+                // The server defaults this to v1.
                 api_version: random.bool().then(|| "v1".to_owned()),
                 field_path: "metadata.name".to_owned(),
             }),
@@ -129,14 +128,14 @@ fn variable(random: &mut fastrand::Rng, at: usize) -> EnvVar {
 
 fn port(random: &mut fastrand::Rng, at: usize) -> ContainerPort {
     ContainerPort {
-        container_port: 8000 + i32::try_from(at).expect("it is small"),
+        container_port: 8000 + i32::try_from(at).expect("the index is small"),
         name: random.bool().then(|| format!("p{at}")),
         protocol: [None, Some("TCP"), Some("UDP")][random.usize(0..3)].map(str::to_owned),
         ..ContainerPort::default()
     }
 }
 
-/// Small amounts, in ascending order: nodes have room for all of them.
+/// Quantities in ascending order, small enough for any node.
 const CPU: [&str; 6] = ["1m", "1500u", "0.002", "3e-3", "10m", ".1"];
 const MEMORY: [&str; 6] = ["1024Ki", "1Mi", "1.5Mi", "2e6", "3000k", "0.01Gi"];
 
@@ -187,7 +186,7 @@ fn service(random: &mut fastrand::Rng, name: &str) -> WantedService {
     let mut ports: Vec<ServicePort> = (0..count)
         .map(|at| ServicePort {
             name: (count > 1 || random.bool()).then(|| format!("p{at}")),
-            // The second and the third may share a number.
+            // The second and the third port may share a number.
             port: 80 + [0, 1, random.i32(1..=2), 3][at],
             protocol: [None, Some("TCP"), Some("UDP"), Some("UDP")][at].map(str::to_owned),
             target_port: [None, Some(IntOrString::Int(8080)), Some(IntOrString::String("web".to_owned()))]
@@ -221,7 +220,8 @@ fn ingress(random: &mut fastrand::Rng, name: &str) -> WantedIngress {
 
 // --- cases ---
 
-async fn written_twice<W: Wanted + Debug>(
+/// Creates generated objects and overwrites each with another; `keep` copies immutable fields to the second.
+async fn write_twice<W: Wanted + Debug>(
     make: impl Fn(&mut fastrand::Rng, &str) -> W,
     keep: impl Fn(&W, W) -> W,
 ) {
@@ -239,19 +239,19 @@ async fn written_twice<W: Wanted + Debug>(
 }
 
 #[apply(both_beds)]
-async fn what_is_written_reads_back_without_a_difference() {
-    // A selector may not change.
+async fn written_deployment_reads_back_without_differences() {
+    // The selector is immutable.
     let keep =
         |first: &WantedDeployment, second| WantedDeployment { selector: first.selector.clone(), ..second };
-    written_twice(deployment, keep).await;
+    write_twice(deployment, keep).await;
 }
 
 #[apply(both_beds)]
-async fn an_ingress_that_is_written_reads_back_without_a_difference() {
-    written_twice(ingress, |_, second| second).await;
+async fn written_ingress_reads_back_without_differences() {
+    write_twice(ingress, |_, second| second).await;
 }
 
-/// The node port of a live port of this number and protocol.
+/// Returns the allocated node port of the port with the same number and protocol.
 fn node_port_of(service: &ObservedService, port: &ServicePort) -> Option<i32> {
     let protocol = |port: &ServicePort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
     let found =
@@ -260,7 +260,7 @@ fn node_port_of(service: &ObservedService, port: &ServicePort) -> Option<i32> {
 }
 
 #[apply(both_beds)]
-async fn a_service_that_is_written_reads_back_without_a_difference_and_keeps_what_was_allocated() {
+async fn written_service_keeps_its_allocated_fields() {
     let bed = Bed::shared().await;
     let namespace = bed.namespace("written").await;
     let api = api_of::<WantedService>(&bed, &namespace);
@@ -269,7 +269,7 @@ async fn a_service_that_is_written_reads_back_without_a_difference_and_keeps_wha
         let name = format!("web-{at}");
         let first = create(&api, &service(&mut random, &name)).await;
         let mut second = service(&mut random, &name);
-        // One port asks for the node port of another, or for its own.
+        // One port requests a node port that the first version holds.
         let asked = if second.service_type == ServiceType::NodePort && random.bool() {
             let asked = first.spec.ports[random.usize(0..first.spec.ports.len())].node_port;
             let at = random.usize(0..second.ports.len());
@@ -287,21 +287,21 @@ async fn a_service_that_is_written_reads_back_without_a_difference_and_keeps_wha
                 assert_eq!(now, before, "{first:#?}\n{second:#?}\n{written:#?}");
             }
         }
-        // What was asked for and is no longer stays.
+        // A node port that is no longer requested is kept.
         second.ports.iter_mut().for_each(|port| port.node_port = None);
         assert_eq!(write_over(&api, &second).await.spec, written.spec);
-        api.delete(&name, &DeleteParams::default()).await.expect("it is deleted");
+        api.delete(&name, &DeleteParams::default()).await.expect("the Service can be deleted");
     }
 }
 
-/// Of a Pod that is there labels alone can be written.
+/// Only labels are changed, as the rest of a Pod is immutable.
 #[apply(both_beds)]
-async fn a_pod_that_is_written_reads_back_without_a_difference_and_is_not_outdated() {
+async fn written_pod_reads_back_and_is_not_outdated() {
     let bed = Bed::shared().await;
     let namespace = bed.namespace("written").await;
     let accounts: Api<ServiceAccount> = Api::namespaced(bed.client(), &namespace);
-    // Without it the server takes no Pods.
-    wait_until("the account of the namespace", async || accounts.get("default").await).await;
+    // The server rejects Pods until the service account exists.
+    wait_until("the default service account exists", async || accounts.get("default").await).await;
     let api = api_of::<WantedPod>(&bed, &namespace);
     let mut random = fastrand::Rng::with_seed(7);
     for at in 0..GENERATED {

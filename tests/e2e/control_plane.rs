@@ -1,4 +1,4 @@
-//! The control plane itself: nothing survives its launcher, and a failed start says why.
+//! The real control plane's launcher: its processes do not outlive it, and a failed start reports the cause.
 
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -9,26 +9,26 @@ use rustix::process::Signal;
 
 use crate::support::{Launcher, real_bed, wait_until};
 
-/// Whether somebody listens at the address of this URL.
+/// Whether a process listens at the address of this URL.
 fn answers(url: &str) -> bool {
     let address = url.trim_start_matches("http://");
     TcpStream::connect(address).is_ok()
 }
 
 #[apply(real_bed)]
-#[why = "it is about the launcher of the real control plane"]
-async fn closing_its_standard_input_ends_everything() {
+#[why = "it tests the launcher of the real control plane"]
+async fn closing_stdin_stops_the_control_plane() {
     let launcher = Launcher::start();
     let (etcd, dir) = (launcher.ready.etcd.clone(), launcher.ready.dir.clone());
     assert!(answers(&etcd) && dir.exists());
     drop(launcher);
-    assert!(!answers(&etcd), "etcd is still there");
-    assert!(!dir.exists(), "{} is still there", dir.display());
+    assert!(!answers(&etcd), "etcd is still running");
+    assert!(!dir.exists(), "{} still exists", dir.display());
 }
 
 #[apply(real_bed)]
-#[why = "it is about the launcher of the real control plane"]
-async fn a_signal_to_the_launcher_ends_everything() {
+#[why = "it tests the launcher of the real control plane"]
+async fn signal_to_the_launcher_stops_the_control_plane() {
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let mut launcher = Launcher::start();
         let (etcd, dir) = (launcher.ready.etcd.clone(), launcher.ready.dir.clone());
@@ -36,13 +36,13 @@ async fn a_signal_to_the_launcher_ends_everything() {
         launcher.wait();
         let what = format!("etcd is gone after {signal:?}");
         wait_until(&what, async || if answers(&etcd) { Err("it answers") } else { Ok(()) }).await;
-        assert!(!dir.exists(), "{signal:?}: {} is still there", dir.display());
+        assert!(!dir.exists(), "{signal:?}: {} still exists", dir.display());
     }
 }
 
 #[apply(real_bed)]
-#[why = "it is about the launcher of the real control plane"]
-async fn a_start_that_fails_says_which_process_why_and_where_its_log_is() {
+#[why = "it tests the launcher of the real control plane"]
+async fn failed_start_names_process_cause_and_log() {
     let dir = tempfile::tempdir().unwrap();
     for program in ["etcd", "kube-apiserver", "kubectl"] {
         let path = dir.path().join(program);
@@ -52,8 +52,8 @@ async fn a_start_that_fails_says_which_process_why_and_where_its_log_is() {
     let output = Launcher::fails(&[("KUBEBUILDER_ASSETS", dir.path().to_str().unwrap())]);
     assert!(output.contains("ended with exit status: 3"), "{output}");
     assert!(output.contains("this is no database"), "{output}");
-    assert!(output.contains("KUBEBUILDER_ASSETS"), "what came from where: {output}");
-    let log = output.split(['(', ')']).find(|part| part.ends_with(".log")).expect("a path of a log");
+    assert!(output.contains("KUBEBUILDER_ASSETS"), "the source of each program is listed: {output}");
+    let log = output.split(['(', ')']).find(|part| part.ends_with(".log")).expect("a log file is named");
     assert!(Path::new(log).exists(), "{log}");
     std::fs::remove_file(log).unwrap();
 

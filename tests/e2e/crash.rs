@@ -1,24 +1,24 @@
-//! Crash plan: the process is cut before and after every call that it makes, and started again; or a call goes
-//! wrong once. What comes of it is what comes of an undisturbed run.
+//! Crash plan (P1): kills the operator before and after each of its calls and restarts it, or lets one call fail.
+//! Either way the final state must equal that of an undisturbed run.
 //!
 //! ```text
-//! operator ─▶ Gate ─▶ InProcessTransport ─▶ Sim        undisturbed, two seeds ─▶ calls, end state, mask
-//!              └ here it dies            each call, each point ──▶ the same end state, the same lives
+//! operator ─▶ CrashGate ─▶ InProcessTransport ─▶ Sim    undisturbed, two seeds ─▶ calls, end state, mask
+//!              └ it dies here            each call, each point ──▶ same end state, same creates and deletes
 //! ```
 //!
 //! | at a call | the process | the request |
 //! |---|---|---|
-//! | cut before | dead | never sent |
-//! | cut unread (writes) | dead | applied |
-//! | cut after | has the answer, sends nothing more | applied |
-//! | late (writes) | dead | applied in its successor's time: after the first call, before the first write, after the last call |
-//! | fails | lives | refused, lost, or applied with the answer lost |
+//! | cut before | dies | never sent |
+//! | cut unread (writes) | dies | applied |
+//! | cut after | dies after it has read the response | applied |
+//! | late (writes) | dies | applied later: after its successor's first call, before its first write, or at the end |
+//! | fails | lives | refused, lost, or applied with its response lost |
 //!
-//! All objects in the namespace are compared field by field, Events left out: they are a courtesy, and a process
-//! that dies takes some with it. Allowed are more reads, and one create that is answered "it exists".
+//! All objects in the namespace are compared field by field, except Events, which are best effort and may be lost in
+//! a crash. A disturbed run may make more reads, and one more create that is answered with `AlreadyExists`.
 //!
-//! `WINDLASS_CRASH_POINTS` says how many points of each workload are tried: a number, or `all`. The rest is as
-//! for all cases: `WINDLASS_E2E_SEED`.
+//! `WINDLASS_CRASH_POINTS` sets how many points of each workload are tried: a number, or `all`. As in all cases,
+//! `WINDLASS_E2E_SEED` sets the seed.
 
 mod gate;
 mod plan;
@@ -32,75 +32,74 @@ use crate::support::embedded_bed;
 use gate::{Act, Flaw, Late};
 use plan::{Reference, Share, check, cuts, errors, share};
 
-/// Without `WINDLASS_CRASH_POINTS`, of each workload.
+/// The number of points tried for each workload unless `WINDLASS_CRASH_POINTS` is set.
 const CUTS: Share = Share::Some(8);
 const ERRORS: Share = Share::Some(4);
 
 #[apply(embedded_bed)]
-#[why = "a process is cut between two instructions, and time is its own"]
-fn p1_a_foo_is_the_same_after_a_cut_at_any_call() {
+#[why = "the operator must die at an exact call, and the clock is paused"]
+fn foo_converges_after_a_crash_at_any_call() {
     check("cuts", &workloads::foo(), cuts, share(CUTS));
 }
 
 #[apply(embedded_bed)]
-#[why = "a process is cut between two instructions, and time is its own"]
-fn p1_a_myapp_is_the_same_after_a_cut_at_any_call() {
+#[why = "the operator must die at an exact call, and the clock is paused"]
+fn myapp_converges_after_a_crash_at_any_call() {
     check("cuts", &workloads::myapp(), cuts, share(CUTS));
 }
 
 #[apply(embedded_bed)]
-#[why = "a process is cut between two instructions, and time is its own"]
-fn p1_an_appservice_is_the_same_after_a_cut_at_any_call() {
+#[why = "the operator must die at an exact call, and the clock is paused"]
+fn appservice_converges_after_a_crash_at_any_call() {
     check("cuts", &workloads::appservice(), cuts, share(CUTS));
 }
 
 #[apply(embedded_bed)]
-#[why = "a process is cut between two instructions, and time is its own"]
-fn p1_a_redis_is_the_same_after_a_cut_at_any_call() {
+#[why = "the operator must die at an exact call, and the clock is paused"]
+fn redis_converges_after_a_crash_at_any_call() {
     check("cuts", &workloads::redis(), cuts, share(CUTS));
 }
 
 #[apply(embedded_bed)]
-#[why = "a process is cut between two instructions, and time is its own"]
-fn p1_a_webapp_is_the_same_after_a_cut_at_any_call() {
+#[why = "the operator must die at an exact call, and the clock is paused"]
+fn webapp_converges_after_a_crash_at_any_call() {
     check("cuts", &workloads::webapp(), cuts, share(CUTS));
 }
 
 #[apply(embedded_bed)]
-#[why = "one call of many goes wrong, and time is its own"]
-fn a_foo_is_the_same_after_an_error_of_any_call() {
+#[why = "one exact call must fail, and the clock is paused"]
+fn foo_converges_after_an_error_of_any_call() {
     check("errors", &workloads::foo(), errors, share(ERRORS));
 }
 
 #[apply(embedded_bed)]
-#[why = "one call of many goes wrong, and time is its own"]
-fn a_myapp_is_the_same_after_an_error_of_any_call() {
+#[why = "one exact call must fail, and the clock is paused"]
+fn myapp_converges_after_an_error_of_any_call() {
     check("errors", &workloads::myapp(), errors, share(ERRORS));
 }
 
 #[apply(embedded_bed)]
-#[why = "one call of many goes wrong, and time is its own"]
-fn an_appservice_is_the_same_after_an_error_of_any_call() {
+#[why = "one exact call must fail, and the clock is paused"]
+fn appservice_converges_after_an_error_of_any_call() {
     check("errors", &workloads::appservice(), errors, share(ERRORS));
 }
 
 #[apply(embedded_bed)]
-#[why = "one call of many goes wrong, and time is its own"]
-fn a_redis_is_the_same_after_an_error_of_any_call() {
+#[why = "one exact call must fail, and the clock is paused"]
+fn redis_converges_after_an_error_of_any_call() {
     check("errors", &workloads::redis(), errors, share(ERRORS));
 }
 
 #[apply(embedded_bed)]
-#[why = "one call of many goes wrong, and time is its own"]
-fn a_webapp_is_the_same_after_an_error_of_any_call() {
+#[why = "one exact call must fail, and the clock is paused"]
+fn webapp_converges_after_an_error_of_any_call() {
     check("errors", &workloads::webapp(), errors, share(ERRORS));
 }
 
-/// What the plan is there to find, it finds: a process that is not started again, and one whose deletes carry no
-/// preconditions.
+/// The plan detects a process that is not restarted, and a process whose deletes carry no preconditions.
 #[apply(embedded_bed)]
-#[why = "it is about the plan itself"]
-fn the_crash_plan_finds_what_is_wrong() {
+#[why = "it tests the plan itself"]
+fn crash_plan_detects_flawed_operators() {
     let redis = workloads::redis();
     let of = |name: &str| redis.workloads.iter().find(|workload| workload.name == name).unwrap();
     let dead = Reference::learn(&redis, of("create")).flawed(Flaw::StaysDead);

@@ -1,5 +1,5 @@
-//! `windlass demo`, from outside: a process, its output, its exit code, and a client on its server. It brings
-//! its own server, so there is no bed.
+//! Black-box tests of `windlass demo`: its output, its exit code, and requests to its API server. The demo has its
+//! own server, so these cases use no bed.
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use windlass::api::samplecontroller::v1alpha1::Foo;
 
 use crate::support::{condition, no_bed, program, run_to_end, wait_until};
 
-/// The samples of this program, in the order of the rows.
+/// The built-in samples, in the order in which the demo lists them.
 const SAMPLES: &[&str] = &[
     "foo/example",
     "foo/example-full",
@@ -45,7 +45,7 @@ impl Demo {
             .stdout(Stdio::piped())
             .spawn()
             .expect("the program runs");
-        let stdout = BufReader::new(child.stdout.take().expect("it was piped"));
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let (sender, lines) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             for line in stdout.lines().map_while(Result::ok) {
@@ -56,18 +56,18 @@ impl Demo {
         });
         let mut demo = Self { child, kubeconfig: PathBuf::new(), lines };
         let line = demo.line("KUBECONFIG=");
-        demo.kubeconfig = line.split_once('=').expect("it was found by it").1.into();
+        demo.kubeconfig = line.split_once('=').expect("the line contains KUBECONFIG=").1.into();
         demo
     }
 
-    /// The next line with this text.
+    /// Returns the next line of output that contains this text.
     fn line(&self, text: &str) -> String {
         let mut seen = Vec::new();
         loop {
             match self.lines.recv_timeout(std::time::Duration::from_secs(60)) {
                 Ok(line) if line.contains(text) => return line,
                 Ok(line) => seen.push(line),
-                Err(error) => panic!("{text:?} was not printed: {error}; before it: {seen:#?}"),
+                Err(error) => panic!("{text:?} was not printed: {error}; output so far: {seen:#?}"),
             }
         }
     }
@@ -75,15 +75,15 @@ impl Demo {
     async fn client(&self) -> Client {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).expect("a kubeconfig");
         let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
+        Client::try_from(config.expect("a usable kubeconfig")).expect("the client is valid")
     }
 
-    /// Ctrl-C; returns the exit code.
+    /// Sends SIGINT, as Ctrl-C does, and returns the exit code.
     async fn interrupt(&mut self) -> Option<i32> {
         let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process has an id");
-        kill_process(pid, Signal::INT).expect("it runs");
+        kill_process(pid, Signal::INT).expect("the demo is running");
         let child = &mut self.child;
-        wait_until("the demo ends", async || child.try_wait().expect("it can be asked").ok_or("running"))
+        wait_until("the demo exits", async || child.try_wait().expect("can be polled").ok_or("running"))
             .await
             .code()
     }
@@ -91,7 +91,7 @@ impl Demo {
 
 impl Drop for Demo {
     fn drop(&mut self) {
-        // A signal first: it removes its folder.
+        // On SIGINT the demo removes its temporary directory.
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed())
             && matches!(self.child.try_wait(), Ok(None))
         {
@@ -103,8 +103,9 @@ impl Drop for Demo {
 
 #[apply(no_bed)]
 #[why = "the demo brings its own server"]
-async fn once_ends_with_0_when_all_samples_are_ready() {
-    let output = run_to_end(&["demo", "--once"], &[]);
+async fn once_exits_0_when_all_samples_are_ready() {
+    // What is exported for `run` never leads the demo to a real cluster.
+    let output = run_to_end(&["demo", "--once"], &[("WINDLASS_KUBECONFIG", "/does/not/exist")]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
     for word in
@@ -126,7 +127,7 @@ async fn once_ends_with_0_when_all_samples_are_ready() {
 
 #[apply(no_bed)]
 #[why = "the demo brings its own server"]
-async fn once_ends_with_1_and_the_reasons_when_they_are_not() {
+async fn once_exits_1_with_reasons_when_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("samples.yaml");
     let foo = |name: &str| {
@@ -141,12 +142,12 @@ async fn once_ends_with_1_and_the_reasons_when_they_are_not() {
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.starts_with("error: not all samples are Ready within 2s"), "{text}");
     assert!(text.contains("ResourceExists") && text.contains("not managed by Foo"), "{text}");
-    assert_eq!(text.lines().count(), 2, "one reason, as one of the two has the Deployment:\n{text}");
+    assert_eq!(text.lines().count(), 2, "only one Foo fails, because the other owns the Deployment:\n{text}");
 }
 
 #[apply(no_bed)]
 #[why = "the demo brings its own server"]
-async fn a_taken_port_and_a_bad_file_are_refused() {
+async fn taken_port_and_bad_samples_file_are_refused() {
     let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let output = run_to_end(&["demo", "--port", &port], &[]);
@@ -157,11 +158,11 @@ async fn a_taken_port_and_a_bad_file_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("samples.yaml");
     for (content, cause) in [
-        ("kind: Pod", "no kind \"Pod\""),
-        ("kind: Redis\napiVersion: v1", "no kind \"Redis\" in apiVersion \"v1\""),
+        ("kind: Pod", "unknown kind \"Pod\""),
+        ("kind: Redis\napiVersion: v1", "unknown kind \"Redis\" in apiVersion \"v1\""),
         ("kind: Redis\napiVersion: myapp.tangx.in/v1", "a Redis has no metadata.name"),
         ("a: [", "samples.yaml"),
-        ("", "nothing in it"),
+        ("", "contains no custom resource"),
     ] {
         std::fs::write(&file, content).unwrap();
         let output = run_to_end(&["demo", "-f", file.to_str().unwrap()], &[]);
@@ -173,10 +174,10 @@ async fn a_taken_port_and_a_bad_file_are_refused() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// What README promises: somebody breaks a Deployment from a second terminal, and it is repaired.
+/// The README's promise: a user changes a Deployment from a second terminal, and the operator repairs it.
 #[apply(no_bed)]
 #[why = "the demo brings its own server"]
-async fn what_is_broken_from_outside_is_repaired() {
+async fn external_changes_are_repaired() {
     let mut demo = Demo::start();
     demo.line("foo/example ready=True");
     let client = demo.client().await;
@@ -186,7 +187,7 @@ async fn what_is_broken_from_outside_is_repaired() {
     deployments.patch("example-foo", &PatchParams::default(), &scaled).await.unwrap();
     demo.line("Repaired Deployment \\\"example-foo\\\": spec.replicas was 9, wanted 1");
     drop(deployments.delete("example-foo", &DeleteParams::default()).await.unwrap());
-    wait_until("there is a new one", async || match deployments.get_opt("example-foo").await.unwrap() {
+    wait_until("a new Deployment exists", async || match deployments.get_opt("example-foo").await.unwrap() {
         Some(deployment) if deployment.metadata.uid != before.metadata.uid => Ok(()),
         seen => Err(seen.map(|deployment| deployment.metadata)),
     })
@@ -200,13 +201,13 @@ async fn what_is_broken_from_outside_is_repaired() {
     let dir = demo.kubeconfig.parent().unwrap().to_owned();
     assert!(dir.exists());
     assert_eq!(demo.interrupt().await, Some(0));
-    assert!(!dir.exists(), "the kubeconfig goes with the demo");
+    assert!(!dir.exists(), "the demo removes its kubeconfig");
 }
 
-/// What `--help` promises. Nothing is scaled before all samples are Ready.
+/// The demo scales a Redis as `--help` says, once all samples are Ready.
 #[apply(no_bed)]
 #[why = "the demo brings its own server"]
-async fn a_redis_is_scaled_by_itself() {
+async fn demo_scales_a_redis() {
     let mut demo = Demo::start();
     demo.line("kubectl scale redis/example-redis --replicas=3");
     demo.line("redis/example-redis ready=True replicas=3/3");
@@ -215,10 +216,10 @@ async fn a_redis_is_scaled_by_itself() {
     assert_eq!(demo.interrupt().await, Some(0));
 }
 
-/// Whoever has no token is nobody.
+/// The server authenticates clients only by their token.
 #[apply(no_bed)]
 #[why = "the demo brings its own server"]
-async fn without_its_token_the_server_says_401() {
+async fn wrong_token_is_answered_with_401() {
     let demo = Demo::start();
     let mut kubeconfig = Kubeconfig::read_from(&demo.kubeconfig).unwrap();
     let user = kubeconfig.auth_infos[0].auth_info.as_mut().unwrap();
@@ -233,16 +234,16 @@ async fn without_its_token_the_server_says_401() {
     }
     use std::os::unix::fs::PermissionsExt;
     let mode = std::fs::metadata(demo.kubeconfig.parent().unwrap()).unwrap().permissions().mode();
-    assert_eq!(mode & 0o777, 0o700, "the token is for its owner alone");
+    assert_eq!(mode & 0o777, 0o700, "only the owner can read the token");
 }
 
-/// A reader that stops ends it.
+/// For example `windlass demo | head -1`.
 #[apply(no_bed)]
 #[why = "the demo brings its own server"]
-async fn a_closed_pipe_ends_it() {
+async fn demo_exits_when_its_output_closes() {
     let mut child = program().args(["demo"]).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let ended = wait_until("it ends", async || child.try_wait().unwrap().ok_or("running")).await;
+    let ended = wait_until("the demo exits", async || child.try_wait().unwrap().ok_or("running")).await;
     assert_eq!(ended.code(), Some(0));
 }

@@ -1,10 +1,10 @@
-//! What the operator answers on its two addresses.
+//! The operator's metrics and health endpoints.
 
 use macro_rules_attribute::apply;
 
 use crate::support::{Bed, Operator, Scene, no_bed, real_bed, run_to_end, wait_until};
 
-/// Where an operator serves these paths, as its log says.
+/// Returns the address on which an operator serves these paths, from its log.
 pub(crate) async fn address_of(operator: &Operator, paths: &str) -> String {
     let line = operator.logged(&format!("paths=\"{paths}\"")).await;
     let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -17,8 +17,8 @@ pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
 }
 
 #[apply(real_bed)]
-#[why = "sockets know nothing of the embedded bed's paused time"]
-async fn readyz_names_what_is_missing_and_stays_ready_when_something_is_lost() {
+#[why = "sockets do not work with the embedded bed's paused clock"]
+async fn readyz_lists_unsynced_caches_and_survives_server_loss() {
     let scene = Scene::on(Bed::own(true).await, "readyz").await;
     let namespace = format!("--namespace={}", scene.namespace);
     let operator = scene.bed.operator_without_role("reader", &[&namespace]);
@@ -31,8 +31,8 @@ async fn readyz_names_what_is_missing_and_stays_ready_when_something_is_lost() {
     })
     .await;
     assert_eq!(code, 500);
-    assert!(text.contains(&format!("[-]{kind} failed: it was not listed yet: 403 Forbidden\n")), "{text}");
-    assert!(text.contains("[-]workers-foo failed: they wait for the caches\n"), "{text}");
+    assert!(text.contains(&format!("[-]{kind} failed: not listed yet: 403 Forbidden\n")), "{text}");
+    assert!(text.contains("[-]workers-foo failed: waiting for the caches\n"), "{text}");
 
     scene.bed.grant_all("reader", &scene.namespace).await;
     let ready = async || {
@@ -42,8 +42,8 @@ async fn readyz_names_what_is_missing_and_stays_ready_when_something_is_lost() {
     wait_until("the operator is ready", ready).await;
 
     scene.bed.kill_server();
-    let expected = format!("[+]{kind} ok, but it cannot be listed or watched now: no answer\n");
-    wait_until("the loss is told", async || {
+    let expected = format!("[+]{kind} ok, but currently cannot be listed or watched: no response\n");
+    wait_until("readyz reports the loss", async || {
         let (code, text) = get(&address, "/readyz?verbose").await;
         if code == 200 && text.contains(&expected) { Ok(()) } else { Err((code, text)) }
     })
@@ -52,10 +52,10 @@ async fn readyz_names_what_is_missing_and_stays_ready_when_something_is_lost() {
 }
 
 #[apply(real_bed)]
-#[why = "sockets know nothing of the embedded bed's paused time"]
-async fn metrics_count_what_happened() {
+#[why = "sockets do not work with the embedded bed's paused clock"]
+async fn metrics_count_requests_and_syncs() {
     let mut scene = Scene::new("metrics").await;
-    // Each has a number of its own, but for one that has that of all.
+    // Each kind but AppService sets its own number; AppService uses --workers.
     let own = [("foo", 8), ("myapp", 4), ("redis", 6), ("webapp", 7)];
     let flags: Vec<String> =
         own.iter().map(|(kind, syncs)| format!("--concurrent-{kind}-syncs={syncs}")).collect();
@@ -80,12 +80,12 @@ async fn metrics_count_what_happened() {
     }
     assert!(value("rest_client_requests_total{code=\"201\",method=\"POST\"") >= 1.0);
     assert_eq!(value("windlass_cache_synced{kind=\"foos.samplecontroller.k8s.io\"}"), 1.0);
-    assert!(!text.contains(&scene.namespace), "no tenant is named");
+    assert!(!text.contains(&scene.namespace), "metrics name no namespace");
     assert!(text.ends_with("# EOF\n"));
 }
 
 #[apply(no_bed)]
-#[why = "it is about the program without a server"]
+#[why = "it tests the program without a server"]
 async fn a_taken_port_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
@@ -99,7 +99,7 @@ async fn a_taken_port_is_refused() {
     }
 }
 
-/// The kinds that an operator with this flag caches, one for each cache.
+/// Starts an operator with this flag and returns the kind of each of its caches.
 async fn cached_with(scene: &mut Scene, flag: &str) -> Vec<String> {
     scene.start_operator_with(&[flag]);
     let address = address_of(scene.operator(), "/livez /readyz").await;
@@ -115,8 +115,8 @@ async fn cached_with(scene: &mut Scene, flag: &str) -> Vec<String> {
 }
 
 #[apply(real_bed)]
-#[why = "sockets know nothing of the embedded bed's paused time"]
-async fn only_what_the_enabled_kinds_need_is_cached_and_once_for_all_of_them() {
+#[why = "sockets do not work with the embedded bed's paused clock"]
+async fn enabled_controllers_share_only_the_needed_caches() {
     let mut scene = Scene::new("caches").await;
     for (flag, expected) in [
         ("--controllers=redis", &["pods", "redis.myapp.tangx.in"][..]),

@@ -1,4 +1,4 @@
-//! What is promised of every kind, shown for each of them. Each file is about one chapter of these promises.
+//! Behaviour that all five kinds share, tested for each of them. Each file covers one topic.
 
 mod annotations;
 mod children;
@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 
 use crate::support::{LedgerEntry, Scene};
 
-/// A kind, and what the cases have to know of it.
+/// A custom resource kind and the facts that the cases need.
 #[derive(Debug)]
 struct Kind {
     name: &'static str,
-    /// Its plural and its group, by which kubectl finds it, whatever else there is.
+    /// Plural and group, which identify the kind for kubectl unambiguously.
     plural: &'static str,
     short: &'static str,
-    /// A spec with two replicas, and with all children; NAME stands for the object's name.
+    /// A spec with two replicas and with all children; `NAME` stands for the object's name.
     spec: &'static str,
-    /// Its children in the order in which they are made, and what stands behind the object's name in theirs.
+    /// The children in order of creation: kind, and suffix after the object's name.
     children: &'static [(&'static str, &'static str)],
-    /// What holds it until its operator has done its part.
+    /// The operator's finalizer on the custom resource.
     finalizer: Option<&'static str>,
     /// The columns of `kubectl get`.
     columns: &'static str,
@@ -38,14 +38,14 @@ static KINDS: [Kind; 5] = [
     Kind { name: "WebApp", plural: "webapps.jiajunhuang.com", short: "webapp", spec: r#"{"replicas": 2, "version": "1.27"}"#, children: &[("Deployment", "")], finalizer: Some("webapp.jiajunhuang.com/finalizer"), columns: "NAME REPLICAS VERSION READY AGE" },
 ];
 
-/// A finalizer of nobody who would ever take it off.
+/// A finalizer that only the cases remove.
 const HOLD: &str = "windlass.dev/hold-for-the-test";
 
-/// The kinds of all children.
+/// The plurals of all child kinds.
 const CHILDREN: [&str; 4] = ["deployments", "services", "ingresses", "pods"];
 
 impl Kind {
-    /// The name of its object in a scene that has one of each kind.
+    /// Returns the name of the kind's object in a scene with one object per kind.
     fn object(&self) -> String {
         self.name.to_lowercase()
     }
@@ -60,26 +60,26 @@ impl Kind {
         scene.until_ready(self.name, name).await
     }
 
-    /// The children of its object of this name, as the server has them: kind, name, object.
+    /// Returns the children of the object with this name: kind, name, stored object.
     async fn children(&self, scene: &Scene, name: &str) -> Vec<(&'static str, String, Value)> {
         let mut children = Vec::new();
         for (kind, suffix) in self.children {
             let child = format!("{name}{suffix}");
             let found = scene.look(kind, &child).await;
-            let found = found.unwrap_or_else(|| panic!("{} {name} has its {kind} {child}", self.name));
+            let found = found.unwrap_or_else(|| panic!("{} {name} has no {kind} {child}", self.name));
             children.push((*kind, child, found));
         }
         children
     }
 
-    /// Its Pods, by the selector in its status.
+    /// Returns the Pods that the selector in the object's status matches.
     async fn pods(&self, scene: &Scene, name: &str) -> Vec<Value> {
         let object = scene.look(self.name, name).await.unwrap();
         scene.matching("Pod", object["status"]["selector"].as_str().unwrap()).await
     }
 }
 
-/// Runs a case for every kind, all at once.
+/// Runs a case for every kind concurrently.
 async fn for_every_kind(case: impl AsyncFn(&'static Kind)) {
     let mut cases = Vec::new();
     for kind in &KINDS {
@@ -88,13 +88,13 @@ async fn for_every_kind(case: impl AsyncFn(&'static Kind)) {
     join_all(cases).await;
 }
 
-/// Keeps an object from going when it is deleted, or lets it go.
+/// Adds a finalizer that delays the object's deletion, or removes it.
 async fn hold(scene: &Scene, kind: &str, name: &str, is_held: bool) {
     let finalizers = if is_held { json!([HOLD]) } else { Value::Null };
     scene.change(kind, name, json!({"metadata": {"finalizers": finalizers}})).await;
 }
 
-/// Whether a request is about the objects of a kind themselves: their names are often those of their children.
+/// Whether a request targets a kind's own objects, not their children, which often have the same name.
 fn is_about(write: &LedgerEntry, kind: &Kind) -> bool {
     kind.plural.split('.').next() == Some(&write.resource)
 }
@@ -103,12 +103,12 @@ fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap()
 }
 
-/// The owner of an object that is its controller.
+/// Returns the controller reference of an object.
 fn controller(object: &Value) -> Option<&Value> {
     object["metadata"]["ownerReferences"].as_array()?.iter().find(|owner| owner["controller"] == true)
 }
 
-/// How many events about an object have this reason.
+/// Counts the events about an object with this reason.
 async fn count(scene: &Scene, kind: &str, name: &str, reason: &str) -> usize {
     scene.events_about(kind, name).await.iter().filter(|(found, _)| found == reason).count()
 }

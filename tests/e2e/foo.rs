@@ -1,4 +1,4 @@
-//! Foo does what its specification says.
+//! Behaviour of Foo.
 
 use std::time::Duration;
 
@@ -48,11 +48,11 @@ async fn a_foo_gets_its_deployment() {
     assert_eq!(scene.event("web", "ChildCreated").await, "Created Deployment \"web\"");
     assert_eq!(scene.event("web", "Synced").await, "Foo synced successfully");
     let conflicts: Vec<_> = scene.writes().into_iter().filter(|write| write.code == 409).collect();
-    assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
+    assert_eq!(conflicts, [], "a key is not synced before the cache has seen its own writes");
 }
 
 #[apply(both_beds)]
-async fn status_says_what_is_observed() {
+async fn status_reports_the_observed_state() {
     let scene = Scene::new("status").await;
     scene.ready_foo("web", 3).await;
     let foo = scene.ready("web").await;
@@ -66,7 +66,7 @@ async fn status_says_what_is_observed() {
 }
 
 #[apply(both_beds)]
-async fn a_foo_without_replicas_gets_one() {
+async fn foo_without_replicas_defaults_to_one() {
     let scene = Scene::new("default").await;
     let foo = json!({"metadata": {"name": "web"}, "spec": {"deploymentName": "web"}});
     let foo: windlass::api::samplecontroller::v1alpha1::Foo = serde_json::from_value(foo).unwrap();
@@ -95,7 +95,7 @@ async fn a_deleted_deployment_comes_back() {
 }
 
 #[apply(both_beds)]
-async fn a_deployment_scaled_by_hand_comes_back() {
+async fn manual_scaling_is_reverted() {
     let scene = Scene::new("rescaled").await;
     scene.ready_foo("web", 2).await;
     scene.patch_deployment("web", json!({"spec": {"replicas": 5}})).await;
@@ -104,7 +104,7 @@ async fn a_deployment_scaled_by_hand_comes_back() {
 }
 
 #[apply(both_beds)]
-async fn a_deployment_edited_by_hand_comes_back() {
+async fn manual_edit_of_the_deployment_is_reverted() {
     let scene = Scene::new("edited").await;
     scene.ready_foo("web", 1).await;
     let container = json!({"name": "nginx", "image": "nginx:1.0", "env": [{"name": "A", "value": "b"}],
@@ -134,7 +134,7 @@ async fn foreign_fields_and_labels_are_kept() {
         }},
     });
     scene.patch_deployment("web", theirs).await;
-    // A change of ours on top: the write must carry theirs along.
+    // The operator's next write must preserve these fields.
     scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
     let deployment = scene.deployment_until("web", "has 2 replicas", |d| replicas(d) == Some(2)).await;
     assert_eq!(label(&deployment, "team"), Some("a"));
@@ -153,7 +153,7 @@ async fn foreign_fields_and_labels_are_kept() {
 }
 
 #[apply(both_beds)]
-async fn our_label_taken_off_comes_back_without_a_second_deployment() {
+async fn removed_label_is_restored_without_a_second_deployment() {
     let scene = Scene::new("label").await;
     let before = scene.ready_foo("web", 1).await;
     let key = "app.kubernetes.io/managed-by";
@@ -165,7 +165,7 @@ async fn our_label_taken_off_comes_back_without_a_second_deployment() {
 }
 
 #[apply(both_beds)]
-async fn a_foreign_deployment_is_left_alone_and_the_foo_heals_when_it_goes() {
+async fn foreign_deployment_blocks_foo_until_deleted() {
     let scene = Scene::new("foreign").await;
     let theirs = scene.foreign_deployment("web", json!({})).await;
     scene.create_foo("web", "web", 1).await;
@@ -179,14 +179,14 @@ async fn a_foreign_deployment_is_left_alone_and_the_foo_heals_when_it_goes() {
     assert_eq!(untouched.metadata.labels, theirs.metadata.labels);
     assert_eq!(untouched.metadata.owner_references, None);
     drop(scene.deployments.delete("web", &DeleteParams::background()).await.unwrap());
-    // A Deployment without our label is not watched, so its end is noticed within 30 s.
+    // The operator does not watch Deployments without its label, so it notices the deletion within 30 s.
     scene.ready("web").await;
     let reasons = scene.event_reasons("web").await;
     assert_eq!(reasons.iter().filter(|reason| *reason == "ErrResourceExists").count(), 1, "{reasons:?}");
 }
 
 #[apply(both_beds)]
-async fn an_owner_reference_with_a_wrong_uid_is_not_adopted() {
+async fn owner_reference_with_wrong_uid_is_not_adopted() {
     let scene = Scene::new("forged").await;
     let forged = json!({
         "labels": {"app.kubernetes.io/managed-by": "windlass"},
@@ -197,11 +197,11 @@ async fn an_owner_reference_with_a_wrong_uid_is_not_adopted() {
     let foo = scene.create_foo("web", "web", 1).await;
     scene.ready("web").await;
     let ours = scene.deployments.get("web").await.unwrap();
-    assert_ne!(ours.metadata.uid, forged.metadata.uid, "the collector took the forged one, we made our own");
+    assert_ne!(ours.metadata.uid, forged.metadata.uid, "the operator creates its own Deployment");
     assert_eq!(owner_uid(&ours), foo.metadata.uid.as_deref());
     let touched: Vec<_> =
         scene.writes().into_iter().filter(|w| w.resource == "deployments" && w.verb != "create").collect();
-    assert_eq!(touched, [], "the forged one was never written");
+    assert_eq!(touched, [], "the operator never writes the forged Deployment");
 }
 
 #[apply(both_beds)]
@@ -216,18 +216,18 @@ async fn a_new_deployment_name_moves_the_deployment() {
     scene.event("web", "ChildDeleted").await;
     let done = |write: &LedgerEntry| write.resource == "deployments" && write.code < 300;
     let order: Vec<String> = scene.writes().into_iter().filter(done).map(|write| write.verb).collect();
-    assert_eq!(order, ["create", "create", "delete"], "the new one comes before the old one goes");
+    assert_eq!(order, ["create", "create", "delete"], "the create precedes the delete");
 }
 
 #[apply(both_beds)]
-async fn while_the_new_name_is_taken_the_old_deployment_stays() {
+async fn old_deployment_stays_while_new_name_is_taken() {
     let scene = Scene::new("taken").await;
     scene.create_foo("web", "old", 1).await;
     scene.ready("web").await;
     scene.foreign_deployment("new", json!({})).await;
     scene.patch_foo("web", json!({"spec": {"deploymentName": "new"}})).await;
     let status = scene.reason("web", "ResourceExists").await.status.unwrap();
-    assert_eq!((status.replicas, status.available_replicas), (1, 1), "its Pods run, and are counted");
+    assert_eq!((status.replicas, status.available_replicas), (1, 1), "the old Deployment's Pods still count");
     pass(Duration::from_secs(2)).await;
     assert!(scene.deployments.get_opt("old").await.unwrap().is_some());
     let deletes: Vec<_> = scene.writes().into_iter().filter(|write| write.verb == "delete").collect();
@@ -235,7 +235,7 @@ async fn while_the_new_name_is_taken_the_old_deployment_stays() {
 }
 
 #[apply(both_beds)]
-async fn the_second_foo_takes_over_a_name_when_the_first_goes() {
+async fn second_foo_takes_over_name_of_deleted_first() {
     let scene = Scene::new("two").await;
     scene.create_foo("first", "web", 1).await;
     scene.ready("first").await;
@@ -247,7 +247,7 @@ async fn the_second_foo_takes_over_a_name_when_the_first_goes() {
 }
 
 #[apply(both_beds)]
-async fn delete_in_the_background_collects_the_deployment() {
+async fn background_deletion_removes_the_deployment() {
     let scene = Scene::new("background").await;
     scene.ready_foo("web", 1).await;
     scene.delete_foo("web", DeleteParams::background()).await;
@@ -256,14 +256,14 @@ async fn delete_in_the_background_collects_the_deployment() {
 }
 
 #[apply(both_beds)]
-async fn delete_in_the_foreground_waits_for_the_deployment() {
+async fn foreground_deletion_waits_for_the_deployment() {
     let scene = Scene::new("foreground").await;
     scene.ready_foo("web", 1).await;
     let hold = json!({"metadata": {"finalizers": ["windlass.dev/hold-for-the-test"]}});
     scene.deployments.patch("web", &PatchParams::default(), &Patch::Merge(hold)).await.unwrap();
     scene.delete_foo("web", DeleteParams::foreground()).await;
     scene.deployment_until("web", "is being deleted", |d| d.metadata.deletion_timestamp.is_some()).await;
-    assert!(scene.foos.get_opt("web").await.unwrap().is_some(), "our blockOwnerDeletion holds the Foo");
+    assert!(scene.foos.get_opt("web").await.unwrap().is_some(), "blockOwnerDeletion keeps the Foo");
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     scene.deployments.patch("web", &PatchParams::default(), &release).await.unwrap();
     scene.deployment_gone("web").await;
@@ -271,7 +271,7 @@ async fn delete_in_the_foreground_waits_for_the_deployment() {
 }
 
 #[apply(both_beds)]
-async fn delete_with_orphan_leaves_the_deployment() {
+async fn orphan_deletion_keeps_the_deployment() {
     let scene = Scene::new("orphan").await;
     let before = scene.ready_foo("web", 1).await;
     scene.delete_foo("web", DeleteParams::orphan()).await;
@@ -283,7 +283,7 @@ async fn delete_with_orphan_leaves_the_deployment() {
 }
 
 #[apply(both_beds)]
-async fn delete_and_create_at_once_under_the_same_name_ends_with_the_new_one() {
+async fn recreated_foo_gets_a_new_deployment() {
     let scene = Scene::new("recreate").await;
     let before = scene.ready_foo("web", 1).await;
     scene.delete_foo("web", DeleteParams::background()).await;
@@ -298,18 +298,18 @@ async fn delete_and_create_at_once_under_the_same_name_ends_with_the_new_one() {
     assert!(!reasons.contains(&"ErrResourceExists".to_owned()), "{reasons:?}");
 }
 
-/// R16: a Foo that was stored under an older schema.
+/// R16: a Foo stored under an older schema.
 #[apply(both_beds)]
-async fn a_foo_that_does_not_decode_keeps_its_deployment_and_stops_no_other() {
+async fn undecodable_foo_keeps_deployment_and_blocks_no_other() {
     let scene = Scene::new("unreadable").await;
     let before = scene.ready_foo("broken", 1).await;
     let mut stored = serde_json::to_value(scene.foos.get("broken").await.unwrap()).unwrap();
     stored["spec"]["replicas"] = json!("three");
     stored["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     scene.bed.write_behind_the_server("samplecontroller.k8s.io", "foos", &stored).await;
-    // It decodes for nobody, so the test reads it untyped too.
+    // The Foo does not decode for the test either, so the test reads it untyped.
     let untyped = scene.untyped_foos().await;
-    wait_until("the condition says so", async || {
+    wait_until("the condition is Unreadable", async || {
         let foo = untyped.get("broken").await.map_err(|e| e.to_string())?;
         let status = foo.data["status"].to_string();
         if status.contains("\"reason\":\"Unreadable\"") { Ok(()) } else { Err(status) }
@@ -319,16 +319,16 @@ async fn a_foo_that_does_not_decode_keeps_its_deployment_and_stops_no_other() {
     assert_eq!(scene.deployments.get("broken").await.unwrap().metadata.uid, before.metadata.uid);
     let corrected = Patch::Merge(json!({"spec": {"replicas": 2}}));
     untyped.patch("broken", &PatchParams::default(), &corrected).await.unwrap();
-    assert_eq!(scene.ready("broken").await.status.unwrap().available_replicas, 2, "corrected, it goes on");
+    assert_eq!(scene.ready("broken").await.status.unwrap().available_replicas, 2, "the Foo recovers");
 }
 
 #[apply(both_beds)]
-async fn a_refused_deployment_is_reported_and_tried_again_when_the_spec_changes() {
+async fn refused_deployment_is_retried_when_the_spec_changes() {
     let scene = Scene::new("quota").await;
     let quotas: Api<ResourceQuota> = Api::namespaced(scene.bed.client(), &scene.namespace);
     let none = json!({"metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}});
     quotas.create(&PostParams::default(), &serde_json::from_value(none).unwrap()).await.unwrap();
-    wait_until("the quota counts", async || {
+    wait_until("the quota is in effect", async || {
         let quota = quotas.get("none").await.unwrap();
         quota.status.and_then(|status| status.hard).ok_or("no status yet")
     })
@@ -349,9 +349,9 @@ async fn a_refused_deployment_is_reported_and_tried_again_when_the_spec_changes(
     scene.ready("web").await;
 }
 
-/// W13: a rival that undoes our write each time.
+/// W13: another client reverts every repair.
 #[apply(both_beds)]
-async fn a_deployment_changed_back_each_time_is_not_fought_over() {
+async fn repair_stops_when_a_rival_keeps_reverting() {
     let scene = Scene::new("contended").await;
     scene.ready_foo("web", 1).await;
     let rival = async {
@@ -365,28 +365,28 @@ async fn a_deployment_changed_back_each_time_is_not_fought_over() {
     };
     let foo = tokio::select! {
         biased;
-        () = rival => unreachable!("the rival never gives up"),
+        () = rival => unreachable!("the rival runs until it is dropped"),
         foo = scene.reason("web", "Contended") => foo,
     };
     assert_eq!(condition(&foo, "Stalled").unwrap().status, "True");
     assert!(condition(&foo, "Ready").unwrap().message.contains("spec.replicas was 4, wanted 1"));
-    // A conflict with the rival is no repair.
+    // A patch that conflicts with the rival's is not a repair.
     let is_repair = |w: &LedgerEntry| w.resource == "deployments" && w.verb == "patch" && w.code == 200;
     let repairs = || scene.writes().iter().filter(|write| is_repair(write)).count();
     assert_eq!(repairs(), 5);
     pass(Duration::from_secs(3)).await;
-    assert_eq!(repairs(), 5, "nothing more is written");
-    // The rival has given up; who knows asks for a try now.
+    assert_eq!(repairs(), 5, "a contended Deployment is not written");
+    // The rival is gone, and a user requests a retry.
     let asked = tokio::time::Instant::now();
     let note = json!({"metadata": {"annotations": {"windlass.dev/reconcile-at": "now"}}});
     scene.change("Foo", "web", note).await;
     scene.until("Deployment", "web", "is repaired", |live| live["spec"]["replicas"] == 1).await;
-    assert!(asked.elapsed().as_secs() < 100, "not after the two minutes of contention");
+    assert!(asked.elapsed().as_secs() < 100, "the retry does not wait for the two-minute backoff");
     assert_eq!(repairs(), 6);
 }
 
 #[apply(both_beds)]
-async fn at_rest_nothing_is_written() {
+async fn nothing_is_written_at_rest() {
     let scene = Scene::new("rest").await;
     scene.ready_foo("web", 2).await;
     scene.event("web", "Synced").await;
@@ -396,7 +396,7 @@ async fn at_rest_nothing_is_written() {
 }
 
 #[apply(both_beds)]
-async fn the_operator_says_who_it_is() {
+async fn requests_name_user_agent_and_field_manager() {
     let scene = Scene::new("agent").await;
     scene.ready_foo("web", 1).await;
     let agents: std::collections::BTreeSet<String> =

@@ -1,21 +1,21 @@
-//! Specs of each kind, generated from a seed: together they use all that the schemas allow.
+//! Generates specs of each kind from a seed. Together they cover what the schemas allow.
 //!
-//! Amounts are small, and of resources that no node of a bed has they are 0, so that every Pod finds a place.
+//! Quantities are small, and 0 for resources that a bed's nodes lack, so that every Pod can be scheduled.
 
 use serde_json::{Map, Value, json};
 
-/// The kinds, each with a way to make a spec for the object of this name. The number is the spec's.
+/// The kinds, each with a function that generates a spec.
 pub(crate) const KINDS: [(&str, Make); 5] =
     [("Foo", foo), ("Myapp", myapp), ("AppService", appservice), ("Redis", redis), ("WebApp", webapp)];
 
-/// Makes a spec.
+/// Generates a spec from its number and the object's name.
 pub(crate) type Make = fn(&mut fastrand::Rng, usize, &str) -> Value;
 
 fn one_of<T: Copy>(random: &mut fastrand::Rng, choices: &[T]) -> T {
     choices[random.usize(0..choices.len())]
 }
 
-/// Sets a member, or leaves it out.
+/// Sets a member with probability one half.
 fn maybe(random: &mut fastrand::Rng, members: &mut Value, key: &str, value: impl Into<Value>) {
     if random.bool() {
         members[key] = value.into();
@@ -64,7 +64,7 @@ fn redis(random: &mut fastrand::Rng, _: usize, _: &str) -> Value {
 fn webapp(random: &mut fastrand::Rng, _: usize, _: &str) -> Value {
     let version = one_of(random, &["1.27", "stable-alpine3.20-perl", "_", "V1"]);
     let mut spec = json!({"version": version, "replicas": random.i32(0..=3)});
-    // The version wins over a tag.
+    // The version overrides a tag.
     let image = one_of(random, &["nginx", "nginx:latest", "registry.local:5000/a/b", "[::1]:5000/a:b"]);
     maybe(random, &mut spec, "image", image);
     spec
@@ -76,7 +76,7 @@ fn image(random: &mut fastrand::Rng) -> &'static str {
     one_of(random, &["nginx", "nginx:1.27", "library/redis:7.4-alpine", digest])
 }
 
-/// Small amounts, in ascending order, in every way to write one.
+/// Small quantities in ascending order, in all notations.
 const CPU: [&str; 9] = ["0", "1500u", "0.002", "3e-3", "10m", "+11m", "1.2e-2", ".1", "0.10"];
 const MEMORY: [&str; 8] = ["0", "1024Ki", "1Mi", "1.5Mi", "2e6", "2E6", "3000k", "0.01Gi"];
 
@@ -131,7 +131,7 @@ fn variable(random: &mut fastrand::Rng, at: usize, container: &str) -> Value {
         2 => maybe(random, &mut from, "apiVersion", "v1"),
         3 => {
             maybe(random, &mut from, "containerName", container);
-            // Every resource has the divisor 1. (Written with an exponent it stays so, and is refused.)
+            // The divisor 1 is valid for every resource. With an exponent it would be refused.
             let divisor = [json!("1"), json!(1), json!("1000m")][random.usize(0..3)].clone();
             maybe(random, &mut from, "divisor", divisor);
         }
@@ -164,14 +164,14 @@ fn field(random: &mut fastrand::Rng) -> &'static str {
     )
 }
 
-/// The node ports that a server leaves to those who ask for one.
+/// The node ports that the server reserves for explicit requests.
 const STATIC_NODE_PORTS: std::ops::Range<usize> = 30_000..30_086;
 
 fn ports(random: &mut fastrand::Rng, number: usize) -> Vec<Value> {
     let count = random.usize(0..=4);
     let mut ports: Vec<Value> = (0..count)
         .map(|at| {
-            // The second and the third may share a number, being of two protocols.
+            // The second and the third port may share a number, because their protocols differ.
             let mut port = json!({"port": 80 + [0, 1, random.usize(1..=2), 3][at]});
             if count > 1 || random.bool() {
                 port["name"] = json!(format!("p{at}"));
@@ -188,7 +188,7 @@ fn ports(random: &mut fastrand::Rng, number: usize) -> Vec<Value> {
             port
         })
         .collect();
-    // A number on the nodes is of the whole cluster.
+    // Node ports are unique in the cluster, so each derives from the spec's number.
     let node_port = STATIC_NODE_PORTS.start + number / 4;
     if let Some(first) = ports.first_mut()
         && number.is_multiple_of(4)

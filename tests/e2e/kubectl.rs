@@ -1,4 +1,4 @@
-//! kubectl's own verbs on our resources.
+//! kubectl commands on Foos and their children.
 
 use std::process::Output;
 
@@ -65,14 +65,14 @@ async fn kubectl_describe_shows_the_events() {
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn kubectl_explain_teaches_the_fields() {
+async fn kubectl_explain_describes_fields() {
     let bed = Bed::shared().await;
     let output = bed.kubectl(&["explain", "foos.spec.replicas"]);
     assert!(succeeded(&output).contains("1 to 10; 1 when left out"));
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn kubectl_apply_of_the_printed_crds_and_the_samples_works() {
+async fn kubectl_applies_printed_crds_and_samples() {
     let scene = Scene::new("samples").await;
     let crds = crate::support::run_to_end(&["crds"], &[]);
     let dir = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ async fn kubectl_apply_of_the_printed_crds_and_the_samples_works() {
     for (name, replicas) in [("example", 1), ("example-full", 3)] {
         assert_eq!(scene.ready(name).await.status.unwrap().available_replicas, replicas);
     }
-    // Applied again, nothing changes.
+    // A second apply changes nothing.
     let again = scene.kubectl(&["apply", "-f", concat!(env!("CARGO_MANIFEST_DIR"), "/crd/samples/foo.yaml")]);
     assert_eq!(again.matches("unchanged").count(), 2, "{again}");
 }
@@ -111,7 +111,7 @@ async fn kubectl_scale_outside_the_bounds_is_refused() {
     }
 }
 
-/// Whether kubectl succeeded in the scene's namespace, and all that it printed.
+/// Runs kubectl in the scene's namespace; returns whether it succeeded, and its output.
 fn kubectl(scene: &Scene, args: &[&str]) -> (bool, String) {
     let output = scene.kubectl_output(args);
     (output.status.success(), text(&output.stdout) + &text(&output.stderr))
@@ -140,13 +140,13 @@ async fn kubectl_get_prints_every_format() {
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn kubectl_get_watches() {
+async fn kubectl_get_watch_shows_changes() {
     use std::io::{BufRead, BufReader};
     let scene = Scene::new("watch").await;
     scene.ready_foo("web", 1).await;
     let mut command = scene.bed.kubectl_command();
     command.args(["get", "foo", "-w", "--output-watch-events", "--namespace", &scene.namespace]);
-    // It ends by itself when nothing comes any more, and with it the lines.
+    // If an event is missing, kubectl times out and the lines end.
     command.arg("--request-timeout=30s");
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -189,14 +189,14 @@ async fn kubectl_create_apply_diff_and_replace_agree() {
     assert_eq!(scene.ready("web").await.status.unwrap().available_replicas, 3);
 }
 
-/// Writes down what kubectl would send.
+/// Writes the object that kubectl would send to a file.
 fn dry_run(scene: &Scene, file: &std::path::Path, args: &[&str]) {
     let yaml = scene.kubectl(&[args, &["--dry-run=client", "-o", "yaml"]].concat());
     std::fs::write(file, yaml).unwrap();
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn kubectl_create_works_by_way_of_apply() {
+async fn kubectl_creates_via_dry_run_and_apply() {
     let scene = Scene::on(Bed::shared().await, "create").await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("it.yaml");
@@ -224,7 +224,7 @@ async fn kubectl_auth_can_i_answers_yes() {
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn kubectl_rollout_undo_goes_back_each_time() {
+async fn kubectl_rollout_undo_works_repeatedly() {
     let scene = Scene::on(Bed::shared().await, "undo").await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("web.yaml");
@@ -280,7 +280,7 @@ async fn kubectl_delete_cascades_and_waits() {
     scene.ready_foo("web", 1).await;
     assert!(kubectl(&scene, &["delete", "foo", "--all", "--cascade=orphan"]).0);
     let orphan = scene.deployments.get("web").await.unwrap();
-    assert_eq!(orphan.metadata.owner_references, None, "nobody owns it, so nobody collects it");
+    assert_eq!(orphan.metadata.owner_references, None, "the orphan has no owner");
 }
 
 #[apply(both_beds_with_kubectl)]

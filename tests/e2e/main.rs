@@ -1,10 +1,10 @@
-//! End to end: each test is named as the promise that it shows.
+//! End-to-end tests. Each test is named after the behaviour it checks.
 //!
-//! A case runs on two beds, the embedded server and a real Kubernetes control plane; `support/runs.rs` says how.
-//! On the real one cases share a control plane, a namespace each; those that break the server have one of their
-//! own. `hack/test.sh e2e` runs them; see `CONTRIBUTING.md`.
+//! A case runs on two beds: the embedded server and a real Kubernetes control plane (see `support/runs.rs`).
+//! On the real bed cases share a control plane, with a namespace each; a case that breaks the server starts its
+//! own. Run them with `hack/test.sh e2e`; see `CONTRIBUTING.md`.
 
-#![expect(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod appservice;
 mod audits;
@@ -20,6 +20,7 @@ mod fixed_point;
 mod foo;
 mod generated;
 mod kubectl;
+mod leader_election;
 mod many;
 mod myapp;
 mod operations;

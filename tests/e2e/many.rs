@@ -1,4 +1,4 @@
-//! Two hundred Foos: restarts and crashes over a full namespace.
+//! Restarts and crashes with two hundred Foos.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ async fn all_ready(scene: &Scene) {
     .await;
 }
 
-/// Every Foo has exactly its own Deployment, and there is no other.
+/// Asserts that every Foo owns exactly one Deployment, and that there are no others.
 async fn assert_exact(scene: &Scene) {
     let foos = scene.foos.list(&ListParams::default()).await.unwrap().items;
     let wanted: BTreeMap<String, String> =
@@ -46,7 +46,7 @@ async fn assert_exact(scene: &Scene) {
 }
 
 #[apply(both_beds)]
-async fn a_restart_over_200_converged_foos_writes_nothing() {
+async fn restart_with_200_converged_foos_writes_nothing() {
     let mut scene = Scene::new("restart-200").await;
     create_all(&scene).await;
     all_ready(&scene).await;
@@ -54,7 +54,7 @@ async fn a_restart_over_200_converged_foos_writes_nothing() {
     assert_eq!(status.code(), Some(0));
     let before = scene.writes();
     scene.start_operator();
-    // The new process has nothing to write, so its debug log tells when it has looked at every Foo.
+    // The new process writes nothing, so its debug log shows when it has synced every Foo.
     wait_until("every Foo was synced once more", async || {
         let synced = scene.operator().log().matches("Synced outcome=Done").count();
         if synced >= FOOS { Ok(()) } else { Err(format!("{synced} syncs")) }
@@ -64,9 +64,9 @@ async fn a_restart_over_200_converged_foos_writes_nothing() {
     assert_exact(&scene).await;
 }
 
-/// P1: killed in the middle, again and again.
+/// P1: the operator is killed repeatedly while it creates Deployments.
 #[apply(both_beds)]
-async fn killed_while_creating_200_the_end_state_is_exact() {
+async fn kills_while_creating_200_foos_lose_nothing() {
     let mut scene = Scene::on(Bed::shared().await, "kill-200").await;
     create_all(&scene).await;
     for created in [20, 70, 120] {
@@ -83,7 +83,7 @@ async fn killed_while_creating_200_the_end_state_is_exact() {
     assert_exact(&scene).await;
     let deletes = scene.writes().into_iter().filter(|write| write.verb == "delete").count();
     assert_eq!(deletes, 0);
-    // A create whose sender was killed may be audited without its code.
+    // The audit log may lack the code of a create whose sender was killed.
     let created = scene.writes().into_iter().filter(|w| w.resource == "deployments" && w.code == 201).count();
     assert!(created <= FOOS, "{created} Deployments were created for {FOOS} Foos");
 }

@@ -1,4 +1,4 @@
-//! Myapp does what its specification says.
+//! Behaviour of Myapp.
 
 use kube_client::api::{DeleteParams, Patch, PatchParams};
 use macro_rules_attribute::apply;
@@ -33,7 +33,7 @@ async fn a_myapp_gets_deployment_service_and_ingress() {
     let deployment = scene.look("Deployment", "web").await.unwrap();
     assert_eq!(deployment["spec"]["selector"], json!({"matchLabels": labels}));
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array().unwrap();
-    let [container] = &containers[..] else { panic!("it has one container: {containers:?}") };
+    let [container] = &containers[..] else { panic!("expected one container: {containers:?}") };
     for (field, expected) in [("name", "web"), ("image", "nginx:1.27"), ("imagePullPolicy", "IfNotPresent")] {
         assert_eq!(container[field], expected, "{field}");
     }
@@ -58,7 +58,7 @@ async fn a_myapp_gets_deployment_service_and_ingress() {
     );
     assert_eq!(status["labelSelector"], labels);
     let conflicts: Vec<_> = scene.writes().into_iter().filter(|write| write.code == 409).collect();
-    assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
+    assert_eq!(conflicts, [], "a key is not synced before the cache has seen its own writes");
 }
 
 #[apply(both_beds)]
@@ -71,11 +71,11 @@ async fn the_ingress_comes_and_goes_with_the_host() {
     scene.until_names("Ingress", &[]).await;
     scene.until_ready("Myapp", "web").await;
     let note = scene.until_event("Myapp", "web", "ChildDeleted").await;
-    assert_eq!(note, "Deleted Ingress \"web\": spec.host is empty now");
+    assert_eq!(note, "Deleted Ingress \"web\": spec.host is not set");
 }
 
 #[apply(both_beds)]
-async fn what_was_changed_by_hand_is_put_back() {
+async fn manual_changes_are_reverted() {
     let scene = scene("myapp-drift", &json!({"host": "a.example.com"})).await;
     let address = scene.look("Service", "web").await.unwrap()["spec"]["clusterIP"].clone();
     scene.change("Ingress", "web", json!({"spec": {"rules": [{"host": "evil.example.com"}]}})).await;
@@ -88,7 +88,7 @@ async fn what_was_changed_by_hand_is_put_back() {
     scene.until("Deployment", "web", "has its replicas", |d| d["spec"]["replicas"] == 2).await;
 }
 
-/// Nothing makes its Pods ready: no node has so much, and the embedded bed cannot pull such an image.
+/// Returns fields whose Pods never become ready: no node has enough CPU, and the embedded bed never pulls the image.
 fn never_ready() -> Value {
     json!({"image": "missing:1", "resources": {"requests": {"cpu": "5G"}}})
 }
@@ -98,7 +98,7 @@ fn word(myapp: &Value) -> &Value {
 }
 
 #[apply(both_beds)]
-async fn the_word_tells_pending_not_ready_and_running() {
+async fn status_reports_pending_not_ready_and_running() {
     let scene = Scene::new("myapp-word").await;
     scene.make("Myapp", "stuck", spec(&never_ready())).await;
     let stuck = scene.until("Myapp", "stuck", "is Pending with its Pods", |myapp| {
@@ -108,7 +108,7 @@ async fn the_word_tells_pending_not_ready_and_running() {
     scene.make("Myapp", "web", spec(&json!({}))).await;
     let web = scene.until_ready("Myapp", "web").await;
     assert_eq!(word(&web), "Running");
-    // Old Pods go before the new ones are ready.
+    // The rollout deletes old Pods before the new ones are ready.
     let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
     scene.change("Deployment", "web", json!({"spec": {"strategy": strategy}})).await;
     scene.change("Myapp", "web", json!({"spec": never_ready()})).await;
@@ -119,9 +119,9 @@ async fn the_word_tells_pending_not_ready_and_running() {
     assert_eq!(word(&scene.until_ready("Myapp", "web").await), "Running");
 }
 
-/// Its Pods get an image that the embedded bed cannot pull, for there a Pod of any other is Ready again at once.
+/// The Pods get an image that the embedded bed never pulls, because with any other image it makes them Ready again.
 #[apply(both_beds)]
-async fn when_all_pods_of_a_rollout_that_is_done_fail_the_word_is_not_ready() {
+async fn status_is_not_ready_when_all_pods_fail() {
     let scene = scene("myapp-lost", &json!({})).await;
     let pods = scene.names("Pod").await;
     assert_eq!(pods.len(), 2);
@@ -151,11 +151,11 @@ async fn when_all_pods_of_a_rollout_that_is_done_fail_the_word_is_not_ready() {
 }
 
 #[apply(both_beds)]
-async fn the_word_is_failed_while_a_child_is_refused() {
+async fn status_is_failed_while_a_child_is_refused() {
     let scene = Scene::new("myapp-failed").await;
-    // Deployment and Pods are there all the same.
+    // The quota does not affect the Deployment and its Pods.
     scene.make("ResourceQuota", "none", json!({"hard": {"services": "0"}})).await;
-    scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
+    scene.until("ResourceQuota", "none", "is in effect", |quota| quota["status"]["hard"].is_object()).await;
     scene.make("Myapp", "web", spec(&json!({}))).await;
     let web = scene
         .until("Myapp", "web", "is Failed with ready Pods", |myapp| {
@@ -171,19 +171,19 @@ async fn the_word_is_failed_while_a_child_is_refused() {
 
 #[apply(real_bed)]
 #[why = "the embedded bed's Deployments have no deadlines"]
-async fn the_word_is_failed_when_a_rollout_is_past_its_deadline() {
+async fn status_is_failed_after_the_rollout_deadline() {
     let scene = Scene::new("myapp-deadline").await;
     scene.make("Myapp", "web", spec(&never_ready())).await;
-    scene.until("Deployment", "web", "is there", |deployment| !deployment.is_null()).await;
+    scene.until("Deployment", "web", "exists", |deployment| !deployment.is_null()).await;
     scene.change("Deployment", "web", json!({"spec": {"progressDeadlineSeconds": 1}})).await;
     let web = scene.until("Myapp", "web", "is Failed", |myapp| word(myapp) == "Failed").await;
     let ready = condition_of(&web, "Ready").unwrap();
     assert!(ready["message"].as_str().unwrap().contains("ProgressDeadlineExceeded"), "{ready}");
 }
 
-/// The source document of Myapp selects Pods by a label that all Myapps of a namespace have.
+/// The source document of Myapp selects Pods by a label that all Myapps in a namespace share.
 #[apply(both_beds)]
-async fn two_myapps_of_one_namespace_share_no_pod() {
+async fn two_myapps_in_a_namespace_share_no_pod() {
     let scene = Scene::new("myapp-two").await;
     let mut found = Vec::new();
     for name in ["web", "shop"] {
@@ -208,7 +208,7 @@ async fn two_myapps_of_one_namespace_share_no_pod() {
 }
 
 #[apply(both_beds)]
-async fn an_update_keeps_what_was_allocated_and_what_others_wrote() {
+async fn update_keeps_allocated_and_foreign_fields() {
     let scene = scene("myapp-update", &json!({"host": "a.example.com"})).await;
     let before = scene.look("Service", "web").await.unwrap();
     let theirs = json!({
@@ -234,7 +234,7 @@ async fn an_update_keeps_what_was_allocated_and_what_others_wrote() {
 }
 
 #[apply(both_beds)]
-async fn a_field_that_is_dropped_goes_back_to_its_default() {
+async fn removed_field_returns_to_its_default() {
     let more = json!({
         "env": [{"name": "A", "value": "b"}],
         "resources": {"limits": {"cpu": "1"}, "requests": {"memory": "1Mi"}},
@@ -259,9 +259,9 @@ async fn a_field_that_is_dropped_goes_back_to_its_default() {
     assert!(resources.values().all(|amounts| amounts == &json!({})), "{resources:?}");
 }
 
-/// The schema takes both, and stores each as it came.
+/// The schema accepts strings and numbers and stores each as it is.
 #[apply(both_beds)]
-async fn an_amount_may_be_a_number() {
+async fn quantity_may_be_a_number() {
     let divisor = json!({"resourceFieldRef": {"resource": "limits.cpu", "divisor": 1}});
     let more = json!({
         "resources": {"limits": {"cpu": 1}, "requests": {"cpu": 1}},
@@ -279,5 +279,5 @@ async fn an_amount_may_be_a_number() {
     scene.until_ready("AppService", "app").await;
     let of_children = |write: &LedgerEntry| write.verb == "patch" && write.resource == "deployments";
     let updates = scene.writes().into_iter().filter(of_children);
-    assert_eq!(updates.collect::<Vec<_>>(), [], "a number and its text are no difference");
+    assert_eq!(updates.collect::<Vec<_>>(), [], "a number equals the same quantity as a string");
 }

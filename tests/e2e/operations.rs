@@ -1,19 +1,19 @@
-//! Every field of every spec: changed, it shows in a child or a condition, or the server refuses it; changed back,
-//! the world is as it was.
+//! Changes of every spec field: each shows in a child or a condition or is refused, and reverting it restores the
+//! children.
 //!
-//! The changes are made of the schemas: each field alone, to its bounds, beyond them and away; then chains of five,
-//! from `WINDLASS_E2E_SEED` (1). A chain's end is compared with the same spec made from nothing, too. On the real
-//! bed this takes long, so there it runs with `WINDLASS_OPERATIONS_ON_REAL=1` only.
+//! The changes are derived from the schemas: each field is set to its bounds, set beyond them, and removed. Chains of
+//! five changes follow, chosen by `WINDLASS_E2E_SEED` (1); the result of a chain must also equal that of a new object
+//! with the same spec. On the real bed this takes long, so there it only runs with `WINDLASS_OPERATIONS_ON_REAL=1`.
 //!
 //! # Masked
 //! | what | why |
 //! |---|---|
-//! | uids, versions, times, generations, status | of one life |
-//! | when going back: addresses and node ports | the server chooses them |
-//! | when going back: the order of a Service's ports | they are found by number and protocol |
-//! | of a Pod everything but labels and containers | the scheduler's, the node's, admission's |
+//! | uids, versions, times, generations, status | differ between objects with the same spec |
+//! | after a revert: addresses and node ports | the server allocates them |
+//! | after a revert: the order of ports | ports are identified by number and protocol |
+//! | Pod fields other than labels and containers | set by the scheduler, the node and admission |
 //! | `deployment.kubernetes.io/revision` | counts the changes |
-//! | what is empty | means the same as what is not there |
+//! | empty values | mean the same as missing ones |
 
 mod changes;
 
@@ -32,26 +32,26 @@ use windlass::api::webapp::v1::WebApp;
 use self::changes::{Change, changes};
 use crate::support::{Bed, Scene, both_beds, condition_of, is_ready, number, seed, wait_until};
 
-/// The one object of a case.
+/// The name of the case's object.
 const NAME: &str = "web";
-/// How many chains there are of each kind, and how long they are.
+/// The number of chains for each kind, and their length.
 const CHAINS: usize = 12;
 const LENGTH: usize = 5;
-/// More Pods than this nobody waits for: that the server takes the number is all that is looked at.
+/// The most replicas that a case creates; larger values are only checked by a dry run.
 const PODS_MAX: i64 = 20;
 
-/// Changes that mean nothing to a child: how the field ends (`*` for a place in a list), what is done to it (all,
-/// where it says nothing), and why.
+/// Changes without effect on children: suffix of the field (`*` for a list index), kind of change (empty for any), and
+/// reason.
 const MEAN_NOTHING: [(&str, &str, &str); 3] = [
-    ("/fieldRef/apiVersion", "", "v1 is the only one, and what the server fills in"),
-    ("/*/value", "minimum", "no value and an empty one are the same"),
-    ("/ports", "turned around", "ports of a Service and of a container are found by number and protocol"),
+    ("/fieldRef/apiVersion", "", "v1 is the default and the only valid value"),
+    ("/*/value", "minimum", "a missing value equals an empty one"),
+    ("/ports", "turned around", "ports are identified by number and protocol"),
 ];
 
-/// Its children, by kind and name.
+/// The children of the case's object, by kind and name.
 type World = BTreeMap<String, Value>;
 
-/// A kind, the schema of its spec, and a spec that uses all of it.
+/// A kind, the schema of its spec, and a spec that sets every field.
 struct Subject {
     kind: &'static str,
     schema: Value,
@@ -60,7 +60,7 @@ struct Subject {
 
 impl Subject {
     fn new<K: CustomResourceExt>(spec: Value) -> Self {
-        let crd = serde_json::to_value(K::crd()).expect("it is JSON");
+        let crd = serde_json::to_value(K::crd()).expect("a CRD serializes");
         let schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].clone();
         let kind = match K::crd_name() {
             "foos.samplecontroller.k8s.io" => "Foo",
@@ -116,16 +116,16 @@ fn environment() -> Value {
     ])
 }
 
-// --- what is done ---
+// --- changes ---
 
-/// Stores a spec, whatever else has changed meanwhile; a refusal is a code and a message.
+/// Replaces the object's spec, retrying on conflicts; returns code and message of a refusal.
 async fn store(scene: &Scene, kind: &str, spec: &Value, dry_run: bool) -> Result<Value, (u16, String)> {
     let how = PostParams { dry_run, ..PostParams::default() };
     loop {
-        let mut object = scene.of(kind).get(NAME).await.expect("it is read");
+        let mut object = scene.of(kind).get(NAME).await.expect("the object can be read");
         object.data["spec"] = spec.clone();
         match scene.of(kind).replace(NAME, &how, &object).await {
-            Ok(stored) => return Ok(serde_json::to_value(stored).expect("it is JSON")),
+            Ok(stored) => return Ok(serde_json::to_value(stored).expect("an object serializes")),
             Err(kube_client::Error::Api(status)) if status.code == 409 => {}
             Err(kube_client::Error::Api(status)) => return Err((status.code, status.message.clone())),
             Err(error) => panic!("{error}"),
@@ -139,14 +139,14 @@ fn is_stalled(object: &Value) -> bool {
     })
 }
 
-/// Waits until nothing more comes of the present spec.
+/// Waits until the object is Ready or Stalled at its current generation.
 async fn settled(scene: &Scene, kind: &str) -> Value {
     scene.until(kind, NAME, "is settled", |object| is_ready(object) || is_stalled(object)).await
 }
 
-// --- what is seen ---
+// --- observations ---
 
-/// Takes away what is empty.
+/// Removes empty values recursively.
 fn without_empty(value: &Value) -> Value {
     let is_there = |value: &Value| !(value.is_null() || *value == json!({}) || *value == json!([]));
     match value {
@@ -160,12 +160,12 @@ fn without_empty(value: &Value) -> Value {
     }
 }
 
-/// The children of the object; see the table of what is masked.
+/// Returns the object's children, masked as the module's table says.
 async fn world(scene: &Scene, object: &Value) -> World {
     let mut world = World::new();
     for kind in ["Deployment", "Service", "Ingress", "Pod"] {
-        let all = scene.of(kind).list(&ListParams::default()).await.expect("they are listed");
-        for child in all.items.iter().map(|child| serde_json::to_value(child).expect("it is JSON")) {
+        let all = scene.of(kind).list(&ListParams::default()).await.expect("the kind can be listed");
+        for child in all.items.iter().map(|child| serde_json::to_value(child).expect("a child serializes")) {
             let meta = &child["metadata"];
             let is_ours = meta["ownerReferences"][0]["uid"] == object["metadata"]["uid"];
             if !is_ours || !meta["deletionTimestamp"].is_null() {
@@ -177,7 +177,7 @@ async fn world(scene: &Scene, object: &Value) -> World {
                 annotations.remove("deployment.kubernetes.io/revision");
             }
             let seen = json!({"labels": meta["labels"], "annotations": annotations, "spec": spec});
-            let name = meta["name"].as_str().expect("it has a name");
+            let name = meta["name"].as_str().expect("a child has a name");
             world.insert(format!("{kind} {name}"), without_empty(&seen));
         }
     }
@@ -192,7 +192,7 @@ fn pod_spec(spec: &Value) -> Value {
         .collect()
 }
 
-/// The same without what the server chooses, and without an order that means nothing.
+/// Removes values that the server allocates, and sorts ports, whose order has no meaning.
 fn without_allocated(mut world: World) -> World {
     for child in world.values_mut() {
         let Some(spec) = child["spec"].as_object_mut() else { continue };
@@ -214,7 +214,7 @@ fn without_allocated(mut world: World) -> World {
 
 // --- cases ---
 
-/// A scene with the object, settled; `None` where the case does not run.
+/// Creates a scene with the object and waits until it is Ready; returns `None` if the case is not to run on this bed.
 async fn start(subject: &Subject) -> Option<Scene> {
     let bed = Bed::shared().await;
     if matches!(bed, Bed::Real(_)) && number("WINDLASS_OPERATIONS_ON_REAL", 0) == 0 {
@@ -232,22 +232,22 @@ fn is_costly(change: &Change) -> bool {
         && change.value.as_ref().and_then(Value::as_i64).is_some_and(|count| count > PODS_MAX)
 }
 
-/// What became of a change.
+/// The outcome of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It shows in a child or a condition.
+    /// The change shows in a child or a condition.
     Shows,
-    /// The server does not take it, or takes it for what was there.
+    /// The server refuses the change, or the stored spec stays the same.
     Nothing,
-    /// It was taken, and no child is different.
+    /// The spec has changed, but no child has.
     Silent,
 }
 
-/// Makes one change and takes it back.
+/// Applies one change and reverts it.
 async fn there_and_back(scene: &Scene, subject: &Subject, change: &Change, before: &World) -> End {
     let kind = subject.kind;
     let stored = store(scene, kind, &change.on(&subject.spec), is_costly(change)).await;
-    assert!(!(change.is_wrong && stored.is_ok()), "{kind} {change} is refused");
+    assert!(!(change.is_wrong && stored.is_ok()), "{kind} {change} must be refused");
     let stored = match stored {
         Ok(stored) => stored,
         Err((code, message)) => {
@@ -260,10 +260,10 @@ async fn there_and_back(scene: &Scene, subject: &Subject, change: &Change, befor
     }
     let after = settled(scene, kind).await;
     let shows = is_stalled(&after) || world(scene, &after).await != *before;
-    store(scene, kind, &subject.spec, false).await.expect("it was taken before");
+    store(scene, kind, &subject.spec, false).await.expect("the original spec is valid");
     let back = scene.until_ready(kind, NAME).await;
     let (now, then) = (without_allocated(world(scene, &back).await), without_allocated(before.clone()));
-    assert_eq!(now, then, "{kind} {change}, and back");
+    assert_eq!(now, then, "{kind} {change}, reverted");
     match (shows, stored["spec"] != back["spec"]) {
         (true, _) => End::Shows,
         (false, true) => End::Silent,
@@ -277,7 +277,7 @@ fn means_nothing(field: &str, what: &str) -> bool {
 
 async fn each_field(subject: Subject) {
     let Some(scene) = start(&subject).await else { return };
-    let object = scene.look(subject.kind, NAME).await.expect("it is there");
+    let object = scene.look(subject.kind, NAME).await.expect("the object exists");
     let mut before = world(&scene, &object).await;
     let mut fields: BTreeMap<String, bool> = BTreeMap::new();
     let mut silent = Vec::new();
@@ -288,11 +288,11 @@ async fn each_field(subject: Subject) {
             silent.push(change.to_string());
         }
         *fields.entry(change.field()).or_default() |= end == End::Shows;
-        // What the server has chosen anew is what is there from now on.
+        // The server may have allocated new values.
         before = world(&scene, &object).await;
     }
-    assert_eq!(silent, Vec::<String>::new(), "these were taken and show nowhere");
-    // What a field holds may show in its place.
+    assert_eq!(silent, Vec::<String>::new(), "these changes were accepted but show nowhere");
+    // A field also counts as shown if a field inside it shows.
     let shows = |field: &str| fields.iter().any(|(known, shows)| *shows && known.starts_with(field));
     let silent = fields.iter().filter(|(field, _)| !shows(field) && !means_nothing(field, ""));
     let silent: Vec<&String> = silent.map(|(field, _)| field).collect();
@@ -302,7 +302,7 @@ async fn each_field(subject: Subject) {
 async fn in_chains(subject: Subject) {
     let Some(scene) = start(&subject).await else { return };
     let kind = subject.kind;
-    let object = scene.look(kind, NAME).await.expect("it is there");
+    let object = scene.look(kind, NAME).await.expect("the object exists");
     let before = without_allocated(world(&scene, &object).await);
     let mut random = fastrand::Rng::with_seed(seed());
     for _ in 0..CHAINS {
@@ -310,7 +310,7 @@ async fn in_chains(subject: Subject) {
         while made.len() < LENGTH {
             let all = changes(&subject.schema, &spec);
             let change = &all[random.usize(0..all.len())];
-            // A refused one is no link, most of the time.
+            // Skip most of the changes that are refused, as they do not alter the spec.
             if is_costly(change) || change.is_wrong && random.u8(0..5) > 0 {
                 continue;
             }
@@ -320,19 +320,19 @@ async fn in_chains(subject: Subject) {
             }
         }
         let end = settled(&scene, kind).await;
-        let by_the_way = without_allocated(world(&scene, &end).await);
+        let after_chain = without_allocated(world(&scene, &end).await);
         if !is_stalled(&end) {
-            let anew = made_anew(&scene, kind, &spec).await;
-            assert_eq!(by_the_way, without_allocated(anew), "{kind} {made:#?}: on the way, and from nothing");
+            let fresh = create_fresh(&scene, kind, &spec).await;
+            assert_eq!(after_chain, without_allocated(fresh), "{kind} {made:#?}: chain, fresh object");
         }
-        store(&scene, kind, &subject.spec, false).await.expect("it was taken before");
+        store(&scene, kind, &subject.spec, false).await.expect("the original spec is valid");
         let back = scene.until_ready(kind, NAME).await;
-        assert_eq!(without_allocated(world(&scene, &back).await), before, "{kind} {made:#?}, and back");
+        assert_eq!(without_allocated(world(&scene, &back).await), before, "{kind} {made:#?}, reverted");
     }
 }
 
-/// The world of this spec when there was nothing before it.
-async fn made_anew(scene: &Scene, kind: &str, spec: &Value) -> World {
+/// Deletes the object, creates it again with this spec, and returns its children.
+async fn create_fresh(scene: &Scene, kind: &str, spec: &Value) -> World {
     scene.unmake(kind, NAME, DeleteParams::background()).await;
     scene.until_gone(kind, NAME).await;
     for child in ["Deployment", "Service", "Ingress", "Pod"] {
@@ -348,51 +348,51 @@ async fn made_anew(scene: &Scene, kind: &str, spec: &Value) -> World {
 }
 
 #[apply(both_beds)]
-async fn each_field_of_a_foo_shows_or_is_refused_and_goes_back() {
+async fn foo_field_changes_take_effect_and_revert() {
     each_field(Subject::foo()).await;
 }
 
 #[apply(both_beds)]
-async fn each_field_of_a_myapp_shows_or_is_refused_and_goes_back() {
+async fn myapp_field_changes_take_effect_and_revert() {
     each_field(Subject::myapp()).await;
 }
 
 #[apply(both_beds)]
-async fn each_field_of_an_appservice_shows_or_is_refused_and_goes_back() {
+async fn appservice_field_changes_take_effect_and_revert() {
     each_field(Subject::appservice()).await;
 }
 
 #[apply(both_beds)]
-async fn each_field_of_a_redis_shows_or_is_refused_and_goes_back() {
+async fn redis_field_changes_take_effect_and_revert() {
     each_field(Subject::redis()).await;
 }
 
 #[apply(both_beds)]
-async fn chains_of_changes_of_a_foo_end_like_their_last_spec_and_go_back() {
+async fn foo_change_chains_converge_and_revert() {
     in_chains(Subject::foo()).await;
 }
 
 #[apply(both_beds)]
-async fn chains_of_changes_of_a_myapp_end_like_their_last_spec_and_go_back() {
+async fn myapp_change_chains_converge_and_revert() {
     in_chains(Subject::myapp()).await;
 }
 
 #[apply(both_beds)]
-async fn chains_of_changes_of_an_appservice_end_like_their_last_spec_and_go_back() {
+async fn appservice_change_chains_converge_and_revert() {
     in_chains(Subject::appservice()).await;
 }
 
 #[apply(both_beds)]
-async fn chains_of_changes_of_a_redis_end_like_their_last_spec_and_go_back() {
+async fn redis_change_chains_converge_and_revert() {
     in_chains(Subject::redis()).await;
 }
 
 #[apply(both_beds)]
-async fn each_field_of_a_webapp_shows_or_is_refused_and_goes_back() {
+async fn webapp_field_changes_take_effect_and_revert() {
     each_field(Subject::webapp()).await;
 }
 
 #[apply(both_beds)]
-async fn chains_of_changes_of_a_webapp_end_like_their_last_spec_and_go_back() {
+async fn webapp_change_chains_converge_and_revert() {
     in_chains(Subject::webapp()).await;
 }

@@ -1,10 +1,17 @@
-//! The program by itself: wrong usage, results, a server that is not there. These need no control plane.
+//! The program without a control plane: invalid usage, its output, an unreachable server.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Stdio};
 
 use macro_rules_attribute::apply;
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Operator, no_bed, pass, run_to_end};
+use crate::support::{Operator, no_bed, pass, program, run_to_end, wait_until};
 
-/// Exit code 2; the cause in the first line, a remedy after it, at most 8 lines, no backtrace. The whole text.
+/// Asserts that the program exits with 2 and prints the cause in the first line, a remedy below it, at most 8 lines
+/// in all, and no backtrace. Returns its standard error.
 #[track_caller]
 fn refused(args: &[&str], environment: &[(&str, &str)], cause: &str) -> String {
     let output = run_to_end(args, environment);
@@ -17,18 +24,18 @@ fn refused(args: &[&str], environment: &[(&str, &str)], cause: &str) -> String {
     for word in ["panicked", "RUST_BACKTRACE", "stack backtrace"] {
         assert!(!text.contains(word), "{args:?}:\n{text}");
     }
-    assert!(output.stdout.is_empty(), "results only on standard output");
+    assert!(output.stdout.is_empty(), "standard output is for results only");
     text
 }
 
 #[apply(no_bed)]
-#[why = "it is about the program without a server"]
+#[why = "it tests the program without a server"]
 async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--no-such-flag"], &[], "--no-such-flag");
     refused(&["walk"], &[], "walk");
     refused(&[], &[], "requires a subcommand");
-    refused(&["run", "--controllers=bar"], &[], "there is no controller \"bar\"");
-    refused(&["run", "--controllers=foo,-foo"], &[], "leaves nothing to run");
+    refused(&["run", "--controllers=bar"], &[], "unknown controller \"bar\"");
+    refused(&["run", "--controllers=foo,-foo"], &[], "selects no controller");
     refused(&["run", "--queue-base-delay=5"], &[], "--queue-base-delay");
     refused(&["run", "--queue-base-delay=0"], &[], "--queue-base-delay");
     refused(&["run", "--queue-max-delay=1ms"], &[], "--queue-max-delay");
@@ -41,19 +48,19 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--log-level=foo=bar=baz"], &[], "--log-level");
     refused(&["run", "--log-level=verbose"], &[], "--log-level");
     refused(&["run"], &[("WINDLASS_WORKERS", "many")], "many");
-    refused(&["crds", "bar"], &[], "there is no kind \"bar\"");
-    refused(&["schema", "bar"], &[], "there is no schema \"bar\"");
+    refused(&["crds", "bar"], &[], "unknown kind \"bar\"");
+    refused(&["schema", "bar"], &[], "unknown schema \"bar\"");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tasks.yaml").to_str().unwrap().to_owned();
     for (tasks, cause, remedy) in [
-        (None, ": No such file", "Name a file of tasks in YAML or JSON"),
-        (Some("tasks:\n- name: a\n  typ: log\n"), ":3: unknown key \"typ\"", "Keys here: name, type, "),
+        (None, ": No such file", "Pass a tasks file in YAML or JSON"),
+        (Some("tasks:\n- name: a\n  typ: log\n"), ":3: unknown key \"typ\"", "Valid keys: name, type, "),
         (
             Some("tasks:\n- name: a\n  type: log\n- name: b\n  type: http\n"),
             ":4: task \"b\" has no url",
             "url: https://",
         ),
-        (Some("tasks: []\n"), ":1: there is no task in it", "Write at least one task"),
+        (Some("tasks: []\n"), ":1: the task list is empty", "Add at least one task"),
     ] {
         if let Some(tasks) = tasks {
             std::fs::write(&file, tasks).unwrap();
@@ -64,8 +71,8 @@ async fn wrong_flags_and_values_are_refused() {
 }
 
 #[apply(no_bed)]
-#[why = "it is about the program without a server"]
-async fn a_number_out_of_its_range_is_refused_with_the_range() {
+#[why = "it tests the program without a server"]
+async fn number_out_of_range_is_refused() {
     for (flag, range, values) in [
         ("--workers", "1..=1000", ["0", "-1", "1001"]),
         ("--concurrent-foo-syncs", "1..=1000", ["0", "-1", "1001"]),
@@ -77,7 +84,7 @@ async fn a_number_out_of_its_range_is_refused_with_the_range() {
         ("--queue-burst", "1..=100000", ["0", "-1", "100001"]),
         ("--kube-api-burst", "1..=100000", ["0", "-1", "100001"]),
         ("--event-qps", "1..=100000", ["0", "-1", "100001"]),
-        // Zero is no limit.
+        // Zero means no limit.
         ("--kube-api-qps", "0..=100000", ["-5", "-1", "100001"]),
     ] {
         for value in values {
@@ -89,7 +96,7 @@ async fn a_number_out_of_its_range_is_refused_with_the_range() {
     for flag in
         ["--queue-base-delay", "--queue-max-delay", "--resync-period", "--audit-period", "--shutdown-timeout"]
     {
-        let negative = format!("'{flag} <DURATION>': it is below 0: write a number with a unit");
+        let negative = format!("'{flag} <DURATION>': must not be negative; write a number with a unit");
         refused(&["run", &format!("{flag}=-5ms")], &[], &negative);
     }
     let delays = ["run", "--queue-base-delay=5m", "--queue-max-delay=1m"];
@@ -98,13 +105,13 @@ async fn a_number_out_of_its_range_is_refused_with_the_range() {
 }
 
 #[apply(no_bed)]
-#[why = "it is about the program without a server"]
+#[why = "it tests the program without a server"]
 async fn a_missing_or_broken_kubeconfig_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     refused(&["run", "--kubeconfig", &path("none")], &[], "No such file");
     std::fs::write(path("broken"), "clusters: [").unwrap();
-    refused(&["run", "--kubeconfig", &path("broken")], &[], "not a kubeconfig");
+    refused(&["run", "--kubeconfig", &path("broken")], &[], "not a valid kubeconfig");
     std::fs::write(path("empty"), "").unwrap();
     refused(&["run", "--kubeconfig", &path("empty")], &[], &path("empty"));
     refused(&["run"], &[("KUBECONFIG", &path("none"))], "from KUBECONFIG");
@@ -112,11 +119,11 @@ async fn a_missing_or_broken_kubeconfig_is_refused() {
     let kubeconfig = r#"{"clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u", "user": {}}]}"#;
     std::fs::write(path("other"), kubeconfig).unwrap();
-    refused(&["run", "--kubeconfig", &path("other"), "--context=y"], &[], "no context \"y\"");
+    refused(&["run", "--kubeconfig", &path("other"), "--context=y"], &[], "context \"y\" does not exist");
 }
 
 #[apply(no_bed)]
-#[why = "it is about the program without a server"]
+#[why = "it tests the program without a server"]
 async fn results_go_to_standard_output() {
     let version = run_to_end(&["version", "-o", "json"], &[]);
     let json: serde_json::Value = serde_json::from_slice(&version.stdout).unwrap();
@@ -143,8 +150,8 @@ async fn results_go_to_standard_output() {
     }
 }
 
-/// A kubeconfig for a port where nobody listens.
-fn nobody(dir: &tempfile::TempDir) -> std::path::PathBuf {
+/// Writes a kubeconfig for a port on which nothing listens.
+fn unreachable_server(dir: &tempfile::TempDir) -> std::path::PathBuf {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let path = dir.path().join("kubeconfig");
     let kubeconfig = format!(
@@ -157,17 +164,83 @@ fn nobody(dir: &tempfile::TempDir) -> std::path::PathBuf {
 }
 
 #[apply(no_bed)]
-#[why = "it is about the program without a server"]
-async fn a_server_that_is_not_there_is_one_clear_line_and_a_signal_still_stops() {
+#[why = "it tests the program without a server"]
+async fn unreachable_server_is_logged_once() {
     let dir = tempfile::tempdir().unwrap();
-    let operator = Operator::start(&nobody(&dir), dir.path().join("log"), &[]);
+    let operator = Operator::start(&unreachable_server(&dir), dir.path().join("log"), &[]);
     let line = operator.logged("API server does not answer").await;
-    assert!(line.contains("refused"), "the cause is in the line: {line}");
-    // A few tries later it is still one line.
+    assert!(line.contains("refused"), "the line contains the cause: {line}");
+    // Further attempts do not log further warnings.
     pass(std::time::Duration::from_secs(5)).await;
     let log = operator.log();
     let warnings = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).count();
     assert_eq!(warnings, 1, "{log}");
     assert!(!log.contains("secret-canary"), "{log}");
     assert_eq!(operator.terminate().await.code(), Some(0));
+}
+
+/// A log that cannot be written, and one that nobody reads.
+#[apply(no_bed)]
+#[why = "it tests the program without a server"]
+async fn failing_log_does_not_stop_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = unreachable_server(&dir);
+    let (reader, closed) = std::io::pipe().unwrap();
+    drop(reader);
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for stderr in [Stdio::from(full), Stdio::from(closed)] {
+        let (mut child, health) = operator(&kubeconfig, stderr);
+        answers(&health).await;
+        let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+        kill_process(pid, Signal::TERM).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+}
+
+#[apply(no_bed)]
+#[why = "it tests the program without a server"]
+async fn unread_log_does_not_hold_the_exit() {
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = unreachable_server(&dir);
+    let (unread, pipe) = std::io::pipe().unwrap();
+    // A pipe that is full from the start.
+    let mut filler = pipe.try_clone().unwrap();
+    rustix::fs::fcntl_setfl(&filler, rustix::fs::OFlags::NONBLOCK).unwrap();
+    while filler.write(&[b'x'; 4096]).is_ok() {}
+    rustix::fs::fcntl_setfl(&filler, rustix::fs::OFlags::empty()).unwrap();
+    let (mut child, health) = operator(&kubeconfig, Stdio::from(pipe));
+    answers(&health).await;
+    let pid = Pid::from_raw(child.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let ended = wait_until("the operator ends", async || child.try_wait().unwrap().ok_or("running")).await;
+    assert_eq!(ended.code(), Some(0));
+    drop(unread);
+}
+
+/// Starts an operator with this standard error, and returns the address of its health endpoints.
+fn operator(kubeconfig: &Path, stderr: Stdio) -> (Child, SocketAddr) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let health = free.local_addr().unwrap();
+    drop(free);
+    let mut command = program();
+    command
+        .arg("run")
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--health-probe-bind-address={health}"))
+        .args(["--leader-elect=false", "--metrics-bind-address=0", "--log-level=debug"])
+        .stdin(Stdio::null())
+        .stderr(stderr);
+    (command.spawn().unwrap(), health)
+}
+
+/// Waits until `/livez` is answered.
+async fn answers(health: &SocketAddr) {
+    wait_until("/livez is answered", async || {
+        let mut stream = TcpStream::connect(health).map_err(|error| error.to_string())?;
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").map_err(|error| error.to_string())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map_err(|error| error.to_string())?;
+        if answer.starts_with("HTTP/1.1 200") { Ok(()) } else { Err(answer) }
+    })
+    .await;
 }

@@ -1,4 +1,4 @@
-//! Redis does what its specification says.
+//! Behaviour of Redis.
 
 mod ending;
 mod late;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Scene, both_beds, condition_of};
 
-/// Holds an object of the case's own in its deletion.
+/// A finalizer with which a case delays an object's deletion.
 const HOLD: &str = "windlass.dev/hold-for-the-test";
 
 fn spec(replicas: i32) -> Value {
@@ -26,7 +26,7 @@ async fn scene(name: &str, replicas: i32) -> Scene {
     scene
 }
 
-/// The Pods that were deleted by the operator, in order.
+/// Returns the names of the Pods that the operator deleted, in order.
 fn deleted(scene: &Scene) -> Vec<String> {
     let writes = scene.writes().into_iter();
     let deletes =
@@ -34,13 +34,13 @@ fn deleted(scene: &Scene) -> Vec<String> {
     deletes.map(|write| write.name).collect()
 }
 
-/// How many Pods the operator has created.
+/// Counts the Pods that the operator created.
 fn created(scene: &Scene) -> usize {
     let writes = scene.writes().into_iter();
     writes.filter(|write| write.verb == "create" && write.resource == "pods" && write.code == 201).count()
 }
 
-/// Waits until another Pod has the name of this one.
+/// Waits until a new Pod replaces `before` under its name.
 async fn until_replaced(scene: &Scene, before: &Value) -> Value {
     let (name, uid) = (before["metadata"]["name"].as_str().unwrap(), &before["metadata"]["uid"]);
     scene.until("Pod", name, "is a new one", |pod| !pod.is_null() && pod["metadata"]["uid"] != *uid).await
@@ -74,7 +74,7 @@ async fn a_redis_gets_its_pods() {
         assert_eq!(condition_of(&redis, type_).unwrap()["status"], expected, "{type_}");
     }
     let conflicts: Vec<_> = scene.writes().into_iter().filter(|write| write.code == 409).collect();
-    assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
+    assert_eq!(conflicts, [], "a key is not synced before the cache has seen its own writes");
 }
 
 #[apply(both_beds)]
@@ -97,13 +97,13 @@ async fn a_redis_is_scaled_up_and_down() {
 }
 
 #[apply(both_beds)]
-async fn a_pod_deleted_by_hand_comes_back_under_its_name() {
+async fn deleted_pod_is_recreated_under_its_name() {
     let scene = scene("redis-deleted", 2).await;
     let before = scene.look("Pod", "cache-0").await.unwrap();
     scene.unmake("Pod", "cache-0", DeleteParams::default()).await;
     until_replaced(&scene, &before).await;
     scene.until_ready("Redis", "cache").await;
-    assert_eq!(scene.until_event("Redis", "cache", "PodRecreated").await, "Created again: cache-0");
+    assert_eq!(scene.until_event("Redis", "cache", "PodRecreated").await, "Recreated cache-0");
 }
 
 #[apply(both_beds)]
@@ -125,6 +125,6 @@ async fn a_deleted_redis_stays_until_its_pods_are_gone() {
     assert_eq!(scene.names("Pod").await, Vec::<String>::new());
     assert_eq!(
         scene.until_event("Redis", "cache", "Deleting").await,
-        "Deletes 2 Pods before this Redis goes"
+        "Deleting 2 Pods before this Redis is removed"
     );
 }

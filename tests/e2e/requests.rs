@@ -1,9 +1,9 @@
-//! The budget of requests (`docs/requests.md`): each scenario costs what its table says, and the same beside 2,000 other
-//! managed objects in the namespace.
+//! The request budget of `docs/requests.md`: each scenario stays within it, also beside 2,000 other managed objects in
+//! the namespace.
 //!
-//! Requests are counted by the server: from the audit log of the real one, from the ledger of the embedded one, which
-//! knows the size of each answer, too; on the real bed the operator's own metrics tell the bytes. Watches and Events are
-//! not counted, but for the Events of a plain life.
+//! Requests are counted in the real server's audit log or in the embedded server's ledger. Response sizes come from
+//! the ledger or, on the real bed, from the operator's metrics. Watches are not counted, Events only where a budget
+//! limits them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use serde_json::{Value, json};
 use crate::endpoints::{address_of, get};
 use crate::support::{Bed, LedgerEntry, Scene, both_beds, pass, wait_until};
 
-/// How many objects a scenario is about.
+/// The number of objects in a scenario.
 const N: usize = 4;
-/// How many Pods the Redis of a scenario has.
+/// The number of Pods of a scenario's Redis.
 const PODS: usize = 20;
-/// How many managed objects are beside them.
+/// The number of other managed objects in the namespace.
 const NEIGHBOURS: usize = 2_000;
-/// Longer than a status waits of which only numbers move.
+/// Longer than the operator delays a status update that only changes numbers.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// The most that a scenario may cost.
+/// The maximum number of requests in a scenario, by verb.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Budget {
     get: usize,
@@ -33,11 +33,11 @@ struct Budget {
     create: usize,
     patch: usize,
     delete: usize,
-    /// Not in the sum of the others.
+    /// Writes of Events, which the other fields do not include; 0 means no limit.
     events: usize,
 }
 
-/// What a scenario cost.
+/// The measured requests of a scenario.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Cost {
     by_verb: BTreeMap<String, usize>,
@@ -46,7 +46,7 @@ struct Cost {
     conflicts: usize,
 }
 
-/// The scenarios of one scene, one after the other.
+/// Runs scenarios one after the other in one scene and records their costs.
 struct Bill {
     scene: Scene,
     costs: Vec<(&'static str, Cost, Budget)>,
@@ -60,7 +60,7 @@ impl Bill {
         let all = futures_util::stream::iter(0..neighbours);
         all.for_each_concurrent(50, |at| neighbour(&scene, at)).await;
         scene.start_operator();
-        // The first lists are the caches', and cost what there is.
+        // The caches' initial lists are not part of any scenario.
         scene.ready_foo("first", 1).await;
         let mut bill = Self { scene, costs: Vec::new(), seen: 0, bytes: 0 };
         bill.settle().await;
@@ -68,7 +68,7 @@ impl Bill {
         bill
     }
 
-    /// Waits until nothing is sent any more.
+    /// Waits until the operator sends no more requests.
     async fn settle(&self) {
         let mut before = self.scene.ledger().len();
         wait_until("nothing more is sent", async || {
@@ -79,7 +79,7 @@ impl Bill {
         .await;
     }
 
-    /// What it has cost since the last call.
+    /// Returns the cost since the last call.
     async fn take(&mut self) -> Cost {
         let ledger = self.scene.ledger();
         let mut cost = Cost::default();
@@ -89,7 +89,7 @@ impl Bill {
                 continue;
             }
             *cost.by_verb.entry(entry.verb.clone()).or_default() += 1;
-            // A name that is taken is no lost race.
+            // A 409 on create means that the name is taken, not that a write lost a race.
             cost.conflicts += usize::from(entry.code == 409 && entry.verb != "create");
         }
         let bytes = self.answered(&ledger).await;
@@ -98,7 +98,7 @@ impl Bill {
         cost
     }
 
-    /// The size of all answers so far.
+    /// Returns the total size of all responses so far.
     async fn answered(&self, ledger: &[LedgerEntry]) -> usize {
         let of_objects = ledger.iter().filter(|entry| entry.resource != "events");
         let in_ledger: Vec<usize> = of_objects.filter_map(|entry| entry.bytes).collect();
@@ -109,10 +109,11 @@ impl Bill {
         let (_, text) = get(&address, "/metrics").await;
         let sums = text.lines().filter(|line| line.starts_with("rest_client_response_size_bytes_sum"));
         let bytes: f64 = sums.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok()).sum();
-        assert!(bytes > 0.0, "the operator counts its answers");
-        format!("{bytes:.0}").parse().expect("a sum of sizes is a whole number")
+        assert!(bytes > 0.0, "the operator's metrics count response bytes");
+        format!("{bytes:.0}").parse().expect("the sum of sizes is a whole number")
     }
 
+    /// Ends a scenario: waits until it settles and records its cost.
     async fn ends(&mut self, scenario: &'static str, budget: Budget) {
         self.settle().await;
         let cost = self.take().await;
@@ -122,8 +123,8 @@ impl Bill {
     fn check(&self) {
         for (scenario, cost, budget) in &self.costs {
             let Budget { get, list, create, patch, delete, events } = *budget;
-            // The controllers of a real server write the same objects: each lost race costs a read of the child, one of
-            // its owner, and one more try.
+            // Real controllers write the same objects: each lost race costs a read of the child, a read of its owner,
+            // and a retry.
             let lost = cost.conflicts;
             let (get, patch) = (get + 2 * lost, patch + lost);
             let most =
@@ -134,13 +135,13 @@ impl Bill {
             }
             assert_eq!(cost.by_verb.get("update"), None, "{scenario}");
             assert!(events == 0 || cost.events <= events, "{scenario}: {cost:?}");
-            // Each object's write may lose once, and its second try once more.
+            // Each object's write may lose a race, and its retry another.
             assert!(lost <= 2 * N, "{scenario}: {cost:?}");
         }
     }
 }
 
-/// A managed object of nobody, of a kind that passes write, without work for its controller.
+/// Creates a managed object without owner, of a kind that the operator writes, with no work for its controller.
 async fn neighbour(scene: &Scene, at: usize) {
     let labels = json!({"app.kubernetes.io/managed-by": "windlass", "app": "neighbour"});
     let container = json!({"name": "c", "image": "nginx"});
@@ -184,7 +185,7 @@ async fn foos(bill: &mut Bill) {
             .await;
     })
     .await;
-    // Its Pod goes and comes back, and Ready with it, once or twice.
+    // The Pod is deleted and recreated, so the status changes once or twice each way.
     bill.ends("Deployments are edited by hand", Budget { get: N, patch: 6 * N, ..Budget::default() }).await;
 
     let none = json!({"metadata": {"labels": {"app.kubernetes.io/managed-by": null}}});
@@ -228,7 +229,7 @@ async fn others(bill: &mut Bill) {
     let redis = json!({"replicas": PODS, "port": 6379, "image": "redis"});
     bill.scene.make("Redis", "cache", redis).await;
     bill.scene.until_ready("Redis", "cache").await;
-    // A finalizer, the first status and the last, and one a second in between.
+    // The finalizer, the first and the last status, and one status per second in between.
     bill.ends("a Redis creates Pods", Budget { create: PODS, patch: 3 + 10, ..Budget::default() }).await;
 
     bill.scene.unmake("Redis", "cache", DeleteParams::background()).await;
@@ -236,7 +237,7 @@ async fn others(bill: &mut Bill) {
     let budget = Budget { get: 1 + 5, list: 2, patch: 2 + 10, delete: PODS, ..Budget::default() };
     bill.ends("a Redis is deleted", budget).await;
 
-    // Six hooks of the two tasks that only log are run behind a read of their record.
+    // Before each of the six hooks of the two log tasks the operator reads the WebApp live.
     bill.scene.make("WebApp", "web", json!({"version": "1", "replicas": 1})).await;
     bill.scene.until_ready("WebApp", "web").await;
     bill.ends("a WebApp is created", Budget { get: 6, create: 1, patch: 16, ..Budget::default() }).await;
@@ -252,7 +253,7 @@ async fn all(neighbours: usize) -> Bill {
 }
 
 #[apply(both_beds)]
-async fn requests_keep_to_the_budget_whatever_is_beside() {
+async fn requests_stay_within_budget_regardless_of_neighbours() {
     let (alone, beside) = (all(0).await, all(NEIGHBOURS).await);
     eprintln!(
         "{:38} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7}",
@@ -267,7 +268,7 @@ async fn requests_keep_to_the_budget_whatever_is_beside() {
         for verb in ["get", "list", "create", "delete"].into_iter().filter(|_| is_calm) {
             assert_eq!(of(alone, verb), of(beside, verb), "{scenario}: {verb}, {alone:?} and {beside:?}");
         }
-        // How often a status is written hangs on when Pods become Ready.
+        // The number of status updates depends on when Pods become Ready.
         let (least, most) = (alone.bytes.min(beside.bytes), alone.bytes.max(beside.bytes));
         let has_same_patches = of(alone, "patch") == of(beside, "patch");
         assert!(
@@ -277,9 +278,9 @@ async fn requests_keep_to_the_budget_whatever_is_beside() {
     }
 }
 
-/// At rest nothing is asked for but by watches, with default flags, until an audit is due.
+/// With default flags only watches are open at rest, until an audit is due.
 #[apply(both_beds)]
-async fn at_rest_nothing_is_asked_for() {
+async fn nothing_is_requested_at_rest() {
     let scene = Scene::new("requests-rest").await;
     scene.ready_foo("web", 2).await;
     pass(QUIET).await;

@@ -1,5 +1,5 @@
-//! The API server refuses what cannot work, and names the field. Each kind has a file of its own with what is just
-//! inside its bounds and what is just outside.
+//! The API server refuses invalid specs and names the field. Each kind has a file with specs just inside and just
+//! outside its bounds.
 
 mod appservice;
 mod foo;
@@ -20,23 +20,23 @@ use windlass::api::webapp::v1::WebApp;
 
 use crate::support::{Bed, Scene, both_beds};
 
-/// An object of a kind that is right but for what the case changes: its name, and members of its spec.
+/// A name and a spec to create an object from.
 struct Object {
     name: String,
     spec: Value,
 }
 
-/// One that is refused, and words of the refusal.
+/// An object that is refused, and a part of the refusal's message.
 type Refused = (Object, &'static str);
 
-/// An object with this spec.
+/// Creates an object with this name and spec.
 fn named(name: impl Into<String>, spec: Value) -> Object {
     Object { name: name.into(), spec }
 }
 
-/// A minimal spec with some members changed; those that are null are taken away.
+/// Returns a spec with some members changed; a null removes the member.
 fn with(mut spec: Value, changes: Value) -> Value {
-    let Value::Object(changes) = changes else { panic!("changes are members") };
+    let Value::Object(changes) = changes else { panic!("changes are an object") };
     let members = spec.as_object_mut().expect("a spec has members");
     members.extend(changes);
     members.retain(|_, value| !value.is_null());
@@ -47,7 +47,7 @@ fn letters(length: usize) -> String {
     "a".repeat(length)
 }
 
-/// Asks a server to create them, without storing them.
+/// Checks with dry runs that the server accepts the objects `inside` and refuses the objects `outside`.
 async fn check<K: Resource<DynamicType = ()>>(inside: Vec<Object>, outside: Vec<Refused>) {
     let scene = Scene::on(Bed::shared().await, "bounds").await;
     let resource = KubeResource::erase::<K>(&());
@@ -69,26 +69,26 @@ async fn check<K: Resource<DynamicType = ()>>(inside: Vec<Object>, outside: Vec<
 }
 
 #[apply(both_beds)]
-async fn each_bound_of_foo_holds_just_inside_and_just_outside() {
+async fn foo_schema_bounds_are_exact() {
     check::<Foo>(foo::inside(), foo::outside()).await;
 }
 
 #[apply(both_beds)]
-async fn each_bound_of_myapp_holds_just_inside_and_just_outside() {
+async fn myapp_schema_bounds_are_exact() {
     check::<Myapp>(myapp::inside(), myapp::outside()).await;
 }
 
 #[apply(both_beds)]
-async fn each_bound_of_appservice_holds_just_inside_and_just_outside() {
+async fn appservice_schema_bounds_are_exact() {
     check::<AppService>(appservice::inside(), appservice::outside()).await;
 }
 
 #[apply(both_beds)]
-async fn each_bound_of_redis_holds_just_inside_and_just_outside() {
+async fn redis_schema_bounds_are_exact() {
     check::<Redis>(redis::inside(), redis::outside()).await;
 }
 
 #[apply(both_beds)]
-async fn each_bound_of_webapp_holds_just_inside_and_just_outside() {
+async fn webapp_schema_bounds_are_exact() {
     check::<WebApp>(webapp::inside(), webapp::outside()).await;
 }

@@ -1,23 +1,23 @@
-//! Two operators whose views of the cluster differ lose nothing: plans that no live read may be needed for.
+//! Two operators with different views of the cluster must not destroy anything that is wanted.
 //!
 //! ```text
-//! first ──▶ Gate ──▶ server 0 ─┐
-//!           └ one call held    ├─▶ one store ──▶ all changes, in order ──▶ findings
-//! second ─▶ Gate ──▶ server 1 ─┘
-//!           └ one resource as of an earlier version
+//! first ──▶ OperatorGate ──▶ server 0 ─┐
+//!           └ one call held            ├─▶ one store ──▶ all changes, in order ──▶ findings
+//! second ─▶ OperatorGate ──▶ server 1 ─┘
+//!           └ one resource read at an earlier version
 //! ```
 //!
 //! | plan | what happens |
 //! |---|---|
-//! | frozen | after the workload a second operator starts that sees one resource as of a version, for a while |
-//! | suspended | a call of the first is held until a second has finished the workload and a further step |
-//! | rolled back | after the workload the store goes back to a version, under both or before the second starts |
+//! | frozen | after the workload a second operator starts, which sees one resource at an earlier version for a while |
+//! | suspended | a call of the first operator is held until a second has finished the workload and a further step |
+//! | rolled back | after the workload the store goes back to an earlier version, with one or two operators running |
 //!
-//! Each plan ends as an undisturbed run of the same steps, and never does what `oracle` lists on the way; objects of
-//! others are unchanged, and in a further hour nothing is written.
+//! Each run must end as an undisturbed run of the same steps, must do nothing that `oracle` lists, must not touch
+//! foreign objects, and must write nothing in a further hour.
 //!
-//! `WINDLASS_TWO_VIEWS_PLANS` says how many plans of each workload are tried: a number, or `all`.
-//! `WINDLASS_TWO_VIEWS_SEED` repeats a run; without it each has another seed, which it prints.
+//! `WINDLASS_TWO_VIEWS_PLANS` sets how many plans of each workload are tried: a number, or `all`.
+//! `WINDLASS_TWO_VIEWS_SEED` repeats a run; by default each run has a new seed, which it prints.
 
 mod gate;
 mod oracle;
@@ -32,60 +32,60 @@ use gate::Flaw;
 use plan::{Plans, Share, check, seed, share};
 use run::Plan;
 
-/// Without `WINDLASS_TWO_VIEWS_PLANS`, of each workload.
+/// The number of plans tried for each workload unless `WINDLASS_TWO_VIEWS_PLANS` is set.
 const PLANS: usize = 6;
 
 #[apply(embedded_bed)]
-#[why = "two servers are of different age, and time is its own"]
-fn two_views_of_a_foo_lose_nothing() {
+#[why = "two API servers must have different views, and the clock is paused"]
+fn foo_survives_operators_with_different_views() {
     check(&workloads::foo(), share(PLANS));
 }
 
 #[apply(embedded_bed)]
-#[why = "two servers are of different age, and time is its own"]
-fn two_views_of_a_myapp_lose_nothing() {
+#[why = "two API servers must have different views, and the clock is paused"]
+fn myapp_survives_operators_with_different_views() {
     check(&workloads::myapp(), share(PLANS));
 }
 
 #[apply(embedded_bed)]
-#[why = "two servers are of different age, and time is its own"]
-fn two_views_of_an_appservice_lose_nothing() {
+#[why = "two API servers must have different views, and the clock is paused"]
+fn appservice_survives_operators_with_different_views() {
     check(&workloads::appservice(), share(PLANS));
 }
 
 #[apply(embedded_bed)]
-#[why = "two servers are of different age, and time is its own"]
-fn two_views_of_a_redis_lose_nothing() {
+#[why = "two API servers must have different views, and the clock is paused"]
+fn redis_survives_operators_with_different_views() {
     check(&workloads::redis(), share(PLANS));
 }
 
 #[apply(embedded_bed)]
-#[why = "two servers are of different age, and time is its own"]
-fn two_views_of_a_webapp_lose_nothing() {
+#[why = "two API servers must have different views, and the clock is paused"]
+fn webapp_survives_operators_with_different_views() {
     check(&workloads::webapp(), share(PLANS));
 }
 
-/// Deletes and patches without preconditions are found by a writer that was suspended.
+/// A suspended operator reveals deletes and patches without preconditions.
 #[apply(embedded_bed)]
-#[why = "it is about the plan itself"]
-fn two_views_find_writes_without_preconditions() {
+#[why = "it tests the plans themselves"]
+fn plans_detect_writes_without_preconditions() {
     let redis = workloads::redis();
     let is_held_delete = |plan: &Plan| matches!(plan, Plan::Suspended { call, .. } if call.verb == "delete");
-    found(&redis, "scale 2-4-1", Flaw::WritesBlindly, is_held_delete, "which is wanted");
+    detects(&redis, "scale 2-4-1", Flaw::WritesBlindly, is_held_delete, "which is wanted");
 }
 
-/// Live reads that are answered from the past are found by a view that is frozen.
+/// An operator with a frozen view reveals live reads that return stale owners.
 #[apply(embedded_bed)]
-#[why = "it is about the plan itself"]
-fn two_views_find_old_reads_of_the_owner() {
+#[why = "it tests the plans themselves"]
+fn plans_detect_stale_reads_of_the_owner() {
     let foo = workloads::foo();
     let is_old_owner = |plan: &Plan| matches!(plan, Plan::Frozen { plural: "foos", is_alone: true, .. });
-    found(&foo, "update", Flaw::ReadsOldOwner, is_old_owner, "below its owner's spec");
+    detects(&foo, "update", Flaw::ReadsOldOwner, is_old_owner, "below its owner's spec");
 }
 
-/// A flawed operator fails one of these plans with these words; the program fails none of them.
+/// Asserts that a flawed operator fails some of these plans with these words, and that the real one passes them.
 #[track_caller]
-fn found(kind: &workloads::Kind, name: &str, flaw: Flaw, is_meant: impl Fn(&Plan) -> bool, words: &str) {
+fn detects(kind: &workloads::Kind, name: &str, flaw: Flaw, is_meant: impl Fn(&Plan) -> bool, words: &str) {
     let workload = kind.workloads.iter().find(|workload| workload.name == name).unwrap();
     let seed = seed();
     let mut chosen = Plans::new(kind, seed, Flaw::None).plans(workload, Share::All);

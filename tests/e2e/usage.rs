@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::support::{Bed, Scene, both_beds, pass};
 
 #[apply(both_beds)]
-async fn sigterm_and_sigint_stop_with_0() {
+async fn sigterm_and_sigint_exit_with_0() {
     let mut scene = Scene::new("signals").await;
     scene.ready_foo("web", 1).await;
     let operator = scene.take_operator();
@@ -22,9 +22,10 @@ async fn sigterm_and_sigint_stop_with_0() {
     assert_eq!(scene.take_operator().terminate().await.code(), Some(0));
 }
 
-/// The first signal waits for a sync that hangs on a frozen server; a second does not, nor does the limit.
+/// After the first signal the operator waits for a sync that hangs on a frozen server; a second signal or the
+/// shutdown timeout ends the wait.
 #[apply(both_beds)]
-async fn a_second_signal_and_the_timeout_end_a_sync_that_hangs() {
+async fn second_signal_or_timeout_aborts_a_hanging_sync() {
     let mut scene = Scene::on(Bed::own(true).await, "hanging").await;
     scene.start_operator();
     scene.foreign_deployment("web", serde_json::json!({})).await;
@@ -34,7 +35,7 @@ async fn a_second_signal_and_the_timeout_end_a_sync_that_hangs() {
     let mut impatient = scene.bed.operator("impatient", &[&namespace, "--shutdown-timeout=1s"]);
     impatient.logged("Synced outcome=WaitForUser { requeue_after: Some(30s) }").await;
     scene.bed.freeze_server();
-    // A name that is taken is looked at again after 30 s: that look hangs.
+    // The operator retries a taken name after 30 s, and that sync hangs.
     pass(Duration::from_secs(32)).await;
 
     impatient.signal(Signal::TERM);
@@ -45,7 +46,7 @@ async fn a_second_signal_and_the_timeout_end_a_sync_that_hangs() {
     let mut operator = scene.take_operator();
     operator.signal(Signal::TERM);
     operator.logged("Stopping").await;
-    assert!(operator.is_running(), "it waits for the sync in flight");
+    assert!(operator.is_running(), "the operator waits for the sync in flight");
     operator.signal(Signal::TERM);
     assert_eq!(operator.ended().await.code(), Some(1));
     operator.logged("Exiting at once").await;

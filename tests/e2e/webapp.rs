@@ -1,4 +1,4 @@
-//! WebApp does what its specification says.
+//! Behaviour of WebApp.
 
 mod outside;
 
@@ -20,7 +20,7 @@ async fn scene(name: &str) -> Scene {
     scene
 }
 
-/// Of each step: task, phase, last hook, generation.
+/// Returns each step's task, phase, last hook and generation.
 fn steps(webapp: &Value) -> Vec<(String, String, String, i64)> {
     let text = |step: &Value, field: &str| step[field].as_str().unwrap_or_default().to_owned();
     let steps = webapp["status"]["steps"].as_array().unwrap();
@@ -54,15 +54,15 @@ async fn a_webapp_goes_through_its_tasks() {
     let deployment = scene.look("Deployment", "web").await.unwrap();
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:1.27");
     assert_eq!(deployment["metadata"]["ownerReferences"][0]["uid"], webapp["metadata"]["uid"]);
-    // The finalizer is stored before the first step, each start before it is run.
+    // The finalizer is stored before the first step starts.
     let writes = scene.writes();
     assert_eq!((writes[0].verb.as_str(), writes[0].resource.as_str()), ("patch", "webapps"));
     let conflicts: Vec<_> = writes.into_iter().filter(|write| write.code == 409).collect();
-    assert_eq!(conflicts, [], "a key waits until the caches have seen its own writes");
+    assert_eq!(conflicts, [], "a key is not synced before the cache has seen its own writes");
     for task in ["prepare", "workload", "announce"] {
         wait_until(&format!("an event of {task}"), async || {
             let events = scene.events_about("WebApp", "web").await;
-            let expected = ("TaskSucceeded".to_owned(), format!("Task {task:?} is done"));
+            let expected = ("TaskSucceeded".to_owned(), format!("Task {task:?} succeeded"));
             if events.contains(&expected) { Ok(()) } else { Err(events) }
         })
         .await;
@@ -71,7 +71,7 @@ async fn a_webapp_goes_through_its_tasks() {
 
 /// The source document of WebApp runs every step on every event.
 #[apply(both_beds)]
-async fn a_new_spec_runs_all_tasks_again_and_a_label_none() {
+async fn new_spec_reruns_tasks_but_label_does_not() {
     let scene = scene("webapp-spec").await;
     let ids = |webapp: &Value| -> Vec<String> {
         let steps = webapp["status"]["steps"].as_array().unwrap();
@@ -93,13 +93,13 @@ async fn a_new_spec_runs_all_tasks_again_and_a_label_none() {
 }
 
 #[apply(both_beds)]
-async fn a_deleted_webapp_is_undone_and_goes() {
+async fn deleted_webapp_undoes_its_tasks_in_reverse() {
     let scene = scene("webapp-gone").await;
     scene.unmake("WebApp", "web", DeleteParams::background()).await;
     scene.until_gone("WebApp", "web").await;
     scene.until_gone("Deployment", "web").await;
-    let expected = ["announce", "workload", "prepare"].map(|task| format!("Task {task:?} is undone"));
-    wait_until("an event of each task that was undone, last to first", async || {
+    let expected = ["announce", "workload", "prepare"].map(|task| format!("Task {task:?} was undone"));
+    wait_until("each task's undo has an event, last task first", async || {
         let events = scene.events_about("WebApp", "web").await;
         let is_undone = |(reason, note): (String, String)| (reason == "TaskUndone").then_some(note);
         let undone: Vec<String> = events.into_iter().filter_map(is_undone).collect();
@@ -139,7 +139,7 @@ fn of(tasks: [&str; 2], hooks: [&str; 3], generation: i64) -> Vec<String> {
     tasks.iter().flat_map(|task| hooks.map(|hook| format!("{task}.{hook}@{generation}"))).collect()
 }
 
-/// Of a list of tasks that call the world outside before and after the Deployment.
+/// Writes a tasks file with an HTTP task before and after the Deployment.
 fn tasks_file(outside: &Outside) -> NamedTempFile {
     let task = |name: &str| json!({"name": name, "type": "http", "url": outside.url(), "timeout": "30s"});
     let tasks = json!({"tasks": [task("first"), {"name": "workload", "type": "deployment"}, task("last")]});
@@ -148,8 +148,8 @@ fn tasks_file(outside: &Outside) -> NamedTempFile {
     file
 }
 
-/// A WebApp whose tasks call the world outside, which answers, but for the request after `hold`; and the tasks file,
-/// which the operator reads when it starts.
+/// Creates a WebApp whose tasks call an HTTP endpoint, which holds back its answer to the request after `hold` others.
+/// Also returns the tasks file, which the operator reads at startup.
 async fn scene_with_outside(name: &str, hold: Option<usize>) -> (Scene, Outside, NamedTempFile) {
     let mut scene = Scene::on(Bed::shared().await, name).await;
     let outside = Outside::start().await;
@@ -162,20 +162,20 @@ async fn scene_with_outside(name: &str, hold: Option<usize>) -> (Scene, Outside,
     (scene, outside, file)
 }
 
-/// Asks for another try of what has failed.
-async fn ask(scene: &Scene) {
+/// Requests a retry of the failed task.
+async fn request_retry(scene: &Scene) {
     let annotations = json!({"windlass.dev/reconcile-at": "now"});
     scene.change("WebApp", "web", json!({"metadata": {"annotations": annotations}})).await;
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn a_new_spec_waits_for_the_hook_that_runs_and_then_runs_all_tasks() {
+async fn new_spec_waits_for_the_running_hook() {
     let (scene, outside, _file) = scene_with_outside("webapp-mid-run", Some(1)).await;
     outside.until_held().await;
     scene.change("WebApp", "web", json!({"spec": {"version": "1.28"}})).await;
-    scene.until("WebApp", "web", "is seen to wait", |w| w["status"]["observedGeneration"] == 2).await;
+    scene.until("WebApp", "web", "observes the new spec", |w| w["status"]["observedGeneration"] == 2).await;
     let mut expected = vec!["first.pre_create@1".to_owned(), "first.create@1".to_owned()];
-    assert_eq!(outside.effects(), expected, "nothing new while it runs");
+    assert_eq!(outside.effects(), expected, "no other hook runs meanwhile");
     outside.release();
     scene.until_ready("WebApp", "web").await;
     expected.extend(of(["first", "last"], CREATION, 2));
@@ -185,13 +185,13 @@ async fn a_new_spec_waits_for_the_hook_that_runs_and_then_runs_all_tasks() {
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn a_deletion_in_mid_creation_waits_for_the_hook_and_undoes_only_what_was_started() {
+async fn deletion_during_creation_undoes_only_started_tasks() {
     let (scene, outside, _file) = scene_with_outside("webapp-mid-deletion", Some(1)).await;
     outside.until_held().await;
     scene.unmake("WebApp", "web", DeleteParams::background()).await;
     scene.until_reason("WebApp", "web", "Deleting").await;
     let mut expected = vec!["first.pre_create@1".to_owned(), "first.create@1".to_owned()];
-    assert_eq!(outside.effects(), expected, "nothing is undone while it runs");
+    assert_eq!(outside.effects(), expected, "nothing is undone while the hook runs");
     outside.release();
     scene.until_gone("WebApp", "web").await;
     expected.extend(DELETION.map(|hook| format!("first.{hook}@2")));
@@ -200,7 +200,7 @@ async fn a_deletion_in_mid_creation_waits_for_the_hook_and_undoes_only_what_was_
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn a_task_that_fails_for_good_waits_for_a_user() {
+async fn permanently_failed_task_waits_for_a_user() {
     let (scene, outside, _file) = scene_with_outside("webapp-for-good", Some(0)).await;
     outside.until_held().await;
     outside.refuse("first.create", StatusCode::NOT_FOUND);
@@ -214,13 +214,13 @@ async fn a_task_that_fails_for_good_waits_for_a_user() {
     let note = until_failure(&scene).await;
     assert!(note.contains("404") && note.contains("windlass.dev/reconcile-at"), "{note}");
     outside.heal();
-    ask(&scene).await;
+    request_retry(&scene).await;
     scene.until_ready("WebApp", "web").await;
     assert_eq!(outside.effects(), of(["first", "last"], CREATION, 1));
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn an_undo_that_fails_for_good_keeps_the_finalizer_and_says_what_to_do() {
+async fn permanently_failed_undo_keeps_the_finalizer() {
     let (scene, outside, _file) = scene_with_outside("webapp-undo", None).await;
     scene.until_ready("WebApp", "web").await;
     outside.refuse("last.delete", StatusCode::FORBIDDEN);
@@ -230,15 +230,15 @@ async fn an_undo_that_fails_for_good_keeps_the_finalizer_and_says_what_to_do() {
     let note = until_failure(&scene).await;
     assert!(note.contains("403") && note.contains(FINALIZER), "{note}");
     outside.heal();
-    ask(&scene).await;
+    request_retry(&scene).await;
     scene.until_gone("WebApp", "web").await;
     let undone = of(["last", "first"], DELETION, 2);
     assert_eq!(outside.effects()[6..], undone);
 }
 
-/// The note of the event that tells of a failure.
+/// Waits for the TaskFailed event and returns its note.
 async fn until_failure(scene: &Scene) -> String {
-    wait_until("an event of the failure", async || {
+    wait_until("the failure has an event", async || {
         let events = scene.events_about("WebApp", "web").await;
         let failure = events.iter().find(|(reason, _)| reason == "TaskFailed");
         failure.map(|(_, note)| note.clone()).ok_or(events)
@@ -246,14 +246,14 @@ async fn until_failure(scene: &Scene) -> String {
     .await
 }
 
-/// I9: whatever is killed, lost or answered late, the world outside sees each operation once, and in order.
+/// Despite kills and lost answers, the endpoint performs each operation once and in order.
 #[apply(both_beds_with_kubectl)]
-async fn each_operation_has_its_effect_once_and_in_order_across_kills() {
+async fn each_operation_takes_effect_once_across_kills() {
     let mut scene = Scene::on(Bed::shared().await, "webapp-kills").await;
     let outside = Outside::start_with_losses(scene.namespace.len() as u64).await;
     let file = tasks_file(&outside);
     let flag = format!("--webapp-tasks={}", file.path().display());
-    // Killed while the request after so many more has taken effect and is not answered, and started again.
+    // Kills the operator while its held request has taken effect but is not answered.
     let kill = async |scene: &mut Scene| {
         outside.until_held().await;
         scene.take_operator().kill();
@@ -287,5 +287,5 @@ async fn each_operation_has_its_effect_once_and_in_order_across_kills() {
     scene.until_gone("WebApp", "web").await;
     expected.extend(of(["last", "first"], DELETION, 3));
     assert_eq!(outside.effects(), expected);
-    assert!(outside.repeats() > 0, "some were asked for twice: answers were lost on purpose");
+    assert!(outside.repeats() > 0, "lost answers cause repeated requests");
 }

@@ -1,5 +1,5 @@
-// The Go side of `cargo bench --bench workqueue`: the same cases on client-go's work queues and on
-// controller-runtime's priority queue. It prints one line of JSON for each measurement.
+// Command workqueue is the Go side of `cargo bench --bench workqueue`. It runs the same cases on client-go's
+// work queues and on controller-runtime's priority queue, and prints one line of JSON per measurement.
 package main
 
 import (
@@ -68,7 +68,7 @@ func main() {
 	}
 }
 
-// One key is added, got and done, again and again.
+// oneKey adds, gets and finishes one key repeatedly.
 func oneKey(keys []key) (time.Duration, int, float64) {
 	q := workqueue.NewTyped[key]()
 	defer q.ShutDown()
@@ -81,7 +81,7 @@ func oneKey(keys []key) (time.Duration, int, float64) {
 	return time.Since(start), million, 0
 }
 
-// All keys are added, then all are got and done; bytes are those of a queued key.
+// millionKeys adds all keys, then gets and finishes all of them. The bytes are those of a queued key.
 func millionKeys(keys []key) (time.Duration, int, float64) {
 	q := workqueue.NewTyped[key]()
 	defer q.ShutDown()
@@ -100,12 +100,13 @@ func millionKeys(keys []key) (time.Duration, int, float64) {
 	return took + time.Since(start), len(keys), bytes
 }
 
-// Four producers share the keys, four workers take them.
+// fourAndFour runs four producers and four workers.
 func fourAndFour(keys []key) (time.Duration, int, float64) { return fourAnd(4, keys) }
 
-// The same with sixteen workers.
+// fourAndSixteen runs four producers and sixteen workers.
 func fourAndSixteen(keys []key) (time.Duration, int, float64) { return fourAnd(16, keys) }
 
+// fourAnd runs four producers, which share the keys, and workerCount workers.
 func fourAnd(workerCount int, keys []key) (time.Duration, int, float64) {
 	q := workqueue.NewTyped[key]()
 	var producers, workers sync.WaitGroup
@@ -134,7 +135,7 @@ func fourAnd(workerCount int, keys []key) (time.Duration, int, float64) {
 	return time.Since(start), len(keys), 0
 }
 
-// Adds of a hundred keys that wait already.
+// hotKeys adds a hundred keys that are already queued.
 func hotKeys(keys []key) (time.Duration, int, float64) {
 	q := workqueue.NewTyped[key]()
 	defer q.ShutDown()
@@ -145,7 +146,7 @@ func hotKeys(keys []key) (time.Duration, int, float64) {
 	return time.Since(start), million, 0
 }
 
-// A key fails and succeeds: rate limited add, get, forget, done.
+// rateLimited adds a key with rate limiting, as after a failure, then gets, forgets and finishes it.
 func rateLimited(keys []key) (time.Duration, int, float64) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[key](0, time.Minute)
 	q := workqueue.NewTypedRateLimitingQueue[key](limiter)
@@ -160,19 +161,19 @@ func rateLimited(keys []key) (time.Duration, int, float64) {
 	return time.Since(start), million, 0
 }
 
-// Keys that become due spread over half a second, beginning a second from now: the processor time of adding
-// them and of taking them when they are due, and the bytes of one that waits.
+// delayedKeys adds keys that become due over half a second, starting a second from now. It measures the processor
+// time to add them and to get them when they are due, and the bytes of a waiting key.
 func delayedKeys(keys []key) (time.Duration, int, float64) {
 	q := workqueue.NewTypedDelayingQueue[key]()
 	defer q.ShutDown()
 	before := heap()
 	busy := processorTime()
 	for i, k := range keys[:delayed] {
-		// Spread out of order, as failures are.
+		// Due times are out of order, as they are for failing keys.
 		at := time.Duration((i*7919)%delayed) * (500 * time.Millisecond / delayed)
 		q.AddAfter(k, time.Second+at)
 	}
-	// What is still in the channel is not in the heap yet.
+	// Wait until the queue has moved all keys from its channel to its heap.
 	time.Sleep(100 * time.Millisecond)
 	added := processorTime() - busy
 	bytes := float64(heap()-before) / delayed
@@ -184,7 +185,7 @@ func delayedKeys(keys []key) (time.Duration, int, float64) {
 	return added + processorTime() - busy, delayed, bytes
 }
 
-// A hundred thousand keys of three priorities are added, then got and done.
+// priorities adds a hundred thousand keys of three priorities, then gets and finishes them.
 func priorities(keys []key) (time.Duration, int, float64) {
 	q := priorityqueue.New[key]("bench")
 	defer q.ShutDown()
@@ -200,7 +201,7 @@ func priorities(keys []key) (time.Duration, int, float64) {
 	return time.Since(start), delayed, 0
 }
 
-// A hundred thousand keys through a whole controller whose reconciler does nothing.
+// wholeController passes a hundred thousand keys through a controller whose reconciler does nothing.
 func wholeController(keys []key) (time.Duration, int, float64) {
 	var left atomic.Int64
 	left.Store(delayed)
@@ -239,7 +240,7 @@ func wholeController(keys []key) (time.Duration, int, float64) {
 	return time.Since(start), delayed, 0
 }
 
-// The bytes of the live heap.
+// heap returns the bytes of the live heap.
 func heap() uint64 {
 	runtime.GC()
 	var stats runtime.MemStats

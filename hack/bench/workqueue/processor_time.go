@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The processor time of the process so far.
+// processorTime returns the processor time that the process has used.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

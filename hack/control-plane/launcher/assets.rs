@@ -1,4 +1,4 @@
-//! The programs: from `KUBEBUILDER_ASSETS` where it has them, else built with Go into a cache.
+//! Finds the control plane's programs in `KUBEBUILDER_ASSETS`, or builds them with Go into a cache.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-/// What `KUBEBUILDER_ASSETS` provides, by convention.
+/// The programs that `KUBEBUILDER_ASSETS` contains by convention.
 const FROM_ENVTEST: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
 
-/// Name, Go package, and what the Go build calls its binary.
+/// Each program's name, Go package, and binary name after `go build`.
 const PROGRAMS: [(&str, &str, &str); 6] = [
     ("etcd", "go.etcd.io/etcd/server/v3", "server"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", "kube-apiserver"),
@@ -20,16 +20,17 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
     ("kwok", "sigs.k8s.io/kwok/cmd/kwok", "kwok"),
 ];
 
-/// How they are built, beside the linker's flags.
+/// Flags for `go build`, without the linker flags.
 const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-buildvcs=false"];
 
-/// Where each program is.
+/// The paths of all programs.
 pub(crate) struct Assets {
+    /// Name, path and source of each program.
     programs: Vec<(&'static str, PathBuf, &'static str)>,
 }
 
 impl Assets {
-    /// Finds all programs, building those that are neither given nor cached.
+    /// Finds all programs; builds those that are neither in `KUBEBUILDER_ASSETS` nor cached.
     pub(crate) fn find_or_build() -> anyhow::Result<Self> {
         let given = std::env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         let cache = cache_dir()?;
@@ -60,7 +61,7 @@ impl Assets {
         Ok(Self { programs })
     }
 
-    /// Where kubectl is, if it is there.
+    /// Returns the path of kubectl without building it.
     pub(crate) fn find_kubectl() -> anyhow::Result<PathBuf> {
         let given = std::env::var_os("KUBEBUILDER_ASSETS").filter(|dir| !dir.is_empty()).map(PathBuf::from);
         let path = given.map_or_else(cache_dir, Ok)?.join("kubectl");
@@ -79,11 +80,11 @@ impl Assets {
         self.path("kubectl").parent().expect("a program is in a folder")
     }
 
-    /// What came from where, a line each.
+    /// Lists each program's source and path, one per line.
     pub(crate) fn table(&self) -> String {
         let mut table = String::new();
         for (name, path, source) in &self.programs {
-            writeln!(table, "{name:<24} {source:<19} {}", path.display()).expect("a string takes all");
+            writeln!(table, "{name:<24} {source:<19} {}", path.display()).expect("infallible");
         }
         table
     }
@@ -93,8 +94,8 @@ fn module_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("hack/control-plane")
 }
 
-/// One folder for each set of versions and flags: `$WINDLASS_CACHE`, else `$XDG_CACHE_HOME/windlass`,
-/// else `~/.cache/windlass`.
+/// Creates and returns the cache directory for the current versions and flags, below `$WINDLASS_CACHE`,
+/// `$XDG_CACHE_HOME/windlass` or `~/.cache/windlass`.
 fn cache_dir() -> anyhow::Result<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let root = variable("WINDLASS_CACHE")
@@ -115,7 +116,7 @@ fn cache_dir() -> anyhow::Result<PathBuf> {
     Ok(dir)
 }
 
-/// The Kubernetes version of go.mod, as `kubectl version` is to show it.
+/// Returns the Kubernetes version in go.mod, which `kubectl version` is to report.
 fn kubernetes_version() -> anyhow::Result<String> {
     let go_mod = fs::read_to_string(module_dir().join("go.mod")).context("read go.mod")?;
     let line = go_mod.lines().find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "));
@@ -137,7 +138,7 @@ fn ldflags() -> anyhow::Result<String> {
     ))
 }
 
-/// Two runs do not build at once: the second waits, and finds what the first built.
+/// Locks the cache, so that a concurrent run waits for this one's build instead of building, too.
 fn lock(cache: &Path) -> anyhow::Result<File> {
     let path = cache.join(".lock");
     let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
@@ -148,8 +149,8 @@ fn lock(cache: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// Builds into a folder beside the cache's files and moves each in when it is whole, so that an
-/// interrupted build leaves nothing half done.
+/// Builds programs in a temporary directory and moves them into the cache when they are complete, so that an
+/// interrupted build leaves no partial files there.
 fn build(cache: &Path, missing: &[&(&str, &str, &str)]) -> anyhow::Result<()> {
     let names: Vec<&str> = missing.iter().map(|(name, ..)| *name).collect();
     eprintln!(

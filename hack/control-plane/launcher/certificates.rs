@@ -1,4 +1,4 @@
-//! A certificate authority of the instance's own, and a kubeconfig for whoever needs one.
+//! The instance's certificate authority, which issues the server's certificate and kubeconfigs for users.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use rcgen::{
 };
 use serde_json::json;
 
-/// Signs certificates and writes them below one folder.
+/// Signs certificates and writes them to one directory.
 pub(crate) struct Authority {
     dir: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// Makes the authority, the server's certificate and the key of service accounts.
+    /// Creates the authority, the server's certificate and the service account key.
     pub(crate) fn create(dir: &Path) -> anyhow::Result<Self> {
         fs::create_dir_all(dir)?;
         let mut params = CertificateParams::default();
@@ -46,7 +46,7 @@ impl Authority {
         self.dir.join(file)
     }
 
-    /// Writes a kubeconfig for a user, with a certificate made for it.
+    /// Issues a client certificate for a user and writes a kubeconfig that contains it.
     pub(crate) fn kubeconfig(&self, server: &str, user: &str, groups: &[String]) -> anyhow::Result<PathBuf> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, user);

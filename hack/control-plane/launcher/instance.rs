@@ -1,4 +1,4 @@
-//! One running control plane: its folder, its processes, its end.
+//! One running control plane: its directory and its processes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use crate::assets::Assets;
 use crate::certificates::Authority;
 
-/// How long a process may take until it answers.
+/// How long the API server may take to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often a start is tried when ports are taken.
+/// How many times a start is attempted when a port is taken.
 const STARTS_MAX: u32 = 3;
 
 /// Which parts of a control plane to start. The default starts all of them.
@@ -42,15 +42,15 @@ impl Extent {
     }
 }
 
-/// What a control plane runs beside etcd and the API server.
+/// The programs that run beside etcd and the API server.
 const BESIDE_THE_SERVER: [&str; 3] = ["kube-controller-manager", "kube-scheduler", "kwok"];
 
-/// A control plane; dropping it kills what it started.
+/// A running control plane, killed on drop.
 pub(crate) struct Instance {
-    /// First, so that they are gone before the folder is: fields are dropped in order.
+    /// Declared first so that the processes are killed before the directory is removed.
     processes: Vec<Process>,
     dir: PathBuf,
-    /// Removes the folder at the end, unless the caller named it.
+    /// Removes the directory on drop; `None` if the caller named the directory.
     _temporary: Option<tempfile::TempDir>,
     authority: Authority,
     ports: Ports,
@@ -69,13 +69,13 @@ struct Process {
     program: PathBuf,
     args: Vec<String>,
     log: PathBuf,
-    /// `None` while it is stopped on purpose.
+    /// `None` after a deliberate kill.
     child: Option<Child>,
 }
 
 impl Instance {
-    /// Starts everything and waits until the API server is ready; with other ports when one of them was
-    /// taken by somebody else meanwhile.
+    /// Starts everything and waits until the API server is ready. Retries with other ports if another process
+    /// has taken one of them.
     pub(crate) async fn start(
         assets: &Assets,
         dir: Option<PathBuf>,
@@ -142,18 +142,18 @@ impl Instance {
         format!("http://127.0.0.1:{}", self.ports.etcd)
     }
 
-    /// The process ids of what runs, by name.
+    /// Returns the ids of the running processes by name.
     pub(crate) fn pids(&self) -> BTreeMap<&'static str, u32> {
         let running = |process: &Process| Some((process.name, process.child.as_ref()?.id()?));
         self.processes.iter().filter_map(running).collect()
     }
 
-    /// A kubeconfig for one more user.
+    /// Writes a kubeconfig for a user and returns its path.
     pub(crate) fn identity(&self, user: &str, groups: &[String]) -> anyhow::Result<PathBuf> {
         self.authority.kubeconfig(&self.server(), user, groups)
     }
 
-    /// Kills one process and waits until it is gone.
+    /// Kills a process and waits for it to exit.
     pub(crate) async fn kill(&mut self, name: &str) -> anyhow::Result<()> {
         if let Some(mut child) = self.process(name)?.child.take() {
             child.kill().await.with_context(|| format!("kill {name}"))?;
@@ -161,13 +161,13 @@ impl Instance {
         Ok(())
     }
 
-    /// Starts a killed process again, with the flags it had; waits for the API server.
+    /// Restarts a killed process with the same flags; for the API server, waits until it is ready.
     pub(crate) async fn restart(&mut self, name: &str) -> anyhow::Result<()> {
         self.process(name)?.spawn()?;
         if name == "kube-apiserver" { self.apiserver_ready().await } else { Ok(()) }
     }
 
-    /// Stops (`SIGSTOP`) or continues a process.
+    /// Sends a process a signal.
     pub(crate) fn signal(&mut self, name: &str, signal: Signal) -> anyhow::Result<()> {
         let child = self.process(name)?.child.as_ref();
         let id = child.and_then(Child::id).with_context(|| format!("{name} is not running"))?;
@@ -175,7 +175,7 @@ impl Instance {
         kill_process(pid, signal).with_context(|| format!("signal {name}"))
     }
 
-    /// Returns when a process ends that nobody stopped.
+    /// Waits until a process exits unexpectedly and returns the error to report.
     pub(crate) async fn failed(&mut self) -> anyhow::Error {
         loop {
             for process in &mut self.processes {
@@ -187,11 +187,11 @@ impl Instance {
         }
     }
 
-    /// Ends all processes, in reverse order of their start.
+    /// Kills all processes in reverse order of their start.
     pub(crate) async fn stop(mut self) {
         while let Some(mut process) = self.processes.pop() {
             if let Some(mut child) = process.child.take() {
-                // It may have ended by itself.
+                // It may have exited already.
                 drop(child.kill().await);
             }
         }
@@ -233,7 +233,7 @@ impl Instance {
         }
     }
 
-    /// One Node, with room for everything; the fake kubelet makes it ready.
+    /// Creates a Node with ample capacity, which the fake kubelet marks as ready.
     async fn create_node(&self) -> anyhow::Result<()> {
         let node = json!({
             "apiVersion": "v1",
@@ -304,7 +304,7 @@ impl Instance {
             format!("--kubeconfig={}", kubeconfig.display()),
             "--secure-port=0".to_owned(),
             "--leader-elect=false".to_owned(),
-            // The defaults (20 and 50 a second) are for shared servers; this one is ours alone.
+            // The defaults (20 and 50 per second) protect shared servers; this one is not shared.
             "--kube-api-qps=1000".to_owned(),
             "--kube-api-burst=2000".to_owned(),
         ];
@@ -333,8 +333,8 @@ impl Instance {
 }
 
 impl Ports {
-    /// Finds free ports below those that the system gives to outgoing connections, which come and go.
-    /// All are held until the last is known, so that they differ.
+    /// Finds free ports below the range of ephemeral ports. Holds all of them until the last is found, so that
+    /// they differ.
     fn free() -> anyhow::Result<Self> {
         let mut held = Vec::new();
         let mut tries = 0..1000;
@@ -353,7 +353,7 @@ impl Ports {
 }
 
 impl Process {
-    /// Starts it in a process group of its own, so that a Ctrl-C reaches the launcher alone.
+    /// Starts the process in its own process group, so that Ctrl-C only reaches the launcher.
     fn spawn(&mut self) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let child = Command::new(&self.program)
@@ -369,7 +369,7 @@ impl Process {
         Ok(())
     }
 
-    /// The error to report when it has ended without being asked to.
+    /// Returns an error with the end of the log if the process has exited unexpectedly.
     fn exited(&mut self) -> Option<anyhow::Error> {
         let status = self.child.as_mut()?.try_wait().ok()??;
         let text = fs::read_to_string(&self.log).unwrap_or_default();
@@ -384,7 +384,7 @@ impl Process {
     }
 }
 
-/// Copies a log out of the folder that is about to be removed, and names the copy.
+/// Copies a log out of the directory, which is about to be removed, and returns the copy's path.
 fn keep(log: &Path) -> String {
     let file = log.file_name().unwrap_or_default().to_string_lossy();
     let copy = std::env::temp_dir().join(format!("windlass-{}-{file}", std::process::id()));

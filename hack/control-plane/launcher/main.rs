@@ -1,16 +1,16 @@
-//! Builds and starts a real Kubernetes control plane for tests and for people: etcd, kube-apiserver,
+//! Builds and starts a real Kubernetes control plane for tests and manual use: etcd, kube-apiserver,
 //! kube-controller-manager, kube-scheduler, and KWOK as the kubelet.
 //!
-//! It is a process of its own, so that whatever happens to a test, nothing survives it: in `serve` the
-//! launcher ends its children when its standard input closes.
+//! The launcher is a separate process, so that nothing outlives a test that crashes: in `serve` it stops its
+//! children when its standard input closes.
 //!
-//! - `build`: makes the programs, or finds them in the cache.
-//! - `kubectl`: says where kubectl is, if it is there; builds nothing.
+//! - `build`: builds the programs that are not in the cache.
+//! - `kubectl`: prints the path of kubectl if it is there; builds nothing.
 //! - `up`: starts everything and stays in the foreground until Ctrl-C.
-//! - `serve`: the same for a program: prints one line of JSON, then obeys the commands that come on
-//!   standard input (see [`serve`]), one line of JSON for each.
+//! - `serve`: starts everything for a program: prints one line of JSON, then reads commands from standard input
+//!   and answers each with one line of JSON (see [`serve`]).
 
-#![allow(clippy::print_stdout, reason = "its results go to standard output")]
+#![allow(clippy::print_stdout, reason = "results go to standard output")]
 
 mod assets;
 mod certificates;
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let outcome = runtime.context("start the runtime").and_then(|runtime| {
         let outcome = runtime.block_on(run(Cli::parse()));
-        // A build that goes on must not hold the exit.
+        // A build that is still running must not delay the exit.
         runtime.shutdown_background();
         outcome
     });
@@ -71,8 +71,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was asked until it is done or a signal comes; what was started by then is killed when the
-/// future that owns it is dropped.
+/// Runs the command until it completes or a signal arrives. Dropping the command's future kills the processes
+/// that it has started.
 async fn run(cli: Cli) -> anyhow::Result<()> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
     let [Ok(interrupt), Ok(terminate), Ok(hangup)] = &mut signals else {
@@ -100,7 +100,7 @@ async fn obey(cli: Cli) -> anyhow::Result<()> {
             print!("{}", assets.table());
             Ok(())
         }
-        Command::Kubectl => unreachable!("it was obeyed before"),
+        Command::Kubectl => unreachable!("handled above"),
         Command::Up { dir } => up(&assets, dir).await,
         Command::Serve { extent } => {
             eprint!("{}", assets.table());

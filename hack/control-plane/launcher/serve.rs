@@ -1,13 +1,13 @@
-//! The launcher for programs: one line of JSON when it is up, one for each command.
+//! Serves a control plane to a program: prints one line of JSON when it is ready, then one per command.
 //!
 //! | command | what it does |
 //! |---|---|
 //! | `kill NAME` | kills a process |
-//! | `start NAME` | starts it again, and waits for the API server if it is that |
-//! | `freeze NAME`, `thaw NAME` | stops and continues it by signal |
-//! | `identity USER [GROUP ...]` | answers with a kubeconfig for that user |
+//! | `start NAME` | restarts a killed process; waits until the API server is ready |
+//! | `freeze NAME`, `thaw NAME` | sends a process SIGSTOP, SIGCONT |
+//! | `identity USER [GROUP ...]` | writes a kubeconfig for a user and returns its path |
 //!
-//! When standard input closes, by the end or the crash of whoever started it, everything ends.
+//! When standard input closes, because the caller exits or crashes, the launcher stops everything and exits.
 
 use anyhow::{Context, bail};
 use rustix::process::Signal;

@@ -1,3 +1,3 @@
-//! Group `batch.schwarzeni.github.com`, that of a kubebuilder tutorial.
+//! Group `batch.schwarzeni.github.com`, from a kubebuilder tutorial.
 
 pub mod v1alpha1;

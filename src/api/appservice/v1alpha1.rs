@@ -1,10 +1,10 @@
-//! `AppService`: a Deployment and a Service on the nodes' ports from one resource.
+//! `AppService`: one resource for a Deployment and a NodePort Service.
 //!
-//! Mirrors `api/v1alpha1/appservice_types.go` of the tutorial. Not as there: the status has the fields of a
-//! Deployment's status, but conditions of the standard type; ports that no Service could have are refused.
+//! Mirrors `api/v1alpha1/appservice_types.go` of the tutorial. Unlike there, the status has the fields of a
+//! Deployment's status but conditions of the standard type, and ports that no Service can have are refused.
 //!
 //! # Guarantees
-//! - Ports that a Service could not have together are refused. (test: `each_bound_of_appservice_holds_just_inside_and_just_outside`)
+//! - Ports that cannot coexist in one Service are refused. (test: `appservice_schema_bounds_are_exact`)
 
 #![expect(unreachable_pub, reason = "the schema derive repeats the struct inside a function")]
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::schema;
 
-/// What an AppService asks for: Pods of one image and, with ports, a Service of type NodePort.
+/// Desired state of an AppService: Pods of one image and, with ports, a Service of type NodePort.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[kube(
     group = "batch.schwarzeni.github.com",
@@ -28,7 +28,7 @@ use crate::api::schema;
     namespaced,
     status = "AppServiceStatus",
     derive = "PartialEq",
-    doc = "An AppService asks for a Deployment and a Service of type NodePort, both of its own name, and keeps them as asked.",
+    doc = "An AppService manages a Deployment and, with ports, a NodePort Service, both of the same name as the AppService.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -56,8 +56,8 @@ use crate::api::schema;
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct AppServiceSpec {
-    /// How many Pods the Deployment keeps running, 0 or more. The Deployment follows it, also after somebody
-    /// has scaled the Deployment by hand.
+    /// Number of Pods that the Deployment runs, 0 or more. If somebody scales the Deployment by hand, it is
+    /// scaled back.
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub replicas: i32,
 
@@ -66,7 +66,7 @@ pub struct AppServiceSpec {
     #[schemars(length(min = 1, max = 1000), regex(pattern = schema::IMAGE))]
     pub image: String,
 
-    /// What the container may use and what is set aside for it; no limits and no requests when left out.
+    /// Resource limits and requests of the container; none if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
@@ -77,43 +77,42 @@ pub struct AppServiceSpec {
     #[schemars(schema_with = "schema::environment")]
     pub envs: Vec<EnvVar>,
 
-    /// Ports of the Service, at most 64, each with a number on every node. Without ports there is no Service;
-    /// when the last one is removed, the Service is deleted. Where there are several, each has a name, and no
-    /// two have one name, or one number and protocol.
+    /// Ports of the NodePort Service, at most 64. Without ports there is no Service; when the last port is
+    /// removed, the Service is deleted. Several ports need unique names and unique pairs of number and protocol.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "ports")]
     pub ports: Vec<ServicePort>,
 }
 
-/// What was observed of an AppService's Deployment: the fields of the Deployment's own status.
+/// Observed state of an AppService: the fields of its Deployment's own status.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AppServiceStatus {
-    /// How many Pods the Deployment has.
+    /// Number of Pods of the Deployment.
     #[serde(default)]
     pub replicas: i32,
 
-    /// How many of them are of the present template.
+    /// Pods of the current template.
     #[serde(default)]
     pub updated_replicas: i32,
 
-    /// How many of them are ready.
+    /// Pods that are ready.
     #[serde(default)]
     pub ready_replicas: i32,
 
-    /// How many of them are available.
+    /// Pods that are available.
     #[serde(default)]
     pub available_replicas: i32,
 
-    /// How many are still missing until all wanted ones are available.
+    /// Pods still missing until all desired replicas are available.
     #[serde(default)]
     pub unavailable_replicas: i32,
 
-    /// How many of its Pods are marked for deletion and not gone yet; absent on a server that does not count them.
+    /// Pods that are marked for deletion but not gone yet; absent on a server that does not count them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminating_replicas: Option<i32>,
 
-    /// How often the name of a new ReplicaSet was taken.
+    /// Number of name collisions of new ReplicaSets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
 
@@ -121,7 +120,7 @@ pub struct AppServiceStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
 
-    /// The generation of this AppService that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -146,7 +145,7 @@ fn ports(_: &mut SchemaGenerator) -> Schema {
             "properties": {
                 "name": {
                     "type": "string", "maxLength": 63, "pattern": schema::DNS_LABEL,
-                    "description": "Its name: a DNS label, at most 63 characters. Needed where there are several ports.",
+                    "description": "Name of the port: a DNS label of at most 63 characters. Required if there are several ports.",
                 },
                 "protocol": {
                     "type": "string", "enum": ["TCP", "UDP", "SCTP"], "default": "TCP",
@@ -154,7 +153,7 @@ fn ports(_: &mut SchemaGenerator) -> Schema {
                 },
                 "port": {
                     "type": "integer", "format": "int32", "minimum": 1, "maximum": 65535,
-                    "description": "Number under which the Service is reached in the cluster, 1 to 65535.",
+                    "description": "Port of the Service inside the cluster, 1 to 65535.",
                 },
                 "targetPort": {
                     "x-kubernetes-int-or-string": true, "nullable": false,
@@ -164,7 +163,7 @@ fn ports(_: &mut SchemaGenerator) -> Schema {
                 },
                 "nodePort": {
                     "type": "integer", "format": "int32", "minimum": 1, "maximum": 65535,
-                    "description": "Number under which it is reached on every node, in the range of the server, most often 30000 to 32767. The server chooses one when it is left out.",
+                    "description": "Port on every node, within the server's range, usually 30000 to 32767. Assigned by the server if omitted.",
                 },
                 "appProtocol": {
                     "type": "string", "maxLength": 317, "pattern": QUALIFIED_NAME,
@@ -172,7 +171,7 @@ fn ports(_: &mut SchemaGenerator) -> Schema {
                 },
             },
         },
-        // A server counts `+` as costly as the longest text there could be, and `format` as nothing.
+        // The server's cost estimate charges `+` for the longest possible string, and nothing for `format`.
         "x-kubernetes-validations": [
             {
                 "rule": "size(self) < 2 || self.all(a, has(a.name))",
@@ -195,7 +194,7 @@ fn ports(_: &mut SchemaGenerator) -> Schema {
             {
                 "rule": format!("self.all(a, {NODE_PORT_IS_UNIQUE})"),
                 "messageExpression": format!(
-                    "'more than one port asks for the nodePort %d: give each another one or none (protocols of one port may share it)'.format([{}.nodePort])",
+                    "'nodePort %d is used by ports with different numbers: give each its own nodePort, or none'.format([{}.nodePort])",
                     first_without(NODE_PORT_IS_UNIQUE),
                 ),
             },
@@ -203,23 +202,23 @@ fn ports(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// The first port for which a rule does not hold.
+/// Returns the expression for the first port that breaks a rule.
 fn first_without(rule: &str) -> String {
     format!("self.filter(a, !({rule}))[0]")
 }
 
 const NAME_IS_UNIQUE: &str = "!has(a.name) || self.exists_one(b, has(b.name) && b.name == a.name)";
 
-/// A protocol that was left out is there by default.
+/// Every port has a protocol: the schema sets a default.
 const NUMBER_IS_UNIQUE: &str = "self.exists_one(b, b.port == a.port && b.protocol == a.protocol)";
 
-/// Ports of one number and two protocols may share one. Of two numbers a server takes it in a Service that is there,
-/// and not in a new one: what the Service is made anew from must not depend on that.
+/// Ports with the same number and different protocols may share a node port. With different numbers a server accepts
+/// sharing in an existing Service but not in a new one, so the Service could not be re-created.
 const NODE_PORT_IS_UNIQUE: &str =
     "!has(a.nodePort) || self.all(b, !has(b.nodePort) || b.nodePort != a.nodePort || b.port == a.port)";
 
-/// The name of a container's port, but for its length: single hyphens inside, and a letter.
+/// The name of a container's port, without its length limit: only single hyphens inside, at least one letter.
 const PORT_NAME: &str = "^([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*$";
 
-/// A name with or without a DNS name in front.
+/// A name with an optional DNS name as prefix.
 const QUALIFIED_NAME: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$";

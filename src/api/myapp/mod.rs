@@ -1,3 +1,3 @@
-//! Group `myapp.timd.cn`, that of a kubebuilder tutorial.
+//! Group `myapp.timd.cn`, from a kubebuilder tutorial.
 
 pub mod v1;

@@ -1,8 +1,7 @@
-//! `Myapp`: a Deployment, a Service and an Ingress from one resource.
+//! `Myapp`: one resource for a Deployment, a Service and an Ingress.
 //!
-//! Mirrors `api/v1/myapp_types.go` of the tutorial. Not as there: a host has at most 253 characters (there 1000,
-//! which no Ingress takes) and the form of a DNS name; images, environments and resources that no Pod could have
-//! are refused.
+//! Mirrors `api/v1/myapp_types.go` of the tutorial. Unlike there, a host is a DNS name of at most 253 characters
+//! (there 1000, which no Ingress accepts), and images, environments and resources that no Pod can have are refused.
 
 #![expect(unreachable_pub, reason = "the schema derive repeats the struct inside a function")]
 
@@ -16,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::schema;
 
-/// What a Myapp asks for: Pods of one image, a Service in front of them and, with a host, an Ingress.
+/// Desired state of a Myapp: Pods of one image, a Service in front of them and, with a host, an Ingress.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[kube(
     group = "myapp.timd.cn",
@@ -28,7 +27,7 @@ use crate::api::schema;
     namespaced,
     status = "MyappStatus",
     derive = "PartialEq",
-    doc = "A Myapp asks for a Deployment, a Service and an Ingress, all of its own name, and keeps them as asked.",
+    doc = "A Myapp manages a Deployment, a Service and, with a host, an Ingress, all of the same name as the Myapp.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -57,8 +56,8 @@ use crate::api::schema;
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct MyappSpec {
-    /// How many Pods the Deployment keeps running, 1 to 1000; 1 when left out. The Deployment follows it,
-    /// also after somebody has scaled the Deployment by hand.
+    /// Number of Pods that the Deployment runs, 1 to 1000; 1 by default. If somebody scales the Deployment by
+    /// hand, it is scaled back.
     #[serde(default = "schema::default_replicas")]
     #[schemars(range(min = 1, max = 1000))]
     pub replicas: i32,
@@ -72,7 +71,7 @@ pub struct MyappSpec {
     #[schemars(range(min = 1, max = 65535))]
     pub container_port: i32,
 
-    /// What the container may use and what is set aside for it; no limits and no requests when left out.
+    /// Resource limits and requests of the container; none if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::resources")]
     pub resources: Option<ResourceRequirements>,
@@ -83,27 +82,27 @@ pub struct MyappSpec {
     #[schemars(schema_with = "schema::environment")]
     pub env: Vec<EnvVar>,
 
-    /// Port of the Service, and of the Ingress' way to it, TCP, 1 to 65535.
+    /// Port of the Service, to which the Ingress forwards, TCP, 1 to 65535.
     #[schemars(range(min = 1, max = 65535))]
     pub service_port: i32,
 
-    /// Host name under which the Ingress is reached: a lower-case DNS name of 3 to 253 characters, `*.` allowed
-    /// in front. Without it there is no Ingress; when it is removed, the Ingress is deleted. The Ingress has the class
-    /// `nginx`, which the cluster must have a controller for; another class set by hand is put back.
+    /// Host name of the Ingress: a lower-case DNS name of 3 to 253 characters, optionally starting with `*.`. Without
+    /// a host there is no Ingress; when it is removed, the Ingress is deleted. The Ingress has the class `nginx`, which
+    /// needs a controller in the cluster; a class changed by hand is reverted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "host")]
     pub host: Option<String>,
 }
 
-/// What was observed of a Myapp's children.
+/// Observed state of a Myapp's children.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MyappStatus {
-    /// How many Pods the Deployment has, as its own status says.
+    /// Number of Pods of the Deployment, according to its status.
     #[serde(default)]
     pub replicas: i32,
 
-    /// How many of them are ready.
+    /// Pods that are ready.
     #[serde(default)]
     pub ready_replicas: i32,
 
@@ -111,9 +110,9 @@ pub struct MyappStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub label_selector: BTreeMap<String, String>,
 
-    /// The state in one word: `Pending` (there is no child yet, or nothing is ready and the rollout goes on),
-    /// `NotReady` (fewer Pods are ready than wanted), `Running`, `Failed` (the rollout has passed its deadline,
-    /// Pods cannot be made, or a child is refused).
+    /// Summary: `Pending` (no child exists yet, or no Pod is ready and the rollout continues), `NotReady` (fewer
+    /// Pods are ready than desired), `Running`, `Failed` (the rollout has exceeded its deadline, Pods cannot be
+    /// created, or a child is refused).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "MyappPhase")]
     pub status: Option<MyappPhase>,
@@ -122,7 +121,7 @@ pub struct MyappStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
 
-    /// The generation of this Myapp that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 

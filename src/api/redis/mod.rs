@@ -1,3 +1,3 @@
-//! Group `myapp.tangx.in`, that of a kubebuilder tutorial.
+//! Group `myapp.tangx.in`, from a kubebuilder tutorial.
 
 pub mod v1;

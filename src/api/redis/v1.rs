@@ -1,6 +1,6 @@
-//! `Redis`: Pods by number, without a Deployment between.
+//! `Redis`: numbered Pods, without a Deployment.
 //!
-//! Mirrors `api/v1/redis_types.go` of the tutorial. Not as there: a name has room for a Pod's number in a host
+//! Mirrors `api/v1/redis_types.go` of the tutorial. Unlike there, a name leaves room for a Pod's number in its host
 //! name, so there are at most 100000 Pods, `<name>-0` to `<name>-99999`.
 
 #![expect(unreachable_pub, reason = "the schema derive repeats the struct inside a function")]
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::schema;
 
-/// What a Redis asks for: numbered Pods of one image.
+/// Desired state of a Redis: numbered Pods of one image.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
     group = "myapp.tangx.in",
@@ -25,7 +25,7 @@ use crate::api::schema;
     namespaced,
     status = "RedisStatus",
     derive = "PartialEq",
-    doc = "A Redis asks for Pods named after it, NAME-0, NAME-1 and so on, and keeps them as asked.",
+    doc = "A Redis manages Pods named after it: NAME-0, NAME-1 and so on.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -53,8 +53,8 @@ use crate::api::schema;
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct RedisSpec {
-    /// How many Pods there are, 0 to 100000; 1 when left out. They have the numbers 0 to replicas - 1: more are
-    /// added above the highest, and the highest go first.
+    /// Number of Pods, 0 to 100000; 1 by default. Pods are numbered 0 to replicas - 1; scaling adds and removes
+    /// the highest numbers.
     #[serde(default = "schema::default_replicas")]
     #[schemars(range(min = 0, max = 100_000))]
     pub replicas: i32,
@@ -69,19 +69,19 @@ pub struct RedisSpec {
     pub image: String,
 }
 
-/// What was observed of a Redis' Pods.
+/// Observed state of a Redis' Pods.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisStatus {
-    /// How many Pods there are.
+    /// Number of Pods.
     #[serde(default)]
     pub replicas: i32,
 
-    /// How many of them are ready.
+    /// Pods that are ready.
     #[serde(default)]
     pub ready_replicas: i32,
 
-    /// Each number below this has had its Pod since the last scale-down.
+    /// Every Pod with a lower number has existed at some time since the last scale-down.
     #[serde(default)]
     pub reached_replicas: i32,
 
@@ -89,7 +89,7 @@ pub struct RedisStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
 
-    /// The generation of this Redis that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 

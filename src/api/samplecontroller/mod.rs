@@ -1,3 +1,3 @@
-//! Group `samplecontroller.k8s.io`, that of the Go sample-controller.
+//! Group `samplecontroller.k8s.io`, from the Go sample-controller.
 
 pub mod v1alpha1;

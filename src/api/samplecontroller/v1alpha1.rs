@@ -1,4 +1,4 @@
-//! `Foo`: a Deployment by name, with so many replicas.
+//! `Foo`: one Deployment, with a name and a number of replicas.
 //!
 //! Mirrors sample-controller `pkg/apis/samplecontroller/v1alpha1/types.go`.
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::schema;
 
-/// What a Foo asks for: one Deployment of nginx, under a name of your choice.
+/// Desired state of a Foo: one Deployment of nginx, under a name of your choice.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
     group = "samplecontroller.k8s.io",
@@ -23,7 +23,7 @@ use crate::api::schema;
     namespaced,
     status = "FooStatus",
     derive = "PartialEq",
-    doc = "A Foo asks for one Deployment of nginx and keeps it as asked.",
+    doc = "A Foo manages one Deployment of nginx.",
     annotation("api-approved.kubernetes.io", "unapproved, the group of the Go sample-controller"),
     scale(
         spec_replicas_path = ".spec.replicas",
@@ -59,22 +59,22 @@ pub struct FooSpec {
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub deployment_name: String,
 
-    /// How many Pods the Deployment keeps running, 1 to 10; 1 when left out. The Deployment follows it,
-    /// also after somebody has scaled the Deployment by hand.
+    /// Number of Pods that the Deployment runs, 1 to 10; 1 by default. If somebody scales the Deployment by
+    /// hand, it is scaled back.
     #[serde(default = "schema::default_replicas")]
     #[schemars(range(min = 1, max = 10))]
     pub replicas: i32,
 }
 
-/// What was observed of a Foo's Deployment.
+/// Observed state of a Foo's Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FooStatus {
-    /// How many Pods of the Deployment are available.
+    /// Available Pods of the Deployment.
     #[serde(default)]
     pub available_replicas: i32,
 
-    /// How many Pods the Deployment has, as its own status says.
+    /// Number of Pods of the Deployment, according to its status.
     #[serde(default)]
     pub replicas: i32,
 
@@ -82,7 +82,7 @@ pub struct FooStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
 
-    /// The generation of this Foo that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 

@@ -1,3 +1,3 @@
-//! Group `jiajunhuang.com`: a custom resource whose operator runs several tasks of several steps.
+//! Group `jiajunhuang.com`: a custom resource whose operator runs tasks, each with several hooks.
 
 pub mod v1;

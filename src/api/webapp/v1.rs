@@ -1,13 +1,13 @@
-//! `WebApp`: a version of an image, so many times, and the tasks that were run for it.
+//! `WebApp`: a version of an image, a number of replicas, and the state of its tasks.
 //!
 //! # Guarantees
-//! - Each bound of the schema holds just inside and just outside. (test: `each_bound_holds_just_inside_and_just_outside`)
-//! - The version wins over the image's own tag, and a registry's port is no tag. (test: `the_version_is_the_tag`)
-//! - A status is stored and read with the names of the source document. (test: `a_status_is_written_as_documented`)
+//! - Each bound of the schema accepts the last valid value and refuses the next. (test: `schema_enforces_each_bound`)
+//! - The version replaces the image's own tag; a registry's port is not a tag. (test: `version_replaces_the_image_tag`)
+//! - A status has the field names of the source document. (test: `a_status_is_written_as_documented`)
 //!
 //! # Differences from the source document
 //! `status.conditions` holds the source's `phase`, `reason`, `message` and `lastTransitionTime` beside the standard
-//! fields, so that `kubectl wait` works. `status.steps` is ours: without it nothing knows after a restart what has run.
+//! fields, so that `kubectl wait` works. `status.steps` is ours: it records across restarts which hooks have run.
 
 #![expect(unreachable_pub, reason = "the schema derive repeats the struct inside a function")]
 
@@ -18,7 +18,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What a WebApp asks for: a version of an image, so many times.
+/// Desired state of a WebApp: image version and number of replicas.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
     group = "jiajunhuang.com",
@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
     namespaced,
     status = "WebAppStatus",
     derive = "PartialEq",
-    doc = "A WebApp asks for a version of a web application; several tasks are run for it, in order on creation and in reverse order on deletion.",
+    doc = "A WebApp runs a list of tasks for a version of a web application, in order on creation and in reverse order on deletion.",
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -63,11 +63,11 @@ pub struct WebAppSpec {
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z0-9_][-A-Za-z0-9_.]*$"))]
     pub version: String,
 
-    /// How many Pods the Deployment keeps running, 0 or more. As with any change of the spec, all tasks are run again.
+    /// Number of Pods that the Deployment runs, 0 or more. As with any change of the spec, all tasks are run again.
     #[schemars(range(min = 0, max = 2_147_483_647))]
     pub replicas: i32,
 
-    /// The image, without a digest; `nginx` when left out. Its tag does not count: the version is the tag.
+    /// Image without a digest; `nginx` by default. Its tag is ignored: spec.version is the tag.
     #[serde(default = "default_image")]
     #[schemars(
         length(min = 1, max = 1000),
@@ -76,19 +76,19 @@ pub struct WebAppSpec {
         )
     )]
     #[x_kube(validation = Rule::new("!self.contains('@')")
-        .message("spec.image must not have a digest: spec.version is the tag of the image, and a digest would win over it; leave out the @ and what follows it"))]
+        .message("spec.image must not have a digest, which would override the tag given by spec.version; remove the @ and what follows it"))]
     pub image: String,
 }
 
-/// What was observed of a WebApp: its Deployment, and the tasks that were run for it.
+/// Observed state of a WebApp: its Deployment, and the tasks that were run for it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WebAppStatus {
-    /// How many Pods of the Deployment are available; 0 when no task makes a Deployment.
+    /// Available Pods of the Deployment; 0 if no task manages a Deployment.
     #[serde(default)]
     pub available_replicas: i32,
 
-    /// How many Pods the Deployment has, as its own status says.
+    /// Number of Pods of the Deployment, according to its status.
     #[serde(default)]
     pub replicas: i32,
 
@@ -96,7 +96,7 @@ pub struct WebAppStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub selector: String,
 
-    /// The generation of this WebApp that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -106,8 +106,8 @@ pub struct WebAppStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<WebAppCondition>,
 
-    /// The value of the annotation `windlass.dev/reconcile-at` when a hook failed or was tried again: another value
-    /// asks for another try at once.
+    /// Value of the annotation `windlass.dev/reconcile-at` at the last failure or retry of a hook; another value
+    /// triggers a retry at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handled_reconcile_at: Option<String>,
 
@@ -125,7 +125,7 @@ pub struct WebAppCondition {
     #[serde(flatten)]
     pub condition: Condition,
 
-    /// The phase of the task that is or was run last.
+    /// Phase of the current or most recent task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Phase")]
     pub phase: Option<Phase>,
@@ -138,45 +138,45 @@ pub struct WebAppStep {
     /// The task's name.
     pub name: String,
 
-    /// How far the task is.
+    /// Progress of the task.
     #[serde(default)]
     pub phase: Phase,
 
-    /// The hook that runs, or the last that did.
+    /// The current or most recent hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Hook")]
     pub hook: Option<Hook>,
 
-    /// The operation ID of that hook: a retry has the same, nothing else has it.
+    /// Operation ID of the hook, shared by its retries and by no other operation.
     #[serde(default, rename = "operationID", skip_serializing_if = "String::is_empty")]
     pub operation_id: String,
 
-    /// The generation of this WebApp that the hook is for.
+    /// Generation of the WebApp for which the hook runs.
     #[serde(default)]
     pub generation: i64,
 
-    /// How often the hook was tried.
+    /// Number of attempts of the hook.
     #[serde(default)]
     pub attempts: i32,
 
-    /// When the hook was tried first.
+    /// When the first attempt started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
 
-    /// When the hook was done, or given up.
+    /// When the last attempt finished.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
 
-    /// Until when a hook that has failed is not tried again, as the server that it calls has asked for (Retry-After).
+    /// Earliest time of the next attempt, as requested by the called server (Retry-After).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
 
-    /// What became of the last try, in words.
+    /// Why the last attempt failed, or what the hook waits for; empty otherwise.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
 
-    /// Whether the last try has failed for good: it is not repeated until the spec or the annotation
-    /// `windlass.dev/reconcile-at` changes; of a deletion it is, every 2 minutes.
+    /// Whether the last attempt failed permanently: no retry until the spec or the annotation
+    /// `windlass.dev/reconcile-at` changes; hooks of a deletion are retried every 2 min.
     #[serde(default, skip_serializing_if = "is_false")]
     pub permanent: bool,
 }
@@ -186,21 +186,21 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// How far a task is.
+/// Progress of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 pub enum Phase {
-    /// None of its hooks was run yet for this generation.
+    /// No hook has run yet for this generation.
     #[default]
     Pending,
-    /// A hook of its creation runs.
+    /// A creation hook is running.
     Running,
-    /// All hooks of its creation are done.
+    /// All creation hooks have succeeded.
     Succeeded,
-    /// A hook has failed: it is tried again, or was given up.
+    /// A hook has failed: it will be retried, or waits for a user.
     Failed,
-    /// A hook of its deletion runs.
+    /// A deletion hook is running.
     Undoing,
-    /// All hooks of its deletion are done.
+    /// All deletion hooks have succeeded.
     Undone,
 }
 
@@ -225,12 +225,12 @@ pub enum Hook {
 // === impl Hook ===
 
 impl Hook {
-    /// What a new generation runs of each task.
+    /// The hooks that a new generation runs for each task.
     pub const CREATION: [Self; 3] = [Self::PreCreate, Self::Create, Self::PostCreate];
-    /// What a deletion runs of each task.
+    /// The hooks that a deletion runs for each task.
     pub const DELETION: [Self; 3] = [Self::PreDelete, Self::Delete, Self::PostDelete];
 
-    /// Its spelling, everywhere: status, operation IDs, requests, log.
+    /// Returns the hook's name as in status, operation IDs, requests and logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -243,13 +243,13 @@ impl Hook {
         }
     }
 
-    /// Whether it belongs to the deletion.
+    /// Whether the hook belongs to the deletion.
     #[must_use]
     pub const fn is_undo(self) -> bool {
         matches!(self, Self::PreDelete | Self::Delete | Self::PostDelete)
     }
 
-    /// The one after it, of the same task and the same direction.
+    /// Returns the next hook of the same task and direction.
     ///
     /// ```
     /// use windlass::api::webapp::v1::Hook;
@@ -276,7 +276,7 @@ impl fmt::Display for Hook {
 
 // === free functions ===
 
-/// The image to run: the repository of `spec.image`, with `spec.version` as its tag.
+/// Returns the image to run: the repository of `spec.image`, with `spec.version` as its tag.
 ///
 /// ```
 /// use windlass::api::webapp::v1::{WebAppSpec, image_reference};
@@ -285,9 +285,9 @@ impl fmt::Display for Hook {
 /// ```
 #[must_use]
 pub fn image_reference(spec: &WebAppSpec) -> String {
-    // The schema refuses a digest; one that was stored before does not count.
+    // The schema refuses a digest; a digest stored by an older version is ignored.
     let image = spec.image.split_once('@').map_or(spec.image.as_str(), |(image, _)| image);
-    // A colon before the last slash is that of a registry's port.
+    // A colon before the last slash belongs to a registry's port.
     let last_part = image.rfind('/').map_or(0, |slash| slash + 1);
     let repository = match image[last_part..].find(':') {
         Some(colon) => &image[..last_part + colon],

@@ -12,7 +12,7 @@ use crate::cache::object;
 const WATCH: WatchOptions =
     WatchOptions { resource_version: String::new(), timeout: Duration::from_secs(300) };
 
-/// A source whose server answers every request with these pieces, and then ends or stays silent.
+/// Returns a source whose server answers every request with these chunks, and then ends or stays silent.
 fn source(pieces: &'static [&'static str], then_silent: bool) -> ListWatch<ConfigMap> {
     let service = tower::service_fn(move |_: Request<Body>| {
         let frames = stream::iter(pieces)
@@ -40,7 +40,7 @@ fn short(event: Option<Result<WatchEvent<ConfigMap>, Error>>) -> String {
 }
 
 #[tokio::test]
-async fn a_line_may_come_in_pieces_and_a_cut_one_is_dropped() {
+async fn split_line_is_joined_and_truncated_line_dropped() {
     let pieces = &[
         "{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"na",
         "me\":\"a\"}}}\n\n{\"type\":\"MODIFIED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n{\"object\":",
@@ -55,7 +55,7 @@ async fn a_line_may_come_in_pieces_and_a_cut_one_is_dropped() {
 }
 
 #[tokio::test]
-async fn an_error_event_ends_the_stream_with_what_the_server_said() {
+async fn error_event_returns_the_server_status() {
     let pieces =
         &["{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"code\":410,\
         \"reason\":\"Expired\",\"message\":\"too old\"}}\n"];
@@ -66,7 +66,7 @@ async fn an_error_event_ends_the_stream_with_what_the_server_said() {
 }
 
 #[tokio::test]
-async fn an_event_of_unknown_type_or_broken_json_is_a_decode_error() {
+async fn malformed_event_is_a_decode_error() {
     for line in ["{\"type\":\"TURNED\",\"object\":{}}\n", "{\"type\":\"ADDED\",\"object\":{]}\n", "rubbish\n"]
     {
         let pieces: &'static [&'static str] = Box::leak(Box::new([line]));
@@ -77,7 +77,7 @@ async fn an_event_of_unknown_type_or_broken_json_is_a_decode_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_stream_ends() {
+async fn silent_stream_times_out() {
     let pieces = &["{\"type\":\"ADDED\",\"object\":{\"metadata\":{\"name\":\"a\"}}}\n"];
     let mut watch = source(pieces, true).watch(&WATCH).await.unwrap();
     assert_eq!(short(watch.next().await), "+a");
@@ -86,20 +86,20 @@ async fn a_silent_stream_ends() {
     assert_eq!(before.elapsed(), IDLE_TIMEOUT);
 }
 
-/// A resync drops the wait for the next event again and again; the deadline stays.
+/// A resync repeatedly drops the wait for the next event; the deadline must not move.
 #[tokio::test(start_paused = true)]
-async fn a_dropped_wait_does_not_put_the_end_off() {
+async fn dropped_wait_does_not_extend_idle_timeout() {
     let mut watch = source(&[], true).watch(&WATCH).await.unwrap();
     for _ in 0..2 {
         let again = tokio::time::timeout(Duration::from_secs(40), watch.next()).await;
-        assert!(again.is_err(), "not before 90 s");
+        assert!(again.is_err(), "timed out before 90 s");
     }
     let ended = tokio::time::timeout(Duration::from_secs(11), watch.next()).await;
     assert!(matches!(ended, Ok(Some(Err(Error::Timeout { after: IDLE_TIMEOUT, .. })))));
 }
 
 #[tokio::test]
-async fn an_endless_line_is_an_error() {
+async fn overlong_line_is_an_error() {
     let service = tower::service_fn(|_: Request<Body>| {
         let piece = Bytes::from(vec![b' '; 1 << 20]);
         let body = StreamBody::new(stream::repeat_with(move || {
@@ -114,7 +114,7 @@ async fn an_endless_line_is_an_error() {
 }
 
 #[test]
-fn one_broken_item_leaves_the_others_whole() {
+fn undecodable_item_does_not_affect_others() {
     let body = br#"{"kind":"ConfigMapList","metadata":{"resourceVersion":"9","continue":"t"},"items":[
         {"metadata":{"name":"a"}}, {"metadata":{"name":"b","uid":"u"},"data":[1]}, {"metadata":{"name":"c"}}]}"#;
     let page = decode_page::<ConfigMap>(body, Some(object::trim)).unwrap();
@@ -125,7 +125,7 @@ fn one_broken_item_leaves_the_others_whole() {
 }
 
 #[test]
-fn an_answer_that_is_no_list_is_never_an_empty_one() {
+fn non_list_response_is_an_error() {
     let null =
         decode_page::<ConfigMap>(br#"{"items":null,"metadata":{"resourceVersion":"9"}}"#, None).unwrap();
     assert!(null.items.is_empty() && null.continue_token.is_none());
@@ -142,7 +142,7 @@ fn an_answer_that_is_no_list_is_never_an_empty_one() {
 }
 
 #[tokio::test]
-async fn a_request_asks_for_its_version_selector_and_timeout() {
+async fn list_request_carries_version_selector_and_limit() {
     let service = tower::service_fn(|request: Request<Body>| {
         let uri = request.uri().to_string();
         let body = format!(r#"{{"metadata":{{"resourceVersion":"1","continue":"{uri}"}},"items":[]}}"#);

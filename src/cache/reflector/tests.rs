@@ -3,7 +3,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use super::*;
 use crate::testing::{FakeSource, config_map, connection_error, status_error};
 
-/// A reflector over a fake source, with what it queues in short.
+/// A reflector over a fake source, and the FIFO that it fills.
 struct Rig {
     source: FakeSource<ConfigMap>,
     fifo: Arc<Fifo<ConfigMap>>,
@@ -21,11 +21,11 @@ impl Rig {
         Self { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) }
     }
 
-    /// Lets the reflector work for so long and returns what it queued.
+    /// Runs the reflector for `time` and returns the queued changes.
     async fn pass(&mut self, time: Duration) -> Vec<String> {
         tokio::select! {
             biased;
-            () = &mut self.running => unreachable!("nobody shuts it down"),
+            () = &mut self.running => unreachable!("the reflector is not shut down"),
             () = tokio::time::sleep(time) => {}
         }
         let mut queued = Vec::new();
@@ -67,7 +67,7 @@ fn with(names: &[&str]) -> FakeSource<ConfigMap> {
 
 /// client-go: `TestReflectorListAndWatch`, `TestReflectorResyncWithResourceVersion`
 #[tokio::test(start_paused = true)]
-async fn first_list_is_newest_and_a_relist_not_older_than_seen() {
+async fn first_list_is_newest_and_relist_never_older() {
     let mut rig = Rig::new(with(&["a"]));
     assert_eq!(rig.settle().await, ["all [a]"]);
     rig.source.put(config_map("ns", "b", 0));
@@ -108,7 +108,7 @@ async fn gone_means_relist() {
 
 /// client-go: `TestReflectorExpiredExactResourceVersion`, `TestReflectorFullListIfTooLarge`
 #[tokio::test(start_paused = true)]
-async fn a_version_of_no_use_is_dropped_at_once() {
+async fn unusable_version_is_dropped_at_once() {
     let mut rig = Rig::new(with(&["a"]));
     rig.settle().await;
     rig.source.break_watches(|| status_error(410, "Expired"));
@@ -118,7 +118,7 @@ async fn a_version_of_no_use_is_dropped_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_page_publishes_nothing() {
+async fn failed_page_publishes_nothing() {
     let source = with(&["a", "b", "c"]);
     source.page_size(2);
     source.script_lists([None, Some(connection_error())]);
@@ -129,7 +129,7 @@ async fn a_broken_page_publishes_nothing() {
 
 /// client-go: `TestReflectorFullListIfExpired`
 #[tokio::test(start_paused = true)]
-async fn an_expired_page_falls_back_to_a_whole_list() {
+async fn expired_page_falls_back_to_full_list() {
     let source = with(&["a", "b", "c"]);
     source.page_size(2);
     source.script_lists([None, Some(status_error(410, "Expired"))]);
@@ -165,19 +165,19 @@ async fn retry_after_is_obeyed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_missing_kind_is_tried_every_10_to_30_s() {
+async fn missing_kind_is_retried_every_10_to_30_s() {
     let source = with(&["a"]);
     let missing = [404, 403, 404].map(|code| Some(status_error(code, "")));
     source.script_lists(missing);
     let mut rig = Rig::new(source);
     rig.pass(Duration::from_secs(9)).await;
-    assert_eq!(rig.source.requests().len(), 1, "not before 10 s");
+    assert_eq!(rig.source.requests().len(), 1, "tried again before 10 s");
     rig.pass(Duration::from_secs(81)).await;
     assert_eq!(rig.source.requests().len(), 5, "three failures last 90 s at most; then list and watch");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_starting_server_is_not_taken_at_its_word() {
+async fn denials_of_a_starting_server_cause_no_relist() {
     let source = with(&["a"]);
     source.fail_watches([connection_error(), status_error(403, "Forbidden"), status_error(404, "")]);
     let mut rig = Rig::new(source);
@@ -202,7 +202,7 @@ async fn a_very_short_watch_backs_off() {
 
 /// client-go: `TestReflectorResourceVersionUpdate`
 #[tokio::test(start_paused = true)]
-async fn bookmarks_move_the_version() {
+async fn bookmarks_advance_the_version() {
     let mut rig = Rig::new(with(&["a"]));
     rig.settle().await;
     rig.source.send(|| WatchEvent::Bookmark("40".to_owned()));
@@ -214,7 +214,7 @@ async fn bookmarks_move_the_version() {
 
 /// I11, R8, R18: a replay, or a store restored from a backup.
 #[tokio::test(start_paused = true)]
-async fn the_past_is_not_followed() {
+async fn older_event_causes_list_of_newest_state() {
     let mut rig = Rig::new(with(&["a", "b", "c"]));
     rig.settle().await;
     rig.source.send(|| WatchEvent::Modified(Ok(config_map("ns", "c", 3))));
@@ -228,7 +228,7 @@ async fn the_past_is_not_followed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn streams_that_break_each_time_end_in_a_list() {
+async fn repeatedly_broken_streams_cause_a_relist() {
     let mut rig = Rig::new(with(&["a"]));
     rig.settle().await;
     for _ in 0..5 {
@@ -240,7 +240,7 @@ async fn streams_that_break_each_time_end_in_a_list() {
 
 /// client-go: `TestReflectorResyncChan`
 #[tokio::test(start_paused = true)]
-async fn a_resync_comes_each_period_without_a_request() {
+async fn resync_runs_each_period_without_a_request() {
     let mut rig = Rig::with_resync(with(&["a"]), Some(Duration::from_secs(10)));
     rig.settle().await;
     assert_eq!(rig.pass(Duration::from_secs(31)).await, ["sync", "sync", "sync"]);
@@ -249,14 +249,14 @@ async fn a_resync_comes_each_period_without_a_request() {
 
 /// client-go: `TestRunUntil`
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_a_wait_and_closes_the_watch() {
+async fn shutdown_closes_the_watch() {
     let source = with(&["a"]);
     let fifo = Arc::new(Fifo::new("config maps"));
     let shutdown = CancellationToken::new();
     let mut running = Box::pin(Reflector::new(source.clone(), fifo, None, 7).run(shutdown.clone()));
     tokio::select! {
         biased;
-        () = &mut running => unreachable!("it is not shut down yet"),
+        () = &mut running => unreachable!("the reflector is not shut down yet"),
         () = tokio::time::sleep(Duration::from_secs(1)) => {}
     }
     assert_eq!(source.open_watches(), 1);
@@ -266,20 +266,20 @@ async fn shutdown_ends_a_wait_and_closes_the_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_for_a_relist_are_one_list() {
+async fn pending_relist_requests_are_merged() {
     let relist = Arc::new(Notify::new());
     let (source, fifo) = (with(&["a"]), Arc::new(Fifo::new("config maps")));
     let reflector = Reflector::new(source.clone(), fifo.clone(), None, 7).relisting(relist.clone());
     let mut rig = Rig { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) };
     relist.notify_one();
     assert_eq!(rig.settle().await, ["all [a]"]);
-    assert_eq!(rig.source.requests(), ["list newest", "watch 1"], "the first list serves it");
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1"], "the first list serves the request");
     rig.source.put_unseen(config_map("ns", "b", 0));
     relist.notify_one();
     relist.notify_one();
     assert_eq!(rig.settle().await, ["all [a b]"]);
     assert_eq!(rig.source.requests()[2..], ["list newest", "watch 2"]);
-    // A list that fails is still asked for with the version unset.
+    // A failed list is retried with the version unset.
     rig.source.script_lists([Some(connection_error())]);
     relist.notify_one();
     assert_eq!(rig.pass(Duration::from_secs(5)).await, ["all [a b]"]);

@@ -10,7 +10,7 @@ use crate::cache::list_watch::WatchEvent;
 use crate::cache::{Cached, Deleted, ObjectName};
 use crate::testing::{FakeSource, config_map, status_error};
 
-/// Writes down what it hears: `+a`, `+a initial`, `~a`, `-a`, `-a last known`.
+/// Records its notifications: `+a`, `+a initial`, `~a`, `-a`, `-a last known`.
 struct Recording {
     heard: UnboundedSender<String>,
     store: Option<Store<ConfigMap>>,
@@ -53,7 +53,7 @@ impl EventHandler<ConfigMap> for Recording {
     }
 }
 
-/// An informer over a fake source, running in a set of its own.
+/// An informer over a fake source, and the task that runs it.
 struct Rig {
     source: FakeSource<ConfigMap>,
     informer: SharedInformer<ConfigMap>,
@@ -87,7 +87,7 @@ impl Rig {
     }
 }
 
-/// All that was heard up to now: under paused time a sleep passes once every task is idle.
+/// Returns all notifications so far: under paused time, a sleep ends once every task is idle.
 async fn heard(receiver: &mut UnboundedReceiver<String>) -> Vec<String> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     std::iter::from_fn(|| receiver.try_recv().ok()).collect()
@@ -98,7 +98,7 @@ fn key(name: &str) -> ObjectName {
 }
 
 #[tokio::test(start_paused = true)]
-async fn synced_means_the_first_list_is_in_the_store() {
+async fn informer_syncs_when_first_list_is_stored() {
     let mut rig = Rig::new(&["a", "b"]);
     assert!(!rig.informer.synced().is_synced());
     rig.start().await;
@@ -139,7 +139,7 @@ async fn a_handler_finds_the_object_in_the_store() {
 
 /// client-go: `TestSharedInformerWatchDisruption`, `TestReplaceEvents`
 #[tokio::test(start_paused = true)]
-async fn a_relist_tells_the_difference() {
+async fn relist_notifies_only_of_differences() {
     let mut rig = Rig::new(&["a", "b", "c"]);
     let (handler, mut receiver) = recording();
     rig.informer.add_event_handler(handler).unwrap();
@@ -176,7 +176,7 @@ async fn an_older_event_is_ignored() {
 
 /// client-go: `TestAddWhileActive`
 #[tokio::test(start_paused = true)]
-async fn a_late_handler_misses_and_doubles_nothing() {
+async fn late_handler_sees_each_change_once() {
     let mut rig = Rig::new(&["a", "b"]);
     rig.start().await;
     let (handler, mut receiver) = recording();
@@ -188,7 +188,7 @@ async fn a_late_handler_misses_and_doubles_nothing() {
     rig.stop().await;
 }
 
-/// A handler that does not go on before it is told.
+/// A handler that blocks until it is released, and counts its calls.
 struct Stuck(std::sync::mpsc::Receiver<()>, Arc<std::sync::atomic::AtomicUsize>);
 
 impl EventHandler<ConfigMap> for Stuck {
@@ -199,7 +199,7 @@ impl EventHandler<ConfigMap> for Stuck {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_registration_syncs_after_its_own_handler() {
+async fn registration_syncs_after_its_handler_returns() {
     let mut rig = Rig::new(&["a", "b"]);
     let (go, stuck) = std::sync::mpsc::channel();
     let registration = rig.informer.add_event_handler(Stuck(stuck, Arc::default())).unwrap();
@@ -213,7 +213,7 @@ async fn a_registration_syncs_after_its_own_handler() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_slow_handler_delays_no_other() {
+async fn slow_handler_does_not_delay_others() {
     let mut rig = Rig::new(&["a"]);
     let (go, stuck) = std::sync::mpsc::channel();
     rig.informer.add_event_handler(Stuck(stuck, Arc::default())).unwrap();
@@ -231,9 +231,9 @@ async fn a_slow_handler_delays_no_other() {
     rig.stop().await;
 }
 
-/// client-go: `TestRemoveWhileActive`. What waits in the buffer of a busy handler is dropped.
+/// client-go: `TestRemoveWhileActive`. The buffer of a busy handler is dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn a_removed_handler_hears_nothing_more() {
+async fn removed_handler_is_not_called_again() {
     let mut rig = Rig::new(&["a", "b", "c"]);
     let (go, stuck) = std::sync::mpsc::channel();
     let calls = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -245,11 +245,11 @@ async fn a_removed_handler_hears_nothing_more() {
     rig.informer.remove_event_handler(&registration);
     rig.source.put(config_map("ns", "d", 0));
     for _ in 0..4 {
-        // Once it is removed the handler is dropped, and with it the other end.
+        // The removed handler may already be dropped, and its receiver with it.
         let _dropped = go.send(());
     }
     rig.stop().await;
-    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1, "only the call that was under way");
+    assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1, "only the call in progress");
 }
 
 /// client-go: `TestSharedInformerRemoveForeignHandler`
@@ -271,7 +271,7 @@ async fn removing_a_foreign_registration_does_nothing() {
 
 /// client-go: `TestAddOnStoppedSharedInformer`
 #[tokio::test(start_paused = true)]
-async fn a_handler_after_the_end_is_refused() {
+async fn ended_informer_rejects_handlers() {
     let mut rig = Rig::new(&["a"]);
     rig.start().await;
     let informer = rig.informer.clone();
@@ -281,7 +281,7 @@ async fn a_handler_after_the_end_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn run_returns_when_all_it_started_has_ended() {
+async fn run_returns_after_all_its_tasks_end() {
     let mut rig = Rig::new(&["a"]);
     let (handler, receiver) = recording();
     rig.informer.add_event_handler(handler).unwrap();
@@ -290,11 +290,11 @@ async fn run_returns_when_all_it_started_has_ended() {
     rig.stop().await;
     assert_eq!(source.open_watches(), 0);
     assert!(receiver.is_closed() || receiver.sender_strong_count() == 0, "the handler is dropped");
-    assert_eq!(informer.store().len(), 1, "the store stays readable");
+    assert_eq!(informer.store().len(), 1, "the store remains readable");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_informer_runs_once() {
+async fn second_run_is_an_error() {
     let mut rig = Rig::new(&[]);
     rig.start().await;
     assert_eq!(rig.informer.run(CancellationToken::new()).await, Err(AlreadyStarted));
@@ -320,7 +320,7 @@ async fn a_panicking_handler_ends_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resync_tells_of_every_object() {
+async fn resync_notifies_of_every_object() {
     let config = InformerConfig { resync_period: Some(Duration::from_secs(10)), ..InformerConfig::default() };
     let mut rig = Rig::with_config(&["a", "b"], config);
     let (handler, mut receiver) = recording();
@@ -357,7 +357,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Follows what a handler is told; the end must be what the source holds.
+/// Builds a copy of the source from notifications.
 #[derive(Clone, Default)]
 struct Mirror(Arc<Mutex<BTreeMap<ObjectName, String>>>);
 
@@ -379,10 +379,10 @@ impl EventHandler<ConfigMap> for Mirror {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// client-go: `TestHammerController`. Whatever is lost on the way, after one relist the store and
-    /// every handler agree with the source.
+    /// client-go: `TestHammerController`. Whatever events are lost, after one relist the store and every
+    /// handler agree with the source.
     #[test]
-    fn store_and_handlers_end_up_as_the_source(steps in prop::collection::vec(step(), 1..40)) {
+    fn store_and_handlers_converge_to_the_source(steps in prop::collection::vec(step(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let mut rig = Rig::new(&["n0", "n1"]);
@@ -416,9 +416,9 @@ proptest! {
     }
 }
 
-/// R9
+/// R9: the watch lost events.
 #[tokio::test(start_paused = true)]
-async fn a_relist_repairs_lost_events() {
+async fn relist_recovers_lost_events() {
     let mut rig = Rig::new(&["changed", "gone", "same"]);
     rig.start().await;
     let (handler, mut receiver) = recording();

@@ -7,7 +7,7 @@ use super::*;
 
 const BY_COLOUR: &str = "colour";
 
-/// A config map in namespace `ns` with a list of colours, which the index takes apart.
+/// Returns a config map in namespace `ns` with a list of colours, each an index value.
 fn object(name: &str, version: u64, colours: &[&str]) -> Cached<ConfigMap> {
     let mut map = ConfigMap::default();
     map.metadata.name = Some(name.to_owned());
@@ -42,7 +42,7 @@ fn delete_removes_empty_sets_from_the_index() {
 
 /// client-go: `TestThreadSafeStoreAddKeepsNonEmptySetPostDeleteFromIndex`
 #[test]
-fn delete_keeps_the_others_in_the_index() {
+fn delete_keeps_other_objects_in_the_index() {
     let (store, mut writer) = store();
     writer.upsert(object("a", 1, &["red"]));
     writer.upsert(object("b", 2, &["red"]));
@@ -73,7 +73,7 @@ fn an_unknown_index_is_an_error() {
 }
 
 #[test]
-fn replace_returns_what_vanished() {
+fn replace_returns_removed_objects() {
     let (store, mut writer) = store();
     for name in ["c", "a", "b"] {
         writer.upsert(object(name, 1, &["red"]));
@@ -99,9 +99,9 @@ fn the_version_follows_the_last_change() {
     assert_eq!(&*store.resource_version(), "21");
 }
 
-/// Two threads: one flips an object between two values, one asks for each value in turn.
+/// One thread switches an object between two values; another looks up each value in turn.
 #[test]
-fn a_reader_sees_only_objects_that_have_the_value() {
+fn lookup_returns_only_objects_with_the_value() {
     let (store, mut writer) = store();
     writer.upsert(object("a", 1, &["red", "kept"]));
     std::thread::scope(|scope| {

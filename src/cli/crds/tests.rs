@@ -22,7 +22,7 @@ fn crds_are_fresh() {
 }
 
 #[test]
-fn a_definition_is_found_by_any_of_its_names() {
+fn definition_is_found_by_any_of_its_names() {
     let all = definitions();
     for (name, plural) in [
         ("Foo", "foos"),
@@ -40,7 +40,7 @@ fn a_definition_is_found_by_any_of_its_names() {
 }
 
 #[test]
-fn a_definition_has_what_every_kind_promises() {
+fn definitions_share_category_columns_and_subresources() {
     for crd in definitions() {
         let names = &crd.spec.names;
         assert_eq!(names.categories.as_deref(), Some(&["windlass".to_owned()][..]), "{}", names.kind);
@@ -77,7 +77,7 @@ fn schema(crd: &CustomResourceDefinition) -> Value {
 }
 
 #[test]
-fn a_schema_is_structural_explained_and_bounded() {
+fn schemas_are_structural_documented_and_bounded() {
     for crd in definitions() {
         let schema = schema(&crd);
         for part in ["spec", "status"] {
@@ -87,47 +87,52 @@ fn a_schema_is_structural_explained_and_bounded() {
     }
 }
 
-/// A type everywhere, a text for each field, a merge rule for each list; in the spec, where rules look, an end to
-/// each list and each map.
+/// Checks that every schema has a type, every field a description, every list a merge rule and, in the spec, where rules
+/// apply, every list and map a bound.
 fn is_sane(schema: &Value, field: &str, is_spec: bool) {
     for word in ["$ref", "definitions", "patternProperties", "dependencies"] {
         assert!(schema.get(word).is_none(), "{field} has {word}");
     }
     let is_int_or_string = schema["x-kubernetes-int-or-string"] == true;
-    assert_eq!(schema["type"].is_string(), !is_int_or_string, "{field} has one type");
+    assert_eq!(schema["type"].is_string(), !is_int_or_string, "{field} needs exactly one type");
     for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
         let field = format!("{field}.{name}");
         let text = inner["description"].as_str().unwrap_or_default();
         assert!(text.len() > 10 && text.ends_with('.'), "{field} is not explained: {text:?}");
+        let lines_of_paragraphs = text.split("\n\n").map(|paragraph| paragraph.lines().count());
+        assert!(
+            lines_of_paragraphs.max() <= Some(1),
+            "{field} has line breaks that kubectl explain shows: {text:?}"
+        );
         is_sane(inner, &field, is_spec);
     }
     if schema["type"] == "array" {
-        assert!(schema["x-kubernetes-list-type"].is_string(), "{field} has a list type");
-        assert!(!is_spec || schema["maxItems"].is_number(), "{field} has an end");
+        assert!(schema["x-kubernetes-list-type"].is_string(), "{field} has no list type");
+        assert!(!is_spec || schema["maxItems"].is_number(), "{field} is unbounded");
         is_sane(&schema["items"], &format!("{field}[]"), is_spec);
     }
     if let Some(inner) = schema.get("additionalProperties") {
-        assert!(!is_spec || schema["maxProperties"].is_number(), "{field} has an end");
+        assert!(!is_spec || schema["maxProperties"].is_number(), "{field} is unbounded");
         is_sane(inner, &format!("{field}{{}}"), is_spec);
     }
     let rules = schema["x-kubernetes-validations"].as_array();
     for rule in rules.into_iter().flatten() {
-        assert!(rule["message"].is_string() || rule["messageExpression"].is_string(), "{field} says why");
+        assert!(rule["message"].is_string() || rule["messageExpression"].is_string(), "{field}: no message");
     }
 }
 
-/// The samples of a kind, one file each.
+/// Reads the samples of a kind, from its file.
 fn samples(kind: &str) -> Vec<Value> {
     let path = dir().join(format!("samples/{}.yaml", kind.to_lowercase()));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let comments = text.split("---\n").filter(|document| document.starts_with("# ")).count();
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
-    assert_eq!(comments, documents.len(), "{}: each document says what it is", path.display());
+    assert_eq!(comments, documents.len(), "{}: each document needs a comment", path.display());
     documents
 }
 
 #[test]
-fn each_kind_has_a_small_and_a_full_sample_with_names_of_their_own() {
+fn each_kind_has_two_samples_with_unique_child_names() {
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for crd in definitions() {
         let kind = &crd.spec.names.kind;
@@ -137,13 +142,13 @@ fn each_kind_has_a_small_and_a_full_sample_with_names_of_their_own() {
             assert_eq!(sample["kind"], **kind);
             let child = sample.pointer("/spec/deploymentName").unwrap_or(&sample["metadata"]["name"]);
             let other = names.insert(child.as_str().unwrap().to_owned(), kind.clone());
-            assert_eq!(other, None, "{kind}: two samples want a child of the name {child}");
+            assert_eq!(other, None, "{kind}: two samples want a child named {child}");
         }
     }
     assert_eq!(std::fs::read_dir(dir().join("samples")).unwrap().count(), definitions().len());
 }
 
-/// A sample decodes, and nothing in it is lost.
+/// Checks that the samples decode, and that no field is lost.
 #[track_caller]
 fn decodes<K: CustomResourceExt + DeserializeOwned + Serialize>() {
     for sample in samples(&K::crd().spec.names.kind) {
@@ -168,7 +173,7 @@ fn is_within(part: &Value, whole: &Value) {
 }
 
 #[test]
-fn each_sample_decodes_into_its_type() {
+fn samples_decode_without_loss() {
     decodes::<Foo>();
     decodes::<Myapp>();
     decodes::<AppService>();
@@ -176,9 +181,9 @@ fn each_sample_decodes_into_its_type() {
     decodes::<WebApp>();
 }
 
-/// What a server has stored may lack what the schema fills in today, and a status may lack anything.
+/// A stored object may lack fields that today's schema defaults, and a status may lack any field.
 #[test]
-fn what_is_missing_has_a_default() {
+fn missing_fields_get_defaults() {
     let spec = serde_json::json!({"image": "nginx", "containerPort": 80, "servicePort": 80});
     let myapp: Myapp =
         serde_json::from_value(serde_json::json!({"metadata": {}, "spec": spec, "status": {}})).unwrap();

@@ -1,10 +1,10 @@
-//! What is shown: a row for each custom resource, from informers of the demo's own.
+//! The board: one row for each custom resource, from the demo's own informers.
 //!
-//! It is drawn again when something changes, and each second for the ages.
+//! The board is redrawn when something changes, and every second to update the ages.
 //!
 //! # Guarantees
-//! - Each custom resource of each kind has a row, with the children that it controls. (test: `each_resource_has_a_row_with_its_children`)
-//! - A sample that is not Ready is named with its reason. (test: `who_is_not_ready_is_named_with_the_reason`)
+//! - Each custom resource of each kind has a row, with its children. (test: `each_resource_has_a_row_with_its_children`)
+//! - Samples that are not Ready are named, with the reasons. (test: `samples_not_ready_are_named_with_reasons`)
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,26 +27,26 @@ use crate::cache::index::Indexers;
 use crate::cache::{Cached, Lister, SharedInformerFactory};
 use crate::client::{ApiClient, Clock};
 
-/// The index of events by the uid of what they are about.
+/// The index of events by the uid of the object they regard.
 const REGARDING: &str = "regarding-uid";
-/// Changes come in bursts; a burst is drawn once.
+/// How long to collect changes before drawing: a burst of changes is drawn once.
 const BURST: Duration = Duration::from_millis(50);
 
 /// How the demo ended.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// A person has stopped it.
+    /// A person stopped the demo.
     Stopped,
     /// All samples are Ready.
     Ready,
-    /// They are not, and why.
+    /// Some samples are not Ready, for these reasons.
     NotReady(Vec<String>),
 }
 
-/// See the module.
+/// The rows and the informers behind them; see the module.
 pub(super) struct Board {
     informers: SharedInformerFactory,
-    /// The custom resources, a shelf for each kind.
+    /// The custom resources, one shelf per kind.
     ours: Vec<Box<dyn Shelf>>,
     children: Vec<Box<dyn Shelf>>,
     events: Lister<Event>,
@@ -59,13 +59,15 @@ pub(super) struct Board {
 // === impl Board ===
 
 impl Board {
-    /// `is_silent`: no lines of the log come in between.
+    /// Creates a board. `is_silent`: no log lines interrupt the drawing.
     pub(super) fn new(client: &ApiClient, clock: Clock, samples: &[Sample], is_silent: bool) -> Self {
         let informers = SharedInformerFactory::new(client.clone(), None, None, fastrand::u64(..));
         let changed = Arc::new(Notify::new());
         let ours = KINDS.iter().map(|kind| (kind.watch)(&informers, None, &changed)).collect();
-        let children =
-            CHILDREN.iter().map(|watch| watch(&informers, Some(labels::SELECTOR), &changed)).collect();
+        let children = CHILDREN
+            .iter()
+            .map(|watch| watch(&informers, Some(&labels::selector(labels::MANAGER)), &changed))
+            .collect();
         let events = informers.informer(|| Watched::<Event> {
             indexers: Indexers::default().with(REGARDING, |event: &Cached<Event>| match event {
                 Cached::Readable(event) => event.regarding.iter().filter_map(|r| r.uid.clone()).collect(),
@@ -73,7 +75,7 @@ impl Board {
             }),
             ..Watched::default()
         });
-        // It has not ended: it has not begun.
+        // Adding a handler fails only on a stopped informer, and this one has not started.
         drop(events.add_event_handler(Wake(changed.clone())));
         Self {
             ours,
@@ -87,8 +89,8 @@ impl Board {
         }
     }
 
-    /// Shows what happens: with a deadline until all samples are Ready, else until it is dropped. Meanwhile
-    /// `scaling` makes something happen.
+    /// Draws the board: with a deadline, until all samples are Ready; otherwise until stopped. Each draw also advances
+    /// `scaling`.
     pub(super) async fn show(
         &self,
         deadline: Option<Instant>,
@@ -99,7 +101,9 @@ impl Board {
         tokio::select! {
             biased;
             verdict = self.draw_until(deadline, scaling) => verdict,
-            () = self.informers.run(stop) => Err(Failure::Running("the informers ended".to_owned())),
+            () = self.informers.run(stop) => {
+                Err(Failure::Running("the informers ended unexpectedly".to_owned()))
+            }
         }
     }
 
@@ -141,7 +145,7 @@ impl Board {
         row(object, &children.collect::<Vec<_>>(), self.last_event(&object.uid))
     }
 
-    /// What happened last; that all is well says the condition.
+    /// Returns the last event about an object; `Synced` only if there is no other, as the Ready condition shows it.
     fn last_event(&self, uid: &str) -> Option<(jiff::Timestamp, String)> {
         let events = self.events.index(REGARDING, uid);
         let about = events.iter().filter_map(|event| match event {
@@ -156,17 +160,17 @@ impl Board {
             .max_by_key(|(at, words)| (!words.starts_with("Synced:"), *at))
     }
 
-    /// The samples that are not Ready, each with its reason.
+    /// Returns the samples that are not Ready, each with its reason.
     fn not_ready(&self, rows: &[Row]) -> Vec<String> {
         let wanted = self.samples.iter().map(|sample| (sample.shown_name(), sample));
         wanted
             .filter_map(|(name, sample)| match rows.iter().find(|row| row.name == name) {
                 Some(row) if row.ready == "True" => None,
                 Some(row) if row.reason.is_empty() => {
-                    Some(format!("{name}: the operator has said nothing yet; --log-level=warn shows why"))
+                    Some(format!("{name}: no status from the operator yet; --log-level=warn shows why"))
                 }
                 Some(row) => Some(format!("{name}: {}: {}", row.reason, row.message)),
-                None => Some(format!("{name}: this {} has not been seen yet", sample.resource.kind)),
+                None => Some(format!("{name}: the demo has not seen this {} yet", sample.resource.kind)),
             })
             .collect()
     }
@@ -181,14 +185,14 @@ mod tests {
     use crate::api::redis::v1::Redis;
     use crate::cli::demo::setup::tests::Server;
 
-    /// A board on a server with the samples. There is no operator: a test does its part.
+    /// Creates a board on a server with the samples, without an operator: the test plays its part.
     async fn board() -> (Server, Board) {
         let server = Server::with_samples().await;
         let board = Board::new(&server.client, Clock::system(), &server.samples, true);
         (server, board)
     }
 
-    /// Lets the informers run until the rows are as they should be.
+    /// Runs the informers until the rows satisfy `is_so`.
     async fn rows_when(board: &Board, is_so: impl Fn(&[Row]) -> bool) -> Vec<Row> {
         let seen = async {
             loop {
@@ -209,7 +213,7 @@ mod tests {
         rows.iter().find(|row| row.name == name).unwrap_or_else(|| panic!("no {name} in {rows:#?}"))
     }
 
-    /// A Pod of the first Redis, and a status that says how it is.
+    /// Creates a Pod of the first Redis, and writes a Ready status.
     async fn act_for_the_operator(client: &ApiClient) {
         let resource = ApiResource::of::<Redis>();
         let (namespace, name) = (Some("default"), "example-redis");
@@ -248,17 +252,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_not_ready_is_named_with_the_reason() {
+    async fn samples_not_ready_are_named_with_reasons() {
         let (server, board) = board().await;
         let all = board.not_ready(&[]);
         assert_eq!(all.len(), server.samples.len());
-        assert_eq!(all[0], "foo/example: this Foo has not been seen yet");
+        assert_eq!(all[0], "foo/example: the demo has not seen this Foo yet");
         act_for_the_operator(&server.client).await;
         let is_ready = |rows: &[Row]| rows.iter().any(|row| row.ready == "True");
         let mut rows = rows_when(&board, is_ready).await;
         let missing = board.not_ready(&rows);
         assert_eq!(missing.len(), server.samples.len() - 1, "{missing:#?}");
-        assert!(missing[0].starts_with("foo/example: the operator has said nothing yet"), "{missing:#?}");
+        assert!(missing[0].starts_with("foo/example: no status from the operator yet"), "{missing:#?}");
         rows[0].reason = "ResourceExists".to_owned();
         rows[0].message = "it is taken".to_owned();
         assert_eq!(board.not_ready(&rows)[0], "foo/example: ResourceExists: it is taken");

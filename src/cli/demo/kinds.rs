@@ -1,7 +1,7 @@
 //! The kinds that the demo shows, in the order of its rows.
 //!
 //! # Guarantees
-//! - Every kind that has a definition is shown, with samples of its own. (test: `every_kind_that_is_defined_has_rows_and_samples`)
+//! - Every kind with a CRD is shown, with its own samples. (test: `every_defined_kind_is_shown_and_has_samples`)
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -22,13 +22,13 @@ type Try = (&'static str, &'static str);
 /// A kind of custom resource.
 #[derive(Debug)]
 pub(super) struct Kind {
-    /// How the API server calls it.
+    /// The API resource of the kind.
     pub(super) resource: fn() -> ApiResource,
-    /// Begins its rows.
+    /// Starts watching the kind for its rows.
     pub(super) watch: WatchKind,
-    /// Its samples, as YAML.
+    /// The samples, as YAML.
     pub(super) samples: &'static str,
-    /// What a person may try.
+    /// Commands for a person to try.
     pub(super) tries: &'static [Try],
 }
 
@@ -52,18 +52,18 @@ pub(super) const KINDS: &[Kind] = &[
     Kind::of::<WebApp>(include_str!("../../../crd/samples/webapp.yaml"), WEBAPP),
 ];
 
-/// What they make and control themselves.
+/// The kinds of children that custom resources control.
 pub(super) const CHILDREN: &[WatchKind] =
     &[watch::<Deployment>, watch::<Service>, watch::<Ingress>, watch::<Pod>];
 
 const FOO: &[Try] = &[
-    ("kubectl scale deployment/DEPLOYMENT --replicas=9", "put back at once"),
-    ("kubectl delete deployment DEPLOYMENT", "comes back"),
+    ("kubectl scale deployment/DEPLOYMENT --replicas=9", "reverted at once"),
+    ("kubectl delete deployment DEPLOYMENT", "created again"),
 ];
-const MYAPP: &[Try] = &[("kubectl delete service NAME", "comes back")];
+const MYAPP: &[Try] = &[("kubectl delete service NAME", "created again")];
 const APP_SERVICE: &[Try] =
-    &[("kubectl scale appservice/NAME --replicas=2", "yours to say: the Deployment follows")];
-const REDIS: &[Try] = &[("kubectl delete pod NAME-0", "comes back under its name")];
+    &[("kubectl scale appservice/NAME --replicas=2", "allowed: the Deployment follows")];
+const REDIS: &[Try] = &[("kubectl delete pod NAME-0", "created again under the same name")];
 const WEBAPP: &[Try] = &[("kubectl delete webapp NAME", "its tasks are undone, last to first")];
 
 #[cfg(test)]
@@ -72,7 +72,7 @@ mod tests {
     use crate::cli::crds;
 
     #[test]
-    fn every_kind_that_is_defined_has_rows_and_samples() {
+    fn every_defined_kind_is_shown_and_has_samples() {
         let defined: Vec<(String, String)> =
             crds::definitions().into_iter().map(|crd| (crd.spec.group, crd.spec.names.plural)).collect();
         let shown: Vec<(String, String)> = KINDS

@@ -1,7 +1,7 @@
 //! `windlass demo`: the operator at work, without a cluster.
 //!
-//! It starts the embedded API server (or takes a cluster by `--kubeconfig`), applies the definitions and
-//! samples of all kinds, runs the operator as `run` does, and shows what happens.
+//! The demo starts the embedded API server (or uses the cluster of `--kubeconfig`), creates the definitions and samples
+//! of all kinds, runs the operator as `run` does, and shows what happens.
 //!
 //! ```text
 //! Sim ◀─InProcessTransport── operator (run_over)          ┌─▶ Board ─▶ rows ─▶ table or lines on standard output
@@ -11,17 +11,18 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `kinds.rs` | the list of kinds: a new one is an entry there |
-//! | `setup.rs`, `place.rs` | definitions and samples, and the server that they are created on |
-//! | `seen.rs`, `row.rs` | what is read of an object of any kind, and what its row says |
-//! | `board.rs`, `table.rs` | all rows, and how they are printed |
-//! | `scaling.rs` | what happens by itself |
+//! | `kinds.rs` | the list of kinds: add a new kind there |
+//! | `setup.rs`, `place.rs` | definitions and samples, and the server to create them on |
+//! | `seen.rs`, `row.rs` | the fields read of any kind of object, and the row made of them |
+//! | `board.rs`, `table.rs` | all rows, and the printing |
+//! | `scaling.rs` | the automatic scaling of a Redis |
 //!
-//! - It ends with 0 when all samples are Ready (`--once`) or when somebody stops it, with 1 when `--once` is not
-//!   met (test: `once_ends_with_0_when_all_samples_are_ready`, `once_ends_with_1_and_the_reasons_when_they_are_not`)
-//! - A taken port and a bad file are the user's to mend (test: `a_taken_port_and_a_bad_file_are_refused`)
-//! - What is broken with kubectl is repaired (test: `what_is_broken_from_outside_is_repaired`)
-//! - A Redis is scaled up and down by itself, but for `--once` (test: `a_redis_is_scaled_by_itself`)
+//! # Guarantees
+//! - Exits with 0 when all samples are Ready (`--once`) or when stopped, with 1 when `--once` runs out of time
+//!   (test: `once_exits_0_when_all_samples_are_ready`, `once_exits_1_with_reasons_when_not_ready`)
+//! - A taken port and a bad samples file are usage errors (test: `taken_port_and_bad_samples_file_are_refused`)
+//! - Children changed with kubectl are repaired (test: `external_changes_are_repaired`)
+//! - A Redis is scaled up and down automatically, except with `--once` (test: `demo_scales_a_redis`)
 
 mod board;
 mod kinds;
@@ -49,29 +50,29 @@ use super::{Failure, duration, logging, print};
 const STOPPING: &str = "5s";
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "The embedded server is a stand-in for kube-apiserver and what stands behind it: no \
-    containers run, nothing is kept when it ends.\n\nA few seconds after all samples are Ready, the first Redis \
-    that was created is scaled up by two, and then down again, once; each time a line says so, with the command \
-    that does the same. With --once nothing is scaled.\n\nDURATION is a number with a unit: 20s, 2m.")]
+#[command(after_help = "The embedded server stands in for kube-apiserver and the controllers behind it: no \
+    containers run, and nothing is kept when it exits.\n\nA few seconds after all samples are Ready, the \
+    demo scales the first Redis that it created up by two and later down again, once. A line reports each \
+    change, with the equivalent command. With --once nothing is scaled.\n\nDURATION is a number with a \
+    unit: 20s, 2m.")]
 pub(super) struct Args {
-    /// Run against this cluster instead of an embedded server: definitions and samples are created there,
-    /// and stay
-    #[arg(long, env = "WINDLASS_KUBECONFIG", value_name = "FILE", help_heading = "Where")]
+    /// Run on this cluster instead of an embedded server; definitions and samples are created there and not removed
+    #[arg(long, value_name = "FILE", help_heading = "Where")]
     kubeconfig: Option<PathBuf>,
 
-    /// Port of the embedded server on 127.0.0.1; a free one when left out or 0
+    /// Port of the embedded server on 127.0.0.1; default: a free port, also for 0
     #[arg(long, env = "WINDLASS_PORT", value_name = "PORT", help_heading = "Where")]
     port: Option<u16>,
 
-    /// Custom resources of any of our kinds to start with, as YAML; the samples of this program when left out
+    /// YAML file with the custom resources to start with, of any kind of this operator; default: built-in samples
     #[arg(short = 'f', long, env = "WINDLASS_SAMPLES", value_name = "FILE", help_heading = "What")]
     samples: Option<PathBuf>,
 
-    /// End when all samples are Ready: with 0, or with 1 and the reasons when they are not within --timeout
+    /// Exit with 0 once all samples are Ready, or with 1 and the reasons if they are not within --timeout
     #[arg(long, env = "WINDLASS_ONCE", help_heading = "What")]
     once: bool,
 
-    /// How long --once waits, from the start on. Too short: nothing can be Ready yet
+    /// How long --once waits, measured from the start. Too short: nothing can be Ready yet
     #[arg(long, env = "WINDLASS_TIMEOUT", value_name = "DURATION", default_value = "60s",
           value_parser = duration::parse, help_heading = "What")]
     timeout: Duration,
@@ -84,7 +85,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let samples = setup::read_samples(args.samples.as_deref())?;
     logging::start_quietly(&args.logging)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Running(format!("start the runtime: {error}")))?;
+    let runtime =
+        runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
     let outcome = runtime.block_on(show(args, &samples));
     runtime.shutdown_background();
     outcome
@@ -119,8 +121,13 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     let client = place.operator.clone();
     let shutdown_timeout = format!("--shutdown-timeout={STOPPING}");
     operator.spawn(async move {
-        // Nobody asks a demo whether it is ready, and its ports may be another's.
-        let flags = [shutdown_timeout.as_str(), "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+        // A demo needs no endpoints, and their ports may be in use.
+        let flags = [
+            shutdown_timeout.as_str(),
+            "--leader-elect=false",
+            "--metrics-bind-address=0",
+            "--health-probe-bind-address=0",
+        ];
         super::run_over(client, &flags, fastrand::u64(..), signal).await
     });
     let board = Board::new(&place.client, place.clock, samples, args.logging.is_silent());
@@ -132,7 +139,7 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
         failure = place.failed() => Err(failure),
         shown = board.show(deadline, scaling) => shown,
     };
-    // Nobody listens when it has ended by itself.
+    // The channel is closed if the operator has already ended.
     stop.try_send("SIGTERM").ok();
     let drained = tokio::select! {
         biased;
@@ -151,7 +158,7 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     }
 }
 
-/// Waits for a time, or for ever.
+/// Waits until the deadline, or forever if there is none.
 async fn at(deadline: Option<Instant>) {
     match deadline {
         Some(deadline) => tokio::time::sleep_until(deadline).await,
@@ -160,10 +167,10 @@ async fn at(deadline: Option<Instant>) {
 }
 
 fn ended_by_itself() -> Failure {
-    Failure::Running("the operator ended by itself".to_owned())
+    Failure::Running("the operator ended unexpectedly".to_owned())
 }
 
-/// How the operator's task ended: its own outcome, or a panic; nothing when it was taken before.
+/// How the operator's task ended: its outcome or a panic; `None` if the task was joined before.
 type Ended = Option<Result<Result<(), (u8, String)>, JoinError>>;
 
 fn operator_ended(ended: Ended) -> Result<(), Failure> {

@@ -1,4 +1,4 @@
-//! Where the demo runs: an embedded server, or a cluster.
+//! The server that the demo runs on: an embedded server or a cluster.
 
 use std::fmt::Write as _;
 use std::io::IsTerminal;
@@ -14,11 +14,11 @@ use crate::cli::run::connect;
 use crate::client::{ApiClient, Clock, ConfigSource};
 use crate::sim::{HttpError, HttpServer, InProcessTransport, Settings, Sim};
 
-/// See the module.
+/// The server, and clients for it.
 pub(super) struct Place {
     pub(super) client: ApiClient,
     pub(super) clock: Clock,
-    /// The operator's own way in: on the embedded server it is a user of its own.
+    /// The operator's client; on the embedded server it has its own user.
     pub(super) operator: ApiClient,
     kubeconfig: PathBuf,
     embedded: Option<Embedded>,
@@ -26,9 +26,9 @@ pub(super) struct Place {
 
 struct Embedded {
     address: SocketAddr,
-    /// The server's time and its connections.
+    /// Tasks that drive the server's time and its connections.
     tasks: JoinSet<()>,
-    /// Holds the kubeconfig; it goes with the demo.
+    /// The folder of the kubeconfig, removed with the demo.
     _dir: tempfile::TempDir,
 }
 
@@ -38,8 +38,8 @@ impl Place {
     pub(super) async fn find(kubeconfig: Option<&Path>, port: Option<u16>) -> Result<Self, Failure> {
         match kubeconfig {
             Some(_) if port.is_some_and(|port| port != 0) => Err(Failure::Usage {
-                cause: "--port is for the embedded server, and a kubeconfig is given".to_owned(),
-                remedy: "Leave out --port, or --kubeconfig and WINDLASS_KUBECONFIG.".to_owned(),
+                cause: "--port applies only to the embedded server, but a kubeconfig is given".to_owned(),
+                remedy: "Leave out --port or --kubeconfig.".to_owned(),
             }),
             Some(kubeconfig) => Self::cluster(kubeconfig).await,
             None => Self::embedded(port.unwrap_or(0)).await,
@@ -55,7 +55,7 @@ impl Place {
 
     async fn embedded(port: u16) -> Result<Self, Failure> {
         let clock = Clock::system();
-        // Small windows: a demo that runs for days must not grow.
+        // Small windows, so that a demo that runs for days does not grow.
         let settings = Settings {
             seed: fastrand::u64(..),
             epoch: clock.now(),
@@ -72,7 +72,9 @@ impl Place {
             },
             HttpError::Certificates(_) => Failure::Running(error.to_string()),
         })?;
-        let failed = |error: &dyn std::fmt::Display| Failure::Running(format!("write a kubeconfig: {error}"));
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::Running(format!("could not write a kubeconfig: {error}"))
+        };
         let text = server.kubeconfig("you").map_err(|error| failed(&error))?;
         // The kubeconfig holds a token.
         let owner_alone = std::os::unix::fs::PermissionsExt::from_mode(0o700);
@@ -90,7 +92,7 @@ impl Place {
         Ok(Self { client, clock, operator, kubeconfig, embedded })
     }
 
-    /// Creates definitions and samples; says what was there already. Returns what it has made.
+    /// Creates definitions and samples, and prints which samples existed. Returns the created samples.
     pub(super) async fn create<'a>(&self, samples: &'a [Sample]) -> Result<Vec<&'a Sample>, Failure> {
         let makes_namespaces = self.embedded.is_some();
         setup::create(&self.client, samples, makes_namespaces).await
@@ -101,20 +103,21 @@ impl Place {
         match &mut self.embedded {
             Some(embedded) => {
                 embedded.tasks.join_next().await;
-                Failure::Running("the embedded server ended by itself".to_owned())
+                Failure::Running("the embedded server ended unexpectedly".to_owned())
             }
             None => std::future::pending().await,
         }
     }
 
-    /// What a person reads first.
+    /// Returns the text printed at the start.
     pub(super) fn introduction(&self, samples: &[Sample]) -> String {
         let kubeconfig = self.kubeconfig.display();
         let mut text = match &self.embedded {
-            Some(embedded) => {
-                format!("Embedded Kubernetes API server at https://{}; Ctrl-C ends it.\n", embedded.address)
-            }
-            None => format!("Running on the cluster of {kubeconfig}; Ctrl-C ends the operator.\n"),
+            Some(embedded) => format!(
+                "Embedded Kubernetes API server at https://{}; press Ctrl-C to stop.\n",
+                embedded.address
+            ),
+            None => format!("Running on the cluster of {kubeconfig}; press Ctrl-C to stop the operator.\n"),
         };
         text.push_str("In a second terminal:\n");
         writeln!(text, "  export KUBECONFIG={kubeconfig}").expect("a string takes all");
@@ -124,17 +127,17 @@ impl Place {
         text + "\n"
     }
 
-    /// What stays behind, and how to remove it.
+    /// Returns the text printed at the end: the samples left behind, and how to remove them.
     pub(super) fn farewell(&self, created: &[&Sample]) -> String {
-        // On a terminal the line has a ^C.
+        // On a terminal the current line shows ^C.
         let mut text = if std::io::stdout().is_terminal() { "\n".to_owned() } else { String::new() };
         if self.embedded.is_some() || created.is_empty() {
             return text;
         }
         let kubeconfig = self.kubeconfig.display();
-        // What has a finalizer goes only when an operator has undone what it made.
-        text.push_str("These are still there; to remove them, while the operator runs");
-        writeln!(text, " (windlass run --kubeconfig={kubeconfig}):").expect("a string takes all");
+        // An object with a finalizer is gone only once an operator has cleaned up.
+        text.push_str("These samples are left on the cluster. To remove them, start the operator");
+        writeln!(text, " (windlass run --kubeconfig={kubeconfig}) and run:").expect("a string takes all");
         for Sample { resource, name, namespace, .. } in created {
             writeln!(text, "  kubectl --kubeconfig={kubeconfig} delete {resource} {name} -n {namespace}")
                 .expect("a string takes all");
@@ -143,18 +146,18 @@ impl Place {
     }
 }
 
-/// Commands to try, each with its effect: those for the first sample of each kind.
+/// Returns commands to try, each with its effect, for the first sample of each kind.
 fn tries(samples: &[Sample]) -> Vec<(String, &'static str)> {
     let first = &samples[0];
     let mut tries =
-        vec![(first.in_its_namespace("kubectl get windlass".to_owned()), "all that is shown here")];
+        vec![(first.in_its_namespace("kubectl get windlass".to_owned()), "all resources shown here")];
     for (at, sample) in samples.iter().enumerate() {
         if samples[..at].iter().all(|other| other.resource != sample.resource) {
             tries.extend(sample.tries());
         }
     }
     let describe = format!("kubectl describe {} {}", first.kind(), first.name);
-    tries.push((first.in_its_namespace(describe), "tells what happened"));
+    tries.push((first.in_its_namespace(describe), "shows what happened"));
     tries
 }
 
@@ -163,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_something_to_try_for_each_kind() {
+    fn every_kind_has_a_command_to_try() {
         let samples = setup::read_samples(None).unwrap();
         let commands: Vec<String> = tries(&samples).into_iter().map(|(command, _)| command).collect();
         for command in [

@@ -1,27 +1,27 @@
-//! From a custom resource, its children and its last event to what its row says.
+//! Turns a custom resource, its children and its last event into a row.
 //!
 //! | column | from |
 //! |---|---|
-//! | ready, reason, message | the condition `Ready`, if it is about the present spec |
-//! | replicas | ready (where a kind has no such number: available) by `status`, of wanted by `spec` |
-//! | state | `Deleting`; what else is true that is not always true, such as `Stalled`; a WebApp's hook that runs |
-//! | children | those that it controls itself, with the number of ready Pods |
+//! | ready, reason, message | the condition `Ready`, if it is about the current generation |
+//! | replicas | ready replicas in `status` (available, for kinds without that number) of those in `spec` |
+//! | state | `Deleting`; true conditions other than the normal ones, such as `Stalled`; the running hook of a WebApp |
+//! | children | the objects it controls directly, with the number of ready Pods |
 //!
 //! # Guarantees
-//! - What is said of an older spec says nothing. (test: `what_is_said_of_an_older_spec_says_nothing`)
-//! - Each kind's replicas come from its own status. (test: `replicas_are_those_of_the_status`)
-//! - The hook that runs is named, and how often it has failed. (test: `the_hook_that_runs_is_named`)
-//! - A child is known by its kind, and by its name where that is its own. (test: `children_are_named_and_counted`)
+//! - Conditions of an older generation are ignored. (test: `conditions_of_an_older_generation_are_ignored`)
+//! - Each kind's replicas come from its own status. (test: `replicas_come_from_status`)
+//! - The running hook is named, with its number of attempts. (test: `running_hook_is_shown_with_attempts`)
+//! - A child is shown by its kind, and by its name if it differs from the owner's. (test: `children_are_named_and_counted`)
 
 use super::seen::{Condition, Shown, Status, Step};
 use super::table::Row;
 use crate::api::conditions::READY;
 use crate::cache::ObjectName;
 
-/// Conditions that are true when all is well.
+/// Conditions that are true on a healthy object.
 const NORMAL: [&str; 3] = [READY, "Available", "Progressing"];
 
-/// The row of an object.
+/// Builds the row of an object.
 pub(super) fn row(object: &Shown, children: &[Shown], last: Option<(jiff::Timestamp, String)>) -> Row {
     let status = object.status();
     let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -47,7 +47,7 @@ pub(super) fn row(object: &Shown, children: &[Shown], last: Option<(jiff::Timest
     }
 }
 
-/// `kind/name`, with its namespace where that is not the usual one.
+/// Returns `kind/name`, with the namespace unless it is `default`.
 pub(super) fn shown_name(kind: &str, name: &ObjectName) -> String {
     match name.namespace() {
         Some("default") | None => format!("{kind}/{}", name.name()),
@@ -55,14 +55,14 @@ pub(super) fn shown_name(kind: &str, name: &ObjectName) -> String {
     }
 }
 
-/// Ready of wanted; nothing before the first status.
+/// Returns `ready/wanted`; empty before the first status.
 fn replicas(object: &Shown) -> String {
     let Some((spec, Some(status))) = &object.body else { return String::new() };
     let ready = status.ready_replicas.or(status.available_replicas);
     format!("{}/{}", ready.unwrap_or(0), spec.replicas.unwrap_or(1))
 }
 
-/// The hook that runs, or is to be tried again.
+/// Describes the hook that is running, or the failed one to be retried.
 fn step(status: &Status) -> Option<String> {
     let in_phase = |phases: &[&str]| status.steps.iter().find(|step| phases.contains(&step.phase.as_str()));
     let Step { name, hook, phase, attempts } =
@@ -71,11 +71,11 @@ fn step(status: &Status) -> Option<String> {
     Some(match (phase.as_str(), attempts) {
         ("Failed", attempts) => format!("{name}: {hook} failed ({attempts}x)"),
         (_, 0 | 1) => format!("{name}: {hook}"),
-        (_, attempts) => format!("{name}: {hook}, try {attempts}"),
+        (_, attempts) => format!("{name}: {hook}, attempt {attempts}"),
     })
 }
 
-/// The children in words: Pods as a number, the others one by one, by name where that is not their owner's.
+/// Lists the children: Pods as a count, others one by one, named if the name differs from the owner's.
 fn words(owner: &str, children: &[Shown]) -> String {
     let (pods, others): (Vec<&Shown>, Vec<&Shown>) = children.iter().partition(|child| child.kind == "pod");
     let mut words: Vec<String> = others.into_iter().map(|child| other(owner, child)).collect();
@@ -90,7 +90,7 @@ fn other(owner: &str, child: &Shown) -> String {
     let name = child.name.name();
     let name = if name == owner { child.kind.clone() } else { format!("{}/{name}", child.kind) };
     match &child.body {
-        None => format!("{name} cannot be read"),
+        None => format!("{name} cannot be decoded"),
         Some((_, status)) if child.kind == "deployment" => {
             let ready = status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
             let wanted = child.body.as_ref().and_then(|(spec, _)| spec.replicas).unwrap_or(1);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::api::myapp::v1::Myapp;
 
-    /// The row of a custom resource of generation 2 with this status.
+    /// Returns the row of a custom resource of generation 2 with this status.
     fn of(status: &Value) -> Row {
         let metadata = json!({"name": "web", "namespace": "default", "uid": "u", "generation": 2});
         let object = json!({"metadata": metadata, "spec": {"replicas": 3}, "status": status});
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_an_older_spec_says_nothing() {
+    fn conditions_of_an_older_generation_are_ignored() {
         let conditions =
             [condition("Ready", "True", 2), condition("Stalled", "False", 2), condition("Odd", "True", 2)];
         let row = of(&json!({"conditions": conditions}));
@@ -139,15 +139,15 @@ mod tests {
         assert_eq!(of(&Value::Null).ready, "Unknown");
     }
 
-    /// A Deployment that is well says so, and an AppService repeats it.
+    /// A healthy Deployment has these conditions, and an AppService copies them.
     #[test]
-    fn what_is_always_true_is_no_state() {
+    fn normal_conditions_are_not_shown_as_state() {
         let conditions = ["Available", "Progressing", "ReplicaFailure"].map(|t| condition(t, "True", 2));
         assert_eq!(of(&json!({"conditions": conditions})).state, "ReplicaFailure");
     }
 
     #[test]
-    fn replicas_are_those_of_the_status() {
+    fn replicas_come_from_status() {
         assert_eq!(of(&Value::Null).replicas, "");
         assert_eq!(of(&json!({})).replicas, "0/3");
         assert_eq!(of(&json!({"availableReplicas": 2})).replicas, "2/3");
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hook_that_runs_is_named() {
+    fn running_hook_is_shown_with_attempts() {
         let step = |name: &str, phase: &str, hook: &str, attempts: i64| json!({"name": name, "phase": phase, "hook": hook, "attempts": attempts, "operationID": "x"});
         let pending = || json!({"name": "announce", "phase": "Pending"});
         let done = || step("prepare", "Succeeded", "post_create", 1);
@@ -165,7 +165,7 @@ mod tests {
         let running = step("workload", "Running", "post_create", 1);
         assert_eq!(shown(&[done(), running, pending()]), "workload: post_create");
         let again = step("workload", "Running", "create", 3);
-        assert_eq!(shown(&[done(), again, pending()]), "workload: create, try 3");
+        assert_eq!(shown(&[done(), again, pending()]), "workload: create, attempt 3");
         let failed = step("workload", "Failed", "create", 3);
         assert_eq!(shown(&[done(), failed, pending()]), "workload: create failed (3x)");
         assert_eq!(shown(&[done(), step("workload", "Undoing", "delete", 1)]), "workload: delete");
@@ -190,12 +190,12 @@ mod tests {
         };
         let leaving = Shown { is_deleting: true, ..pod("db-2", "True") };
         assert_eq!(words("db", &[pod("db-0", "True"), pod("db-1", "False"), leaving]), "pods 1/3");
-        assert_eq!(words("web", &[Shown { body: None, ..service }]), "service cannot be read");
+        assert_eq!(words("web", &[Shown { body: None, ..service }]), "service cannot be decoded");
         assert_eq!(words("web", &[]), "");
     }
 
     #[test]
-    fn a_deletion_is_a_state() {
+    fn deletion_is_shown_as_state() {
         let metadata = json!({"name": "web", "namespace": "ns", "uid": "u", "generation": 2,
             "deletionTimestamp": "2026-01-01T00:00:00Z"});
         let status = json!({"conditions": [condition("Reconciling", "True", 2)]});

@@ -1,14 +1,14 @@
-//! What the demo does by itself, once: it scales a Redis up, and down again.
+//! Scales a Redis up and down again, once, without a user.
 //!
 //! ```text
 //! all samples Ready for a while ─▶ replicas + 2 ─▶ all Ready for a while ─▶ replicas as before ─▶ nothing more
 //! ```
-//! Only a Redis that the demo has created: what was there before is somebody's.
+//! Only a Redis that the demo created is scaled: an existing one belongs to somebody else.
 //!
 //! # Guarantees
-//! - Up and down, each once, and each is said with the command that does the same. (test: `a_redis_is_scaled_up_and_down_once`)
-//! - It waits while something is not Ready. (test: `nothing_is_scaled_while_something_is_not_ready`)
-//! - What somebody else has scaled meanwhile stays so. (test: `what_somebody_else_has_scaled_stays_so`)
+//! - Scales up once and down once, and reports each with the equivalent command. (test: `redis_is_scaled_up_and_down_once`)
+//! - Waits until all samples are Ready. (test: `nothing_is_scaled_until_all_samples_are_ready`)
+//! - Leaves a Redis alone that somebody else has scaled meanwhile. (test: `redis_scaled_by_others_is_left_alone`)
 
 use std::time::Duration;
 
@@ -20,25 +20,25 @@ use crate::api::ApiResource;
 use crate::api::redis::v1::Redis;
 use crate::client::{ApiClient, Error};
 
-/// How long all is well before the demo does something: time to read the table.
+/// How long all samples must be Ready first: time to read the table.
 const PAUSE: Duration = Duration::from_secs(5);
-/// How many Pods come and go.
+/// How many replicas are added, then removed.
 const MORE: i64 = 2;
 
-/// See the module.
+/// The scaling of one Redis; see the module.
 #[derive(Debug)]
 pub(super) struct Scaling {
     client: ApiClient,
     redis: Sample,
     next: Next,
-    /// When it is time, if all stays well.
+    /// When to scale next, if all samples stay Ready.
     due: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Next {
     Up,
-    /// To what it was, if it still is as the demo has left it.
+    /// Back to `to`, if the replicas still are `from`.
     Down {
         from: i64,
         to: i64,
@@ -49,21 +49,21 @@ enum Next {
 // === impl Scaling ===
 
 impl Scaling {
-    /// For the first Redis among what the demo has created, if there is one.
+    /// Returns the scaling of the first Redis in `created`, if there is one.
     pub(super) fn of(client: &ApiClient, created: &[&Sample]) -> Option<Self> {
         let wanted = ApiResource::of::<Redis>();
         let redis = created.iter().find(|sample| sample.resource == wanted)?;
         Some(Self { client: client.clone(), redis: (*redis).clone(), next: Next::Up, due: None })
     }
 
-    /// Looks whether it is time, and says what was done.
+    /// Scales if it is time, and returns the message to print.
     pub(super) async fn turn(&mut self, are_all_ready: bool) -> Option<String> {
         if matches!(self.next, Next::Nothing) || !self.is_due(are_all_ready) {
             return None;
         }
         match self.scale().await {
             Ok(said) => said,
-            // The operator has written in between: another time.
+            // The operator wrote in between: try again later.
             Err(error) if error.is_conflict() => None,
             Err(error) => {
                 self.next = Next::Nothing;
@@ -106,7 +106,7 @@ impl Scaling {
         self.next = next;
         let shown = self.redis.shown_name();
         let command = self.redis.in_its_namespace(format!("kubectl scale redis/{name} --replicas={to}"));
-        Ok(Some(format!("Scaled {shown} from {from} to {to}, as this does: {command}")))
+        Ok(Some(format!("Scaled {shown} from {from} to {to} replicas; same as: {command}")))
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::cli::demo::setup::tests::Server;
 
-    /// A server with the samples, and what scales the first Redis.
+    /// Creates a server with the samples, and the scaling of the first Redis.
     async fn scaling() -> (Server, Scaling) {
         let server = Server::with_samples().await;
         let created: Vec<&Sample> = server.samples.iter().collect();
@@ -132,19 +132,19 @@ mod tests {
         live(scaling).await["spec"]["replicas"].as_i64().unwrap()
     }
 
-    /// All is Ready for as long as it takes.
+    /// Lets all samples be Ready for [`PAUSE`].
     async fn wait(scaling: &mut Scaling) -> Option<String> {
-        assert_eq!(scaling.turn(true).await, None, "it waits");
+        assert_eq!(scaling.turn(true).await, None, "scaled too early");
         tokio::time::advance(PAUSE).await;
         scaling.turn(true).await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_redis_is_scaled_up_and_down_once() {
+    async fn redis_is_scaled_up_and_down_once() {
         let (_server, mut scaling) = scaling().await;
         assert_eq!(replicas(&scaling).await, 1);
         let said = wait(&mut scaling).await.unwrap();
-        assert!(said.starts_with("Scaled redis/example-redis from 1 to 3,"), "{said}");
+        assert!(said.starts_with("Scaled redis/example-redis from 1 to 3 replicas;"), "{said}");
         assert!(said.ends_with(" kubectl scale redis/example-redis --replicas=3"), "{said}");
         assert_eq!(replicas(&scaling).await, 3);
         let said = wait(&mut scaling).await.unwrap();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_scaled_while_something_is_not_ready() {
+    async fn nothing_is_scaled_until_all_samples_are_ready() {
         let (_server, mut scaling) = scaling().await;
         for _ in 0..3 {
             assert_eq!(scaling.turn(true).await, None);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_somebody_else_has_scaled_stays_so() {
+    async fn redis_scaled_by_others_is_left_alone() {
         let (_server, mut scaling) = scaling().await;
         assert!(wait(&mut scaling).await.is_some());
         let mut redis = live(&scaling).await;
@@ -178,16 +178,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_redis_of_its_own_nothing_is_scaled() {
+    async fn nothing_is_scaled_without_a_created_redis() {
         let server = Server::with_samples().await;
         let others: Vec<&Sample> =
             server.samples.iter().filter(|sample| sample.resource.kind != "Redis").collect();
         assert!(!others.is_empty() && Scaling::of(&server.client, &others).is_none());
     }
 
-    /// A server that refuses is not asked again.
+    /// A refused request is not repeated.
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_said_once() {
+    async fn refused_scaling_is_reported_once() {
         let (_server, mut scaling) = scaling().await;
         scaling.redis.resource.plural = "nosuch".into();
         let said = wait(&mut scaling).await.unwrap();

@@ -1,12 +1,12 @@
-//! What the board reads of an object, of whatever kind: who it is, how many it wants, what it says of itself.
+//! The fields that the board reads of any kind of object: metadata, replicas and status.
 //!
 //! ```text
 //! informer of Seen<Foo>, Seen<Redis>, Seen<Pod> ... ─▶ Lister<Seen<K>> ─▶ Shelf ─▶ Seen of no type: Shown
 //! ```
-//! A custom resource and its children are read alike, so a kind costs no code here.
+//! Custom resources and children are read alike, so a new kind needs no code here.
 //!
 //! # Guarantees
-//! - An object of any kind is read, with and without a status. (test: `objects_of_any_kind_are_read`)
+//! - An object of any kind is decoded, with and without a status. (test: `objects_of_any_kind_are_read`)
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -35,13 +35,13 @@ pub(super) struct Seen<K> {
     kind: PhantomData<fn() -> K>,
 }
 
-/// What it asks for.
+/// The part of a spec that the board shows.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Spec {
     pub(super) replicas: Option<i64>,
 }
 
-/// What it says of itself.
+/// The part of a status that the board shows.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Status {
@@ -52,7 +52,7 @@ pub(super) struct Status {
     pub(super) steps: Vec<Step>,
 }
 
-/// A condition; a Pod's has less than those of ours.
+/// A condition; a Pod's condition lacks some of the fields.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Condition {
@@ -64,7 +64,7 @@ pub(super) struct Condition {
     pub(super) observed_generation: Option<i64>,
 }
 
-/// A task, and its hook that runs or was the last to run.
+/// A task, with its running or last hook.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Step {
@@ -77,7 +77,7 @@ pub(super) struct Step {
 /// An object of any kind.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
-    /// Its kind in lower case.
+    /// The kind in lower case.
     pub(super) kind: String,
     pub(super) name: ObjectName,
     pub(super) uid: String,
@@ -87,16 +87,15 @@ pub(super) struct Shown {
     pub(super) body: Option<(Spec, Option<Status>)>,
 }
 
-/// What an informer has cached of one kind.
+/// The cached objects of one kind.
 pub(super) trait Shelf: Send + Sync {
-    /// All of them, sorted by name.
+    /// Returns all objects, sorted by name.
     fn all(&self) -> Vec<Shown>;
-    /// Those that the object of this uid controls, sorted by name.
+    /// Returns the objects controlled by the owner with this uid, sorted by name.
     fn controlled_by(&self, uid: &str) -> Vec<Shown>;
 }
 
-/// Has a kind watched (only objects with these labels, if there are any), and the board woken when something
-/// changes.
+/// Watches a kind (only objects that match the label selector, if given), and wakes the board on changes.
 pub(super) type WatchKind = fn(&SharedInformerFactory, Option<&str>, &Arc<Notify>) -> Box<dyn Shelf>;
 
 /// See [`WatchKind`].
@@ -110,7 +109,7 @@ where
 {
     let informer = informers
         .informer(|| Watched::<Seen<K>> { label_selector: labels.map(str::to_owned), ..Watched::default() });
-    // It has not ended: it has not begun.
+    // Adding a handler fails only on a stopped informer, and this one has not started.
     drop(informer.add_event_handler(Wake(changed.clone())));
     Box::new(informer.lister())
 }
@@ -149,7 +148,7 @@ impl Shown {
         }
     }
 
-    /// Its status, as far as there is one that can be read.
+    /// Returns the status, if the object has a readable one.
     pub(super) fn status(&self) -> Option<&Status> {
         self.body.as_ref().and_then(|(_, status)| status.as_ref())
     }
@@ -212,13 +211,13 @@ where
 
 #[cfg(test)]
 impl Shown {
-    /// Reads an object as it comes off the wire.
+    /// Decodes an object from its JSON.
     pub(super) fn read<K>(object: &serde_json::Value) -> Self
     where
         K: kube_core::Resource<DynamicType = ()> + 'static,
     {
         let decoded = crate::cache::object::decode::<Seen<K>>(object.to_string().as_bytes());
-        Self::of(&Cached::new(decoded.expect("it has a name")))
+        Self::of(&Cached::new(decoded.expect("the object has a name")))
     }
 }
 

@@ -1,9 +1,9 @@
-//! Definitions and samples: read, then created where they are not yet.
+//! Reads definitions and samples, and creates the missing ones.
 //!
 //! # Guarantees
-//! - A sample is of a kind of ours and has a name; two of one kind have two names. (test: `samples_are_ours_and_named`)
-//! - The samples of all kinds are taken by a server with our definitions. (test: `all_definitions_and_samples_are_created`)
-//! - What is there already stays as it is. (test: `what_is_there_already_stays`)
+//! - A sample has a known kind and a name that is unique within the kind. (test: `samples_must_have_known_kinds_and_unique_names`)
+//! - A server with our definitions accepts the samples of all kinds. (test: `all_definitions_and_samples_are_created`)
+//! - Existing samples stay as they are. (test: `existing_samples_are_kept`)
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::client::{ApiClient, Error};
 const DEFINITIONS: ApiResource =
     ApiResource::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions");
 const NAMESPACES: ApiResource = ApiResource::new("", "v1", "Namespace", "namespaces");
-/// How often it is looked whether a definition is served.
+/// How often to check whether a definition is served.
 const INTERVAL: Duration = Duration::from_millis(20);
 /// How long a server may take to serve a new definition.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -35,27 +35,27 @@ pub(super) struct Sample {
     pub(super) resource: ApiResource,
     kind: &'static Kind,
     object: Value,
-    /// The file that it is from.
+    /// The source of the sample, for messages.
     place: String,
 }
 
 // === impl Sample ===
 
 impl Sample {
-    /// How its row calls it.
+    /// Returns the name shown in its row.
     pub(super) fn shown_name(&self) -> String {
         let name = ObjectName::new(Some(&self.namespace), &self.name);
         shown_name(&self.kind(), &name)
     }
 
-    /// Its kind in lower case.
+    /// Returns the kind in lower case.
     pub(super) fn kind(&self) -> String {
         self.resource.kind.to_lowercase()
     }
 
-    /// Commands to try on it, each with its effect.
+    /// Returns commands to try on this sample, each with its effect.
     pub(super) fn tries(&self) -> Vec<(String, &'static str)> {
-        // A Deployment has its owner's name, if it is not given one.
+        // By default a Deployment has its owner's name.
         let deployment = self.object.pointer("/spec/deploymentName").and_then(Value::as_str);
         let command = |text: &str| {
             let text = text.replace("DEPLOYMENT", deployment.unwrap_or(&self.name));
@@ -64,18 +64,18 @@ impl Sample {
         self.kind.tries.iter().map(|(text, effect)| (command(text), *effect)).collect()
     }
 
-    /// A command, with the namespace where kubectl would look elsewhere.
+    /// Appends the namespace to a kubectl command, unless it is `default`.
     pub(super) fn in_its_namespace(&self, command: String) -> String {
         if self.namespace == "default" { command } else { format!("{command} -n {}", self.namespace) }
     }
 }
 
-/// The samples of a file, or the built-in ones.
+/// Reads the samples of a file, or the built-in ones.
 pub(super) fn read_samples(file: Option<&Path>) -> Result<Vec<Sample>, Failure> {
     let Some(file) = file else { return built_in() };
     let text = std::fs::read_to_string(file).map_err(|error| Failure::Usage {
         cause: format!("--samples={}: {error}", file.display()),
-        remedy: "Name a file with custom resources in YAML.".to_owned(),
+        remedy: "Give a YAML file with custom resources.".to_owned(),
     })?;
     parse(&text, &format!("--samples={}", file.display()))
 }
@@ -96,7 +96,7 @@ fn parse(text: &str, place: &str) -> Result<Vec<Sample>, Failure> {
         let is_it =
             |known: &&Kind| resource(known).kind == kind && resource(known).api_version() == api_version;
         let Some(known) = KINDS.iter().find(is_it) else {
-            return Err(wrong(format!("there is no kind {kind:?} in apiVersion {api_version:?}")));
+            return Err(wrong(format!("unknown kind {kind:?} in apiVersion {api_version:?}")));
         };
         let (name, namespace) = (text("/metadata/name"), text("/metadata/namespace"));
         if name.is_empty() {
@@ -108,12 +108,12 @@ fn parse(text: &str, place: &str) -> Result<Vec<Sample>, Failure> {
     });
     let samples = samples.collect::<Result<Vec<_>, _>>()?;
     if samples.is_empty() {
-        return Err(wrong("there is nothing in it".to_owned()));
+        return Err(wrong("the file contains no custom resource".to_owned()));
     }
     for (at, sample) in samples.iter().enumerate() {
         let identity = |sample: &Sample| (sample.resource.clone(), sample.shown_name());
         if samples[..at].iter().any(|other| identity(other) == identity(sample)) {
-            return Err(wrong(format!("there are two {} {}", sample.resource.kind, sample.name)));
+            return Err(wrong(format!("{} {} is defined twice", sample.resource.kind, sample.name)));
         }
     }
     Ok(samples)
@@ -123,11 +123,13 @@ fn remedy() -> String {
     let known: Vec<ApiResource> = KINDS.iter().map(|kind| (kind.resource)()).collect();
     let known: Vec<String> =
         known.iter().map(|known| format!("{} of {}", known.kind, known.api_version())).collect();
-    format!("Each document is a custom resource of this operator, as in crd/samples: {}.", known.join(", "))
+    format!(
+        "Each document must be a custom resource of this operator, as in crd/samples: {}.",
+        known.join(", ")
+    )
 }
 
-/// Creates definitions and samples; what is there already stays as it is, and that is said. Returns the samples
-/// that were created.
+/// Creates definitions and samples. Existing ones are kept, and a kept sample is reported. Returns the created samples.
 pub(super) async fn create<'a>(
     client: &ApiClient,
     samples: &'a [Sample],
@@ -138,13 +140,13 @@ pub(super) async fn create<'a>(
     for sample in samples {
         if makes_namespaces {
             let namespace = json!({"metadata": {"name": sample.namespace}});
-            // It may be there, and if it cannot be, the sample says so.
+            // The namespace may exist; if it cannot be created, creating the sample reports the error.
             client.create::<Value>(&NAMESPACES, None, &namespace).await.ok();
         }
         let what = format!("{} {}", sample.kind(), sample.name);
         match client.create::<Value>(&sample.resource, Some(&sample.namespace), &sample.object).await {
             Ok(_) => created.push(sample),
-            Err(error) if error.is_already_exists() => print(&format!("Kept the {what} that is there.\n"))?,
+            Err(error) if error.is_already_exists() => print(&format!("Kept the existing {what}.\n"))?,
             Err(error) => return Err(refused(sample, &error)),
         }
     }
@@ -157,7 +159,7 @@ async fn define(client: &ApiClient) -> Result<(), Failure> {
     for crd in crds::definitions() {
         let name = crd.metadata.name.clone().unwrap_or_default();
         let crd = serde_json::to_value(crd)
-            .map_err(|error| Failure::Running(format!("write a definition: {error}")))?;
+            .map_err(|error| Failure::Running(format!("could not encode a definition: {error}")))?;
         match client.create::<Value>(&DEFINITIONS, None, &crd).await {
             Err(error) if !error.is_already_exists() => return Err(not_created(&name, &error)),
             _ => names.push(name),
@@ -167,7 +169,9 @@ async fn define(client: &ApiClient) -> Result<(), Failure> {
     for name in names {
         while !is_established(client, &name).await? {
             if Instant::now() >= deadline {
-                return Err(Failure::Running(format!("{name} is not served after {PATIENCE:?}")));
+                return Err(Failure::Running(format!(
+                    "the API server did not serve {name} within {PATIENCE:?}"
+                )));
             }
             tokio::time::sleep(INTERVAL).await;
         }
@@ -178,31 +182,31 @@ async fn define(client: &ApiClient) -> Result<(), Failure> {
 async fn is_established(client: &ApiClient, name: &str) -> Result<bool, Failure> {
     let crd: Option<Value> = match client.get(&DEFINITIONS, None, name).await {
         Ok(crd) => crd,
-        Err(error) => return Err(Failure::Running(format!("read {name}: {}", chain(&error)))),
+        Err(error) => return Err(Failure::Running(format!("could not read {name}: {}", chain(&error)))),
     };
     let conditions = crd.as_ref().and_then(|crd| crd.pointer("/status/conditions")?.as_array());
     let mut conditions = conditions.into_iter().flatten();
     Ok(conditions.any(|condition| condition["type"] == "Established" && condition["status"] == "True"))
 }
 
-/// A sample that the server does not take: its author's to mend, when it is the sample's fault.
+/// Describes a refused sample; a usage error if the sample is at fault.
 fn refused(sample: &Sample, error: &Error) -> Failure {
     let Sample { name, place, .. } = sample;
     let kind = sample.kind();
     match error.status() {
         Some(status) if matches!(status.code, 400 | 404 | 422) => Failure::Usage {
-            cause: format!("{place}: {kind} {name} is refused: {}", status.message),
-            remedy: format!("Mend it there; kubectl explain {kind}.spec tells what each field takes."),
+            cause: format!("{place}: the server refused {kind} {name}: {}", status.message),
+            remedy: format!("Correct it there; `kubectl explain {kind}.spec` describes each field."),
         },
         _ => not_created(&format!("{kind} {name}"), error),
     }
 }
 
 fn not_created(what: &str, error: &Error) -> Failure {
-    Failure::Running(format!("create {what}: {}", chain(error)))
+    Failure::Running(format!("could not create {what}: {}", chain(error)))
 }
 
-/// An error and what caused it.
+/// Formats an error with its causes.
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

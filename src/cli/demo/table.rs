@@ -1,9 +1,9 @@
-//! What is printed: on a terminal a table that is drawn again in its place, elsewhere a line for each change.
+//! Prints the rows: on a terminal as a table that is redrawn in place, otherwise as one line per change.
 //!
 //! # Guarantees
-//! - The table fits into the terminal. (test: `a_table_fits_into_the_terminal`)
-//! - Where there is little room, columns go before rows do. (test: `all_samples_fit_into_a_usual_terminal`)
-//! - What is said stays above the table. (test: `what_is_said_stays_above_the_table`)
+//! - The table fits into the terminal. (test: `table_fits_into_the_terminal`)
+//! - If room is short, columns are dropped before rows. (test: `all_samples_fit_into_common_terminal_sizes`)
+//! - A message stays above the table. (test: `message_stays_above_the_table`)
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -18,16 +18,16 @@ use super::Failure;
 pub(super) struct Row {
     pub(super) name: String,
     pub(super) ready: String,
-    /// Ready of wanted.
+    /// `ready/wanted`.
     pub(super) replicas: String,
     pub(super) reason: String,
     pub(super) message: String,
     /// The other conditions that are true.
     pub(super) state: String,
-    /// The hook that runs.
+    /// The running hook.
     pub(super) step: String,
     pub(super) children: String,
-    /// What happened last, and when.
+    /// The last event; `at` is its time.
     pub(super) last: String,
     pub(super) at: Option<jiff::Timestamp>,
 }
@@ -38,32 +38,32 @@ enum Form {
     All,
     /// Without the last events, which are the longest.
     NoEvents,
-    /// Without children, too, and each row in one line.
+    /// Also without children, and with each row on one line.
     Short,
 }
 
-/// What a cell has around its content.
+/// The padding around the content of a cell.
 const PADDING: usize = 2;
 
-/// Standard output.
+/// The screen: standard output.
 pub(super) struct Screen {
     is_terminal: bool,
     /// How many lines the last table took.
     lines: u16,
-    /// What was printed of each row.
+    /// The line last printed for each row.
     printed: BTreeMap<String, String>,
 }
 
 // === impl Screen ===
 
 impl Screen {
-    /// `has_log`: lines of the log come in between, so nothing can be drawn in its place.
+    /// Creates a screen. `has_log`: log lines on the same terminal make redrawing in place impossible.
     pub(super) fn new(has_log: bool) -> Self {
         let is_terminal = std::io::stdout().is_terminal() && !(has_log && std::io::stderr().is_terminal());
         Self { is_terminal, lines: 0, printed: BTreeMap::new() }
     }
 
-    /// Draws, below what is to be said; returns whether somebody still reads.
+    /// Prints the message, then the rows; returns whether standard output is still open.
     pub(super) fn draw(
         &mut self,
         said: Option<&str>,
@@ -80,12 +80,12 @@ impl Screen {
         match drawn.and_then(|()| out.flush()) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
-            Err(error) => Err(Failure::Running(format!("write to standard output: {error}"))),
+            Err(error) => Err(Failure::Running(format!("could not write to standard output: {error}"))),
         }
     }
 
-    /// No line is wider and the table no taller than the terminal: what does not fit would scroll, and could
-    /// not be drawn over. What is said stays above it.
+    /// Draws the table, no wider and no taller than the terminal: a table that scrolls could not be redrawn in place.
+    /// The message stays above the table.
     fn draw_table(
         &mut self,
         out: &mut impl Write,
@@ -173,7 +173,7 @@ fn table(rows: &[Row], now: jiff::Timestamp, width: u16, form: Form) -> String {
         }
         table.add_row(line);
     }
-    // Names are the last to be cut, and leave half of the width to the rest.
+    // Names are cut last, but leave half of the width to the other columns.
     let longest = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
     let names = u16::try_from(longest + PADDING).unwrap_or(u16::MAX).min(width / 2);
     if let Some(column) = table.column_mut(0) {
@@ -182,7 +182,7 @@ fn table(rows: &[Row], now: jiff::Timestamp, width: u16, form: Form) -> String {
     table.trim_fmt()
 }
 
-/// One change, for a file or a pipe.
+/// Formats a row as one line, for a file or a pipe.
 fn line(row: &Row) -> String {
     let Row { name, ready, replicas, reason, state, step, children, last, .. } = row;
     let step = if step.is_empty() { String::new() } else { format!(" step={step:?}") };
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_terminal_each_change_is_one_line() {
+    fn each_change_is_one_line_without_a_terminal() {
         let (mut screen, mut out) = (screen(false), Vec::new());
         for rows in [vec![row("a", "False")], vec![row("a", "False")], vec![row("a", "True")], vec![]] {
             screen.print_changes(&mut out, None, &rows).unwrap();
@@ -229,16 +229,16 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_a_row_for_each_resource() {
+    fn table_has_one_row_per_resource() {
         let text = table(&[row("web", "True")], "1970-01-01T00:00:07Z".parse().unwrap(), 200, Form::All);
         let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(words[..4], ["foo/web", "True", "1/1", "Why"]);
         assert!(text.contains("Created Deployment \"web\" (7s ago)"), "{text}");
     }
 
-    /// A table that scrolled could not be drawn over: the next one would stand below its remains.
+    /// A table that scrolls cannot be redrawn in place: its remains would stay above the next table.
     #[test]
-    fn a_table_fits_into_the_terminal() {
+    fn table_fits_into_the_terminal() {
         let rows: Vec<Row> = (0..30).map(|n| row(&format!("resource-{n}"), "True")).collect();
         for (width, height) in [(60, 10), (80, 24), (200, 50)] {
             let (mut screen, mut out) = (screen(true), Vec::new());
@@ -247,13 +247,13 @@ mod tests {
             let text = String::from_utf8(out).unwrap();
             let widest =
                 text.lines().map(|line| line.chars().filter(|c| !c.is_control()).count()).max().unwrap();
-            // The first line carries the sequence that clears the place.
+            // The first line has the escape sequence that clears the old table.
             assert!(widest <= usize::from(width) + 4, "{widest} of {width}: {text}");
         }
     }
 
     #[test]
-    fn a_hook_that_runs_is_part_of_the_state() {
+    fn running_hook_is_shown_before_state() {
         let mut webapp = row("web", "False");
         assert!(!line(&webapp).contains("step="));
         webapp.state = "Reconciling".to_owned();
@@ -263,7 +263,7 @@ mod tests {
         assert!(text.contains("workload: post_create, Reconciling"), "{text}");
     }
 
-    /// Rows as wide as those of our samples.
+    /// Returns rows as wide as those of our samples.
     fn samples() -> Vec<Row> {
         let row = |name: &str, state: &str, children: &str| Row {
             name: name.to_owned(),
@@ -287,9 +287,9 @@ mod tests {
         ]
     }
 
-    /// Ten rows: also where each would take several lines, none is left out.
+    /// No row of ten is left out, even where each would take several lines.
     #[test]
-    fn all_samples_fit_into_a_usual_terminal() {
+    fn all_samples_fit_into_common_terminal_sizes() {
         for size in [(80, 24), (100, 24), (120, 30), (180, 24)] {
             let (mut screen, mut out) = (screen(true), Vec::new());
             screen.draw_table(&mut out, None, &samples(), jiff::Timestamp::UNIX_EPOCH, size).unwrap();
@@ -298,9 +298,9 @@ mod tests {
         }
     }
 
-    /// It is written where the table was, and the next table below it.
+    /// The message replaces the old table, and the next table follows below.
     #[test]
-    fn what_is_said_stays_above_the_table() {
+    fn message_stays_above_the_table() {
         let (mut screen, mut out) = (screen(true), Vec::new());
         let rows = [row("a", "True")];
         for said in [None, Some("Scaled it"), None] {
@@ -310,11 +310,11 @@ mod tests {
         assert_eq!(text.matches("Scaled it\n").count(), 1, "{text}");
         let below = text.split_once("Scaled it\n").unwrap().1;
         assert!(below.starts_with("RESOURCE") || below.trim_start().starts_with("RESOURCE"), "{below:?}");
-        assert_eq!(screen.lines, 2, "what is drawn over is the table alone");
+        assert_eq!(screen.lines, 2, "only the table is drawn over");
     }
 
     #[test]
-    fn without_a_terminal_what_is_said_is_a_line() {
+    fn message_is_one_line_without_a_terminal() {
         let (mut screen, mut out) = (screen(false), Vec::new());
         screen.print_changes(&mut out, Some("Scaled it"), &[row("a", "True")]).unwrap();
         let text = String::from_utf8(out).unwrap();

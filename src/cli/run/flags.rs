@@ -1,4 +1,4 @@
-//! The flags of `windlass run`, and what they mean.
+//! The flags of `windlass run`, and the settings they result in.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::super::endpoints::{self, Listeners};
 use super::super::{Failure, duration, logging};
+use super::election::{ElectionFlags, ElectionSettings};
 use crate::client::{ConfigSource, RequestLimits};
 use crate::controller::builder::Limits;
 use crate::operators;
@@ -16,9 +17,9 @@ use crate::workqueue::DELAY_MAX;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "DURATION is a number with a unit: 5ms, 20s, 2m, 1h30m.\n\nSIGINT, SIGTERM or SIGHUP stops it: syncs \
-                  in flight end first; a second signal exits at once. Exit codes: 0 stopped in order, 1 failed while \
-                  running, 2 wrong usage."
+    after_help = "DURATION is a number with a unit: 5ms, 20s, 2m, 1h30m.\n\nSIGINT, SIGTERM or SIGHUP stops \
+                  the operator: syncs in flight finish first; a second signal exits at once. Exit codes: \
+                  0 orderly stop, 1 failure while running, 2 usage error."
 )]
 pub(in super::super) struct Args {
     #[command(flatten)]
@@ -28,12 +29,14 @@ pub(in super::super) struct Args {
     #[command(flatten)]
     queues: Queues,
     #[command(flatten)]
+    election: ElectionFlags,
+    #[command(flatten)]
     endpoints: Endpoints,
     #[command(flatten)]
     pub(super) logging: logging::LogArgs,
 
-    /// How long syncs in flight may take after a signal; then the process exits with 1. Too short: work is
-    /// cut, and found again by the next process; too long: a hanging server holds the exit; 0 waits for none
+    /// Time for syncs in flight to finish after a signal, before the process exits with 1; 0 does not wait. Too short:
+    /// work is interrupted and left to the next process; too long: a hanging server delays the exit
     #[arg(long, env = "WINDLASS_SHUTDOWN_TIMEOUT", value_name = "DURATION", default_value = "20s",
           value_parser = duration::parse, help_heading = "Logging")]
     shutdown_timeout: Duration,
@@ -42,33 +45,33 @@ pub(in super::super) struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Cluster")]
 struct Cluster {
-    /// Kubeconfig file; when left out: in-cluster if there (not with --context), else KUBECONFIG, else ~/.kube/config
+    /// Kubeconfig file; default: in-cluster if available (not with --context), else KUBECONFIG, else ~/.kube/config
     #[arg(long, env = "WINDLASS_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// Context of the kubeconfig; its current one when left out
+    /// Context of the kubeconfig; default: its current context
     #[arg(long, env = "WINDLASS_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 
-    /// The one namespace to look at (for several run a process for each); all when left out
+    /// Namespace to watch (for several, run one process each); default: all namespaces
     #[arg(long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
 
-    /// Requests a second to the API server, lists and watches of the caches not counted, 1 to 100000; 0 for
-    /// as many as come, which the server's priority and fairness rules hold in check. Few: passes wait for
-    /// each other; many: other clients do
+    /// Maximum requests per second to the API server, not counting lists and watches of the caches, 1 to 100000; 0 for
+    /// no limit, which leaves throttling to the server's priority and fairness rules. Too low: passes wait for each
+    /// other; too high: other clients wait
     #[arg(long, env = "WINDLASS_KUBE_API_QPS", value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=100_000))]
     kube_api_qps: u32,
 
-    /// Requests at once before --kube-api-qps counts, 1 to 100000; without effect when that is 0. Few: short bursts
-    /// wait; many: the API server gets them all at once
+    /// Burst of requests before --kube-api-qps applies, 1 to 100000; no effect if --kube-api-qps is 0. Too low: short
+    /// bursts wait; too high: the API server gets them all at once
     #[arg(long, env = "WINDLASS_KUBE_API_BURST", value_name = "N", default_value_t = 30,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kube_api_burst: u32,
 
-    /// Events a second to the API server, and twice as many at once, 1 to 100000; they do not count for --kube-api-qps.
-    /// Few: events come late, and the oldest are dropped; many: they cost the API server more
+    /// Maximum events per second to the API server, with bursts of twice as many, 1 to 100000; not counted by
+    /// --kube-api-qps. Too low: events are late and the oldest are dropped; too high: more load on the API server
     #[arg(long, env = "WINDLASS_EVENT_QPS", value_name = "N", default_value_t = EVENT_QPS,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     event_qps: u32,
@@ -88,8 +91,8 @@ struct What {
     )]
     controllers: Vec<String>,
 
-    /// File with the tasks that are run for each WebApp, YAML or JSON; `windlass schema webapp-tasks` prints its
-    /// schema. Left out: a log line, the Deployment, a log line
+    /// File with the tasks to run for each WebApp, in YAML or JSON; `windlass schema webapp-tasks` prints its schema.
+    /// Default: a log line, the Deployment, a log line
     #[arg(long, env = "WINDLASS_WEBAPP_TASKS", value_name = "FILE")]
     webapp_tasks: Option<PathBuf>,
 }
@@ -97,8 +100,8 @@ struct What {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Workers and queues")]
 struct Queues {
-    /// Syncs at once, for each controller, 1 to 1000. Few: objects wait in the queue; many: more requests
-    /// at once for the API server
+    /// Concurrent syncs of each controller, 1 to 1000. Too few: objects wait in the queue; too many: more concurrent
+    /// requests to the API server
     #[arg(long, env = "WINDLASS_WORKERS", value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
@@ -106,40 +109,39 @@ struct Queues {
     #[command(flatten)]
     of_one: ConcurrentSyncs,
 
-    /// How long an object waits after its first failure, at least 1ms; it doubles with each. Short: failures cost the
-    /// API server more; long: recovery takes longer
+    /// Delay after the first failure of an object, at least 1ms; doubles with each further failure. Too short: failures
+    /// load the API server; too long: recovery is slow
     #[arg(long, env = "WINDLASS_QUEUE_BASE_DELAY", value_name = "DURATION", default_value = "5ms",
           value_parser = duration::parse)]
     queue_base_delay: Duration,
 
-    /// The longest wait of an object that keeps failing, not below the base delay, at most 24h. Short: what fails for
-    /// good costs the API server more; long: it is noticed later that the cause has gone
+    /// Maximum delay of an object that keeps failing, from --queue-base-delay to 24h. Too short: permanent failures
+    /// load the API server; too long: objects recover late after the cause is gone
     #[arg(long, env = "WINDLASS_QUEUE_MAX_DELAY", value_name = "DURATION", default_value = "120s",
           value_parser = duration::parse)]
     queue_max_delay: Duration,
 
-    /// Retries a second, over all objects of a controller, 1 to 100000; where more fail at once than that lets
-    /// through within --queue-max-delay, the rest comes after that delay. Few: after an outage recovery takes
-    /// longer; many: it comes as one burst
+    /// Maximum retries per second across all objects of a controller, 1 to 100000; retries that would wait longer than
+    /// --queue-max-delay run after that delay. Too low: recovery after an outage is slow; too high: it comes in one
+    /// burst
     #[arg(long, env = "WINDLASS_QUEUE_QPS", value_name = "N", default_value_t = 50,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     queue_qps: u32,
 
-    /// Retries at once before --queue-qps counts, 1 to 100000. Few: small outages are felt; many: large
-    /// ones hit the API server at once
+    /// Burst of retries before --queue-qps applies, 1 to 100000. Too low: small outages are felt; too high: large ones
+    /// hit the API server at once
     #[arg(long, env = "WINDLASS_QUEUE_BURST", value_name = "N", default_value_t = 300,
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     queue_burst: u32,
 
-    /// How often every object is synced again from the cache, though nothing changed; at least 1s, 0 for
-    /// never. Short: it costs processor time; long or never: nothing is lost, as changes are watched
+    /// How often to sync every object again from the cache although nothing changed; at least 1s, 0 for never. Too
+    /// short: it costs processor time; long or never: nothing is lost, because changes are watched
     #[arg(long, env = "WINDLASS_RESYNC_PERIOD", value_name = "DURATION", default_value = "0",
           value_parser = duration::parse)]
     resync_period: Duration,
 
-    /// How often the metadata of each kind is compared with its cache, to find events that were lost; at least 1s,
-    /// 0 for never. Short: the API server lists every kind that often; long or never: what a cache has missed is found
-    /// late or not at all
+    /// How often to compare the metadata of each kind with its cache, to find lost events; at least 1s, 0 for never.
+    /// Too short: more lists for the API server; too long or never: missed changes are found late or not at all
     #[arg(long, env = "WINDLASS_AUDIT_PERIOD", value_name = "DURATION", default_value = "30m",
           value_parser = duration::parse)]
     audit_period: Duration,
@@ -148,34 +150,35 @@ struct Queues {
 /// The number of workers of single controllers.
 #[derive(Debug, clap::Args)]
 struct ConcurrentSyncs {
-    /// As --workers, for the controller of Foos alone, 1 to 1000; --workers when left out
+    /// Same as --workers, but only for the Foo controller, 1 to 1000; default: --workers
     #[arg(long, env = "WINDLASS_CONCURRENT_FOO_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_foo_syncs: Option<u16>,
 
-    /// As --workers, for the controller of Myapps alone, 1 to 1000; --workers when left out
+    /// Same as --workers, but only for the Myapp controller, 1 to 1000; default: --workers
     #[arg(long, env = "WINDLASS_CONCURRENT_MYAPP_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_myapp_syncs: Option<u16>,
 
-    /// As --workers, for the controller of AppServices alone, 1 to 1000; --workers when left out
+    /// Same as --workers, but only for the AppService controller, 1 to 1000; default: --workers
     #[arg(long, env = "WINDLASS_CONCURRENT_APPSERVICE_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_appservice_syncs: Option<u16>,
 
-    /// As --workers, for the controller of Redis alone, 1 to 1000; --workers when left out
+    /// Same as --workers, but only for the Redis controller, 1 to 1000; default: --workers
     #[arg(long, env = "WINDLASS_CONCURRENT_REDIS_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_redis_syncs: Option<u16>,
 
-    /// As --workers, for the controller of WebApps alone, 1 to 1000; --workers when left out. Hooks do not count: they are run beside, up to 64 of each task
+    /// Same as --workers, but only for the WebApp controller, 1 to 1000; default: --workers. Hooks do not count: they
+    /// run separately, up to 64 per task
     #[arg(long, env = "WINDLASS_CONCURRENT_WEBAPP_SYNCS", value_name = "N",
           value_parser = clap::value_parser!(u16).range(1..=1000))]
     concurrent_webapp_syncs: Option<u16>,
 }
 
 impl ConcurrentSyncs {
-    /// Those that are given, by controller.
+    /// Returns the given numbers, by controller.
     fn given(&self) -> BTreeMap<&'static str, usize> {
         [
             (operators::foo::NAME, self.concurrent_foo_syncs),
@@ -193,33 +196,35 @@ impl ConcurrentSyncs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Endpoints")]
 struct Endpoints {
-    /// Where /metrics is served, ADDRESS:PORT or :PORT for all addresses; 0 for nowhere. It tells no names of
-    /// objects, and asks for no password
+    /// Address of /metrics, ADDRESS:PORT or :PORT for all addresses; 0 to disable. The endpoint has no authentication
+    /// and shows no object names
     #[arg(long, env = "WINDLASS_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080",
           value_parser = bind_address)]
     metrics_bind_address: BindAddress,
 
-    /// Where /livez and /readyz are served, likewise; `?verbose` lists the checks
+    /// Address of /livez and /readyz, in the same notation; `?verbose` lists the checks
     #[arg(long, env = "WINDLASS_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS",
           default_value = "127.0.0.1:8081", value_parser = bind_address)]
     health_probe_bind_address: BindAddress,
 }
 
-/// Where an endpoint listens; `None` for nowhere.
+/// The address of an endpoint; `None` if the endpoint is switched off.
 type BindAddress = Option<SocketAddr>;
 
-/// What the flags mean, checked.
+/// The validated settings of a run.
 pub(super) struct Settings {
     pub(super) source: ConfigSource,
     pub(super) namespace: Option<String>,
     pub(super) controllers: Vec<&'static str>,
     pub(super) webapp_tasks: Vec<TaskSpec>,
     pub(super) limits: Limits,
-    /// Other than those of all.
+    /// Controllers with their own number of workers.
     pub(super) workers_of: BTreeMap<&'static str, usize>,
     pub(super) requests: RequestLimits,
     pub(super) event_qps: u32,
     pub(super) resync_period: Option<Duration>,
+    /// `None` without leader election.
+    pub(super) election: Option<ElectionSettings>,
     pub(super) listeners: Listeners,
     pub(super) shutdown_timeout: Duration,
 }
@@ -231,9 +236,7 @@ impl Settings {
         if queue_base_delay < Duration::from_millis(1) {
             return Err(Failure::Usage {
                 cause: format!("--queue-base-delay ({queue_base_delay:?}) is below 1ms"),
-                remedy:
-                    "Give at least 1ms: zero doubles to zero, and what fails would be tried without a pause."
-                        .to_owned(),
+                remedy: "Give at least 1ms: a zero delay would retry failures without a pause.".to_owned(),
             });
         }
         if queue_max_delay < queue_base_delay {
@@ -247,7 +250,7 @@ impl Settings {
         if queue_max_delay > DELAY_MAX {
             return Err(Failure::Usage {
                 cause: format!("--queue-max-delay ({queue_max_delay:?}) is above {DELAY_MAX:?}"),
-                remedy: "Give at most 24h: no key waits longer between two tries.".to_owned(),
+                remedy: "Give at most 24h, the longest delay between two retries.".to_owned(),
             });
         }
         for (flag, period) in [("--resync-period", resync_period), ("--audit-period", audit_period)] {
@@ -259,7 +262,9 @@ impl Settings {
             }
         }
 
+        let is_outside = args.cluster.kubeconfig.is_some() || args.cluster.context.is_some();
         Ok(Self {
+            election: ElectionSettings::of(&args.election, is_outside)?,
             source: ConfigSource {
                 kubeconfig: args.cluster.kubeconfig.clone(),
                 context: args.cluster.context.clone(),
@@ -282,7 +287,7 @@ impl Settings {
                 ..RequestLimits::default()
             },
             event_qps: args.cluster.event_qps,
-            // Before anything runs or is logged.
+            // Bind before anything runs or is logged.
             listeners: endpoints::listen(
                 args.endpoints.metrics_bind_address,
                 args.endpoints.health_probe_bind_address,
@@ -293,23 +298,23 @@ impl Settings {
     }
 }
 
-/// The tasks of this file, or those that are run without one.
+/// Reads the tasks of this file, or returns the default tasks.
 fn tasks_of(file: Option<&Path>) -> Result<Vec<TaskSpec>, Failure> {
     let Some(file) = file else { return Ok(tasks::default_tasks()) };
     tasks::file::load(file)
         .map_err(|error| Failure::Usage { cause: format!("--webapp-tasks: {error}"), remedy: error.remedy })
 }
 
-/// Reads a list of controllers as kube-controller-manager does: what is left out wins.
+/// Parses a list of controllers as kube-controller-manager does: `-name` wins over `name` and `*`.
 fn chosen(list: &[String]) -> Result<Vec<&'static str>, Failure> {
     let known = |name: &str| operators::NAMES.iter().find(|known| **known == name);
     for item in list {
         let name = item.strip_prefix('-').unwrap_or(item);
         if name != "*" && known(name).is_none() {
             return Err(Failure::Usage {
-                cause: format!("there is no controller {name:?}, in --controllers={}", list.join(",")),
+                cause: format!("unknown controller {name:?} in --controllers={}", list.join(",")),
                 remedy: format!(
-                    "Controllers: {}. `*` is all of them, `-name` leaves one out.",
+                    "Controllers: {}. `*` selects all, `-name` excludes one.",
                     operators::NAMES.join(", ")
                 ),
             });
@@ -320,14 +325,14 @@ fn chosen(list: &[String]) -> Result<Vec<&'static str>, Failure> {
     let chosen: Vec<&'static str> = operators::NAMES.iter().filter(is_chosen).copied().collect();
     if chosen.is_empty() {
         return Err(Failure::Usage {
-            cause: format!("--controllers={} leaves nothing to run", list.join(",")),
+            cause: format!("--controllers={} selects no controller", list.join(",")),
             remedy: format!("Name at least one of: {}.", operators::NAMES.join(", ")),
         });
     }
     Ok(chosen)
 }
 
-/// `ADDRESS:PORT`, `:PORT` as Go writes it for all addresses, `localhost:PORT`, or `0` for none.
+/// Parses `ADDRESS:PORT`, `:PORT` for all addresses (as in Go), `localhost:PORT`, or `0` for none.
 fn bind_address(text: &str) -> Result<BindAddress, String> {
     if text == "0" {
         return Ok(None);
@@ -338,11 +343,11 @@ fn bind_address(text: &str) -> Result<BindAddress, String> {
         None => text.to_owned(),
     };
     let wrong =
-        "write ADDRESS:PORT with an IP address, such as 127.0.0.1:8080, or :8080 for all, or 0 for none";
+        "use ADDRESS:PORT with an IP address (127.0.0.1:8080), :8080 for all addresses, or 0 to disable";
     full.parse().map(Some).map_err(|_| wrong.to_owned())
 }
 
-fn namespace(text: &str) -> Result<String, String> {
+pub(super) fn namespace(text: &str) -> Result<String, String> {
     let is_label = !text.is_empty()
         && text.len() <= 63
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -351,7 +356,7 @@ fn namespace(text: &str) -> Result<String, String> {
     if is_label {
         Ok(text.to_owned())
     } else {
-        Err("a namespace is one DNS label: lower-case letters, digits and hyphens".to_owned())
+        Err("must be a DNS label: at most 63 lower-case letters, digits and hyphens".to_owned())
     }
 }
 
@@ -370,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_has_workers_of_its_own() {
+    fn each_controller_has_its_own_worker_flag() {
         #[derive(clap::Parser)]
         struct Flags {
             #[command(flatten)]
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_are_chosen_as_in_kube_controller_manager() {
+    fn controllers_flag_follows_kube_controller_manager() {
         let all = operators::NAMES.to_vec();
         let without_foo: Vec<&str> = all.iter().copied().filter(|name| *name != "foo").collect();
         check("*", Ok(all));
@@ -392,13 +397,13 @@ mod tests {
         check("redis,foo", Ok(vec!["foo", "redis"]));
         check("*,-foo", Ok(without_foo.clone()));
         check("-foo,*", Ok(without_foo));
-        check("foo,-foo", Err("leaves nothing to run"));
-        check("bar", Err("there is no controller \"bar\""));
-        check("*,-bar", Err("there is no controller \"bar\""));
+        check("foo,-foo", Err("selects no controller"));
+        check("bar", Err("unknown controller \"bar\""));
+        check("*,-bar", Err("unknown controller \"bar\""));
     }
 
     #[test]
-    fn an_address_is_written_as_in_kubernetes() {
+    fn bind_address_accepts_kubernetes_notation() {
         let at = |text: &str| bind_address(text).map(|address| address.map(|a| a.to_string()));
         assert_eq!(at("0"), Ok(None));
         assert_eq!(at(":8080"), Ok(Some("[::]:8080".to_owned())));
@@ -410,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_one_dns_label() {
+    fn namespace_must_be_a_dns_label() {
         assert!(namespace("team-a").is_ok());
         for text in ["", "a,b", "A", "-a", "a-", "a.b"] {
             assert!(namespace(text).is_err(), "{text:?}");

@@ -1,15 +1,15 @@
-//! Writes of events: beside all others, at a pace of their own.
+//! Writes events, outside the limits on other writes.
 
 use http::Method;
 use serde_json::Value;
 
 use super::{ApiClient, Error, Passage};
-use crate::api::{ApiResource, labels};
+use crate::api::ApiResource;
 
 const JSON: &str = "application/json";
 
 impl ApiClient {
-    /// Creates an event. It takes no place among the writes in flight, and is not counted for `qps`.
+    /// Creates an event, which counts against neither the writes in flight nor `qps`.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_already_exists`].
@@ -19,11 +19,11 @@ impl ApiClient {
         namespace: &str,
         event: &Value,
     ) -> Result<(), Error> {
-        let path = format!("{}?fieldManager={}", events.path(Some(namespace)), labels::MANAGER);
+        let path = format!("{}?fieldManager={}", events.path(Some(namespace)), self.manager);
         self.call_through(Passage::Event, Method::POST, &path, Some(event), (JSON, JSON)).await.map(drop)
     }
 
-    /// Merge-patches an event, likewise.
+    /// Merge-patches an event, outside the same limits.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_not_found`].
@@ -34,7 +34,7 @@ impl ApiClient {
         name: &str,
         patch: &Value,
     ) -> Result<(), Error> {
-        let path = format!("{}/{name}?fieldManager={}", events.path(Some(namespace)), labels::MANAGER);
+        let path = format!("{}/{name}?fieldManager={}", events.path(Some(namespace)), self.manager);
         let media = ("application/merge-patch+json", JSON);
         self.call_through(Passage::Event, Method::PATCH, &path, Some(patch), media).await.map(drop)
     }

@@ -1,26 +1,26 @@
-//! Reads metadata alone: of one object, or of many without holding more than one page of them.
+//! Reads the metadata of objects, and collections page by page.
 //!
 //! Mirrors client-go `metadata` (`PartialObjectMetadataList`) and `tools/pager` (`EachListItem`).
 //!
 //! # Guarantees
 //! - Objects are read page by page, and an error is never an empty list. (test: `metadata_is_read_page_by_page`)
-//! - An answer without `items` is an error, one with null for them is empty. (test: `a_list_without_items_is_an_error`)
-//! - Of one object, an error is never "there is none". (test: `metadata_of_one_object_is_read_live`)
+//! - An answer without `items` is an error, `items: null` is an empty list. (test: `a_list_without_items_is_an_error`)
+//! - An error is never reported as a missing object. (test: `metadata_of_one_object_is_read_live`)
 
 use http::Method;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
 use super::{ApiClient, decode};
 use crate::api::ApiResource;
 use crate::client::Error;
 
-/// How many objects a page has, as in client-go.
+/// Objects per page, as in client-go.
 const PAGE: usize = 500;
-/// The metadata of many objects, from servers that can leave out the rest.
+/// `Accept` for a list of metadata; a server that cannot reduce objects sends them whole.
 const METADATA_ONLY: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-/// The same of one object.
+/// `Accept` for the metadata of one object.
 const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.
 struct Page<T> {
     #[serde(default)]
     metadata: PageMeta,
-    /// Required: an answer without it is not "there are none". A server writes an empty list of metadata as null.
+    /// Required: an answer without it is an error. A server writes an empty list of metadata as null.
     #[serde(deserialize_with = "null_is_empty")]
     items: Vec<T>,
 }
@@ -46,7 +46,7 @@ struct PageMeta {
 }
 
 impl ApiClient {
-    /// Reads the metadata of one object from the store itself. `T` has to have a field `metadata`.
+    /// Reads the metadata of one object live. `T` decodes an object with a field `metadata`.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -59,12 +59,12 @@ impl ApiClient {
         self.read(resource, namespace, name, METADATA_OF_ONE).await
     }
 
-    /// Calls `each` with every object of a collection (all namespaces, with `None`), from the store itself, and returns
-    /// the version of the list. The server sends metadata only, in pages of 500 objects without compression; `T`
-    /// decodes an item with a field `metadata`.
+    /// Calls `each` with every object of a collection (all namespaces, with `None`), read live, and returns the list's
+    /// resource version. The server sends metadata only, in uncompressed pages of 500 objects; `T` decodes an item with
+    /// a field `metadata`.
     ///
     /// # Errors
-    /// [`Error`]; 410 when the pages take longer than the server keeps them. `each` has seen a part of the objects then.
+    /// [`Error`]; 410 if the list expires between pages, after `each` has seen some of the objects.
     pub async fn each_metadata<T: DeserializeOwned>(
         &self,
         resource: &ApiResource,
@@ -75,7 +75,7 @@ impl ApiClient {
         self.each_item(resource, namespace, (selector, METADATA_ONLY), each).await
     }
 
-    /// Calls `each` with every whole object that the selector matches, as [`each_metadata`](Self::each_metadata) does.
+    /// Calls `each` with every matching object, whole; otherwise like [`each_metadata`](Self::each_metadata).
     ///
     /// # Errors
     /// As [`each_metadata`](Self::each_metadata).
@@ -87,6 +87,21 @@ impl ApiClient {
         each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
         self.each_item(resource, namespace, (selector, "application/json"), each).await
+    }
+
+    /// Reads the resource version that a collection (of all namespaces, with `None`) has now.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub async fn latest_version(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+    ) -> Result<String, Error> {
+        let path = format!("{}?limit=1", resource.path(namespace));
+        let body = self.call_for(Method::GET, &path, None, ("application/json", METADATA_ONLY)).await?;
+        let page: Page<IgnoredAny> = decode(&body, || format!("GET {path}"))?;
+        Ok(page.metadata.resource_version)
     }
 
     async fn each_item<T: DeserializeOwned>(

@@ -14,7 +14,7 @@ fn answering(answer: impl Fn(&Request<Body>) -> (u16, String) + Clone + Send + S
 }
 
 #[tokio::test]
-async fn every_request_says_who_sends_it() {
+async fn every_request_has_a_user_agent() {
     let service = tower::service_fn(|request: Request<Body>| async move {
         let agent = request.headers()[header::USER_AGENT].to_str().unwrap().to_owned();
         let expected = format!("windlass/{} (", env!("CARGO_PKG_VERSION"));
@@ -39,10 +39,9 @@ async fn a_failed_post_is_not_sent_again() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
-/// A 429 of the server itself, which has no Status, stops all requests for as long as it asks; one of a webhook is for
-/// its request alone.
+/// A 429 from the server itself, without a Status, pauses all requests; a webhook's 429 concerns its request alone.
 #[tokio::test(start_paused = true)]
-async fn a_server_that_asks_for_less_is_left_alone_by_all_requests() {
+async fn overloaded_server_pauses_all_requests() {
     let of_a_webhook = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429, "reason": "TooManyRequests",
         "message": "admission webhook \"w\" denied the request: later"});
     for (body, seconds) in
@@ -67,7 +66,7 @@ async fn a_server_that_asks_for_less_is_left_alone_by_all_requests() {
 }
 
 #[tokio::test]
-async fn a_missing_object_is_none_and_a_missing_kind_is_an_error() {
+async fn missing_object_is_none_but_missing_kind_fails() {
     let object =
         r#"{"status":"Failure","code":404,"reason":"NotFound","message":"deployments.apps \"x\" not found"}"#;
     let client = answering(move |_| (404, object.to_owned()));
@@ -100,9 +99,9 @@ async fn a_silent_server_times_out() {
     assert!(matches!(result, Err(Error::Timeout { after: REQUEST_TIMEOUT, .. })), "{result:?}");
 }
 
-/// I17: the library's words for a plugin that fails hold its command line and its output.
+/// I17: kube-client's error for a failing plugin contains its command line and output.
 #[tokio::test]
-async fn a_credential_plugin_is_not_quoted() {
+async fn errors_omit_credential_plugin_output() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("kubeconfig");
     let kubeconfig = r#"{"current-context": "x",
@@ -155,10 +154,10 @@ async fn a_list_without_items_is_an_error() {
     let client = answering(|_| (200, json!({"metadata": {"resourceVersion": "7"}}).to_string()));
     let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| {}).await;
     assert!(matches!(outcome, Err(Error::Decode { .. })), "{outcome:?}");
-    // What Go makes of a list without elements.
+    // Go encodes an empty list as null.
     let client =
         answering(|_| (200, json!({"metadata": {"resourceVersion": "7"}, "items": null}).to_string()));
-    let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| unreachable!("it is empty")).await;
+    let outcome = client.each_metadata(&DEPLOYMENTS, None, "", |_: Named| unreachable!("empty list")).await;
     assert_eq!(outcome.unwrap(), "7");
 }
 

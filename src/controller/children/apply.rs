@@ -1,41 +1,44 @@
-//! Makes a child as it is wanted, and writes nothing when it is.
+//! Brings a child to its wanted state, and sends nothing when the child already matches.
 //!
 //! Mirrors kubernetes `pkg/controller/controller_utils.go` and controller-runtime's `controllerutil`.
 //!
 //! # How it works
-//! A child is *wanted* (computed from the custom resource) and *observed* (the projection in the cache).
-//! No difference, no request. A child that the cache lacks is created by POST: a name that is taken is a 409 and never an
-//! overwrite. A difference becomes one strategic merge patch of the fields that differ, made by `patch.rs`. It
-//! carries uid and version of the state from which it was made, so no read comes before it.
+//! The *wanted* child is computed from the custom resource; the *observed* child is its projection in the cache. If
+//! they match, nothing is sent. A child that the cache lacks is created by POST, so a taken name is answered with a 409
+//! and never overwritten. Differences become one strategic merge patch of the differing fields, built by `patch.rs`.
+//! The patch carries the uid and resource version of the state it was computed from, so no read precedes it.
 //!
 //! | the child in the cache | what happens |
 //! |---|---|
-//! | none | POST; if this spec had created it already, behind a live read of the owner |
-//! | ours by uid, as wanted | nothing |
-//! | ours by uid, different, also in our owner reference | PATCH; behind a live read of the owner if it lowers something, or if this spec had been applied already |
-//! | ours by uid, being deleted | wait for its end |
-//! | of a previous incarnation of the same owner | wait for its collection |
-//! | anybody else's | report, do not touch |
+//! | none | POST; after a live read of the owner if this spec had already created it |
+//! | ours by uid, matches | nothing |
+//! | ours by uid, differs, including in our owner reference | PATCH; after a live read of the owner if it lowers something, or if this spec had already been applied |
+//! | ours by uid, being deleted | wait for the deletion |
+//! | owned by a previous incarnation of the owner | wait for garbage collection |
+//! | owned by anyone else | report, do not touch |
 //!
-//! A 409 shows that the cache is late: it costs a live read of the child, one of the owner, and one more try. What the
-//! server refuses, or a name that is taken, is not tried again at each pass: see [`retry_holds`](super::retry_holds).
+//! A 409 means that the cache is stale; it costs a live read of the child, one of the owner, and one retry. A refused
+//! write or a taken name is not retried on every pass: see [`retry_holds`](super::retry_holds).
 //!
 //! # Guarantees
-//! - Nothing differs, nothing is sent. (test: `no_difference_sends_nothing`)
-//! - A create whose answer is lost is not sent again: a live read tells. (test: `a_create_whose_answer_is_lost_is_not_sent_again`)
-//! - Somebody else's object is never written. (test: `what_is_not_ours_is_not_touched`)
-//! - Every update is one patch with uid and version. (test: `an_update_is_one_patch_with_uid_and_version`)
-//! - What destroys or repairs is not written for an owner that has moved on. (test: `repairs_and_scale_downs_need_the_owner_as_it_is`)
-//! - A refusal is an answer with its cause, and is not taken for a free name. (test: `a_refusal_is_an_answer`, `w10_a_refusal_does_not_hide_what_is_there`)
-//! - A child that is changed back each time is not fought over. (test: `a_child_changed_back_each_time_is_contended`)
+//! - A child that matches causes no request. (test: `no_difference_sends_nothing`)
+//! - A create whose response is lost is not resent; a live read shows whether it succeeded.
+//!   (test: `create_with_lost_response_is_not_resent`)
+//! - A foreign object is never written. (test: `foreign_object_is_never_written`)
+//! - Every update is one patch with uid and version. (test: `update_sends_one_patch_with_uid_and_version`)
+//! - Repairs and destructive writes require that the owner has not changed.
+//!   (test: `repairs_and_scale_downs_require_unchanged_owner`)
+//! - A refusal is returned as an outcome with its cause, and does not imply that the name is free.
+//!   (test: `refused_create_returns_refused_with_status`, `w10_refused_create_still_finds_existing_object`)
+//! - A child that another client keeps reverting is not fought over. (test: `repeatedly_reverted_child_is_contended`)
 //!
 //! # Differences from client-go
 //! Nothing is ever adopted, see [`owner`](super::owner). There are no expectations: the guard of
-//! [`consistency`](crate::controller::run::consistency) holds a key until the caches have seen its own writes, and a cache that is
-//! late all the same costs a POST that is answered 409, never a second child.
+//! [`consistency`](crate::controller::run::consistency) holds a key until the caches have seen its own writes, and a
+//! cache that is still stale costs a POST that is answered with a 409, never a second child.
 //!
 //! # Locks and tasks
-//! None of its own; the memory of repairs is behind one lock, that of retry holds behind another.
+//! None of its own; the repair history is behind one lock, the retry holds behind another.
 
 use std::fmt;
 use std::sync::Arc;
@@ -58,7 +61,7 @@ pub use crate::controller::kinds::difference::{Difference, describe};
 use crate::controller::kinds::health::{EXISTS_RETRY, REFUSED_RETRY};
 use crate::controller::run::consistency::Consistency;
 
-/// Writes children. One for each controller.
+/// Writes children; each controller has one.
 #[derive(Debug)]
 pub struct Children {
     pub(in crate::controller) client: ApiClient,
@@ -69,7 +72,7 @@ pub struct Children {
     pub(in crate::controller) owners: Relist,
 }
 
-/// Has the owners' informer list anew.
+/// Makes the owners' informer relist.
 #[derive(Clone, Default)]
 pub(in crate::controller) struct Relist(Option<Arc<dyn Fn() + Send + Sync>>);
 
@@ -90,7 +93,7 @@ impl fmt::Debug for Relist {
 // === impl Children ===
 
 impl Children {
-    /// Writes through this client, and tells the guard of each write.
+    /// Writes through `client`, and records every write with the guard.
     #[must_use]
     pub fn new(client: ApiClient, consistency: Arc<Consistency>) -> Self {
         let (contention, retry_holds) = (Contention::default(), RetryHolds::default());
@@ -104,21 +107,21 @@ impl Children {
         }
     }
 
-    /// Has the owners listed anew by this when a live read shows an older owner than the cache has: the server's store was
-    /// restored from a backup.
+    /// Sets the function that relists the owners when a live read returns an older owner than the cache holds, which
+    /// means that the server's store was restored from a backup.
     #[must_use]
     pub fn relists_owners(self, relist: impl Fn() + Send + Sync + 'static) -> Self {
         Self { owners: Relist(Some(Arc::new(relist))), ..self }
     }
 
-    /// Makes the child as wanted; `cached` is the child of its name in the cache. `is_applied` says that the present spec had
-    /// reached the child before: then it was there, and a write repairs or re-creates it behind a live read of the owner.
+    /// Brings the child to its wanted state; `cached` is the cached object of that name. `is_applied` says that this
+    /// spec was applied before: then a write repairs or re-creates the child, after a live read of the owner.
     ///
     /// # Errors
-    /// [`Error`], to be tried again: lost connections, conflicts, a child that does not decode.
+    /// [`Error`], to be retried: lost connections, conflicts, a child that does not decode.
     ///
     /// # Cancel safety
-    /// A write that is cut is found again by its name: call it once more.
+    /// Call it again: an interrupted write is found by the child's name.
     pub async fn apply<W: Wanted>(
         &self,
         owner: &Owner,
@@ -136,7 +139,7 @@ impl Children {
         }
     }
 
-    /// Makes the child as wanted, believing no cache.
+    /// Brings the child to its wanted state without trusting the cache.
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
@@ -151,8 +154,8 @@ impl Children {
         }
     }
 
-    /// What [`apply`](Self::apply) would find, by the cache alone and writing nothing: for an owner that is
-    /// paused. `is_applied` tells whether the present spec had reached the child already.
+    /// Returns what [`apply`](Self::apply) would find, from the cache alone and without writing: for a paused owner.
+    /// `is_applied` says that this spec was applied before.
     #[must_use]
     pub fn look<W: Wanted>(
         &self,
@@ -182,8 +185,8 @@ impl Children {
         }
     }
 
-    /// Creates the child. One that was there before is created behind a live read of the owner: a stale cache must not
-    /// feed the garbage collector in a loop.
+    /// Creates the child. A child that existed before is re-created only after a live read of the owner: with a stale
+    /// cache, the garbage collector would delete each new child in a loop.
     async fn create_child<W: Wanted>(
         &self,
         owner: &Owner,
@@ -217,8 +220,8 @@ impl Children {
             }
             Err(error) => error,
         };
-        // A refusal does not say that the name is free: quota is checked before existence. A lost answer does not say
-        // that nothing was stored.
+        // A refusal does not imply that the name is free: quota is checked before existence. A lost response does not
+        // imply that nothing was stored.
         let is_unknown = error.is_outcome_unknown();
         if !error.is_already_exists() && !error.is_refused() && !is_unknown {
             return Err(error);
@@ -244,7 +247,7 @@ impl Children {
         Ok(applied)
     }
 
-    /// Decides on the object of that name, whose it may be. After a conflict it is read live, and looked at once more.
+    /// Decides what to do with the object of that name, ours or not. After a conflict, reads it live and retries once.
     async fn repair<W: Wanted>(
         &self,
         owner: &Owner,
@@ -256,7 +259,7 @@ impl Children {
             Err(error) if error.is_conflict() => error,
             outcome => return outcome,
         };
-        // The cache was late about the child, so it may be about the owner, too.
+        // The cache was stale for the child, so it may be stale for the owner, too.
         match self.live(owner, wanted).await? {
             Some(live) => self.try_repair(owner, wanted, Found::decode(live, wanted.name())?, true).await,
             None => Err(error),
@@ -272,7 +275,7 @@ impl Children {
     ) -> Result<ApplyOutcome<W::Observed>, Error> {
         match owner.ownership(&observed) {
             Ownership::Foreign => {
-                // One that the cache shows is missed there as soon as it goes.
+                // The cache reports the deletion of an object that it holds, so no hold is needed.
                 self.retry_holds.clear(|| hold_key_of(owner, wanted));
                 return Ok(ApplyOutcome::ResourceExists { requeue_after: EXISTS_RETRY });
             }
@@ -335,7 +338,7 @@ impl Children {
         })
     }
 
-    /// What is as wanted may still be contended: the last repair has not held long enough.
+    /// Returns the outcome for a child that matches, which is contended until its last repair has held long enough.
     fn as_wanted<W: Wanted>(
         &self,
         owner: &Owner,
@@ -345,14 +348,14 @@ impl Children {
         self.retry_holds.clear(|| hold_key_of(owner, wanted));
         match self.contention.same(observed.uid()) {
             Some(requeue_after) => {
-                let difference = "the last repair has not held long enough yet".to_owned();
+                let difference = "it matches for now, but has been reverted before".to_owned();
                 ApplyOutcome::Contended { observed, difference, repaired: Vec::new(), requeue_after }
             }
             None => ApplyOutcome::Unchanged(observed),
         }
     }
 
-    /// What became of the same update a short while ago, if the server has refused it.
+    /// Returns the refused outcome if the server recently refused the same update.
     fn refused_before<W: Wanted>(
         &self,
         owner: &Owner,
@@ -369,7 +372,7 @@ impl Children {
         }
     }
 
-    /// What a refused write of a child comes to.
+    /// Turns a refused write into an outcome and puts the attempt on hold; returns any other error.
     fn refused<W: Wanted>(
         &self,
         owner: &Owner,
@@ -383,7 +386,7 @@ impl Children {
         Ok(ApplyOutcome::Refused { observed, status, requeue_after: REFUSED_RETRY })
     }
 
-    /// A refusal is an answer, anything else an error; so is a 403 of a server that is still starting.
+    /// Returns the status of a refusal; any other error, and a 403 from a server that is still starting, is returned.
     pub(in crate::controller) fn refusal(&self, error: Error) -> Result<ServerStatus, Error> {
         let is_early = error.is_forbidden() && self.client.is_settling();
         match error {
@@ -403,7 +406,7 @@ impl Children {
     }
 }
 
-/// A child of which a decision is made.
+/// A child to decide about.
 struct Found<O> {
     observed: O,
     /// The whole object, if it was read live.
@@ -416,7 +419,7 @@ impl<O: Object> Found<O> {
     }
 }
 
-/// A child that is not there yet.
+/// Returns the body of a child to create.
 fn new_body<W: Wanted>(owner: &Owner, wanted: &W) -> Value {
     let resource = W::Observed::resource();
     let mut body = json!({

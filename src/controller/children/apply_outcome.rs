@@ -1,19 +1,19 @@
-//! What became of a child that was applied, and the health that follows from it: the one place where conditions begin.
+//! The result of applying a child, and the health derived from the result: the only place where conditions originate.
 //!
-//! | what became of the child | phase | reason | requeued after |
+//! | result for the child | phase | reason | requeued after |
 //! |---|---|---|---|
-//! | as wanted | as [`Wanted::progress`] says | `Available`, `Progressing` | (when it changes) |
-//! | stored by the server otherwise than written | reconciling | `StoredOtherwise` | 1 s |
-//! | terminating, or of a previous incarnation of its owner | reconciling | `WaitingForDeletion` | 30 s |
-//! | an error, such as 500, for 10 s or more | reconciling | `ChildFailing` | the backoff of the key |
+//! | matches | from [`Wanted::progress`] | `Available`, `Progressing` | (when it changes) |
+//! | the server stored something other than what was written | reconciling | `StoredOtherwise` | 1 s |
+//! | terminating, or owned by a previous incarnation of its owner | reconciling | `WaitingForDeletion` | 30 s |
+//! | an error, such as a 500, for 10 s or more | reconciling | `ChildFailing` | the backoff of the key |
 //! | missing, or changed since its spec was applied, and the object is paused | reconciling | `Paused` | (when it changes) |
-//! | as a former spec wants it, and the object is paused | as [`Wanted::progress`] says | likewise | (when it changes) |
-//! | somebody else's | stalled | `ResourceExists` | 30 s |
+//! | matches an earlier spec, and the object is paused | from [`Wanted::progress`] | likewise | (when it changes) |
+//! | owned by someone else | stalled | `ResourceExists` | 30 s |
 //! | refused by the server | stalled | `ChildRefused` | 2 min |
-//! | changed back by somebody each time | stalled | `Contended` | 2 min |
+//! | repeatedly reverted by another client | stalled | `Contended` | 2 min |
 //!
 //! # Guarantees
-//! - Each row is so. (test: `each_outcome_has_its_health`)
+//! - Each outcome has the health of its row. (test: `each_outcome_maps_to_its_health`)
 
 use std::time::Duration;
 
@@ -23,67 +23,67 @@ use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::{Difference, describe};
 use crate::controller::kinds::health::{ChildHealth, EXISTS_RETRY, UNDONE_RETRY, reason};
 
-/// What became of a child that was to be as wanted.
+/// The result of applying a child.
 #[derive(Clone, Debug)]
 pub enum ApplyOutcome<O> {
-    /// It is as wanted.
+    /// The child already matches.
     Unchanged(O),
-    /// It was not there.
+    /// The child was created.
     Created(O),
-    /// It was different; these were the differences.
+    /// The child was updated because of these differences.
     Updated(O, Vec<Difference>),
-    /// The server took the write and stored something else: an admission webhook changed it. To be tried
-    /// again soon; when it comes back each time it ends as contended.
+    /// The server accepted the write but stored something else: an admission webhook changed it. Retried soon;
+    /// contended if the same differences keep coming back.
     StoredOtherwise {
-        /// The child as it is.
+        /// The child as stored.
         observed: O,
-        /// Whether it was not there before.
+        /// Whether the child was just created.
         is_new: bool,
-        /// What was not as wanted before, and is now.
+        /// The differences that the write removed.
         repaired: Vec<Difference>,
     },
-    /// It is ours and being deleted (then it is here), or of a previous incarnation of its owner: it will go by
-    /// itself.
+    /// Either ours and being deleted (`Some`), or owned by a previous incarnation of the owner and awaiting garbage
+    /// collection.
     Terminating(Option<O>),
-    /// The owner is gone, being deleted, paused, or has another spec by now: nothing was done.
+    /// The owner is gone, being deleted, paused, or has a newer spec: nothing was written.
     OwnerChanged,
-    /// It is not as wanted, and was left so: the owner is paused.
+    /// The child differs and was left alone, because the owner is paused.
     Paused {
-        /// The child as it is, if it is there and ours.
+        /// The child, if it exists and is ours.
         observed: Option<O>,
-        /// What is not as wanted.
+        /// The fields that differ.
         differences: Vec<Difference>,
-        /// Whether the present spec had reached the child already, so that somebody else has changed it since.
+        /// Whether this spec was applied before, so that another client has changed the child since.
         is_applied: bool,
     },
-    /// The name is somebody else's; to be looked at again after this time.
+    /// The name is taken by an object that is not ours.
     ResourceExists {
-        /// When to look again.
+        /// When to check again.
         requeue_after: Duration,
     },
-    /// The server does not take it; to be tried again after this time.
+    /// The server refuses the child.
     Refused {
-        /// The child as it is, if it is there.
+        /// The child, if it exists.
         observed: Option<O>,
-        /// What the server said.
+        /// The server's answer.
         status: ServerStatus,
-        /// When to try again.
+        /// When to retry.
         requeue_after: Duration,
     },
-    /// An error, which is tried again at once: nothing is known of the write.
+    /// The write failed with an error, and its result is unknown; retried with the backoff of the key.
     Failed {
-        /// The child as the cache shows it, if it is there and ours.
+        /// The cached child, if it exists and is ours.
         observed: Option<O>,
     },
-    /// Somebody changes it back each time; to be tried again after this time.
+    /// Another client keeps reverting the child.
     Contended {
         /// The child as it is.
         observed: O,
-        /// What comes back.
+        /// The differences that keep coming back.
         difference: String,
-        /// What was not as wanted beside that, and is now.
+        /// The other differences, which the write removed.
         repaired: Vec<Difference>,
-        /// When to try again.
+        /// When to retry.
         requeue_after: Duration,
     },
 }
@@ -91,7 +91,7 @@ pub enum ApplyOutcome<O> {
 // === impl ApplyOutcome ===
 
 impl<O> ApplyOutcome<O> {
-    /// The child as it is, if it is there and ours.
+    /// Returns the child, if it exists and is ours.
     #[must_use]
     pub fn observed(&self) -> Option<&O> {
         match self {
@@ -108,13 +108,13 @@ impl<O> ApplyOutcome<O> {
         }
     }
 
-    /// Whether it is there, ours, and as wanted.
+    /// Whether the child exists, is ours, and matches.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         matches!(self, Self::Unchanged(_) | Self::Created(_) | Self::Updated(..))
     }
 
-    /// Whether it was not there before, and is now.
+    /// Whether the child was just created.
     #[must_use]
     pub fn was_created(&self) -> bool {
         matches!(self, Self::Created(_) | Self::StoredOtherwise { is_new: true, .. })
@@ -124,7 +124,7 @@ impl<O> ApplyOutcome<O> {
 // === impl ChildHealth ===
 
 impl ChildHealth {
-    /// What is said of a child of an owner of `owner_kind` after [`Children::apply`](super::apply::Children::apply).
+    /// Returns the health of a child of an `owner_kind` after [`Children::apply`](super::apply::Children::apply).
     #[must_use]
     pub fn of<W: Wanted>(owner_kind: &str, wanted: &W, applied: &ApplyOutcome<W::Observed>) -> Self {
         let name = wanted.name();
@@ -135,39 +135,49 @@ impl ChildHealth {
             | ApplyOutcome::Updated(observed, _) => wanted.progress(observed),
             ApplyOutcome::StoredOtherwise { .. } => Self::reconciling(
                 reason::STORED_OTHERWISE,
-                format!("The API server stored {child} otherwise than written; trying again"),
+                format!("The API server or an admission webhook changed {child} while storing it; retrying"),
             )
             .about(&child)
             .requeue_after(UNDONE_RETRY),
-            ApplyOutcome::Failed { .. } => Self::failing(&child, "of an error"),
+            ApplyOutcome::Failed { .. } => Self::failing(&child, "a request to the API server failed"),
             ApplyOutcome::Terminating(_) | ApplyOutcome::OwnerChanged => Self::reconciling(
                 reason::WAITING_FOR_DELETION,
-                format!("{child} of an earlier time is being deleted; a new one follows"),
+                format!("Waiting for the previous {child} to be deleted before creating a new one"),
             )
             .requeue_after(EXISTS_RETRY),
-            // Of a spec that has not been applied nothing is said: the child is as the former one wants it.
+            // A spec that was not applied is not reported on: the child still matches the previous spec.
             ApplyOutcome::Paused { observed: Some(observed), is_applied: false, .. } => {
                 wanted.progress(observed)
             }
-            ApplyOutcome::Paused { observed: None, .. } => {
-                Self::reconciling(reason::PAUSED, format!("{child} is not there, and this object is paused"))
-            }
+            ApplyOutcome::Paused { observed: None, .. } => Self::reconciling(
+                reason::PAUSED,
+                format!("{child} does not exist and is not created while this object is paused"),
+            ),
             ApplyOutcome::Paused { differences, .. } => Self::reconciling(
                 reason::PAUSED,
-                format!("{child} is not as wanted ({}), and this object is paused", describe(differences)),
+                format!(
+                    "{child} differs ({}) and is not updated while this object is paused",
+                    describe(differences)
+                ),
             ),
             ApplyOutcome::ResourceExists { requeue_after } => {
                 Self::stalled(reason::RESOURCE_EXISTS, resource_exists(name, owner_kind))
                     .requeue_after(*requeue_after)
                     .about(&child)
             }
-            ApplyOutcome::Refused { status, requeue_after, .. } => {
-                Self::refused(&child, status).requeue_after(*requeue_after)
+            ApplyOutcome::Refused { observed, status, requeue_after } => {
+                let refused = Self::refused(&child, status).requeue_after(*requeue_after);
+                match observed.as_ref().filter(|_| status.is_immutable()) {
+                    Some(_) => refused.with_remedy(&format!(
+                        "delete {child} to recreate it; `kubectl delete --cascade=orphan` keeps its Pods"
+                    )),
+                    None => refused,
+                }
             }
             ApplyOutcome::Contended { difference, requeue_after, .. } => Self::stalled(
                 reason::CONTENDED,
                 format!(
-                    "Somebody changes {child} back each time ({difference}): find out who, and stop one of us"
+                    "Another client keeps reverting {child} ({difference}); stop it, or pause this object"
                 ),
             )
             .requeue_after(*requeue_after)
@@ -176,7 +186,7 @@ impl ChildHealth {
     }
 }
 
-/// sample-controller's message, for event and condition.
+/// sample-controller's message, used for the event and the condition.
 fn resource_exists(child: &str, owner_kind: &str) -> String {
     format!("Resource {child:?} already exists and is not managed by {owner_kind}")
 }
@@ -186,6 +196,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::client::Cause;
     use crate::controller::Wanted;
     use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
     use crate::controller::kinds::health::{HealthPhase, REFUSED_RETRY};
@@ -216,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn each_outcome_has_its_health() {
+    fn each_outcome_maps_to_its_health() {
         use HealthPhase::{Ready, Reconciling, Stalled};
         check(&ApplyOutcome::Unchanged(observed(2, 2)), Ready, "Available", 0);
         check(&ApplyOutcome::Updated(observed(2, 2), Vec::new()), Ready, "Available", 0);
@@ -251,6 +262,20 @@ mod tests {
         };
         check(&refused(REFUSED_RETRY), Stalled, "ChildRefused", 120);
         check(&refused(Duration::from_secs(7)), Stalled, "ChildRefused", 7);
+        let cause = Cause {
+            field: "spec.selector".to_owned(),
+            message: "Invalid value: {}: field is immutable".to_owned(),
+            ..Cause::default()
+        };
+        let immutable = ApplyOutcome::Refused {
+            observed: Some(observed(1, 1)),
+            status: ServerStatus { causes: vec![cause], ..ServerStatus::default() },
+            requeue_after: REFUSED_RETRY,
+        };
+        let message = ChildHealth::of("Foo", &wanted(), &immutable).message;
+        let remedy =
+            "delete Deployment \"web\" to recreate it; `kubectl delete --cascade=orphan` keeps its Pods";
+        assert!(message.ends_with(remedy), "{message}");
         let contended = ApplyOutcome::Contended {
             observed: observed(7, 7),
             repaired: Vec::new(),

@@ -1,19 +1,22 @@
-//! Notices that somebody changes a child back each time, so that we stop fighting and say so.
+//! Detects that another client keeps reverting a child, so that the controller stops fighting and reports the conflict.
 //!
-//! Each field is counted by itself: who changes now this one back and now two is noticed as well as who changes the same
-//! one each time. When something else is wanted of a field, its count starts anew: that is a new spec.
+//! Each field is counted separately, so that a client is noticed even if it changes different fields each time. A
+//! field's count restarts when its wanted value changes, because that is a new spec.
 //!
 //! # Guarantees
-//! - The same difference may come back four times and is repaired; the fifth return is contention. (test: `the_fifth_return_is_contention`)
-//! - Whatever else differs with it. (test: `a_field_is_counted_by_itself`)
-//! - A spec that goes to and fro is no contention. (test: `a_spec_that_goes_to_and_fro_is_no_contention`)
-//! - Contention is tried again after two minutes, and ends when the repair holds that long. (test: `contention_ends_when_a_repair_holds`)
-//! - It is tried at once, and once, when a user asks for it. (test: `a_user_may_ask_for_a_try`)
-//! - Only what the server took counts. (test: `a_write_that_failed_does_not_count`)
-//! - What was not seen before is written at once, and so is what comes back much later. (test: `another_difference_starts_anew`)
-//! - Memory is bounded: by fields for a child, by time for all. (test: `only_so_many_fields_of_a_child_are_remembered`, `no_repair_visits_other_children`)
+//! - A difference that comes back is repaired four times; the fifth return is contention.
+//!   (test: `fifth_return_is_contended`)
+//! - This holds whatever else differs at the same time. (test: `each_field_is_counted_separately`)
+//! - A spec that alternates between two values is not contention. (test: `alternating_spec_is_not_contended`)
+//! - Contention is retried after two minutes, and ends when a repair holds that long.
+//!   (test: `contention_ends_when_a_repair_holds`)
+//! - A user's request grants one immediate retry. (test: `user_request_grants_one_retry`)
+//! - A new difference is repaired at once, and so is one that returns much later.
+//!   (test: `new_difference_is_counted_from_zero`)
+//! - Memory is bounded: by the number of fields per child, and by time overall.
+//!   (test: `fields_remembered_per_child_are_bounded`, `repair_does_not_scan_other_children`)
 //!
-//! Mirrors nothing in client-go: no other framework notices this.
+//! Mirrors nothing in client-go, which does not detect such conflicts.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -24,18 +27,18 @@ use tokio::time::Instant;
 use crate::controller::kinds::difference::{Difference, fingerprint};
 use crate::controller::recent::Recent;
 
-/// After this many returns of one difference nothing more is written at once.
+/// A difference that has been repaired this many times is contended.
 const RETURNS_MAX: u32 = 5;
-/// How soon a contended child is tried again.
+/// How soon a contended child is retried.
 pub const RETRY: Duration = Duration::from_secs(120);
-/// A difference that comes back later than this is a new one.
+/// A difference that comes back later than this counts as new.
 const MEMORY: Duration = Duration::from_secs(600);
-/// How many differences count that are found at once.
+/// The number of differences that are counted per comparison.
 const FOUND_MAX: usize = 64;
-/// How many are remembered of one child; the oldest go first.
+/// The number of fields that are remembered per child; the oldest are dropped first.
 const KNOWN_MAX: usize = 2 * FOUND_MAX;
 
-/// What was repaired, by child: its uid, or what stays of it when it is replaced. Entries go with time.
+/// The repair history of each child, by uid, or by a stable key if the child is replaced. Old entries expire.
 #[derive(Debug)]
 pub struct Contention {
     children: Recent<HashMap<u64, Repairs>>,
@@ -44,24 +47,24 @@ pub struct Contention {
 /// The repairs of one field.
 #[derive(Clone, Copy, Debug)]
 struct Repairs {
-    /// What was wanted of it.
+    /// The hash of the wanted value.
     wanted: u64,
-    /// How often it was written.
+    /// How often the field was written.
     times: u32,
     last: Instant,
-    /// What the user had asked for at the last of them.
+    /// The hash of the user's request at the last repair.
     asked: u64,
 }
 
-/// Whether differences may be written away.
+/// Whether differences may be repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Yes.
     Repair,
-    /// Yes: as the one try in two minutes, because a user asks for it, or for the sake of what is new among them. What
-    /// comes of it stays contended until it has held.
+    /// Yes, once: two minutes have passed, a user asked for a retry, or there is a new difference. The child stays
+    /// contended until the repair has held.
     Retry,
-    /// No: somebody changes it back each time. Try again after this time.
+    /// No: another client keeps reverting the child. Retry after this time.
     Wait(Duration),
 }
 
@@ -76,8 +79,8 @@ impl Repairs {
 // === impl Contention ===
 
 impl Contention {
-    /// These differences were found on this child: what to do about them. `asked` is the value of the annotation by
-    /// which a user asks for a try: another one than at the last try grants one.
+    /// Decides whether these differences of a child may be repaired. `asked` is the value of the annotation by which a
+    /// user requests a retry; a value other than the last one grants a retry.
     #[must_use]
     pub fn verdict(&self, child: &str, found: &[Difference], asked: Option<&str>) -> Verdict {
         let latest = self.children.at(child, |known| {
@@ -103,7 +106,7 @@ impl Contention {
         }
     }
 
-    /// Those of these differences that came back too often.
+    /// Returns those of these differences that have come back too often.
     #[must_use]
     pub fn contended(&self, child: &str, found: &[Difference]) -> Vec<Difference> {
         self.children.at(child, |known| {
@@ -114,7 +117,7 @@ impl Contention {
         })
     }
 
-    /// These differences were written away, and the server took it.
+    /// Records that these differences were repaired, and that the server accepted the write.
     pub fn repaired(&self, child: &str, found: &[Difference], asked: Option<&str>) {
         let (now, asked) = (Instant::now(), hash(&asked));
         self.children.at(child, |known| {
@@ -132,8 +135,8 @@ impl Contention {
         });
     }
 
-    /// Nothing differs on this child. While a contended difference has not stayed away long enough: the
-    /// time that is missing.
+    /// Records that the child matches. Returns how much longer a repaired contended difference has to hold, if it has
+    /// not held long enough.
     #[must_use]
     pub fn same(&self, child: &str) -> Option<Duration> {
         self.children.at(child, |known| {
@@ -148,13 +151,13 @@ impl Contention {
         })
     }
 
-    /// How many children it remembers.
+    /// Returns the number of children remembered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.children.len()
     }
 
-    /// Whether it remembers none.
+    /// Whether no children are remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -167,7 +170,7 @@ impl Default for Contention {
     }
 }
 
-/// Each field, and what is wanted of it.
+/// Returns the hash of each field and of its wanted value.
 fn keys(found: &[Difference]) -> impl Iterator<Item = (u64, u64)> {
     let key = |one: &Difference| (hash(&one.field), hash(&fingerprint(std::slice::from_ref(one))));
     found.iter().take(FOUND_MAX).map(key)
@@ -182,14 +185,14 @@ mod tests {
     use super::*;
     use crate::controller::kinds::difference::difference;
 
-    /// These fields, each with another value than is wanted.
+    /// Differences in these fields.
     fn fields(names: &[&str]) -> Vec<Difference> {
         let differs = |name: &&str| difference((*name).to_owned(), "theirs".to_owned(), "ours".to_owned());
         names.iter().map(differs).collect()
     }
 
-    /// One more return of the differences, repaired if they may be.
-    fn comes_back(contention: &Contention, names: &[&str]) -> Verdict {
+    /// Reports the differences once more, and repairs them if allowed.
+    fn reverted(contention: &Contention, names: &[&str]) -> Verdict {
         asked_for(contention, names, None)
     }
 
@@ -202,37 +205,37 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_fifth_return_is_contention() {
+    async fn fifth_return_is_contended() {
         let contention = Contention::default();
         for _ in 0..RETURNS_MAX {
-            assert_eq!(comes_back(&contention, &["replicas"]), Verdict::Repair);
+            assert_eq!(reverted(&contention, &["replicas"]), Verdict::Repair);
             tokio::time::advance(Duration::from_secs(1)).await;
             assert_eq!(contention.same("u"), None);
         }
         let wait = Verdict::Wait(RETRY - Duration::from_secs(1));
-        assert_eq!(comes_back(&contention, &["replicas"]), wait);
+        assert_eq!(reverted(&contention, &["replicas"]), wait);
         assert_eq!(contention.verdict("other", &fields(&["replicas"]), None), Verdict::Repair);
     }
 
-    /// Two rivals, or one that changes now this and now that.
+    /// Two clients, or one client that changes different fields each time.
     #[tokio::test(start_paused = true)]
-    async fn a_field_is_counted_by_itself() {
+    async fn each_field_is_counted_separately() {
         let contention = Contention::default();
         let sets = [&["replicas"][..], &["replicas", "image"], &["image"], &["labels", "replicas"]];
         let mut written = 0;
         for found in sets.iter().cycle().take(400) {
-            if !matches!(comes_back(&contention, found), Verdict::Wait(_)) {
+            if !matches!(reverted(&contention, found), Verdict::Wait(_)) {
                 written += 1;
             }
             tokio::time::advance(Duration::from_millis(10)).await;
         }
         assert!(written <= 3 * RETURNS_MAX, "{written}");
         let both = fields(&["replicas", "ports"]);
-        assert_eq!(contention.contended("u", &both), fields(&["replicas"]), "the other one is not to blame");
+        assert_eq!(contention.contended("u", &both), fields(&["replicas"]), "`ports` is not contended");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_spec_that_goes_to_and_fro_is_no_contention() {
+    async fn alternating_spec_is_not_contended() {
         let contention = Contention::default();
         for wanted in ["2", "3"].iter().cycle().take(40) {
             let found = [difference("replicas".to_owned(), "other".to_owned(), (*wanted).to_owned())];
@@ -243,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_failed_does_not_count() {
+    async fn failed_writes_do_not_count() {
         let contention = Contention::default();
         for _ in 0..20 {
             assert_eq!(contention.verdict("u", &fields(&["replicas"]), None), Verdict::Repair);
@@ -253,74 +256,74 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn contention_ends_when_a_repair_holds() {
         let contention = Contention::default();
-        while comes_back(&contention, &["image"]) == Verdict::Repair {}
+        while reverted(&contention, &["image"]) == Verdict::Repair {}
         tokio::time::advance(RETRY).await;
-        assert_eq!(comes_back(&contention, &["image"]), Verdict::Retry, "one try each two minutes");
-        assert_eq!(contention.same("u"), Some(RETRY), "too early to call it over");
-        assert_eq!(comes_back(&contention, &["image"]), Verdict::Wait(RETRY));
+        assert_eq!(reverted(&contention, &["image"]), Verdict::Retry, "one retry every two minutes");
+        assert_eq!(contention.same("u"), Some(RETRY), "the repair has not held long enough");
+        assert_eq!(reverted(&contention, &["image"]), Verdict::Wait(RETRY));
         tokio::time::advance(RETRY).await;
-        assert_eq!(comes_back(&contention, &["image"]), Verdict::Retry);
+        assert_eq!(reverted(&contention, &["image"]), Verdict::Retry);
         tokio::time::advance(RETRY).await;
         assert_eq!(contention.same("u"), None);
-        assert_eq!(comes_back(&contention, &["image"]), Verdict::Repair, "it starts anew");
+        assert_eq!(reverted(&contention, &["image"]), Verdict::Repair, "the count restarts");
         assert_eq!(contention.same("u"), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_user_may_ask_for_a_try() {
+    async fn user_request_grants_one_retry() {
         let contention = Contention::default();
         while asked_for(&contention, &["image"], Some("before")) == Verdict::Repair {}
         let wait = Verdict::Wait(RETRY);
-        assert_eq!(asked_for(&contention, &["image"], Some("before")), wait, "that was asked before");
+        assert_eq!(asked_for(&contention, &["image"], Some("before")), wait, "already granted");
         assert_eq!(asked_for(&contention, &["image"], Some("now")), Verdict::Retry);
-        assert_eq!(asked_for(&contention, &["image"], Some("now")), wait, "one try");
-        assert_eq!(contention.same("u"), Some(RETRY), "and it has to hold as any other");
+        assert_eq!(asked_for(&contention, &["image"], Some("now")), wait, "one retry per request");
+        assert_eq!(contention.same("u"), Some(RETRY), "the repair has to hold like any other");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_difference_starts_anew() {
+    async fn new_difference_is_counted_from_zero() {
         let contention = Contention::default();
-        while comes_back(&contention, &["image"]) == Verdict::Repair {}
+        while reverted(&contention, &["image"]) == Verdict::Repair {}
         for _ in 0..RETURNS_MAX {
-            assert_eq!(comes_back(&contention, &["replicas"]), Verdict::Repair);
+            assert_eq!(reverted(&contention, &["replicas"]), Verdict::Repair);
         }
         assert_eq!(
-            comes_back(&contention, &["image"]),
+            reverted(&contention, &["image"]),
             Verdict::Wait(RETRY),
-            "what it is at is not forgotten"
+            "the contention of `image` is remembered"
         );
         let both = ["image", "ports"];
-        assert_eq!(comes_back(&contention, &both), Verdict::Retry, "a new spec is not held up");
+        assert_eq!(reverted(&contention, &both), Verdict::Retry, "a new difference is not held up");
         tokio::time::advance(MEMORY).await;
-        assert_eq!(comes_back(&contention, &["replicas"]), Verdict::Repair);
+        assert_eq!(reverted(&contention, &["replicas"]), Verdict::Repair);
         let times = contention.children.at("u", |known| known.get().unwrap().values().map(|r| r.times).max());
         assert_eq!(times, Some(1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_so_many_fields_of_a_child_are_remembered() {
+    async fn fields_remembered_per_child_are_bounded() {
         let contention = Contention::default();
         let many: Vec<String> = (0..1000).map(|at| format!("ports[{at}]")).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         for one in many.chunks(FOUND_MAX / 2) {
             tokio::time::advance(Duration::from_millis(1)).await;
-            comes_back(&contention, one);
+            reverted(&contention, one);
         }
         assert_eq!(contention.children.at("u", |known| known.get().unwrap().len()), KNOWN_MAX);
-        while comes_back(&contention, &many) == Verdict::Repair {}
+        while reverted(&contention, &many) == Verdict::Repair {}
         assert_eq!(
-            comes_back(&contention, &many),
+            reverted(&contention, &many),
             Verdict::Wait(RETRY),
-            "more than that at once are noticed, too"
+            "differences beyond the limit are detected, too"
         );
         tokio::time::advance(2 * MEMORY).await;
         contention.repaired("other", &fields(&["image"]), None);
         assert_eq!(contention.len(), 1);
     }
 
-    /// What is held under the lock is one child's; the map itself is [`Recent`].
+    /// The lock is held for one child's entry only; for the map itself see [`Recent`].
     #[tokio::test(start_paused = true)]
-    async fn no_repair_visits_other_children() {
+    async fn repair_does_not_scan_other_children() {
         for children in [1_000, 100_000] {
             let contention = Contention::default();
             for at in 0..children {
@@ -328,7 +331,7 @@ mod tests {
             }
             tokio::time::advance(MEMORY).await;
             contention.repaired("u", &fields(&["image"]), None);
-            assert_eq!(contention.len(), children + 1, "they go all at once, not by a sweep at each repair");
+            assert_eq!(contention.len(), children + 1, "entries expire together, without a sweep");
             tokio::time::advance(MEMORY).await;
             assert_eq!(contention.same("u"), None);
             assert_eq!(contention.len(), 1);

@@ -1,20 +1,24 @@
-//! The ways to delete a child, each behind a live read of its owner.
+//! The ways to delete a child, each after a live read of its owner.
 //!
-//! Mirrors in-tree controllers' `DeletePod` and the like, which trust their caches here.
+//! Mirrors `DeletePod` and the like of in-tree controllers, which trust their caches here.
 //!
 //! # How it works
-//! A delete carries uid and version of the child as the cache shows it, so it succeeds on that state only and needs no read
-//! of the child. The owner is read live before; see `guarded.rs`. A conflict costs one read of the child,
-//! and one more try if it is the same object and still ours.
+//! A delete carries the uid and resource version of the cached child, so it succeeds only on that state and needs no
+//! read of the child. The owner is read live first; see `guarded_write.rs`. A conflict costs one read of the child,
+//! and one retry if it is the same object and still ours.
 //!
 //! # Guarantees
-//! - Nothing goes when the owner has moved on or was paused. (test: `a_delete_is_given_up_when_the_owner_has_moved_on`, `a_stored_pause_stops_what_destroys`)
-//! - Nothing goes when its replacement is not there. (test: `a_delete_is_given_up_when_the_replacement_is_not_there`)
-//! - Another object of the same name is not deleted. (test: `another_life_of_the_name_is_not_deleted_for_the_former_one`)
-//! - A child that has changed meanwhile is read once, and deleted if it is still ours. (test: `a_delete_that_meets_a_conflict_is_tried_once_more`)
-//! - A child that is replaced in vain each time is left. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
-//! - A deletion that the server refuses is not sent again at each pass. (test: `a_refused_delete_is_not_sent_again_at_each_pass`)
-//! - For an owner that is being deleted a child goes only if it is not orphaned. (test: `a_child_goes_with_its_owner_unless_it_is_orphaned`)
+//! - Nothing is deleted if the owner has changed or was paused.
+//!   (test: `delete_is_skipped_when_owner_has_changed`, `stored_pause_blocks_destructive_writes`)
+//! - Nothing is deleted if its replacement does not exist. (test: `delete_is_skipped_without_a_matching_replacement`)
+//! - Another object of the same name is not deleted. (test: `recreated_child_with_same_name_is_not_deleted`)
+//! - After a conflict the child is read once, and deleted if it is still ours.
+//!   (test: `conflicting_delete_is_retried_once`)
+//! - A child is no longer replaced if each replacement differs again.
+//!   (test: `pod_altered_by_webhook_is_not_replaced_forever`)
+//! - A refused deletion is not resent on every pass. (test: `refused_delete_is_not_retried_on_every_pass`)
+//! - When the owner is being deleted, its children are deleted only if they are not orphaned.
+//!   (test: `deleted_owner_deletes_children_unless_orphaned`)
 
 use std::time::Duration;
 
@@ -30,41 +34,41 @@ use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::Difference;
 use crate::controller::kinds::health::REFUSED_RETRY;
 
-/// What became of a child that was to go.
+/// The result of deleting a child.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deletion {
-    /// It was there, and the server has taken the deletion.
+    /// The server accepted the deletion.
     Deleted,
-    /// There was nothing to do: it is gone or on its way, or it is not ours.
+    /// Nothing to do: the child is gone, being deleted, or not ours.
     NothingToDo,
-    /// The owner, or the child's replacement, is not as it was decided on: to be looked at again.
+    /// The owner or the child's replacement has changed since the decision; decide again on the next pass.
     NotNow,
-    /// The server refuses it, or has refused it a short while ago; not tried again before that time has passed.
+    /// The server refuses the deletion, or recently refused it.
     Refused {
         /// Why.
         status: ServerStatus,
-        /// When to try again.
+        /// When to retry.
         requeue_after: Duration,
     },
 }
 
-/// One state of a child: what a delete needs to know of it.
+/// The state of a child that a delete needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildRef {
-    /// Its name, in the owner's namespace.
+    /// The name, in the owner's namespace.
     pub name: String,
-    /// Its uid.
+    /// The uid.
     pub uid: String,
-    /// The version in which it was seen.
+    /// The resource version that was observed.
     pub version: String,
-    /// Whether it is being deleted already.
+    /// Whether the child is already being deleted.
     pub is_deleting: bool,
 }
 
 // === impl ChildRef ===
 
 impl ChildRef {
-    /// A child as the cache has it.
+    /// Returns the reference of a cached child.
     #[must_use]
     pub fn of<O: Object>(child: &Cached<O>) -> Self {
         Self {
@@ -86,11 +90,11 @@ impl ChildRef {
 }
 
 impl Children {
-    /// Deletes a child that is no longer wanted, now that `replacement` is there. Unless its presence is proven by the
-    /// answer to a write, the replacement is read live: nothing is deleted when it is not there as wanted.
+    /// Deletes a child that `replacement` replaces. Unless the response to a write has just proven that the replacement
+    /// exists, reads it live and deletes nothing if it is missing or differs.
     ///
     /// # Errors
-    /// [`Error`], to be tried again.
+    /// [`Error`], to be retried.
     pub async fn delete_replaced<W: Wanted>(
         &self,
         owner: &Owner,
@@ -98,7 +102,10 @@ impl Children {
         child: &ChildRef,
     ) -> Result<Deletion, Error> {
         if !is_proven && !self.is_there(owner, replacement).await? {
-            tracing::debug!(child = child.name, "Deletes nothing: its replacement is not there");
+            tracing::debug!(
+                child = child.name,
+                "Skipping the deletion: the replacement does not exist or differs"
+            );
             return Ok(Deletion::NotNow);
         }
         self.delete_surplus(owner, &W::Observed::resource(), child).await
@@ -111,10 +118,10 @@ impl Children {
         Ok(is_ours && wanted.differences(&live).is_empty())
     }
 
-    /// Deletes a child that is one too many, or no good any more.
+    /// Deletes a child that is surplus or no longer usable.
     ///
     /// # Errors
-    /// [`Error`], to be tried again.
+    /// [`Error`], to be retried.
     pub async fn delete_surplus(
         &self,
         owner: &Owner,
@@ -124,12 +131,12 @@ impl Children {
         self.delete_child(owner, resource, child, Precondition::AsDecidedOn).await
     }
 
-    /// Deletes a child that cannot be written as it is wanted, so that a new one follows. When the new ones are each
-    /// time stored with these differences again, by an admission webhook say, they are contended: the time is
-    /// when to try again.
+    /// Deletes a child that cannot be updated in place, so that a new one is created. If each new child is stored with
+    /// the same differences, for instance by an admission webhook, the child is contended and the returned duration
+    /// says when to retry.
     ///
     /// # Errors
-    /// [`Error`], to be tried again.
+    /// [`Error`], to be retried.
     pub async fn delete_outdated(
         &self,
         owner: &Owner,
@@ -149,16 +156,16 @@ impl Children {
         Ok((deletion, (verdict == Verdict::Retry).then_some(contention::RETRY)))
     }
 
-    /// How long a child that is as wanted by now has still to stay so, after it was contended.
+    /// Returns how much longer a child that now matches stays contended.
     #[must_use]
     pub fn contended_for(&self, owner: &Owner, name: &str) -> Option<Duration> {
         self.contention.same(&hold_key(owner, name))
     }
 
-    /// Deletes a child of an owner that is being deleted and does not orphan it.
+    /// Deletes a child of an owner that is being deleted and does not orphan its children.
     ///
     /// # Errors
-    /// [`Error`], to be tried again.
+    /// [`Error`], to be retried.
     pub async fn delete_of_deleted(
         &self,
         owner: &Owner,
@@ -168,7 +175,7 @@ impl Children {
         self.delete_child(owner, resource, child, Precondition::DeletingWithChildren).await
     }
 
-    /// The common part of all deletions. A deletion that the server has refused a short while ago is not sent.
+    /// Deletes the child, unless the server recently refused the same deletion.
     async fn delete_child(
         &self,
         owner: &Owner,
@@ -212,7 +219,7 @@ impl Children {
         Ok(Deletion::NotNow)
     }
 
-    /// The live version of a child, if it is the same object, still ours and not on its way out.
+    /// Returns the live version of a child if it is the same object, still ours and not being deleted.
     async fn same_child(
         &self,
         owner: &Owner,
@@ -230,7 +237,7 @@ impl Children {
     }
 }
 
-/// What stays the same of a child that is replaced: its uid does not.
+/// Returns a key that stays the same when a child is replaced, as its uid does not.
 fn hold_key(owner: &Owner, name: &str) -> String {
     format!("{}/{name}", owner.uid)
 }

@@ -1,18 +1,20 @@
-//! Finalizers: what keeps an object that is being deleted until its operator has done its part.
+//! Finalizers, which keep an object that is being deleted until its operator has cleaned up.
 //!
-//! Mirrors controller-runtime `pkg/controller/controllerutil` (`AddFinalizer`, `RemoveFinalizer`), with the write.
+//! Mirrors controller-runtime `pkg/controller/controllerutil` (`AddFinalizer`, `RemoveFinalizer`), including the write.
 //!
 //! # How it works
-//! One merge patch sets the whole list of finalizers. It carries uid and version of the object from which the list was
-//! taken, so it succeeds on that state only, and no read comes before it. After a conflict the object is read live, and
-//! the patch is tried once more if that state still asks for it.
+//! One merge patch sets the whole list of finalizers. The patch carries the uid and resource version of the object that
+//! the list came from, so it succeeds only on that state and needs no read before it. After a conflict the object is
+//! read live, and the patch is retried once if still needed.
 //!
 //! # Guarantees
-//! - Only the named finalizer is added or removed; those of others stay, in their order. (test: `others_finalizers_stay`)
-//! - An owner that is being deleted, is another life or is paused is not held. (test: `only_a_living_owner_is_held`)
-//! - An owner that is not being deleted keeps its finalizer. (test: `only_a_deleted_owner_is_let_go`)
-//! - After the last finalizer is off, the key waits until the cache shows the end. (test: `a_removed_finalizer_is_waited_for`)
-//! - A conflict costs one read and one more try. (test: `a_stale_finalizer_list_is_read_again_once`)
+//! - Only the named finalizer is added or removed; others stay, in their order. (test: `foreign_finalizers_are_kept`)
+//! - No finalizer is added to an owner that is being deleted, was re-created or changed, or is paused.
+//!   (test: `finalizer_is_not_added_to_a_changed_owner`)
+//! - An owner that is not being deleted keeps its finalizer. (test: `finalizer_is_removed_only_from_a_deleted_owner`)
+//! - After the last finalizer is removed, the key waits until the cache shows the deletion.
+//!   (test: `removing_last_finalizer_waits_for_the_deletion_event`)
+//! - A conflict costs one read and one retry. (test: `stale_finalizer_list_is_reread_once`)
 
 use super::apply::Children;
 use super::guarded_write::Precondition;
@@ -20,11 +22,11 @@ use super::owner::Owner;
 use crate::client::Error;
 
 impl Children {
-    /// Puts a finalizer on the owner, before the first effect that has to be undone; returns the version that was
-    /// written. `None` when the owner is not as it was decided on any more: then nothing was done.
+    /// Adds a finalizer to the owner, before the first effect that needs cleanup, and returns the version written.
+    /// Returns `None`, and adds nothing, if the owner has changed since the decision.
     ///
     /// # Errors
-    /// [`Error`], to be tried again.
+    /// [`Error`], to be retried.
     pub async fn add_finalizer(&self, owner: &Owner, finalizer: &str) -> Result<Option<String>, Error> {
         let mut version = owner.version.clone();
         let mut finalizers = owner.finalizers.clone();
@@ -50,11 +52,11 @@ impl Children {
         Ok(None)
     }
 
-    /// Takes a finalizer off an owner that is being deleted, after the last of its effects was undone. `false`
-    /// when a live read shows it not to be deleted: then nothing was done.
+    /// Removes a finalizer from an owner that is being deleted, after its last effect was undone. Returns `false`, and
+    /// removes nothing, if a live read shows that the owner is not being deleted.
     ///
     /// # Errors
-    /// [`Error`], to be tried again.
+    /// [`Error`], to be retried.
     pub async fn remove_finalizer(&self, owner: &Owner, finalizer: &str) -> Result<bool, Error> {
         let mut version = owner.version.clone();
         let mut finalizers = owner.finalizers.clone();
@@ -62,14 +64,14 @@ impl Children {
             let before = finalizers.len();
             finalizers.retain(|known| known != finalizer);
             if finalizers.len() == before {
-                return Ok(true); // somebody has taken it off, and another one holds the object
+                return Ok(true); // already removed, and another finalizer holds the object
             }
             match self.unchecked(owner).set_finalizers(&version, &finalizers).await {
-                // Ours was the last, and the object has gone meanwhile.
+                // Ours was the last finalizer, and the object is gone by now.
                 Err(error) if error.is_not_found() => break,
                 Err(error) if !is_last && error.is_conflict() => {}
                 Err(error) => return Err(error),
-                // Without a new version nothing was stored: ours was the last, and the object is gone.
+                // An unchanged version means that nothing was stored: ours was the last, and the object is gone.
                 Ok(written) if written == version => break,
                 Ok(_) => return Ok(true),
             }
@@ -84,7 +86,7 @@ impl Children {
                 Some(_) | None => break,
             }
         }
-        // The cache may show it yet.
+        // The cache may still show the object.
         self.consistency.awaits_end(&owner.name, &owner.resource, &owner.uid);
         Ok(true)
     }
@@ -103,7 +105,7 @@ mod tests {
     const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
     const OURS: &str = "windlass.dev/test";
 
-    /// A live Foo, and the owner as the cache shows it: of `cached`, or as it lives.
+    /// Returns a server with a live Foo, and the owner as of `cached`, or of the live object.
     fn rig(metadata: &Value, cached: Option<&Value>) -> (ObjectServer, Children, Owner) {
         let server = ObjectServer::default();
         let with = |more: &Value| {
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn others_finalizers_stay() {
+    async fn foreign_finalizers_are_kept() {
         let others = json!({"finalizers": ["a.example/x", "b.example/y"]});
         let (server, children, owner) = rig(&others, None);
         let written = children.add_finalizer(&owner, OURS).await.unwrap().unwrap();
@@ -134,11 +136,11 @@ mod tests {
         assert_eq!(server.requests(), [format!("PATCH {FOOS}/one")]);
         let held = Owner { version: written, finalizers: vec!["x".into(), OURS.into()], ..owner };
         assert_eq!(children.add_finalizer(&held, OURS).await.unwrap(), Some(held.version.clone()));
-        assert_eq!(server.requests(), Vec::<String>::new(), "it is there");
+        assert_eq!(server.requests(), Vec::<String>::new(), "the finalizer is already set");
     }
 
     #[tokio::test]
-    async fn only_a_living_owner_is_held() {
+    async fn finalizer_is_not_added_to_a_changed_owner() {
         for metadata in [
             json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}),
             json!({"uid": "another life"}),
@@ -155,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stale_finalizer_list_is_read_again_once() {
+    async fn stale_finalizer_list_is_reread_once() {
         let (server, children, owner) = rig(&json!({"finalizers": ["a.example/x"]}), Some(&json!({})));
         assert!(children.add_finalizer(&owner, OURS).await.unwrap().is_some());
         assert_eq!(finalizers(&server), json!(["a.example/x", OURS]));
@@ -163,11 +165,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_a_deleted_owner_is_let_go() {
+    async fn finalizer_is_removed_only_from_a_deleted_owner() {
         let held = json!({"finalizers": [OURS]});
         let going = json!({"finalizers": ["a.example/x", OURS], "deletionTimestamp": "2020-01-01T00:00:00Z"});
         let (server, children, owner) = rig(&held, Some(&going));
-        assert!(!children.remove_finalizer(&owner, OURS).await.unwrap(), "of another time");
+        assert!(!children.remove_finalizer(&owner, OURS).await.unwrap(), "the live owner stays");
         assert_eq!(finalizers(&server), json!([OURS]));
         for cached in
             [None, Some(&json!({"finalizers": [OURS], "deletionTimestamp": "2020-01-01T00:00:00Z"}))]
@@ -182,10 +184,10 @@ mod tests {
         assert_eq!(finalizers(&server), json!([OURS]), "the finalizer of another object stays");
     }
 
-    /// The answer has the version before, which the cache has seen: the object is deleted without being stored once more.
+    /// The response carries the old version, which the cache has seen: the object is deleted without another store.
     #[cfg(feature = "sim")]
     #[tokio::test(start_paused = true)]
-    async fn a_removed_finalizer_is_waited_for() {
+    async fn removing_last_finalizer_waits_for_the_deletion_event() {
         use k8s_openapi::api::core::v1::ConfigMap;
 
         use crate::api::ApiResource;
@@ -207,7 +209,7 @@ mod tests {
         let guard = Arc::new(Consistency::new().with(maps, cache));
         let children = Children::new(client, guard.clone());
         assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
-        assert!(!guard.is_ready(&name), "the cache shows it yet");
+        assert!(!guard.is_ready(&name), "the cache still shows the object");
         writer.delete(&name, "999");
         assert!(guard.is_ready(&name));
     }

@@ -1,30 +1,32 @@
-//! The one place from which children and finalizers are written, behind the check of the owner that a write needs.
+//! The only place that writes children and finalizers, behind the check of the owner that each write requires.
 //!
-//! Mirrors kubernetes `RecheckDeletionTimestamp` (`pkg/controller/controller_ref_manager.go`), which in-tree controllers
-//! ask before they adopt; their deletes trust the cache.
+//! Mirrors kubernetes `RecheckDeletionTimestamp` (`pkg/controller/controller_ref_manager.go`), which in-tree
+//! controllers call before they adopt; their deletes trust the cache.
 //!
 //! # How it works
-//! A write that carries uid and resourceVersion succeeds only on the state from which it was decided, so the version is
-//! its live read. What the version of the *child* cannot tell is whether the *owner* has moved on. Before a write that
+//! A write that carries uid and resourceVersion succeeds only on the state it was decided from, so it needs no live
+//! read of the child. The version of the *child* does not tell whether the *owner* has changed. Before a write that
 //! destroys or re-creates, [`Children::checked`] reads the owner's metadata; one read serves `EVIDENCE_WRITES` writes
-//! within `EVIDENCE_AGE`. All other writes are [`Children::unchecked`].
+//! within
+//! `EVIDENCE_AGE`. All other writes are [`Children::unchecked`].
 //!
-//! | the write needs | the live owner is |
+//! | the write requires | the live owner |
 //! |---|---|
-//! | [`Precondition::AsDecidedOn`] | of this uid and generation, not being deleted, not paused |
-//! | [`Precondition::DeletingWithChildren`] | of this uid, being deleted, and its children are not orphaned |
+//! | [`Precondition::AsDecidedOn`] | has this uid and generation, is not being deleted, is not paused |
+//! | [`Precondition::DeletingWithChildren`] | has this uid, is being deleted, does not orphan its children |
 //!
-//! An owner that does not meet the precondition ends the pass, and the guard of [`consistency`](crate::controller::run::consistency) holds
-//! the key until the cache shows that state of the owner.
+//! An owner that does not meet the precondition ends the pass, and the guard of
+//! [`consistency`](crate::controller::run::consistency) holds the key until the cache shows that state of the owner.
 //!
 //! # Guarantees
-//! - Every row of the table. (test: `each_precondition_is_met_by_the_live_owner_alone`)
-//! - An owner that cannot be read permits nothing. (test: `an_owner_that_cannot_be_read_permits_nothing`)
-//! - One read serves 64 writes within a second, also of writes that are sent at once. (test: `one_read_of_the_owner_serves_64_writes`)
-//! - An owner that is older than the cache has it permits nothing, and its kind is listed anew. (test: `r18_an_older_owner_relists_its_kind`)
-//! - A key whose owner has moved on waits for the cache. (test: `a_moved_owner_holds_its_key`)
-//! - Every write is awaited in the caches. (test: `whatever_is_written_is_waited_for`)
-//! - Nothing is written elsewhere. (test: `each_write_has_one_door`)
+//! - Each precondition is checked against the live owner. (test: `precondition_is_checked_against_the_live_owner`)
+//! - An owner that cannot be read permits no write. (test: `unreadable_owner_permits_no_write`)
+//! - One read serves 64 writes within a second, including concurrent writes. (test: `one_owner_read_serves_64_writes`)
+//! - A live owner that is older than the cached one permits no write, and its kind is relisted.
+//!   (test: `r18_older_live_owner_relists_its_kind`)
+//! - A key whose owner has changed waits for the cache. (test: `changed_owner_holds_its_key`)
+//! - Every write is awaited in the caches. (test: `every_write_is_awaited_in_the_cache`)
+//! - Nothing is written elsewhere. (test: `each_write_is_sent_from_one_file`)
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -42,21 +44,21 @@ use crate::api::{ApiResource, annotations};
 use crate::cache::{Meta, Object, ObjectName, compare_versions};
 use crate::client::Error;
 
-/// How many writes one live read of the owner serves.
+/// The number of writes that one live read of the owner serves.
 const EVIDENCE_WRITES: u32 = 64;
-/// For how long it does.
+/// How long a live read of the owner stays valid.
 const EVIDENCE_AGE: Duration = Duration::from_secs(1);
 
-/// What the live owner must be for a write.
+/// What a write requires of the live owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) enum Precondition {
-    /// As it was when the write was decided on.
+    /// The owner is unchanged since the write was decided on.
     AsDecidedOn,
-    /// Being deleted, and its children with it.
+    /// The owner is being deleted, and its children with it.
     DeletingWithChildren,
 }
 
-/// A write that may be sent.
+/// A permitted write.
 pub(in crate::controller) struct GuardedWrite<'a> {
     children: &'a Children,
     owner: &'a Owner,
@@ -66,7 +68,7 @@ pub(in crate::controller) struct GuardedWrite<'a> {
 /// The last live read of an owner, for one pass.
 #[derive(Debug)]
 pub(in crate::controller) struct OwnerEvidence {
-    /// Held while the owner is read, so that writes that are sent at once share one read.
+    /// Held while the owner is read, so that concurrent writes share one read.
     reading: Semaphore,
     last: Mutex<Option<Evidence>>,
 }
@@ -78,7 +80,7 @@ struct Evidence {
     writes_left: u32,
 }
 
-/// The fields of the owner that decide.
+/// The fields of the owner that the check needs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::controller) struct LiveMeta {
@@ -90,7 +92,7 @@ pub(in crate::controller) struct LiveMeta {
     annotations: BTreeMap<String, String>,
 }
 
-/// An object of which only the metadata is read.
+/// An object of which only the metadata is decoded.
 #[derive(Deserialize)]
 pub(in crate::controller) struct PartialObject<M = Meta> {
     pub(in crate::controller) metadata: M,
@@ -99,14 +101,14 @@ pub(in crate::controller) struct PartialObject<M = Meta> {
 // === impl LiveMeta ===
 
 impl LiveMeta {
-    /// Whether it is the same object as at the decision, alive and not paused.
+    /// Whether this is the same object as at the decision, not being deleted and not paused.
     pub(in crate::controller) fn is_living(&self, owner: &Owner) -> bool {
         self.uid == owner.uid
             && self.deletion_timestamp.is_none()
             && !annotations::ask_for_pause(&self.annotations)
     }
 
-    /// Whether the server's store has gone back behind the cache.
+    /// Whether the live owner is older than the cached one.
     fn is_older(&self, owner: &Owner) -> bool {
         self.uid == owner.uid
             && compare_versions(&self.resource_version, &owner.version) == Some(Ordering::Less)
@@ -133,7 +135,7 @@ impl Default for OwnerEvidence {
 }
 
 impl OwnerEvidence {
-    /// The last read, for one more write.
+    /// Returns the last read, and counts one write against it.
     fn take(&self) -> Option<LiveMeta> {
         let mut last = self.last.lock();
         let evidence = last.as_mut()?;
@@ -153,15 +155,16 @@ impl OwnerEvidence {
 // === impl Children ===
 
 impl Children {
-    /// A write that carries all that it depends on: a create, or a patch with uid and version that lowers nothing.
+    /// Permits a write that carries all it depends on: a create, a patch with uid and version that lowers nothing, or
+    /// a change of finalizers.
     pub(in crate::controller) fn unchecked<'a>(&'a self, owner: &'a Owner) -> GuardedWrite<'a> {
         GuardedWrite { children: self, owner, checked: None }
     }
 
-    /// A write for an owner that a live read shows to meet the precondition; `None` when it does not.
+    /// Permits a write if a live read shows that the owner meets the precondition; returns `None` if not.
     ///
     /// # Errors
-    /// [`Error`]: an owner that cannot be read permits nothing.
+    /// [`Error`], if the owner cannot be read.
     pub(in crate::controller) async fn checked<'a>(
         &'a self,
         owner: &'a Owner,
@@ -175,9 +178,7 @@ impl Children {
         };
         match known {
             Some(live) if live.is_older(owner) => {
-                tracing::warn!(
-                    "The server has an older version of this object than the cache: lists its kind anew"
-                );
+                tracing::warn!("The live object is older than the cached one; relisting its kind");
                 self.owners.ask();
                 Ok(None)
             }
@@ -185,7 +186,7 @@ impl Children {
             live => {
                 tracing::debug!(
                     ?precondition,
-                    "Writes nothing: a live read shows that the owner has moved on"
+                    "Skipping the write: a live read shows that the owner has changed"
                 );
                 self.await_owner(owner, live.as_ref());
                 Ok(None)
@@ -193,14 +194,14 @@ impl Children {
         }
     }
 
-    /// The owner's metadata, from the server; `None` when there is no object of its name.
+    /// Reads the owner's metadata from the server; `None` if no object has its name.
     pub(in crate::controller) async fn live_owner(&self, owner: &Owner) -> Result<Option<LiveMeta>, Error> {
         let (namespace, name) = (owner.name.namespace(), owner.name.name());
         let live = self.client.get_metadata::<PartialObject<LiveMeta>>(&owner.resource, namespace, name);
         Ok(live.await?.map(|live| live.metadata))
     }
 
-    /// Has the key wait until the cache shows this state of its owner, or that it is gone.
+    /// Holds the key until the cache shows this state of its owner, or the owner's deletion.
     pub(in crate::controller) fn await_owner(&self, owner: &Owner, live: Option<&LiveMeta>) {
         match live {
             Some(live) => {
@@ -222,7 +223,7 @@ impl GuardedWrite<'_> {
         Ok(created)
     }
 
-    /// Patches a child; the patch carries the uid and the version that it was made from.
+    /// Patches a child; the patch carries the uid and version that it was computed from.
     pub(in crate::controller) async fn patch<O: Object>(self, name: &str, patch: &Value) -> Result<O, Error> {
         let namespace = self.owner.name.namespace();
         let patched =
@@ -231,7 +232,7 @@ impl GuardedWrite<'_> {
         Ok(patched)
     }
 
-    /// Deletes a child of this uid and version.
+    /// Deletes the child of this uid and version.
     pub(in crate::controller) async fn delete(
         self,
         resource: &ApiResource,
@@ -246,7 +247,7 @@ impl GuardedWrite<'_> {
         Ok(())
     }
 
-    /// Sets the finalizers of the owner of this version; returns the version that was written.
+    /// Sets the finalizers of the owner at this version, and returns the new version.
     pub(in crate::controller) async fn set_finalizers(
         self,
         version: &str,

@@ -1,21 +1,21 @@
-//! Finds children that the cache cannot show: those that lost our label, and those that it has not heard of.
+//! Finds children that the cache cannot show: children that lost our label, and children it has not received yet.
 //!
 //! Mirrors nothing in client-go, whose controllers watch every object of a kind.
 //!
 //! # How it works
-//! Children are watched by the label `app.kubernetes.io/managed-by`. Two lists see past the cache; both read metadata only,
-//! page by page, so that memory does not grow with what they pass over.
+//! Children are watched by the label `app.kubernetes.io/managed-by`. Two lists see past the cache; both read only
+//! metadata, page by page, so that memory does not grow with the number of skipped objects.
 //!
 //! | list | selector | finds |
 //! |---|---|---|
-//! | [`without_label`](Children::without_label) | `managed-by!=windlass` | a child whose label was taken off; its cost grows with other people's objects, not with ours |
-//! | [`with_label`](Children::with_label) | our labels of this one owner | a child that a dead process created a moment ago |
+//! | [`without_label`](Children::without_label) | `managed-by!=windlass` | a child whose label was removed; its cost grows with other people's objects, not with ours |
+//! | [`with_label`](Children::with_label) | our labels for this owner | a child that a previous process created just before it died |
 //!
 //! # Guarantees
-//! - A child without its label is found by its owner's uid. (test: `children_are_found_without_their_labels`)
-//! - A child that the cache has not heard of is found by its labels. (test: `children_are_found_by_their_labels`)
-//! - An error is never "there are none". (test: `a_list_that_fails_finds_an_error`)
-//! - An object that does not decode and names the owner counts as there. (test: `an_odd_object_that_names_the_owner_counts`)
+//! - A child without its label is found by its owner's uid. (test: `unlabelled_children_are_found_by_owner_uid`)
+//! - A child that is not in the cache yet is found by its labels. (test: `uncached_children_are_found_by_their_labels`)
+//! - An error is never read as "there are none". (test: `failed_list_returns_an_error`)
+//! - A malformed object that names the owner counts as a child. (test: `malformed_object_naming_the_owner_counts`)
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,15 +29,15 @@ use crate::cache::{Cached, Object, object};
 use crate::client::Error;
 
 impl Children {
-    /// The owner's children of a kind that do not carry our label.
+    /// Lists the owner's children of a kind that lack our label.
     ///
     /// # Errors
-    /// [`Error`]: an error is never "there are none".
+    /// [`Error`], which never means that there are none.
     pub async fn without_label(&self, owner: &Owner, resource: &ApiResource) -> Result<Vec<ChildRef>, Error> {
-        self.listed(owner, resource, labels::OTHERS_SELECTOR).await
+        self.listed(owner, resource, &labels::others_selector(owner.manager)).await
     }
 
-    /// The owner's children of a kind that carry the labels of this owner, whatever the cache has.
+    /// Lists the owner's children of a kind that carry this owner's labels, whether cached or not.
     ///
     /// # Errors
     /// As [`without_label`](Self::without_label).
@@ -45,7 +45,7 @@ impl Children {
         self.listed(owner, resource, &labels_of(owner)).await
     }
 
-    /// Both, each read whole: for a pass that believes no cache.
+    /// Lists all the owner's children of a kind, labelled or not, as whole objects: for a pass that trusts no cache.
     ///
     /// # Errors
     /// As [`without_label`](Self::without_label).
@@ -87,12 +87,12 @@ impl Children {
     }
 }
 
-/// The labels that all children of an owner carry, as a selector.
+/// Returns a selector for the labels that all children of an owner carry.
 fn labels_of(owner: &Owner) -> String {
-    labels::to_selector(&labels::common(&owner.resource.kind, owner.name.name()))
+    labels::to_selector(&owner.child_labels())
 }
 
-/// Something whose metadata is not as it should be, if it names the owner anywhere.
+/// Returns an object with malformed metadata as a child, if its owner references contain the owner's uid.
 fn odd(owner: &Owner, metadata: &Value) -> Option<ChildRef> {
     let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
     metadata["ownerReferences"].to_string().contains(&owner.uid).then(|| ChildRef {

@@ -1,21 +1,21 @@
-//! Children on the server: made as they are wanted, deleted when they are not, never taken from somebody else.
+//! Children on the server: created and updated to match their wanted state, deleted when surplus, never adopted.
 //!
 //! Mirrors controller-runtime `controllerutil` and kubernetes `pkg/controller/controller_utils.go`.
 //!
 //! | module | in one sentence |
 //! |---|---|
-//! | [`apply`] | makes a child as it is wanted, and writes nothing when it is |
-//! | [`apply_outcome`] | what became of a child, and the health that follows from it |
-//! | `patch` | the strategic merge patch that writes the differences of a child |
-//! | `guarded_write` | the one place from which children and finalizers are written, and the owner's check before |
-//! | [`owner`] | whose a child is |
+//! | [`apply`] | creates or patches a child, and sends nothing when the child already matches |
+//! | [`apply_outcome`] | the result of applying a child, and the health derived from the result |
+//! | `patch` | the strategic merge patch that updates the differing fields of a child |
+//! | `guarded_write` | the only place that writes children and finalizers, behind a check of the owner |
+//! | [`owner`] | who owns a child |
 //! | [`deletions`] | the ways to delete a child |
 //! | [`finalizers`] | holds an owner until its effects are undone |
-//! | [`lost_labels`] | finds children that the cache cannot show |
-//! | [`slow_start`] | begins many calls carefully |
-//! | `object_state` | what is remembered of an object between two passes |
-//! | [`retry_holds`] | what the server refused, and when it is asked again |
-//! | [`contention`] | notices that somebody changes a child back each time |
+//! | [`lost_labels`] | finds children that are missing from the cache |
+//! | [`slow_start`] | starts many calls in growing batches |
+//! | `object_state` | per-object state that is kept between passes |
+//! | [`retry_holds`] | requests that the server refused, and when they are retried |
+//! | [`contention`] | detects that another client keeps reverting a child |
 
 pub mod apply;
 pub mod apply_outcome;

@@ -1,18 +1,22 @@
-//! What is remembered of an object between two passes; a process begins with nothing.
+//! Per-object state that is kept between passes; a new process starts without any.
 //!
-//! In: what a pass did and found. Out: what the next pass has to know to be quiet: a failure that is new is not reported
-//! yet, an obstacle that was reported is not reported again, progress waits a second, a rename is finished.
+//! Passes record what they did and found here, so that later passes do not report a short failure or a known obstacle,
+//! write progress at most once per second, and finish a rename.
 //!
 //! # Guarantees
-//! - A failure is reported when it lasts, and its end ends it. (test: `a_failure_is_reported_when_it_lasts`)
-//! - An obstacle is reported once; that of another child is another one. (test: `each_obstacle_is_reported_once`)
-//! - Progress waits a second after the last write of a status. (test: `progress_waits_a_second_after_the_last_write`)
-//! - A status that somebody else overwrites each time is written seldom. (test: `an_overwritten_status_is_written_seldom`)
-//! - A child's lag is ignored for a second, unless we wrote the child. (test: `a_lag_is_ignored_for_a_second`, `a_lag_after_our_own_write_counts`)
-//! - A converged object takes no memory a minute later. (test: `a_converged_object_takes_no_memory`)
+//! - A failure is reported once it has lasted, and its end is reported at once.
+//!   (test: `failure_is_reported_only_if_it_lasts`)
+//! - An obstacle is reported once per child. (test: `each_obstacle_is_reported_once`)
+//! - Progress is written a second after the last status write at the earliest.
+//!   (test: `progress_is_written_at_most_once_per_second`)
+//! - A status that another client keeps overwriting is written less often.
+//!   (test: `overwritten_status_is_written_less_often`)
+//! - A lagging child is ignored for a second, unless we wrote the child.
+//!   (test: `lag_is_ignored_for_one_second`, `lag_after_our_own_write_counts_at_once`)
+//! - A converged object takes no memory once its last status has expired. (test: `converged_object_takes_no_memory`)
 //!
 //! # Differences from client-go
-//! Controllers there remember nothing but expectations: they write each status, and record each event, in each pass.
+//! Controllers there keep only expectations: every pass writes its status and records its events.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -25,20 +29,20 @@ use tokio::time::Instant;
 use crate::cache::ObjectName;
 use crate::controller::kinds::health::{ChildHealth, reason};
 
-/// How long an object's passes have to have failed before that is reported.
+/// How long an object's passes have to keep failing before the failure is reported.
 pub(in crate::controller) const FAILURE_LASTS: Duration = Duration::from_secs(10);
-/// How long a child's `observedGeneration` may be behind before that is news.
+/// How long a child's `observedGeneration` may lag before the lag is reported.
 pub(in crate::controller) const LAG_LASTS: Duration = Duration::from_secs(1);
-/// How often a status is written of which only progress moves.
+/// The minimum interval between status writes when only progress has changed.
 const PROGRESS: Duration = Duration::from_secs(1);
-/// How often a status is written that somebody else overwrites, another process with an older view say.
+/// The minimum interval between writes of a status that another client keeps overwriting, such as a stale process.
 const FIGHT: Duration = Duration::from_secs(10);
-/// After this many times.
+/// How many overwrites in a row it takes before [`FIGHT`] applies.
 const FIGHT_AFTER: u32 = 5;
 /// How long a written status is remembered.
 const STATUS_LASTS: Duration = Duration::from_secs(60);
 
-/// What is remembered, by object.
+/// The state of all objects.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct ObjectStates {
     all: Mutex<States>,
@@ -50,28 +54,28 @@ struct States {
     swept: Option<Instant>,
 }
 
-/// What is remembered of one object.
+/// The state of one object.
 #[derive(Debug, Default)]
 struct ObjectState {
-    /// Its passes have failed since then.
+    /// When the passes of the object began to fail.
     failing_since: Option<Instant>,
-    /// What stood in its way when that was last reported.
+    /// The obstacle that was last reported.
     obstacle: Option<Obstacle>,
-    /// The last status that was written, for [`STATUS_LASTS`].
+    /// The last status written, kept for [`STATUS_LASTS`].
     status: Option<WrittenStatus>,
     lag: Option<Lag>,
-    /// A child was created under another name, and the former one may be left.
+    /// Whether a child was created under a new name, so that the previous child may still exist.
     is_renaming: bool,
 }
 
 #[derive(Debug)]
 struct Obstacle {
     reason: &'static str,
-    /// The child, or what else it is about.
+    /// The child, or whatever else the obstacle is about.
     about: String,
-    /// Of the spec that is refused.
+    /// The generation of the refused spec.
     generation: Option<i64>,
-    /// Of the message.
+    /// The hash of the message.
     fingerprint: u64,
 }
 
@@ -79,23 +83,23 @@ struct Obstacle {
 struct WrittenStatus {
     at: Instant,
     fingerprint: u64,
-    /// How often in a row somebody else has written another one since.
+    /// How often in a row another client has overwritten our status.
     overwritten: u32,
 }
 
 /// Why a child's `observedGeneration` is behind.
 #[derive(Debug)]
 enum Lag {
-    /// Of itself: somebody has annotated the child, say.
+    /// Something else changed the child, such as a foreign annotation.
     Since(Instant),
-    /// We wrote the child, so Ready is taken back: `kubectl wait` must not lie.
+    /// We wrote the child, so the object must not stay Ready: `kubectl wait` would return too early.
     AfterWrite,
 }
 
 // === impl ObjectStates ===
 
 impl ObjectStates {
-    /// Changes the state of an object; one that has become empty is dropped.
+    /// Changes the state of an object, and drops the state if it is empty afterwards.
     fn at<R>(&self, key: &ObjectName, change: impl FnOnce(&mut ObjectState) -> R) -> R {
         let by_object = &mut self.all.lock().by_object;
         if let Some(state) = by_object.get_mut(key) {
@@ -113,13 +117,13 @@ impl ObjectStates {
         result
     }
 
-    /// The object is gone.
+    /// Drops the state of an object that is gone.
     pub(in crate::controller) fn forget(&self, key: &ObjectName) {
         self.all.lock().by_object.remove(key);
     }
 
-    /// A pass has ended in which a child failed, or none: whether its status is to be written. `asked_to_wait` is how
-    /// long the server wants no other try.
+    /// Records whether a child failed in this pass, and returns whether the status should be written. `asked_to_wait`
+    /// is how long the server asked us to wait before retrying.
     pub(in crate::controller) fn should_report(
         &self,
         key: &ObjectName,
@@ -136,8 +140,8 @@ impl ObjectStates {
         })
     }
 
-    /// Whether `health` has not been reported yet. Of an obstacle that a former process has reported, the `stored`
-    /// condition knows reason and generation only.
+    /// Whether `health` has not been reported yet. For an obstacle that a previous process reported, only the reason
+    /// and generation of the `stored` condition are known.
     pub(in crate::controller) fn is_news(
         &self,
         key: &ObjectName,
@@ -159,13 +163,13 @@ impl ObjectStates {
         })
     }
 
-    /// Whether the obstacle that was reported last is about this child; `None` when this process has reported none.
+    /// Whether the last reported obstacle is about this child; `None` if this process has reported none.
     pub(in crate::controller) fn obstacle_is_about(&self, key: &ObjectName, child: &str) -> Option<bool> {
         let all = self.all.lock();
         Some(all.by_object.get(key)?.obstacle.as_ref()?.about == child)
     }
 
-    /// A status was written in place of the stored one; both as fingerprints.
+    /// Records that a status was written over the stored one; both are given as fingerprints.
     pub(in crate::controller) fn status_written(&self, key: &ObjectName, stored: u64, written: u64) {
         let now = Instant::now();
         self.all.lock().sweep(now);
@@ -176,8 +180,9 @@ impl ObjectStates {
         });
     }
 
-    /// How long a status waits before it is written in place of the stored one; `None`: it may be written. Progress
-    /// waits a second after the last write. A status that somebody else overwrites each time waits for [`FIGHT`].
+    /// Returns how long to wait before writing over the stored status; `None` means that it may be written now.
+    /// Progress waits for [`PROGRESS`] after the last write, and a status that another client keeps overwriting for
+    /// [`FIGHT`].
     pub(in crate::controller) fn status_waits(
         &self,
         key: &ObjectName,
@@ -194,7 +199,7 @@ impl ObjectStates {
         least.checked_sub(last.at.elapsed()).filter(|left| !left.is_zero())
     }
 
-    /// A child of the object lags: how much longer that is ignored.
+    /// Returns how much longer to ignore that a child of the object lags.
     pub(in crate::controller) fn lag_time_left(&self, key: &ObjectName) -> Option<Duration> {
         self.at(key, |state| match state.lag.get_or_insert_with(|| Lag::Since(Instant::now())) {
             Lag::Since(since) => LAG_LASTS.checked_sub(since.elapsed()).filter(|left| !left.is_zero()),
@@ -202,12 +207,12 @@ impl ObjectStates {
         })
     }
 
-    /// A child of the object was written, or is not as wanted.
+    /// Records that a child of the object was written, or differs.
     pub(in crate::controller) fn child_written(&self, key: &ObjectName) {
         self.at(key, |state| state.lag = Some(Lag::AfterWrite));
     }
 
-    /// The status of the object is stored, and with it whether a child lags still.
+    /// Records that the status of the object was stored, and whether a child still lags.
     pub(in crate::controller) fn lag_reported(&self, key: &ObjectName, lags: bool) {
         self.at(key, |state| {
             if !lags || matches!(state.lag, Some(Lag::AfterWrite)) {
@@ -216,25 +221,25 @@ impl ObjectStates {
         });
     }
 
-    /// A child was created under its new name, and the former one is to be looked for until that has succeeded: when a
-    /// pass fails in between, the next one finds the new child there.
+    /// Records that a child was created under its new name. The previous child is looked for until
+    /// [`rename_ended`](Self::rename_ended), even if a pass fails in between and the next one finds the new child.
     pub(in crate::controller) fn rename_begun(&self, key: &ObjectName) {
         self.at(key, |state| state.is_renaming = true);
     }
 
-    /// No former child is left.
+    /// Records that no previous child is left.
     pub(in crate::controller) fn rename_ended(&self, key: &ObjectName) {
         self.at(key, |state| state.is_renaming = false);
     }
 
-    /// Whether a former child may be left.
+    /// Whether a previous child may be left.
     pub(in crate::controller) fn is_renaming(&self, key: &ObjectName) -> bool {
         self.all.lock().by_object.get(key).is_some_and(|state| state.is_renaming)
     }
 }
 
 impl States {
-    /// Drops statuses that are old. Each is looked at once or twice: once in [`STATUS_LASTS`] is enough.
+    /// Drops expired statuses, at most once per [`STATUS_LASTS`].
     fn sweep(&mut self, now: Instant) {
         if self.swept.is_some_and(|swept| now - swept < STATUS_LASTS) {
             return;
@@ -256,7 +261,7 @@ impl ObjectState {
 }
 
 impl Obstacle {
-    /// `None` where nothing stands in the way.
+    /// Returns the obstacle that `health` describes, if any.
     fn of(health: &ChildHealth, generation: Option<i64>) -> Option<Self> {
         let is_obstacle = [
             reason::RESOURCE_EXISTS,
@@ -271,8 +276,9 @@ impl Obstacle {
         is_obstacle.then_some(Self { reason: health.reason, about, generation, fingerprint })
     }
 
-    /// Whether it was reported as `before`. Another child is another obstacle. The message of a refusal may hold numbers
-    /// that move by themselves, such as what a quota has left: it counts for another spec only.
+    /// Whether this is the obstacle that was reported as `before`. Another child is another obstacle. The message of a
+    /// refusal may contain changing numbers, such as remaining quota, so it is compared only after the spec has
+    /// changed.
     fn repeats(&self, before: &Self) -> bool {
         let is_same_refusal = self.generation == before.generation || self.fingerprint == before.fingerprint;
         self.reason == before.reason
@@ -295,25 +301,25 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_is_reported_when_it_lasts() {
+    async fn failure_is_reported_only_if_it_lasts() {
         let states = ObjectStates::default();
         for _ in 0..2 {
             assert!(!states.should_report(&key(), true, Duration::ZERO));
             tokio::time::advance(FAILURE_LASTS / 2).await;
             assert!(!states.should_report(&key(), true, Duration::ZERO));
-            assert!(states.should_report(&key(), true, FAILURE_LASTS / 2), "there is no other try before");
+            assert!(states.should_report(&key(), true, FAILURE_LASTS / 2), "no retry comes before then");
             tokio::time::advance(FAILURE_LASTS / 2).await;
             assert!(states.should_report(&key(), true, Duration::ZERO));
-            assert!(states.should_report(&key(), false, Duration::ZERO), "and that it is over");
+            assert!(states.should_report(&key(), false, Duration::ZERO), "the end is reported at once");
         }
     }
 
-    /// One look after the other at one object: reason, child, message, generation, and whether it is news.
+    /// Reports a sequence of health states of one object: reason, child, message, generation, whether it is news.
     #[track_caller]
-    fn looks(looks: &[(&'static str, &str, &str, i64, bool)]) {
+    fn check_news(steps: &[(&'static str, &str, &str, i64, bool)]) {
         let states = ObjectStates::default();
         let mut stored: Vec<Condition> = Vec::new();
-        for (reason, about, message, generation, is_news) in looks {
+        for (reason, about, message, generation, is_news) in steps {
             let health = ChildHealth::stalled(reason, *message).about(about);
             let found = states.is_news(&key(), &health, Some(*generation), conditions::find(&stored, READY));
             assert_eq!(found, *is_news, "{reason} {about} {message} {generation}");
@@ -326,7 +332,7 @@ mod tests {
     #[test]
     fn each_obstacle_is_reported_once() {
         use reason::{AVAILABLE, CHILD_REFUSED, CONTENDED, PROGRESSING, RESOURCE_EXISTS};
-        looks(&[
+        check_news(&[
             (PROGRESSING, "", "1 of 2", 1, true),
             (PROGRESSING, "", "2 of 2", 2, false),
             (RESOURCE_EXISTS, "a", "taken", 2, true),
@@ -345,9 +351,9 @@ mod tests {
         ]);
     }
 
-    /// A new process knows of an obstacle what the stored condition has: reason and generation.
+    /// A new process knows only the reason and generation of the stored condition.
     #[test]
-    fn a_new_process_repeats_no_obstacle() {
+    fn obstacle_is_not_reported_again_after_restart() {
         let mut set = ConditionSet::new(&[], Some(4), jiff::Timestamp::UNIX_EPOCH);
         set.set(READY, false, reason::CHILD_REFUSED, "a");
         let stored = set.into_vec();
@@ -360,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn progress_waits_a_second_after_the_last_write() {
+    async fn progress_is_written_at_most_once_per_second() {
         let states = ObjectStates::default();
         assert_eq!(states.status_waits(&key(), 1, true), None);
         states.status_written(&key(), 1, 2);
@@ -370,9 +376,9 @@ mod tests {
         assert_eq!(states.status_waits(&key(), 2, true), None);
     }
 
-    /// Two processes, one of which sees the children as they were.
+    /// Two processes, one of which sees stale children.
     #[tokio::test(start_paused = true)]
-    async fn an_overwritten_status_is_written_seldom() {
+    async fn overwritten_status_is_written_less_often() {
         let states = ObjectStates::default();
         let (ours, theirs) = (1, 2);
         let mut writes = 0;
@@ -390,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lag_is_ignored_for_a_second() {
+    async fn lag_is_ignored_for_one_second() {
         let states = ObjectStates::default();
         assert_eq!(states.lag_time_left(&key()), Some(LAG_LASTS));
         states.lag_reported(&key(), true);
@@ -399,11 +405,11 @@ mod tests {
         tokio::time::advance(LAG_LASTS / 2).await;
         assert_eq!(states.lag_time_left(&key()), None);
         states.lag_reported(&key(), false);
-        assert_eq!(states.lag_time_left(&key()), Some(LAG_LASTS), "another lag");
+        assert_eq!(states.lag_time_left(&key()), Some(LAG_LASTS), "a new lag");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lag_after_our_own_write_counts() {
+    async fn lag_after_our_own_write_counts_at_once() {
         let states = ObjectStates::default();
         states.child_written(&key());
         assert_eq!(states.lag_time_left(&key()), None);
@@ -412,7 +418,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_converged_object_takes_no_memory() {
+    async fn converged_object_takes_no_memory() {
         let states = ObjectStates::default();
         let ready = ChildHealth::ready("all is well");
         let taken = ChildHealth::stalled(reason::RESOURCE_EXISTS, "");
@@ -429,7 +435,7 @@ mod tests {
         tokio::time::advance(STATUS_LASTS).await;
         let other = ObjectName::new(Some("ns"), "other");
         states.status_written(&other, 1, 2);
-        assert_eq!(len(&states), 1, "only the other");
+        assert_eq!(len(&states), 1, "only the other object");
         states.forget(&other);
         assert_eq!(len(&states), 0);
     }

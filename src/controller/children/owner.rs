@@ -1,17 +1,18 @@
-//! The custom resource as the owner of its children: whose a child is, and the reference that says so.
+//! The custom resource as the owner of its children: who owns a child, and the owner reference that records it.
 //!
 //! Mirrors apimachinery's `metav1.NewControllerRef` and `IsControlledBy`.
 //!
-//! | the child's references | whose it is |
+//! | the child's owner references | owner |
 //! |---|---|
-//! | our uid, as its controller | ours |
-//! | our uid, and no controller, and our label | ours: somebody has changed that flag |
-//! | another uid of our kind and name, as its controller | of a previous incarnation of ours |
-//! | anything else | somebody else's: nothing is ever adopted |
+//! | our uid, as controller | us |
+//! | our uid, no controller, and our label | us: another client has cleared the controller flag |
+//! | another uid of our kind and name, as controller | a previous incarnation of us |
+//! | anything else | someone else: nothing is ever adopted |
 //!
 //! # Guarantees
-//! - Our reference is put back as it was made, and those to others stay. (test: `our_owner_reference_is_put_back_and_others_stay`)
-//! - A reference alone makes nothing ours. (test: `a_reference_alone_makes_nothing_ours`)
+//! - Our owner reference is restored, and references to other owners are kept.
+//!   (test: `owner_reference_is_restored_and_others_are_kept`)
+//! - An owner reference alone does not make an object ours. (test: `owner_reference_alone_does_not_imply_ownership`)
 
 use std::sync::Arc;
 
@@ -25,28 +26,30 @@ use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::{Difference, differs, object_at};
 use crate::controller::run::consistency::Consistency;
 
-/// The custom resource that a child belongs to, in one state of one life.
+/// The custom resource that owns a child, in one observed state.
 #[derive(Clone, Debug)]
 pub struct Owner {
-    /// Its kind.
+    /// The resource of its kind.
     pub resource: ApiResource,
     /// Namespace and name.
     pub name: ObjectName,
-    /// Its one life.
+    /// The uid, which identifies this incarnation.
     pub uid: String,
-    /// The spec that decisions are based on.
+    /// The generation of the spec that decisions are based on.
     pub generation: i64,
-    /// The value of the annotation by which a user asks for a try at once.
+    /// The value of the annotation by which a user requests an immediate retry.
     pub reconcile_at: Option<String>,
-    /// The version of the object that decisions are based on.
+    /// The resource version that decisions are based on.
     pub(in crate::controller) version: String,
-    /// Its finalizers in that version.
+    /// The finalizers at that version.
     pub(in crate::controller) finalizers: Vec<String>,
-    /// The last live read of it in this pass.
+    /// The name of the operator, used as a label of the children.
+    pub(in crate::controller) manager: &'static str,
+    /// The last live read of the owner in this pass.
     pub(in crate::controller) evidence: Arc<OwnerEvidence>,
 }
 
-/// Whose an object is.
+/// Who owns an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) enum Ownership {
     Ours,
@@ -57,7 +60,7 @@ pub(in crate::controller) enum Ownership {
 // === impl Owner ===
 
 impl Owner {
-    /// The owner that this object is.
+    /// Returns the owner that this object represents.
     #[must_use]
     pub fn of<K: kube_core::Resource<DynamicType = ()> + Object>(object: &K) -> Self {
         Self {
@@ -70,11 +73,12 @@ impl Owner {
                 .cloned(),
             version: Object::resource_version(object).to_owned(),
             finalizers: object.meta().finalizers.clone().unwrap_or_default(),
+            manager: labels::MANAGER,
             evidence: Arc::default(),
         }
     }
 
-    /// An owner of which nothing is known but its identity.
+    /// Returns an owner of which only the identity and version are known.
     pub(in crate::controller) fn known_as(
         resource: ApiResource,
         name: ObjectName,
@@ -89,16 +93,30 @@ impl Owner {
             reconcile_at: None,
             version: version.to_owned(),
             finalizers: Vec::new(),
+            manager: labels::MANAGER,
             evidence: Arc::default(),
         }
     }
 
-    /// A sync wrote the owner itself, and the server answered with this version of it.
+    /// Records that a sync wrote the owner itself, and that the server returned this version.
     pub(in crate::controller) fn wrote(&self, consistency: &Consistency, version: &str) {
         consistency.wrote_state(&self.name, &self.resource, self.name.clone(), (&self.uid, version));
     }
 
-    /// The controller reference that its children carry.
+    /// Sets the name of the operator that manages the children.
+    #[must_use]
+    pub fn managed_by(mut self, manager: &'static str) -> Self {
+        self.manager = manager;
+        self
+    }
+
+    /// Returns the labels that the owner's children carry.
+    #[must_use]
+    pub fn child_labels(&self) -> Labels {
+        labels::managed(self.manager, &self.resource.kind, self.name.name())
+    }
+
+    /// Returns the controller reference that the owner's children carry.
     #[must_use]
     pub fn reference(&self) -> Value {
         json!({
@@ -115,7 +133,7 @@ impl Owner {
         self.ownership_by(child.controller(), child.owner(&self.uid).is_some(), child.labels())
     }
 
-    /// Whether a cached object is ours, whether it decodes or not.
+    /// Whether a cached object is ours, even if it does not decode.
     pub(in crate::controller) fn owns<O: Object>(&self, child: &Cached<O>) -> bool {
         let ownership = match child {
             Cached::Readable(child) => self.ownership(&**child),
@@ -124,7 +142,7 @@ impl Owner {
         ownership == Ownership::Ours
     }
 
-    /// As [`ownership`](Self::ownership), of an object of which only the metadata is known.
+    /// Like [`ownership`](Self::ownership), for an object of which only the metadata is known.
     pub(in crate::controller) fn ownership_of_meta(&self, child: &Meta) -> Ownership {
         self.ownership_by(child.controller(), child.owner(&self.uid).is_some(), Some(&child.labels))
     }
@@ -137,7 +155,9 @@ impl Owner {
     ) -> Ownership {
         match controller {
             Some(owner) if owner.uid == self.uid => Ownership::Ours,
-            None if is_owner && is_labelled(labels) => Ownership::Ours,
+            None if is_owner && labels.is_some_and(|labels| labels::is_managed_by(labels, self.manager)) => {
+                Ownership::Ours
+            }
             Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
                 Ownership::PreviousIncarnation
             }
@@ -145,7 +165,7 @@ impl Owner {
         }
     }
 
-    /// What is not as wanted of a child that is ours.
+    /// Returns the differences of a child that is ours, including those of our owner reference.
     pub(in crate::controller) fn differences<W: Wanted>(
         &self,
         wanted: &W,
@@ -156,7 +176,7 @@ impl Owner {
         found
     }
 
-    /// What of our reference is not as [`reference`](Self::reference) has it.
+    /// Adds the differences between the child's reference to us and [`reference`](Self::reference).
     pub(crate) fn reference_differs<O: Object>(&self, child: &O, found: &mut Vec<Difference>) {
         let Some(live) = child.owner(&self.uid) else { return };
         let name = self.name.name();
@@ -177,7 +197,7 @@ impl Owner {
         }
     }
 
-    /// Writes our reference in its place; those to others stay.
+    /// Writes our owner reference in place; references to other owners are kept.
     pub(in crate::controller) fn refer(&self, child: &mut Value) {
         let metadata = object_at(child, &["metadata"]);
         let mut references = match metadata.remove("ownerReferences") {
@@ -190,8 +210,4 @@ impl Owner {
         references.insert(at, self.reference());
         metadata.insert("ownerReferences".to_owned(), Value::Array(references));
     }
-}
-
-fn is_labelled(labels: Option<&Labels>) -> bool {
-    labels.and_then(|labels| labels.get(labels::MANAGED_BY)).is_some_and(|by| by == labels::MANAGER)
 }

@@ -1,24 +1,25 @@
-//! The strategic merge patch that makes a child as it is wanted.
+//! Builds the strategic merge patch that brings a child to its wanted state.
 //!
-//! Mirrors apimachinery's `strategicpatch` in what it makes, not in how: the table of the kind's
-//! [`fields`](crate::controller::kinds::fields) says what a field is, and the differences say which fields to write.
+//! Produces what apimachinery's `strategicpatch` would, in another way: the kind's table of
+//! [`fields`](crate::controller::kinds::fields) describes each field, and the differences select the fields to write.
 //!
 //! # How it works
-//! | a field that differs | stands in the patch as |
+//! | a field that differs | appears in the patch as |
 //! |---|---|
-//! | a value | the value; `null` when none is wanted |
-//! | a map of which some keys are ours | our keys |
-//! | a map or a list that is ours whole | `$patch: replace` with its content; `null` when it is empty |
+//! | a value | the value; `null` if none is wanted |
+//! | a map with some keys of ours | our keys |
+//! | a map or a list that is entirely ours | `$patch: replace` with its content; `null` if empty |
 //! | a list that the server does not merge | the list |
-//! | an item of ours in a list | the item with its key, and the same of its fields |
+//! | an item of ours in a list | the item's key and its differing fields, by the same rules |
 //! | our owner reference | the reference, which is merged by uid |
 //!
-//! The patch carries uid and resourceVersion of the state from which it was made. What it does not name stays: the fields
-//! of others, and those of a server that is newer than our types.
+//! The patch carries the uid and resourceVersion of the state it was computed from. Fields that it does not name stay:
+//! those of other owners, and those of a server newer than our types.
 //!
 //! # Guarantees
-//! - Applied to any live child it gives what [`Wanted::apply`] gives. (test: `a_patch_does_what_apply_does`)
-//! - It names no field that is as wanted. (test: `a_patch_names_only_what_differs`)
+//! - Applied to any live child, the patch has the result of [`Wanted::write_into`].
+//!   (test: `patch_gives_the_same_result_as_write_into`)
+//! - The patch contains no field that already matches. (test: `patch_contains_only_differing_fields`)
 
 use serde_json::{Map, Value, json};
 
@@ -28,7 +29,7 @@ use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::{Difference, object_at};
 use crate::controller::kinds::fields::{Field, Whose};
 
-/// The patch of these differences. `live` is the whole child, for kinds whose patch is made from it.
+/// Builds the patch for these differences. `live` is the whole child, for kinds that patch the live object.
 pub(in crate::controller) fn strategic<W: Wanted>(
     owner: &Owner,
     wanted: &W,
@@ -53,24 +54,24 @@ pub(in crate::controller) fn strategic<W: Wanted>(
     patch
 }
 
-/// A child, or an item in a list of its, as it is to be.
+/// The wanted state of a child, or of an item in one of its lists.
 struct Bodies {
-    /// Only the fields of ours.
+    /// Only our fields.
     wanted: Value,
-    /// The whole of it, if it was read live.
+    /// The whole object with our fields applied, if it was read live.
     merged: Option<Value>,
 }
 
 impl Bodies {
     fn get(&self, field: &Field) -> Option<&Value> {
-        // An item that stays keeps the fields of it that are not ours.
+        // An item that stays keeps those of its fields that are not ours.
         let keeps_more = matches!(field.whose, Whose::Set([_, ..]));
         let body = self.merged.as_ref().filter(|_| keeps_more).unwrap_or(&self.wanted);
         field.path.split('.').try_fold(body, |at, step| at.get(step))
     }
 }
 
-/// The part of the patch for these fields, which stand at `prefix` of the child.
+/// Builds the part of the patch for these fields, which are found under `prefix` in the child.
 fn of_fields(fields: &[Field], prefix: &str, bodies: &Bodies, differing: &[&str]) -> Value {
     let mut patch = json!({});
     for field in fields.iter().filter(|field| field.whose != Whose::Others && !field.replaces) {
@@ -89,12 +90,12 @@ fn of_fields(fields: &[Field], prefix: &str, bodies: &Bodies, differing: &[&str]
     patch
 }
 
-/// Fields that hang on each other are written together: a request that is left out means the limit.
+/// Returns the path of the fields that are written together: an omitted request defaults to the limit, for instance.
 fn group(field: &Field) -> &str {
     field.if_wanted.filter(|path| field.path.starts_with(path)).unwrap_or(field.path)
 }
 
-/// Whether a difference is at this path, or below it.
+/// Whether a difference is at this path or below.
 fn is_among(differing: &[&str], path: &str) -> bool {
     let is_below = |field: &&str| {
         field.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
@@ -119,7 +120,7 @@ fn value(field: &Field, wanted: Option<&Value>) -> Value {
     }
 }
 
-/// The items of ours that differ, each with its key.
+/// Returns our items that differ, each with its key.
 fn items(
     field: &Field,
     key: &str,

@@ -1,24 +1,25 @@
-//! What the server refused, and when the same is asked again: so that no pass asks for it too soon.
+//! Requests that the server refused, and when they are retried, so that passes do not repeat them too soon.
 //!
-//! A pass comes with any change of the object and of any of its children: with each Pod of a rollout, say, while a
-//! quota refuses the Service.
+//! Any change of the object or of one of its children causes a pass: each Pod of a rollout, for instance, while a quota
+//! refuses the Service.
 //!
-//! | why an attempt is on hold | the same is not tried again before |
+//! | why an attempt is on hold | retried after |
 //! |---|---|
 //! | the server refused the child, its deletion, or a finalizer or annotation of the owner | 2 min |
-//! | the name was somebody else's | 30 s |
+//! | the name is taken by an object that is not ours | 30 s |
 //!
 //! Another generation of the owner, another value of the annotation `windlass.dev/reconcile-at`, another wanted child
-//! or another live one make it another attempt, which is made at once.
+//! or another live child makes a different attempt, which is not held.
 //!
 //! # Guarantees
-//! - The same attempt is not made again too soon, whatever wakes the owner. (test: `a_refused_child_is_not_asked_for_again_at_each_pass`)
-//! - Another attempt is made at once. (test: `another_attempt_is_made_at_once`)
-//! - A hold is cleared when the child is there. (test: `what_was_in_the_way_is_forgotten_when_it_is_gone`)
-//! - Old holds take no memory. (test: `old_holds_take_no_memory`)
+//! - The same attempt is not repeated too soon, whatever triggers the pass.
+//!   (test: `refused_child_is_not_retried_on_every_pass`)
+//! - A different attempt is made at once. (test: `different_attempt_is_not_held`)
+//! - A hold is cleared once the child exists. (test: `hold_is_cleared_once_the_child_exists`)
+//! - Expired holds take no memory. (test: `expired_holds_take_no_memory`)
 //!
 //! # Differences from client-go
-//! Controllers there ask again in each pass.
+//! Controllers there repeat a refused request on every pass.
 
 use std::hash::{BuildHasher, Hash};
 use std::time::Duration;
@@ -48,13 +49,13 @@ struct Hold {
 /// Why an attempt is on hold.
 #[derive(Clone, Debug)]
 pub(in crate::controller) enum HoldReason {
-    /// The server did not take it, for this cause.
+    /// The server refused it with this status.
     Refused(ServerStatus),
-    /// The name is somebody else's.
+    /// The name is taken by an object that is not ours.
     Exists,
 }
 
-/// What was asked of the server, for whom: two that are equal have the same answer, unless others have changed
+/// The hash of a request and of the owner's spec: equal attempts get the same answer, unless someone else has changed
 /// something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct Attempt(u64);
@@ -62,7 +63,7 @@ pub(in crate::controller) struct Attempt(u64);
 // === impl HoldReason ===
 
 impl HoldReason {
-    /// How long the same attempt is not made again.
+    /// Returns how long the same attempt is held.
     fn retry(&self) -> Duration {
         match self {
             Self::Refused(_) => REFUSED_RETRY,
@@ -74,23 +75,23 @@ impl HoldReason {
 // === impl Attempt ===
 
 impl Attempt {
-    /// To create this child for this owner, as it is now.
+    /// An attempt to create this child for this state of the owner.
     pub(in crate::controller) fn create(owner: &Owner, child: &Value) -> Self {
         Self::new(owner, child.to_string())
     }
 
-    /// To write these differences away from the live child of this uid.
+    /// An attempt to remove these differences from the live child of this uid.
     pub(in crate::controller) fn update(owner: &Owner, uid: &str, differences: &[Difference]) -> Self {
         let wanted: Vec<_> = differences.iter().map(|one| (&one.field, one.fingerprint)).collect();
         Self::new(owner, (uid, wanted))
     }
 
-    /// To delete the live child of this uid.
+    /// An attempt to delete the live child of this uid.
     pub(in crate::controller) fn delete(owner: &Owner, uid: &str) -> Self {
         Self::new(owner, uid)
     }
 
-    /// To write this into the owner itself.
+    /// An attempt to write this into the owner itself.
     pub(in crate::controller) fn set(owner: &Owner, what: impl Hash) -> Self {
         Self::new(owner, what)
     }
@@ -104,7 +105,7 @@ impl Attempt {
 // === impl RetryHolds ===
 
 impl RetryHolds {
-    /// Why this very attempt is on hold, and for how long yet; `None`: it may be made.
+    /// Returns why this attempt is on hold, and for how much longer; `None` means that it may be made.
     pub(in crate::controller) fn active(
         &self,
         hold_key: &str,
@@ -118,26 +119,26 @@ impl RetryHolds {
     }
 
     /// Puts an attempt on hold.
-    #[expect(clippy::needless_pass_by_value, reason = "callers have made the name for this")]
+    #[expect(clippy::needless_pass_by_value, reason = "callers build the key for this call")]
     pub(in crate::controller) fn record(&self, hold_key: String, attempt: Attempt, reason: HoldReason) {
         let hold = Hold { attempt, reason, at: Instant::now() };
         drop(self.known.at(hold_key.as_str(), |known| known.insert(hold)));
     }
 
-    /// Whatever was on hold there may be tried.
+    /// Clears the hold of this key, if any.
     pub(in crate::controller) fn clear(&self, hold_key: impl FnOnce() -> String) {
         if self.known.len() > 0 {
             drop(self.known.at(hold_key().as_str(), |slot| slot.remove()));
         }
     }
 
-    /// How many it remembers.
+    /// Returns the number of attempts remembered.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// Whether it remembers none.
+    /// Whether no attempts are remembered.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -150,12 +151,12 @@ impl Default for RetryHolds {
     }
 }
 
-/// The key of a hold: one child of one uid of an owner.
+/// Returns the key of the hold for a child of this incarnation of the owner.
 pub(in crate::controller) fn hold_key(owner: &Owner, kind: &str, name: &str) -> String {
     format!("{}/{kind}/{name}", owner.uid)
 }
 
-/// The same for its deletion: that the one is refused says nothing of the other.
+/// Returns the key of the hold for a child's deletion, which is separate from that of its other writes.
 pub(in crate::controller) fn deletion_hold_key(owner: &Owner, kind: &str, name: &str) -> String {
     format!("{}/-{kind}/{name}", owner.uid)
 }
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_attempt_waits_as_long_as_the_table_says() {
+    async fn same_attempt_is_held_for_its_retry_interval() {
         let attempt = Attempt::new(&owner(), "what");
         for (reason, seconds) in [(refused(), 120), (HoldReason::Exists, 30)] {
             let retry_holds = RetryHolds::default();
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn another_attempt_is_made_at_once() {
+    async fn different_attempt_is_not_held() {
         let attempt = Attempt::new(&owner(), "what");
         let retry_holds = RetryHolds::default();
         retry_holds.record("a".to_owned(), attempt, refused());
@@ -208,14 +209,14 @@ mod tests {
         ] {
             assert_eq!(left(&retry_holds, other), None);
         }
-        assert!(retry_holds.active("b", attempt).is_none(), "of another child");
+        assert!(retry_holds.active("b", attempt).is_none(), "another child is not held");
         assert_eq!(left(&retry_holds, attempt), Some(120));
         retry_holds.clear(|| "a".to_owned());
         assert_eq!(left(&retry_holds, attempt), None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn old_holds_take_no_memory() {
+    async fn expired_holds_take_no_memory() {
         let attempt = Attempt::new(&owner(), "what");
         let retry_holds = RetryHolds::default();
         for second in 0..1000 {

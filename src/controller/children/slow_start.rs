@@ -1,14 +1,15 @@
-//! Many calls of one kind, begun carefully: one, then two, four, and so on, as long as all succeed.
+//! Starts many calls in growing batches: one, then two, four, and so on, as long as all succeed.
 //!
 //! Mirrors kubernetes `pkg/controller/replicaset` (`slowStartBatch`).
 //!
 //! # Guarantees
-//! - A quota that refuses costs a batch of calls and not all of them. (test: `a_failure_stops_after_its_batch`)
+//! - No call is made after the first batch with a failure, such as an exceeded quota.
+//!   (test: `failure_stops_after_its_batch`)
 
 use futures_util::future;
 
-/// Makes `count` calls, numbered from 0, in batches that double from one; after a batch with a failure no
-/// further call is made. Returns how many succeeded, and the first failure.
+/// Makes `count` calls, numbered from 0, in batches that double from one, and stops after a batch with a failure.
+/// Returns the number of successful calls, and the first failure.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
@@ -20,7 +21,7 @@ use futures_util::future;
 /// ```
 ///
 /// # Cancel safety
-/// Calls under way are dropped with it.
+/// Dropping the future drops the calls in flight.
 pub async fn slow_start_batch<E, F>(count: usize, call: impl Fn(usize) -> F) -> (usize, Option<E>)
 where
     F: Future<Output = Result<(), E>>,
@@ -51,9 +52,9 @@ mod tests {
 
     use super::*;
 
-    /// client-go's kin: `TestSlowStartBatch`
+    /// Modelled on client-go's `TestSlowStartBatch`.
     #[tokio::test]
-    async fn a_failure_stops_after_its_batch() {
+    async fn failure_stops_after_its_batch() {
         for (count, allowed, expected_successes, expected_calls) in
             [(0, 0, 0, 0), (10, 10, 10, 10), (10, 5, 5, 7)]
         {

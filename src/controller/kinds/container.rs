@@ -1,26 +1,27 @@
-//! What is wanted and what is observed of a container, in a Pod or in a template of Pods.
+//! The wanted and the observed state of a container, in a Pod or in a Pod template.
 //!
-//! Whose each field is stands in [`FIELDS`].
+//! [`FIELDS`] says who owns each field.
 //!
-//! The server keeps the order and the duplicates of `env` and `ports` as they are written. The order of `env` counts,
-//! because a variable may use those before it; that of `ports` means nothing, and to write it would roll all Pods. A limit without a request means that the request is the limit; so both
-//! ways to say it are one, in a template too.
+//! The server keeps the order and the duplicates of `env` and `ports` as written. The order of `env` matters, because a
+//! variable may refer to those before it. The order of `ports` does not, and rewriting it would roll all Pods. A limit
+//! without a request means that the request equals the limit, so the two spellings are equal, in a template too.
 //!
-//! # What a Pod has more
-//! The container of a Pod cannot be changed, and admission adds to it: variables (webhooks), requests and limits
-//! (`LimitRanger`), `Always` (`AlwaysPullImages`). Whoever took that for a difference would replace the Pod for
-//! ever. So [`is_outdated`](super::pod::WantedPod::is_outdated) asks only whether everything that is wanted is there: what is no longer
-//! wanted, and nothing instead of it, is not noticed.
+//! # Containers of a Pod
+//! The container of a Pod is immutable, and admission adds to it: variables (webhooks), requests and limits
+//! (`LimitRanger`), `Always` (`AlwaysPullImages`). If additions counted as differences, the Pod would be replaced
+//! forever. So [`is_outdated`](super::pod::WantedPod::is_outdated) checks only that everything wanted is present; a
+//! value that is no longer wanted, and has no successor, goes unnoticed.
 //!
 //! # Guarantees
-//! - What we write has no difference from what we want, whatever was there before, and writing it twice changes nothing. (test: `after_applying_nothing_differs_in_a_container`)
-//! - What has no difference is not written anew, so that fields that we do not know survive. (test: `what_means_the_same_is_not_written_anew`)
-//! - What is not ours stays. (test: `what_is_not_wanted_of_a_container_is_left_alone`)
-//! - Ports that are turned around are the same ports. (test: `duplicates_of_ports_count_and_their_order_does_not`)
-//! - Resources that are no longer wanted go. (test: `resources_go_when_none_are_wanted`)
-//! - Amounts are compared by value, a missing request as its limit. (test: `resources_are_compared_by_value`)
-//! - What admission adds to a Pod does not outdate it. (test: `what_admission_adds_does_not_outdate_a_pod`)
-//! - The value of an environment variable is shown to nobody. (test: `the_values_of_an_environment_are_not_shown`)
+//! - A written container has no differences, whatever was there before, and writing it again changes nothing.
+//!   (test: `applied_container_has_no_differences`)
+//! - A value without a difference is not rewritten, so that fields unknown to us survive.
+//!   (test: `equivalent_container_values_are_not_rewritten`)
+//! - Fields that are not ours are kept. (test: `unmanaged_container_fields_are_left_alone`)
+//! - Resources that are no longer wanted are removed. (test: `resources_are_removed_when_none_are_wanted`)
+//! - Amounts are compared by value, and a missing request as its limit. (test: `resources_are_compared_by_value`)
+//! - Additions by admission do not outdate a Pod. (test: `admission_additions_do_not_outdate_a_pod`)
+//! - The values of environment variables are never shown. (test: `environment_values_are_not_shown`)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,14 +32,14 @@ use serde_json::{Value, json};
 
 use super::difference::{Difference, difference, differs, differs_hidden, missing, object_at, replace_list};
 use super::fields::Field;
-use super::quantity::normal;
+use crate::api::quantity::normal;
 
-/// Whose each field of a container is; what is not named is others'.
+/// The owner of each field of a container; fields that are not named belong to others.
 pub const FIELDS: &[Field] = &[
     Field::value("image"),
-    // In a Pod, Always outdates nothing: an admission plugin puts it there.
+    // In a Pod, Always does not make it outdated: an admission plugin sets it.
     Field::value("imagePullPolicy").if_wanted("imagePullPolicy").or_by(
-        "Always for the tag latest, or for neither tag nor digest; else IfNotPresent",
+        "Always for the tag latest or without tag and digest, else IfNotPresent",
         |_, container| {
             let image = container.get("image")?.as_str()?;
             let (name, digest) = image.split_once('@').map_or((image, None), |(name, it)| (name, Some(it)));
@@ -47,7 +48,7 @@ pub const FIELDS: &[Field] = &[
             Some(json!(if is_latest { "Always" } else { "IfNotPresent" }))
         },
     ),
-    // A variable may use those before it, so the order counts.
+    // A variable may refer to those before it, so the order matters.
     Field::whole("env").merged().of(&[
         Field::value("valueFrom.fieldRef.apiVersion").or("\"v1\""),
         Field::value("valueFrom.resourceFieldRef.divisor").or("\"0\""),
@@ -56,7 +57,7 @@ pub const FIELDS: &[Field] = &[
     Field::set("ports", &[]).merged().of(&[Field::value("protocol").or("\"TCP\"")]),
     Field::amounts("resources.limits").if_wanted("resources"),
     Field::amounts("resources.requests").if_wanted("resources").or_by(
-        "in a Pod: what has a limit and no request",
+        "in a Pod: the limit, if there is no request",
         |_, container| {
             let mut filled = container.pointer("/resources/limits")?.as_object()?.clone();
             let requests = container.pointer("/resources/requests").and_then(Value::as_object);
@@ -70,42 +71,42 @@ pub const FIELDS: &[Field] = &[
 /// A container as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WantedContainer {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its image.
+    /// The image.
     pub image: String,
-    /// Its whole environment.
+    /// The complete environment.
     pub env: Vec<EnvVar>,
-    /// All its ports.
+    /// All ports.
     pub ports: Vec<ContainerPort>,
-    /// Limits, requests and claims; empty ones take away what is there, `None` leaves it alone.
+    /// Limits, requests and claims; `Some` replaces the live ones even if empty, `None` leaves them alone.
     pub resources: Option<ResourceRequirements>,
-    /// When its image is pulled; `None` leaves that alone.
+    /// The image pull policy; `None` leaves it alone.
     pub image_pull_policy: Option<String>,
 }
 
-/// A container.
+/// A container as observed.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedContainer {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its image.
+    /// The image.
     pub image: String,
-    /// Its environment.
+    /// The environment.
     pub env: Vec<EnvVar>,
-    /// Its ports.
+    /// The ports.
     pub ports: Vec<ContainerPort>,
     /// Limits, requests and claims.
     pub resources: ResourceRequirements,
-    /// When its image is pulled.
+    /// The image pull policy.
     pub image_pull_policy: String,
 }
 
 // === impl WantedContainer ===
 
 impl WantedContainer {
-    /// What of it is not so in a template, whose containers we may write.
+    /// Adds the differences of a container in a template, which can be updated in place.
     pub(in crate::controller) fn differences(
         &self,
         field: &str,
@@ -128,7 +129,7 @@ impl WantedContainer {
         }
     }
 
-    /// What of it is missing in a Pod, whose containers nobody may change: then the Pod has to be replaced.
+    /// Adds what a container in a Pod lacks; containers of a Pod are immutable, so the Pod then has to be replaced.
     pub(in crate::controller) fn outdates(
         &self,
         field: &str,
@@ -154,7 +155,7 @@ impl WantedContainer {
         }
     }
 
-    /// Writes it into a list of containers; others in it stay.
+    /// Writes the container into a list, and keeps the other containers.
     pub(in crate::controller) fn apply_to(&self, containers: &mut Vec<Value>) {
         match containers.iter_mut().find(|container| container["name"] == *self.name) {
             Some(container) => self.write_into(container),
@@ -162,7 +163,7 @@ impl WantedContainer {
         }
     }
 
-    /// A new container.
+    /// Returns the container as a new object.
     pub(in crate::controller) fn to_json(&self) -> Value {
         let mut container = json!({"name": self.name});
         self.write_into(&mut container);
@@ -185,7 +186,7 @@ impl WantedContainer {
         if let Some(wanted) = &self.resources {
             let mut different = Vec::new();
             resources_differ(&mut different, "", &live.resources, wanted);
-            // All three or none: what a request means hangs on the limits.
+            // All three or none: the meaning of a missing request depends on the limits.
             if !different.is_empty() {
                 let fields = object_at(container, &["resources"]);
                 replace_list(fields, "limits", &wanted.limits);
@@ -202,11 +203,11 @@ fn meanings<T>(list: &[T], meaning: impl Fn(&T) -> T) -> Vec<T> {
     list.iter().map(meaning).collect()
 }
 
-/// A variable with what the server fills in.
+/// Returns the variable with the server's defaults.
 fn env(variable: &EnvVar) -> EnvVar {
     let mut variable = variable.clone();
     let Some(source) = &mut variable.value_from else {
-        // An empty value and none mean the same.
+        // An empty value and no value mean the same.
         variable.value.get_or_insert_default();
         return variable;
     };
@@ -224,7 +225,7 @@ fn env(variable: &EnvVar) -> EnvVar {
     variable
 }
 
-/// Ports with what the server fills in, in one order.
+/// Returns the ports with the server's defaults, sorted.
 fn ports(all: &[ContainerPort]) -> Vec<ContainerPort> {
     let mut ports = meanings(all, port);
     ports.sort_by_cached_key(|port| {
@@ -234,7 +235,7 @@ fn ports(all: &[ContainerPort]) -> Vec<ContainerPort> {
     ports
 }
 
-/// A port with what the server fills in.
+/// Returns the port with the server's defaults.
 fn port(port: &ContainerPort) -> ContainerPort {
     ContainerPort {
         container_port: port.container_port,
@@ -245,12 +246,12 @@ fn port(port: &ContainerPort) -> ContainerPort {
     }
 }
 
-/// Text, or what takes its place when it is empty or not there.
+/// Returns the text, or the default if it is missing or empty.
 pub(in crate::controller) fn text_or(text: Option<String>, default: &str) -> String {
     text.filter(|text| !text.is_empty()).unwrap_or_else(|| default.to_owned())
 }
 
-/// What of the wanted list is in the live one, in the wanted order.
+/// Returns the wanted items that also occur, in this order, in the live list.
 fn common<T: PartialEq + Clone>(live: &[T], wanted: &[T]) -> Vec<T> {
     let mut live = live.iter();
     wanted.iter().filter(|wanted| live.by_ref().any(|live| live == *wanted)).cloned().collect()
@@ -258,7 +259,7 @@ fn common<T: PartialEq + Clone>(live: &[T], wanted: &[T]) -> Vec<T> {
 
 // --- resources ---
 
-/// Amounts by name, as they are written.
+/// Amounts by resource name, as written.
 type Amounts<'a> = BTreeMap<&'a str, &'a str>;
 
 fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Amounts<'_> {
@@ -278,7 +279,7 @@ fn resources_differ(
     let limits = [live, wanted].map(|resources| amounts(resources.limits.as_ref()));
     let requests = [live, wanted].map(|resources| amounts(resources.requests.as_ref()));
     amounts_differ(found, &format!("{field}.limits"), &limits);
-    // A limit without a request is the request; of what neither requests the limits tell all.
+    // A missing request equals the limit; where neither side has a request, comparing the limits is enough.
     let names: BTreeSet<&str> = requests.iter().flat_map(|requests| requests.keys().copied()).collect();
     let meant = [0, 1].map(|of| {
         let amount = |name: &&str| requests[of].get(name).or(limits[of].get(name)).copied();
@@ -299,7 +300,7 @@ fn amounts_differ(found: &mut Vec<Difference>, field: &str, [live, wanted]: &[Am
     }
 }
 
-/// The resources of a Pod without what nobody wants.
+/// Returns the resources of a Pod without those that nobody wants.
 fn wanted_part(live: &ResourceRequirements, wanted: &ResourceRequirements) -> ResourceRequirements {
     let (limits, requests) = (amounts(wanted.limits.as_ref()), amounts(wanted.requests.as_ref()));
     let mut part = live.clone();

@@ -1,12 +1,13 @@
-//! What is wanted and what is observed of a Deployment, and the difference by meaning.
+//! The wanted and the observed state of a Deployment, and their differences in meaning.
 //!
-//! Whose each field is stands in [`FIELDS`].
+//! [`FIELDS`] says who owns each field.
 //!
 //! # Guarantees
-//! - What we write has no difference from what we want, whatever was there before. (test: `after_applying_nothing_differs`)
-//! - Applying twice changes nothing the second time. (test: `after_applying_nothing_differs`)
-//! - What is not ours stays. (test: `what_is_not_ours_stays`)
-//! - What a real server fills in is no difference. (test: `what_is_written_reads_back_without_a_difference`)
+//! - A written Deployment has no differences, whatever was there before.
+//!   (test: `applied_deployment_has_no_differences`)
+//! - Writing it again changes nothing. (test: `applied_deployment_has_no_differences`)
+//! - Fields that are not ours are kept. (test: `foreign_deployment_fields_are_kept`)
+//! - Defaults of a real server are not differences. (test: `written_deployment_reads_back_without_differences`)
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,15 +24,15 @@ use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
 
-/// Where Deployments live.
+/// The API resource of Deployments.
 pub const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
 
-/// Whose each field of a Deployment is; what is not named is others'.
+/// The owner of each field of a Deployment; fields that are not named belong to others.
 pub const FIELDS: &[Field] = &[
     Field::keys("metadata.labels"),
     Field::others("metadata.annotations"),
     Field::value("spec.replicas").or("1"),
-    // The server refuses another one.
+    // Immutable on the server.
     Field::whole("spec.selector.matchLabels"),
     Field::keys("spec.template.metadata.labels"),
     // `kubectl rollout restart` writes there.
@@ -42,17 +43,17 @@ pub const FIELDS: &[Field] = &[
 /// A Deployment as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WantedDeployment {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
-    /// The labels by which it finds its Pods.
+    /// The labels that select the Deployment's Pods.
     pub selector: Labels,
-    /// The labels of its Pods: the selector's and more.
+    /// The labels of the Pods: those of the selector, and more.
     pub pod_labels: Labels,
-    /// How many Pods.
+    /// The number of Pods.
     pub replicas: i32,
-    /// The containers that are ours.
+    /// Our containers.
     pub containers: Vec<WantedContainer>,
 }
 
@@ -62,39 +63,39 @@ pub struct WantedDeployment {
 pub struct ObservedDeployment {
     /// Name, uid, labels, owners.
     pub metadata: Meta,
-    /// What it asks for.
+    /// What the Deployment asks for.
     pub spec: ObservedSpec,
-    /// What the Deployment controller says of it.
+    /// What the Deployment controller reports.
     pub status: ObservedStatus,
 }
 
-/// What a Deployment asks for.
+/// The spec of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedSpec {
-    /// How many Pods; the server fills in 1.
+    /// The number of Pods; the server defaults it to 1.
     pub replicas: Option<i32>,
-    /// How it finds its Pods.
+    /// How the Deployment selects its Pods.
     pub selector: ObservedSelector,
-    /// What its Pods are made from.
+    /// The template of its Pods.
     pub template: ObservedTemplate,
 }
 
-/// How a Deployment finds its Pods.
+/// The selector of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedSelector {
-    /// By these labels.
+    /// The labels to match.
     pub match_labels: Labels,
 }
 
-/// What Pods are made from.
+/// The template of Pods.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedTemplate {
-    /// Their labels.
+    /// The metadata of the Pods.
     pub metadata: ObservedTemplateMeta,
-    /// Their containers.
+    /// The spec of the Pods.
     pub spec: ObservedPodSpec,
 }
 
@@ -102,37 +103,37 @@ pub struct ObservedTemplate {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedTemplateMeta {
-    /// Labels of the Pods.
+    /// The labels of the Pods.
     pub labels: Labels,
 }
 
-/// What runs in a Pod.
+/// The spec of a Pod in a template.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedPodSpec {
-    /// Ours and others'.
+    /// The containers, ours and others'.
     pub containers: Vec<ObservedContainer>,
 }
 
-/// What the Deployment controller says.
+/// The status that the Deployment controller reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedStatus {
-    /// The generation that the numbers below are about.
+    /// The generation that the counts below refer to.
     pub observed_generation: i64,
-    /// Pods.
+    /// All Pods.
     pub replicas: i32,
-    /// Pods made from the present template.
+    /// Pods made from the current template.
     pub updated_replicas: i32,
     /// Pods that are ready.
     pub ready_replicas: i32,
     /// Pods that have been ready long enough.
     pub available_replicas: i32,
-    /// Pods that are wanted and not available.
+    /// Pods that are wanted but not available.
     pub unavailable_replicas: i32,
-    /// Pods that are on their way out, where the server counts them.
+    /// Pods that are terminating, if the server counts them.
     pub terminating_replicas: Option<i32>,
-    /// How often the name of a ReplicaSet was taken.
+    /// How often the name of a new ReplicaSet was already taken.
     pub collision_count: Option<i32>,
     /// `Available`, `Progressing`, `ReplicaFailure`.
     pub conditions: Vec<ObservedCondition>,
@@ -141,23 +142,22 @@ pub struct ObservedStatus {
 // === impl ObservedDeployment ===
 
 impl ObservedDeployment {
-    /// Whether its rollout is done: the numbers are about the present spec, and there are as many Pods as are wanted,
-    /// all made from the present template and available.
+    /// Whether the rollout is complete: the counts refer to the current spec, and exactly the wanted number of Pods
+    /// exist, all made from the current template and available.
     #[must_use]
     pub fn is_available(&self) -> bool {
         self.status.observed_generation >= self.metadata.generation && self.has_available_replicas()
     }
 
-    /// The same by the numbers alone, whichever spec they are about.
+    /// Like [`is_available`](Self::is_available), but by the counts alone, whichever spec they refer to.
     fn has_available_replicas(&self) -> bool {
         let wanted = self.spec.replicas.unwrap_or(1);
         let status = &self.status;
         status.updated_replicas >= wanted && status.replicas <= wanted && status.available_replicas >= wanted
     }
 
-    /// Whether its Pods are still on their way to the present template: the Deployment controller has not seen the
-    /// present spec, or has not said yet that all of them were available once. Pods that come and go afterwards are no
-    /// rollout.
+    /// Whether a rollout is in progress: the Deployment controller has not seen the current spec, or has not yet
+    /// reported that all Pods of the current template were available once. Pods that come and go later do not count.
     #[must_use]
     pub fn is_rolling_out(&self) -> bool {
         let progress = self.condition("Progressing", "True");
@@ -165,13 +165,13 @@ impl ObservedDeployment {
             || progress.is_none_or(|condition| condition.reason != "NewReplicaSetAvailable")
     }
 
-    /// Whether the Deployment controller says that its rollout does not come to an end by itself.
+    /// Whether the Deployment controller reports that the rollout cannot finish by itself.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.condition("ReplicaFailure", "True").or(self.condition("Progressing", "False")).is_some()
     }
 
-    /// The condition of this type, if it has this status.
+    /// Returns the condition of this type if it has this status.
     #[must_use]
     pub fn condition(&self, type_: &str, status: &str) -> Option<&ObservedCondition> {
         self.status.conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status)
@@ -215,7 +215,7 @@ impl Wanted for WantedDeployment {
     }
 
     fn progress(&self, observed: &ObservedDeployment) -> ChildHealth {
-        // Those that it asks for itself: while a pause lasts, these are not those that are wanted.
+        // The live replica count: during a pause it may differ from the wanted one.
         let wanted = observed.spec.replicas.unwrap_or(1);
         let progress = format!("{} of {wanted} replicas are available", observed.status.available_replicas);
         if observed.is_available() {
@@ -241,7 +241,7 @@ impl Wanted for WantedDeployment {
         if !containers.is_array() {
             *containers = json!([]);
         }
-        let containers = containers.as_array_mut().expect("it was made an array just now");
+        let containers = containers.as_array_mut().expect("made an array above");
         for wanted in &self.containers {
             wanted.apply_to(containers);
         }

@@ -1,24 +1,26 @@
-//! What differs between a child as it is and as it is wanted, and the words in which each kind says so.
+//! Differences between an observed and a wanted child, and how each sort of field is compared, written and described.
 //!
 //! # How it works
-//! Each kind of child has a table of its [`fields`](super::fields): whose a field is, by which key the items of a list
-//! are found, what the server fills in by itself. The kind's `differences` and `apply` are that table in code, and
-//! have a word for each way in which a field can be ours.
+//! Each kind of child has a table of its [`fields`](super::fields): who owns a field, the key that identifies the items
+//! of a list, and the server's defaults. A kind's `differences` and `write_into` are that table in code, and use one
+//! function for each way in which a field can be ours.
 //!
 //! | a field of ours | is compared by | is written by |
 //! |---|---|---|
-//! | a value, which is shown | `differs` | inserting it |
-//! | a value or list that is long, or may hold secrets | `differs_hidden` | `replace_list`, if it differs |
-//! | a map of which some keys are ours | `labels_differ` | `merge_keys` |
-//! | a thing in a list | `missing`, if it is not there | adding it |
+//! | a value that may be shown | `differs` | inserting it |
+//! | a value or list that is long or may contain secrets | `differs_hidden` | `replace_list`, if it differs |
+//! | a map with some keys of ours | `labels_differ` | `merge_keys` |
+//! | an item in a list | `missing`, if it is absent | adding it |
 //!
-//! What means the same is not written anew, so that "no difference" and "the body does not change" are one.
+//! Equivalent values are not rewritten, so that "no difference" and "the body does not change" are the same.
 //!
 //! # Guarantees
-//! - Values are compared as they are: JSON is built of what differs, and of nothing else. (test: `where_nothing_differs_no_json_is_built`, `comparing_builds_no_json`)
-//! - A value that may be secret is neither shown nor kept. (test: `what_is_hidden_is_shown_nowhere`)
-//! - Two differences are the same when the same is wanted of the same field. (test: `a_fingerprint_is_of_what_is_wanted`)
-//! - What is not an object on the way to a field is made one. (test: `a_path_is_made_where_it_is_missing`)
+//! - Values are compared directly; JSON is built only for those that differ.
+//!   (test: `equal_values_build_no_json`, `comparisons_build_no_json`)
+//! - A value that may be secret is neither shown nor kept. (test: `hidden_values_are_never_shown`)
+//! - Two differences are equal if the same value is wanted for the same field.
+//!   (test: `fingerprint_depends_only_on_the_wanted_value`)
+//! - Missing or malformed parents of a field are replaced by objects. (test: `missing_path_is_created`)
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -28,37 +30,38 @@ use serde_json::{Map, Value, json};
 
 use crate::api::labels::Labels;
 
-/// One field that is not as wanted.
+/// One field that differs from the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Its path.
+    /// The path of the field.
     pub field: String,
-    /// What it is; `None` for what may hold secrets, such as an environment.
+    /// The live value; `None` if it may contain secrets, such as an environment.
     pub live: Option<String>,
-    /// What it should be; `None` likewise.
+    /// The wanted value; `None` likewise, and for a missing item.
     pub wanted: Option<String>,
-    /// Tells what is wanted from other values without showing it. Not what is live: who changes a field
-    /// back to ever new values is to be noticed too.
+    /// The hash of the wanted value, which identifies it without showing it. The live value is left out, so that a
+    /// client that reverts a field to a new value each time is noticed too.
     pub fingerprint: u64,
 }
 
-/// For a person; values only where they are harmless.
+/// For people; shows values only where they are harmless.
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.live, &self.wanted) {
             (Some(live), Some(wanted)) => write!(f, "{} was {live}, wanted {wanted}", self.field),
-            _ => write!(f, "{} was different", self.field),
+            (Some(live), None) => write!(f, "{} was {live}", self.field),
+            (None, _) => write!(f, "{} was different", self.field),
         }
     }
 }
 
-/// Differences as one line for a person.
+/// Describes differences in one line, for people.
 #[must_use]
 pub fn describe(differences: &[Difference]) -> String {
     differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// What makes two sets of differences the same, without their values.
+/// Returns text that identifies a set of differences without their values.
 pub(in crate::controller) fn fingerprint(differences: &[Difference]) -> String {
     let one = |difference: &Difference| format!("{}={:x}", difference.field, difference.fingerprint);
     differences.iter().map(one).collect::<Vec<_>>().join(";")
@@ -66,7 +69,7 @@ pub(in crate::controller) fn fingerprint(differences: &[Difference]) -> String {
 
 // --- comparing ---
 
-/// A value, which is shown.
+/// Compares a value that may be shown.
 pub fn differs<T>(found: &mut Vec<Difference>, field: impl Into<String>, live: &T, wanted: &T)
 where
     T: PartialEq + Serialize + ?Sized,
@@ -76,7 +79,7 @@ where
     }
 }
 
-/// A value or list, which is not shown.
+/// Compares a value or list that must not be shown.
 pub fn differs_hidden<T>(found: &mut Vec<Difference>, field: impl Into<String>, live: &T, wanted: &T)
 where
     T: PartialEq + Serialize + ?Sized,
@@ -86,7 +89,7 @@ where
     }
 }
 
-/// Labels, ours by key: those that nobody wants are somebody else's.
+/// Compares labels by our keys; keys that are not wanted belong to others.
 pub fn labels_differ(found: &mut Vec<Difference>, field: &str, live: &Labels, wanted: &Labels) {
     for (key, value) in wanted {
         let live = live.get(key);
@@ -97,13 +100,13 @@ pub fn labels_differ(found: &mut Vec<Difference>, field: &str, live: &Labels, wa
     }
 }
 
-/// A thing that is wanted and not there.
+/// Returns the difference for a wanted item that does not exist.
 #[must_use]
 pub fn missing(field: String) -> Difference {
-    difference(field, "none".to_owned(), "there".to_owned())
+    Difference { field, live: Some("missing".to_owned()), wanted: None, fingerprint: fingerprint_of("there") }
 }
 
-/// Values as they are shown.
+/// Returns the difference between two values as they are shown.
 pub(in crate::controller) fn difference(field: String, live: String, wanted: String) -> Difference {
     let fingerprint = fingerprint_of(&wanted);
     Difference { field, live: Some(live), wanted: Some(wanted), fingerprint }
@@ -123,22 +126,22 @@ fn text<T: Serialize + ?Sized>(value: &T) -> String {
 
 // --- writing ---
 
-/// The object at this path, made where it is missing.
+/// Returns the object at this path, and creates it if it is missing.
 pub fn object_at<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
     let mut at = value;
     for step in path {
         if !at.is_object() {
             *at = json!({});
         }
-        at = at.as_object_mut().expect("it was made an object just now").entry(*step).or_insert(Value::Null);
+        at = at.as_object_mut().expect("made an object above").entry(*step).or_insert(Value::Null);
     }
     if !at.is_object() {
         *at = json!({});
     }
-    at.as_object_mut().expect("it was made an object just now")
+    at.as_object_mut().expect("made an object above")
 }
 
-/// Sets these keys of a map; the others stay.
+/// Sets these keys of a map, and keeps the others.
 pub fn merge_keys(live: &mut Value, path: &[&str], wanted: &Labels) {
     if wanted.is_empty() {
         return;
@@ -149,7 +152,7 @@ pub fn merge_keys(live: &mut Value, path: &[&str], wanted: &Labels) {
     }
 }
 
-/// Sets a list or a map whole; an empty one is none.
+/// Replaces a whole list or map, and removes it if the wanted one is empty.
 pub fn replace_list<T: Serialize>(fields: &mut Map<String, Value>, name: &str, wanted: &T) {
     let wanted = json!(wanted);
     let is_empty = wanted.is_null()
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn each_way_of_comparing_has_its_words() {
+    fn each_comparison_has_its_own_wording() {
         assert_eq!(found(|found| differs(found, "a", &1, &1)), "");
         assert_eq!(found(|found| differs(found, "a", &1, &2)), "a was 1, wanted 2");
         assert_eq!(found(|found| differs(found, "a", "x", "y")), r#"a was "x", wanted "y""#);
@@ -186,32 +189,32 @@ mod tests {
             (labels(&[("a", "1"), ("b", "2")]), labels(&[("a", "1"), ("b", "3"), ("c", "4")]));
         let shown = r#"l[b] was "2", wanted "3"; l[c] was none, wanted "4""#;
         assert_eq!(found(|found| labels_differ(found, "l", &live, &wanted)), shown);
-        assert_eq!(found(|found| found.push(missing("a".to_owned()))), "a was none, wanted there");
+        assert_eq!(found(|found| found.push(missing("a".to_owned()))), "a was missing");
     }
 
-    /// Equal to everything of its kind, and nobody may ask for its JSON.
+    /// Equal to any other value of its type; must never be serialized.
     #[derive(PartialEq)]
     struct Unwritable;
 
     impl Serialize for Unwritable {
         fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
-            panic!("its JSON is built");
+            panic!("JSON was built");
         }
     }
 
     #[test]
-    fn where_nothing_differs_no_json_is_built() {
+    fn equal_values_build_no_json() {
         let mut found = Vec::new();
         differs(&mut found, "a", &Unwritable, &Unwritable);
         differs_hidden(&mut found, "a", &[Unwritable], &[Unwritable]);
         assert_eq!(found, []);
         let of_another =
             std::panic::catch_unwind(|| differs(&mut Vec::new(), "a", &[Unwritable][..], &[][..]));
-        assert!(of_another.is_err(), "it is for what differs");
+        assert!(of_another.is_err(), "JSON is built for what differs");
     }
 
     #[test]
-    fn what_is_hidden_is_shown_nowhere() {
+    fn hidden_values_are_never_shown() {
         let mut found = Vec::new();
         differs_hidden(&mut found, "a", "canary", "other canary");
         assert_eq!(found.len(), 1);
@@ -219,31 +222,31 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_is_of_what_is_wanted() {
+    fn fingerprint_depends_only_on_the_wanted_value() {
         let one = |live: i32, wanted: i32| {
             let mut found = Vec::new();
             differs(&mut found, "a", &live, &wanted);
             fingerprint(&found)
         };
-        assert_eq!(one(1, 5), one(2, 5), "changed back to ever new values");
+        assert_eq!(one(1, 5), one(2, 5), "reverted to a new value each time");
         assert_ne!(one(1, 5), one(1, 6));
     }
 
     #[test]
-    fn a_path_is_made_where_it_is_missing() {
+    fn missing_path_is_created() {
         for mut value in [json!(null), json!({"a": 1}), json!({"a": {"b": []}}), json!({"a": {"b": {}}})] {
             object_at(&mut value, &["a", "b"]).insert("c".to_owned(), json!(1));
             assert_eq!(value, json!({"a": {"b": {"c": 1}}}));
         }
         let mut value = json!({"a": {"keep": 1}});
         merge_keys(&mut value, &["a", "b"], &labels(&[]));
-        assert_eq!(value, json!({"a": {"keep": 1}}), "nothing wanted, nothing made");
+        assert_eq!(value, json!({"a": {"keep": 1}}), "nothing wanted, nothing created");
         merge_keys(&mut value, &["a"], &labels(&[("x", "y")]));
         assert_eq!(value, json!({"a": {"keep": 1, "x": "y"}}));
     }
 
     #[test]
-    fn an_empty_list_is_none() {
+    fn empty_list_is_removed() {
         let mut fields = Map::from_iter([("list".to_owned(), json!([1]))]);
         replace_list(&mut fields, "list", &[2]);
         assert_eq!(fields["list"], json!([2]));

@@ -1,69 +1,71 @@
-//! Whose each field of a child is, as data: the tables that stand in the module of each kind of child.
+//! Field ownership as data: the type of the tables that each kind of child has for its fields.
 //!
-//! Mirrors nothing in client-go; server-side apply keeps the like in `managedFields`, for each object anew.
+//! Mirrors nothing in client-go; server-side apply records ownership in `managedFields`, per object.
 //!
 //! # How it works
-//! A kind's `FIELDS` says of each field whose it is, by which key the items of a list are found, and what the server
-//! stores where nothing is written. The kind's `differences` and `apply` are that table in code, typed, so that a
-//! comparison builds nothing; tests walk the table and hold the code to every row of it.
+//! A kind's `FIELDS` says who owns each field, which key identifies the items of a list, and what the server stores
+//! by default. The kind's `differences` and `write_into` are that table in typed code, so that a comparison builds
+//! no JSON; tests check the code against every row of the table.
 //!
-//! What no row names is others': it is neither compared nor written, but for the reference to the owner, which is the
-//! same for all kinds (see [`owner`](crate::controller::children::owner)).
+//! Fields that no row names belong to others: they are neither compared nor written. The exception is the owner
+//! reference, which is the same for all kinds (see [`owner`](crate::controller::children::owner)).
 //!
 //! # Guarantees
-//! - What the code writes is named by a row. (test: `everything_that_is_written_is_in_its_table`)
-//! - Each row is what the code does: what is ours is noticed and put back, what is others' stays, what the server fills in is no difference. (test: `the_code_does_what_its_table_says`)
+//! - Everything the code writes is named by a row. (test: `every_written_field_is_in_the_table`)
+//! - The code does what each row says: changes to our fields are detected and repaired, other fields are kept, and
+//!   defaults of the server are not differences.
+//!   (test: `code_matches_every_table_row`)
 
 use serde_json::Value;
 
-/// A row: one field, by its path from the object, or from the item of a list.
+/// One row: a field, by its path from the object or from an item of a list.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its path, with dots.
+    /// The path, separated by dots.
     pub path: &'static str,
-    /// Whose it is.
+    /// Who owns the field.
     pub whose: Whose,
-    /// Only if something is wanted at this path, which is the field's own or one above it; else it is others'.
+    /// The field is ours only if something is wanted at this path, which is its own or that of a parent.
     pub if_wanted: Option<&'static str>,
-    /// What differs is not written: the child has to be replaced. What is there beyond what is wanted is no difference
-    /// then, as admission puts it there.
+    /// Differences are not written, because the child has to be replaced. Additions to the wanted value are then not
+    /// differences, as admission makes them.
     pub replaces: bool,
-    /// What the server stores where nothing is written.
+    /// What the server stores by default.
     pub filled_in: FilledIn,
-    /// A list that the server merges by a key of its own, unless a patch says that it replaces it.
+    /// Whether the field is a list that the server merges by its own key, unless a patch replaces it.
     pub is_merged: bool,
-    /// Of a list: the fields of its items that are to be said something of.
+    /// For a list: the fields of its items that need a row.
     pub items: &'static [Field],
 }
 
-/// Whose a field is.
+/// Who owns a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
-    /// Ours: a value.
+    /// A value of ours.
     Value,
-    /// Ours by key, in a map: keys that nobody wants stay.
+    /// A map with some keys of ours; other keys are kept.
     Keys,
-    /// Ours by item, in a list whose items are the same when this field of them is: items that nobody wants stay.
+    /// A list with some items of ours, which are identified by this field; other items are kept.
     Items(&'static str),
-    /// Ours whole, a map or a list whose order counts: what nobody wants goes.
+    /// A map, or a list whose order matters, that is entirely ours: anything else in it is removed.
     Whole,
-    /// Ours whole, a list whose order does not count. An item that is the same by these fields keeps what we do not know
-    /// of it when the list is written.
+    /// A list that is entirely ours and whose order does not matter. When the list is written, an item that these
+    /// fields identify keeps its unknown fields.
     Set(&'static [&'static str]),
-    /// Ours whole, a map of amounts, which are compared by value.
+    /// A map of amounts that is entirely ours; amounts are compared by value.
     Amounts,
-    /// Others', or the server's.
+    /// A field of others, or of the server.
     Others,
 }
 
-/// What the server stores where nothing is written.
+/// What the server stores by default.
 #[derive(Clone, Copy)]
 pub enum FilledIn {
     /// Nothing.
     Nothing,
-    /// This, as JSON.
+    /// This value, as JSON.
     With(&'static str),
-    /// What hangs on something else, in words, and as a function of the object and of what the field stands in.
+    /// A value that depends on others, in words and as a function of the object and of the field's parent.
     By(&'static str, fn(&Value, &Value) -> Option<Value>),
 }
 
@@ -85,79 +87,79 @@ impl Field {
         Self { path, whose, if_wanted: None, replaces: false, filled_in, is_merged: false, items: &[] }
     }
 
-    /// A value of ours; if none is wanted, it goes back to what the server fills in.
+    /// A value of ours; if none is wanted, the field returns to the server's default.
     #[must_use]
     pub const fn value(path: &'static str) -> Self {
         Self::new(path, Whose::Value)
     }
 
-    /// A map of which some keys are ours.
+    /// A map with some keys of ours.
     #[must_use]
     pub const fn keys(path: &'static str) -> Self {
         Self::new(path, Whose::Keys)
     }
 
-    /// A list of which some items are ours, found by this field of them.
+    /// A list with some items of ours, which are identified by this field.
     #[must_use]
     pub const fn items(path: &'static str, key: &'static str, items: &'static [Self]) -> Self {
         Self { items, ..Self::new(path, Whose::Items(key)) }
     }
 
-    /// A map or list that is ours whole.
+    /// A map or list that is entirely ours.
     #[must_use]
     pub const fn whole(path: &'static str) -> Self {
         Self::new(path, Whose::Whole)
     }
 
-    /// A list that is ours whole, in whatever order, its items found by these fields of them, if by any.
+    /// A list that is entirely ours, in any order; its items are identified by these fields, if any.
     #[must_use]
     pub const fn set(path: &'static str, key: &'static [&'static str]) -> Self {
         Self::new(path, Whose::Set(key))
     }
 
-    /// A map of amounts that is ours whole.
+    /// A map of amounts that is entirely ours.
     #[must_use]
     pub const fn amounts(path: &'static str) -> Self {
         Self::new(path, Whose::Amounts)
     }
 
-    /// A field of others, or of the server, that is named so that nobody looks for it.
+    /// A field of others, or of the server, which the table names to be explicit.
     #[must_use]
     pub const fn others(path: &'static str) -> Self {
         Self::new(path, Whose::Others)
     }
 
-    /// The same, ours only if something is wanted at this path.
+    /// Makes the field ours only if something is wanted at this path.
     #[must_use]
     pub const fn if_wanted(self, path: &'static str) -> Self {
         Self { if_wanted: Some(path), ..self }
     }
 
-    /// The same, where a difference is not written: the child has to be replaced.
+    /// Marks the field as immutable: a difference means that the child has to be replaced.
     #[must_use]
     pub const fn replaces(self) -> Self {
         Self { replaces: true, ..self }
     }
 
-    /// The same, filled in by the server with this, which is JSON.
+    /// Sets the server's default, as JSON.
     #[must_use]
     pub const fn or(self, default: &'static str) -> Self {
         Self { filled_in: FilledIn::With(default), ..self }
     }
 
-    /// The same, filled in by the server with what hangs on something else.
+    /// Sets a default of the server that depends on other values.
     #[must_use]
     pub const fn or_by(self, words: &'static str, by: fn(&Value, &Value) -> Option<Value>) -> Self {
         Self { filled_in: FilledIn::By(words, by), ..self }
     }
 
-    /// The same, for a list that the server merges by a key of its own.
+    /// Marks the field as a list that the server merges by its own key.
     #[must_use]
     pub const fn merged(self) -> Self {
         Self { is_merged: true, ..self }
     }
 
-    /// The same, with fields of its items.
+    /// Adds rows for the fields of the list's items.
     #[must_use]
     pub const fn of(self, items: &'static [Self]) -> Self {
         Self { items, ..self }

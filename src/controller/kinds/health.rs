@@ -1,11 +1,12 @@
-//! The health of a child: ready, on its way, or stuck, and why.
+//! The health of a child: ready, in progress or stuck, and why.
 //!
-//! Mirrors kstatus (`sigs.k8s.io/cli-utils`), whose three words are the conditions `Ready`, `Reconciling` and
-//! `Stalled`. A pass reports the health of each child; the worst of them is the object's.
+//! Mirrors kstatus (`sigs.k8s.io/cli-utils`), whose three states are the conditions `Ready`, `Reconciling` and
+//! `Stalled`. A pass reports the health of each child; the worst becomes that of the object.
 //!
 //! # Guarantees
-//! - The worst counts: stalled before reconciling before ready; what fails before what is on its way. (test: `the_worst_of_all_counts`)
-//! - A refusal names the field. (test: `a_refusal_names_the_field`)
+//! - The worst wins: stalled before reconciling before ready, and failing before in progress.
+//!   (test: `worst_health_wins`)
+//! - The message of a refusal names the field. (test: `refusal_message_names_the_field`)
 
 use std::time::Duration;
 
@@ -13,30 +14,30 @@ use crate::client::ServerStatus;
 
 /// Reasons of the Ready condition.
 pub mod reason {
-    /// All is there and works.
+    /// Everything exists and works.
     pub const AVAILABLE: &str = "Available";
-    /// On its way.
+    /// In progress.
     pub const PROGRESSING: &str = "Progressing";
-    /// The server took a write and stored something else.
+    /// The server accepted a write but stored something else.
     pub const STORED_OTHERWISE: &str = "StoredOtherwise";
-    /// A child of that name has to go first.
+    /// A previous child of the same name has to be deleted first.
     pub const WAITING_FOR_DELETION: &str = "WaitingForDeletion";
-    /// The name of a child is somebody else's.
+    /// The name of a child is taken by an object that is not ours.
     pub const RESOURCE_EXISTS: &str = "ResourceExists";
     /// The server refuses a child.
     pub const CHILD_REFUSED: &str = "ChildRefused";
-    /// A child cannot be read or written now, for an error that may end by itself.
+    /// A child cannot be read or written, because of an error that may be temporary.
     pub const CHILD_FAILING: &str = "ChildFailing";
-    /// Somebody changes a child back each time.
+    /// Another client keeps reverting a child.
     pub const CONTENDED: &str = "Contended";
     /// The object itself does not decode.
     pub const UNREADABLE: &str = "Unreadable";
     /// The user asked for no writes.
     pub const PAUSED: &str = "Paused";
-    /// The object is being deleted, and what it has made is being undone.
+    /// The object is being deleted, and its effects are being undone.
     pub const DELETING: &str = "Deleting";
 
-    /// Those that say that the present spec has not reached the children.
+    /// Reasons that mean that the current spec has not been applied to the children.
     pub(crate) const NOT_APPLIED: [&str; 9] = [
         STORED_OTHERWISE,
         WAITING_FOR_DELETION,
@@ -50,55 +51,55 @@ pub mod reason {
     ];
 }
 
-/// How soon a name that somebody else has is looked at again.
+/// How soon a taken name is checked again.
 pub const EXISTS_RETRY: Duration = Duration::from_secs(30);
-/// How soon a write that the server stored otherwise is tried again.
+/// How soon a write is retried when the server stored something else.
 pub const UNDONE_RETRY: Duration = Duration::from_secs(1);
-/// How soon a refused child is tried again, unless the spec changes first.
+/// How soon a refused child is retried, unless the spec changes first.
 pub const REFUSED_RETRY: Duration = Duration::from_secs(120);
 
-/// Where an object is on its way, from best to worst.
+/// The state of an object or child, from best to worst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HealthPhase {
-    /// As wanted.
+    /// Everything is as wanted.
     Ready,
-    /// It gets there by itself.
+    /// Will become ready by itself.
     Reconciling,
-    /// Only a person can help.
+    /// Needs a person.
     Stalled,
 }
 
-/// What is found of one thing that an object wants.
+/// The health of a child, or of anything else that an object wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChildHealth {
-    /// How bad it is.
+    /// The state.
     pub phase: HealthPhase,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: &'static str,
-    /// Why, for a person: what to do, if there is something to do.
+    /// The cause, for people, and what to do about it, if anything.
     pub message: String,
-    /// When to look again although nothing has changed.
+    /// When to check again even if nothing changes.
     pub requeue_after: Option<Duration>,
-    /// What stands in the way, by kind and name, where one obstacle is to be told from another. It is not shown.
+    /// The kind and name of the obstacle, which distinguish it from others. Not shown.
     pub(in crate::controller) about: String,
 }
 
 // === impl ChildHealth ===
 
 impl ChildHealth {
-    /// All is there and works.
+    /// Everything exists and works.
     #[must_use]
     pub fn ready(message: impl Into<String>) -> Self {
         Self::new(HealthPhase::Ready, reason::AVAILABLE, message.into())
     }
 
-    /// It gets there by itself.
+    /// Will become ready by itself.
     #[must_use]
     pub fn reconciling(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(HealthPhase::Reconciling, reason, message.into())
     }
 
-    /// Only a person can help.
+    /// Needs a person.
     #[must_use]
     pub fn stalled(reason: &'static str, message: impl Into<String>) -> Self {
         Self::new(HealthPhase::Stalled, reason, message.into())
@@ -112,13 +113,13 @@ impl ChildHealth {
         Self { about: what.to_owned(), ..self }
     }
 
-    /// The same, looked at again after this time.
+    /// Sets when to check again.
     #[must_use]
     pub fn requeue_after(self, time: Duration) -> Self {
         Self { requeue_after: Some(time), ..self }
     }
 
-    /// What is said of something that the server refuses.
+    /// Returns the health of something that the server refuses.
     #[must_use]
     pub fn refused(what: &str, status: &ServerStatus) -> Self {
         let causes: Vec<String> =
@@ -129,23 +130,27 @@ impl ChildHealth {
             .about(what)
     }
 
-    /// What is said of something that cannot be looked after now; `why` in words of our own.
+    /// The same, with what a person can do about it.
     #[must_use]
-    pub fn failing(what: &str, why: &str) -> Self {
-        Self::reconciling(
-            reason::CHILD_FAILING,
-            format!("{what} could not be looked after: {why}; trying again"),
-        )
-        .about(what)
+    pub fn with_remedy(mut self, remedy: &str) -> Self {
+        self.message = format!("{}; {remedy}", self.message);
+        self
     }
 
-    /// How bad it is: what fails says more than what is on its way.
+    /// Returns the health of something that cannot be reconciled now; `why` must be in our own words.
+    #[must_use]
+    pub fn failing(what: &str, why: &str) -> Self {
+        Self::reconciling(reason::CHILD_FAILING, format!("Could not reconcile {what}: {why}; retrying"))
+            .about(what)
+    }
+
+    /// Orders health by severity: failing is worse than in progress.
     fn rank(&self) -> (HealthPhase, bool) {
         (self.phase, self.reason == reason::CHILD_FAILING)
     }
 
-    /// The worst of them, the first of equals; looked at again when the most impatient wants it. Nothing found is
-    /// all well.
+    /// Returns the worst of these, the first if several are equal, with the earliest requeue of all. An empty slice is
+    /// ready.
     #[must_use]
     pub fn worst(all: &[Self]) -> Self {
         let worst = all.iter().fold(None::<&Self>, |worst, next| match worst {
@@ -153,7 +158,7 @@ impl ChildHealth {
             _ => Some(next),
         });
         let requeue_after = all.iter().filter_map(|health| health.requeue_after).min();
-        let worst = worst.cloned().unwrap_or_else(|| Self::ready("Nothing is wanted"));
+        let worst = worst.cloned().unwrap_or_else(|| Self::ready("No children are wanted"));
         Self { requeue_after, ..worst }
     }
 }
@@ -162,7 +167,7 @@ impl ChildHealth {
 mod tests {
     use super::*;
     #[test]
-    fn the_worst_of_all_counts() {
+    fn worst_health_wins() {
         let ready = ChildHealth::ready("a");
         let on_its_way = ChildHealth::reconciling("B", "b").requeue_after(Duration::from_secs(30));
         let stuck = ChildHealth::stalled("C", "c").requeue_after(Duration::from_secs(120));
@@ -182,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_the_field() {
+    fn refusal_message_names_the_field() {
         let cause = crate::client::Cause {
             field: "spec.replicas".to_owned(),
             message: "must be less than 5".to_owned(),

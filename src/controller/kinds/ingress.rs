@@ -1,12 +1,14 @@
-//! What is wanted and what is observed of an Ingress, and the difference by meaning.
+//! The wanted and the observed state of an Ingress, and their differences in meaning.
 //!
-//! Whose each field is stands in [`FIELDS`].
+//! [`FIELDS`] says who owns each field.
 //!
 //! # Guarantees
-//! - What we write has no difference from what we want, whatever was there before, and writing it twice changes nothing. (test: `after_applying_nothing_differs_in_an_ingress`)
-//! - Annotations, certificates and whatever else is not ours stay. (test: `what_is_not_ours_of_an_ingress_stays`)
-//! - A rule or path added by hand goes. (test: `rules_are_ours_whole`)
-//! - What a real server fills in is no difference. (test: `an_ingress_that_is_written_reads_back_without_a_difference`)
+//! - A written Ingress has no differences, whatever was there before, and writing it again changes nothing.
+//!   (test: `applied_ingress_has_no_differences`)
+//! - Annotations, certificates and all other fields that are not ours are kept.
+//!   (test: `foreign_ingress_fields_are_kept`)
+//! - A rule or path added by hand is removed. (test: `ingress_rules_are_replaced_as_a_whole`)
+//! - Defaults of a real server are not differences. (test: `written_ingress_reads_back_without_differences`)
 
 use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, HTTPIngressRuleValue, IngressBackend, IngressRule, IngressServiceBackend,
@@ -23,31 +25,31 @@ use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
 
-/// Where Ingresses live.
+/// The API resource of Ingresses.
 pub const INGRESSES: ApiResource = ApiResource::new("networking.k8s.io", "v1", "Ingress", "ingresses");
 
-/// Whose each field of an Ingress is; what is not named is others'.
+/// The owner of each field of an Ingress; fields that are not named belong to others.
 pub const FIELDS: &[Field] = &[
     Field::keys("metadata.labels"),
-    // Controllers and certificate managers are told there what to do.
+    // Configures Ingress controllers and certificate managers.
     Field::others("metadata.annotations"),
-    // The server fills in the default class, if none is written; we always write one.
+    // The server sets the default class if none is written; we always write one.
     Field::value("spec.ingressClassName"),
     Field::whole("spec.rules"),
     Field::others("spec.tls"),
     Field::others("spec.defaultBackend"),
 ];
 
-/// An Ingress as a custom resource wants it: one host, all of whose paths lead to one port of one Service.
+/// An Ingress as a custom resource wants it: one host, with all paths routed to one port of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedIngress {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
-    /// The class of controller that is to serve it.
+    /// The class of the controller that serves it.
     pub class: String,
-    /// The host; `*.` may stand before it.
+    /// The host; may begin with `*.`.
     pub host: String,
     /// The Service behind it.
     pub service: String,
@@ -61,17 +63,17 @@ pub struct WantedIngress {
 pub struct ObservedIngress {
     /// Name, uid, labels, owners.
     pub metadata: Meta,
-    /// What it asks for.
+    /// What the Ingress asks for.
     pub spec: ObservedIngressSpec,
 }
 
-/// What an Ingress asks for.
+/// The spec of an Ingress.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedIngressSpec {
-    /// The class of controller that serves it.
+    /// The class of the controller that serves it.
     pub ingress_class_name: Option<String>,
-    /// From hosts and paths to Services.
+    /// The routes from hosts and paths to Services.
     pub rules: Vec<IngressRule>,
 }
 
@@ -98,7 +100,7 @@ impl Wanted for WantedIngress {
         found
     }
 
-    /// A host that is served and not wanted any more.
+    /// Whether a host that is served is no longer wanted.
     fn destroys(&self, observed: &ObservedIngress, _: &[Difference]) -> bool {
         observed.spec.rules.iter().any(|rule| rule.host.as_ref() != Some(&self.host))
     }

@@ -1,14 +1,13 @@
-//! What a kind of child is: wanted, observed, and what differs between the two. Pure; it sends nothing.
+//! The kinds of children: their wanted and observed state, and the differences between the two. Pure; sends nothing.
 //!
 //! | module | in one sentence |
 //! |---|---|
-//! | [`deployment`], [`service`], [`ingress`], [`pod`] | what is wanted and what is observed of each kind |
-//! | [`container`] | the same of a container, in a Pod or in a template |
+//! | [`deployment`], [`service`], [`ingress`], [`pod`] | the wanted and the observed state of each kind |
+//! | [`container`] | the same for a container, in a Pod or in a Pod template |
 //! | [`observed`] | what the projections of all kinds have in common |
-//! | [`difference`] | what differs between a child as it is and as it is wanted |
-//! | [`fields`] | whose each field of a child is, as data |
-//! | [`quantity`] | amounts such as `500m`, compared by value |
-//! | [`health`] | ready, on its way or stuck, and why |
+//! | [`difference`] | the differences between an observed and a wanted child |
+//! | [`fields`] | the owner of each field of a child, as data |
+//! | [`health`] | whether a child is ready, in progress or stuck, and why |
 
 pub mod container;
 pub mod deployment;
@@ -18,7 +17,6 @@ pub mod health;
 pub mod ingress;
 pub mod observed;
 pub mod pod;
-pub mod quantity;
 pub mod service;
 
 use serde_json::Value;
@@ -30,39 +28,39 @@ use health::ChildHealth;
 
 /// A child as its owner wants it.
 pub trait Wanted: Send + Sync {
-    /// The projection of such a child in the cache.
+    /// The projection of the child in the cache.
     type Observed: Object + Clone;
 
-    /// Whose each field of such a child is.
+    /// The owner of each field of the child.
     const FIELDS: &'static [Field];
 
-    /// Its name, in the owner's namespace.
+    /// Returns the child's name, in the owner's namespace.
     fn name(&self) -> &str;
-    /// The fields of ours that are not as wanted, by meaning.
+    /// Returns the fields of ours that differ in meaning from the wanted state.
     fn differences(&self, observed: &Self::Observed) -> Vec<Difference>;
-    /// Writes the fields of ours into a live object, or into an empty one; the rest stays.
+    /// Writes our fields into a live or an empty object, and keeps everything else.
     fn write_into(&self, live: &mut Value);
 
-    /// Whether to write these differences takes something away that serves users: a replica, a port, a host.
+    /// Whether writing these differences removes something that serves users: a replica, a port, a host.
     fn destroys(&self, _observed: &Self::Observed, _differences: &[Difference]) -> bool {
         false
     }
 
-    /// Whether the patch that writes these differences has to be made from the whole live object.
+    /// Whether the patch for these differences has to be computed from the whole live object.
     fn patches_live(&self, _differences: &[Difference]) -> bool {
         false
     }
 
-    /// Whether a child would be ready, were its `observedGeneration` not behind.
+    /// Whether only a lagging `observedGeneration` keeps the child from being ready.
     fn only_lags(&self, _observed: &Self::Observed) -> bool {
         false
     }
 
-    /// Adds to a patch what no field of the table tells.
+    /// Adds to a patch what the table of fields cannot express.
     fn amend_patch(&self, _observed: &Self::Observed, _patch: &mut Value) {}
 
-    /// How far a child has come that is as wanted: one that is there is ready, if its kind knows nothing more.
+    /// Returns the health of a child that matches; a kind that reports nothing more is ready as soon as it exists.
     fn progress(&self, _observed: &Self::Observed) -> ChildHealth {
-        ChildHealth::ready(format!("{} {:?} is as wanted", Self::Observed::resource().kind, self.name()))
+        ChildHealth::ready(format!("{} {:?} is up to date", Self::Observed::resource().kind, self.name()))
     }
 }

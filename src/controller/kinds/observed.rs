@@ -1,7 +1,7 @@
 //! What the projections of all kinds of children have in common.
 //!
-//! A projection is what the cache keeps of a child: a struct with [`Meta`](crate::cache::Meta) and only what is
-//! compared or reported, decoded straight from the wire.
+//! A projection is what the cache keeps of a child: a struct with [`Meta`](crate::cache::Meta) and only those fields
+//! that are compared or reported, decoded straight from the wire.
 
 use serde::Deserialize;
 
@@ -9,18 +9,18 @@ use serde::Deserialize;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ObservedCondition {
-    /// Which one.
+    /// The type.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Why, in one word.
+    /// The reason, in one word.
     pub reason: String,
-    /// Why, for a person.
+    /// The message, for people.
     pub message: String,
 }
 
-/// Implements [`Object`](crate::cache::Object) for a projection by its field `metadata`.
+/// Implements [`Object`](crate::cache::Object) for a projection through its `metadata` field.
 macro_rules! object_by_metadata {
     ($projection:ty, $resource:expr) => {
         impl $crate::cache::Object for $projection {

@@ -1,20 +1,23 @@
-//! What is wanted and what is observed of a Pod that an operator drives by itself, and the difference by meaning.
+//! The wanted and the observed state of a Pod that an operator manages directly, and their differences in meaning.
 //!
-//! Whose each field is stands in [`FIELDS`].
+//! [`FIELDS`] says who owns each field.
 //!
-//! A Pod's labels may be changed in place, and are. Hardly anything else may: a Pod whose container is not as
-//! wanted is *outdated*, and whoever drives it has to replace it. (The image alone could be changed in place; then
-//! the Pod would be neither the old nor the new one while it restarts.)
+//! Only a Pod's labels are updated in place. Hardly anything else is mutable: a Pod whose container differs is
+//! *outdated*, and its operator has to replace it. (The image alone could be changed in place, but while restarting the
+//! Pod would be neither the old nor the new one.)
 //!
-//! A Pod that is outdated the moment that it is created was changed by an admission webhook. To replace it would
-//! never end: ask [`WantedPod::is_outdated`] of what a create answers, too.
+//! A Pod that is outdated as soon as it is created was changed by an admission webhook. Replacing it would never end,
+//! so call [`WantedPod::is_outdated`] on the response to a create, too.
 //!
 //! # Guarantees
-//! - What we write has no difference from what we want, whatever was there before, and writing it twice changes nothing. (test: `after_applying_nothing_differs_in_a_pod`)
-//! - Of a Pod that is there nothing is written but labels. (test: `only_labels_are_written_in_place`)
-//! - A Pod with another image, other ports or no such container is outdated. (test: `another_container_outdates_a_pod`)
-//! - What server, scheduler and admission add is no difference and does not outdate a Pod. (test: `what_is_added_to_a_pod_is_no_difference`, `a_pod_that_is_written_reads_back_without_a_difference_and_is_not_outdated`)
-//! - An evicted Pod is finished. (test: `ready_and_finished_are_reported_by_the_status`)
+//! - A written Pod has no differences, whatever was there before, and writing it again changes nothing.
+//!   (test: `applied_pod_has_no_differences`)
+//! - Only labels of an existing Pod are written. (test: `only_labels_are_written_in_place`)
+//! - A Pod with another image, with other ports or without the container is outdated.
+//!   (test: `changed_container_outdates_a_pod`)
+//! - Additions by server, scheduler and admission are not differences and do not outdate a Pod.
+//!   (test: `server_additions_to_a_pod_are_no_difference`, `written_pod_reads_back_and_is_not_outdated`)
+//! - An evicted Pod is finished. (test: `ready_and_finished_follow_the_status`)
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -29,21 +32,21 @@ use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
 
-/// Where Pods live.
+/// The API resource of Pods.
 pub const PODS: ApiResource = ApiResource::new("", "v1", "Pod", "pods");
 
-/// Whose each field of a Pod is; what is not named is others': scheduler, service account, tolerations, sidecars.
+/// The owner of each field of a Pod; fields that are not named, such as tolerations and sidecars, belong to others.
 pub const FIELDS: &[Field] =
     &[Field::keys("metadata.labels"), Field::items("spec.containers", "name", container::FIELDS).replaces()];
 
 /// A Pod as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WantedPod {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
-    /// The container that is ours.
+    /// Our container.
     pub container: WantedContainer,
 }
 
@@ -53,33 +56,33 @@ pub struct WantedPod {
 pub struct ObservedPod {
     /// Name, uid, labels, owners.
     pub metadata: Meta,
-    /// What runs in it, and where.
+    /// The containers, and the node.
     pub spec: ObservedPodSpec,
-    /// What the kubelet says of it.
+    /// What the kubelet reports.
     pub status: ObservedPodStatus,
 }
 
-/// What runs in a Pod, and where.
+/// The spec of a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedPodSpec {
-    /// Ours and others'.
+    /// The containers, ours and others'.
     pub containers: Vec<ObservedContainer>,
-    /// Its node; empty before it is scheduled.
+    /// The node; empty until the Pod is scheduled.
     pub node_name: String,
 }
 
-/// What the kubelet says of a Pod.
+/// The status of a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ObservedPodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
     pub phase: String,
-    /// Why, in one word: `Evicted` and the like.
+    /// The reason, in one word, such as `Evicted`.
     pub reason: String,
-    /// Why, for a person.
+    /// The message, for people.
     pub message: String,
-    /// The condition `Ready`, alone of all conditions.
+    /// The condition `Ready`; other conditions are not kept.
     #[serde(rename = "conditions", deserialize_with = "only_ready")]
     pub ready: Option<ObservedCondition>,
 }
@@ -94,13 +97,13 @@ object_by_metadata!(ObservedPod, PODS);
 // === impl ObservedPod ===
 
 impl ObservedPod {
-    /// Whether it serves: its condition `Ready` is `True`. That may be so while it is being deleted.
+    /// Whether the condition `Ready` is `True`, which it may be even while the Pod is being deleted.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.status.ready.as_ref().is_some_and(|ready| ready.status == "True")
     }
 
-    /// Whether it has ended for good, well or not: an evicted Pod is `Failed`. It is never started again.
+    /// Whether the Pod has ended, successfully or not; it is never restarted. An evicted Pod is `Failed`.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
@@ -110,7 +113,7 @@ impl ObservedPod {
 // === impl WantedPod ===
 
 impl WantedPod {
-    /// What is not as wanted and cannot be written in place: if anything, the Pod has to be replaced.
+    /// Returns the differences that cannot be written in place; if there are any, the Pod has to be replaced.
     #[must_use]
     pub fn is_outdated(&self, observed: &ObservedPod) -> Vec<Difference> {
         let mut found = Vec::new();
@@ -128,7 +131,7 @@ impl Wanted for WantedPod {
         &self.name
     }
 
-    /// What can be written in place; for the rest see [`WantedPod::is_outdated`].
+    /// Returns the differences that can be written in place; for the rest see [`WantedPod::is_outdated`].
     fn differences(&self, observed: &ObservedPod) -> Vec<Difference> {
         let mut found = Vec::new();
         labels_differ(&mut found, "metadata.labels", &observed.metadata.labels, &self.labels);
@@ -146,7 +149,7 @@ impl Wanted for WantedPod {
         let name = &self.name;
         let outdated = self.is_outdated(observed);
         if !outdated.is_empty() {
-            let message = format!("Pod {name:?} is to be replaced: {}", describe(&outdated));
+            let message = format!("Pod {name:?} is outdated and will be replaced: {}", describe(&outdated));
             return ChildHealth::reconciling(reason::PROGRESSING, message);
         }
         if observed.is_ready() {

@@ -1,22 +1,27 @@
-//! What is wanted and what is observed of a Service, and the difference by meaning.
+//! The wanted and the observed state of a Service, and their differences in meaning.
 //!
-//! Whose each field is stands in [`FIELDS`].
+//! [`FIELDS`] says who owns each field.
 //!
 //! # Node ports
-//! A wanted port that asks for no node port keeps the one that it has, so that nobody's firewall or load balancer
-//! has to be told of an update. "It" is the live port of the same number and protocol, or else the one of
-//! the same name: a port that is renumbered keeps its node port, as with `kubectl edit`. A node port that another
-//! wanted port asks for is not kept, and none is given to two ports of one protocol.
-//! A node port that was asked for once and is no longer stays, too: it cannot be told from an allocated one.
+//! A wanted port without a node port keeps the allocated one, so that an update needs no change to firewalls or load
+//! balancers. The allocated one is that of the live port with the same number and protocol, or else with the same name:
+//! a port that is renumbered keeps its node port, as with `kubectl edit`. A node port that another wanted port requests
+//! is not kept, and no node port is given to two ports of the same protocol. A node port that is no longer requested is
+//! kept, too, because it looks like an allocated one.
 //!
 //! # Guarantees
-//! - What we write has no difference from what we want, whatever was there before, and writing it twice changes nothing. (test: `after_applying_nothing_differs_in_a_service`)
-//! - What is not ours, or was allocated, stays. (test: `what_was_allocated_stays`)
-//! - What the server fills in is no difference. (test: `defaults_of_a_service_are_no_difference`)
-//! - A port added by hand goes; a field that is no longer wanted goes back to its default. (test: `ports_are_ours_whole`)
-//! - Node ports are kept by number and protocol, then by name, and never given twice. (test: `node_ports_stay_with_their_ports`)
-//! - A Service that somebody has given another type gets its own back, in a form that the server takes. (test: `another_type_is_put_back`)
-//! - What a real server fills in is no difference. (test: `a_service_that_is_written_reads_back_without_a_difference_and_keeps_what_was_allocated`)
+//! - A written Service has no differences, whatever was there before, and writing it again changes nothing.
+//!   (test: `applied_service_has_no_differences`)
+//! - Fields that are not ours, or were allocated, are kept. (test: `allocated_and_foreign_service_fields_are_kept`)
+//! - Defaults of the server are not differences. (test: `server_defaults_of_a_service_are_no_difference`)
+//! - A port added by hand is removed, and a field that is no longer wanted returns to its default.
+//!   (test: `service_ports_are_replaced_as_a_whole`)
+//! - Node ports are kept by number and protocol, then by name, and never given to two ports of the same protocol.
+//!   (test: `node_ports_follow_their_ports`)
+//! - A Service whose type was changed gets its own type back, in a form that the server accepts.
+//!   (test: `changed_service_type_is_restored`)
+//! - Defaults and allocations of a real server are not differences.
+//!   (test: `written_service_keeps_its_allocated_fields`)
 
 use std::collections::BTreeSet;
 
@@ -36,10 +41,10 @@ use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
 
-/// Where Services live.
+/// The API resource of Services.
 pub const SERVICES: ApiResource = ApiResource::new("", "v1", "Service", "services");
 
-/// Whose each field of a Service is; what is not named is others'.
+/// The owner of each field of a Service; fields that are not named belong to others.
 pub const FIELDS: &[Field] = &[
     Field::keys("metadata.labels"),
     Field::value("spec.type").or("\"ClusterIP\""),
@@ -49,7 +54,7 @@ pub const FIELDS: &[Field] = &[
         Field::value("appProtocol"),
         Field::value("protocol").or("\"TCP\""),
         Field::value("targetPort").or_by("the port's number", |_, port| port.get("port").cloned()),
-        // A type that has none allows none, wanted or not.
+        // A type without node ports allows none, wanted or not.
         Field::value("nodePort")
             .if_wanted("nodePort")
             .or_by("allocated, if the type has one", |service, _| {
@@ -63,35 +68,35 @@ pub const FIELDS: &[Field] = &[
     Field::others("spec.healthCheckNodePort"),
     Field::others("spec.sessionAffinity").or("\"None\""),
     Field::others("spec.internalTrafficPolicy").or("\"Cluster\""),
-    // Goes with a type that is not ours, as it may not stay.
+    // Removed when a foreign type is reverted, because no other type allows it.
     Field::others("spec.loadBalancerSourceRanges"),
 ];
 
-/// The fields of a port that are ours; what else stands there is of a server newer than our types.
+/// The fields of a port that are ours; other fields come from a server newer than our types.
 const PORT_FIELDS: [&str; 6] = ["appProtocol", "name", "nodePort", "port", "protocol", "targetPort"];
 
 /// A Service as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WantedService {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its labels.
+    /// The labels.
     pub labels: Labels,
-    /// The labels of the Pods behind it.
+    /// The labels that select the Pods.
     pub selector: Labels,
-    /// From where it can be reached.
+    /// Where the Service can be reached from.
     pub service_type: ServiceType,
-    /// All its ports; the server takes no Service without.
+    /// All ports; the server requires at least one.
     pub ports: Vec<ServicePort>,
 }
 
-/// From where a Service can be reached.
+/// Where a Service can be reached from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceType {
-    /// From inside the cluster.
+    /// Inside the cluster.
     #[default]
     ClusterIp,
-    /// Also at a port of every node.
+    /// Inside the cluster, and on a port of every node.
     NodePort,
 }
 
@@ -101,22 +106,22 @@ pub enum ServiceType {
 pub struct ObservedService {
     /// Name, uid, labels, owners.
     pub metadata: Meta,
-    /// What it asks for, and what the server has allocated.
+    /// What the Service asks for, and what the server has allocated.
     pub spec: ObservedServiceSpec,
 }
 
-/// What a Service asks for, and what the server has allocated.
+/// The spec of a Service, including what the server has allocated.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedServiceSpec {
     /// `ClusterIP`, `NodePort`, or another.
     #[serde(rename = "type")]
     pub type_: String,
-    /// The labels of the Pods behind it.
+    /// The labels that select the Pods.
     pub selector: Labels,
-    /// All its ports.
+    /// All ports.
     pub ports: Vec<ServicePort>,
-    /// Its address; `None` in words for a headless one.
+    /// The cluster IP; the string `None` for a headless Service.
     #[serde(rename = "clusterIP")]
     pub cluster_ip: String,
 }
@@ -137,7 +142,7 @@ object_by_metadata!(ObservedService, SERVICES);
 // === impl ServiceType ===
 
 impl ServiceType {
-    /// As it stands in `spec.type`.
+    /// Returns the value of `spec.type`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -173,13 +178,13 @@ impl Wanted for WantedService {
         observed.spec.type_ != self.service_type.as_str() || self.drops_a_port(&observed.spec.ports)
     }
 
-    /// Ports keep what the server has allocated to them, and their merge key is the number alone, which TCP and UDP
-    /// may share: so they are written whole, from the live ones.
+    /// Ports keep what the server allocated to them, and their merge key is the number alone, which TCP and UDP may
+    /// share. They are therefore written as a whole, based on the live ones.
     fn patches_live(&self, differences: &[Difference]) -> bool {
         differences.iter().any(|one| ["spec.ports", "spec.type"].contains(&one.field.as_str()))
     }
 
-    /// Ranges of a load balancer may not stay with another type.
+    /// Removes the source ranges of a load balancer, which the server refuses with another type.
     fn amend_patch(&self, observed: &ObservedService, patch: &mut Value) {
         if observed.spec.type_ != self.service_type.as_str() {
             object_at(patch, &["spec"]).insert("loadBalancerSourceRanges".to_owned(), Value::Null);
@@ -207,14 +212,14 @@ impl Wanted for WantedService {
 }
 
 impl WantedService {
-    /// Whether a live port is none of the wanted ones.
+    /// Whether a live port is not among the wanted ones.
     fn drops_a_port(&self, live: &[ServicePort]) -> bool {
         let id = |port: &ServicePort| (port.port, text_or(port.protocol.clone(), "TCP"));
         live.iter().any(|live| !self.ports.iter().any(|wanted| id(wanted) == id(live)))
     }
 
-    /// Live and wanted ports in one order and with what the server fills in. Where no node port is wanted any is
-    /// right, if the type has one.
+    /// Returns live and wanted ports in the same order and with the server's defaults. Any live node port matches if
+    /// none is wanted and the type has node ports.
     fn comparable(&self, live: &[ServicePort]) -> (Vec<ServicePort>, Vec<ServicePort>) {
         let sorted = |ports: &[ServicePort]| {
             let mut ports: Vec<ServicePort> = ports.iter().map(with_defaults).collect();
@@ -230,7 +235,7 @@ impl WantedService {
         (live, wanted)
     }
 
-    /// The wanted ports, each with what the server has allocated to it.
+    /// Returns the wanted ports, each with what the server has allocated to it.
     fn merged(&self, live: &[Value]) -> Vec<Value> {
         let wanted: Vec<ServicePort> = self.ports.iter().map(with_defaults).collect();
         let merge = |(wanted, partner): (&ServicePort, Partner<'_>)| {
@@ -248,16 +253,16 @@ impl WantedService {
     }
 }
 
-/// What a wanted port has been so far.
+/// The live port that a wanted port continues.
 #[derive(Clone, Copy, Default)]
 struct Partner<'a> {
     live: Option<&'a Map<String, Value>>,
-    /// The node port that it keeps.
+    /// The node port to keep.
     node_port: Option<i32>,
 }
 
-/// For each wanted port the live one of the same number and protocol, or else of the same name. The first kind
-/// has the first claim on a node port.
+/// Returns for each wanted port the live port of the same number and protocol, or else of the same name. Matches by
+/// number have the first claim on a node port.
 fn partners<'a>(live: &'a [Value], wanted: &[ServicePort]) -> Vec<Partner<'a>> {
     type Rule = fn(&ServicePort, &ServicePort) -> bool;
     let same_number: Rule = |live, wanted| live.port == wanted.port && live.protocol == wanted.protocol;
@@ -284,7 +289,7 @@ fn partners<'a>(live: &'a [Value], wanted: &[ServicePort]) -> Vec<Partner<'a>> {
     partners
 }
 
-/// A port with what the server fills in.
+/// Returns the port with the server's defaults.
 fn with_defaults(port: &ServicePort) -> ServicePort {
     let is_unset = |target: &IntOrString| match target {
         IntOrString::Int(number) => *number == 0,

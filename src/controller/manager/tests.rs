@@ -1,4 +1,4 @@
-//! A manager with one operator, on the embedded server.
+//! Tests of a manager with one operator on the embedded server.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ async fn events_are_written_before_the_manager_ends() {
     let client =
         |name| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, name), "default"));
     let mut manager = Manager::new(client("operator"), Limits::default());
-    manager.add(foo::controller);
+    manager.add(foo::controller).unwrap();
     let user = client("user");
     let users = async {
         let (crds, foos) = (ApiResource::of::<CustomResourceDefinition>(), ApiResource::of::<Foo>());

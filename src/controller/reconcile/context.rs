@@ -1,17 +1,16 @@
-//! One pass over one object: what a kind's operator may do in it, and what is written down of it.
+//! The context of one pass over one object: the steps a kind's operator may take, and their results.
 //!
-//! Each step brings something nearer to what is wanted, records an event of what it did, and leaves a
-//! [`ChildHealth`] of what it found. When the object is paused the same steps look and write nothing.
+//! Each step moves a child towards its wanted state, records an event for what it changed, and adds a
+//! [`ChildHealth`] report. While the object is paused, the same steps only observe.
 //!
 //! # Guarantees
-//! - What a step finds becomes the object's conditions. (test: `each_outcome_has_its_health`)
-//! - What was changed by hand is put back with an event that names the field, one child or many. (test: `a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays`)
-//! - Also beside a field that is not put back, for a webhook or a rival. (test: `what_is_put_back_beside_what_is_not_is_reported`)
-//! - Also what was changed while another child stood in the way, or in a pause. (test: `a_hand_edit_is_reported_beside_an_obstacle_of_another`)
-//! - Of a batch of which one is refused and another fails, the failure is not lost. (test: `an_error_beside_a_refusal_is_not_lost`)
-//! - A child that a webhook alters is told as created all the same. (test: `a_child_that_a_webhook_alters_is_reported_as_created`)
-//! - A step that finds the owner to have moved on ends the pass, and no status is written. (test: `a_pass_over_a_spec_that_has_moved_on_says_nothing`)
-//! - A child that fails holds up no other, and is told when it lasts. (test: `a_failing_child_holds_up_no_other_and_is_reported`)
+//! - The reports of all steps become the object's conditions. (test: `each_outcome_maps_to_its_health`)
+//! - A manual change to a child is reverted, with an event that names the field. (test: `manual_change_is_reverted_and_foreign_metadata_kept`)
+//! - Repairs are reported even beside a contended field or a blocked child. (test: `repaired_field_is_reported_beside_contended_field`, `repair_is_reported_while_another_child_is_blocked`)
+//! - When one child of a batch is refused and another fails, the pass still fails. (test: `an_error_beside_a_refusal_is_not_lost`)
+//! - A new child is reported as created even if a webhook alters it. (test: `child_altered_by_webhook_is_reported_as_created`)
+//! - A step that finds a newer spec ends the pass without writing a status. (test: `pass_over_an_outdated_spec_reports_nothing`)
+//! - A failing child does not hold up the others, and is reported once the failure lasts. (test: `failing_child_is_reported_and_blocks_no_other`)
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -35,14 +34,14 @@ use crate::controller::kinds::health::{ChildHealth, reason};
 use crate::controller::run::outcome::{Outcome, SyncError, SyncRequest};
 use crate::record::{EventType, Regarding};
 
-/// Why a pass ends before its status is worked out.
+/// Why a pass ends before its status is computed.
 #[derive(Debug)]
 pub enum StopReason {
-    /// It failed, and is to be tried again.
+    /// The pass failed and is retried after the backoff.
     Failed(SyncError),
-    /// What it was based on is not so any more.
+    /// The pass cannot continue, for example because the object has changed. No status is written.
     Outcome(Outcome),
-    /// What was found says all there is to say: the status stays as it is stored, but for its conditions.
+    /// The reports suffice: the stored status is kept, apart from its conditions.
     KeepStatus,
 }
 
@@ -52,10 +51,10 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for StopReason {
     }
 }
 
-/// A condition of a kind's own: status, reason and message.
+/// A kind-specific condition: status, reason and message.
 pub(in crate::controller) type MoreCondition = (bool, String, String);
 
-/// One pass over one object; see the module.
+/// One pass over one object; see the [module docs](self).
 pub struct ReconcileContext<'a, K> {
     tools: &'a Tools<K>,
     object: Arc<K>,
@@ -66,9 +65,9 @@ pub struct ReconcileContext<'a, K> {
     is_applying: bool,
     reports: Vec<ChildHealth>,
     more: Vec<(&'static str, Option<MoreCondition>)>,
-    /// A child's `observedGeneration` is behind, and nothing else.
+    /// A child's `observedGeneration` is behind; otherwise the child is ready.
     has_lag: bool,
-    /// The children that were created and have no event yet.
+    /// The created children that have no event yet.
     created: Vec<String>,
     version: String,
     events: Vec<(EventType, &'static str, &'static str, String)>,
@@ -80,7 +79,7 @@ pub struct ReconcileContext<'a, K> {
 
 impl<'a, K: CustomResource> ReconcileContext<'a, K> {
     pub(in crate::controller) fn new(tools: &'a Tools<K>, object: Arc<K>, request: SyncRequest<'a>) -> Self {
-        let owner = Owner::of(&*object);
+        let owner = Owner::of(&*object).managed_by(tools.client.manager());
         let asks_for_pause = Object::annotations(&*object).is_some_and(annotations::ask_for_pause);
         Self {
             is_paused: asks_for_pause && !object.is_deleting(),
@@ -101,62 +100,63 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         }
     }
 
-    /// The object.
+    /// Returns the object being reconciled.
     #[must_use]
     pub fn object(&self) -> &K {
         &self.object
     }
 
-    /// The same, to be kept.
+    /// Returns the object as a shared pointer.
     #[must_use]
     pub fn shared(&self) -> Arc<K> {
         self.object.clone()
     }
 
-    /// Its name.
+    /// Returns the name of the object.
     #[must_use]
     pub fn name(&self) -> &str {
         self.owner.name.name()
     }
 
-    /// The object as the owner of its children.
+    /// Returns the object as the owner of its children.
     #[must_use]
     pub fn owner(&self) -> &Owner {
         &self.owner
     }
 
-    /// Why the pass is made.
+    /// Returns the request, with the reasons for this pass.
     #[must_use]
     pub fn request(&self) -> SyncRequest<'a> {
         self.request
     }
 
-    /// Its status as stored, or an empty one.
+    /// Returns the stored status, or an empty one.
     #[must_use]
     pub fn stored_status(&self) -> K::Status {
         CustomResource::status(&*self.object).cloned().unwrap_or_default()
     }
 
-    /// Whether the user asked that nothing be written for it. Never so for an object that is being deleted.
+    /// Whether the user has paused the object. Always false for an object that is being deleted.
     #[must_use]
     pub fn is_paused(&self) -> bool {
         self.is_paused
     }
 
-    /// Whether the present spec had reached the children already, as the stored status tells.
+    /// Whether, by the stored status, the current spec was applied to all children before this pass.
     #[must_use]
     pub fn is_applied(&self) -> bool {
         self.is_applied
     }
 
-    /// Whether the present spec had reached the children before this pass: what differs now was changed by somebody else,
-    /// and a child that is missing was there. A pass that believes no cache takes it so.
+    /// Whether the current spec reached the children before this pass, so that a difference is somebody else's change
+    /// and a missing child was deleted. A pass with live reads assumes so.
     pub(in crate::controller) fn repairs(&self) -> bool {
-        self.request.reads_live() || self.observes_this_spec() && !self.is_applying
+        let may_be_overtaken = self.request.reads_live() || self.request.is_taking_over();
+        may_be_overtaken || self.observes_this_spec() && !self.is_applying
     }
 
-    /// Whether the cache still shows the object as it was when the pass began: its uid, spec, deletion mark and pause.
-    /// A long pass looks before each write, and stops when the object has moved on.
+    /// Whether the object is unchanged in the cache since the pass began: uid, generation, deletion and pause.
+    /// A long pass checks before each write, and stops once the object has changed.
     #[must_use]
     pub fn is_current(&self) -> bool {
         let Some(now) = self.tools.objects.get(&self.owner.name) else { return self.request.reads_live() };
@@ -170,37 +170,37 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         is_same || compare_versions(now, then) != Some(Ordering::Greater)
     }
 
-    /// What follows applies the present spec, although a stored status is about it: one that was written when it was
-    /// begun.
+    /// Marks the spec as still being applied, although the stored status observes it: that status was written when the
+    /// work began.
     pub fn applies_spec(&mut self) {
         self.is_applying = true;
     }
 
-    /// Whether its children are to be left when it goes (`kubectl delete --cascade=orphan`).
+    /// Whether the object's deletion orphans its children (`kubectl delete --cascade=orphan`).
     #[must_use]
     pub fn is_orphaning(&self) -> bool {
         self.object.meta().finalizers.iter().flatten().any(|finalizer| finalizer == "orphan")
     }
 
-    /// Whether it has this finalizer, as the cache shows it.
+    /// Whether the object, as read for this pass, has this finalizer.
     #[must_use]
     pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.object.meta().finalizers.iter().flatten().any(|known| known == finalizer)
     }
 
-    /// Writes children beyond what the steps here do.
+    /// Returns the writer of children, for operations that have no step here.
     #[must_use]
     pub fn children(&self) -> &Children {
         &self.tools.children
     }
 
-    /// Stamps times.
+    /// Returns the wall clock.
     #[must_use]
     pub fn clock(&self) -> Clock {
         self.tools.clock
     }
 
-    /// What all the steps have found.
+    /// Returns the reports of all steps so far.
     #[must_use]
     pub fn reports(&self) -> &[ChildHealth] {
         &self.reports
@@ -210,32 +210,28 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         self.has_lag
     }
 
-    pub(in crate::controller) fn is_hot(&self) -> bool {
-        self.request.is_hot()
-    }
-
     pub(in crate::controller) fn more_conditions(&self) -> &[(&'static str, Option<MoreCondition>)] {
         &self.more
     }
 
-    /// Writes down what was found.
+    /// Adds a report to the pass.
     pub fn report(&mut self, health: ChildHealth) {
         self.reports.push(health);
     }
 
-    /// Sets a condition beside the common ones, or takes it off.
+    /// Sets a kind-specific condition, or removes it on `None`.
     pub fn condition(&mut self, type_: &'static str, condition: Option<(bool, String, String)>) {
         self.more.push((type_, condition));
     }
 
-    /// Makes a child as it is wanted; what becomes of it is written down.
+    /// Creates or updates a child to match `wanted`, and reports its health.
     ///
     /// # Errors
-    /// [`StopReason`], when the connection broke or the object has moved on: the pass is over. Any other error is found, and
-    /// the pass goes on; it fails in the end.
+    /// [`StopReason`], when the connection broke or the object has changed. Any other error is reported, and the pass
+    /// continues but fails at its end.
     ///
     /// # Cancel safety
-    /// A write that is cut is found again by its name.
+    /// The next pass finds an interrupted create by its name.
     pub async fn apply<W: Wanted>(
         &mut self,
         wanted: &W,
@@ -263,7 +259,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         };
         self.record(wanted, &applied);
         if matches!(applied, ApplyOutcome::OwnerChanged) {
-            // The event that shows it is on its way to the cache.
+            // The event for the changed object wakes the key.
             return Err(StopReason::Outcome(Outcome::Done));
         }
         let found = ChildHealth::of(&self.owner.resource.kind, wanted, &applied);
@@ -272,8 +268,8 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         Ok(applied)
     }
 
-    /// A child whose `observedGeneration` is behind for a moment, because somebody has annotated it say, takes nothing
-    /// back that was Ready for this spec; unless we have written it ourselves.
+    /// Keeps an object Ready while a child's `observedGeneration` briefly lags, for example after an annotation. A
+    /// write of our own ends this tolerance.
     fn unless_it_only_lags<W: Wanted>(
         &mut self,
         wanted: &W,
@@ -300,12 +296,12 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         self.observes_this_spec() && conditions::is_true(&self.stored_status().conditions(), READY)
     }
 
-    /// Applies children of one kind in slow-start batches; one result each, `None` if not attempted, and whether the pass
-    /// goes on, as [`apply`](Self::apply) says it. `was_there` tells which of them were there before. The event of what
-    /// was created is the caller's, also when the pass is over.
+    /// Applies children of one kind in slow-start batches; one result each, `None` if not attempted. The second value
+    /// is an error when the pass must stop, as for [`apply`](Self::apply). `was_there` tells which children existed
+    /// before. The caller records the events of created children, even when the pass must stop.
     ///
     /// # Cancel safety
-    /// As [`apply`](Self::apply).
+    /// As for [`apply`](Self::apply).
     pub async fn apply_each<W: Wanted>(
         &mut self,
         wanted: &[W],
@@ -318,7 +314,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         let (children, owner, ctx) = (&self.tools.children, &self.owner, &*self);
         let one = |at: usize| {
             let (wanted, ended, failures) = (&wanted[at], &ended[at], &failures);
-            let was_there = self.request.reads_live() || was_there(at);
+            let was_there = self.request.reads_live() || self.request.is_taking_over() || was_there(at);
             async move {
                 let applied = if !ctx.is_current() {
                     Ok(ApplyOutcome::OwnerChanged)
@@ -329,7 +325,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
                     children.apply(owner, wanted, lister.get(&name).as_ref(), was_there).await
                 };
                 let applied = applied.map_err(|error| failures.lock().push((at, error)))?;
-                // A name that is taken says nothing of the others; a refusal does.
+                // A taken name concerns one child; a refusal will likely hit the others, too.
                 let goes_on = !matches!(applied, ApplyOutcome::Refused { .. } | ApplyOutcome::OwnerChanged);
                 *ended.lock() = Some(applied);
                 goes_on.then_some(()).ok_or(())
@@ -347,7 +343,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
                     outcome = outcome.and(Err(StopReason::Outcome(Outcome::Done)))
                 }
                 Some(applied) => {
-                    // Of those that are new the event is the caller's.
+                    // The caller records created children.
                     if !applied.was_created() {
                         self.record(wanted, applied);
                     }
@@ -361,13 +357,12 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         (ended, outcome)
     }
 
-    /// Writes down that the server refuses to delete a child, and when it is asked again.
+    /// Reports that the server refuses to delete a child, to be retried after `requeue_after`.
     pub fn refused_deletion(&mut self, child: &str, status: &ServerStatus, requeue_after: Duration) {
         self.report(ChildHealth::refused(&format!("to delete {child}"), status).requeue_after(requeue_after));
     }
 
-    /// The pass has failed, and its status is true all the same: it is written first. Of several errors the one counts
-    /// that asks for the longest wait.
+    /// Fails the pass once its status is written. Of several errors, keeps the one with the longest `Retry-After`.
     pub fn fails_after_its_status(&mut self, error: Error) {
         if self.failure.as_ref().is_none_or(|known| known.retry_after() < error.retry_after()) {
             self.failure = Some(error);
@@ -378,12 +373,12 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         self.failure.take()
     }
 
-    /// The version of the object, of which the next write of it is made.
+    /// Returns the object's resource version, which the next write must name.
     pub(in crate::controller) fn version(&self) -> &str {
         &self.version
     }
 
-    /// What was done to a child.
+    /// Records an event for an updated child, or notes a created child for a later event.
     fn record<W: Wanted>(&mut self, wanted: &W, applied: &ApplyOutcome<W::Observed>) {
         let child = child(wanted);
         match applied {
@@ -405,7 +400,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         }
     }
 
-    /// That these fields of a child were written, if any.
+    /// Records an event that names the written fields of a child, if there are any.
     fn record_update(&mut self, child: &str, differences: &[Difference]) {
         if differences.is_empty() {
             return;
@@ -418,8 +413,8 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         self.event(EventType::Normal, reason, "Update", note);
     }
 
-    /// Whether the present spec had reached this child already: then somebody else has changed it since. What stands in
-    /// the way of another child says nothing of this one; a new process does not know which child it was.
+    /// Whether the current spec had already reached this child, so that a difference is somebody else's change. An
+    /// obstacle of another child does not count; after a restart it is unknown which child an obstacle was about.
     fn had_reached(&self, child: &str) -> bool {
         let conditions = self.stored_status().conditions();
         let is_unreached = conditions::reason(&conditions, READY).is_some_and(|reason| {
@@ -446,7 +441,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         self.tools.recorder.event(regarding, event_type, reason, action, note);
     }
 
-    /// Records an event when the status is written: of what is only so when it is stored.
+    /// Defers an event until the status is written.
     pub fn event_when_written(
         &mut self,
         event_type: EventType,
@@ -457,7 +452,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         self.events.push((event_type, reason, action, note));
     }
 
-    /// Records one event of all children that the pass has created.
+    /// Records one event for all children created in this pass.
     pub(in crate::controller) fn record_created(&mut self) {
         let created = std::mem::take(&mut self.created);
         if !created.is_empty() {
@@ -466,14 +461,14 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         }
     }
 
-    /// Records what was left for now.
+    /// Records the deferred events.
     pub(in crate::controller) fn record_left(&mut self) {
         for (event_type, reason, action, note) in std::mem::take(&mut self.events) {
             self.event(event_type, reason, action, note);
         }
     }
 
-    /// Whether the stored status is about the present spec.
+    /// Whether the stored status observes the current spec.
     #[must_use]
     pub fn observes_this_spec(&self) -> bool {
         let observed = CustomResource::status(&*self.object).and_then(CommonStatus::observed_generation);
@@ -481,7 +476,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
     }
 }
 
-/// Kind and name of a child, for a person.
+/// Formats kind and name of a child for messages.
 fn child<W: Wanted>(wanted: &W) -> String {
     format!("{} {:?}", W::Observed::resource().kind, wanted.name())
 }

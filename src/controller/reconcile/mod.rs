@@ -1,12 +1,12 @@
-//! The frame of every sync handler: from a key to a status that is true.
+//! The part of a sync handler that all kinds share: from a key to an up-to-date status.
 //!
 //! Mirrors sample-controller `controller.go` (`syncHandler`).
 //!
-//! | module | in one sentence |
+//! | module | what it does |
 //! |---|---|
 //! | [`reconciler`] | gets the object, calls the kind, writes the status, records the events |
-//! | [`context`] | one pass over one object: what a kind's operator may do in it |
-//! | [`status`] | writes a status when it differs |
+//! | [`context`] | holds one pass over one object, and the operations a kind may use in it |
+//! | [`status`] | writes a status that differs from the stored one |
 
 pub mod context;
 pub mod reconciler;

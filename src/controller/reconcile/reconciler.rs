@@ -1,27 +1,24 @@
-//! The frame of every operator's sync handler: from a key to a status that says what is true.
+//! The sync handler that all kinds share: reads the object, calls the kind, writes status and events.
 //!
-//! Mirrors sample-controller `controller.go` (`syncHandler`), without what is Foo's own there.
+//! Mirrors sample-controller `controller.go` (`syncHandler`), without the parts that concern Foo alone.
 //!
 //! # A pass
 //! ```text
 //! key ─▶ object from the cache (an audit reads it live)
 //!         ├─ gone ──────────▶ done
-//!         ├─ does not decode ▶ say so in its status, touch nothing (orphaned: let it go)
+//!         ├─ does not decode ▶ report in its status, touch nothing (orphaned: release it)
 //!         ├─ being deleted ─▶ Reconcile::finalize
-//!         └─ alive ─────────▶ Reconcile::reconcile ─▶ status, events on transitions ─▶ when to look again
+//!         └─ alive ─────────▶ Reconcile::reconcile ─▶ status, events on transitions ─▶ requeue
 //! ```
-//! What a kind brings is [`Reconcile`]; what it may use is its [`ReconcileContext`].
+//! A kind implements [`Reconcile`] and works through its [`ReconcileContext`].
 //!
 //! # Guarantees
-//! - A status is written when it differs, and not else. (test: `a_converged_foo_sends_nothing`)
-//! - Events come on transitions only, also across a restart: the stored condition tells. (test: `events_come_on_transitions_only`)
-//! - Each obstacle has one event, also when another has been before it. (test: `each_obstacle_is_reported_once`)
-//! - So has the same obstacle of another child. (test: `a_taken_name_of_another_child_is_reported_as_well`, `a_refusal_of_another_child_is_reported_as_well`)
-//! - A new process does not repeat it. (test: `a_new_process_does_not_repeat_a_taken_name`)
-//! - A pass for an audit believes the server and no cache. (test: `an_audit_finds_what_the_caches_have_missed`)
-//! - A paused object has no child written; its status is kept, and says that it is paused. (test: `a_paused_foo_is_watched_and_left_alone`)
-//! - A deletion goes on in spite of a pause, and is not called its end. (test: `the_deletion_of_a_paused_redis_resumes_nothing`)
-//! - A key that asks for itself without end has a condition that says so, as long as it does. (test: `a_hot_foo_has_a_condition`)
+//! - A status is written only when it differs. (test: `a_converged_foo_sends_nothing`)
+//! - Events are recorded on transitions only, even across a restart. (test: `events_come_on_transitions_only`)
+//! - Each obstacle of each child has one event, even across a restart. (test: `each_obstacle_is_reported_once`, `taken_name_of_a_second_child_is_reported`, `refusal_of_a_second_child_is_reported`, `restart_does_not_report_taken_name_again`)
+//! - A pass for an audit reads the server, not the caches. (test: `audit_repairs_drift_the_caches_missed`)
+//! - No child of a paused object is written; its status stays current and reports the pause. (test: `a_paused_foo_is_watched_and_left_alone`)
+//! - A deletion proceeds despite a pause, and does not record the end of the pause. (test: `deleting_a_paused_redis_records_no_resumed_event`)
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -35,39 +32,38 @@ use serde::de::DeserializeOwned;
 use super::context::{ReconcileContext, StopReason};
 use super::status::{Written, only_progress_moves, write};
 use crate::api::ApiResource;
-use crate::api::conditions::{self, ConditionSet, HOT_LOOP, READY, RECONCILING, STALLED};
+use crate::api::conditions::{self, ConditionSet, READY, RECONCILING, STALLED};
 use crate::cache::{Cached, Lister, Object, ObjectName};
 use crate::client::{ApiClient, Clock, Error};
 use crate::controller::children::apply::Children;
 use crate::controller::children::object_state::ObjectStates;
 use crate::controller::kinds::health::{ChildHealth, HealthPhase, UNDONE_RETRY, reason};
 use crate::controller::run::consistency::Consistency;
-use crate::controller::run::hot_loop;
 use crate::controller::run::outcome::{Outcome, SyncError, SyncRequest};
 use crate::controller::run::worker::SyncHandler;
 use crate::metrics::ControllerMetrics;
 use crate::record::{EventRecorder, EventType};
 
-/// What a kind's operator does with one object.
+/// The part of a sync handler that is specific to one kind.
 pub trait Reconcile: Send + Sync + 'static {
     /// The custom resource.
     type Resource: CustomResource;
 
-    /// The event that says that an object has become ready: reason and note, if there is one.
+    /// Reason and note of the event that is recorded when an object becomes Ready, if any.
     const SYNCED: Option<(&'static str, &'static str)> = None;
 
-    /// What holds an object until [`finalize`](Self::finalize) has let it go, if anything does.
+    /// The finalizer that keeps an object until [`finalize`](Self::finalize) removes it, if any.
     const FINALIZER: Option<&'static str> = None;
 
-    /// Brings the children of a living object to what it wants, and says what is true of it now. Conditions and
-    /// observed generation are filled in afterwards, from what the pass has found.
+    /// Brings the children of an object that is not being deleted to the spec, and returns the new status. Conditions
+    /// and observed generation are filled in afterwards, from the reports of the pass.
     fn reconcile(
         &self,
         ctx: &mut ReconcileContext<'_, Self::Resource>,
     ) -> impl Future<Output = Result<StatusOf<Self>, StopReason>> + Send;
 
-    /// Undoes what the garbage collector does not, for an object that is being deleted; `None` when there is nothing
-    /// (more) to say in its status.
+    /// Undoes the effects that the garbage collector leaves, for an object that is being deleted. Returns `None` when
+    /// the status needs no update.
     fn finalize(
         &self,
         _ctx: &mut ReconcileContext<'_, Self::Resource>,
@@ -75,12 +71,11 @@ pub trait Reconcile: Send + Sync + 'static {
         std::future::ready(Ok(None))
     }
 
-    /// There is no such object any more, seen to its end by [`finalize`](Self::finalize) or not: nothing need be
-    /// remembered of it.
+    /// Drops all state kept for an object that no longer exists, whether or not [`finalize`](Self::finalize) ran.
     fn gone(&self, _name: &ObjectName) {}
 }
 
-/// Ends a pass so, unless something has failed in it.
+/// Returns the outcome, or the error if a step of the pass has failed.
 fn failed_or<K: CustomResource>(
     ctx: &mut ReconcileContext<'_, K>,
     outcome: Outcome,
@@ -91,17 +86,17 @@ fn failed_or<K: CustomResource>(
     }
 }
 
-/// The status type of what a kind's operator works on.
+/// The status type of the custom resource that `R` reconciles.
 pub type StatusOf<R> = <<R as Reconcile>::Resource as CustomResource>::Status;
 
-/// A custom resource with a status such as ours have.
+/// A custom resource whose status has the common fields.
 pub trait CustomResource:
     kube_core::Resource<DynamicType = ()> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
 {
-    /// Its status.
+    /// The type of the status.
     type Status: CommonStatus;
 
-    /// Its status as stored, if there is one.
+    /// Returns the stored status, if any.
     fn status(&self) -> Option<&Self::Status>;
 }
 
@@ -123,36 +118,36 @@ where
     }
 }
 
-/// What every status has.
+/// The fields that every status has.
 pub trait CommonStatus: Clone + Default + PartialEq + Serialize + fmt::Debug + Send + Sync + 'static {
-    /// The generation that it is about.
+    /// Returns the generation that the status observes.
     fn observed_generation(&self) -> Option<i64>;
-    /// Its conditions.
+    /// Returns the conditions.
     fn conditions(&self) -> Vec<Condition>;
-    /// Fills in both.
+    /// Sets observed generation and conditions.
     fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>);
 }
 
-/// What every operator works with, for objects of its kind.
+/// The clients, caches and recorders that a sync handler of kind `K` works with.
 #[derive(Debug)]
 pub struct Tools<K> {
-    /// The way to the API server.
+    /// Sends requests to the API server.
     pub client: ApiClient,
-    /// The objects.
+    /// Lists the objects of the kind, from the cache.
     pub objects: Lister<K>,
     /// Writes their children.
     pub children: Children,
-    /// Is told of each write.
+    /// Tracks own writes until the caches show them.
     pub consistency: Arc<Consistency>,
     /// Records events.
     pub recorder: EventRecorder,
-    /// Stamps conditions.
+    /// Supplies the times in conditions.
     pub clock: Clock,
-    /// Counts.
+    /// Counts events such as contended children.
     pub metrics: ControllerMetrics,
 }
 
-/// A sync handler around what a kind brings; see the module.
+/// The sync handler for one kind; see the [module docs](self).
 #[derive(Debug)]
 pub struct Reconciler<R: Reconcile> {
     tools: Tools<R::Resource>,
@@ -178,7 +173,8 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         };
         let mut ctx = ReconcileContext::new(&self.tools, object, request);
         let status = if ctx.object().is_deleting() {
-            self.kind.finalize(&mut ctx).await
+            let status = self.kind.finalize(&mut ctx).await;
+            status.map(|status| status.or_else(|| held_by_others::<R>(&mut ctx)))
         } else {
             self.kind.reconcile(&mut ctx).await.map(Some)
         };
@@ -198,8 +194,22 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
     }
 }
 
+/// Reports finalizers of others that still hold an object after our cleanup.
+fn held_by_others<R: Reconcile>(ctx: &mut ReconcileContext<'_, R::Resource>) -> Option<StatusOf<R>> {
+    let is_standard = |finalizer: &str| ["foregroundDeletion", "orphan"].contains(&finalizer);
+    let finalizers = kube_core::Resource::meta(ctx.object()).finalizers.iter().flatten().map(String::as_str);
+    let others: Vec<&str> = finalizers.filter(|finalizer| !is_standard(finalizer)).collect();
+    if others.is_empty() || R::FINALIZER.is_some_and(|ours| others.contains(&ours)) {
+        return None;
+    }
+    let message =
+        format!("Cleanup is done; deletion waits for these finalizers to be removed: {}", others.join(", "));
+    ctx.report(ChildHealth::reconciling(reason::DELETING, message));
+    Some(ctx.stored_status())
+}
+
 impl<R: Reconcile> Reconciler<R> {
-    /// What `kind` does, with these tools.
+    /// Creates a sync handler for `kind`.
     #[must_use]
     pub fn new(tools: Tools<R::Resource>, kind: R) -> Self {
         Self { tools, kind }
@@ -214,7 +224,7 @@ impl<R: Reconcile> Reconciler<R> {
         &mut self.tools
     }
 
-    /// The object as the server has it, for a pass that believes no cache. What does not decode is left to the usual way.
+    /// Reads the object from the server. An object that does not decode is taken from the cache, as in other passes.
     async fn live(
         &self,
         key: &ObjectName,
@@ -227,7 +237,7 @@ impl<R: Reconcile> Reconciler<R> {
         }
     }
 
-    /// Writes the status, says what has changed, and decides when to look again.
+    /// Writes the status, records events for transitions, and decides when to requeue.
     async fn finish(
         &self,
         ctx: &mut ReconcileContext<'_, R::Resource>,
@@ -259,7 +269,9 @@ impl<R: Reconcile> Reconciler<R> {
                     }
                 }
                 Written::MovedOn(live) => {
-                    tracing::debug!("Writes no status: a live read shows that the object has moved on");
+                    tracing::debug!(
+                        "Skipping the status write: a live read shows that the object has changed"
+                    );
                     self.tools.children.await_owner(ctx.owner(), live.as_ref());
                     return Ok(Outcome::RequeueAfter(UNDONE_RETRY));
                 }
@@ -268,19 +280,14 @@ impl<R: Reconcile> Reconciler<R> {
         self.states().lag_reported(&key, ctx.has_lag());
         ctx.record_left();
         self.record_transition(ctx, &before, &health);
-        let requeue_after = match ctx.is_hot() {
-            // So that the condition goes when the key has cooled.
-            true => Some(health.requeue_after.unwrap_or(hot_loop::COOLED)),
-            false => health.requeue_after,
-        };
-        Ok(match (health.phase, requeue_after) {
+        Ok(match (health.phase, health.requeue_after) {
             (HealthPhase::Stalled, requeue_after) => Outcome::WaitForUser { requeue_after },
             (HealthPhase::Ready | HealthPhase::Reconciling, Some(time)) => Outcome::RequeueAfter(time),
             (HealthPhase::Ready | HealthPhase::Reconciling, None) => Outcome::Done,
         })
     }
 
-    /// How long a status is held back that differs from the stored one, if it is.
+    /// Returns how long to hold back a changed status, if at all.
     fn deferred(
         &self,
         key: &ObjectName,
@@ -292,7 +299,7 @@ impl<R: Reconcile> Reconciler<R> {
         self.states().status_waits(key, fingerprint(&stored), is_progress)
     }
 
-    /// What changed in the conditions; the stored ones tell, so a restart repeats nothing.
+    /// Records events for changed conditions. Compares with the stored conditions, so a restart repeats nothing.
     fn record_transition(
         &self,
         ctx: &ReconcileContext<'_, R::Resource>,
@@ -302,7 +309,7 @@ impl<R: Reconcile> Reconciler<R> {
         let was_paused = conditions::reason(before, RECONCILING) == Some(reason::PAUSED);
         match (was_paused, ctx.is_paused()) {
             (false, true) => ctx.event(EventType::Normal, "Paused", "Pause", PAUSED.to_owned()),
-            // A deletion is not held up by a pause, and does not end it either.
+            // A deletion ignores a pause, but does not end it.
             (true, false) if !ctx.object().is_deleting() => {
                 ctx.event(EventType::Normal, "Resumed", "Resume", "Children are written again".to_owned());
             }
@@ -325,7 +332,7 @@ impl<R: Reconcile> Reconciler<R> {
                 self.tools.metrics.contended();
                 tracing::warn!(
                     note,
-                    "Contended: somebody changes it back each time; tried every two minutes"
+                    "Contended: another client keeps reverting a child; retrying every two minutes"
                 );
                 ctx.event(EventType::Warning, "Contended", "Update", note);
             }
@@ -334,7 +341,7 @@ impl<R: Reconcile> Reconciler<R> {
     }
 }
 
-const PAUSED: &str = "No child is written until the annotation windlass.dev/paused is taken off";
+const PAUSED: &str = "Children are not written; remove the annotation windlass.dev/paused to resume";
 
 fn next_conditions<K: CustomResource>(
     before: &[Condition],
@@ -357,15 +364,8 @@ fn next_conditions<K: CustomResource>(
             None => set.remove(type_),
         }
     }
-    if ctx.is_hot() {
-        set.set(HOT_LOOP, true, "AsksForItself", HOT);
-    } else {
-        set.remove(HOT_LOOP);
-    }
     set.into_vec()
 }
-
-const HOT: &str = "This object is looked at again and again although nothing changes; it is slowed down. The log of the operator says why";
 
 fn set_health(set: &mut ConditionSet, health: &ChildHealth) {
     let ChildHealth { phase, reason, message, .. } = health;
@@ -374,7 +374,7 @@ fn set_health(set: &mut ConditionSet, health: &ChildHealth) {
     set.set(STALLED, *phase == HealthPhase::Stalled, reason, message);
 }
 
-/// Tells one status from another.
+/// Hashes a status, to compare it later.
 fn fingerprint(status: &impl Serialize) -> u64 {
     let json = serde_json::to_vec(status).unwrap_or_default();
     foldhash::fast::FixedState::default().hash_one(json)
@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_condition_of_three_is_true() {
+    fn exactly_one_health_condition_is_true() {
         for (phase, expected) in [
             (HealthPhase::Ready, [true, false, false]),
             (HealthPhase::Reconciling, [false, true, false]),

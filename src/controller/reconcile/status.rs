@@ -1,37 +1,36 @@
-//! Writes a status when it differs.
+//! Writing the status of an object.
 //!
 //! # Guarantees
-//! - A write whose answer is lost counts, when a read shows it. (test: `a_status_stored_behind_a_lost_answer_is_reported`)
-//! - A conflict costs a read and one more try, unless the object has moved on. (test: `a_status_that_meets_a_conflict_is_tried_once_more`)
-//! - Progress is told from a change of Ready, Reconciling or Stalled. (test: `progress_is_reported_from_all_else`)
-//! - What is to go goes, also a key of a map in it. (test: `a_patch_holds_what_differs_and_null_for_what_goes`)
-//! - A patch leads to what is wanted, and the next one is none. (test: `after_a_patch_nothing_differs`)
+//! - A write whose response is lost counts if a read shows the new status. (test: `status_stored_despite_lost_response_counts_as_written`)
+//! - A conflict is retried once after a live read, unless the object has changed. (test: `conflicting_status_write_is_retried_once`)
+//! - Mere progress is distinguished from a change of Ready, Reconciling or Stalled. (test: `progress_is_distinguished_from_health_changes`)
+//! - Removed fields are deleted, including keys of nested maps. (test: `patch_holds_changes_and_nulls_for_removed_fields`)
+//! - After a patch is applied, no difference remains. (test: `no_difference_remains_after_a_patch`)
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::api::conditions::{HOT_LOOP, READY, RECONCILING, STALLED};
+use crate::api::conditions::{READY, RECONCILING, STALLED};
 use crate::client::{ApiClient, Error};
 use crate::controller::children::guarded_write::{LiveMeta, PartialObject};
 use crate::controller::children::owner::Owner;
 
-/// What became of a status.
+/// The result of writing a status.
 #[derive(Debug)]
 pub(in crate::controller) enum Written {
-    /// It is stored as wanted, in this version if it had to be written.
+    /// The status is stored; the resource version is set if a write was needed.
     Stored(Option<String>),
-    /// A live read shows that the object has moved on: gone, or in this state.
+    /// The object has changed, or is gone (`None`), by a live read.
     MovedOn(Option<LiveMeta>),
 }
 
-/// Merge-patches the status of the owner at `version` to be `wanted`; writes nothing when it is so already. After a
-/// conflict the object is read live, and the patch is tried once more if it is still of this uid and generation, and being
-/// deleted or not as it was.
+/// Merge-patches the status of the owner at `version` to `wanted`, if it differs. After a conflict, reads the object
+/// live and retries once, provided that uid, generation and deletion are unchanged.
 ///
 /// # Errors
-/// [`Error`]; another conflict among them.
+/// [`Error`], including a second conflict.
 pub(in crate::controller) async fn write<S: Serialize>(
     client: &ApiClient,
     owner: &Owner,
@@ -51,7 +50,7 @@ pub(in crate::controller) async fn write<S: Serialize>(
         Err(error) => error,
     };
     if may_be_stored(&error) {
-        // The next pass would find it there, and take what has changed for reported.
+        // If the write did succeed, the next pass would see no transition and record no event.
         let live = read().await.ok().flatten();
         let version = live.and_then(|live| version_with(&live, wanted));
         return version.map(|version| Written::Stored(Some(version))).ok_or(error);
@@ -76,12 +75,11 @@ pub(in crate::controller) async fn write<S: Serialize>(
     Ok(Written::Stored(Some(written.metadata.resource_version)))
 }
 
-/// Whether two states of a status say the same but for numbers, the messages that tell them, and conditions that report of
-/// a child: `Ready`, `Reconciling`, `Stalled` and `HotLoop` are as they were.
+/// Whether two statuses differ only in numbers, messages and conditions other than `Ready`, `Reconciling` and `Stalled`.
 pub(in crate::controller) fn only_progress_moves<S: Serialize>(stored: &S, wanted: &S) -> bool {
     fn health(conditions: &[Value]) -> Vec<&Value> {
         let is_common =
-            |one: &&Value| [READY, RECONCILING, STALLED, HOT_LOOP].iter().any(|type_| one["type"] == *type_);
+            |one: &&Value| [READY, RECONCILING, STALLED].iter().any(|type_| one["type"] == *type_);
         conditions.iter().filter(is_common).collect()
     }
     fn is_so(name: &str, stored: &Value, wanted: &Value) -> bool {
@@ -109,19 +107,19 @@ pub(in crate::controller) fn only_progress_moves<S: Serialize>(stored: &S, wante
     is_so("", &json(stored), &json(wanted))
 }
 
-/// Whether a write may have been made in spite of this error.
+/// Whether a write may have succeeded despite this error.
 fn may_be_stored(error: &Error) -> bool {
     error.is_connection() || error.status().is_some_and(|status| status.code >= 500)
 }
 
-/// The version of a live object that has this status.
+/// Returns the resource version of a live object if it has the wanted status.
 fn version_with<S: Serialize>(live: &Value, wanted: &S) -> Option<String> {
     let wanted = serde_json::to_value(wanted).ok()?;
     let version = live.pointer("/metadata/resourceVersion")?.as_str()?;
     difference(Some(&live["status"]), &wanted).is_none().then(|| version.to_owned())
 }
 
-/// The merge patch from one to the other; `None` when there is none.
+/// Returns the merge patch from `stored` to `wanted`; `None` when nothing differs.
 fn difference<S: Serialize>(stored: Option<&S>, wanted: &S) -> Option<Value> {
     let fields = |status: &S| match serde_json::to_value(status) {
         Ok(Value::Object(fields)) => fields,
@@ -131,7 +129,7 @@ fn difference<S: Serialize>(stored: Option<&S>, wanted: &S) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// The same, map by map, as RFC 7396 has it: a list is one value, and null is nothing.
+/// Compares two maps recursively, by RFC 7396: a list is a single value, and null means absent.
 fn changes(stored: &Map<String, Value>, wanted: &Map<String, Value>) -> Map<String, Value> {
     let mut patch = Map::new();
     for (name, wanted) in wanted.iter().filter(|(_, wanted)| !wanted.is_null()) {
@@ -160,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn progress_is_reported_from_all_else() {
+    fn progress_is_distinguished_from_health_changes() {
         let status = |replicas: i64, message: &str, status: &str, observed: i64| {
             let of_a_child =
                 json!({"type": "Available", "status": if replicas > 1 { "True" } else { "False" }});
@@ -169,7 +167,7 @@ mod tests {
         };
         let stored = status(1, "1 of 3", "False", 2);
         assert!(only_progress_moves(&stored, &status(2, "2 of 3", "False", 2)));
-        assert!(only_progress_moves(&json!({}), &json!({"replicas": 1})), "a number that was left out is 0");
+        assert!(only_progress_moves(&json!({}), &json!({"replicas": 1})), "an absent number counts as 0");
         for other in [status(3, "3 of 3", "True", 2), status(1, "1 of 3", "False", 3), json!({"replicas": 1})]
         {
             assert!(!only_progress_moves(&stored, &other), "{other}");
@@ -177,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_holds_what_differs_and_null_for_what_goes() {
+    fn patch_holds_changes_and_nulls_for_removed_fields() {
         let stored = json!({"replicas": 1, "selector": "a=b", "gone": true});
         let wanted = json!({"replicas": 2, "selector": "a=b"});
         assert_eq!(difference(Some(&stored), &wanted), Some(json!({"replicas": 2, "gone": null})));
@@ -189,7 +187,7 @@ mod tests {
         assert_eq!(difference(Some(&stored), &wanted), Some(patch));
     }
 
-    /// As a server does: RFC 7396.
+    /// Applies a merge patch as a server does (RFC 7396).
     fn merge(target: &mut Value, patch: &Value) {
         let Value::Object(patch) = patch else {
             target.clone_from(patch);
@@ -217,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_status_that_is_wanted_counts_as_written() {
+    fn only_the_wanted_status_counts_as_written() {
         let live = |status: Value| json!({"metadata": {"resourceVersion": "7"}, "status": status});
         let wanted = json!({"replicas": 2, "none": null});
         assert_eq!(version_with(&live(json!({"replicas": 2})), &wanted), Some("7".to_owned()));
@@ -228,8 +226,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn after_a_patch_nothing_differs(mut stored in some_status(), wanted in some_status()) {
-            // What is null is not stored.
+        fn no_difference_remains_after_a_patch(mut stored in some_status(), wanted in some_status()) {
+            // Servers do not store nulls.
             let mut clean = json!({});
             merge(&mut clean, &stored);
             stored = clean;

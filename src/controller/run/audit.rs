@@ -1,29 +1,35 @@
-//! Finds what the caches have missed: compares each kind's metadata on the server with its cache, once a period.
+//! Finds changes that the caches have missed: compares each cache with the server's metadata once per period.
 //!
-//! A watch can lose an event without a sign. The cache is then wrong until the object changes again, which may be never.
+//! A watch can lose an event silently. The cache is then wrong until the object changes again, which may be never.
 //! Flow: API server -> **audit** -> informer (a relist), workqueue (the owner's key, with [`Reason::Audit`](crate::workqueue::Reason::Audit))
 //!
 //! # How it works
 //! ```text
-//! list the metadata ─▶ what differs? ─▶ wait until the cache has passed the list ─▶ what still differs?
-//!      ─▶ read it live ─▶ confirmed: count it, warn, let the informer list anew, queue the owner
+//! list the metadata ─▶ compare ─▶ wait until the cache has reached the list ─▶ compare again
+//!      ─▶ read what still differs ─▶ confirmed: count, warn, relist, enqueue the owner
 //! ```
-//! Kinds take turns, spread evenly over the period. A kind of `n` objects costs `n / 500` list requests, and a read for
-//! each difference that stays. While a list runs, 8 to 16 bytes are held for each object: the hash of its uid.
+//! The audits of all kinds are spread evenly over the period. A kind of `n` objects costs `n / 500` list requests
+//! and one read per remaining difference. A list in progress holds 8 to 16 bytes per object: the hash of its uid.
 //!
-//! A child that has lost our label is neither in such a list nor in the cache. Every [`UNLABELLED_EVERY`] periods the
-//! objects of each child kind that lack the label are listed, and the owners of ours among them are queued.
+//! A child that has lost our label is neither in that list nor in the cache. Every [`UNLABELLED_EVERY`] periods,
+//! the objects of each child kind without the label are listed, and the owners of our children among them are
+//! enqueued.
 //!
 //! # Guarantees
-//! - A lost event is repaired within a period and the minute in which a bookmark comes. (test: `lost_events_are_found_within_a_period`)
-//! - A cache that is only late is no finding; one that stays late for a period lists anew. (test: `a_late_cache_is_no_finding`, `a_cache_that_stays_late_lists_anew`)
-//! - An error is never taken for "there is none"; the audit is tried again. (test: `a_list_that_fails_finds_nothing_and_is_tried_again`)
-//! - A kind lists anew once a period at most. (test: `a_kind_lists_anew_once_a_period`)
-//! - A child that lost its label is found within eight periods. (test: `an_unlabelled_child_is_found_every_eighth_period`)
-//! - An audit costs its pages, and holds at most 16 bytes an object. (test: `an_audit_costs_its_pages_alone`, `at_most_16_bytes_are_held_for_an_object`)
+//! - A lost event is repaired within a period, plus a minute for the next bookmark.
+//!   (test: `lost_events_are_found_within_a_period`)
+//! - A late cache is not a finding; a cache that stays late for a whole period is relisted.
+//!   (test: `late_cache_is_not_a_finding`, `persistently_late_cache_is_relisted`)
+//! - An error is never read as "the object is gone"; the audit is retried.
+//!   (test: `failed_audit_request_finds_nothing_and_is_retried`)
+//! - A kind is relisted at most once per period. (test: `kind_relists_at_most_once_per_period`)
+//! - A child that lost its label is found within eight periods.
+//!   (test: `an_unlabelled_child_is_found_every_eighth_period`)
+//! - A clean audit sends one request per page, and holds at most 16 bytes per object.
+//!   (test: `clean_audit_sends_one_request_per_page`, `set_holds_at_most_16_bytes_per_uid`)
 //!
 //! # Differences from client-go
-//! Its resync shows handlers what the cache has; nothing finds what the cache lacks.
+//! client-go's resync replays the cache to handlers; nothing finds what the cache lacks.
 
 mod kind;
 mod owners;
@@ -46,13 +52,13 @@ use crate::workqueue::RateLimitingQueue;
 use kind::KindAudit;
 use owners::Owners;
 
-/// Every so many periods the children that lost their label are looked for.
+/// How many periods lie between two searches for children that lost their label.
 pub const UNLABELLED_EVERY: u32 = 8;
 
-/// No process runs longer: the sum of two such times is a time.
+/// The longest period, so that sums of periods and instants never overflow.
 const PERIOD_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The kinds to audit, collected while controllers are wired.
+/// Collects the kinds to audit while controllers are built, and audits them.
 #[derive(Default)]
 pub struct Audits {
     kinds: Mutex<Vec<Kind>>,
@@ -64,39 +70,38 @@ struct Kind {
     run: RunKind,
 }
 
-/// Audits one kind for ever, first after this time.
+/// Audits one kind forever, starting after this delay.
 type RunKind = Box<dyn FnOnce(Arc<Shared>, Duration) -> BoxFuture<'static, ()> + Send>;
 
-/// What the audits of all kinds share.
+/// The state that the audits of all kinds share.
 struct Shared {
     client: ApiClient,
-    /// `None` for all.
+    /// `None` for all namespaces.
     namespace: Option<String>,
     period: Duration,
     metrics: Metrics,
     owners: Owners,
 }
 
-/// What a kind is to its controllers.
+/// The role of a kind in its controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// The keys of controllers are its names. All objects are watched.
+    /// A custom resource: its names are keys of controllers, and all its objects are watched.
     Owner,
-    /// Its objects are children. Those with our label are watched.
+    /// A kind of children, of which only those with our label are watched.
     Child,
 }
 
 // === impl Audits ===
 
 impl Audits {
-    /// Audits a kind whose names are the keys of this queue.
+    /// Adds a kind whose names are the keys of `queue`.
     pub fn add_owner<K: Object>(&self, informer: &SharedInformer<K>, queue: RateLimitingQueue<ObjectName>) {
         self.owners.lock().add(informer.store(), queue);
         self.add(informer, Role::Owner);
     }
 
-    /// Audits a kind of children, whose informer selects those with our label. A kind that was added before is left as
-    /// it is.
+    /// Adds a kind of children, whose informer selects by our label. Ignores a kind that was added before.
     pub fn add_child<K: Object>(&self, informer: &SharedInformer<K>) {
         self.add(informer, Role::Child);
     }
@@ -112,10 +117,10 @@ impl Audits {
         kinds.push(Kind { resource, run });
     }
 
-    /// Audits each kind once in a `period`, in one namespace (all, with `None`), until `shutdown`.
+    /// Audits each kind once per `period`, in one namespace or, with `None`, in all, until `shutdown`.
     ///
     /// # Cancel safety
-    /// Safe: an audit that is cut is made in the next period.
+    /// Safe: the next period repeats an interrupted audit.
     pub async fn run(
         self,
         client: ApiClient,
@@ -128,7 +133,7 @@ impl Audits {
             (self.kinds.into_inner(), self.owners.into_inner(), period.min(PERIOD_MAX));
         let shared = Arc::new(Shared { client, namespace, period, metrics, owners });
         let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
-        // The caches have listed only just now when the process starts.
+        // Kinds start one after the other over the first period: their caches have only just listed.
         let audits = (1..).zip(kinds).map(|(place, kind)| (kind.run)(shared.clone(), period * place / count));
         tokio::select! {
             biased;
@@ -149,19 +154,19 @@ impl fmt::Debug for Audits {
 // === impl Role ===
 
 impl Role {
-    /// The label selector of the kind's informer.
-    fn selector(self) -> &'static str {
+    /// Returns the label selector of the kind's informer.
+    fn selector(self, manager: &str) -> String {
         match self {
-            Self::Owner => "",
-            Self::Child => labels::SELECTOR,
+            Self::Owner => String::new(),
+            Self::Child => labels::selector(manager),
         }
     }
 
-    /// Whether the informer's selector takes an object with these labels.
-    fn selects(self, of_object: &labels::Labels) -> bool {
+    /// Whether the informer's selector matches an object with these labels.
+    fn selects(self, of_object: &labels::Labels, manager: &str) -> bool {
         match self {
             Self::Owner => true,
-            Self::Child => of_object.get(labels::MANAGED_BY).is_some_and(|value| value == labels::MANAGER),
+            Self::Child => labels::is_managed_by(of_object, manager),
         }
     }
 }

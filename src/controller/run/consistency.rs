@@ -1,32 +1,36 @@
-//! Read your own writes: a key is not synced before the caches have seen what its last sync wrote.
+//! Read your own writes: holds a key until the caches have seen the writes of its last sync.
 //!
 //! Mirrors kubernetes `pkg/controller/util/consistency` (`ConsistencyStore`, KEP-5647).
 //! Flow: sync handler -> children, status -> **consistency** -> workers, before the next sync of the key
 //!
 //! # How it works
-//! Each write is remembered for the key with its resource, uid and the version that the server answered. Before
-//! a key is synced, each is compared with the version of that resource's store: versions of one resource
-//! grow, so a store that has passed the version has seen the write. The answer to a delete carries no
-//! version: it is seen when the store no longer holds that life of the name, or holds it as deleting.
+//! Each write is recorded under its key with the resource, the uid and the resource version in the server's
+//! response. Before the key is synced, the version is compared with that of the resource's store: versions of one
+//! resource grow, so a store that has reached the version has seen the write. The response to a delete carries no
+//! version: the delete is seen when the store no longer holds the uid, or holds it as deleting.
 //!
 //! # Guarantees
-//! - A key waits until the store has passed the versions of its writes. (test: `a_key_waits_for_its_writes`)
-//! - Of every kind that it wrote: its children, new and changed, and itself. (test: `a_key_waits_for_every_kind_that_it_wrote`, `whatever_is_written_is_waited_for`, `a_status_that_is_written_is_waited_for`)
-//! - A deletion is seen when the life is gone or marked, an end when it is gone. (test: `a_deletion_is_seen_when_the_life_is_gone_or_marked`, `the_end_of_an_object_is_seen_when_it_is_gone`)
-//! - A write that was overtaken, or removed by others before we saw it, stalls nothing. (test: `a_write_that_was_overtaken_stalls_nothing`)
-//! - It fails open after 30 s, with a warning that is counted, until the caches have caught up: passes are to read live meanwhile. (test: `it_fails_open_after_thirty_seconds`)
-//! - The warning says what is waited for. (test: `what_is_waited_for_is_named_by_uid_and_version`, `no_more_than_ten_are_named`)
-//! - What a pass has written is told at its end, and nothing else with it. (test: `what_is_written_outside_of_a_pass_is_not_the_next_ones`)
-//! - A version that is no number fails open. (test: `versions_that_do_not_compare_fail_open`)
-//! - N deletions that N events show cost 2 N looks at the cache, not N squared. (test: `each_deletion_is_looked_at_until_it_is_seen`)
+//! - A key waits until the store has reached the versions of its writes. (test: `a_key_waits_for_its_writes`)
+//! - A key waits for every kind it wrote: new and changed children, and its own status.
+//!   (test: `key_waits_for_every_kind_it_wrote`, `every_write_is_awaited_in_the_cache`, `key_waits_for_its_own_status_write`)
+//! - A delete is seen when the object is gone or deleting, an awaited end only when the object is gone.
+//!   (test: `delete_is_seen_once_object_is_deleting`, `awaited_end_needs_the_object_to_be_gone`)
+//! - A write that others superseded or deleted before the cache saw it does not block the key.
+//!   (test: `superseded_write_does_not_block_the_key`)
+//! - The guard fails open after 30 s: it counts and logs the unseen writes, ten at most, and passes read live until the
+//!   caches have caught up.
+//!   (test: `guard_fails_open_after_thirty_seconds`, `warning_names_unseen_writes_by_uid_and_version`, `warning_names_at_most_ten_writes`)
+//! - A version that is not a number fails open. (test: `incomparable_versions_fail_open`)
+//! - N deletes, shown by N events, cost 2 N lookups in the cache. (test: `seen_deletions_are_not_checked_again`)
 //!
 //! # Differences from client-go
-//! Deletes are remembered too. Of other writes the newest of each resource stands for those before it. What is
-//! remembered of an owner goes when its caches have caught up, not with its deletion. A key that waits is woken by the
-//! event of its own write; the retry after [`RETRY`] is for events that never come.
+//! Deletes are recorded, too. Of other writes, only the newest of each resource is kept. The records of an owner
+//! are dropped when the caches have caught up, not when the owner is deleted. The event of its own write enqueues a
+//! waiting key; the retry after [`RETRY`] covers events that never come.
 //!
 //! # Locks and tasks
-//! One lock around the memory, taken before the stores' own, and one around what passes under way have written.
+//! One lock guards the recorded writes and is taken before those of the stores; another guards the writes of passes
+//! in progress.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -43,33 +47,33 @@ use crate::api::ApiResource;
 use crate::cache::{Object, ObjectName, Store, compare_versions};
 use crate::workqueue::has_spare_room;
 
-/// How soon a key that waits is looked at again when no event wakes it.
+/// How soon a waiting key is checked again if no event enqueues it.
 pub const RETRY: Duration = Duration::from_secs(1);
 /// How long a key waits at most.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How many writes the warning names.
+/// How many writes the warning names at most.
 const UNSEEN_MAX: usize = 10;
 
-/// What the guard must know of a store.
+/// The guard's view of a store.
 pub trait StoreView: Send + Sync {
-    /// Version of the last change that is in the store.
+    /// Returns the resource version of the last change in the store.
     fn resource_version(&self) -> Arc<str>;
-    /// Whether the object of this uid is there, and whether it is being deleted.
+    /// Returns whether the object with this uid is in the store, and whether it is being deleted.
     fn presence(&self, name: &ObjectName, uid: &str) -> Presence;
 }
 
-/// What a store shows of an object.
+/// The state of an object in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Presence {
-    /// It is there.
+    /// The object is in the store.
     Alive,
-    /// It is there, and being deleted.
+    /// The object is in the store and being deleted.
     Deleting,
-    /// It is not there.
+    /// The object is not in the store.
     Gone,
 }
 
-/// A cache that hears of nothing any more.
+/// A cache that receives no more events.
 #[cfg(test)]
 pub(crate) struct Frozen;
 
@@ -101,25 +105,25 @@ impl<K: Object> StoreView for Store<K> {
 /// Whether a key may be synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// The caches have seen all that it wrote.
+    /// The caches have seen all writes of the key.
     Ready,
-    /// They have not.
+    /// The caches lag the key's writes.
     Waits,
-    /// They have not, and it is not waited any longer: what they show is not to be believed.
+    /// The caches have lagged for too long: the key is synced anyway, without trusting them.
     FailedOpen,
 }
 
-/// Remembers writes by key; see the module.
+/// Records writes by key; see the module.
 #[derive(Default)]
 pub struct Consistency {
     stores: RwLock<HashMap<ApiResource, Box<dyn StoreView>>>,
     writes: Mutex<HashMap<ObjectName, Writes>>,
-    /// What the passes that are under way have written, by key.
+    /// The writes of the passes in progress, by key.
     of_passes: Mutex<HashMap<ObjectName, Vec<Write>>>,
     failed_open: AtomicU64,
 }
 
-/// That an object was written: created, changed or deleted.
+/// A write of an object: a create, change or delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The object's kind.
@@ -133,27 +137,27 @@ pub struct Write {
 /// The writes of one key that the caches may not have seen.
 struct Writes {
     since: Instant,
-    /// It was said that it has failed open.
+    /// Whether the warning has been logged.
     is_reported: bool,
-    /// The newest of each resource: versions of one resource grow, so whoever has seen it has seen the others.
+    /// The newest write of each resource: a store that has seen it has seen the earlier ones.
     newest: HashMap<ApiResource, Newest>,
-    /// Deletions, the first of them first.
+    /// Deletions, oldest first.
     deleted: VecDeque<Deletion>,
 }
 
-/// An object that was deleted, and what a store has to show of that.
+/// A deleted object, and the presence that a store has to show.
 #[derive(PartialEq, Eq)]
 struct Deletion {
     resource: ApiResource,
     write: Write,
-    /// [`Presence::Deleting`] at least, or [`Presence::Gone`].
+    /// [`Presence::Deleting`] or later, or [`Presence::Gone`].
     until: Presence,
 }
 
 /// The newest write of one resource.
 #[derive(Default)]
 struct Newest {
-    /// Of what was written.
+    /// Uid of the written object.
     uid: String,
     version: String,
 }
@@ -161,41 +165,41 @@ struct Newest {
 // === impl Consistency ===
 
 impl Consistency {
-    /// A guard without stores: it lets everything pass.
+    /// Creates a guard without stores, which holds no key.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Compares writes of this resource with this store.
+    /// Adds the store that shows the writes of `resource`.
     #[must_use]
     pub fn with(self, resource: ApiResource, store: impl StoreView + 'static) -> Self {
         self.observe(resource, store);
         self
     }
 
-    /// Compares writes of this resource with this store from now on.
+    /// Sets the store that shows the writes of `resource`.
     pub fn observe(&self, resource: ApiResource, store: impl StoreView + 'static) {
         self.stores.write().insert(resource, Box::new(store));
     }
 
-    /// A pass of `key` begins: what it writes is kept for [`end_pass`](Self::end_pass).
+    /// Begins a pass of `key`, whose writes are kept for [`end_pass`](Self::end_pass).
     pub(in crate::controller) fn begin_pass(&self, key: &ObjectName) {
         self.of_passes.lock().insert(key.clone(), Vec::new());
     }
 
-    /// It has ended: what it has written.
+    /// Ends a pass of `key`; returns its writes.
     pub(in crate::controller) fn end_pass(&self, key: &ObjectName) -> Vec<Write> {
         self.of_passes.lock().remove(key).unwrap_or_default()
     }
 
-    /// A sync of `key` wrote an object, and the server answered with this state of it.
+    /// Records a write by a sync of `key`; `object` is the server's response.
     pub fn wrote<O: Object>(&self, key: &ObjectName, object: &O) {
         let state = (object.uid(), object.resource_version());
         self.wrote_state(key, &O::resource(), object.object_name(), state);
     }
 
-    /// A live read showed a newer version of the object of `key` than the cache has: its key waits for that version.
+    /// Makes `key` wait for the version of its object that a live read has shown.
     pub(in crate::controller) fn awaits(
         &self,
         key: &ObjectName,
@@ -207,7 +211,8 @@ impl Consistency {
         entry.wrote(resource, (uid, version));
     }
 
-    /// The object of `key` is gone, by a live read or by the answer to a write: its key waits until the cache shows that.
+    /// Makes `key` wait until the cache shows that its object is gone, after a live read or a response has shown
+    /// it.
     pub(in crate::controller) fn awaits_end(&self, key: &ObjectName, resource: &ApiResource, uid: &str) {
         let write = Write { kind: resource.kind.clone(), name: key.clone(), uid: uid.to_owned() };
         let mut writes = self.writes.lock();
@@ -218,7 +223,7 @@ impl Consistency {
         }
     }
 
-    /// A sync of `key` wrote an object of which uid and version are known, and nothing else.
+    /// Records a write by a sync of `key` of which only uid and version are known.
     pub(in crate::controller) fn wrote_state(
         &self,
         key: &ObjectName,
@@ -231,7 +236,7 @@ impl Consistency {
         });
     }
 
-    /// A sync of `key` deleted this life of a name.
+    /// Records that a sync of `key` deleted the object with this uid.
     pub fn deleted(&self, key: &ObjectName, resource: &ApiResource, name: ObjectName, uid: &str) {
         let write = Write { kind: resource.kind.clone(), name, uid: uid.to_owned() };
         self.remember(key, write, |writes, write| {
@@ -252,20 +257,20 @@ impl Consistency {
         }
     }
 
-    /// Whether the caches have seen all that `key` wrote; what they have seen is forgotten.
+    /// Whether `key` may be synced; forgets the writes that the caches have seen.
     #[must_use]
     pub fn is_ready(&self, key: &ObjectName) -> bool {
         self.look(key) != Readiness::Waits
     }
 
-    /// The same, saying which.
+    /// Returns the readiness of `key`; forgets the writes that the caches have seen.
     #[must_use]
     pub fn look(&self, key: &ObjectName) -> Readiness {
         let mut writes = self.writes.lock();
         let Some(entry) = writes.get_mut(key) else { return Readiness::Ready };
         entry.newest.retain(|resource, write| self.is_behind(resource, &write.version));
-        // Each deletion is looked at until it is seen, and the one that is not yet once a look: the event of each of
-        // them wakes the key.
+        // Stop at the first unseen deletion: the event of each deletion enqueues the key, and checking all of them
+        // every time would be quadratic.
         while entry.deleted.front().is_some_and(|deletion| !self.is_unseen(deletion)) {
             entry.deleted.pop_front();
         }
@@ -289,7 +294,7 @@ impl Consistency {
             self.failed_open.fetch_add(1, Atomic::Relaxed);
             tracing::warn!(
                 unseen,
-                "The caches have not shown our own writes within 30 s; going on by live reads"
+                "The caches have not observed this key's own writes within 30 s; continuing with live reads"
             );
         }
         match (is_ready, is_over) {
@@ -299,19 +304,19 @@ impl Consistency {
         }
     }
 
-    /// How many keys have writes that the caches have not shown.
+    /// Returns the number of keys with writes that the caches have not shown.
     #[must_use]
     pub fn len(&self) -> usize {
         self.writes.lock().len()
     }
 
-    /// Whether the caches have shown all writes, as far as they were asked.
+    /// Whether no key has recorded writes left.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How often it was not waited any longer.
+    /// Returns how often the guard has failed open.
     #[must_use]
     pub fn failed_open(&self) -> u64 {
         self.failed_open.load(Atomic::Relaxed)
@@ -322,7 +327,14 @@ impl Consistency {
         stores.get(resource).is_some_and(|store| store.presence(&write.name, &write.uid) < *until)
     }
 
-    fn is_behind(&self, resource: &ApiResource, version: &str) -> bool {
+    /// The resources whose stores are observed, in a fixed order.
+    pub(super) fn resources(&self) -> Vec<ApiResource> {
+        let mut all: Vec<ApiResource> = self.stores.read().keys().cloned().collect();
+        all.sort_by_key(ToString::to_string);
+        all
+    }
+
+    pub(super) fn is_behind(&self, resource: &ApiResource, version: &str) -> bool {
         let stores = self.stores.read();
         let Some(store) = stores.get(resource) else { return false };
         compare_versions(&store.resource_version(), version) == Some(Ordering::Less)
@@ -342,7 +354,7 @@ impl Writes {
         }
     }
 
-    /// What is waited for: `deployments uid 7c0a at version 12, pods web-0 uid 9d1e deleted`.
+    /// Describes the unseen writes: `deployments uid 7c0a at version 12, pods web-0 uid 9d1e deleted`.
     fn describe(&self) -> String {
         let newest = self.newest.iter().map(|(resource, Newest { uid, version })| {
             format!("{} uid {uid} at version {version}", resource.plural)
@@ -398,11 +410,11 @@ mod tests {
         assert!(guard.is_ready(&ObjectName::new(Some("ns"), "other")), "another key does not wait");
         writer.upsert(map("b", 12));
         assert!(guard.is_ready(&key));
-        assert!(guard.writes.lock().is_empty(), "what was seen is forgotten");
+        assert!(guard.writes.lock().is_empty(), "seen writes are forgotten");
     }
 
     #[test]
-    fn a_key_waits_for_every_kind_that_it_wrote() {
+    fn key_waits_for_every_kind_it_wrote() {
         const OTHERS: ApiResource = ApiResource::new("", "v1", "Other", "others");
         let (guard, mut maps, key) = rig();
         let (store, mut others) = store::pair::<ConfigMap>(Indexers::default());
@@ -412,14 +424,14 @@ mod tests {
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         guard.wrote_state(&key, &OTHERS, name("written"), ("uid", "13"));
         maps.bookmark("20");
-        assert!(!guard.is_ready(&key), "the other kind's cache is late");
+        assert!(!guard.is_ready(&key), "the cache of the other kind is late");
         others.bookmark("13");
         assert!(guard.is_ready(&key));
     }
 
-    /// R2: changed again, or gone before it was seen; only a bookmark comes.
+    /// The object is changed again, or deleted before the cache saw it, so that only a bookmark comes.
     #[test]
-    fn a_write_that_was_overtaken_stalls_nothing() {
+    fn superseded_write_does_not_block_the_key() {
         let (guard, mut writer, key) = rig();
         writer.replace(&[], "10");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
@@ -431,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_is_seen_when_the_life_is_gone_or_marked() {
+    fn delete_is_seen_once_object_is_deleting() {
         let (guard, mut writer, key) = rig();
         let name = ObjectName::new(Some("ns"), "a");
         writer.upsert(map("a", 5));
@@ -444,7 +456,7 @@ mod tests {
         assert!(guard.is_ready(&key));
 
         guard.deleted(&key, &MAPS, name.clone(), "previous uid");
-        assert!(guard.is_ready(&key), "the name has a new life");
+        assert!(guard.is_ready(&key), "the name belongs to another uid");
         writer.upsert(map("a", 7));
         guard.deleted(&key, &MAPS, name.clone(), "uid-of-ns-a");
         assert!(!guard.is_ready(&key));
@@ -453,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_object_is_seen_when_it_is_gone() {
+    fn awaited_end_needs_the_object_to_be_gone() {
         let (guard, mut writer, _) = rig();
         let key = ObjectName::new(Some("ns"), "a");
         let mut marked = config_map("ns", "a", 6);
@@ -461,13 +473,13 @@ mod tests {
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH));
         writer.upsert(Cached::new(Ok(marked)));
         guard.awaits_end(&key, &MAPS, "uid-of-ns-a");
-        assert!(!guard.is_ready(&key), "to be marked is not the end");
+        assert!(!guard.is_ready(&key), "a deleting object is not gone");
         writer.delete(&key, "8");
         assert!(guard.is_ready(&key));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_fails_open_after_thirty_seconds() {
+    async fn guard_fails_open_after_thirty_seconds() {
         let (guard, mut writer, key) = rig();
         writer.replace(&[], "10");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
@@ -483,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_waited_for_is_named_by_uid_and_version() {
+    fn warning_names_unseen_writes_by_uid_and_version() {
         let (guard, mut writer, key) = rig();
         writer.replace(&[map("a", 5)], "10");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid-of-ns-b", "11"));
@@ -497,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_than_ten_are_named() {
+    fn warning_names_at_most_ten_writes() {
         let (guard, _, key) = rig();
         for at in 0..12 {
             guard.deleted(&key, &MAPS, name(&at.to_string()), "uid");
@@ -506,7 +518,7 @@ mod tests {
         assert!(text.contains("configmaps 9 uid") && text.ends_with(", 2 more"), "{text}");
     }
 
-    /// Shows the first so many deletions, and counts who asks.
+    /// Shows a given number of deletions, and counts lookups.
     #[derive(Clone, Default)]
     struct Counting(Arc<(AtomicU64, AtomicU64)>);
 
@@ -526,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn each_deletion_is_looked_at_until_it_is_seen() {
+    fn seen_deletions_are_not_checked_again() {
         for count in [1_000, 100_000] {
             let store = Counting::default();
             let guard = Consistency::new().with(MAPS, store.clone());
@@ -545,9 +557,9 @@ mod tests {
         }
     }
 
-    /// What many keys have written while the caches were late.
+    /// Many keys write while the caches are late.
     #[test]
-    fn the_room_of_a_burst_of_writes_is_given_back() {
+    fn memory_of_a_write_burst_is_released() {
         let (guard, mut writer, straggler) = rig();
         guard.wrote_state(&straggler, &MAPS, name("written"), ("uid", "99"));
         for keys in [1_000, 100_000] {
@@ -559,13 +571,13 @@ mod tests {
             assert_eq!(guard.len(), 1);
             assert!(
                 guard.writes.lock().capacity() <= 1_024 * 2,
-                "the others' room is kept beside the straggler"
+                "the capacity of the burst is still held for one key"
             );
         }
     }
 
     #[test]
-    fn what_is_written_outside_of_a_pass_is_not_the_next_ones() {
+    fn end_pass_returns_only_writes_of_that_pass() {
         let (guard, _, key) = rig();
         guard.wrote(&key, &config_map("ns", "a", 1));
         guard.begin_pass(&key);
@@ -577,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_do_not_compare_fail_open() {
+    fn incomparable_versions_fail_open() {
         let (guard, mut writer, key) = rig();
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         assert!(guard.is_ready(&key), "the store has no version yet");
@@ -586,6 +598,6 @@ mod tests {
         assert!(guard.is_ready(&key));
         let secrets = ApiResource::new("", "v1", "Secret", "secrets");
         guard.wrote_state(&key, &secrets, name("written"), ("uid", "99"));
-        assert!(guard.is_ready(&key), "nobody caches secrets");
+        assert!(guard.is_ready(&key), "secrets have no store");
     }
 }

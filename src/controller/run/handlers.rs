@@ -1,55 +1,58 @@
-//! From a changed object to the key of whom it concerns.
+//! Maps changed objects to the keys to enqueue.
 //!
 //! Mirrors sample-controller `controller.go` (`enqueueFoo`, `handleObject`) and in-tree
 //! `resolveControllerRef`.
 //!
 //! # Guarantees
-//! - A child wakes the owner that its controller reference names, by kind, name and uid. (test: `a_child_wakes_its_owner_by_uid`)
-//! - A new spec, life, deletion mark or [`RECONCILE_AT`](annotations::RECONCILE_AT) of the object ends its
-//!   backoff; nothing else does. (test: `a_new_spec_ends_the_backoff`)
-//! - The first list and resyncs wait behind what users change. (test: `the_first_list_and_resyncs_can_wait`, `owners_of_children_of_the_first_list_and_of_resyncs_can_wait`)
-//! - Each key says why. (test: `a_key_says_why`)
-//! - A child that goes wakes every custom resource that wants its name. (test: `a_child_that_goes_wakes_all_who_want_its_name`)
+//! - A changed child enqueues the owner in its controller reference, matched by kind, name and uid.
+//!   (test: `child_enqueues_its_owner_by_uid`)
+//! - Only creation, deletion, a new spec or [`RECONCILE_AT`](annotations::RECONCILE_AT) ends an object's backoff.
+//!   (test: `a_new_spec_ends_the_backoff`)
+//! - The first list and resyncs are queued behind changes.
+//!   (test: `first_list_and_resyncs_are_queued_behind_changes`, `owners_of_listed_children_are_queued_behind_changes`)
+//! - Each enqueued key carries its reason. (test: `enqueued_key_carries_its_reasons`)
+//! - A deleted child enqueues every custom resource that wants its name.
+//!   (test: `deleted_child_enqueues_every_owner_wanting_its_name`)
 //!
 //! # Differences from client-go
-//! sample-controller compares kind and name only, so that the children of an owner's previous incarnation wake
-//! the present one. Ours compares the uid, as in-tree controllers do. It ignores a child that a resync shows again; ours
-//! wakes its owner, behind everything that has changed.
+//! sample-controller matches owners by kind and name only, so that children of a deleted owner enqueue its
+//! successor. This module matches the uid, too, as in-tree controllers do. sample-controller ignores resyncs of
+//! children; this module enqueues the owner behind changes.
 
 use std::fmt;
 
 use crate::api::annotations;
-use crate::cache::{Cached, Deleted, EventHandler, Object, ObjectName, Store};
+use crate::cache::{Cached, Deleted, EventHandler, Object, ObjectName, Store, UnknownIndex};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
-/// The index of custom resources by the children that they want, `namespace/name`.
+/// The index of custom resources by the children they want, as `namespace/name`.
 pub const CHILD_NAME: &str = "child-name";
 
-/// Queues the key of the object itself.
+/// Enqueues the key of the changed object.
 #[derive(Debug)]
 pub struct EnqueueSelf {
     queue: RateLimitingQueue<ObjectName>,
 }
 
 impl EnqueueSelf {
-    /// Queues into this queue.
+    /// Creates a handler that adds to `queue`.
     #[must_use]
     pub fn new(queue: RateLimitingQueue<ObjectName>) -> Self {
         Self { queue }
     }
 }
 
-/// What may have cured the cause of a failure: the key comes at once, also when it backs off.
+/// Options for a change that may have fixed the cause of a failure: the add bypasses the backoff.
 fn at_once(reason: Reason) -> AddOptions {
     AddOptions { bypass_backoff: true, ..AddOptions::because(reason) }
 }
 
-/// What can wait until the changes of users are dealt with.
+/// Options for an add that is served behind changes.
 fn when_there_is_time(reason: Reason) -> AddOptions {
     AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(reason) }
 }
 
-/// What the annotation says by which users ask for a pass.
+/// Returns the annotation by which users request a pass.
 fn reconcile_at<K: Object>(object: &Cached<K>) -> Option<&String> {
     object.annotations()?.get(annotations::RECONCILE_AT)
 }
@@ -83,23 +86,26 @@ impl<K: Object> EventHandler<K> for EnqueueSelf {
     }
 }
 
-/// Queues the key of the owner of a changed child.
+/// Enqueues the key of a changed child's owner.
 pub struct EnqueueOwner<P> {
     owners: Store<P>,
     queue: RateLimitingQueue<ObjectName>,
-    /// Under what name in the index a child's name is found.
+    /// Maps the name of a child to its name in the index.
     known_by: fn(&ObjectName) -> Option<ObjectName>,
 }
 
 impl<P: Object> EnqueueOwner<P> {
-    /// Looks owners up in this store, which has the index [`CHILD_NAME`], and queues into this queue.
-    #[must_use]
-    pub fn new(owners: Store<P>, queue: RateLimitingQueue<ObjectName>) -> Self {
-        Self { owners, queue, known_by: |child| Some(child.clone()) }
+    /// Creates a handler that looks up owners in `owners` and adds their keys to `queue`.
+    ///
+    /// # Errors
+    /// [`UnknownIndex`] if `owners` lacks the index [`CHILD_NAME`].
+    pub fn new(owners: Store<P>, queue: RateLimitingQueue<ObjectName>) -> Result<Self, UnknownIndex> {
+        owners.index_names(CHILD_NAME, "")?;
+        Ok(Self { owners, queue, known_by: |child| Some(child.clone()) })
     }
 
-    /// The same for children whose names are in the index under another one, for owners that want too many to list
-    /// them all.
+    /// Looks up a child in the index under the name that `known_by` returns, for owners that want too many names to
+    /// index.
     #[must_use]
     pub fn known_by(self, known_by: fn(&ObjectName) -> Option<ObjectName>) -> Self {
         Self { known_by, ..self }
@@ -127,7 +133,7 @@ impl<P: Object, K: Object> EventHandler<K> for EnqueueOwner<P> {
     fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
         let is_resync = old.resource_version() == new.resource_version();
         self.enqueue_owner(new, if is_resync { LOW_PRIORITY } else { 0 });
-        // Also when the new reference says its name wrong, or not that it controls.
+        // Enqueue the old owner, too, so that it repairs a reference that somebody has edited.
         if old.controller() != new.controller() {
             self.enqueue_owner(old, 0);
         }
@@ -187,7 +193,7 @@ mod tests {
             writer.upsert(foo(name, uid));
         }
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
-        (EnqueueOwner::new(store, queue.clone()), queue)
+        (EnqueueOwner::new(store, queue.clone()).unwrap(), queue)
     }
 
     fn queued(queue: &RateLimitingQueue<ObjectName>) -> Vec<String> {
@@ -216,7 +222,7 @@ mod tests {
         };
         queue.back_off("ns/one".parse().unwrap(), Duration::ZERO);
         handler.on_update(&at(1, "1"), &at(1, "2"));
-        assert_eq!(queued(&queue), Vec::<String>::new(), "its own status, say");
+        assert_eq!(queued(&queue), Vec::<String>::new(), "a status update does not end the backoff");
         handler.on_update(&at(1, "2"), &at(2, "3"));
         assert_eq!(queued(&queue), ["ns/one"]);
         assert_eq!(queue.waiting(), 0);
@@ -259,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_list_and_resyncs_can_wait() {
+    fn first_list_and_resyncs_are_queued_behind_changes() {
         let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
         let options = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
         let queue = RateLimitingQueue::with(limiter, options);
@@ -270,9 +276,9 @@ mod tests {
         assert_eq!(queued(&queue), ["ns/new", "ns/listed", "ns/resynced"]);
     }
 
-    /// Of the three that wait, the last is the one whose child has changed.
+    /// The owner of the changed child is added last and comes first.
     #[test]
-    fn owners_of_children_of_the_first_list_and_of_resyncs_can_wait() {
+    fn owners_of_listed_children_are_queued_behind_changes() {
         let (store, mut writer) = store::pair(Indexers::default().with(CHILD_NAME, |_| vec![]));
         for (name, uid) in [("listed", "u1"), ("resynced", "u2"), ("changed", "u3")] {
             writer.upsert(foo(name, uid));
@@ -280,7 +286,7 @@ mod tests {
         let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
         let options = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
         let queue = RateLimitingQueue::with(limiter, options);
-        let mut handler = EnqueueOwner::<Foo>::new(store, queue.clone());
+        let mut handler = EnqueueOwner::<Foo>::new(store, queue.clone()).unwrap();
         handler.on_add(&deployment("Foo", "listed", "u1"), true);
         handler.on_update(&deployment("Foo", "resynced", "u2"), &deployment("Foo", "resynced", "u2"));
         handler.on_add(&deployment("Foo", "changed", "u3"), false);
@@ -288,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_says_why() {
+    fn enqueued_key_carries_its_reasons() {
         let (mut owner, queue) = rig(&[("one", "u1")]);
         let mut own = EnqueueSelf::new(queue.clone());
         own.on_add(&foo("one", "u1"), true);
@@ -308,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_wakes_its_owner_by_uid() {
+    fn child_enqueues_its_owner_by_uid() {
         let (mut handler, queue) = rig(&[("one", "u1")]);
         handler.on_add(&deployment("Foo", "one", "u1"), false);
         assert_eq!(queued(&queue), ["ns/one"]);
@@ -319,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_changes_hands_wakes_both_owners() {
+    fn child_with_a_new_owner_enqueues_both_owners() {
         let (mut handler, queue) = rig(&[("one", "u1"), ("two", "u2")]);
         handler.on_update(&deployment("Foo", "one", "u1"), &deployment("Foo", "two", "u2"));
         assert_eq!(queued(&queue), ["ns/two", "ns/one"]);
@@ -328,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_goes_wakes_all_who_want_its_name() {
+    fn deleted_child_enqueues_every_owner_wanting_its_name() {
         let (mut handler, queue) = rig(&[("one", "u1"), ("two", "u2")]);
         let child = || deployment("Foo", "one", "previous uid");
         for gone in [Deleted::Observed(child()), Deleted::FinalStateUnknown { last_known: child() }] {

@@ -1,26 +1,31 @@
-//! Notices a key that asks for itself again and again although nothing changes.
+//! Detects keys that requeue themselves endlessly although nothing changes.
 //!
-//! A sync handler that always ends with "look again soon", or that writes its status anew in each pass and is
-//! woken by that, costs the API server as much as a user who never stops typing, and nobody sees it. Here each
-//! pass that only the key itself asked for fills a bucket, which leaks slowly; when it overflows, the key is hot:
-//! named once, and made to rest between its passes until it cools.
+//! A sync handler that always requeues after a short delay, or that rewrites its status in every pass and is
+//! enqueued by that write, loads the API server without anybody noticing. Each pass that the key itself has caused
+//! fills a leaky bucket. When the bucket overflows, the key is hot: it is logged once, and its passes are spaced
+//! out until it has cooled.
 //!
-//! A pass was asked for by the key itself when its timer is the only reason; or when everything that woke it is an
-//! object that the pass before wrote and that it writes again: the key's own, as its name tells, or a child. Changes of children that it
-//! does not write again do not count: in a roll-out they come by the hundred, each is news, and the status follows it.
-//! Whoever moves one object on by more than [`BURST`] writes in a few seconds, each woken by the one before, is taken
-//! for a loop: what is written is not looked at. An add without a reason may be anybody's and does not count.
+//! A key has caused its own pass if the timer is the only reason, or if every reason names an object that the
+//! previous pass wrote and this pass writes again: the key's own object or a child. Changes of children that the
+//! pass does not rewrite do not count: a rollout brings hundreds of them, each is news, and the status follows. The
+//! contents of writes are not compared: more than `BURST` writes of one object in a few seconds, each caused by
+//! the one before, are a loop. An add without a reason may come from anybody and does not count.
 //!
 //! # Guarantees
-//! - A key is hot after [`BURST`] passes that only its timer asked for, and not before. (test: `a_timer_that_never_rests_is_noticed`)
-//! - So is one that wakes itself by writing its own object. (test: `a_key_that_wakes_itself_is_noticed`)
-//! - Or by writing a child, or many. (test: `a_key_that_wakes_itself_by_a_child_is_noticed`, `a_key_that_wakes_itself_by_many_children_is_noticed`)
-//! - A roll-out is none, though each pass writes an object, each another one. (test: `a_roll_out_is_no_hot_loop`)
-//! - Passes that something else asked for do not count, nor do they cool it. (test: `changes_do_not_count`, `changes_by_somebody_else_that_lead_to_writes_are_no_hot_loop`)
-//! - A key that has cooled is forgotten, also one that is never looked at again. (test: `a_key_that_rests_is_forgotten`, `a_key_that_never_comes_again_is_forgotten`)
+//! - A key becomes hot after `BURST` passes caused by its timer alone, and not before.
+//!   (test: `endless_timer_requeues_make_a_key_hot`)
+//! - A key that keeps enqueueing itself by writing its own object becomes hot.
+//!   (test: `key_that_keeps_rewriting_itself_becomes_hot`)
+//! - A key that keeps rewriting one child, or many, becomes hot.
+//!   (test: `key_that_keeps_rewriting_a_child_becomes_hot`, `key_that_keeps_rewriting_many_children_becomes_hot`)
+//! - A rollout is not a hot loop, although each pass writes another object. (test: `rollout_is_not_a_hot_loop`)
+//! - Passes with another cause neither heat nor cool a key.
+//!   (test: `external_changes_neither_heat_nor_cool_a_key`, `writes_caused_by_others_are_no_hot_loop`)
+//! - A cooled key is forgotten, even if it is never synced again.
+//!   (test: `cooled_key_is_forgotten`, `key_that_is_never_synced_again_is_forgotten`)
 //!
 //! # Differences from client-go
-//! It has nothing like it.
+//! client-go has no counterpart.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -32,14 +37,14 @@ use crate::cache::ObjectName;
 use crate::controller::recent::Recent;
 use crate::workqueue::{Reason, Reasons};
 
-/// How many passes a key may ask for by itself at once.
-pub const BURST: u32 = 60;
-/// How long it takes until one more may be asked for; also the least time between passes of a hot key.
+/// How many passes a key may cause by itself in one burst.
+const BURST: u32 = 60;
+/// How long the bucket takes to leak one pass; also the least time between passes of a hot key.
 pub const PACE: Duration = Duration::from_secs(5);
-/// After what time without a pass of its own asking a key has cooled.
-pub const COOLED: Duration = Duration::from_secs(5 * (BURST as u64 + 1));
+/// How long a hot key takes to cool without causing passes.
+const COOLED: Duration = Duration::from_secs(5 * (BURST as u64 + 1));
 
-/// The keys that ask for themselves.
+/// Tracks keys that requeue themselves.
 #[derive(Debug)]
 pub struct HotLoops {
     keys: Recent<Heat>,
@@ -48,14 +53,14 @@ pub struct HotLoops {
 #[derive(Debug)]
 struct Heat {
     passes: u32,
-    /// When the bucket was looked at; what has leaked since is not taken off yet.
+    /// Up to when leaked passes have been taken off.
     at: Instant,
     is_hot: bool,
-    /// What the last pass has written.
+    /// The writes of the last pass.
     wrote: Vec<Write>,
 }
 
-/// Whether this pass of `key` was woken by what the last one `wrote`, and nothing else, and has written these objects
+/// Whether this pass of `key` was caused only by objects that the previous pass `wrote` and this pass `writes`
 /// again.
 fn wakes_itself(key: &ObjectName, reasons: &Reasons, wrote: &[Write], writes: &[Write]) -> bool {
     if wrote.is_empty() || writes.is_empty() || reasons.is_empty() {
@@ -71,13 +76,13 @@ fn wakes_itself(key: &ObjectName, reasons: &Reasons, wrote: &[Write], writes: &[
             .is_ok_and(|name| again.iter().any(|write| write.kind == *kind && write.name == name)),
         _ => false,
     };
-    // Of reasons that are too many to be kept, each is taken for one more object that is written again.
+    // Surplus reasons are not kept: assume that each named one more of the rewritten objects.
     let count = reasons.iter().count() + reasons.more() as usize;
     (reasons.more() == 0 || again.len() >= count) && reasons.iter().all(is_its_own)
 }
 
 impl Heat {
-    /// Takes off what has leaked since the last look.
+    /// Takes off the passes that have leaked by `now`.
     fn cool(&mut self, now: Instant) {
         let paces = now.duration_since(self.at).as_nanos() / PACE.as_nanos();
         if let Ok(leaked) = u32::try_from(paces)
@@ -89,7 +94,7 @@ impl Heat {
         self.is_hot &= self.passes > 0;
     }
 
-    /// Counts a pass, if the key itself asked for it.
+    /// Counts a pass if the key itself has caused it.
     fn passed(&mut self, now: Instant, is_own: bool) -> Temperature {
         self.cool(now);
         if !is_own {
@@ -107,19 +112,19 @@ impl Heat {
     }
 }
 
-/// What is to be done about a key.
+/// How hot a key is after a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Temperature {
-    /// Nothing.
+    /// The key is not hot.
     Cool,
-    /// It has become hot with this pass: it is to be named.
+    /// The key became hot with this pass: log it.
     JustHot,
-    /// It is hot: its timer is to wait for [`PACE`] at least.
+    /// The key is hot: delay its next pass by at least [`PACE`].
     Hot,
 }
 
 impl HotLoops {
-    /// Counts a pass for these reasons that asks for another after `next`, and has written this.
+    /// Counts a pass with these reasons and writes, whose next pass comes after `next`.
     #[must_use]
     pub fn passed(
         &self,
@@ -129,7 +134,7 @@ impl HotLoops {
         writes: Vec<Write>,
     ) -> Temperature {
         if next.is_none() && writes.is_empty() {
-            // It does not ask for itself any more.
+            // The key has stopped requeueing itself.
             drop(self.keys.at(key, |slot| slot.remove()));
             return Temperature::Cool;
         }
@@ -143,25 +148,13 @@ impl HotLoops {
         })
     }
 
-    /// Whether a key is hot.
-    #[must_use]
-    pub fn is_hot(&self, key: &ObjectName) -> bool {
-        let now = Instant::now();
-        self.keys.at(key, |slot| {
-            slot.get_mut().is_some_and(|heat| {
-                heat.cool(now);
-                heat.is_hot
-            })
-        })
-    }
-
-    /// How many keys it remembers.
+    /// Returns the number of tracked keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Whether it remembers none.
+    /// Whether no key is tracked.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -193,12 +186,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_timer_that_never_rests_is_noticed() {
+    async fn endless_timer_requeues_make_a_key_hot() {
         let hot = HotLoops::default();
         let found = passes(&hot, Duration::from_millis(10), 70).await;
         let first = found.iter().position(|t| *t != Temperature::Cool);
         assert_eq!(first, Some(BURST as usize));
-        assert_eq!(found.iter().filter(|t| **t == Temperature::JustHot).count(), 1, "it is named once");
+        assert_eq!(found.iter().filter(|t| **t == Temperature::JustHot).count(), 1, "reported once");
         assert_eq!(found.last(), Some(&Temperature::Hot));
     }
 
@@ -206,7 +199,7 @@ mod tests {
         Write { kind: kind.into(), name: ObjectName::new(Some("ns"), name), uid: format!("{name}-{life}") }
     }
 
-    /// The object itself: its status, say.
+    /// A write of the object itself, for example of its status.
     fn itself() -> Write {
         object("Foo", "a", 1)
     }
@@ -216,18 +209,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_wakes_itself_is_noticed() {
+    async fn key_that_keeps_rewriting_itself_becomes_hot() {
         let hot = HotLoops::default();
         let pass = |writes| hot.passed(&key(), &Reason::Changed.into(), None, writes);
         for _ in 0..=BURST {
             assert_eq!(pass(vec![itself()]), Temperature::Cool);
         }
         assert_eq!(pass(vec![itself()]), Temperature::JustHot);
-        assert_eq!(pass(vec![]), Temperature::Cool, "a pass that writes nothing wakes nobody");
+        assert_eq!(pass(vec![]), Temperature::Cool, "a pass without writes causes no other");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_wakes_itself_by_a_child_is_noticed() {
+    async fn key_that_keeps_rewriting_a_child_becomes_hot() {
         let hot = HotLoops::default();
         let mut reasons = Reasons::from(child("p"));
         reasons.add(Reason::Changed);
@@ -238,13 +231,13 @@ mod tests {
         let hot = HotLoops::default();
         for _ in 0..100 {
             let now = hot.passed(&key(), &reasons, None, vec![object("Pod", "p", 1)]);
-            assert_eq!(now, Temperature::Cool, "somebody else changes something, too");
+            assert_eq!(now, Temperature::Cool, "another child changed, too");
         }
     }
 
-    /// Reasons are kept up to a number; a pass that writes many children has more.
+    /// A pass that writes many children has more reasons than are kept.
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_wakes_itself_by_many_children_is_noticed() {
+    async fn key_that_keeps_rewriting_many_children_becomes_hot() {
         let many = 3 * MAX;
         let of_all = |count: usize| {
             let mut reasons = Reasons::default();
@@ -259,13 +252,13 @@ mod tests {
         let hot = HotLoops::default();
         for _ in 0..100 {
             let now = hot.passed(&key(), &of_all(many), None, writes(many - 1));
-            assert_eq!(now, Temperature::Cool, "somebody else's may be among them");
+            assert_eq!(now, Temperature::Cool, "one of the changes may be somebody else's");
         }
     }
 
-    /// Each pass writes another child, because of what somebody does to the object.
+    /// Somebody keeps changing the object, and passes write its two children in turn.
     #[tokio::test(start_paused = true)]
-    async fn changes_by_somebody_else_that_lead_to_writes_are_no_hot_loop() {
+    async fn writes_caused_by_others_are_no_hot_loop() {
         let hot = HotLoops::default();
         for at in 0..1000 {
             let writes = vec![object("Pod", &(at % 2).to_string(), 1)];
@@ -274,13 +267,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_roll_out_is_no_hot_loop() {
+    async fn rollout_is_not_a_hot_loop() {
         let hot = HotLoops::default();
         let pass = |reasons: &Reasons, writes| hot.passed(&key(), reasons, None, writes);
         for life in 0..1000 {
-            // A child of a child moves on, and the status follows.
+            // A grandchild changes, and the status follows.
             assert_eq!(pass(&child("web").into(), vec![itself()]), Temperature::Cool);
-            // One goes and a new one comes, as the event of the first shows; the status follows each.
+            // A pod is deleted, its event leads to a replacement, and the status follows each step.
             let mut reasons = Reasons::from(child("p-0"));
             reasons.add(Reason::Changed);
             assert_eq!(pass(&reasons, vec![object("Pod", "p-0", life), itself()]), Temperature::Cool);
@@ -290,31 +283,32 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_do_not_count() {
+    async fn external_changes_neither_heat_nor_cool_a_key() {
         let hot = HotLoops::default();
         let mut both = Reasons::from(Reason::Timer);
         both.add(Reason::Changed);
         for _ in 0..1000 {
             assert_eq!(hot.passed(&key(), &both, Some(Duration::ZERO), vec![]), Temperature::Cool);
         }
-        assert_eq!(passes(&hot, PACE, 1000).await, [Temperature::Cool; 1000], "a calm timer is none");
+        assert_eq!(passes(&hot, PACE, 1000).await, [Temperature::Cool; 1000], "a slow timer is no hot loop");
         assert_eq!(passes(&hot, Duration::ZERO, 100).await.last(), Some(&Temperature::Hot));
         let changed = hot.passed(&key(), &Reason::Changed.into(), Some(Duration::ZERO), vec![]);
-        assert_eq!(changed, Temperature::Hot, "nor does a change cool it");
+        assert_eq!(changed, Temperature::Hot, "a change does not cool the key");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_rests_is_forgotten() {
+    async fn cooled_key_is_forgotten() {
         let hot = HotLoops::default();
         passes(&hot, Duration::ZERO, 100).await;
         assert_eq!(hot.passed(&key(), &Reason::Timer.into(), None, vec![]), Temperature::Cool);
         assert!(hot.is_empty());
         passes(&hot, Duration::ZERO, 100).await;
         tokio::time::advance(PACE * 200).await;
-        assert_eq!(passes(&hot, Duration::ZERO, 1).await, [Temperature::Cool], "it has cooled");
+        assert_eq!(passes(&hot, Duration::ZERO, 1).await, [Temperature::Cool], "the key has cooled");
     }
+
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_never_comes_again_is_forgotten() {
+    async fn key_that_is_never_synced_again_is_forgotten() {
         for keys in [1_000, 100_000] {
             let hot = HotLoops::default();
             for at in 0..keys {
@@ -323,7 +317,7 @@ mod tests {
             }
             assert_eq!(hot.len(), keys);
             tokio::time::advance(2 * COOLED).await;
-            assert!(!hot.is_hot(&key()));
+            assert_eq!(hot.passed(&key(), &Reason::Changed.into(), None, vec![]), Temperature::Cool);
             assert!(hot.is_empty());
         }
     }

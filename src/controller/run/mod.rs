@@ -1,21 +1,25 @@
-//! From a changed object to a pass over its key: sample-controller's `Run`, `runWorker` and `processNextWorkItem`.
+//! Turns changes of objects into passes over their keys.
+//!
+//! Mirrors sample-controller `controller.go` (`Run`, `runWorker`, `processNextWorkItem`).
 //!
 //! ```text
 //! informers -> handlers -> queue -> worker -> sync handler -> outcome -> queue
 //! ```
 //!
-//! | module | in one sentence |
+//! | module | does |
 //! |---|---|
-//! | [`handlers`] | from a changed object to the key of its owner |
+//! | [`handlers`] | maps changed objects to the keys to enqueue |
 //! | [`worker`] | takes keys off the queue and syncs them |
-//! | [`outcome`] | how a pass ends, and what follows |
-//! | [`consistency`] | holds a key until the caches have seen what it wrote |
-//! | [`hot_loop`] | notices a key that requeues itself without end |
-//! | [`audit`] | finds what the caches have missed |
+//! | [`outcome`] | defines how a pass ends and when the next one comes |
+//! | [`consistency`] | holds a key until the caches have seen its own writes |
+//! | [`hot_loop`] | detects keys that requeue themselves endlessly |
+//! | [`takeover`] | makes a new leader distrust its caches until they have caught up |
+//! | [`audit`] | finds changes that the caches have missed |
 
 pub mod audit;
 pub mod consistency;
 pub mod handlers;
 pub mod hot_loop;
 pub mod outcome;
+pub mod takeover;
 pub mod worker;

@@ -1,29 +1,29 @@
-//! How a pass over a key ends, and what follows from it.
+//! Defines how a pass over a key ends and when the next one comes.
 //!
 //! Mirrors controller-runtime `pkg/reconcile` (`Result`, `TerminalError`).
 //!
-//! | a pass ends with | failures forgotten? | next pass, unless something changes before | counted as | log |
+//! | a pass ends with | backoff reset? | next pass, unless a change comes first | counted as | log |
 //! |---|---|---|---|---|
 //! | [`Outcome::Done`] | yes | none | `success` | debug |
 //! | [`Outcome::RequeueAfter`] | yes | after that time | `requeue_after` | debug |
 //! | [`Outcome::Deferred`] | yes | after that time, for the same reasons | `requeue_after` | debug |
 //! | [`Outcome::WaitForUser`] with a time | yes | after that time, behind changes | `requeue_after` | debug |
-//! | [`Outcome::WaitForUser`] without | yes | none: a new spec, or the annotation that asks for one | `success` | debug |
+//! | [`Outcome::WaitForUser`] without | yes | none before a new spec or a requested pass | `success` | debug |
 //! | [`SyncError`], a conflict | no | after the backoff | `requeue_after`, retry `conflict` | debug |
-//! | [`SyncError`], no answer | no | after the backoff | `error`, retry `connection` | debug (the client tells it once) |
+//! | [`SyncError`], no response | no | after the backoff | `error`, retry `connection` | debug (the client logs once) |
 //! | [`SyncError`], 429 | no | after the backoff and the server's Retry-After | `error`, retry `throttled` | debug |
 //! | [`SyncError`], other | no | after the backoff, not before Retry-After | `error`, retry `error` | warn |
 //! | a panic | no | after the backoff | `error`, `panics`, retry `panic` | error |
 //!
 //! # Differences from controller-runtime
-//! `WaitForUser` is its `TerminalError` with a time, and without the error: the condition tells. There, the failures of
-//! such a key stay; here, they are forgotten. A pass has no time limit of its own: each request has. Of what a server asks
-//! for by Retry-After 10 min are obeyed at most.
+//! `WaitForUser` replaces `TerminalError`: a condition reports the problem instead of an error, the backoff is
+//! reset, and the key may be requeued. A pass has no timeout of its own; each request has one. Retry-After is
+//! obeyed up to 10 min.
 //!
 //! # Guarantees
-//! - Each row is so. (test: `every_row_of_the_table_of_outcomes`)
-//! - An error of the client is found in any other that it caused. (test: `an_error_keeps_its_class_in_another`)
-//! - Many that wait for a user hold up nobody else. (test: `what_waits_for_a_user_is_looked_at_behind_changes`)
+//! - Every row of the table holds. (test: `every_row_of_the_outcome_table_holds`)
+//! - A client error keeps its class inside another error. (test: `wrapped_client_error_keeps_its_class`)
+//! - Keys that wait for a user are synced behind changes. (test: `keys_waiting_for_a_user_sync_behind_changes`)
 
 use std::error::Error;
 use std::fmt;
@@ -33,24 +33,24 @@ use crate::client;
 use crate::metrics::Retry;
 use crate::workqueue::{Reason, Reasons};
 
-/// How a pass ended that did not fail.
+/// The result of a pass that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is left to do until something changes.
     Done,
-    /// Look again after this time, whatever happens.
+    /// Sync again after this time at the latest.
     RequeueAfter(Duration),
-    /// A part of the pass was put off for this time; the pass that makes it up is for the same reasons.
+    /// Part of the pass is postponed by this time; the next pass has the same reasons.
     Deferred(Duration),
-    /// Only a user can help: a condition and an event say how. A new spec is looked at at once.
+    /// Only a user can fix the problem: a condition and an event say how. A new spec is synced at once.
     WaitForUser {
-        /// When to look again all the same; `None` for never.
+        /// When to sync again without a change; `None` for never.
         requeue_after: Option<Duration>,
     },
 }
 
 impl Outcome {
-    /// After what time the next pass comes when nothing changes.
+    /// Returns the delay of the next pass if nothing changes.
     #[must_use]
     pub fn next_pass(&self) -> Option<Duration> {
         match self {
@@ -61,8 +61,8 @@ impl Outcome {
     }
 }
 
-/// Why a pass has to be made again: any error. One of the [`client`] is found in it, also as a cause, so that its class and
-/// its Retry-After are kept.
+/// The error of a failed pass: any error type. A [`client`] error among its causes keeps its class and its
+/// Retry-After.
 pub struct SyncError(Box<dyn Error + Send + Sync>);
 
 impl<E: Error + Send + Sync + 'static> From<E> for SyncError {
@@ -86,19 +86,19 @@ impl fmt::Debug for SyncError {
 // === impl SyncError ===
 
 impl SyncError {
-    /// An error that is boxed already, or a text.
+    /// Wraps a boxed error or a message.
     #[must_use]
     pub fn new(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self(error.into())
     }
 
-    /// The error that it is made of, with its causes.
+    /// Returns the wrapped error.
     #[must_use]
     pub fn as_error(&self) -> &(dyn Error + 'static) {
         &*self.0
     }
 
-    /// The error of a request, if that is what it is, or what caused it.
+    /// Returns the first [`client`] error in the chain of causes.
     #[must_use]
     pub fn of_client(&self) -> Option<&client::Error> {
         let mut cause = Some(self.as_error());
@@ -111,7 +111,7 @@ impl SyncError {
         None
     }
 
-    /// What kind of failure it is.
+    /// Classifies the failure.
     #[must_use]
     pub fn retry(&self) -> Retry {
         match self.of_client() {
@@ -122,66 +122,66 @@ impl SyncError {
         }
     }
 
-    /// The least time to wait that the server has asked for.
+    /// Returns the least delay of the retry: the server's Retry-After, or zero.
     #[must_use]
     pub fn at_least(&self) -> Duration {
         self.of_client().and_then(client::Error::retry_after).unwrap_or_default()
     }
 }
 
-/// What a pass may know beside its key.
+/// What a sync handler may know of a pass beside its key.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncRequest<'a> {
     reasons: &'a Reasons,
-    is_hot: bool,
+    is_taking_over: bool,
     is_cache_late: bool,
 }
 
 impl<'a> SyncRequest<'a> {
-    /// A pass for these reasons.
+    /// Creates a request with these reasons.
     #[must_use]
     pub fn new(reasons: &'a Reasons) -> Self {
-        Self { reasons, is_hot: false, is_cache_late: false }
+        Self { reasons, is_taking_over: false, is_cache_late: false }
     }
 
-    /// The same, of a key that is hot or not.
+    /// Sets whether this process has just become the leader, and its caches may lack writes of the leader before.
     #[must_use]
-    pub fn hot(self, is_hot: bool) -> Self {
-        Self { is_hot, ..self }
+    pub fn taking_over(self, is_taking_over: bool) -> Self {
+        Self { is_taking_over, ..self }
     }
 
-    /// The same, of a key whose own writes the caches have not shown for too long, or have.
+    /// Sets whether the caches still lag this key's own writes.
     #[must_use]
     pub fn late(self, is_cache_late: bool) -> Self {
         Self { is_cache_late, ..self }
     }
 
-    /// Whether the key asks for itself without end, and is slowed down for that: worth a condition. See
-    /// [`hot_loop`](super::hot_loop).
+    /// Whether the caches may lack writes of the leader before: then the object is read live before the first write. See
+    /// [`takeover`](super::takeover).
     #[must_use]
-    pub fn is_hot(&self) -> bool {
-        self.is_hot
+    pub fn is_taking_over(&self) -> bool {
+        self.is_taking_over
     }
 
-    /// Why it is made. What to do must not depend on it: a reason may be lost with the process.
+    /// Returns why the pass is made. Behaviour must not depend on reasons: they are lost with the process.
     #[must_use]
     pub fn reasons(&self) -> &'a Reasons {
         self.reasons
     }
 
-    /// Whether it is made to find what the caches have missed.
+    /// Whether an audit enqueued the key.
     #[must_use]
     pub fn is_audit(&self) -> bool {
         self.reasons.contains(&Reason::Audit)
     }
 
-    /// Whether it is the first pass over the object in this process: a former one may have been cut off in the middle.
+    /// Whether the pass is the object's first in this process: the previous process may have died in mid-pass.
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.reasons.contains(&Reason::Initial)
     }
 
-    /// Whether everything is to be read from the server, and nothing believed that the cache says.
+    /// Whether to read everything from the server instead of the cache.
     #[must_use]
     pub fn reads_live(&self) -> bool {
         self.is_cache_late || self.is_audit()
@@ -198,7 +198,7 @@ mod tests {
     struct Outer(#[source] client::Error);
 
     #[test]
-    fn an_error_keeps_its_class_in_another() {
+    fn wrapped_client_error_keeps_its_class() {
         let retry_after = Some(Duration::from_secs(7));
         let status = ServerStatus { code: 429, retry_after, ..ServerStatus::default() };
         let inner = client::Error::Status { request: "r".to_owned(), status: Box::new(status) };

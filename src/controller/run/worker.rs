@@ -3,46 +3,37 @@
 //! Mirrors sample-controller `controller.go` (`Run`, `runWorker`, `processNextWorkItem`).
 //! Flow: workqueue -> **workers** -> sync handler -> API server
 //!
-//! What follows from the end of a sync is the table in [`outcome`](super::outcome).
+//! The table in [`outcome`](super::outcome) says what follows each sync.
 //!
 //! # Guarantees
-//! - No worker starts before the caches have synced, and their handlers have heard of it. (test: `workers_wait_for_the_caches`, `workers_wait_until_handlers_have_heard_of_the_first_list`)
-//! - Those that are missing after [`CACHE_SYNC_PATIENCE`] are named. (test: `caches_that_are_missing_are_named`)
-//! - A key is never synced twice at once, whatever the number of workers. (test: `a_key_is_never_synced_twice_at_once`)
-//! - The number of workers can change while they work; nothing under way is cut. (test: `workers_come_and_go`)
+//! - Workers start only after all caches have synced and all handlers have seen the first list.
+//!   (test: `workers_wait_for_the_caches`, `workers_wait_until_handlers_saw_the_first_list`)
+//! - A key is never synced by two workers at once. (test: `key_is_never_synced_concurrently`)
 //! - A key is not synced before the caches have seen its own writes. (test: `a_key_waits_for_its_own_writes`)
-//! - An error is retried with backoff; a success forgets it. (test: `an_error_is_retried_with_backoff_until_it_succeeds`)
-//! - An event during the backoff does not bring the key early. (test: `an_event_during_the_backoff_waits`)
-//! - A new spec during a pass that fails is not held back by its backoff. (test: `a_new_spec_during_a_pass_that_fails_comes_at_once`)
-//! - A try after a failure is for the same reasons as the first, and no more urgent. (test: `an_audit_that_fails_is_tried_again_as_an_audit`, `a_retry_keeps_its_priority`)
-//! - A key that disappears leaves nothing. (test: `a_key_that_disappears_leaves_nothing`)
-//! - A pass knows all its reasons, also those that came while the key had to wait. (test: `a_pass_knows_what_came_while_it_waited`)
-//! - A key that asks for itself without end is named and slowed. (test: `a_hot_key_is_slowed`, `a_key_that_answers_its_own_writes_is_slowed`)
-//! - No try comes before the time that the server has asked for. (test: `retry_after_of_the_server_is_obeyed`)
-//! - Which passes are under way, and why, can be asked. (test: `passes_that_are_under_way_are_listed`)
-//! - A line that is logged in a pass says of which object it is, and why the pass is made. (test: `a_pass_says_why_in_the_log`)
-//! - Passes are counted by what they did, and why. (test: `a_pass_is_counted_by_its_effect_and_reasons`)
-//! - Passes that never wait leave the thread to others all the same. (test: `passes_that_never_wait_leave_the_thread_to_others`)
-//! - A panic is caught and retried like an error; the others go on. (test: `a_panic_is_caught_and_retried`)
-//! - A panic of the machinery ends the run, after what is in flight. (test: `a_panic_of_the_machinery_ends_the_run_after_what_is_in_flight`)
-//! - A shutdown lets syncs in flight end, and starts no more. (test: `shutdown_ends_what_is_in_flight_and_starts_no_more`)
+//! - A failed sync is retried with backoff and not before Retry-After; only a change that may fix it ends the backoff.
+//!   (test: `failed_sync_is_retried_with_backoff_until_success`, `an_event_during_the_backoff_waits`, `retry_after_from_the_server_is_obeyed`, `new_spec_during_failing_sync_skips_backoff`)
+//! - A pass has the reasons of all adds that it serves; a retry keeps them, and their priority.
+//!   (test: `pass_has_the_reasons_added_while_it_waited`, `failed_audit_pass_is_retried_as_an_audit`, `a_retry_keeps_its_priority`)
+//! - A panic in a sync is retried like an error; any other panic ends the run, after the syncs in flight.
+//!   (test: `a_panic_is_caught_and_retried`, `panic_outside_syncs_ends_run_after_running_syncs`)
+//! - Shutdown waits for syncs in flight and starts no more. (test: `shutdown_finishes_running_syncs_and_starts_none`)
 //!
 //! # Differences from client-go
-//! The queue and the guard are made by whoever wires the controller, as handlers and the sync handler hold them, too. Caches
-//! that are late are named and waited for; controller-runtime gives up after two minutes. What asks to be looked at again
-//! comes with the priority of a change, unless it waits for a user.
-//! `run` waits for its workers; sample-controller promises it and does not. A panic of the machinery ends the process;
-//! there, a worker is started again after a second. Retry-After is obeyed. The
-//! backoff is honest: an event that arrives meanwhile waits for its end, unless it brings a new spec (see
+//! The caller creates the queue and the guard, because handlers and the sync handler share them. Late caches are
+//! named in the log and waited for; controller-runtime gives up after two minutes. A requeue has the priority of a
+//! change, unless the key waits for a user. `run` waits for its workers, as sample-controller's comment but not its
+//! code does. A panic outside a sync ends the process; client-go restarts the worker after a second. Retry-After is
+//! obeyed. An event during the backoff waits for its end, unless the event brings a new spec (see
 //! [`RateLimitingQueue`]).
 //!
 //! # Locks and tasks
-//! One task for each worker, one for the queue's delays, all owned by [`Controller::run`].
+//! One task per worker and one for the queue's delays, all owned by [`Controller::run`].
 
 use std::any::Any;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -53,22 +44,23 @@ use tracing::Instrument;
 use super::consistency::{self, Consistency, Readiness, Write};
 use super::hot_loop::{HotLoops, PACE, Temperature};
 use super::outcome::{Outcome, SyncError, SyncRequest};
+use super::takeover::Takeover;
 use crate::cache::synctrack::{self, SyncedSetter};
-use crate::cache::{EventHandler, Object, ObjectName, SharedInformer, Synced, wait_for_cache_sync};
+use crate::cache::{self, EventHandler, Object, ObjectName, SharedInformer, Synced, wait_for_cache_sync};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
 use task_set::{Ended, TaskSet};
 pub use workers::{UnderWay, Workers};
 
-/// How long caches may take until those that are missing are named, again and again.
+/// How often caches that have not synced yet are named in the log.
 pub const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Makes the world as one object wants it.
+/// Brings the cluster to the state that an object asks for.
 pub trait SyncHandler: Send + Sync + 'static {
-    /// Looks at what is true now and does what is missing. An object that is gone is `Done`.
+    /// Syncs one object. If the object no longer exists, the outcome is [`Outcome::Done`].
     ///
-    /// `Err` means "try again with backoff", nothing else: a spec that can never work becomes a
-    /// condition, and `Ok`.
+    /// `Err` means "retry with backoff" and nothing else: report a spec that can never work in a condition, and
+    /// return `Ok`.
     fn sync(
         &self,
         key: &ObjectName,
@@ -76,7 +68,7 @@ pub trait SyncHandler: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Outcome, SyncError>> + Send;
 }
 
-/// A handler that somebody else holds, too.
+/// A handler that the caller shares.
 impl<H: SyncHandler> SyncHandler for Arc<H> {
     fn sync(
         &self,
@@ -87,26 +79,30 @@ impl<H: SyncHandler> SyncHandler for Arc<H> {
     }
 }
 
-/// Workers over a queue; see the module.
+/// Runs workers over a queue; see the module.
 pub struct Controller<H> {
-    /// For log and metrics.
+    /// Shown in logs and metrics.
     name: &'static str,
     queue: RateLimitingQueue<ObjectName>,
     handler: H,
-    /// What must have synced before the first key is taken.
+    /// Caches that must have synced before the workers start.
     caches: Vec<Synced>,
-    /// What must have been seen before a key is taken again.
+    /// Holds a key until the caches have seen its own writes.
     consistency: Arc<Consistency>,
     workers: Workers,
     metrics: ControllerMetrics,
     hot: Arc<HotLoops>,
     started: (SyncedSetter, Synced),
+    /// `None` for a controller without leader election.
+    takeover: Option<Takeover>,
+    /// Whether the caches have caught up with the writes of another leader.
+    has_caught_up: AtomicBool,
 }
 
 // === impl Controller ===
 
 impl<H: SyncHandler> Controller<H> {
-    /// A controller with one worker. Nothing happens before [`run`](Self::run).
+    /// Creates a controller with one worker; [`run`](Self::run) starts it.
     #[must_use]
     pub fn new(
         name: &'static str,
@@ -124,59 +120,72 @@ impl<H: SyncHandler> Controller<H> {
             metrics: ControllerMetrics::unread(name),
             hot: Arc::default(),
             started: synctrack::pair(name),
+            takeover: None,
+            has_caught_up: AtomicBool::new(true),
         }
     }
 
-    /// Calls `handler` when an object of this kind changes: it queues the keys that this concerns. Workers
-    /// wait until it has heard of the first list, and a key waits until this cache has seen its writes.
+    /// Calls `handler` for each change of this kind, to enqueue keys. Workers wait until the handler has seen the
+    /// first list, and a key waits until this cache has seen its own writes.
     ///
-    /// # Panics
-    /// When the informer has ended.
-    #[must_use]
-    pub fn watches<K: Object>(mut self, informer: &SharedInformer<K>, handler: impl EventHandler<K>) -> Self {
-        let registration = informer.add_event_handler(handler).expect("an informer runs after the wiring");
+    /// # Errors
+    /// [`cache::Ended`] when the informer has ended.
+    pub fn watches<K: Object>(
+        mut self,
+        informer: &SharedInformer<K>,
+        handler: impl EventHandler<K>,
+    ) -> Result<Self, cache::Ended> {
+        let registration = informer.add_event_handler(handler)?;
         self.caches.push(registration.synced());
         self.consistency.observe(K::resource(), informer.store());
-        self
+        Ok(self)
     }
 
-    /// Waits for this, too, before the first key is taken.
+    /// Makes the workers wait for this cache, too.
     #[must_use]
     pub fn waits_for(mut self, cache: Synced) -> Self {
         self.caches.push(cache);
         self
     }
 
-    /// So many syncs at once.
+    /// Sets the number of workers.
     #[must_use]
     pub fn with_workers(self, workers: usize) -> Self {
         self.workers.set(workers);
         self
     }
 
-    /// Counts here.
+    /// Counts passes in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: ControllerMetrics) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// Changes the number of workers while they work, and tells what they do.
+    /// Starts the workers when this process leads, and distrusts the caches until they have caught up.
+    #[must_use]
+    pub fn with_takeover(mut self, takeover: Takeover) -> Self {
+        self.takeover = Some(takeover);
+        self.has_caught_up = AtomicBool::new(false);
+        self
+    }
+
+    /// Returns a handle that changes the number of workers and lists their passes.
     #[must_use]
     pub fn workers(&self) -> Workers {
         self.workers.clone()
     }
 
-    /// Tells when the workers have started.
+    /// Returns a handle that tells when the workers have started, or would if this process led.
     #[must_use]
     pub fn started(&self) -> Synced {
         self.started.1.clone()
     }
 
-    /// Waits for the caches, syncs keys until `shutdown`, waits for what is in flight.
+    /// Waits for the caches, syncs keys until `shutdown`, then waits for the syncs in flight.
     ///
     /// # Panics
-    /// With a panic of the machinery; that of a sync is caught.
+    /// Resumes a panic from outside a sync; panics in syncs are caught.
     ///
     /// # Cancel safety
     /// Not cancel-safe: end it by the token.
@@ -190,13 +199,20 @@ impl<H: SyncHandler> Controller<H> {
         let controller = tasks.controller.clone();
         let mut wanted = controller.workers.wanted();
         let queue = &controller.queue;
+        controller.started.0.set();
+        if let Some(takeover) = &controller.takeover {
+            tokio::select! {
+                biased;
+                () = scope.cancelled() => {}
+                () = takeover.acquired() => tasks.start_catching_up(takeover.clone(), &scope),
+            }
+        }
         tracing::info!(
             controller = controller.name,
             workers = *wanted.borrow(),
             "Caches synced, starting workers"
         );
         tasks.start_workers(*wanted.borrow_and_update(), &scope);
-        controller.started.0.set();
         loop {
             let ended = tokio::select! {
                 biased;
@@ -207,7 +223,7 @@ impl<H: SyncHandler> Controller<H> {
                 }
                 Ok(()) = wanted.changed(), if !queue.is_shutting_down() => {
                     let workers = *wanted.borrow_and_update();
-                    tracing::info!(controller = controller.name, workers, "Another number of workers");
+                    tracing::info!(controller = controller.name, workers, "Changed the number of workers");
                     tasks.start_workers(workers, &scope);
                     continue;
                 }
@@ -216,7 +232,7 @@ impl<H: SyncHandler> Controller<H> {
                 Some(Ok(Ended::Worker(index))) => {
                     tasks.at_work.remove(&index);
                     if !queue.is_shutting_down() {
-                        // It may have ended for a number that has changed again.
+                        // The worker may have ended for a wanted number that has changed since.
                         tasks.start_workers(*wanted.borrow(), &scope);
                     }
                 }
@@ -239,7 +255,11 @@ impl<H: SyncHandler> Controller<H> {
             match tokio::time::timeout(CACHE_SYNC_PATIENCE, waiting).await {
                 Ok(Ok(())) => return true,
                 Ok(Err(missing)) => {
-                    tracing::info!(controller = self.name, error = %missing, "Stopped before it started");
+                    tracing::info!(
+                        controller = self.name,
+                        error = %missing,
+                        "Shut down before the caches synced; no worker was started"
+                    );
                     return false;
                 }
                 Err(_) => {
@@ -248,19 +268,20 @@ impl<H: SyncHandler> Controller<H> {
                     tracing::warn!(
                         controller = self.name,
                         missing = missing.join(", "),
-                        "Still waiting for the first list of these kinds; no object is synced before"
+                        "Still waiting for the caches of these kinds to sync; \
+                         check that the kinds exist and may be listed"
                     );
                 }
             }
         }
     }
 
-    /// One worker: a key after the other, as long as so many are wanted. What is queued at the shutdown is
-    /// the next process's.
+    /// Syncs keys one after the other until `shutdown`, or until fewer workers are wanted. Keys still queued at
+    /// shutdown are left to the next process.
     async fn run_worker(&self, index: usize, shutdown: &CancellationToken) {
         let mut wanted = self.workers.wanted();
         while !shutdown.is_cancelled() && index < *wanted.borrow_and_update() {
-            // Passes that never wait let others have the thread all the same.
+            // Syncs that never wait would otherwise starve the other tasks of this thread.
             tokio::task::coop::consume_budget().await;
             tokio::select! {
                 biased;
@@ -275,15 +296,15 @@ impl<H: SyncHandler> Controller<H> {
         }
     }
 
-    /// Syncs one key, unless it has to wait.
+    /// Syncs one key, unless the key backs off or waits for its own writes.
     async fn process(&self, processing: &Processing<'_, ObjectName>, worker: usize) {
         let (key, reasons) = (processing.key(), processing.reasons());
         let why = tracing::field::display(reasons);
         let span = tracing::info_span!("sync", controller = self.name, object = %key, why);
         let pass = async {
             if self.queue.backs_off(key) {
-                // An event came while the sync that failed was under way. What may have cured the cause ends the
-                // backoff; the end of the backoff brings everything else.
+                // An event arrived while the failing sync was running. A change that may have fixed the cause ends
+                // the backoff; any other waits until the backoff is over.
                 let bypass_backoff = reasons.iter().any(Reason::may_cure);
                 let (priority, reasons) = (processing.priority(), reasons.clone());
                 let options = AddOptions { bypass_backoff, priority, reasons, ..AddOptions::default() };
@@ -292,8 +313,8 @@ impl<H: SyncHandler> Controller<H> {
             }
             let readiness = self.consistency.look(key);
             if readiness == Readiness::Waits {
-                // The event of our own write wakes the key; this is for events that never come.
-                tracing::debug!("Waiting for the caches to show our own writes");
+                // The event of our own write enqueues the key; this retry covers events that never come.
+                tracing::debug!("Waiting for the caches to observe this key's own writes");
                 self.metrics.waits_for_own_writes();
                 let (after, priority) = (Some(consistency::RETRY), processing.priority());
                 let options =
@@ -303,15 +324,16 @@ impl<H: SyncHandler> Controller<H> {
             }
             let _active = self.metrics.active();
             let started = Instant::now();
-            let is_late = readiness == Readiness::FailedOpen;
-            if is_late {
+            if readiness == Readiness::FailedOpen {
                 self.metrics.failed_open();
             }
+            let is_late = readiness == Readiness::FailedOpen;
+            let is_taking_over = !self.has_caught_up.load(Ordering::Relaxed);
             let under_way = self
                 .workers
                 .begin(worker, UnderWay { key: key.clone(), reasons: reasons.clone(), since: started });
             self.consistency.begin_pass(key);
-            let request = SyncRequest::new(reasons).hot(self.hot.is_hot(key)).late(is_late);
+            let request = SyncRequest::new(reasons).late(is_late).taking_over(is_taking_over);
             let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
             let ended = sync.catch_unwind().await;
             drop(under_way);
@@ -346,11 +368,14 @@ impl<H: SyncHandler> Controller<H> {
         let temperature = self.hot.passed(key, processing.reasons(), next, writes);
         if temperature == Temperature::JustHot {
             self.metrics.hot();
-            tracing::warn!(?outcome, "Asks for itself again and again though nothing changes; slowed down");
+            tracing::warn!(
+                ?outcome,
+                "This object is reconciled again and again although nothing changes; slowing it down"
+            );
         }
         match (temperature, next) {
             (Temperature::Cool, Some(time)) => {
-                // What only a user can help is looked at behind what users have done.
+                // A key that waits for a user is synced behind keys that users have changed.
                 let is_stuck = matches!(outcome, Outcome::WaitForUser { .. });
                 let priority = if is_stuck { LOW_PRIORITY } else { 0 };
                 let reasons = match outcome {
@@ -373,10 +398,10 @@ impl<H: SyncHandler> Controller<H> {
         let cause = error.as_error();
         match retry {
             Retry::Conflict | Retry::Connection | Retry::Throttled => {
-                tracing::debug!(error = cause, attempt, "Could not sync; trying again");
+                tracing::debug!(error = cause, attempt, "Sync failed; retrying with backoff");
             }
             Retry::Error | Retry::Panic => {
-                tracing::warn!(error = cause, attempt, "Could not sync; trying again");
+                tracing::warn!(error = cause, attempt, "Sync failed; retrying with backoff");
             }
         }
     }
@@ -386,10 +411,11 @@ impl<H: SyncHandler> Controller<H> {
         let attempt = self.back_off(processing, Duration::ZERO);
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        tracing::error!(panic = text.unwrap_or("of another type"), attempt, "A sync panicked; trying again");
+        let text = text.unwrap_or("payload is not a string");
+        tracing::error!(panic = text, attempt, "Sync panicked; retrying with backoff");
     }
 
-    /// The next try answers what this one was for, with the same priority; returns how often it has failed.
+    /// Requeues the key with backoff, keeping its reasons and priority; returns the number of its failures.
     fn back_off(&self, processing: &Processing<'_, ObjectName>, at_least: Duration) -> u32 {
         let (key, reasons) = (processing.key(), processing.reasons().clone());
         self.queue.back_off_with(key.clone(), at_least, processing.priority(), reasons);

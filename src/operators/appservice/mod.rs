@@ -1,4 +1,4 @@
-//! AppService: an application on the nodes' ports, from one resource.
+//! AppService: an application with a NodePort Service.
 //!
 //! ```text
 //! AppService "web" { image, replicas, ports, envs, resources }     annotation batch.schwarzeni.github.com/applied-spec
@@ -9,35 +9,35 @@
 //! | the children | Ready | Reconciling | Stalled |
 //! |---|---|---|---|
 //! | as wanted, all replicas available | `True` Available | `False` | `False` |
-//! | the Deployment on its way | `False` Progressing | `True` | `False` |
-//! | one stored otherwise than written | `False` StoredOtherwise | `True` | `False` |
-//! | one being deleted, or of a previous incarnation | `False` WaitingForDeletion | `True` | `False` |
-//! | the name of one is somebody else's | `False` ResourceExists | `False` | `True` |
-//! | one is refused by the server, as for a node port that is taken | `False` ChildRefused | `False` | `True` |
-//! | an error of one for 10 s or more, such as 500 | `False` ChildFailing | `True` | `False` |
-//! | one is changed back by somebody each time | `False` Contended | `False` | `True` |
-//! | one not as wanted, the AppService is paused | `False` Paused | `False` Paused | `False` |
+//! | the Deployment is rolling out | `False` Progressing | `True` | `False` |
+//! | one is altered by the server on write | `False` StoredOtherwise | `True` | `False` |
+//! | one is terminating, or a previous AppService owns it | `False` WaitingForDeletion | `True` | `False` |
+//! | one name is taken by somebody else | `False` ResourceExists | `False` | `True` |
+//! | one is refused by the server, such as a taken node port | `False` ChildRefused | `False` | `True` |
+//! | one is not readable or writable for 10 s or more | `False` ChildFailing | `True` | `False` |
+//! | one is reverted by another client after each write | `False` Contended | `False` | `True` |
+//! | one is not as wanted while the AppService is paused | `False` Paused | `False` Paused | `False` |
 //!
-//! The Deployment's own conditions stand beside these: `Available`, `Progressing`, `ReplicaFailure`.
+//! The Deployment's own conditions are copied: `Available`, `Progressing`, `ReplicaFailure`.
 //!
 //! # Differences from the source document
-//! - Nothing depends on the annotation with the applied spec. There, it is what the spec is compared with: one conflict
-//!   before it is written leaves the resource broken for good, and a child that was changed by hand is never repaired.
-//!   Where it is refused, a line in the log says so, and the AppService becomes Ready without it.
-//! - The annotation is `batch.schwarzeni.github.com/applied-spec`; there it is `spec`. It holds the spec as its type writes
-//!   it: empty lists are left out, amounts are text. A spec of more than 128 KiB is not recorded, and what is there stays:
-//!   the spec that was recorded before. (All annotations of an object together may have 256 KiB.)
-//! - A container port is the target port: `port` where it is left out, a named port with the number `port` where it is a
-//!   name. There, it is the number of the target port alone (`TargetPort.IntVal`), which is 0 for both.
-//! - The status is a struct of its own with conditions of the standard type; `observedGeneration` is the AppService's.
-//! - Without ports there is no Service, also when there was one.
+//! - Nothing depends on the annotation with the applied spec; a refusal is only logged. There, the spec is compared
+//!   with the annotation: one conflict before the annotation is written breaks the resource for good, and a manual
+//!   change to a child is never repaired.
+//! - The annotation is `batch.schwarzeni.github.com/applied-spec`; there it is `spec`. It holds the spec as serialized
+//!   from its type: empty lists are omitted, quantities are strings. A spec over 128 KiB is not recorded, and the
+//!   previous value stays. (Kubernetes allows 256 KiB for all annotations of an object.)
+//! - The container port is the target port, or `port` if that is unset; a named target port becomes a named container
+//!   port with the number `port`. There, it is `TargetPort.IntVal`, which is 0 in both cases.
+//! - The status is its own struct with standard conditions, and `observedGeneration` is that of the AppService.
+//! - Without ports there is no Service; an existing one is deleted.
 
 mod status;
 mod sync;
 mod wanted;
 
 use super::child_of_its_name;
-use crate::controller::builder::{Builder, Shared};
+use crate::controller::builder::{BuildError, Builder, Shared};
 use crate::controller::{Controller, Reconciler};
 
 pub use sync::AppServiceSync;
@@ -45,12 +45,11 @@ pub use sync::AppServiceSync;
 /// The operator's name, as `--controllers` takes it.
 pub const NAME: &str = "appservice";
 
-/// The annotation that holds the spec that was applied last, as JSON.
+/// The annotation that holds the last applied spec as JSON.
 pub const APPLIED_SPEC: &str = "batch.schwarzeni.github.com/applied-spec";
 
-/// Puts the controller together.
-#[must_use]
-pub fn controller(shared: &Shared<'_>) -> Controller<Reconciler<AppServiceSync>> {
+/// Builds the AppService controller.
+pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<AppServiceSync>>, BuildError> {
     let mut apps = Builder::new(shared, NAME, child_of_its_name);
     let (deployments, services) = (apps.owns(), apps.owns());
     apps.build(AppServiceSync { deployments, services })

@@ -1,5 +1,4 @@
-//! The status of an AppService: its Deployment's, in a struct of our own, with the common conditions beside the
-//! Deployment's.
+//! The status of an AppService: the Deployment's counts and conditions, and the common conditions.
 
 use super::wanted;
 use crate::api::appservice::v1alpha1::AppServiceStatus;
@@ -7,7 +6,7 @@ use crate::api::labels;
 use crate::controller::ApplyOutcome;
 use crate::controller::kinds::deployment::ObservedDeployment;
 
-/// The Deployment's conditions that are shown.
+/// The conditions that are copied from the Deployment.
 const SHOWN: [&str; 3] = ["Available", "Progressing", "ReplicaFailure"];
 
 common_status!(AppServiceStatus);
@@ -30,7 +29,7 @@ pub(super) fn status(name: &str, deployment: &ApplyOutcome<ObservedDeployment>) 
 /// Status, reason and message of a condition.
 type Shown = (bool, String, String);
 
-/// The Deployment's conditions as ours; `None` for one that it does not have. One that is unknown is not shown.
+/// Returns the Deployment's conditions to copy; `None` for a condition that is absent or `Unknown`.
 pub(super) fn of_the_deployment(
     deployment: &ApplyOutcome<ObservedDeployment>,
 ) -> [(&'static str, Option<Shown>); 3] {
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_conditions_are_the_deployments() {
+    fn status_copies_deployment_counts_and_conditions() {
         let live = json!({"status": {"replicas": 3, "updatedReplicas": 2, "readyReplicas": 1, "availableReplicas": 1,
         "unavailableReplicas": 2, "terminatingReplicas": 1, "collisionCount": 4,
         "conditions": [

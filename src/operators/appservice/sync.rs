@@ -1,12 +1,12 @@
 //! The sync handler of AppService.
 //!
 //! # Guarantees
-//! - Nothing to do, nothing sent. (test: `a_converged_appservice_sends_nothing`)
-//! - Without ports the Service goes. (test: `the_service_follows_the_ports`)
-//! - The annotation with the applied spec is written only when the spec changes. (test: `the_applied_spec_is_recorded_when_it_changes`)
-//! - What became of one write before decides nothing. (test: `a_conflict_on_the_annotation_breaks_nothing`)
-//! - Where it cannot be written at all, the AppService becomes Ready all the same. (test: `an_annotation_that_is_never_written_holds_up_nothing`)
-//! - A taken node port is a condition, and heals. (test: `a_refused_service_is_reported_and_heals`)
+//! - A converged AppService sends no requests. (test: `a_converged_appservice_sends_nothing`)
+//! - The Service exists only while the spec has ports. (test: `the_service_follows_the_ports`)
+//! - The applied spec is recorded only when it changes. (test: `the_applied_spec_is_recorded_when_it_changes`)
+//! - A failed write of the annotation does not affect later passes. (test: `a_conflict_on_the_annotation_breaks_nothing`)
+//! - An AppService becomes Ready even if the annotation can never be written. (test: `failing_annotation_write_does_not_block_ready`)
+//! - A taken node port sets a condition, which clears once the port is free. (test: `a_refused_service_is_reported_and_heals`)
 
 use super::{APPLIED_SPEC, status, wanted};
 use crate::api::appservice::v1alpha1::{AppService, AppServiceStatus};
@@ -15,7 +15,7 @@ use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::kinds::service::ObservedService;
 use crate::controller::{Reconcile, ReconcileContext, StopReason};
 
-/// Makes the children of an AppService as the AppService wants them.
+/// Reconciles the children of an AppService.
 #[derive(Debug)]
 pub struct AppServiceSync {
     pub(super) deployments: Lister<ObservedDeployment>,
@@ -35,7 +35,7 @@ impl Reconcile for AppServiceSync {
             Some(service) => {
                 ctx.apply(service, &self.services).await?;
             }
-            None => ctx.prune_all(&self.services, "spec.ports is empty now").await?,
+            None => ctx.prune_all(&self.services, "spec.ports is empty").await?,
         }
         for (type_, condition) in status::of_the_deployment(&deployment) {
             ctx.condition(type_, condition);

@@ -13,22 +13,22 @@ use crate::controller::kinds::service::{ServiceType, WantedService};
 
 const KIND: &str = "AppService";
 
-/// All that an AppService wants.
+/// All children of an AppService.
 #[derive(Debug)]
-pub(super) struct Children {
+pub(super) struct WantedChildren {
     pub(super) deployment: WantedDeployment,
-    /// None without ports.
+    /// `None` without ports.
     pub(super) service: Option<WantedService>,
 }
 
-/// The labels by which Deployment and Service find the Pods.
+/// Returns the labels by which Deployment and Service select the Pods.
 pub(super) fn selector(name: &str) -> Labels {
     let mut selector = labels::identity(KIND, name);
     selector.insert("app".to_owned(), name.to_owned());
     selector
 }
 
-pub(super) fn children(app: &AppService) -> Children {
+pub(super) fn children(app: &AppService) -> WantedChildren {
     let name = app.metadata.name.clone().unwrap_or_default();
     let labels = labels::common(KIND, &name);
     let service = (!app.spec.ports.is_empty()).then(|| WantedService {
@@ -38,7 +38,7 @@ pub(super) fn children(app: &AppService) -> Children {
         service_type: ServiceType::NodePort,
         ports: app.spec.ports.clone(),
     });
-    Children { deployment: deployment(app, &name, &labels), service }
+    WantedChildren { deployment: deployment(app, &name, &labels), service }
 }
 
 fn deployment(app: &AppService, name: &str, labels: &Labels) -> WantedDeployment {
@@ -53,7 +53,7 @@ fn deployment(app: &AppService, name: &str, labels: &Labels) -> WantedDeployment
         image_pull_policy: Some("IfNotPresent".to_owned()),
         env: spec.envs.clone(),
         ports: container_ports(&spec.ports),
-        // None in the spec means none in the container.
+        // `Some` even if the spec sets none, so that stale resources are removed.
         resources: Some(spec.resources.clone().unwrap_or_default()),
     };
     WantedDeployment {
@@ -66,8 +66,8 @@ fn deployment(app: &AppService, name: &str, labels: &Labels) -> WantedDeployment
     }
 }
 
-/// Where the container listens, for these ports of the Service: a number for a number, a named port with the number
-/// `port` for a name. What comes twice, by name or by number and protocol, is one.
+/// Returns the container ports for the ports of the Service: a numeric target port as is, a named target port with the
+/// number `port`. Merges duplicates, by name or by number and protocol.
 fn container_ports(ports: &[ServicePort]) -> Vec<ContainerPort> {
     let mut found: Vec<ContainerPort> = Vec::new();
     let (mut numbers, mut names) = (BTreeMap::new(), BTreeMap::new());
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn deployment_and_service_find_the_same_pods() {
-        let Children { deployment, service } =
+        let WantedChildren { deployment, service } =
             children(&app(&json!({"replicas": 2, "image": "nginx", "ports": [{"port": 80}]})));
         let service = service.unwrap();
         assert_eq!((deployment.name.as_str(), service.name.as_str()), ("web", "web"));

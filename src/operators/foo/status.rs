@@ -1,8 +1,8 @@
-//! The status of a Foo: a pure function of the Foo and what became of its Deployment.
+//! The status of a Foo: a pure function of the Foo and its Deployments.
 //!
 //! # Guarantees
-//! - The numbers are those of what runs, whatever became of the last write. (test: `the_numbers_are_those_observed`)
-//! - While there is no Deployment of the present name, what runs are those of former names. (test: `while_the_new_name_is_taken_the_old_one_is_counted`)
+//! - Replica counts describe the running Deployment, even if the last write failed. (test: `replica_counts_are_those_observed`)
+//! - While no Deployment has the current name, Deployments of former names are counted. (test: `old_deployment_counts_while_new_name_is_taken`)
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::controller::kinds::deployment::{ObservedDeployment, ObservedStatus};
 
 common_status!(FooStatus);
 
-/// The status, but for what all kinds have in common; `former` are the Foo's Deployments of other names, whose Pods
-/// the selector finds as well.
+/// Returns the status without the common fields. `former` are the Foo's Deployments under other names, whose Pods the
+/// selector matches, too.
 pub(super) fn status(
     name: &str,
     deployment: &ApplyOutcome<ObservedDeployment>,
@@ -40,9 +40,9 @@ mod tests {
     use crate::controller::kinds::health::{EXISTS_RETRY, REFUSED_RETRY};
     use serde_json::json;
 
-    /// A refused change does not make Pods that run look gone.
+    /// A refused change does not hide running Pods.
     #[test]
-    fn the_numbers_are_those_observed() {
+    fn replica_counts_are_those_observed() {
         let live = json!({"status": {"replicas": 3, "availableReplicas": 2}});
         let deployment: ObservedDeployment = serde_json::from_value(live).unwrap();
         for applied in [

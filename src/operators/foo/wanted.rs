@@ -9,7 +9,7 @@ use crate::controller::kinds::deployment::WantedDeployment;
 
 const KIND: &str = "Foo";
 
-/// The labels by which the Deployment finds its Pods: the original's two, and those of kind and name.
+/// Returns the Deployment's Pod selector: the two labels of sample-controller, and those for kind and name.
 pub(super) fn selector(name: &str) -> Labels {
     let mut selector = labels::identity(KIND, name);
     selector.insert("app".to_owned(), "nginx".to_owned());
@@ -44,7 +44,7 @@ mod tests {
     use crate::api::samplecontroller::v1alpha1::FooSpec;
 
     #[test]
-    fn the_deployment_has_the_originals_labels_and_the_common_ones() {
+    fn deployment_has_sample_controller_and_common_labels() {
         let foo = Foo::new("one", FooSpec { deployment_name: "web".to_owned(), replicas: 3 });
         let wanted = deployment(&foo);
         assert_eq!((wanted.name.as_str(), wanted.replicas), ("web", 3));
@@ -57,9 +57,9 @@ mod tests {
         assert!(wanted.selector.iter().all(|(key, value)| wanted.pod_labels.get(key) == Some(value)));
     }
 
-    /// I18: selectors of two Foos never meet.
+    /// I18: see `docs/faults.md`.
     #[test]
-    fn selectors_of_two_foos_never_meet() {
+    fn selectors_of_two_foos_never_overlap() {
         let [one, two] = ["one", "two"].map(selector);
         assert_ne!(one[labels::INSTANCE], two[labels::INSTANCE]);
     }

@@ -1,11 +1,11 @@
-//! The status of a Myapp: a pure function of what became of its children.
+//! The status of a Myapp: a pure function of its children.
 //!
-//! | word | when |
+//! | phase | when |
 //! |---|---|
-//! | `Failed` | a child is refused, or the Deployment says that its rollout has failed |
-//! | `Pending` | there is no Deployment, or no Pod is ready and it is rolling out |
-//! | `NotReady` | fewer Pods are ready than are wanted, also when it is none of a rollout that is done |
-//! | `Running` | as many as are wanted |
+//! | `Failed` | the server refuses a child, or the Deployment reports a failed rollout |
+//! | `Pending` | there is no Deployment, or it is rolling out and no Pod is ready |
+//! | `NotReady` | otherwise, if fewer Pods are ready than wanted |
+//! | `Running` | all wanted Pods are ready |
 
 use super::wanted;
 use crate::api::labels;
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn each_situation_has_its_word() {
+    fn each_situation_has_its_phase() {
         let fine = ("Progressing", "True", "NewReplicaSetAvailable");
         let rolling = ("Progressing", "True", "ReplicaSetUpdated");
         let mut unseen = deployment(0, 0, fine);

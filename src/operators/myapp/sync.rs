@@ -1,9 +1,9 @@
 //! The sync handler of Myapp.
 //!
 //! # Guarantees
-//! - Nothing to do, nothing sent. (test: `a_converged_myapp_sends_nothing`)
-//! - Each child is looked after, whatever became of the others. (test: `a_child_that_is_in_the_way_does_not_hold_up_the_others`, `a_failing_child_holds_up_no_other_and_is_reported`)
-//! - Without a host the Ingress goes. (test: `the_ingress_follows_the_host`)
+//! - A converged Myapp sends no requests. (test: `a_converged_myapp_sends_nothing`)
+//! - A blocked or failing child does not hold up the others. (test: `taken_child_name_does_not_block_other_children`, `failing_child_is_reported_and_blocks_no_other`)
+//! - The Ingress exists only while the spec has a host. (test: `the_ingress_follows_the_host`)
 
 use super::{status, wanted};
 use crate::api::myapp::v1::{Myapp, MyappStatus};
@@ -13,7 +13,7 @@ use crate::controller::kinds::ingress::ObservedIngress;
 use crate::controller::kinds::service::ObservedService;
 use crate::controller::{ApplyOutcome, Reconcile, ReconcileContext, StopReason};
 
-/// Makes the children of a Myapp as the Myapp wants them.
+/// Reconciles the children of a Myapp.
 #[derive(Debug)]
 pub struct MyappSync {
     pub(super) deployments: Lister<ObservedDeployment>,
@@ -32,10 +32,10 @@ impl Reconcile for MyappSync {
             Some(ingress) => {
                 ctx.apply(ingress, &self.ingresses).await?;
             }
-            None => ctx.prune_all(&self.ingresses, "spec.host is empty now").await?,
+            None => ctx.prune_all(&self.ingresses, "spec.host is not set").await?,
         }
         let replicas = match &deployment {
-            // Those of the former spec: the present one waits for the end of a pause.
+            // A pause holds back the current spec: take the replicas of the former spec.
             ApplyOutcome::Paused { observed: Some(held), is_applied: false, .. } => {
                 held.spec.replicas.unwrap_or(1)
             }

@@ -11,19 +11,19 @@ use crate::controller::kinds::ingress::WantedIngress;
 use crate::controller::kinds::service::{ServiceType, WantedService};
 
 const KIND: &str = "Myapp";
-/// The class of the Ingress.
+/// The Ingress class.
 const CLASS: &str = "nginx";
 
-/// All that a Myapp wants.
+/// All children of a Myapp.
 #[derive(Debug)]
-pub(super) struct Children {
+pub(super) struct WantedChildren {
     pub(super) deployment: WantedDeployment,
     pub(super) service: WantedService,
-    /// None without a host.
+    /// `None` without a host.
     pub(super) ingress: Option<WantedIngress>,
 }
 
-/// The labels by which Deployment and Service find the Pods.
+/// Returns the labels by which Deployment and Service select the Pods.
 pub(super) fn selector(name: &str) -> Labels {
     let mut selector = labels::identity(KIND, name);
     selector.insert("app".to_owned(), name.to_owned());
@@ -31,7 +31,7 @@ pub(super) fn selector(name: &str) -> Labels {
     selector
 }
 
-pub(super) fn children(myapp: &Myapp) -> Children {
+pub(super) fn children(myapp: &Myapp) -> WantedChildren {
     let name = myapp.metadata.name.clone().unwrap_or_default();
     let labels = labels::common(KIND, &name);
     let ingress = myapp.spec.host.clone().filter(|host| !host.is_empty()).map(|host| WantedIngress {
@@ -42,7 +42,7 @@ pub(super) fn children(myapp: &Myapp) -> Children {
         service: name.clone(),
         service_port: myapp.spec.service_port,
     });
-    Children {
+    WantedChildren {
         deployment: deployment(myapp, &name, &labels),
         service: service(myapp, &name, &labels),
         ingress,
@@ -59,7 +59,7 @@ fn deployment(myapp: &Myapp, name: &str, labels: &Labels) -> WantedDeployment {
         image_pull_policy: Some("IfNotPresent".to_owned()),
         env: spec.env.clone(),
         ports: vec![ContainerPort { container_port: spec.container_port, ..ContainerPort::default() }],
-        // None in the spec means none in the container.
+        // `Some` even if the spec sets none, so that stale resources are removed.
         resources: Some(spec.resources.clone().unwrap_or_default()),
     };
     WantedDeployment {
@@ -103,8 +103,8 @@ mod tests {
     }
 
     #[test]
-    fn all_children_have_the_name_and_find_the_pods() {
-        let Children { deployment, service, ingress } =
+    fn children_share_the_name_and_select_the_pods() {
+        let WantedChildren { deployment, service, ingress } =
             children(&myapp("web", &json!({"host": "web.example.com"})));
         let ingress = ingress.unwrap();
         assert_eq!([&deployment.name, &service.name, &ingress.name, &ingress.service], ["web"; 4]);
@@ -123,9 +123,9 @@ mod tests {
         assert!(children(&myapp("web", &json!({}))).ingress.is_none());
     }
 
-    /// The source document puts the namespace into the label `app`, so that two of them share their Pods.
+    /// The source document sets the label `app` to the namespace, so two Myapps share their Pods.
     #[test]
-    fn selectors_of_two_in_one_namespace_never_meet() {
+    fn selectors_in_one_namespace_never_overlap() {
         let [one, two] = ["one", "two"].map(|name| children(&myapp(name, &json!({}))));
         let is_selected =
             one.service.selector.iter().all(|(key, value)| two.deployment.pod_labels.get(key) == Some(value));

@@ -1,27 +1,27 @@
-//! What is to be done about the Pods of a Redis: a pure function of its spec and the Pods that there are.
+//! The plan for the Pods of a Redis: a pure function of its spec and its existing Pods.
 //!
-//! | a Pod of ours | and | what is done |
+//! | a Pod | provided that | action |
 //! |---|---|---|
-//! | beyond the wanted count | | deleted, the highest first |
+//! | surplus | | deleted, highest ordinal first |
 //! | missing | | created |
-//! | being deleted | | waited for; its name is taken until it is gone |
-//! | Failed or Succeeded (evicted, too) | | deleted, and created again when it is gone |
-//! | of an old spec, not Ready | no other Pod is on its way | deleted: it is created from the new one |
-//! | of an old spec, Ready | all other Pods are there and Ready | deleted likewise, the highest first |
-//! | as wanted, but for its labels or its owner reference | | these are written |
+//! | terminating | | none until its name is free |
+//! | Failed or Succeeded (also evicted) | | deleted, then recreated |
+//! | outdated, not Ready | no wanted Pod is missing, terminating or finished | deleted, then recreated |
+//! | outdated, Ready | all wanted Pods exist and are Ready | deleted likewise, highest ordinal first |
+//! | with wrong labels or owner reference | | patched |
 //!
-//! So a wanted name that is not to be had holds up a roll: of a Pod that does not go, or that the server refuses, as it
-//! would refuse the next one. If it is somebody else's, what is not Ready is replaced all the same, which is known only
-//! when it was asked for.
+//! An unavailable name therefore blocks the rollout: a stuck Pod would be joined by another, and a refused create
+//! would be refused again. Names taken by somebody else do not block the replacement of Pods that are not Ready;
+//! whether a name is taken is known only after the create ([`Plan::past_taken`]).
 //!
 //! # Guarantees
-//! - Surplus Pods go, the highest ordinal first. (test: `a_scale_down_takes_the_highest_first`)
-//! - A roll replaces one at a time, from the highest, and waits for Ready in between. (test: `a_roll_replaces_one_at_a_time_from_the_highest`)
-//! - What is not Ready is replaced first, so that a new spec gets past a roll that is stuck. (test: `a_pod_that_is_not_ready_is_replaced_first`)
-//! - A wanted name that is not to be had holds up a roll, but for somebody else's and a Pod that is not Ready. (test: `a_name_that_is_taken_holds_up_a_roll`)
-//! - A finished Pod is replaced under its name. (test: `a_finished_pod_is_replaced`)
-//! - A name that is still taken is waited for. (test: `a_pod_that_is_going_is_waited_for`)
-//! - Followed step by step, it ends at the spec from any set of Pods, with never more than one Pod down by a roll. (test: `from_anywhere_the_plan_leads_to_the_spec`)
+//! - Surplus Pods are deleted, highest ordinal first. (test: `scale_down_removes_highest_ordinals_first`)
+//! - A rollout replaces one Pod at a time from the highest ordinal, and waits until each is Ready. (test: `rollout_replaces_one_pod_at_a_time`)
+//! - Pods that are not Ready are replaced first, so that a new spec repairs a stuck rollout. (test: `outdated_unready_pod_is_replaced_first`)
+//! - An unavailable name blocks the rollout, except that a taken name does not block Pods that are not Ready. (test: `unavailable_pod_name_blocks_rollout`)
+//! - A finished Pod is replaced under the same name. (test: `a_finished_pod_is_replaced`)
+//! - A terminating Pod is waited for before its name is reused. (test: `terminating_pod_is_waited_for`)
+//! - From any set of Pods the plan converges to the spec, and the rollout takes down one Pod at a time. (test: `plan_reaches_the_spec_from_any_state`)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +32,7 @@ use crate::controller::{ChildRef, Owner, Wanted};
 
 use super::wanted;
 
-/// PruneReason a Pod is deleted.
+/// Why a Pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PruneReason {
     Surplus,
@@ -40,24 +40,24 @@ pub(super) enum PruneReason {
     Outdated,
 }
 
-/// What to do, and what there is.
+/// The actions for one pass, and the counts for the status.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Ordinals to create, or to write labels or owner of.
+    /// Ordinals to create, or to patch labels or owner reference of.
     pub(super) ensure: Vec<u32>,
     /// Ordinals to delete, in this order.
     pub(super) delete: Vec<(u32, PruneReason)>,
-    /// One of an old spec and not Ready, to be deleted if all that is missing turns out to be somebody else's.
+    /// An outdated Pod that is not Ready, to be deleted if all missing names turn out to be taken.
     pub(super) past_taken: Option<u32>,
-    /// Wanted names that are taken by a Pod that is being deleted.
+    /// Wanted ordinals whose names are held by terminating Pods.
     pub(super) waits_for: Vec<u32>,
-    /// Pods that are not on their way out.
+    /// Pods that are not terminating.
     pub(super) active: i32,
-    /// Those of them that are Ready.
+    /// Pods that are Ready and not terminating.
     pub(super) ready: i32,
-    /// Wanted Pods that are Ready and of the present spec.
+    /// Wanted Pods that are Ready and match the spec.
     pub(super) up_to_date: i32,
-    /// Wanted Pods of an old spec.
+    /// Wanted Pods that are outdated.
     pub(super) outdated: i32,
 }
 
@@ -71,21 +71,21 @@ struct Seen {
     is_labelled: bool,
 }
 
-/// The ordinal in a Pod's name, if it is one that this Redis gives.
+/// Parses the ordinal from a Pod's name; `None` if this Redis would not give that name.
 pub(super) fn ordinal(redis: &str, pod: &str) -> Option<u32> {
     let digits = pod.strip_prefix(redis)?.strip_prefix('-')?;
     let ordinal: u32 = digits.parse().ok()?;
-    // `-07` and `-+7` are none of ours.
+    // Rejects `-07` and `-+7`.
     (ordinal.to_string() == digits).then_some(ordinal)
 }
 
-/// The name of the Redis whose Pod this may be.
+/// Returns the name of the Redis that would give a Pod this name.
 pub(super) fn owner_of(pod: &str) -> Option<&str> {
     let (redis, digits) = pod.rsplit_once('-')?;
     ordinal(redis, pod).filter(|_| !digits.is_empty()).map(|_| redis)
 }
 
-/// What is to be done about these Pods, all of which this Redis controls.
+/// Returns the plan for the Pods that this Redis controls.
 pub(super) fn plan(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
     let name = redis.metadata.name.as_deref().unwrap_or_default();
     let owner = Owner::of(redis);
@@ -96,14 +96,14 @@ pub(super) fn plan(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
     plan_for(u32::try_from(redis.spec.replicas).unwrap_or(0), &pods.iter().filter_map(see).collect())
 }
 
-/// The Pods as they are, when nothing more is to be done about them.
+/// Returns a plan without actions, only with the counts.
 pub(super) fn plan_nothing(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
     let Plan { active, ready, .. } = plan(redis, pods);
     Plan { active, ready, ..Plan::default() }
 }
 
-/// The ordinals below which each has had its Pod since the last scale-down: those known before, while they are wanted,
-/// and those that follow without a gap in what is there and was `created` now.
+/// Returns the number of ordinals, counted from 0, that have had a Pod since the last scale-down: the `known` number,
+/// extended without a gap by the existing and just `created` Pods, and capped at the wanted replicas.
 pub(super) fn reached(redis: &Redis, pods: &[Cached<ObservedPod>], created: &[u32], known: i32) -> i32 {
     let replicas = redis.spec.replicas.max(0);
     if known >= replicas {
@@ -124,7 +124,7 @@ pub(super) fn highest_first(redis: &str, pods: &mut [ChildRef]) {
 }
 
 fn seen(redis: &Redis, owner: &Owner, ordinal: u32, pod: &Cached<ObservedPod>) -> Seen {
-    // What does not decode is there, and more is not known of it.
+    // An undecodable Pod counts as existing but not Ready, and is left alone.
     let Some(pod) = pod.readable() else {
         return Seen {
             is_going: false,
@@ -178,7 +178,7 @@ fn plan_for(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Plan {
     plan
 }
 
-/// The Pod of an old spec that is replaced next, when no other is on its way.
+/// Returns the outdated Pod to replace next: one that is not Ready, or any once all are Ready.
 fn next_of_roll(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Option<u32> {
     let outdated = || pods.range(..replicas).rev().filter(|(_, pod)| pod.is_outdated);
     let not_ready = outdated().find(|(_, pod)| !pod.is_ready);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_has_its_ordinal() {
+    fn ordinal_is_parsed_from_pod_name() {
         assert_eq!(ordinal("x", "x-0"), Some(0));
         assert_eq!(ordinal("x-1", "x-1-12"), Some(12));
         for other in ["x", "x-", "x-07", "x-+7", "x-a", "y-1", "x1-1", "x-1-2"] {
@@ -217,19 +217,19 @@ mod tests {
     }
 
     #[test]
-    fn at_the_goal_there_is_nothing_to_do() {
+    fn converged_pods_need_no_action() {
         let plan = plan_for(2, &pods([(0, FINE), (1, FINE)]));
         assert_eq!(plan, Plan { active: 2, ready: 2, up_to_date: 2, ..Plan::default() });
         assert_eq!(plan_for(0, &BTreeMap::new()), Plan::default());
     }
 
     #[test]
-    fn what_is_missing_is_created() {
+    fn missing_pods_are_created() {
         assert_eq!(plan_for(4, &pods([(1, FINE)])).ensure, [0, 2, 3]);
     }
 
     #[test]
-    fn a_scale_down_takes_the_highest_first() {
+    fn scale_down_removes_highest_ordinals_first() {
         let going = Seen { is_going: true, ..FINE };
         let plan = plan_for(1, &pods([(0, FINE), (1, FINE), (2, going), (7, FINE)]));
         assert_eq!(plan.delete, [(7, PruneReason::Surplus), (1, PruneReason::Surplus)]);
@@ -239,21 +239,21 @@ mod tests {
     fn a_finished_pod_is_replaced() {
         let finished = Seen { is_finished: true, is_ready: false, ..OLD };
         let plan = plan_for(2, &pods([(0, OLD), (1, finished)]));
-        assert_eq!(plan.delete, [(1, PruneReason::Finished)], "and the roll waits");
+        assert_eq!(plan.delete, [(1, PruneReason::Finished)], "the rollout waits");
     }
 
     #[test]
-    fn a_pod_that_is_going_is_waited_for() {
+    fn terminating_pod_is_waited_for() {
         let going = Seen { is_going: true, ..FINE };
         let plan = plan_for(2, &pods([(0, going), (1, OLD)]));
         assert_eq!((plan.waits_for, plan.delete, plan.ensure), (vec![0], vec![], vec![]));
     }
 
     #[test]
-    fn a_roll_replaces_one_at_a_time_from_the_highest() {
+    fn rollout_replaces_one_pod_at_a_time() {
         let plan = plan_for(3, &pods([(0, OLD), (1, OLD), (2, OLD)]));
         assert_eq!(plan.delete, [(2, PruneReason::Outdated)]);
-        assert_eq!(plan_for(3, &pods([(0, OLD), (1, OLD)])).delete, [], "it is being replaced");
+        assert_eq!(plan_for(3, &pods([(0, OLD), (1, OLD)])).delete, [], "Pod 2 is being replaced");
         let starting = Seen { is_ready: false, ..FINE };
         assert_eq!(plan_for(3, &pods([(0, OLD), (1, OLD), (2, starting)])).delete, []);
         let plan = plan_for(3, &pods([(0, OLD), (1, OLD), (2, FINE)]));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_not_ready_is_replaced_first() {
+    fn outdated_unready_pod_is_replaced_first() {
         let stuck = Seen { is_ready: false, ..OLD };
         let starting = Seen { is_ready: false, ..FINE };
         let plan = plan_for(3, &pods([(0, stuck), (1, OLD), (2, starting)]));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_taken_holds_up_a_roll() {
+    fn unavailable_pod_name_blocks_rollout() {
         let stuck = Seen { is_ready: false, ..OLD };
         let going = Seen { is_going: true, ..FINE };
         let plan = plan_for(3, &pods([(0, stuck), (1, OLD), (2, going)]));
@@ -277,13 +277,13 @@ mod tests {
         let plan = plan_for(3, &pods([(0, stuck), (1, OLD)]));
         assert_eq!((plan.delete, plan.ensure, plan.past_taken), (vec![], vec![2], Some(0)));
         let plan = plan_for(3, &pods([(0, FINE), (1, OLD)]));
-        assert_eq!((plan.delete, plan.past_taken), (vec![], None), "one that is Ready stays");
+        assert_eq!((plan.delete, plan.past_taken), (vec![], None), "a Ready Pod stays");
         let plan = plan_for(4, &pods([(0, stuck), (1, OLD), (2, going)]));
         assert_eq!((plan.delete, plan.past_taken), (vec![], None), "one at a time");
     }
 
     #[test]
-    fn what_was_reached_goes_up_without_a_gap_and_down_with_the_spec() {
+    fn reached_replicas_grow_gaplessly_and_shrink_with_spec() {
         let redis = |replicas| {
             let spec =
                 crate::api::redis::v1::RedisSpec { replicas, port: 6379, image: "redis:7.4".to_owned() };
@@ -332,9 +332,9 @@ mod tests {
     }
 
     proptest! {
-        /// Each round the plan is carried out; what is created becomes Ready, what is deleted goes.
+        /// Each round carries out the plan: created Pods become Ready, deleted Pods go away.
         #[test]
-        fn from_anywhere_the_plan_leads_to_the_spec(
+        fn plan_reaches_the_spec_from_any_state(
             mut pods in prop::collection::btree_map(0..6_u32, any_pod(), 0..6),
             replicas in 0..6_u32,
         ) {
@@ -352,7 +352,7 @@ mod tests {
                 }
                 pods.values_mut().filter(|pod| !pod.is_finished && !pod.is_outdated).for_each(|pod| pod.is_ready = true);
                 for &ordinal in &plan.ensure {
-                    prop_assert!(pods.insert(ordinal, Seen { is_ready: false, ..FINE }).is_none(), "a name was taken");
+                    prop_assert!(pods.insert(ordinal, Seen { is_ready: false, ..FINE }).is_none(), "name in use");
                 }
             }
             let expected: BTreeMap<u32, Seen> = (0..replicas).map(|ordinal| (ordinal, FINE)).collect();

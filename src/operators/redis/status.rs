@@ -1,4 +1,4 @@
-//! The status of a Redis: a pure function of its Pods as they were seen.
+//! The status of a Redis: a pure function of the plan for its Pods.
 
 use super::plan::Plan;
 use super::wanted;
@@ -10,7 +10,7 @@ use crate::controller::{ChildHealth, CommonStatus};
 
 common_status!(RedisStatus);
 
-/// `reached` is kept for the next pass: see [`plan::reached`](super::plan::reached).
+/// Returns the status without the common fields; for `reached` see [`plan::reached`](super::plan::reached).
 pub(super) fn status(name: &str, plan: &Plan, reached: i32) -> RedisStatus {
     RedisStatus {
         replicas: plan.active,
@@ -21,23 +21,24 @@ pub(super) fn status(name: &str, plan: &Plan, reached: i32) -> RedisStatus {
     }
 }
 
-/// Where its Pods are, before anything is done about them.
+/// Returns the health of the Pods as they were before this pass.
 pub(super) fn health(name: &str, replicas: i32, plan: &Plan) -> ChildHealth {
     let Plan { active, up_to_date, outdated, waits_for, .. } = plan;
     let surplus = active - replicas;
     if let Some(ordinal) = waits_for.first() {
-        let message = format!("Pod \"{name}-{ordinal}\" is being deleted; a new one follows when it is gone");
+        let message = format!("Pod \"{name}-{ordinal}\" is terminating; it is recreated afterwards");
         return ChildHealth::reconciling(reason::WAITING_FOR_DELETION, message);
     }
     if *outdated > 0 {
         let message = format!(
-            "{outdated} of {replicas} Pods are of an old spec and are replaced one by one; {up_to_date} are new and ready"
+            "{outdated} of {replicas} Pods are outdated and replaced one at a time; \
+             {up_to_date} are up to date and ready"
         );
         return ChildHealth::reconciling(ROLLING, message);
     }
     let progress = format!("{up_to_date} of {replicas} Pods are ready");
     if surplus > 0 {
-        return ChildHealth::reconciling(reason::PROGRESSING, format!("{progress}; {surplus} too many"));
+        return ChildHealth::reconciling(reason::PROGRESSING, format!("{progress}; {surplus} surplus"));
     }
     if *up_to_date < replicas {
         return ChildHealth::reconciling(reason::PROGRESSING, progress);
@@ -45,9 +46,9 @@ pub(super) fn health(name: &str, replicas: i32, plan: &Plan) -> ChildHealth {
     ChildHealth::ready(progress)
 }
 
-/// Where the Pods are of the spec that was applied last, while a later one waits for the end of a pause. How many those
-/// were is known from the stored status: none is made or taken away by us meanwhile, so one that was missing is missing
-/// still, and fewer than before are not all.
+/// Returns the health of the Pods by the last applied spec, while a pause holds back a newer one. The stored status
+/// tells whether all Pods existed and how many; as none is created during a pause, fewer than that means some are
+/// missing.
 pub(super) fn held(stored: &RedisStatus, plan: &Plan) -> ChildHealth {
     let conditions = stored.conditions();
     let is_judged = conditions::reason(&conditions, RECONCILING) == Some(reason::PAUSED)
@@ -56,7 +57,7 @@ pub(super) fn held(stored: &RedisStatus, plan: &Plan) -> ChildHealth {
     let Plan { active, ready, .. } = plan;
     let progress = format!("{ready} of {active} Pods are ready");
     if !were_all_there || *active < stored.replicas {
-        let message = format!("{progress}; there is more to do, and this object is paused");
+        let message = format!("{progress}; more changes are pending, but this object is paused");
         ChildHealth::reconciling(reason::PAUSED, message)
     } else if ready < active {
         ChildHealth::reconciling(reason::PROGRESSING, progress)
@@ -65,7 +66,7 @@ pub(super) fn held(stored: &RedisStatus, plan: &Plan) -> ChildHealth {
     }
 }
 
-/// Pods of an old spec are being replaced.
+/// The reason of Ready while outdated Pods are being replaced.
 const ROLLING: &str = "RollingUpdate";
 
 #[cfg(test)]
@@ -74,7 +75,7 @@ mod tests {
     use crate::controller::HealthPhase;
 
     #[test]
-    fn each_state_of_the_pods_has_its_summary() {
+    fn each_pod_state_has_its_health() {
         let fine = || Plan { active: 2, ready: 2, up_to_date: 2, ..Plan::default() };
         for (plan, phase, reason) in [
             (fine(), HealthPhase::Ready, "Available"),
@@ -86,6 +87,6 @@ mod tests {
             let health = health("x", 2, &plan);
             assert_eq!((health.phase, health.reason), (phase, reason), "{plan:?}");
         }
-        assert_eq!(health("x", 0, &Plan::default()).phase, HealthPhase::Ready, "none wanted and none there");
+        assert_eq!(health("x", 0, &Plan::default()).phase, HealthPhase::Ready, "no Pod is wanted");
     }
 }

@@ -1,23 +1,15 @@
-//! The sync handler of Redis: Pods driven directly.
+//! The sync handler of Redis, which manages Pods directly.
 //!
 //! Mirrors kubernetes `pkg/controller/replicaset` (`syncReplicaSet`, `manageReplicas`), with ordinals.
 //!
 //! # Guarantees
 //! - The finalizer is stored before the first Pod. (test: `the_finalizer_is_stored_before_the_first_pod`)
-//! - A quota that refuses costs few requests, and says so. (test: `a_refused_pod_stops_the_others_and_is_reported`)
-//! - A scale-down sends its deletes from the highest. (test: `a_scale_down_deletes_from_the_highest`)
-//! - A Pod that is stored otherwise than written each time is not replaced for ever. (test: `a_pod_that_a_webhook_changes_is_not_replaced_for_ever`)
-//! - A name that is somebody else's does not keep a new spec from Pods that are not Ready. (test: `a_roll_that_is_stuck_goes_on_past_a_foreign_pod`)
-//! - A late cache neither doubles a Pod nor deletes one for an old spec. (test: `an_old_spec_deletes_nothing`)
-//! - A deleted Redis goes when its last Pod is gone. (test: `a_deleted_redis_stays_until_its_pods_are_gone`)
-//! - One that is orphaned goes at once and leaves its Pods. (test: `an_orphaned_redis_leaves_its_pods`)
-//! - A refused deletion holds up those of its sort alone. (test: `a_refused_scale_down_does_not_hold_up_what_has_ended`)
-//! - Names that are somebody else's keep the others from nothing. (test: `names_that_are_taken_by_the_hundred_keep_the_others_from_nothing`)
-//! - Nothing to do, nothing sent. (test: `a_converged_redis_sends_nothing`)
-//! - A Pod that was there before is created again, one that never was is a scale-up. (test: `a_name_that_becomes_free_is_scaled_up_to`)
-//! - What was done is told once, also when the pass fails after it. (test: `a_scale_down_that_is_cut_short_tells_what_it_did`, `deleting_is_reported_once_whatever_fails_in_between`)
-//! - A Pod too many that lost our label goes with the audit. (test: `an_audit_scales_down_a_pod_that_lost_our_label`)
-//! - One that does not go is waited for by nobody. (test: `a_pod_too_many_that_does_not_go_does_not_hold_up_ready`)
+//! - A refused create, for example by a quota, ends the batch after few requests and is reported. (test: `refused_pod_stops_the_batch_and_is_reported`)
+//! - A scale-down deletes the highest ordinals first. (test: `scale_down_deletes_highest_ordinals_first`)
+//! - A Pod that a webhook alters on every create is not replaced forever. (test: `pod_altered_by_webhook_is_not_replaced_forever`)
+//! - A stale cache causes neither duplicate Pods nor deletions. (test: `stale_spec_deletes_nothing`)
+//! - A deleted Redis stays until its last Pod is gone. (test: `a_deleted_redis_stays_until_its_pods_are_gone`)
+//! - Completed creates and deletes are reported once, even if the pass fails afterwards. (test: `interrupted_scale_down_reports_deleted_pods`, `deleting_event_is_recorded_once_despite_failures`)
 
 use std::time::Duration;
 
@@ -35,24 +27,24 @@ use crate::controller::{
 };
 use crate::record::EventType;
 
-/// How many Pods one pass creates at most, and how many it deletes: then it goes on behind others.
+/// The most Pods that one pass creates or deletes, so that other keys get their turn.
 const WRITES_MAX: usize = 128;
-/// How soon a pass goes on that was cut; the events of its own writes wake it before.
+/// The requeue delay after a pass reached [`WRITES_MAX`]; events for its own writes usually wake the key sooner.
 const CUT_RETRY: Duration = Duration::from_secs(1);
-/// How many names an event lists.
+/// The most names that an event lists.
 const NAMES_MAX: usize = 10;
 
-/// Makes the Pods of a Redis as the Redis wants them.
+/// Reconciles the Pods of a Redis.
 #[derive(Debug)]
 pub struct RedisSync {
     pub(super) pods: Lister<ObservedPod>,
 }
 
-/// What became of the Pods that are missing.
+/// The result of creating the missing Pods.
 struct Ended {
-    /// Their ordinals that there are now.
+    /// The ordinals that were created.
     created: Vec<u32>,
-    /// None is to be had: all the names are somebody else's.
+    /// Whether every attempted name is taken by somebody else.
     is_all_taken: bool,
 }
 
@@ -87,7 +79,7 @@ impl Reconcile for RedisSync {
                 prune(ctx, &next, &pods).await?;
             }
             reached = plan::reached(ctx.object(), &pods, &created, reached);
-            // Behind what stands in the way of a single Pod: that says more.
+            // Reported after the obstacles of single Pods, which are more specific.
             ctx.report(health);
         }
         Ok(status::status(ctx.name(), &plan, reached))
@@ -107,7 +99,7 @@ impl Reconcile for RedisSync {
         let pods = self.pods(ctx).await?;
         let mut left: Vec<ChildRef> = pods.iter().map(ChildRef::of).collect();
         if left.is_empty() {
-            // A Pod that the cache cannot show has to be gone as well.
+            // Pods that the cache does not show must be gone, too.
             let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedPod::resource());
             left = children.without_label(owner, &resource).await?;
             left.extend(children.with_label(owner, &resource).await?);
@@ -118,7 +110,7 @@ impl Reconcile for RedisSync {
         }
         let count = left.len();
         if !ctx.observes_this_spec() {
-            let note = format!("Deletes {count} Pods before this Redis goes");
+            let note = format!("Deleting {count} Pods before this Redis is removed");
             ctx.event_when_written(EventType::Normal, "Deleting", "Delete", note);
         }
         let plan = plan::plan_nothing(ctx.object(), &pods);
@@ -135,14 +127,14 @@ impl Reconcile for RedisSync {
             ctx.fails_after_its_status(error);
         }
         let requeue_after = if is_cut { CUT_RETRY } else { EXISTS_RETRY };
-        let message = format!("{count} Pods are being deleted; this Redis goes after the last of them");
+        let message = format!("Deleting {count} Pods; this Redis is removed after the last one");
         ctx.report(ChildHealth::reconciling(reason::DELETING, message).requeue_after(requeue_after));
         Ok(Some(status::status(ctx.name(), &plan, ctx.stored_status().reached_replicas)))
     }
 }
 
 impl RedisSync {
-    /// Its Pods: of the cache, or of the server for a pass that believes no cache.
+    /// Returns the Pods of the Redis, from the cache or, in a pass with live reads, from the server.
     async fn pods(&self, ctx: &ReconcileContext<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, StopReason> {
         if ctx.request().reads_live() {
             return Ok(ctx.children().live_children::<ObservedPod>(ctx.owner()).await?);
@@ -150,8 +142,8 @@ impl RedisSync {
         Ok(self.pods.controlled_by(&ctx.owner().uid))
     }
 
-    /// Creates what is missing, as many as one pass may, in batches that double, and labels anew what lost its labels.
-    /// Each ordinal below `reached` was there before.
+    /// Creates missing Pods and restores lost labels, in slow-start batches, up to the limit for one pass. Ordinals
+    /// below `reached` have had a Pod before.
     async fn apply(
         &self,
         ctx: &mut ReconcileContext<'_, Redis>,
@@ -161,7 +153,7 @@ impl RedisSync {
         let (mut created, mut is_all_taken, mut outcome) = (Vec::new(), true, Ok(()));
         let mut parts = plan.ensure.chunks(WRITES_MAX);
         let was_there = |ordinal: u32| i64::from(ordinal) < i64::from(reached);
-        // Names that are somebody else's keep the others from nothing.
+        // Continues past a chunk whose names are all taken, so that taken names do not block the rest.
         while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
             let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(ctx.object(), ordinal)).collect();
             let ended;
@@ -176,13 +168,13 @@ impl RedisSync {
         self.record_created_pods(ctx, plan, &created, reached);
         outcome?;
         if !created.is_empty() && parts.next().is_some() {
-            let message = format!("{} Pods were created at once; more follow", created.len());
+            let message = format!("Created {} Pods; more will follow", created.len());
             ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
         Ok(Ended { created, is_all_taken })
     }
 
-    /// What was done is told, also when the pass is over.
+    /// Records events for the created Pods, even if the pass fails afterwards.
     fn record_created_pods(
         &self,
         ctx: &mut ReconcileContext<'_, Redis>,
@@ -197,7 +189,7 @@ impl RedisSync {
             names(&all)
         };
         if !again.is_empty() {
-            let note = format!("Created again: {}", names(&again));
+            let note = format!("Recreated {}", names(&again));
             ctx.event(EventType::Normal, "PodRecreated", "Create", note);
         }
         if !new.is_empty() {
@@ -208,13 +200,13 @@ impl RedisSync {
     }
 }
 
-/// The reason of the stored Ready condition.
+/// Returns the reason of the stored Ready condition.
 fn stored_reason(ctx: &ReconcileContext<'_, Redis>) -> Option<String> {
     conditions::reason(&ctx.stored_status().conditions(), READY).map(str::to_owned)
 }
 
-/// Deletes what the plan says, in its order: Pods of one sort at once, of which the server may refuse one without holding
-/// up those of another sort.
+/// Deletes Pods in the order of the plan, one [`PruneReason`] after another: a refusal within one group does not
+/// block the next group.
 async fn prune(
     ctx: &mut ReconcileContext<'_, Redis>,
     plan: &Plan,
@@ -228,7 +220,7 @@ async fn prune(
         all.truncate(WRITES_MAX);
         prune_sort(ctx, plan, (why, &all)).await?;
         if is_cut {
-            let message = format!("{} Pods were deleted at once; more follow", all.len());
+            let message = format!("Deleted {} Pods; more will follow", all.len());
             ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
     }
@@ -251,7 +243,7 @@ async fn prune_sort(
     let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), all).await;
     let ended: Vec<(&str, Deletion)> =
         all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
-    // What was done is reported, also when the pass is over.
+    // Records the deletions, even if the pass fails afterwards.
     let is_deleted = |(_, ended): &&(&str, Deletion)| *ended == Deletion::Deleted;
     let deleted: Vec<String> = ended.iter().filter(is_deleted).map(|(name, _)| (*name).to_owned()).collect();
     if !deleted.is_empty() {
@@ -260,7 +252,7 @@ async fn prune_sort(
         let (reason, note) = match why {
             PruneReason::Surplus => ("ScaledDown", format!("Scaled down from {from} to {to}: {names}")),
             PruneReason::Finished | PruneReason::Outdated => {
-                ("ChildDeleted", format!("Deleted Pods that have ended; new ones follow: {names}"))
+                ("ChildDeleted", format!("Deleted finished Pods, to be recreated: {names}"))
             }
         };
         ctx.event(EventType::Normal, reason, "Delete", note);
@@ -278,7 +270,7 @@ async fn prune_sort(
     Ok(())
 }
 
-/// Deletes a Pod of an old spec, unless the new ones are stored otherwise than written each time.
+/// Deletes an outdated Pod, unless its replacements are contended.
 async fn prune_outdated(
     ctx: &mut ReconcileContext<'_, Redis>,
     ordinal: u32,
@@ -293,14 +285,15 @@ async fn prune_outdated(
     let (deletion, contended) = children.delete_outdated(owner, &resource, &child, &differences).await?;
     if let Some(requeue_after) = contended {
         let message = format!(
-            "Each new Pod {name:?} is stored otherwise than written ({}): find out who changes it, and stop one of us",
+            "Pod {name:?} is altered on every create ({}); \
+             stop the client or webhook that alters it, or pause this object",
             describe(&differences)
         );
         ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
     }
     match deletion {
         Deletion::Deleted => {
-            let note = format!("Deleted Pod {name:?}: it is not of this spec; a new one follows");
+            let note = format!("Deleted outdated Pod {name:?}, to be recreated from the current spec");
             ctx.event(EventType::Normal, "ChildDeleted", "Delete", note);
         }
         Deletion::NothingToDo => {}
@@ -312,7 +305,7 @@ async fn prune_outdated(
     Ok(())
 }
 
-/// What was contended stays so until a new Pod has been as wanted for a while.
+/// Keeps reporting contention until a new Pod has matched the spec for a while.
 fn recall_contention(ctx: &mut ReconcileContext<'_, Redis>, plan: &Plan) {
     if stored_reason(ctx).as_deref() != Some(reason::CONTENDED) {
         return;
@@ -325,13 +318,13 @@ fn recall_contention(ctx: &mut ReconcileContext<'_, Redis>, plan: &Plan) {
         names.filter_map(|name| ctx.children().contended_for(ctx.owner(), &name).map(|time| (name, time)));
     if let Some((name, requeue_after)) = contended.min_by_key(|(_, time)| *time) {
         let message = format!(
-            "Each new Pod {name:?} was stored otherwise than written, and the last one is too new to tell"
+            "Pod {name:?} was altered on every create; waiting to see whether the latest one stays unchanged"
         );
         ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
     }
 }
 
-/// The first of them, and how many more there are.
+/// Joins the first [`NAMES_MAX`] names, and counts the rest.
 fn names(all: &[String]) -> String {
     let shown = all.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
     match all.len().saturating_sub(NAMES_MAX) {

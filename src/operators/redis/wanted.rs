@@ -9,14 +9,14 @@ use crate::controller::kinds::pod::WantedPod;
 
 const KIND: &str = "Redis";
 
-/// The labels by which its Pods are found, as the scale subresource shows them.
+/// Returns the labels that select the Pods, also for the scale subresource.
 pub(super) fn selector(name: &str) -> Labels {
     let mut selector = labels::identity(KIND, name);
     selector.insert("app".to_owned(), name.to_owned());
     selector
 }
 
-/// The Pod of this ordinal.
+/// Returns the Pod with this ordinal.
 pub(super) fn pod(redis: &Redis, ordinal: u32) -> WantedPod {
     let name = redis.metadata.name.as_deref().unwrap_or_default();
     let mut labels = labels::common(KIND, name);
@@ -48,9 +48,9 @@ mod tests {
         assert!(selector("cache").iter().all(|(key, value)| pod.labels.get(key) == Some(value)));
     }
 
-    /// I18: selectors of two Redis never meet.
+    /// I18: see `docs/faults.md`.
     #[test]
-    fn selectors_of_two_never_meet() {
+    fn selectors_of_two_redises_never_overlap() {
         assert_ne!(selector("a")[labels::INSTANCE], selector("a-0")[labels::INSTANCE]);
     }
 }

@@ -1,18 +1,18 @@
-//! Runs hooks beside the workers, so that one that hangs holds up no other object, and remembers how they ended.
+//! Runs hooks outside the workers, so that a hanging hook delays no other object, and keeps their results.
 //!
 //! Flow: sync handler -> **hooks** -> executor -> result -> the WebApp's key is queued
 //!
 //! # Guarantees
-//! - A result is kept until another hook of the same WebApp is run: a pass that could not record it finds it again. (test: `a_result_is_kept_until_the_next_hook`)
-//! - No more than [`AT_ONCE`] hooks of one task run at once; the others wait for their turn. (test: `a_task_that_hangs_holds_up_no_other`)
-//! - Before a hook is run, and after it has waited for its turn, it is asked whether it is still wanted. (test: `one_that_waits_for_its_turn_is_run_only_if_it_is_still_wanted`)
-//! - One that waits for its turn gives way to something newer at once. (test: `one_that_waits_for_its_turn_gives_way`)
-//! - Nothing is kept of a WebApp that has gone. (test: `what_has_gone_leaves_nothing_and_runs_nothing`)
-//! - A hook that panics has failed, and is tried again. (test: `a_panic_is_a_failure`)
-//! - A shutdown cuts what runs: its start is recorded, and the next process runs it again. (test: `a_shutdown_cuts_what_runs`)
+//! - A result is kept until the WebApp's next hook runs: a pass that failed to record the result finds it again. (test: `a_result_is_kept_until_the_next_hook`)
+//! - At most [`AT_ONCE`] hooks of one task run at once; the others wait for their turn. (test: `hanging_task_does_not_block_others`)
+//! - When its turn comes, a hook runs only if it is still wanted. (test: `queued_hook_runs_only_if_still_wanted`)
+//! - A superseded hook that still waits for its turn is dropped at once. (test: `superseded_queued_hook_is_dropped`)
+//! - A deleted WebApp leaves no record. (test: `forgotten_webapp_leaves_no_records_and_runs_nothing`)
+//! - A hook that panics has failed and is retried. (test: `panic_counts_as_retryable_failure`)
+//! - A shutdown aborts running hooks; their starts are recorded, so the next process runs them again. (test: `shutdown_aborts_running_hooks`)
 //!
 //! # Locks and tasks
-//! One task for each hook that runs, owned by [`Runner::run`]; one lock, held for a look.
+//! [`Runner::run`] owns one task per hook. One lock guards the records; it is never held across an await.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -39,24 +39,24 @@ use crate::workqueue::{AddOptions, RateLimitingQueue, Reason};
 
 /// How many hooks of one task run at once.
 pub(super) const AT_ONCE: usize = 64;
-/// How soon a hook is looked at again that is not done and does not say when.
+/// How soon to check again on an unfinished hook that does not say when.
 const NOT_YET: Duration = Duration::from_secs(10);
-/// How soon it is asked again whether a hook is wanted, when there was no answer.
+/// How soon to check again whether a hook is wanted, after a failed check.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Whether a hook is still wanted: asked when its turn has come.
+/// The check whether a hook is still wanted, made when its turn comes.
 pub(super) type IsWanted = BoxFuture<'static, Result<bool, Error>>;
 
 type Records = Arc<Mutex<HashMap<ObjectName, Record>>>;
 
-/// What this process knows of hooks. Cheap to clone.
+/// Starts hooks and keeps what this process knows of them. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Hooks {
     records: Records,
     jobs: mpsc::UnboundedSender<Job>,
 }
 
-/// Runs them; its owner runs it.
+/// Runs the hooks that [`Hooks::run`] sends; the owner drives [`run`](Self::run).
 pub(super) struct Runner {
     records: Records,
     jobs: mpsc::UnboundedReceiver<Job>,
@@ -67,12 +67,12 @@ pub(super) struct Runner {
 struct Record {
     operation_id: String,
     attempts: i32,
-    /// How it has ended, if it has.
+    /// The hook's result, once it has ended.
     ended: Option<Result<(), HookError>>,
-    /// Until when one that is not done is let be; for one that runs elsewhere, until when it may.
+    /// When an unfinished hook is checked again; for a hook elsewhere, when it has timed out.
     until: Instant,
     runs_here: bool,
-    /// It had its turn, and was still wanted.
+    /// Whether the hook had its turn and was still wanted.
     is_begun: bool,
 }
 
@@ -84,7 +84,7 @@ struct Job {
     is_wanted: IsWanted,
 }
 
-/// An executor, and how many of its hooks may run.
+/// An executor, and the limit on its concurrent hooks.
 #[derive(Clone)]
 pub(super) struct Task {
     pub(super) executor: Arc<dyn TaskExecutor>,
@@ -97,7 +97,7 @@ impl Task {
     }
 }
 
-/// Both ends; results queue the key of their WebApp here.
+/// Creates both ends; each result adds the key of its WebApp to `queue`.
 pub(super) fn pair(queue: RateLimitingQueue<ObjectName>) -> (Hooks, Runner) {
     let (sender, jobs) = mpsc::unbounded_channel();
     let records = Records::default();
@@ -107,9 +107,8 @@ pub(super) fn pair(queue: RateLimitingQueue<ObjectName>) -> (Hooks, Runner) {
 // === impl Hooks ===
 
 impl Hooks {
-    /// What is known of the hook of this step, whose start is recorded. One that is superseded and does not run here
-    /// may still run in a process that was cut off, for as long as its `timeout`; one that waits for its turn is not
-    /// run any more.
+    /// Returns what is known of the step's hook, whose start is recorded. A superseded hook that does not run here may
+    /// still run in another process for up to `timeout`; a superseded hook that waits for its turn is dropped.
     pub(super) fn known(
         &self,
         (webapp, step): (&ObjectName, &WebAppStep),
@@ -143,13 +142,13 @@ impl Hooks {
         match &record.ended {
             None if record.runs_here => Known::Running,
             None => Known::Elsewhere(left),
-            // Its message is written down once, with the first look.
+            // Once the message is recorded in the step, the hook is only waited for.
             Some(Err(HookError::NotYet { message, .. })) if *message == step.message => Known::Resting(left),
             Some(ended) => Known::Ended(ended.clone()),
         }
     }
 
-    /// Runs a hook whose start is recorded, when its turn has come and if it is wanted then.
+    /// Runs a hook whose start is recorded, once its turn comes and if it is still wanted then.
     pub(super) fn run(&self, task: &Task, call: HookCall, attempts: i32, is_wanted: IsWanted) {
         let record = Record {
             operation_id: call.operation_id().to_owned(),
@@ -163,16 +162,16 @@ impl Hooks {
         if former.is_some_and(|former| former.is_begun && former.runs_here && former.ended.is_none()) {
             tracing::warn!(
                 operation = call.operation_id(),
-                "A hook is run while another one of the same WebApp runs"
+                "Starting a hook while another hook of the same WebApp is still running"
             );
         }
         let job =
             Job { executor: task.executor.clone(), limit: task.limit.clone(), call, attempts, is_wanted };
-        // Nobody runs it when the process is ending: the record of its start is found by the next one.
+        // Sending fails only during a shutdown; the next process finds the recorded start.
         drop(self.jobs.send(job));
     }
 
-    /// Forgets a WebApp that goes; whether anything was known of it.
+    /// Removes the record of a deleted WebApp; returns whether there was one.
     pub(super) fn forget(&self, webapp: &ObjectName) -> bool {
         self.records.lock().remove(webapp).is_some()
     }
@@ -195,7 +194,7 @@ impl Record {
 // === impl Runner ===
 
 impl Runner {
-    /// Runs hooks until the token; those that run then are cut.
+    /// Runs hooks until `shutdown`, then aborts those that still run.
     pub(super) async fn run(mut self, shutdown: CancellationToken) {
         let mut running = JoinSet::new();
         loop {
@@ -225,7 +224,7 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
         let record = records.get_mut(&webapp).filter(|record| record.is_of(call.operation_id(), attempts));
         record.map(change).is_some()
     };
-    // It may have been given up while it waited.
+    // The hook may have been dropped while it waited.
     if !update(&mut |_| {}) {
         return;
     }
@@ -235,7 +234,10 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
         Err(_) => Some(ASK_AGAIN),
     };
     if let Some(wait) = wait {
-        tracing::debug!(operation = call.operation_id(), "Runs nothing: the record may be an old one");
+        tracing::debug!(
+            operation = call.operation_id(),
+            "Hook not started: no live read confirmed that it is still due"
+        );
         let mut records = records.lock();
         if records.get(&webapp).is_some_and(|record| record.is_of(call.operation_id(), attempts)) {
             records.remove(&webapp);

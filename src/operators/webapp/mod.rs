@@ -1,4 +1,4 @@
-//! WebApp: tasks in order on creation, in reverse on deletion, each of three hooks; and a Deployment.
+//! WebApp: runs tasks of three hooks, in order on creation and in reverse on deletion; one keeps a Deployment.
 //!
 //! ```text
 //! WebApp "web" { image, version, replicas }                finalizer webapp.jiajunhuang.com/finalizer
@@ -9,22 +9,22 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`tasks`] | what a task is, those that ship, and the file that lists them |
-//! | `steps` | which hook is next: a pure function of what is recorded |
-//! | `hooks` | runs hooks beside the workers |
+//! | [`tasks`] | the trait of a task, the built-in tasks, and the file that lists them |
+//! | `steps` | which hook is next: a pure function of the recorded steps |
+//! | `hooks` | runs hooks outside the workers |
 //! | `workload` | the Deployment and its task |
 //! | `sync`, `status` | as in every operator |
 //!
-//! The table of the conditions stands in `status`; those of a Deployment that is refused, not ours or contended are as
-//! for every kind.
+//! `status` has the table of conditions; a Deployment that is refused, foreign or contended is reported as for every
+//! kind.
 //!
 //! # Differences from the source document
-//! - Steps are recorded: the start of a hook before it is run, its end after. There, every step runs on every event, and
-//!   nothing is remembered.
-//! - Every hook has an operation ID that a retry repeats, a timeout, and an end that is tried again or not.
-//! - A new spec runs all tasks anew, after the hook of the old one has ended.
-//! - A deletion in mid-creation undoes what was started, and nothing else.
-//! - `version` wins over the tag in `image`.
+//! - The status records each hook's start before it runs and its end after. There, every step runs on every event, and
+//!   nothing is recorded.
+//! - Every hook has a timeout and an operation ID that its retries share; a failure is either retryable or permanent.
+//! - A new spec runs all tasks again, after the running hook of the old spec has ended.
+//! - A deletion during creation undoes only the tasks that were started.
+//! - `version` replaces the tag in `image`.
 
 mod hooks;
 mod status;
@@ -40,7 +40,7 @@ use self::hooks::Task;
 use self::sync::OneTask;
 use self::tasks::TaskExecutor;
 use super::{Context, Wired, child_of_its_name};
-use crate::controller::builder::Builder;
+use crate::controller::builder::{BuildError, Builder};
 
 pub use sync::WebAppSync;
 
@@ -50,17 +50,17 @@ pub const NAME: &str = "webapp";
 /// Keeps a WebApp until its tasks are undone.
 pub const FINALIZER: &str = "webapp.jiajunhuang.com/finalizer";
 
-/// One entry of the list of tasks. Cheap to clone.
+/// One task of the list. Cheap to clone.
 #[derive(Clone)]
 pub enum TaskEntry {
-    /// The task that makes the Deployment, under this name.
+    /// The task that keeps the Deployment, under this name.
     Workload(String),
-    /// Any other.
+    /// Any other task.
     Executor(Arc<dyn TaskExecutor>),
 }
 
 impl TaskEntry {
-    /// The task's name.
+    /// Returns the task's name.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -76,8 +76,8 @@ impl fmt::Debug for TaskEntry {
     }
 }
 
-/// Puts the controller together, and what runs the hooks beside it.
-pub(super) fn wire(context: &Context<'_>) -> Wired {
+/// Builds the controller and the runner of its hooks.
+pub(super) fn wire(context: &Context<'_>) -> Result<Wired, BuildError> {
     let mut webapps = Builder::new(&context.shared, NAME, child_of_its_name);
     let deployments = webapps.owns();
     let (hooks, runner) = hooks::pair(webapps.queue());
@@ -87,8 +87,8 @@ pub(super) fn wire(context: &Context<'_>) -> Wired {
     });
     let sync =
         WebAppSync { client: context.shared.client.clone(), deployments, tasks: tasks.collect(), hooks };
-    let controller = webapps.build(sync);
-    Wired {
+    let controller = webapps.build(sync)?;
+    Ok(Wired {
         started: controller.started(),
         workers: controller.workers(),
         run: Box::new(move |shutdown| {
@@ -96,5 +96,5 @@ pub(super) fn wire(context: &Context<'_>) -> Wired {
                 tokio::join!(controller.run(shutdown.clone()), runner.run(shutdown));
             })
         }),
-    }
+    })
 }

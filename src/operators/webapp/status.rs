@@ -1,14 +1,14 @@
 //! The status of a WebApp: a pure function of its steps and its Deployment.
 //!
-//! | the steps | Ready | Reconciling | Stalled |
+//! | steps | Ready | Reconciling | Stalled |
 //! |---|---|---|---|
 //! | a hook runs, or is next | `False` RunningTasks | `True` | `False` |
-//! | one has failed and is tried again | `False` TaskRetrying | `True` | `False` |
-//! | what is called next has asked for a rest | `False` RunningTasks | `True` | `False` |
-//! | one has failed for good | `False` TaskFailed | `False` | `True` |
+//! | a hook has failed and will be retried | `False` TaskRetrying | `True` | `False` |
+//! | the server to call next has asked for a pause | `False` RunningTasks | `True` | `False` |
+//! | a hook has failed permanently | `False` TaskFailed | `False` | `True` |
 //! | being undone | `False` Deleting | `True` | `False` |
-//! | an undo has failed | `False` UndoFailed | `True`, or `False` when it failed for good | `False`, `True` |
-//! | one has to be undone by a task that is not there | `False` TaskUnknown | `False` | `True` |
+//! | an undo has failed | `False` UndoFailed | `True`, or `False` if permanent | `False`, or `True` if permanent |
+//! | a step to undo has no task any more | `False` TaskUnknown | `False` | `True` |
 //! | all have succeeded | as the Deployment | | |
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -23,13 +23,13 @@ use crate::controller::{ChildHealth, CommonStatus};
 
 /// A hook runs, or is next.
 const RUNNING: &str = "RunningTasks";
-/// One has failed and is tried again.
+/// A hook has failed and will be retried.
 const RETRYING: &str = "TaskRetrying";
-/// One has failed for good.
+/// A hook has failed permanently.
 pub(super) const FAILED: &str = "TaskFailed";
 /// An undo has failed.
 const UNDO_FAILED: &str = "UndoFailed";
-/// One has to be undone by a task that is not there.
+/// A step to undo has no task any more.
 const UNKNOWN: &str = "TaskUnknown";
 
 impl CommonStatus for WebAppStatus {
@@ -49,7 +49,7 @@ impl CommonStatus for WebAppStatus {
     }
 }
 
-/// The phase of the task that is or was run last.
+/// Returns the phase of the task that runs or ran last.
 fn phase(steps: &[WebAppStep]) -> Option<Phase> {
     let last = |step: &&WebAppStep| (step.generation, step.started_at.as_ref().map(|time| time.0));
     let at = running(steps).map(|at| &steps[at]);
@@ -73,7 +73,7 @@ pub(super) fn status(
     }
 }
 
-/// What is found of the steps; `None` when all is done.
+/// Maps the steps to a health; `None` when all are done.
 pub(super) fn health(
     steps: &[WebAppStep],
     next: &Next,
@@ -92,40 +92,44 @@ pub(super) fn health(
     let step = &steps[at];
     let hook = step.hook.map_or_else(|| "hook".to_owned(), |hook| hook.to_string());
     let what = format!("Task {:?}: {hook}", step.name);
-    let tries = format!("has failed ({} so far)", attempts(step.attempts));
+    let failed = format!("failed ({})", attempts(step.attempts));
     let health = match next {
         Next::GivenUp(_) => ChildHealth::stalled(
             FAILED,
-            format!("{what} {tries} and is not tried again: {}. {}", step.message, remedy(is_undo)),
+            format!("{what} {failed} and will not be retried: {}. {}", step.message, remedy(is_undo)),
         ),
         Next::Retry(..) if is_undo && step.permanent => ChildHealth::stalled(
             UNDO_FAILED,
-            format!("{what} {tries}: {}. {}", step.message, remedy(is_undo)),
+            format!("{what} {failed}: {}. {}", step.message, remedy(is_undo)),
         ),
         Next::Retry(..) => ChildHealth::reconciling(
             if is_undo { UNDO_FAILED } else { RETRYING },
-            format!("{what} {tries} and is tried again: {}", step.message),
+            format!("{what} {failed} and will be retried: {}", step.message),
         ),
         Next::Unknown(_) => ChildHealth::stalled(
             UNKNOWN,
             format!(
-                "Task {:?} has to be undone, and this operator has no task of that name: give it back its tasks file, or take off the finalizer {FINALIZER} when nothing is left of it",
+                "Task {:?} must be undone, but this operator has no task of that name: restore it in the tasks \
+                 file, or, once nothing is left to undo, remove the finalizer {FINALIZER}",
                 step.name
             ),
         ),
         Next::Rest(..) => ChildHealth::reconciling(
             if is_undo { reason::DELETING } else { RUNNING },
             format!(
-                "Task {:?} goes on when the time has passed for which it has asked: {}",
+                "Task {:?} continues after the Retry-After of the server that it calls: {}",
                 step.name, step.message
             ),
         ),
         Next::Held(_) => {
-            ChildHealth::reconciling(reason::PAUSED, "More tasks are to be run, and this object is paused")
+            let message = "Tasks are pending, but this object is paused; remove the annotation \
+                           windlass.dev/paused to run them";
+            ChildHealth::reconciling(reason::PAUSED, message)
         }
         Next::Finished | Next::Recorded(_) | Next::Run(_) | Next::Wait(..) => {
             let done = steps.iter().filter(|step| is_done(step, is_undo, generation)).count();
-            let mut message = format!("{what} is run; {done} of {} tasks are done", steps.len());
+            let mut message =
+                format!("Running task {:?}: {hook}; {done} of {} tasks are done", step.name, steps.len());
             if !step.message.is_empty() {
                 message = format!("{message}; {}", step.message);
             }
@@ -138,16 +142,15 @@ pub(super) fn health(
     })
 }
 
-/// What a person can do about a hook that has failed for good.
+/// Tells a person what to do about a permanently failed hook.
 pub(super) fn remedy(is_undo: bool) -> String {
     if is_undo {
         format!(
-            "It is tried every 2 min, and the finalizer {FINALIZER} stays until it succeeds: mend what it calls, or \
-             take the finalizer off when nothing is left of it"
+            "The undo is retried every 2 min and blocks the deletion: fix the cause, or, once nothing is \
+             left to undo, remove the finalizer {FINALIZER}"
         )
     } else {
-        "Mend what it calls, then change the annotation windlass.dev/reconcile-at; or change the spec"
-            .to_owned()
+        "Fix the cause and change the annotation windlass.dev/reconcile-at, or change the spec".to_owned()
     }
 }
 
@@ -161,7 +164,7 @@ fn is_done(step: &WebAppStep, is_undo: bool, generation: i64) -> bool {
 }
 
 fn attempts(count: i32) -> String {
-    if count == 1 { "1 try".to_owned() } else { format!("{count} tries") }
+    if count == 1 { "1 attempt".to_owned() } else { format!("{count} attempts") }
 }
 
 #[cfg(test)]
@@ -184,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn each_state_of_the_steps_has_its_summary() {
+    fn each_step_state_maps_to_a_health() {
         let done = |generation| WebAppStep { phase: Phase::Succeeded, generation, ..WebAppStep::default() };
         let mut steps = [step(), done(1), done(2)];
         let second = Duration::from_secs(1);
@@ -196,7 +199,7 @@ mod tests {
                 false,
                 HealthPhase::Reconciling,
                 "RunningTasks",
-                "create is run; 1 of 3 tasks are done; no",
+                "Running task \"a\": create; 1 of 3 tasks are done; no",
             ),
             (Next::Wait(0, None), Creation, false, HealthPhase::Reconciling, "RunningTasks", "1 of 3"),
             (
@@ -205,7 +208,7 @@ mod tests {
                 false,
                 HealthPhase::Reconciling,
                 "TaskRetrying",
-                "is tried again: no",
+                "will be retried: no",
             ),
             (
                 Next::GivenUp(0),
@@ -213,7 +216,7 @@ mod tests {
                 true,
                 HealthPhase::Stalled,
                 "TaskFailed",
-                "then change the annotation",
+                "and will not be retried: no. Fix the cause and change the annotation",
             ),
             (
                 Next::Rest(0, second),
@@ -221,9 +224,9 @@ mod tests {
                 false,
                 HealthPhase::Reconciling,
                 "RunningTasks",
-                "goes on when the time has passed for which it has asked: no",
+                "continues after the Retry-After of the server that it calls: no",
             ),
-            (Next::Rest(0, second), Deletion, false, HealthPhase::Reconciling, "Deleting", "goes on when"),
+            (Next::Rest(0, second), Deletion, false, HealthPhase::Reconciling, "Deleting", "continues after"),
             (Next::Held(0), Creation, false, HealthPhase::Reconciling, "Paused", "paused"),
             (Next::Recorded(0), Deletion, false, HealthPhase::Reconciling, "Deleting", "0 of 3"),
             (
@@ -232,7 +235,7 @@ mod tests {
                 false,
                 HealthPhase::Reconciling,
                 "UndoFailed",
-                "tried again: no",
+                "will be retried: no",
             ),
             (
                 Next::Retry(0, second),
@@ -240,7 +243,7 @@ mod tests {
                 true,
                 HealthPhase::Stalled,
                 "UndoFailed",
-                "or take the finalizer off",
+                "no. The undo is retried every 2 min and blocks the deletion",
             ),
             (Next::Unknown(0), Deletion, false, HealthPhase::Stalled, "TaskUnknown", "no task of that name"),
         ] {
@@ -252,16 +255,16 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_says_how_often_and_when() {
+    fn retry_reports_attempts_and_delay() {
         let second = Duration::from_secs(1);
         let retry = health(&[step()], &Next::Retry(0, second), Direction::Creation, 2).unwrap();
-        assert_eq!(retry.message, "Task \"a\": create has failed (2 tries so far) and is tried again: no");
+        assert_eq!(retry.message, "Task \"a\": create failed (2 attempts) and will be retried: no");
         assert_eq!(retry.requeue_after, Some(second));
         assert_eq!(health(&[], &Next::Finished, Direction::Creation, 2), None);
     }
 
     #[test]
-    fn a_condition_has_the_phase_of_the_task_that_runs() {
+    fn conditions_carry_the_running_tasks_phase() {
         let mut status = WebAppStatus {
             steps: vec![
                 WebAppStep { hook: Some(Hook::PostCreate), phase: Phase::Succeeded, ..WebAppStep::default() },

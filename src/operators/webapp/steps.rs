@@ -1,4 +1,4 @@
-//! The steps of a WebApp: which hook is next, as a pure function of what is recorded and what this process knows.
+//! Decides which hook of a WebApp is next: a pure function of the recorded steps and of what this process knows.
 //!
 //! Mirrors nothing: the source document runs every step on every event.
 //!
@@ -6,26 +6,22 @@
 //! ```text
 //!   start is recorded ──▶ it is run ──▶ its end is recorded, with the start of the next
 //!        ▲                  ▲   │
-//!        │                  │   └ not yet: again after a while, the same try
+//!        │                  │   └ not yet: checked again later, as the same attempt
 //!        │                  └ a new process finds a start without an end: it runs the same operation again
-//!        └ failed: the next try is recorded after the backoff
+//!        └ failed: the next attempt is recorded after the backoff
 //! ```
-//! What is recorded as running and is not run by this process is run: a first try and one after a crash are the same.
-//! So a hook is never run before the record of its start is stored, and a finished one never again.
+//! A hook that is recorded as running but does not run in this process is run: a first attempt and one after a crash
+//! look the same. So a hook never runs before its start is stored, and never again once its end is.
 //!
 //! # Guarantees
-//! - Tasks run first to last, hooks in their order, each recorded before it is run. (test: `tasks_run_first_to_last_each_recorded_before_it_is_run`)
-//! - The undo runs last to first, and only what was started. (test: `the_undo_runs_last_to_first_and_only_what_was_started`)
-//! - A finished hook is not run again for the same generation. (test: `a_finished_hook_is_not_run_again`)
-//! - After a crash the hook that was recorded is run under the same ID. (test: `a_recorded_start_is_run_again_under_the_same_id`)
-//! - A new generation waits for the hook of the old one, then runs all tasks under new IDs. (test: `a_new_generation_waits_for_the_hook_of_the_old_one`)
-//! - A failure is tried again with one more attempt and the same ID. (test: `a_failure_is_tried_again_under_the_same_id`)
-//! - It rests for its backoff, which a user can cut short, and as long as a server has asked for, which nobody can: by what is recorded, so that a new process keeps to it. (test: `a_failure_rests_by_what_is_recorded`)
-//! - Nor does a new spec or a deletion call a server before the time that it has asked for. (test: `a_new_spec_and_a_deletion_keep_to_what_a_server_asks_for`)
-//! - One that is not done yet holds up neither a new spec nor a deletion. (test: `a_hook_that_is_not_done_yet_gives_way`)
-//! - A record that is not of this WebApp is not believed. (test: `a_record_of_another_operation_is_tried_anew`)
-//! - What failed for good waits for a user; when undoing, it is tried again. (test: `what_failed_for_good_waits_for_a_user`)
-//! - From any record, run to the end, every task has succeeded once, or is undone. (test: `from_any_record_the_steps_lead_to_the_end`)
+//! - Tasks run first to last, hooks in their order, each recorded before it runs. (test: `hooks_run_in_order_each_recorded_first`)
+//! - A deletion undoes the started tasks only, last to first. (test: `deletion_undoes_started_tasks_in_reverse`)
+//! - A finished hook does not run again for the same generation. (test: `a_finished_hook_is_not_run_again`)
+//! - After a crash or a failure a hook runs again under the same ID. (test: `recorded_hook_is_rerun_under_the_same_id`, `failed_hook_is_retried_under_the_same_id`)
+//! - A new generation waits for the running hook, then runs all tasks under new IDs. (test: `new_generation_waits_for_the_running_hook`)
+//! - Backoff and Retry-After count from the recorded times, also in a new process; a user can cut short the backoff
+//!   only. (test: `backoff_follows_the_recorded_times`, `new_spec_and_deletion_honour_retry_after`)
+//! - From any record the steps end with every task succeeded, or undone. (test: `any_recorded_state_reaches_the_goal`)
 
 use std::time::Duration;
 
@@ -45,19 +41,19 @@ pub(super) enum Direction {
 /// What this process knows of a hook whose start is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
-    /// It does not run here.
+    /// This process has not run the hook.
     Nothing,
-    /// It runs.
+    /// The hook runs.
     Running,
-    /// It has ended so.
+    /// The hook has ended with this result.
     Ended(Result<(), HookError>),
-    /// It is not done, and is to be looked at again after this time.
+    /// The hook is not done; check again after this time.
     Resting(Duration),
-    /// It was not seen to end, and may still run elsewhere for this time.
+    /// The hook's end was not seen; it may still run elsewhere for this time.
     Elsewhere(Duration),
 }
 
-/// What a WebApp is at.
+/// The state that the steps have to reach, and the circumstances.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Goal<'a> {
     pub(super) uid: &'a str,
@@ -65,47 +61,47 @@ pub(super) struct Goal<'a> {
     pub(super) direction: Direction,
     /// Whether new hooks may be started.
     pub(super) may_start: bool,
-    /// Whether a user asks for another try of what has failed.
+    /// Whether a user asks for a retry of the failed hook.
     pub(super) is_asked: bool,
     pub(super) now: Timestamp,
 }
 
-/// What comes of a look at the steps.
+/// The next action, and the index of its step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// All is done.
     Finished,
-    /// The start of this step's hook is recorded now: run it when that is stored.
+    /// The start of the step's hook is now recorded: run the hook once the record is stored.
     Recorded(usize),
-    /// Run the hook of this step: its start is stored.
+    /// Run the step's hook: its start is stored.
     Run(usize),
-    /// It runs, or is waited for: look again after this time, or when it has ended.
+    /// The hook runs or rests: check again after this time, or when it ends.
     Wait(usize, Option<Duration>),
-    /// It has failed and is tried again after this time.
+    /// The hook has failed; retry it after this time.
     Retry(usize, Duration),
-    /// What it calls has asked not to be called before this time has passed.
+    /// The server that the hook calls has asked for a pause of this length.
     Rest(usize, Duration),
-    /// It has failed for good.
+    /// The hook has failed permanently.
     GivenUp(usize),
-    /// A new one is to be started, and may not be.
+    /// A hook is due but must not start now.
     Held(usize),
-    /// It has to be undone, and there is no such task any more.
+    /// The step has to be undone, but its task no longer exists.
     Unknown(usize),
 }
 
-/// How long a hook waits that has failed so often.
+/// Returns the backoff after this many attempts.
 fn backoff(attempts: i32) -> Duration {
     let doublings = u32::try_from(attempts - 1).unwrap_or(0).min(7);
     Duration::from_secs(1 << doublings).min(BACKOFF_MAX)
 }
 
-/// The longest backoff; also how often an undo that failed for good is tried.
+/// The longest backoff; also how often a permanently failed undo is retried.
 const BACKOFF_MAX: Duration = Duration::from_secs(120);
 
-/// Of a hook whose end is not waited for any more.
-const OVERTAKEN: &str = "something newer came before its end";
+/// Message of a hook whose end is no longer awaited.
+const OVERTAKEN: &str = "superseded by a newer spec or a deletion before it finished";
 
-/// One step for each task, in their order; behind them what was started of tasks that are no longer there.
+/// Returns one step per task, in order, followed by the started steps of tasks that no longer exist.
 pub(super) fn aligned(stored: &[WebAppStep], tasks: &[&str]) -> Vec<WebAppStep> {
     let known = |name: &str| stored.iter().find(|step| step.name == name).cloned();
     let fresh = |name: &str| WebAppStep { name: name.to_owned(), ..WebAppStep::default() };
@@ -115,14 +111,14 @@ pub(super) fn aligned(stored: &[WebAppStep], tasks: &[&str]) -> Vec<WebAppStep> 
     tasks.iter().map(|name| known(name).unwrap_or_else(|| fresh(name))).chain(others.cloned()).collect()
 }
 
-/// The step whose hook's start is recorded and whose end is not.
+/// Returns the step whose hook has a recorded start but no end.
 pub(super) fn running(steps: &[WebAppStep]) -> Option<usize> {
     steps
         .iter()
         .position(|step| matches!(step.phase, Phase::Running | Phase::Undoing) && step.finished_at.is_none())
 }
 
-/// Whether a hook that is recorded as running is not what is wanted any more.
+/// Whether a recorded hook is obsolete: of another generation or direction.
 pub(super) fn is_superseded(step: &WebAppStep, goal: &Goal<'_>) -> bool {
     let is_undo = step.hook.is_some_and(Hook::is_undo);
     match goal.direction {
@@ -131,8 +127,8 @@ pub(super) fn is_superseded(step: &WebAppStep, goal: &Goal<'_>) -> bool {
     }
 }
 
-/// Goes on by one look: writes down what has ended and what starts. `count` is how many of the steps have a task;
-/// `known` tells what this process knows of a step's hook.
+/// Advances the state machine by one step: records which hook has ended and which one starts. The first `count` steps
+/// have a task; `known` returns what this process knows of a step's hook.
 pub(super) fn advance(
     steps: &mut [WebAppStep],
     count: usize,
@@ -160,14 +156,14 @@ pub(super) fn advance(
                     return Next::GivenUp(at);
                 }
                 if !superseded {
-                    // The failure is stored before the next try, however short the rest is.
+                    // The failure is stored before the next attempt, however short the backoff is.
                     return Next::Retry(at, rest(step, goal));
                 }
             }
             Known::Nothing if !superseded && at < count => return Next::Run(at),
             Known::Resting(_) if superseded => failed(step, OVERTAKEN, goal.now),
             Known::Nothing | Known::Elsewhere(Duration::ZERO) => {
-                failed(step, if superseded { OVERTAKEN } else { "its end was not seen" }, goal.now);
+                failed(step, if superseded { OVERTAKEN } else { "its result is unknown" }, goal.now);
             }
             Known::Running => return Next::Wait(at, None),
             Known::Resting(Duration::ZERO) => return Next::Run(at),
@@ -204,36 +200,36 @@ pub(super) fn advance(
     Next::Recorded(at)
 }
 
-/// Whether it is not tried again by itself: an undo always is.
+/// Whether the failed step waits for a user; an undo is always retried.
 fn is_given_up(step: &WebAppStep, direction: Direction) -> bool {
     step.permanent && direction == Direction::Creation
 }
 
-/// How long a step that has failed still rests.
+/// Returns how long a failed step still waits.
 fn rest(step: &WebAppStep, goal: &Goal<'_>) -> Duration {
     let asked_for = asked_for(step, goal);
     let Some(failed_at) = step.finished_at.as_ref().filter(|_| !goal.is_asked) else { return asked_for };
-    // Of another process, whose clock was ahead: there is no telling how long it has rested.
+    // Recorded by a process whose clock was ahead: the time since then is unknown.
     let Ok(passed) = Duration::try_from(goal.now.duration_since(failed_at.0)) else { return asked_for };
-    // The fraction of a second that was cut off when it was recorded: a backoff is never shorter than it says.
+    // The recorded time has lost its fraction of a second: one second more keeps the backoff from being too short.
     let backoff = Duration::from_secs(1) + if step.permanent { BACKOFF_MAX } else { backoff(step.attempts) };
     asked_for.max(backoff.saturating_sub(passed))
 }
 
-/// How long what the step calls is still not to be called, by its own word.
+/// Returns what is left of the pause that the called server asked for.
 fn asked_for(step: &WebAppStep, goal: &Goal<'_>) -> Duration {
     let until = |time: &Time| Duration::try_from(time.0.duration_since(goal.now)).unwrap_or_default();
     let left = step.not_before.as_ref().map_or(Duration::ZERO, until);
-    // Longer than anybody is believed: of a process whose clock was ahead, or of no process.
+    // Longer than any pause we grant: the recording clock was ahead, or somebody else wrote the record.
     if left > RETRY_AFTER_MAX + Duration::from_secs(1) { Duration::ZERO } else { left }
 }
 
-/// Whether the operation that is recorded is one of this WebApp.
+/// Whether the recorded operation ID belongs to this WebApp's step.
 fn is_of(step: &WebAppStep, uid: &str) -> bool {
     step.hook.is_some_and(|hook| step.operation_id == operation_id(uid, &step.name, hook, step.generation))
 }
 
-/// The first task that has not succeeded for this generation, and its next hook.
+/// Returns the first task that has not succeeded for this generation, and its next hook.
 fn next_to_do(steps: &[WebAppStep], generation: i64) -> Option<(usize, Hook)> {
     let at = steps.iter().position(|s| s.generation != generation || s.phase != Phase::Succeeded)?;
     let step = &steps[at];
@@ -246,7 +242,7 @@ fn next_to_do(steps: &[WebAppStep], generation: i64) -> Option<(usize, Hook)> {
     Some((at, hook.unwrap_or(Hook::PreCreate)))
 }
 
-/// The last task that was started and is not undone, and its next hook.
+/// Returns the last task that was started and is not undone, and its next hook.
 fn next_to_undo(steps: &[WebAppStep]) -> Option<(usize, Hook)> {
     let at = steps.iter().rposition(|step| step.hook.is_some() && step.phase != Phase::Undone)?;
     let step = &steps[at];
@@ -260,7 +256,7 @@ fn next_to_undo(steps: &[WebAppStep]) -> Option<(usize, Hook)> {
 
 fn start(step: &mut WebAppStep, hook: Hook, is_retry: bool, goal: &Goal<'_>) {
     let now = Some(Time(whole_seconds(goal.now)));
-    // A retry is the same operation: an undo keeps the generation with which it began.
+    // A retry is the same operation, and an undo keeps the generation with which it began.
     let generation = if is_retry || step.phase == Phase::Undoing { step.generation } else { goal.generation };
     let name = std::mem::take(&mut step.name);
     *step = WebAppStep {
@@ -294,7 +290,7 @@ fn failed(step: &mut WebAppStep, message: &str, now: Timestamp) {
     message.clone_into(&mut step.message);
 }
 
-/// As the server stores it.
+/// Truncates to whole seconds, as the server stores times.
 fn whole_seconds(stamp: Timestamp) -> Timestamp {
     Timestamp::from_second(stamp.as_second()).unwrap_or(stamp)
 }

@@ -1,22 +1,17 @@
 //! The sync handler of WebApp: durable steps, then repair.
 //!
 //! # Guarantees
-//! - A hook's start is stored before it is run, its end after; nothing runs twice. (test: `a_webapp_goes_through_its_tasks_once`)
-//! - Nothing to do, nothing sent. (test: `a_converged_webapp_sends_nothing`)
-//! - Before a hook is run, a live read shows that it is still the one to run, however long it has waited for its turn. (test: `an_old_record_runs_nothing`)
-//! - And that the WebApp is not paused. (test: `a_pause_that_the_cache_has_not_seen_runs_nothing`)
-//! - A new process goes on where the old one was. (test: `a_new_process_goes_on_where_the_old_one_was`)
-//! - A failure shows in the step, a condition and an event. (test: `a_failing_hook_shows_everywhere_and_is_tried_again`)
-//! - What failed for good waits for a new spec or for [`RECONCILE_AT`](annotations::RECONCILE_AT). (test: `a_hook_that_failed_for_good_waits_for_a_user`)
-//! - One who asks is answered at once, by the process that has seen the failure, too. (test: `a_user_who_asks_is_answered_at_once`)
-//! - Nobody cuts short the time that a server has asked for, nor does a new process. (test: `what_a_server_asks_for_is_kept_to_by_a_new_process_and_a_user_who_asks`)
-//! - What failed for good is not forgotten for another obstacle. (test: `a_failure_for_good_is_remembered_beside_another_obstacle`)
-//! - A new spec or a deletion waits for the hook that runs, and makes no failure of it. (test: `a_new_spec_in_mid_run_waits_for_the_hook_that_runs_and_is_no_failure`, `a_new_spec_during_a_rollout_is_no_failure`, `a_deletion_in_mid_run_waits_for_the_hook_and_undoes_what_was_started`)
-//! - While a new spec waits for the end of a pause, Ready is as the former one's tasks have left it. (test: `a_spec_that_waits_for_the_end_of_a_pause_leaves_ready_as_it_is`)
-//! - Repair of the Deployment runs no task. (test: `a_repair_runs_no_task`)
-//! - A deletion undoes what was started, last to first, and then lets go. (test: `a_deletion_undoes_what_was_started`)
-//! - One that is orphaned goes at once, and nothing is undone. (test: `an_orphaned_webapp_goes_at_once`)
-//! - It goes when no Deployment of its own is left, whatever its name is. (test: `a_deployment_that_comes_late_goes_with_its_webapp`)
+//! - A hook's start is stored before it runs, its end after; a finished hook does not run again. (test: `webapp_runs_each_hook_once`)
+//! - A converged WebApp sends no request. (test: `a_converged_webapp_sends_nothing`)
+//! - Right before a hook runs, a live read confirms that it is still due and the WebApp not paused.
+//!   (test: `stale_record_runs_no_hook`, `pause_unseen_by_the_cache_blocks_hooks`)
+//! - A restarted process resumes where the old one stopped. (test: `restarted_process_resumes_at_the_recorded_hook`)
+//! - A failure shows in the step, a condition and an event; a permanent one waits for a new spec or for
+//!   [`RECONCILE_AT`](annotations::RECONCILE_AT). (test: `failing_hook_is_reported_and_retried`, `permanently_failed_hook_waits_for_a_user`)
+//! - A new spec or a deletion waits for the running hook, without reporting a failure.
+//!   (test: `new_spec_awaits_running_hook_without_failure`, `deletion_waits_for_the_running_hook_then_undoes`)
+//! - A deletion undoes the started tasks, last to first, and releases the WebApp when none of its Deployments is left.
+//!   (test: `deletion_undoes_tasks_in_reverse_order`, `late_deployment_is_deleted_with_its_webapp`)
 
 use std::fmt;
 
@@ -46,9 +41,9 @@ pub struct WebAppSync {
 
 /// A task of the list.
 pub(super) enum OneTask {
-    /// The one that looks after the Deployment, in the pass itself.
+    /// The task that keeps the Deployment; its hooks run within the pass.
     Workload(String),
-    /// Any other, beside the workers.
+    /// Any other task; its hooks run outside the workers.
     Executor(Task),
 }
 
@@ -76,7 +71,7 @@ impl Reconcile for WebAppSync {
         ctx.add_finalizer(FINALIZER).await?;
         let stored = ctx.stored_status();
         let (next, steps) = self.go_on(ctx, &stored, Direction::Creation).await?;
-        // While a new spec waits for the end of a pause, the WebApp is as it is after the tasks of the former one.
+        // While a pause holds back a new spec, the status describes the former spec, if its tasks have all succeeded.
         let is_of_former = ctx.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
         let (next, generation) = match stored.observed_generation {
             Some(former) if is_of_former => (Next::Finished, former),
@@ -122,14 +117,14 @@ impl Reconcile for WebAppSync {
     fn gone(&self, name: &ObjectName) {
         if self.hooks.forget(name) {
             tracing::warn!(
-                "It has gone and its tasks were not seen to be undone: see to what they have made"
+                "WebApp is gone, possibly before its tasks were undone; clean up what they created"
             );
         }
     }
 }
 
 impl WebAppSync {
-    /// Goes on by one look at the steps; runs what is to be run. What has changed is told when it is stored.
+    /// Advances the steps once and runs the hook that is due. Events of the changes follow once the status is stored.
     async fn go_on(
         &self,
         ctx: &mut ReconcileContext<'_, WebApp>,
@@ -163,7 +158,7 @@ impl WebAppSync {
         Ok((next, steps))
     }
 
-    /// The hook of the task that looks after the Deployment, if it is the one that is recorded as running.
+    /// Runs the recorded hook if it belongs to the Deployment's task; returns the task's name and the outcome.
     async fn run_in_pass(
         &self,
         ctx: &mut ReconcileContext<'_, WebApp>,
@@ -176,7 +171,7 @@ impl WebAppSync {
         };
         let step = &steps[at];
         let known = if steps::is_superseded(step, goal) {
-            // It was made in a pass, and no pass is under way but this one.
+            // Such a hook runs only within a pass, and this key has no other pass under way.
             Known::Elsewhere(std::time::Duration::ZERO)
         } else if ctx.is_paused() {
             Known::Running
@@ -195,7 +190,7 @@ impl WebAppSync {
         self.hooks.known((webapp, step), steps::is_superseded(step, goal), timeout)
     }
 
-    /// Runs a hook whose start is stored, if a live read shows then that it is still the one to run.
+    /// Runs a hook whose start is stored, if a live read confirms that the hook is still due.
     fn run(&self, ctx: &ReconcileContext<'_, WebApp>, task: &Task, step: &WebAppStep) {
         let Some(hook) = step.hook else { return };
         let (client, owner, object, recorded) =
@@ -204,7 +199,9 @@ impl WebAppSync {
         let is_wanted = async move {
             let (namespace, name) = (owner.name.namespace(), owner.name.name());
             let live: Option<Value> = client.get(&owner.resource, namespace, name).await?;
-            Ok(live.is_some_and(|live| is_current(&live, &object, &recorded)))
+            // Last of all: a process that was frozen meanwhile may lead no more.
+            let is_wanted = live.is_some_and(|live| is_current(&live, &object, &recorded));
+            Ok(is_wanted && client.gate().is_open())
         };
         self.hooks.run(task, call, step.attempts, Box::pin(is_wanted));
     }
@@ -215,14 +212,14 @@ impl WebAppSync {
         of_tasks.all(|step| step.phase == Phase::Succeeded && Some(step.generation) == generation)
     }
 
-    /// Whether the task that looks after the Deployment has made it from the spec of this generation.
+    /// Whether the Deployment's task has succeeded for the spec of this generation.
     fn is_workload_done(&self, steps: &[WebAppStep], generation: i64) -> bool {
         let at = self.tasks.iter().position(|task| matches!(task, OneTask::Workload(_)));
         at.and_then(|at| steps.get(at))
             .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == generation)
     }
 
-    /// The status of these steps.
+    /// Builds the status from the steps and the Deployment.
     fn status(
         &self,
         ctx: &ReconcileContext<'_, WebApp>,
@@ -233,7 +230,7 @@ impl WebAppSync {
         let deployment = has_workload.then(|| workload::observed(ctx, &self.deployments)).flatten();
         let has_failed = steps.iter().any(|step| step.phase == Phase::Failed || step.attempts > 1);
         let handled = if steps == stored.steps {
-            // Whoever has asked since then has not been answered yet.
+            // A change of the annotation since then has not been handled yet.
             stored.handled_reconcile_at.clone()
         } else if has_failed {
             reconcile_at(ctx)
@@ -248,7 +245,7 @@ fn reconcile_at(ctx: &ReconcileContext<'_, WebApp>) -> Option<String> {
     ctx.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
 }
 
-/// Whether a live WebApp is in the state in which this step's start was recorded, and not paused since.
+/// Whether the live WebApp still has this step's recorded start and has not been paused since.
 fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
     let meta = &live["metadata"];
     let steps = live["status"]["steps"].as_array();
@@ -264,21 +261,21 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
         })
 }
 
-/// Events of what has changed in the steps, to be recorded when it is stored.
+/// Queues events for the changed steps, to be recorded once the status is stored.
 fn announce(
     ctx: &mut ReconcileContext<'_, WebApp>,
     before: &[WebAppStep],
     now: &[WebAppStep],
     goal: &Goal<'_>,
 ) {
-    // What is not wanted any more has not failed for anybody.
+    // The failure of a superseded hook matters to nobody.
     for step in now.iter().filter(|step| step.phase != Phase::Failed || !steps::is_superseded(step, goal)) {
         let former = before.iter().find(|former| former.name == step.name);
         let hook = step.hook.map_or("a hook", |hook| hook.as_str());
         let is_same = former.is_some_and(|former| {
             (former.phase, former.generation, former.hook) == (step.phase, step.generation, step.hook)
         });
-        // A hook that fails again and again is told once, and once more when it fails for good.
+        // A hook that keeps failing is reported once, and once more if it fails permanently.
         let is_known_failure =
             !step.permanent && former.is_some_and(|former| former.attempts > 1 && step.attempts > 1);
         if is_same || step.phase == Phase::Failed && is_known_failure {
@@ -291,7 +288,7 @@ fn announce(
                     EventType::Normal,
                     "TaskSucceeded",
                     "Run",
-                    format!("Task {name:?} is done"),
+                    format!("Task {name:?} succeeded"),
                 );
             }
             Phase::Undone => {
@@ -299,12 +296,12 @@ fn announce(
                     EventType::Normal,
                     "TaskUndone",
                     "Undo",
-                    format!("Task {name:?} is undone"),
+                    format!("Task {name:?} was undone"),
                 );
             }
             Phase::Failed => {
                 let is_undo = step.hook.is_some_and(Hook::is_undo);
-                let mut note = format!("Task {name:?}: {hook} has failed: {}", step.message);
+                let mut note = format!("Task {name:?}: {hook} failed: {}", step.message);
                 if step.permanent {
                     note = format!("{note}. {}", status::remedy(is_undo));
                 }

@@ -1,15 +1,15 @@
-//! The Deployment of a WebApp, and the hooks of the task that looks after it.
+//! The Deployment of a WebApp, and the hooks of the task that keeps it.
 //!
-//! Its hooks are calls to the API server like those for any other child, so they are made in the pass itself: what
-//! becomes of the Deployment shows in the conditions as it does for every kind.
+//! These hooks only call the API server, as for any other child, so they run within the pass, and problems of the
+//! Deployment show in the conditions as for every kind.
 //!
 //! | hook | done when |
 //! |---|---|
 //! | `pre_create`, `pre_delete` | at once |
-//! | `create` | the Deployment is there, ours and as wanted |
+//! | `create` | the Deployment exists, is ours and matches the spec |
 //! | `post_create` | all its replicas are available |
-//! | `delete` | the server has taken the deletion |
-//! | `post_delete` | it is gone, and any other that is ours |
+//! | `delete` | the server has accepted the deletion |
+//! | `post_delete` | no Deployment of the WebApp is left |
 
 use std::time::Duration;
 
@@ -24,17 +24,17 @@ use crate::controller::{ChildHealth, ChildRef, Deletion, HealthPhase, ReconcileC
 
 const KIND: &str = "WebApp";
 
-/// How soon a Deployment that is being deleted is looked at again.
+/// How soon to check again on a Deployment that is being deleted.
 const STILL_THERE: Duration = Duration::from_secs(30);
 
-/// The labels by which the Deployment finds its Pods.
+/// Returns the labels by which the Deployment selects its Pods.
 pub(super) fn selector(name: &str) -> Labels {
     let mut selector = labels::identity(KIND, name);
     selector.insert("app".to_owned(), name.to_owned());
     selector
 }
 
-/// The Deployment that a WebApp wants.
+/// Returns the Deployment that a WebApp asks for.
 pub(super) fn wanted(webapp: &WebApp) -> WantedDeployment {
     let name = webapp.metadata.name.clone().unwrap_or_default();
     let labels = labels::common(KIND, &name);
@@ -55,7 +55,7 @@ pub(super) fn wanted(webapp: &WebApp) -> WantedDeployment {
     }
 }
 
-/// Runs a hook; what the Deployment is at is found along the way.
+/// Runs a hook, and reports the Deployment's health to `ctx`.
 pub(super) async fn run(
     ctx: &mut ReconcileContext<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
@@ -88,20 +88,20 @@ pub(super) async fn run(
         }
         Hook::PostDelete => {
             let left = left(ctx, deployments).await?;
-            // One that came late, by a write of a process that is dead, or under another name, by a user.
+            // Left-overs: created late by a dead process, or under another name by a user.
             for child in &left {
                 delete(ctx, child).await?;
             }
             let names: Vec<&str> = left.iter().map(|child| child.name.as_str()).collect();
-            let message = format!("Being deleted: Deployment {}", names.join(", "));
-            // One that has lost our label wakes nobody when it goes.
+            let message = format!("Waiting for the deletion of Deployment {}", names.join(", "));
+            // A Deployment without our label is not watched: its end enqueues no key.
             if left.is_empty() { Ok(()) } else { Err(HookError::not_yet(message, Some(STILL_THERE))) }
         }
     })
 }
 
-/// The Deployments of this WebApp that are left. When the cache shows none, those that it cannot show are looked for: the
-/// finalizer must not go before them.
+/// Returns the Deployments of this WebApp that are left. If the cache shows none, the server is asked for more: the
+/// finalizer must outlast them all.
 async fn left(
     ctx: &ReconcileContext<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
@@ -130,7 +130,7 @@ fn message(ctx: &ReconcileContext<'_, WebApp>) -> String {
     ctx.reports().last().map(|found| found.message.clone()).unwrap_or_default()
 }
 
-/// The Deployment as the cache shows it, if it is this WebApp's.
+/// Returns the cached Deployment, if this WebApp owns it.
 pub(super) fn observed(
     ctx: &ReconcileContext<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
@@ -142,7 +142,7 @@ pub(super) fn observed(
     is_ours.then(|| ObservedDeployment::clone(deployment))
 }
 
-/// What is found of a WebApp whose tasks are done and make no Deployment.
+/// Returns the health of a WebApp whose tasks are done and keep no Deployment.
 pub(super) fn none_wanted() -> ChildHealth {
     ChildHealth::ready("All tasks have succeeded")
 }
@@ -166,9 +166,9 @@ mod tests {
         assert!(wanted.selector.iter().all(|(key, value)| wanted.pod_labels.get(key) == Some(value)));
     }
 
-    /// I18: selectors of two WebApps never meet.
+    /// I18: selectors of two WebApps never overlap.
     #[test]
-    fn selectors_of_two_never_meet() {
+    fn selectors_of_two_webapps_differ() {
         assert_ne!(selector("a")[labels::INSTANCE], selector("b")[labels::INSTANCE]);
     }
 }

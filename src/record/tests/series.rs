@@ -1,11 +1,11 @@
-//! Repeats of one event.
+//! Tests of repeated events.
 
 use super::super::correlator::{Correlated, EventCorrelator, SERIES_END};
 use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Name and series of each patch.
+/// Returns the name and the count of each patch.
 fn patches(rig: &Rig) -> Vec<(String, u64)> {
     let patches = rig.sent().into_iter().filter(|sent| sent.method == Method::PATCH);
     patches.map(|sent| (sent.name, sent.body["series"]["count"].as_u64().unwrap())).collect()
@@ -24,12 +24,12 @@ async fn repeats_become_a_series() {
     let name = sent[0].body["metadata"]["name"].as_str().unwrap();
     assert_eq!(patches(&rig), [(name.to_owned(), 2)]);
     let series = json!({"count": 2, "lastObservedTime": "2001-09-09T01:46:41.000000Z"});
-    assert_eq!(sent[1].body, json!({"series": series}), "nothing else of an event may change");
+    assert_eq!(sent[1].body, json!({"series": series}), "an update changes only the series");
     warn(&rig.recorder, "refused for another cause");
     tokio::time::sleep(SECOND).await;
     assert_eq!(rig.sent().len(), 3, "another note is another event");
     rig.stop().await;
-    assert_eq!(patches(&rig).last(), Some(&(name.to_owned(), 10)), "the shutdown writes what was counted");
+    assert_eq!(patches(&rig).last(), Some(&(name.to_owned(), 10)), "shutdown writes the last count");
 }
 
 /// client-go: `TestFinishSeries`, `TestRefreshExistingEventSeries`
@@ -41,7 +41,7 @@ async fn a_series_ends_with_its_last_count() {
         tokio::time::sleep(MINUTE).await;
     }
     let counts = |rig: &Rig| patches(rig).into_iter().map(|(_, count)| count).collect::<Vec<_>>();
-    assert_eq!(counts(&rig), [2, 32, 62], "it is written each half an hour");
+    assert_eq!(counts(&rig), [2, 32, 62], "the series is written every half hour");
     tokio::time::sleep(3 * SERIES_END).await;
     assert_eq!(counts(&rig), [2, 32, 62, 65]);
     warn(&rig.recorder, "refused");
@@ -55,7 +55,7 @@ async fn a_series_ends_with_its_last_count() {
 
 /// client-go: `TestEventSeriesWithEventSinkImplRace`
 #[tokio::test(start_paused = true)]
-async fn a_repeat_waits_for_the_first() {
+async fn repeat_waits_for_the_write_of_the_first() {
     let mut rig = rig(&[0, 201]);
     for _ in 0..5 {
         warn(&rig.recorder, "refused");
@@ -71,7 +71,7 @@ async fn a_repeat_waits_for_the_first() {
 
 /// client-go: `TestUpdateExpiredEvent`
 #[tokio::test(start_paused = true)]
-async fn a_series_whose_first_event_has_expired_begins_anew() {
+async fn patch_of_expired_event_starts_new_series() {
     let mut rig = rig(&[201, 404]);
     for _ in 0..3 {
         warn(&rig.recorder, "refused");
@@ -86,7 +86,7 @@ async fn a_series_whose_first_event_has_expired_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_was_refused_is_tried_anew_when_it_comes_again() {
+async fn refused_event_is_created_again_on_repeat() {
     let mut rig = rig(&[403]);
     for _ in 0..2 {
         warn(&rig.recorder, "refused");
@@ -97,7 +97,7 @@ async fn an_event_that_was_refused_is_tried_anew_when_it_comes_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_so_many_series_are_remembered() {
+async fn number_of_remembered_series_is_bounded() {
     for events in [1_000, 100_000] {
         let mut correlator = EventCorrelator::new();
         for at in 0..events {
@@ -109,9 +109,9 @@ async fn only_so_many_series_are_remembered() {
                 note: "Foo synced successfully".to_owned(),
                 time: Timestamp::UNIX_EPOCH,
             };
-            let Correlated::Create(write) = correlator.correlate(&event) else { panic!("each is new") };
+            let Correlated::Create(write) = correlator.correlate(&event) else { panic!("each event is new") };
             assert_eq!(correlator.written(&write), None);
-            assert_eq!(correlator.next_over(false), None, "none has repeats");
+            assert_eq!(correlator.next_over(false), None, "no event has repeats");
         }
         assert!(
             correlator.known().iter().all(|known| *known <= 4096.min(events)),

@@ -1,9 +1,9 @@
-//! Built-in kinds: decoding, defaults, validation.
+//! Built-in kinds: decoding, defaulting, validation.
 //!
-//! A body is decoded with the types of `k8s-openapi`, which by themselves are lenient: what they ignore is
-//! found by `serde_ignored`, what they fill in with zero or nothing by the table in `required`. The defaults
-//! and checks are those that matter to operators with Deployments, Pods, Services and Ingresses; a real
-//! server has many more. Words are compared with a real server's by `refusals` in `tests/e2e/fidelity`.
+//! Bodies are decoded with the types of `k8s-openapi`, which are lenient: `serde_ignored` finds the fields they
+//! ignore, and the table in `required` those they fill with zero values. Defaults and checks cover what matters
+//! to operators with Deployments, Pods, Services and Ingresses; a real server has many more. `refusals` in
+//! `tests/e2e/fidelity` compares the messages with a real server's.
 
 mod network;
 mod one_of;
@@ -26,11 +26,11 @@ use super::{custom, meta};
 pub(super) use network::{NODE_PORTS, is_external, ports};
 pub(super) use others::{counted, event_to_group, event_to_v1};
 
-/// Brings a body into the form in which it is stored; names what it has too much.
+/// Brings a body into its stored form and collects the paths of unknown fields.
 pub(super) fn decode(of: BuiltIn, object: &mut Value, unknown: &mut Vec<String>) -> Result<(), String> {
     use BuiltIn as B;
     if matches!(of, B::Deployment | B::Pod | B::ReplicaSet) {
-        quantity::normalize(object)?;
+        quantity::normalize(object).map_err(str::to_owned)?;
     }
     match of {
         B::ConfigMap => canonical::<api::core::v1::ConfigMap>(object, unknown),
@@ -57,11 +57,11 @@ fn canonical<T: DeserializeOwned + Serialize>(
     object: &mut Value,
     unknown: &mut Vec<String>,
 ) -> Result<(), String> {
-    // Metadata has rules of its own; see `meta`.
+    // Metadata is handled in `meta`.
     let metadata = object.get_mut("metadata").map(Value::take).unwrap_or_default();
     object["metadata"] = json!({});
     for name in ["data", "stringData"] {
-        // Go reads null into a text as no text.
+        // Go decodes null into an empty string.
         let values = object.get_mut(name).and_then(Value::as_object_mut).into_iter().flatten();
         values.filter(|(_, value)| value.is_null()).for_each(|(_, value)| *value = json!(""));
     }
@@ -73,7 +73,7 @@ fn canonical<T: DeserializeOwned + Serialize>(
     Ok(())
 }
 
-/// Members that are maps: empty they are not written, where an empty struct is.
+/// The fields that are maps: Go omits empty maps but not empty structs.
 const MAPS: [&str; 11] = [
     "annotations",
     "binaryData",
@@ -88,11 +88,11 @@ const MAPS: [&str; 11] = [
     "used",
 ];
 
-/// Removes empty lists and maps, as Go does when it writes.
+/// Removes empty lists and maps, as Go's encoder does.
 fn drop_empty(value: &mut Value) {
     match value {
         Value::Object(members) => {
-            // A schema's defaults may well be empty.
+            // Defaults in a schema may be empty lists or maps.
             let inner = members.iter_mut().filter(|(name, _)| *name != "openAPIV3Schema");
             inner.for_each(|(_, value)| drop_empty(value));
             members.retain(|name, value| match value {
@@ -106,7 +106,7 @@ fn drop_empty(value: &mut Value) {
     }
 }
 
-/// `spec.template.spec.containers.0.x` as Go writes it: `spec.template.spec.containers[0].x`.
+/// Converts `spec.containers.0.x` to Go's notation: `spec.containers[0].x`.
 fn go_path(path: &str) -> String {
     let mut shown = String::new();
     for part in path.split('.').filter(|part| *part != "?") {
@@ -122,7 +122,7 @@ fn go_path(path: &str) -> String {
     shown
 }
 
-/// Fills in what the server fills in.
+/// Applies the server's defaults.
 pub(super) fn default(of: BuiltIn, object: &mut Value) {
     match of {
         BuiltIn::Deployment => workloads::default_deployment(object),
@@ -145,7 +145,7 @@ pub(super) fn default(of: BuiltIn, object: &mut Value) {
     }
 }
 
-/// Names what is wrong with an object, new or changed.
+/// Validates a new or updated object.
 pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
     match of {
         BuiltIn::Deployment | BuiltIn::ReplicaSet => workloads::validate(of, object, stored, causes),
@@ -162,7 +162,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
     required::check(of, object, causes);
 }
 
-/// The status of an object that was just created: what a client sends is not kept.
+/// Returns the status of a new object, which replaces that of the client.
 pub(super) fn initial_status(of: BuiltIn, object: &Value) -> Option<Value> {
     match of {
         BuiltIn::Pod => Some(json!({"phase": "Pending", "qosClass": pods::quality(object)})),
@@ -175,17 +175,17 @@ pub(super) fn initial_status(of: BuiltIn, object: &Value) -> Option<Value> {
     }
 }
 
-/// Whether an update may come without a version; a custom resource's may not.
+/// Returns whether an update may omit the resource version (for custom resources it may not).
 pub(super) fn allows_unconditional_update(of: BuiltIn) -> bool {
     !matches!(of, BuiltIn::CustomResourceDefinition | BuiltIn::Lease)
 }
 
-/// Whether an update of a name that is not there creates it.
+/// Returns whether an update creates a missing object.
 pub(super) fn allows_create_on_update(of: BuiltIn) -> bool {
     matches!(of, BuiltIn::Lease | BuiltIn::Event | BuiltIn::EventV1)
 }
 
-/// Whether generations are counted, and whether this update counts.
+/// Returns whether an update changes the generation; `None` for kinds without generations.
 pub(super) fn generation_changes(of: BuiltIn, object: &Value, stored: &Value) -> Option<bool> {
     let spec = object.get("spec") != stored.get("spec");
     match of {
@@ -200,14 +200,14 @@ pub(super) fn generation_changes(of: BuiltIn, object: &Value, stored: &Value) ->
     }
 }
 
-/// Sets a member that is not there.
+/// Sets a missing or empty member.
 fn or_default(object: &mut Value, key: &str, value: Value) {
     if object.get(key).is_none_or(meta::is_empty) {
         object[key] = value;
     }
 }
 
-/// Checks a port number that is there.
+/// Checks a port number, if present.
 fn check_port(value: &Value, field: &str, causes: &mut Vec<Cause>) {
     let is_port = value.as_i64().is_some_and(|port| (0..=65_535).contains(&port));
     if !value.is_null() && !is_port {
@@ -215,7 +215,7 @@ fn check_port(value: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks a name by which a port is referred to.
+/// Checks the name of a port.
 fn check_port_name(value: &Value, field: &str, causes: &mut Vec<Cause>) {
     let name = value.as_str().unwrap_or_default();
     let is_allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -240,7 +240,7 @@ fn check_protocol(value: &Value, field: &str, causes: &mut Vec<Cause>) {
     check_one_of(value, &["SCTP", "TCP", "UDP"], field, causes);
 }
 
-/// Checks that a text is one of a few; what is missing has a default.
+/// Checks that a string, if present, is one of the supported values.
 fn check_one_of(value: &Value, supported: &[&str], field: &str, causes: &mut Vec<Cause>) {
     if !value.is_null() && !supported.contains(&value.as_str().unwrap_or_default()) {
         let supported: Vec<String> = supported.iter().map(|text| (*text).to_owned()).collect();
@@ -248,7 +248,7 @@ fn check_one_of(value: &Value, supported: &[&str], field: &str, causes: &mut Vec
     }
 }
 
-/// A number may not be below zero.
+/// Checks that a number is not negative.
 fn check_not_negative(object: &Value, pointer: &str, causes: &mut Vec<Cause>) {
     if let Some(value) = object.pointer(pointer).filter(|value| value.as_i64().is_some_and(|n| n < 0)) {
         let field = pointer.trim_start_matches('/').replace('/', ".");
@@ -256,7 +256,7 @@ fn check_not_negative(object: &Value, pointer: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// A name in a list must be a DNS label, and be there once.
+/// Checks that a name in a list is a DNS label and unique.
 fn check_name(item: &Value, field: &str, seen: &mut Vec<String>, causes: &mut Vec<Cause>) {
     let name = text(item, "/name");
     if name.is_empty() {

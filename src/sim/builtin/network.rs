@@ -1,4 +1,4 @@
-//! Services and Ingresses.
+//! Defaults and validation of Services and Ingresses.
 
 use std::ops::RangeInclusive;
 
@@ -9,10 +9,10 @@ use super::super::meta::{is_empty, is_qualified_name};
 use super::super::request::{items, member, number, text};
 use super::{check_name, check_one_of, check_port, check_port_name, check_protocol, or_default};
 
-/// The ports that a Service may have on the nodes.
+/// The range of node ports.
 pub(in super::super) const NODE_PORTS: RangeInclusive<i64> = 30_000..=32_767;
 
-/// Whether a Service can be reached from outside by itself.
+/// Returns whether a Service is reachable from outside the cluster.
 pub(in super::super) fn is_external(service: &Value) -> bool {
     match text(service, "/spec/type") {
         "NodePort" | "LoadBalancer" => true,
@@ -21,7 +21,7 @@ pub(in super::super) fn is_external(service: &Value) -> bool {
     }
 }
 
-/// The ports of a Service.
+/// Returns the ports of a Service.
 pub(in super::super) fn ports(service: &Value) -> &[Value] {
     items(service, "/spec/ports")
 }
@@ -105,7 +105,7 @@ fn validate_service_port(port: &Value, place: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Each number and each node port once for a protocol.
+/// Checks that port numbers and node ports are unique for each protocol.
 fn validate_numbers(ports: &[Value], type_: &str, causes: &mut Vec<Cause>) {
     let (mut numbers, mut node_ports) = (Vec::new(), Vec::new());
     for (at, port) in ports.iter().enumerate() {
@@ -132,12 +132,12 @@ fn validate_numbers(ports: &[Value], type_: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What only some types may have.
+/// Checks fields that only some types allow.
 fn validate_type(service: &Value, causes: &mut Vec<Cause>) {
     let spec = &service["spec"];
     if text(spec, "/type") != "LoadBalancer" {
         for (name, field) in [
-            // A real server spells it so.
+            // A real server spells it this way.
             ("loadBalancerSourceRanges", "spec.LoadBalancerSourceRanges"),
             ("allocateLoadBalancerNodePorts", "spec.allocateLoadBalancerNodePorts"),
             ("loadBalancerClass", "spec.loadBalancerClass"),
@@ -158,7 +158,7 @@ fn validate_address(service: &Value, stored: Option<&Value>, causes: &mut Vec<Ca
     let address = text(service, "/spec/clusterIP");
     let is_ours = address.parse::<std::net::Ipv4Addr>().is_ok_and(|address| address.octets()[..2] == [10, 0]);
     if !matches!(address, "" | "None") && !is_ours {
-        let detail = "must be empty, 'None', or an address of 10.0.0.0/16";
+        let detail = "must be empty, 'None', or an address in 10.0.0.0/16";
         causes.push(Cause::invalid("spec.clusterIPs[0]", &json!(address), detail));
     }
     let before = stored.map_or("", |stored| text(stored, "/spec/clusterIP"));

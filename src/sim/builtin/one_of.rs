@@ -1,12 +1,12 @@
-//! Members of which one must be set, and one alone: the type of a volume, the handler of a probe or a hook, the
-//! source of a variable.
+//! Unions, of which exactly one field must be set: the type of a volume, the handler of a probe or hook, the
+//! source of an environment variable.
 
 use serde_json::{Value, json};
 
 use super::super::failure::Cause;
 use super::super::request::{members, text};
 
-/// In the order in which a real server looks at them: it allows the first that is set.
+/// Volume types in a real server's order of checking: the first one set is allowed.
 const VOLUME_TYPES: [&str; 30] = [
     "emptyDir",
     "hostPath",
@@ -40,10 +40,10 @@ const VOLUME_TYPES: [&str; 30] = [
     "image",
 ];
 
-/// Likewise.
+/// Handlers, likewise.
 const HANDLERS: [&str; 5] = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
 
-/// A volume that is only a name is an empty directory.
+/// Makes a volume without a type an `emptyDir`.
 pub(super) fn default_volume(volume: &mut Value) {
     let is_typed = VOLUME_TYPES.iter().any(|name| volume.get(name).is_some());
     if !is_typed && volume.is_object() {
@@ -51,12 +51,12 @@ pub(super) fn default_volume(volume: &mut Value) {
     }
 }
 
-/// Checks that a volume has one type.
+/// Checks that a volume has exactly one type.
 pub(super) fn check_volume(volume: &Value, field: &str, causes: &mut Vec<Cause>) {
     check_types(volume, &VOLUME_TYPES, "volume", field, causes);
 }
 
-/// Checks that a probe or a hook has one handler.
+/// Checks that a probe or hook has exactly one handler.
 pub(super) fn check_handler(handler: &Value, field: &str, causes: &mut Vec<Cause>) {
     check_types(handler, &HANDLERS, "handler", field, causes);
 }
@@ -78,7 +78,7 @@ fn check_types(object: &Value, types: &[&str], what: &str, field: &str, causes: 
     }
 }
 
-/// Checks that a variable has a value or one source.
+/// Checks that an environment variable has a value or exactly one source.
 pub(super) fn check_variable(variable: &Value, field: &str, causes: &mut Vec<Cause>) {
     let Some(sources) = members(variable, "/valueFrom") else { return };
     let detail = match sources.len() {

@@ -1,4 +1,4 @@
-//! The kinds with few rules: events, leases, configuration, autoscalers, namespaces.
+//! Defaults and validation of small kinds: Namespaces, Secrets, ConfigMaps, autoscalers, Leases, Events, quotas.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -63,10 +63,10 @@ pub(super) fn validate_autoscaler(autoscaler: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// How many bytes the data of a ConfigMap or a Secret may have in all.
+/// The maximum total size of the data in a ConfigMap or Secret, in bytes.
 const MAX_DATA: usize = 1024 * 1024;
 
-/// The bytes of all values; what is not plain text is base64.
+/// Returns the total size of all values; `binaryData`, and `data` unless plain, is base64.
 fn size_of_data(object: &Value, is_plain: bool) -> usize {
     let plain = |value: &Value| value.as_str().unwrap_or_default().len();
     let decoded =
@@ -114,14 +114,14 @@ pub(super) fn validate_lease(lease: &Value, causes: &mut Vec<Cause>) {
     check_not_negative(lease, "/spec/leaseTransitions", causes);
 }
 
-/// Events are checked in their core/v1 form.
+/// Validates an Event in its core/v1 form.
 pub(super) fn validate_event(event: &Value, causes: &mut Vec<Cause>) {
     let (about, own) = (text(event, "/involvedObject/namespace"), text(event, "/metadata/namespace"));
     if about != own && !(about.is_empty() && own == "default") {
         let value = &event["involvedObject"]["namespace"];
         causes.push(Cause::invalid("involvedObject.namespace", value, "does not match event.namespace"));
     }
-    // An event with a time is one of the new API, which asks for more.
+    // An Event with `eventTime` is of the new API, which requires more fields.
     if text(event, "/eventTime").is_empty() {
         return;
     }
@@ -141,7 +141,7 @@ pub(super) fn validate_event(event: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The fields of an event that have another name in each API: core/v1, then events.k8s.io/v1.
+/// The fields of an Event whose names differ: in core/v1, then in events.k8s.io/v1.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -152,7 +152,7 @@ const EVENT_FIELDS: [(&str, &str); 7] = [
     ("count", "deprecatedCount"),
 ];
 
-/// An event of events.k8s.io/v1 as core/v1.
+/// Converts an Event from events.k8s.io/v1 to core/v1.
 pub(in super::super) fn event_to_v1(event: &mut Value) {
     rename(event, EVENT_FIELDS.map(|(core, group)| (group, core)));
     or_default(event, "source", json!({}));
@@ -165,7 +165,7 @@ pub(in super::super) fn event_to_v1(event: &mut Value) {
     }
 }
 
-/// An event of core/v1 as events.k8s.io/v1.
+/// Converts an Event from core/v1 to events.k8s.io/v1.
 pub(in super::super) fn event_to_group(event: &mut Value) {
     rename(event, EVENT_FIELDS);
 }
@@ -179,7 +179,7 @@ fn rename(event: &mut Value, names: [(&str, &str); 7]) {
     }
 }
 
-/// The hard limits of a quota that count objects: `count/deployments.apps`, `pods`, `services`.
+/// Returns name, resource and limit of a quota's object counts: `count/deployments.apps`, `pods`, `services`.
 pub(in super::super) fn counted(quota: &Value) -> Vec<(String, String, i64)> {
     let mut limits = Vec::new();
     for (name, limit) in members(quota, "/spec/hard").into_iter().flatten() {
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_event_survives_both_conversions() {
+    fn event_survives_round_trip_conversion() {
         let event =
             json!({"regarding": {"name": "a"}, "note": "n", "reportingController": "c", "reason": "r"});
         let mut converted = event.clone();

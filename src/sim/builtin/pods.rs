@@ -1,4 +1,4 @@
-//! Pods, and the templates of Pods.
+//! Defaults and validation of Pods and Pod templates.
 
 use std::cmp::Ordering;
 
@@ -7,13 +7,12 @@ use serde_json::{Value, json};
 use super::super::failure::Cause;
 use super::super::meta;
 use super::super::request::{items, members, text};
-use super::{
-    check_name, check_one_of, check_port, check_port_name, check_protocol, one_of, or_default, quantity,
-};
+use super::{check_name, check_one_of, check_port, check_port_name, check_protocol, one_of, or_default};
+use crate::api::quantity::compare;
 
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 
-/// Fills in what the server fills in, in a Pod's spec or a template's.
+/// Applies the server's defaults to the spec of a Pod or template.
 pub(super) fn default_spec(spec: &mut Value) {
     or_default(spec, "restartPolicy", json!("Always"));
     or_default(spec, "dnsPolicy", json!("ClusterFirst"));
@@ -64,7 +63,7 @@ fn default_container(container: &mut Value) {
     }
     for variable in container.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
         if variable["value"] == "" {
-            // Go does not write empty text.
+            // Go omits empty strings.
             variable.as_object_mut().map(|variable| variable.remove("value"));
         }
         if let Some(field) = variable.pointer_mut("/valueFrom/fieldRef") {
@@ -90,7 +89,7 @@ fn default_container(container: &mut Value) {
     }
 }
 
-/// A limit without a request is the request too.
+/// Sets missing requests to the limits.
 fn default_requests(container: &mut Value) {
     let limits = container.pointer("/resources/limits").and_then(Value::as_object).cloned();
     for (name, limit) in limits.into_iter().flatten() {
@@ -99,7 +98,7 @@ fn default_requests(container: &mut Value) {
     }
 }
 
-/// A Pod gets more than a template: what admission adds.
+/// Applies the defaults of a Pod, including those that admission adds.
 pub(super) fn default_pod(pod: &mut Value) {
     let spec = super::super::request::member(pod, "spec");
     default_spec(spec);
@@ -128,7 +127,7 @@ pub(super) fn default_pod(pod: &mut Value) {
     spec["tolerations"] = Value::Array(tolerations);
 }
 
-/// The quality of service class.
+/// Returns the quality of service class.
 pub(super) fn quality(pod: &Value) -> &'static str {
     let containers = items(pod, "/spec/containers");
     let amount = |container: &Value, list: &str, name: &str| {
@@ -154,7 +153,7 @@ pub(super) fn quality(pod: &Value) -> &'static str {
     }
 }
 
-/// Names what is wrong with the spec of a Pod or a template.
+/// Validates the spec of a Pod or template.
 pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
     let volumes = validate_volumes(spec, field, causes);
     let mut names = Vec::new();
@@ -176,7 +175,7 @@ pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) 
     validate_dns(spec, field, causes);
 }
 
-/// Checks volumes; returns the names of those that may be mounted.
+/// Validates volumes; returns the names of the valid ones, which may be mounted.
 fn validate_volumes<'a>(spec: &'a Value, field: &str, causes: &mut Vec<Cause>) -> Vec<&'a str> {
     let (mut names, mut sound) = (Vec::new(), Vec::new());
     for (at, volume) in items(spec, "/volumes").iter().enumerate() {
@@ -214,7 +213,7 @@ fn validate_handlers(container: &Value, field: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// What starts and ends before the others has neither hooks nor probes.
+/// Refuses hooks and probes of a regular init container.
 fn forbid_handlers(container: &Value, field: &str, causes: &mut Vec<Cause>) {
     for name in ["lifecycle"].iter().chain(&PROBES) {
         if container.get(name).is_some() {
@@ -266,7 +265,7 @@ fn validate_container(container: &Value, field: &str, causes: &mut Vec<Cause>) {
     validate_resources(&container["resources"], &format!("{field}.resources"), causes);
 }
 
-/// The unit in which a resource is told: one of a few.
+/// Checks that a divisor is a supported unit of its resource.
 fn validate_divisor(of: &Value, field: &str, causes: &mut Vec<Cause>) {
     let cpu = ["1m", "1"].as_slice();
     let bytes =
@@ -295,15 +294,14 @@ fn validate_resources(resources: &Value, field: &str, causes: &mut Vec<Cause>) {
                 let detail = "must be a standard resource for containers";
                 causes.push(Cause::invalid(&*place, &json!(name), detail));
             }
-            if quantity::compare(amount.as_str().unwrap_or_default(), "0") == Ordering::Less {
+            if compare(amount.as_str().unwrap_or_default(), "0") == Ordering::Less {
                 causes.push(Cause::invalid(&*place, amount, "must be greater than or equal to 0"));
             }
         }
     }
     for (name, request) in members(resources, "/requests").into_iter().flatten() {
         let limit = resources.pointer("/limits").and_then(|limits| limits[name].as_str());
-        let is_more =
-            |limit| quantity::compare(request.as_str().unwrap_or_default(), limit) == Ordering::Greater;
+        let is_more = |limit| compare(request.as_str().unwrap_or_default(), limit) == Ordering::Greater;
         if let Some(limit) = limit.filter(|limit| is_more(limit)) {
             let detail = format!("must be less than or equal to {name} limit of {limit}");
             causes.push(Cause::invalid(format!("{field}.requests"), request, &detail));
@@ -314,7 +312,7 @@ fn validate_resources(resources: &Value, field: &str, causes: &mut Vec<Cause>) {
 pub(super) fn validate_pod(pod: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
     validate_spec(&pod["spec"], "spec", causes);
     let Some(stored) = stored else { return };
-    // What may change: images, a deadline, tolerations, the grace period.
+    // Only images, the deadline, tolerations and the grace period may change.
     let fixed = |pod: &Value| {
         let mut spec = pod["spec"].clone();
         if let Some(spec) = spec.as_object_mut() {

@@ -1,7 +1,7 @@
-//! What must be there: members that a real server asks for, and that decoding alone fills in with nothing.
+//! Required fields: those that a real server demands, but that decoding alone fills with zero values.
 //!
-//! The table holds what is required always. What is required because of another member's value (the ports of
-//! a Service that has an address, say) stands with the checks of its kind.
+//! The table holds unconditionally required fields. Fields required because of another field's value (such as
+//! the ports of a Service with a cluster IP) are checked with their kind.
 
 use serde_json::Value;
 
@@ -9,9 +9,9 @@ use super::super::failure::Cause;
 use super::super::kinds::BuiltIn;
 use super::meta;
 
-/// A member's path below the root, and what is said beside "Required value".
+/// A field's path below the root, and the detail after "Required value".
 ///
-/// `[*]` stands for every item of a list; what has a `?` is looked into only where it is there.
+/// `[*]` stands for every item of a list; a field with `?` is optional, and only checked if present.
 type Row = (&'static str, &'static str);
 
 const POD_SPEC: &[Row] = &[
@@ -31,7 +31,7 @@ const POD_SPEC: &[Row] = &[
     ("volumes[*].name", ""),
 ];
 
-/// Kinds, the root of their rows, the rows.
+/// Kinds, the root of their paths, and the rows.
 const TABLE: &[(&[BuiltIn], &str, &[Row])] = &[
     (&[BuiltIn::Pod], "spec", POD_SPEC),
     (&[BuiltIn::Deployment, BuiltIn::ReplicaSet], "spec", &[("selector", "")]),
@@ -52,7 +52,7 @@ const TABLE: &[(&[BuiltIn], &str, &[Row])] = &[
     ),
 ];
 
-/// Names what is missing.
+/// Reports missing required fields.
 pub(super) fn check(of: BuiltIn, object: &Value, causes: &mut Vec<Cause>) {
     for (_, root, rows) in TABLE.iter().filter(|(kinds, ..)| kinds.contains(&of)) {
         for (path, detail) in *rows {
@@ -67,7 +67,7 @@ pub(super) fn check(of: BuiltIn, object: &Value, causes: &mut Vec<Cause>) {
 
 fn walk(value: Option<&Value>, steps: &[&str], place: String, missing: &mut dyn FnMut(String)) {
     let Some((step, rest)) = steps.split_first() else {
-        // Go does not tell nothing from zero.
+        // Go does not distinguish missing from zero.
         if value.is_none_or(|value| meta::is_empty(value) || *value == 0) {
             missing(place);
         }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn every_item_of_a_list_is_looked_at_and_zero_is_missing() {
+    fn required_fields_are_checked_in_every_list_item() {
         let pod = json!({"spec": {"containers": [
             {"name": "a", "image": "b", "ports": [{"containerPort": 80}, {"containerPort": 0}]},
             {"name": "", "image": "b", "env": [{}]},
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_of_what_is_missing_is_missing_unless_it_is_optional() {
+    fn fields_of_missing_objects_are_required_unless_optional() {
         let spec = ["spec.maxReplicas", "spec.scaleTargetRef.kind", "spec.scaleTargetRef.name"];
         assert_eq!(missing(BuiltIn::HorizontalPodAutoscaler, &json!({})), spec);
         let backend = |backend: Value| json!({"spec": {"rules": [{"http": {"paths": [{"pathType": "Exact", "backend": backend}]}}]}});
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_without_rows_needs_nothing() {
+    fn kind_without_rows_requires_nothing() {
         assert!(missing(BuiltIn::ConfigMap, &json!({})).is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! Deployments and ReplicaSets.
+//! Defaults and validation of Deployments and ReplicaSets.
 
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
     }
 }
 
-/// Whether a rollout may go no step by this number or percentage.
+/// Returns whether a number or percentage is zero, or cannot be parsed.
 fn is_zero(value: &Value) -> bool {
     let number = match value.as_str() {
         Some(text) => text.trim_end_matches('%').parse().ok(),

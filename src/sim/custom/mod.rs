@@ -1,13 +1,13 @@
-//! Custom resources: what a `CustomResourceDefinition` says, and what follows from it for each object.
+//! Custom resources: parses and validates CRDs, and applies them to objects.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `mod.rs` | the definition: versions, names, subresources, columns |
-//! | `schema.rs` | the structural schema: prune, default, validate |
-//! | `rules.rs` | the validation rules in CEL |
+//! | `mod.rs` | the CRD: versions, names, subresources, columns |
+//! | `schema.rs` | structural schemas: pruning, defaulting, validation |
+//! | `rules.rs` | CEL validation rules |
 //!
-//! Mirrors `apiextensions-apiserver`. Not here: conversion webhooks (several versions differ only in their
-//! `apiVersion`), and the checks of CEL types and costs when a definition is created.
+//! Mirrors `apiextensions-apiserver`. Not implemented: conversion webhooks (versions differ only in their
+//! `apiVersion`), and checks of CEL types and costs when a CRD is created.
 
 mod rules;
 mod schema;
@@ -20,16 +20,16 @@ use super::request::{items, member, text};
 use rules::Rules;
 pub(super) use schema::{default, prune, validate};
 
-/// The finalizer of a definition whose objects go first.
+/// The finalizer that keeps a CRD until its objects are deleted.
 pub(super) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// A definition, understood.
+/// A parsed CRD.
 #[derive(Debug)]
 pub(super) struct Definition {
     versions: Vec<Version>,
 }
 
-/// One served version.
+/// A served version.
 #[derive(Debug)]
 pub(super) struct Version {
     name: String,
@@ -43,7 +43,7 @@ pub(super) struct Version {
     selectable: Vec<String>,
 }
 
-/// Where `scale` finds its numbers: pointers into the object.
+/// JSON pointers to the fields of the `scale` subresource.
 #[derive(Debug)]
 pub(super) struct ScalePaths {
     pub(super) spec_replicas: String,
@@ -66,8 +66,7 @@ impl Definition {
 // === impl Version ===
 
 impl Version {
-    /// Checks an object against the rules in CEL; `stored` is what it replaces. Rules look at objects of the
-    /// right shape only.
+    /// Checks an object against the CEL rules, if its structure is valid; `stored` is the object it replaces.
     pub(super) fn check_rules(&self, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
         if self.rules.is_empty() {
             return;
@@ -81,7 +80,7 @@ impl Version {
         }
     }
 
-    /// What `scale` reads must be a number.
+    /// Checks that the replicas for `scale` are non-negative integers.
     pub(super) fn check_scale(&self, object: &Value, causes: &mut Vec<Cause>) {
         let Some(scale) = &self.scale else { return };
         for pointer in [&scale.spec_replicas, &scale.status_replicas] {
@@ -105,7 +104,7 @@ impl Version {
     }
 }
 
-/// Makes the kind that a definition defines; `None` when no version is served.
+/// Returns the kind that a CRD defines; `None` if no version is served.
 pub(super) fn kind_of(crd: &Value) -> Option<Kind> {
     let names = crd.pointer("/spec/names")?;
     let words = |pointer: &str| {
@@ -150,7 +149,7 @@ pub(super) fn kind_of(crd: &Value) -> Option<Kind> {
     })
 }
 
-/// Which version clients prefer: v2 to v1, v1 to v1beta1, that to v1alpha1, and any of these to other words.
+/// Returns the rank of a version: GA before beta before alpha before other names, then by number.
 pub(super) fn priority(version: &str) -> (u8, u64, u64) {
     let parse = || {
         let rest = version.strip_prefix('v')?;
@@ -166,12 +165,12 @@ pub(super) fn priority(version: &str) -> (u8, u64, u64) {
     parse().unwrap_or_default()
 }
 
-/// `.spec.replicas` as a JSON pointer.
+/// Converts a path such as `.spec.replicas` to a JSON pointer.
 fn pointer(path: &str) -> String {
     path.replace('.', "/")
 }
 
-/// Fills in what a definition leaves out.
+/// Applies the defaults of a CRD.
 pub(super) fn default_definition(crd: &mut Value) {
     let kind = text(crd, "/spec/names/kind").to_owned();
     let spec = member(crd, "spec");
@@ -187,7 +186,7 @@ pub(super) fn default_definition(crd: &mut Value) {
     }
 }
 
-/// The status that a definition gets once its kind is served.
+/// Returns the status of a CRD whose kind is served.
 pub(super) fn established(crd: &Value, now: &str) -> Value {
     let stored = items(crd, "/spec/versions").iter().filter(|version| version["storage"] == true);
     let condition = |type_: &str, reason: &str, message: &str| {
@@ -204,12 +203,12 @@ pub(super) fn established(crd: &Value, now: &str) -> Value {
     })
 }
 
-/// Whether the kind of a definition has been served.
+/// Returns whether the kind of a CRD has been served.
 pub(super) fn is_established(crd: &Value) -> bool {
     crd.pointer("/status/conditions").is_some()
 }
 
-/// What objects are stored by cannot change once there may be some.
+/// Refuses changes of the scope and kind once objects may exist.
 fn validate_change(crd: &Value, stored: &Value, causes: &mut Vec<Cause>) {
     for (field, pointer) in [("spec.scope", "/spec/scope"), ("spec.names.kind", "/spec/names/kind")] {
         if is_established(stored) && crd.pointer(pointer) != stored.pointer(pointer) {
@@ -218,7 +217,7 @@ fn validate_change(crd: &Value, stored: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks a definition, new or changed.
+/// Validates a new or changed CRD.
 pub(super) fn validate_definition(crd: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
     if let Some(stored) = stored {
         validate_change(crd, stored, causes);
@@ -276,7 +275,7 @@ pub(super) fn validate_definition(crd: &Value, stored: Option<&Value>, causes: &
     }
 }
 
-/// Where `scale` reads and writes must be below `.spec` and `.status`, by names alone.
+/// Checks that the paths of `scale` lie below `.spec` or `.status` and use field names only.
 fn validate_scale_paths(version: &Value, at: usize, causes: &mut Vec<Cause>) {
     let Some(scale) = version.pointer("/subresources/scale") else { return };
     for (name, prefixes, is_required) in [

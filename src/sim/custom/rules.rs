@@ -1,8 +1,8 @@
-//! The validation rules of a schema, in CEL.
+//! CEL validation rules of a schema.
 //!
-//! `kube-cel` compiles and evaluates them. A rule that cannot be evaluated refuses the object. Not as a real
-//! server: types and costs are not checked when the definition is created, and `oldSelf` of an item of a
-//! map-like list is found by its place, not by its keys.
+//! `kube-cel` compiles and evaluates the rules. A rule that fails to evaluate refuses the object. Unlike on a
+//! real server, types and costs are not checked when the CRD is created, and `oldSelf` of an item in a map-like
+//! list is found by its index, not by its keys.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use serde_json::{Value, json};
 
 use super::super::failure::Cause;
 
-/// How many operators a rule may have.
+/// The maximum number of operators in a rule.
 const MAX_OPERATORS: usize = 250;
 
 /// The compiled rules of one version.
 pub(super) struct Rules {
     compiled: CompiledSchema,
     validator: Validator,
-    /// Most schemas have no rule at all.
+    /// Whether the schema has no rules, as most schemas.
     is_empty: bool,
 }
 
@@ -52,7 +52,7 @@ impl Rules {
         errors.sort_by(|a, b| (&a.field_path, &a.rule).cmp(&(&b.field_path, &b.rule)));
         for error in errors {
             let found = pointer_of(&error.field_path).and_then(|at| object.pointer(&at).cloned());
-            // What is refused is named by its type where it is more than one value.
+            // Objects and arrays are reported by their type.
             let value = match found {
                 Some(Value::Object(_)) | None => json!("object"),
                 Some(Value::Array(_)) => json!("array"),
@@ -69,7 +69,7 @@ impl Rules {
     }
 }
 
-/// What rules may look at: of the metadata, only the name.
+/// Returns the part of an object visible to rules: of the metadata, only the names.
 fn visible(object: &Value) -> Value {
     let mut visible = object.clone();
     if let Some(meta) = visible.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -78,7 +78,7 @@ fn visible(object: &Value) -> Value {
     visible
 }
 
-/// `spec.items[0].name` as a JSON pointer.
+/// Converts a path such as `spec.items[0].name` to a JSON pointer.
 fn pointer_of(path: &str) -> Option<String> {
     if path.is_empty() {
         return None;
@@ -87,7 +87,7 @@ fn pointer_of(path: &str) -> Option<String> {
     Some(format!("/{path}"))
 }
 
-/// Calls `visit` with the place and the rule of every rule of a schema.
+/// Calls `visit` with the path and content of every rule in a schema.
 fn each_rule(schema: &Value, field: &str, visit: &mut impl FnMut(&str, &Value)) {
     let rules = schema.get("x-kubernetes-validations").and_then(Value::as_array);
     for (at, rule) in rules.into_iter().flatten().enumerate() {
@@ -103,7 +103,7 @@ fn each_rule(schema: &Value, field: &str, visit: &mut impl FnMut(&str, &Value)) 
     }
 }
 
-/// Checks the syntax, the functions and the variables of every rule of a schema.
+/// Checks the syntax, functions and variables of every rule in a schema.
 pub(super) fn validate_rules(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
     each_rule(schema, field, &mut |place, rule| {
         for name in ["rule", "messageExpression"] {
@@ -120,10 +120,10 @@ pub(super) fn validate_rules(schema: &Value, field: &str, causes: &mut Vec<Cause
 }
 
 fn check_expression(text: &str) -> Result<(), String> {
-    // A parser goes down a level for each operator; a rule that people read has few.
+    // The parser recurses for each operator; real rules have few.
     let operators = text.bytes().filter(|byte| b".+-*/%<>=!&|?:[({,".contains(byte)).count();
     if operators > MAX_OPERATORS {
-        return Err(format!("the rule has {operators} operators, more than {MAX_OPERATORS}"));
+        return Err(format!("the rule has {operators} operators; the limit is {MAX_OPERATORS}"));
     }
     let program = Program::compile(text).map_err(|error| format!("ERROR: {error}"))?;
     let mut bound = vec!["self", "oldSelf", "apiVersion", "apiGroup", "kind"];
@@ -145,7 +145,7 @@ fn check_expression(text: &str) -> Result<(), String> {
     }
 }
 
-/// The first variable that nothing binds; macros such as `all` bind one of their own.
+/// Returns the first unbound variable; macros such as `all` bind their own.
 fn undeclared<'a>(expression: &'a IdedExpr, bound: &mut Vec<&'a str>) -> Option<String> {
     match &expression.expr {
         Expr::Ident(name) => (!bound.contains(&name.as_str())).then(|| name.clone()),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn syntax_functions_and_variables_are_checked_when_a_rule_is_stored() {
+    fn invalid_rules_are_refused_when_stored() {
         check("size(self.metadata.name) <= 63 && self.spec.all(x, x.startsWith('a'))", Ok(()));
         check("self == oldSelf || isURL(self)", Ok(()));
         check("self.matches('^a$') ? true : self in ['b']", Ok(()));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_cannot_be_evaluated_refuses_the_object() {
+    fn rule_that_fails_to_evaluate_refuses_the_object() {
         let schema = json!({"type": "object", "properties": {"spec": {"type": "object",
             "x-kubernetes-validations": [{"rule": "self.missing > 1", "message": "no"}]}}});
         let mut causes = Vec::new();

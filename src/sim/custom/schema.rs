@@ -1,7 +1,7 @@
-//! Structural schemas: what is not in them is pruned, what is left out is defaulted, what is wrong is named.
+//! Structural schemas: prunes unknown fields, applies defaults, validates.
 //!
-//! Mirrors `structural-schema` pruning and defaulting, and the validation of `kube-openapi`, with its paths
-//! and words.
+//! Mirrors the structural-schema pruning and defaulting of `apiextensions-apiserver`, and the validation of
+//! `kube-openapi` with its paths and wording.
 
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
@@ -11,20 +11,21 @@ use serde_json::{Map, Value, json};
 
 use super::super::failure::Cause;
 
-/// Objects may be nested this deep; deeper ones are refused, not walked.
+/// The maximum nesting of an object; deeper ones are refused.
 const MAX_DEPTH: usize = 64;
 
 fn flag(schema: &Value, name: &str) -> bool {
     schema.get(name) == Some(&Value::Bool(true))
 }
 
-/// The schema of a member, if it is one that is named or any.
+/// Returns the schema of a member: that of its property, or of additional properties.
 fn of_member<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let named = schema.get("properties").and_then(|properties| properties.get(name));
     named.or_else(|| schema.get("additionalProperties"))
 }
 
-/// Removes what the schema does not have, and names it. At the root the type and the metadata are known.
+/// Removes fields that the schema lacks and collects their paths. `apiVersion`, `kind` and `metadata` of a
+/// resource are always kept.
 pub(in super::super) fn prune(
     object: &mut Value,
     schema: &Value,
@@ -65,7 +66,7 @@ pub(in super::super) fn prune(
     }
 }
 
-/// Fills in what is left out; a null where none may stand is as good as left out.
+/// Applies defaults to missing fields; a null in a field that is not nullable counts as missing.
 pub(in super::super) fn default(object: &mut Value, schema: &Value) {
     match object {
         Value::Object(members) => {
@@ -104,7 +105,7 @@ pub(in super::super) fn default(object: &mut Value, schema: &Value) {
     }
 }
 
-/// Names what is wrong with an object.
+/// Validates an object against a schema.
 pub(in super::super) fn validate(object: &Value, schema: &Value, causes: &mut Vec<Cause>) {
     Walk { causes }.value(object, schema, "", 0);
 }
@@ -118,7 +119,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn value(&mut self, value: &Value, schema: &Value, field: &str, depth: usize) {
         if depth > MAX_DEPTH {
-            self.causes.push(Cause::invalid(field, &json!("object"), "is nested too deep"));
+            self.causes.push(Cause::invalid(field, &json!("object"), "is nested too deeply"));
             return;
         }
         if value.is_null() && flag(schema, "nullable") {
@@ -176,7 +177,7 @@ impl Walk<'_> {
             self.invalid(field, &json!(members.len()), &format!("should have at least {limit} properties"));
         }
         for (name, value) in members {
-            // The metadata at the root is checked by rules of its own.
+            // The root metadata is validated separately.
             if field.is_empty() && name == "metadata" {
                 continue;
             }
@@ -273,7 +274,7 @@ impl Walk<'_> {
         }
     }
 
-    /// `allOf`, `anyOf`, `oneOf`, `not`.
+    /// Validates `allOf`, `anyOf`, `oneOf` and `not`.
     fn combinations(&mut self, value: &Value, schema: &Value, field: &str, depth: usize) {
         let fits = |inner: &Value| {
             let mut causes = Vec::new();
@@ -300,7 +301,7 @@ impl Walk<'_> {
     }
 }
 
-/// How messages call the root.
+/// Returns the name of a field in messages; the root is `<nil>`.
 fn shown(field: &str) -> &str {
     if field.is_empty() { "<nil>" } else { field }
 }
@@ -335,11 +336,11 @@ fn type_name(value: &Value) -> &'static str {
 }
 
 thread_local! {
-    /// The patterns of all definitions: to compile one takes longer than to use it.
+    /// The compiled patterns of all CRDs: compiling a pattern takes longer than matching it.
     static PATTERNS: RefCell<HashMap<String, Option<Regex>>> = RefCell::default();
 }
 
-/// Whether a text fits a pattern; a pattern that is none fits all.
+/// Returns whether `text` matches a pattern; an invalid pattern matches everything.
 fn fits(text: &str, pattern: &str) -> bool {
     PATTERNS.with_borrow_mut(|patterns| {
         if !patterns.contains_key(pattern) {
@@ -349,7 +350,7 @@ fn fits(text: &str, pattern: &str) -> bool {
     })
 }
 
-/// The formats that our kinds and common ones use; an unknown format is not checked, as on a real server.
+/// Returns whether `text` has a format; unknown formats are not checked, as on a real server.
 fn has_format(text: &str, format: &str) -> bool {
     match format {
         "date-time" => text.parse::<jiff::Timestamp>().is_ok(),
@@ -361,7 +362,7 @@ fn has_format(text: &str, format: &str) -> bool {
     }
 }
 
-/// Checks that a schema is structural: a type everywhere, nothing that a server would have to guess.
+/// Checks that a schema is structural: every field has a type, and no unsupported keyword occurs.
 pub(super) fn validate_structure(schema: &Value, field: &str, is_root: bool, causes: &mut Vec<Cause>) {
     let type_ = schema.get("type").and_then(Value::as_str).unwrap_or_default();
     let is_free = flag(schema, "x-kubernetes-int-or-string")
@@ -428,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_path() {
+    fn validation_errors_carry_field_paths() {
         check(&json!({"name": "abc", "count": 10, "mode": null, "port": "http"}), &[]);
         check(&json!({}), &["spec.name"]);
         check(&json!({"name": "abcd", "count": 11, "mode": "C"}), &["spec.count", "spec.mode", "spec.name"]);
@@ -438,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_in_a_map_is_as_good_as_left_out() {
+    fn null_in_a_map_counts_as_missing() {
         let texts = |any: Value| json!({"type": "object", "additionalProperties": any});
         let defaulted = |any: Value| {
             let mut object = json!({"a": null, "b": "x"});
@@ -451,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unknown_is_pruned_and_the_missing_defaulted() {
+    fn unknown_fields_are_pruned_and_missing_ones_defaulted() {
         let mut object = json!({"kind": "Foo", "spec": {"name": "a", "other": 1, "free": {"any": [1]},
             "items": [{}, {"y": 1}], "count": null}, "more": 1});
         let mut unknown = Vec::new();

@@ -7,21 +7,21 @@ fn with_container(more: &Value) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn amounts_are_stored_in_canonical_form() {
+async fn quantities_are_stored_in_canonical_form() {
     let bed = Bed::new();
     let resources = json!({"limits": {"cpu": "1000m", "memory": "1024Mi"}, "requests": {"cpu": 0.5}});
     let made = bed.ok("POST", DEPLOYMENTS, with_container(&json!({"resources": resources}))).await;
     let stored = json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m"}});
     assert_eq!(
         made["spec"]["template"]["spec"]["containers"][0]["resources"], stored,
-        "a template is left so"
+        "templates get no default requests"
     );
     let mut pod = json!({"metadata": {"name": "a"}, "spec": made["spec"]["template"]["spec"].clone()});
     pod["spec"]["containers"][0]["resources"] = resources;
     let made = bed.ok("POST", PODS, pod).await;
     let stored =
         json!({"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "500m", "memory": "1Gi"}});
-    assert_eq!(made["spec"]["containers"][0]["resources"], stored, "in a Pod a limit is the request too");
+    assert_eq!(made["spec"]["containers"][0]["resources"], stored, "in a Pod requests default to limits");
     let wrong = with_container(&json!({"resources": {"limits": {"cpu": "much"}}}));
     let refused = bed.call("POST", DEPLOYMENTS, wrong).await;
     assert_eq!(reason(&refused), (400, "BadRequest"));
@@ -29,7 +29,7 @@ async fn amounts_are_stored_in_canonical_form() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_variable_has_no_value() {
+async fn empty_environment_value_is_omitted() {
     let bed = Bed::new();
     let sent = with_container(&json!({"env": [{"name": "A", "value": ""}, {"name": "B", "value": "1"}]}));
     let made = bed.ok("POST", DEPLOYMENTS, sent).await;
@@ -38,7 +38,7 @@ async fn an_empty_variable_has_no_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_container_with_mistakes_is_refused() {
+async fn invalid_container_is_refused_with_its_fields() {
     let bed = Bed::new();
     for (more, expected) in [
         (json!({"imagePullPolicy": "Sometimes"}), &["imagePullPolicy"][..]),
@@ -65,6 +65,6 @@ async fn a_container_with_mistakes_is_refused() {
         let fields: Vec<&str> = fields.iter().map(|field| field.trim_start_matches(place)).collect();
         assert_eq!(fields, expected, "{more}");
     }
-    let twice = json!({"ports": [{"containerPort": 80}, {"containerPort": 80}]});
-    bed.ok("POST", DEPLOYMENTS, with_container(&twice)).await;
+    let duplicate = json!({"ports": [{"containerPort": 80}, {"containerPort": 80}]});
+    bed.ok("POST", DEPLOYMENTS, with_container(&duplicate)).await;
 }

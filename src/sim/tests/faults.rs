@@ -6,7 +6,7 @@ fn creates() -> When {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_meets_the_nth_match_only_and_is_printed() {
+async fn fault_hits_only_the_nth_match_and_prints() {
     let bed = Bed::new();
     let refusal = Action::Refuse {
         code: 429,
@@ -30,7 +30,7 @@ async fn a_fault_meets_the_nth_match_only_and_is_printed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_that_is_healed_is_gone() {
+async fn healed_fault_no_longer_applies() {
     let bed = Bed::new();
     let fault =
         bed.sim.fault(Fault::new(When::any().resource("configmaps"), Action::refuse(403, "Forbidden")));
@@ -41,7 +41,7 @@ async fn a_fault_that_is_healed_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_dropped_before_or_after_it_is_applied() {
+async fn connection_drops_before_or_after_execution() {
     let bed = Bed::new();
     bed.sim.fault(Fault::new(creates().name("").times(1), Action::DropBefore));
     bed.sim.fault(Fault::new(creates().times(1), Action::DropAfter));
@@ -55,7 +55,7 @@ async fn a_request_is_dropped_before_or_after_it_is_applied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_delayed_or_held_until_it_is_released() {
+async fn requests_are_delayed_or_held_until_release() {
     let bed = Bed::new();
     bed.sim.fault(Fault::new(creates().times(1), Action::Delay(Duration::from_secs(40))));
     let started = tokio::time::Instant::now();
@@ -66,13 +66,13 @@ async fn a_request_is_delayed_or_held_until_it_is_released() {
     let given_up = tokio::time::timeout(Duration::from_secs(5), bed.call("POST", MAPS, map("b"))).await;
     assert!(given_up.is_err());
     assert_eq!((bed.sim.held(), bed.get(&format!("{MAPS}/b")).await.0), (1, 404));
-    // Its sender has gone, and yet it comes.
+    // The request is executed although its client has gone.
     bed.sim.release();
     assert_eq!((bed.sim.held(), bed.get(&format!("{MAPS}/b")).await.0), (0, 200));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_is_cut_after_some_events_or_freezes() {
+async fn watch_is_cut_after_events_or_freezes() {
     let bed = Bed::new();
     let watches = || When::verb("watch").resource("configmaps").times(1);
     bed.sim.fault(Fault::new(watches(), Action::CutAfter(1)));
@@ -84,7 +84,7 @@ async fn a_watch_is_cut_after_some_events_or_freezes() {
     }
     assert_eq!(cut.event().await, event("ADDED", "a"));
     assert_eq!(cut.next().await, None);
-    assert!(frozen.is_silent_for(Duration::from_secs(600)).await, "not even a bookmark");
+    assert!(frozen.is_silent_for(Duration::from_secs(600)).await, "a frozen watch sends no bookmarks");
     let mut other = bed.watch(&format!("{MAPS}?watch=true")).await;
     bed.sim.cut_watches("me", "configmaps");
     assert_eq!(other.event().await, event("ADDED", "a"));
@@ -93,7 +93,7 @@ async fn a_watch_is_cut_after_some_events_or_freezes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_is_skipped_repeated_or_broken() {
+async fn events_are_skipped_repeated_or_truncated() {
     let bed = Bed::new();
     let events = |name: &str| When::any().resource("configmaps").name(name);
     bed.sim.fault(Fault::new(events("skipped"), Action::SkipEvent));
@@ -112,15 +112,15 @@ async fn an_event_is_skipped_repeated_or_broken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_servers_cache_is_late_or_frozen() {
+async fn second_servers_cache_lags_or_freezes() {
     let mut bed = Bed::new();
     bed.ok("POST", MAPS, map("a")).await;
     bed.sim.freeze_cache(1, "", "configmaps", true);
     bed.ok("POST", MAPS, map("b")).await;
     bed.server = 1;
     let cached = format!("{MAPS}?resourceVersion=0");
-    assert_eq!(names(&bed.get(&cached).await.1), ["a"], "the cache is old");
-    assert_eq!(names(&bed.get(MAPS).await.1), ["a", "b"], "the store is not");
+    assert_eq!(names(&bed.get(&cached).await.1), ["a"], "the cache is stale");
+    assert_eq!(names(&bed.get(MAPS).await.1), ["a", "b"], "the store is current");
     let version = bed.sim.version();
     let newer = bed.get(&format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=NotOlderThan")).await;
     assert_eq!(reason(&newer), (504, "Timeout"));
@@ -140,49 +140,49 @@ async fn a_second_servers_cache_is_late_or_frozen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_servers_cache_freezes_at_an_earlier_version() {
+async fn cache_freezes_at_an_earlier_version() {
     let mut bed = Bed::new();
     bed.ok("POST", MAPS, map("a")).await;
     let past = bed.sim.version();
     bed.ok("POST", MAPS, map("b")).await;
-    assert!(!bed.sim.freeze_cache_at(1, "", "configmaps", bed.sim.version() + 1), "the future is not there");
+    assert!(!bed.sim.freeze_cache_at(1, "", "configmaps", bed.sim.version() + 1), "not yet reached");
     assert!(bed.sim.freeze_cache_at(1, "", "configmaps", past));
     bed.server = 1;
-    assert_eq!(names(&bed.get(&format!("{MAPS}?resourceVersion=0")).await.1), ["a"], "the cache is old");
+    assert_eq!(names(&bed.get(&format!("{MAPS}?resourceVersion=0")).await.1), ["a"], "the cache is stale");
     assert_eq!(bed.get(&format!("{MAPS}/b?resourceVersion=0")).await.0, 404);
-    assert_eq!(names(&bed.get(MAPS).await.1), ["a", "b"], "the store is not");
+    assert_eq!(names(&bed.get(MAPS).await.1), ["a", "b"], "the store is current");
     assert_eq!(bed.get(&format!("{MAPS}/b")).await.0, 200);
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={past}")).await;
     assert!(watch.is_silent_for(Duration::from_secs(30)).await);
     bed.sim.freeze_cache(1, "", "configmaps", false);
     assert_eq!(watch.event().await, event("ADDED", "b"));
     bed.sim.compact();
-    assert!(!bed.sim.freeze_cache_at(1, "", "configmaps", past), "it is forgotten");
+    assert!(!bed.sim.freeze_cache_at(1, "", "configmaps", past), "compacted");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_stops_starts_freezes_and_thaws() {
+async fn server_stops_restarts_freezes_and_thaws() {
     let bed = Bed::new();
     let version = bed.sim.version();
     let mut watch = bed.watch(&format!("{MAPS}?watch=true")).await;
     bed.sim.stop(0);
-    assert!(watch.is_broken().await, "not an end as of a watch whose time is over");
+    assert!(watch.is_broken().await, "the watch must be reset, not end as after a timeout");
     let refused = bed.send("GET", MAPS, "application/json", Vec::new()).await.err();
     assert_eq!(refused, Some(ConnectionError::Refused));
     bed.sim.start(0);
     bed.ok("POST", MAPS, map("a")).await;
     let mut late = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", version - 1)).await;
-    assert_eq!(late.next().await.unwrap().0, "ERROR", "its watch cache began anew");
+    assert_eq!(late.next().await.unwrap().0, "ERROR", "the watch cache starts empty");
 
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;
     bed.sim.freeze(0);
     assert!(tokio::time::timeout(Duration::from_secs(60), bed.call("POST", MAPS, map("b"))).await.is_err());
     bed.sim.thaw(0);
-    assert_eq!(watch.event().await, event("ADDED", "b"), "what it had taken is done when it goes on");
+    assert_eq!(watch.event().await, event("ADDED", "b"), "accepted requests are executed after the thaw");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspended_client_neither_sends_nor_hears() {
+async fn suspended_client_neither_sends_nor_receives() {
     let bed = Bed::new();
     let mut watch = bed.watch(&format!("{MAPS}?watch=true")).await;
     bed.sim.suspend("me", true);
@@ -201,17 +201,17 @@ async fn a_suspended_client_neither_sends_nor_hears() {
     tokio::join!(bed.ok("POST", MAPS, map("c")), resume);
     assert_eq!(started.elapsed().as_secs(), 60);
     assert_eq!(watch.event().await, event("ADDED", "a"));
-    assert_eq!(watch.event().await, event("ADDED", "c"), "nobody waits for the other one any more");
+    assert_eq!(watch.event().await, event("ADDED", "c"), "the abandoned request must not be sent");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frozen_server_ends_no_watch_and_one_that_is_stopped_sends_no_more() {
+async fn frozen_server_keeps_streams_and_stopped_server_breaks_them() {
     let bed = Bed::new();
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&timeoutSeconds=90")).await;
     bed.sim.freeze(0);
     assert!(watch.is_silent_for(Duration::from_secs(600)).await);
     bed.sim.thaw(0);
-    assert_eq!(watch.next().await, None, "its time was over long ago");
+    assert_eq!(watch.next().await, None, "the timeout has passed");
 
     let action =
         Action::Trickle { bytes: 1.try_into().unwrap(), every: Duration::from_secs(1), is_endless: true };
@@ -227,7 +227,7 @@ async fn a_frozen_server_ends_no_watch_and_one_that_is_stopped_sends_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_request_is_carried_out_and_answered_with_an_error_or_edited_on_its_way() {
+async fn request_bodies_are_edited_and_answers_replaced_or_truncated() {
     let bed = Bed::new();
     bed.sim.fault(Fault::new(creates().times(1), Action::FailAfter(504)));
     assert_eq!(bed.call("POST", MAPS, map("a")).await.0, 504);
@@ -240,9 +240,9 @@ async fn a_request_is_carried_out_and_answered_with_an_error_or_edited_on_its_wa
     assert!(serde_json::from_slice::<Value>(&body).is_err());
 }
 
-/// What is under way is under way: neither a thaw nor a frozen sender changes its time.
+/// Neither a thaw nor a suspended client changes the delay of a request that reached the server.
 #[tokio::test(start_paused = true)]
-async fn a_delay_lasts_whatever_else_freezes() {
+async fn delay_is_unaffected_by_freezes() {
     let bed = Bed::new();
     bed.sim.fault(Fault::new(creates().times(1), Action::Delay(Duration::from_secs(40))));
     let started = tokio::time::Instant::now();
@@ -261,7 +261,7 @@ async fn a_delay_lasts_whatever_else_freezes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_cache_catches_up_with_versions_of_other_resources() {
+async fn lagging_cache_reaches_versions_of_other_resources() {
     let mut bed = Bed::new();
     bed.sim.set_lag(1, Duration::from_secs(10));
     bed.ok("POST", MAPS, map("a")).await;
@@ -274,7 +274,7 @@ async fn a_late_cache_catches_up_with_versions_of_other_resources() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_servers_restart_is_not_the_others() {
+async fn restart_of_one_server_spares_the_other() {
     let mut bed = Bed::new();
     let version = bed.sim.version();
     bed.ok("POST", MAPS, map("a")).await;
@@ -300,9 +300,9 @@ async fn a_store_rolls_back_as_from_a_backup() {
     bed.sim.start(0);
     assert!(bed.sim.roll_back(backup));
     assert_eq!((names(&bed.get(MAPS).await.1), bed.sim.version()), (vec!["a"], backup));
-    assert_eq!(bed.get(&format!("{MAPS}/a")).await.1, made, "with the version that it had");
-    assert!(!bed.sim.roll_back(backup + 1), "the future is not there");
-    // Nothing that a cache had seen of that future is left.
+    assert_eq!(bed.get(&format!("{MAPS}/a")).await.1, made, "with its old version");
+    assert!(!bed.sim.roll_back(backup + 1), "not yet reached");
+    // No cache keeps anything newer than the backup.
     tokio::time::sleep(Duration::from_secs(60)).await;
     for server in [1, 0] {
         bed.server = server;
@@ -316,13 +316,13 @@ async fn a_store_rolls_back_as_from_a_backup() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_gets_no_bookmarks_or_nothing_but_bookmarks() {
+async fn watch_gets_no_bookmarks_or_only_bookmarks() {
     let bed = Bed::new();
     let bookmarks = format!("{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=600");
     bed.sim.fault(Fault::new(When::verb("watch").resource("configmaps").times(1), Action::NoBookmarks));
     let mut without = bed.watch(&bookmarks).await;
     assert!(without.is_silent_for(Duration::from_secs(599)).await);
-    assert_eq!(without.next().await, None, "its time is over");
+    assert_eq!(without.next().await, None, "the timeout has passed");
 
     bed.sim.fault(Fault::new(When::any().resource("configmaps").name("a"), Action::SkipEvent));
     let mut only = bed.watch(&bookmarks).await;
@@ -351,15 +351,15 @@ async fn a_list_trickles_and_may_never_end() {
     let started = tokio::time::Instant::now();
     let mut received = Vec::new();
     while started.elapsed() < Duration::from_secs(3600) {
-        received.extend(body.line().await.expect("it never ends"));
+        received.extend(body.line().await.expect("the body never ends"));
     }
-    assert!(serde_json::from_slice::<Value>(&received).is_err(), "and is never whole");
+    assert!(serde_json::from_slice::<Value>(&received).is_err(), "the body is never complete");
     assert!(received.len() > 3000, "an hour of blanks");
     let action = Action::Trickle { bytes: 100.try_into().unwrap(), every: Duration::ZERO, is_endless: true };
     bed.sim.fault(Fault::new(When::verb("list").resource("secrets"), action));
     let mut at_once = bed.watch("/api/v1/namespaces/default/secrets").await;
     for _ in 0..100 {
-        at_once.line().await.expect("it never ends either");
+        at_once.line().await.expect("the body never ends");
     }
     received.push(b'}');
     assert_eq!(serde_json::from_slice::<Value>(&received).unwrap()["items"], whole["items"]);

@@ -1,11 +1,11 @@
-//! What kubectl sends, and no other client.
+//! Requests that only kubectl sends.
 
 use super::*;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 #[tokio::test(start_paused = true)]
-async fn protobuf_is_refused_with_what_to_do() {
+async fn protobuf_is_refused_with_advice() {
     let bed = Bed::new();
     let response = bed.send("POST", DEPLOYMENTS, PROTOBUF, b"k8s\0".to_vec()).await.unwrap();
     assert_eq!(response.status(), 415);
@@ -15,18 +15,18 @@ async fn protobuf_is_refused_with_what_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn everybody_may_do_everything() {
+async fn access_reviews_always_allow() {
     let bed = Bed::new();
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let spec = json!({"resourceAttributes": {"verb": "get", "resource": "pods"}});
     let answer = bed.call("POST", path, json!({"spec": spec})).await;
     assert_eq!((answer.0, &answer.1["spec"], &answer.1["status"]), (201, &spec, &json!({"allowed": true})));
     let response = bed.send("POST", path, PROTOBUF, b"k8s\0".to_vec()).await.unwrap();
-    assert_eq!(response.status(), 201, "kubectl sends it so");
+    assert_eq!(response.status(), 201, "kubectl sends protobuf");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_autoscaler_is_refused_with_what_to_do() {
+async fn autoscaling_v1_is_refused_with_advice() {
     let bed = Bed::new();
     let path = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
     let refused = bed.call("POST", path, json!({})).await;

@@ -6,7 +6,7 @@ use crate::sim::watch::BUFFER;
 use crate::sim::write::MAX_OBJECT;
 
 #[tokio::test(start_paused = true)]
-async fn a_body_that_is_too_large_is_413() {
+async fn oversized_body_is_refused_with_413() {
     let bed = Bed::new();
     let mut big = map("a");
     big["data"]["a"] = json!("x".repeat(MAX_BODY));
@@ -14,7 +14,7 @@ async fn a_body_that_is_too_large_is_413() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn data_may_have_a_mebibyte_in_all() {
+async fn data_is_limited_to_one_mebibyte() {
     let bed = Bed::new();
     let half = "x".repeat(512 * 1024);
     let data = |rest: &str| json!({"a": half, "b": half, "c": rest});
@@ -31,7 +31,7 @@ async fn data_may_have_a_mebibyte_in_all() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_is_too_large_is_not_stored() {
+async fn oversized_object_is_not_stored() {
     let bed = Bed::new();
     let web = format!("{DEPLOYMENTS}/web");
     let big = json!([{"name": "c", "image": "i", "args": ["x".repeat(MAX_OBJECT)]}]);
@@ -45,15 +45,15 @@ async fn an_object_that_is_too_large_is_not_stored() {
         assert_eq!(refused.1["message"], "etcdserver: request is too large");
     }
     assert_eq!(bed.get(&format!("{DEPLOYMENTS}/new")).await.0, 404);
-    // What is there already, and too large, can be scaled no more.
-    let mut behind = made;
-    json_patch::merge(&mut behind, &big);
-    bed.sim.write_behind("apps", "deployments", &behind);
+    // A stored object that is too large cannot be scaled.
+    let mut oversized = made;
+    json_patch::merge(&mut oversized, &big);
+    bed.sim.write_behind("apps", "deployments", &oversized);
     assert_eq!(bed.call("PATCH", &format!("{web}/scale"), json!({"spec": {"replicas": 1}})).await.0, 500);
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_and_wrong_bodies_are_400() {
+async fn malformed_bodies_are_refused_with_400() {
     let bed = Bed::new();
     for body in [
         "",
@@ -70,7 +70,7 @@ async fn broken_and_wrong_bodies_are_400() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_that_does_not_read_is_cut() {
+async fn watch_that_is_not_read_is_cut() {
     let bed = Bed::new();
     bed.ok("POST", MAPS, map("a")).await;
     let mut slow = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;
@@ -124,7 +124,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// JSON of any shape, with names that mean something.
+/// Generates JSON of any shape with meaningful field names.
 fn shaped() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -187,7 +187,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_request_makes_it_panic(
+    fn no_request_panics_the_server(
         verb in prop::sample::select(vec!["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD"]),
         path in prop::sample::select(vec![
             MAPS, DEPLOYMENTS, PODS, FOOS, "/api/v1/namespaces", "/api/v1/namespaces/default/services",
@@ -211,14 +211,14 @@ proptest! {
             bed.ok("POST", MAPS, map("a")).await;
             if let Ok(path) = format!("{path}{rest}").parse::<http::Uri>() {
                 let answered = bed.send(verb, &path.to_string(), media, body.clone()).await.unwrap();
-                // A real server has no reason for a list without its merge key either, nor for a version on a new object.
+                // Like a real server, it answers 500 to lists without merge key and to versions on new objects.
                 let is_known = media.starts_with("application/strategic") || verb == "POST" || rest.contains("resourceVersion");
                 assert!(answered.status().as_u16() != 500 || is_known);
             }
-            // The world has looked at whatever was stored, and the server still answers.
+            // The controllers have synced whatever was stored, and the server still answers.
             settle().await;
             bed.get(MAPS).await;
-            assert!(bed.driver.try_join_next().is_none(), "the world has panicked");
+            assert!(bed.driver.try_join_next().is_none(), "a simulated controller panicked");
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Promises of the server as a whole, over its door, with the clock paused.
+//! Tests of the whole server through its in-process transport, under a paused clock.
 
 mod children;
 mod faults;
@@ -7,7 +7,7 @@ mod limits;
 mod reading;
 mod refusals;
 #[cfg(feature = "cli")]
-// YAML is read by the program alone.
+// Only the binary parses YAML.
 mod samples;
 mod services;
 mod world;
@@ -25,12 +25,12 @@ use tower_service::Service;
 use super::transport::ReplyBody;
 use super::{ConnectionError, InProcessTransport, Settings, Sim};
 
-/// A server, driven, and words for requests.
+/// A running server, with helpers for requests.
 struct Bed {
     sim: Sim,
     user: &'static str,
     server: usize,
-    /// Drives the server's time; it ends only with a panic.
+    /// Drives the server's time; ends only by a panic.
     driver: JoinSet<()>,
 }
 
@@ -85,7 +85,7 @@ impl Bed {
         self.call("GET", path, Value::Null).await
     }
 
-    /// A call that must succeed.
+    /// Sends a request that must succeed; returns the body of the answer.
     async fn ok(&self, verb: &str, path: &str, body: Value) -> Value {
         let (code, answer) = self.call(verb, path, body).await;
         assert!((200..300).contains(&code), "{verb} {path}: {code} {answer}");
@@ -98,7 +98,7 @@ impl Bed {
         Watch { body: response.into_body() }
     }
 
-    /// The kind Foo of example.com, with a bound and a rule.
+    /// Defines the kind Foo of example.com, with bounds and a CEL rule.
     async fn define_foos(&self) {
         let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "foos.example.com"},
@@ -118,7 +118,7 @@ impl Bed {
     }
 }
 
-/// Time for the world to come to rest.
+/// Waits until the simulated cluster is at rest.
 async fn settle() {
     tokio::time::sleep(Duration::from_secs(2)).await;
 }
@@ -150,7 +150,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The next line, as type and object; `None` at the end.
+    /// Returns type and object of the next event; `None` at the end.
     async fn next(&mut self) -> Option<(String, Value)> {
         let line = self.line().await?;
         let event: Value = serde_json::from_slice(&line).unwrap();
@@ -162,18 +162,18 @@ impl Watch {
         Some(frame.unwrap().into_data().unwrap())
     }
 
-    /// The next event's type and name.
+    /// Returns the next event's type and object name.
     async fn event(&mut self) -> (String, String) {
-        let (type_, object) = self.next().await.expect("the watch goes on");
+        let (type_, object) = self.next().await.expect("the watch is open");
         (type_, object["metadata"]["name"].as_str().unwrap_or_default().to_owned())
     }
 
-    /// Whether the connection breaks next.
+    /// Returns whether the next thing is a broken connection.
     async fn is_broken(&mut self) -> bool {
         matches!(self.body.frame().await, Some(Err(ConnectionError::Reset)))
     }
 
-    /// Whether nothing comes in so long.
+    /// Returns whether nothing arrives within `time`.
     async fn is_silent_for(&mut self, time: Duration) -> bool {
         tokio::time::timeout(time, self.body.frame()).await.is_err()
     }
@@ -183,7 +183,7 @@ fn event(type_: &str, name: &str) -> (String, String) {
     (type_.to_owned(), name.to_owned())
 }
 
-/// A run of everything that is random or timed: a Deployment rolls, is scaled, loses Pods.
+/// Runs everything random or timed (a Deployment is created, scaled, loses a Pod) and returns the trace.
 async fn run(seed: u64) -> Vec<String> {
     let bed = Bed::with(Settings { seed, ..Settings::default() });
     bed.ok("POST", DEPLOYMENTS, deployment("web", 3)).await;
@@ -193,7 +193,7 @@ async fn run(seed: u64) -> Vec<String> {
     let pods = bed.ok("GET", PODS, Value::Null).await;
     bed.ok("DELETE", &format!("{PODS}/{}", names(&pods)[0]), Value::Null).await;
     settle().await;
-    // Watches of several kinds that end together are opened again in an order of the clients' own.
+    // When watches of several kinds end together, the clients reconnect in the order of the cuts.
     let mut clients = JoinSet::new();
     for plural in ["configmaps", "events", "pods", "secrets", "services"] {
         let mut watch = bed.watch(&format!("/api/v1/namespaces/default/{plural}?watch=true")).await;

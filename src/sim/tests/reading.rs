@@ -3,7 +3,7 @@ use crate::api::ApiResource;
 use crate::client::ApiClient;
 
 #[tokio::test(start_paused = true)]
-async fn a_list_comes_in_pages_of_one_version_until_its_token_expires() {
+async fn list_pages_share_a_version_until_the_token_expires() {
     let bed = Bed::new();
     for name in ["a", "b", "c"] {
         bed.ok("POST", MAPS, map(name)).await;
@@ -15,7 +15,7 @@ async fn a_list_comes_in_pages_of_one_version_until_its_token_expires() {
     let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
     let next = format!("{MAPS}?limit=2&continue={token}");
     let second = bed.ok("GET", &next, Value::Null).await;
-    assert_eq!(names(&second), ["c"], "the page is of the version of the first");
+    assert_eq!(names(&second), ["c"], "the second page has the version of the first");
     assert_eq!(second["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
     bed.sim.compact();
     let expired = bed.get(&next).await;
@@ -23,11 +23,11 @@ async fn a_list_comes_in_pages_of_one_version_until_its_token_expires() {
     let token = expired.1["metadata"]["continue"].as_str().unwrap();
     let token: String = form_urlencoded::byte_serialize(token.as_bytes()).collect();
     let rest = bed.ok("GET", &format!("{MAPS}?limit=2&continue={token}"), Value::Null).await;
-    assert_eq!(names(&rest), [""; 0], "the inconsistent token goes on from what is there now");
+    assert_eq!(names(&rest), [""; 0], "the inconsistent token continues with the present objects");
     assert_eq!(bed.get(&format!("{MAPS}?continue=nonsense")).await.0, 400);
 }
 
-/// A list with `kubectl get`, which asks for 500 objects at a time, beside others that write.
+/// A slow paged list, as by `kubectl get`, while others write.
 #[tokio::test(start_paused = true)]
 async fn a_continue_token_lasts_five_minutes() {
     let bed = Bed::with(Settings { window: 5, ..Settings::default() });
@@ -49,7 +49,7 @@ async fn a_continue_token_lasts_five_minutes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn versions_mean_what_they_mean_on_a_real_server() {
+async fn resource_versions_behave_as_on_a_real_server() {
     let bed = Bed::new();
     let first = bed.ok("POST", MAPS, map("a")).await;
     let version: u64 = first["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
@@ -70,7 +70,7 @@ async fn versions_mean_what_they_mean_on_a_real_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn selectors_choose_in_lists_and_in_watches() {
+async fn selectors_filter_lists_and_watches() {
     let bed = Bed::new();
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&labelSelector=app=a")).await;
     for name in ["a", "b"] {
@@ -82,7 +82,7 @@ async fn selectors_choose_in_lists_and_in_watches() {
     assert_eq!(names(&list), ["b"]);
     assert_eq!(bed.get(&format!("{MAPS}?fieldSelector=data.a=1")).await.0, 400);
     assert_eq!(watch.event().await, event("ADDED", "a"));
-    // A label that leaves the selection is a deletion to this watch, one that enters it an addition.
+    // An object that leaves the selection is a deletion to this watch, one that enters it an addition.
     bed.ok("PATCH", &format!("{MAPS}/a"), json!({"metadata": {"labels": {"app": "x"}}})).await;
     assert_eq!(watch.event().await, event("DELETED", "a"));
     bed.ok("PATCH", &format!("{MAPS}/b"), json!({"metadata": {"labels": {"app": "a"}}})).await;
@@ -90,7 +90,7 @@ async fn selectors_choose_in_lists_and_in_watches() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_resumes_and_is_reported_410_when_it_cannot() {
+async fn watch_resumes_or_fails_with_410() {
     let bed = Bed::new();
     let first = bed.ok("POST", MAPS, map("a")).await;
     let version = first["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -110,9 +110,9 @@ async fn a_watch_resumes_and_is_reported_410_when_it_cannot() {
     assert_eq!(late.next().await, None);
 }
 
-/// What others have done is no loss to a watch, however much of it is forgotten.
+/// Forgotten changes of other resources do not concern a watch.
 #[tokio::test(start_paused = true)]
-async fn an_open_watch_is_reported_410_only_when_it_has_missed_something() {
+async fn open_watch_fails_with_410_only_after_missing_changes() {
     let bed = Bed::with(Settings { window: 5, ..Settings::default() });
     settle().await;
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;
@@ -134,7 +134,7 @@ async fn an_open_watch_is_reported_410_only_when_it_has_missed_something() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_without_a_version_begins_with_what_there_is() {
+async fn watch_without_version_starts_with_present_objects() {
     let bed = Bed::new();
     bed.ok("POST", MAPS, map("a")).await;
     let mut watch = bed.watch(&format!("{MAPS}?watch=true")).await;
@@ -151,20 +151,20 @@ async fn a_watch_without_a_version_begins_with_what_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quiet_watch_hears_bookmarks_and_ends_at_its_timeout() {
+async fn quiet_watch_gets_bookmarks_until_its_timeout() {
     let bed = Bed::new();
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=90")).await;
     let started = tokio::time::Instant::now();
     assert_eq!(watch.next().await.unwrap().0, "BOOKMARK");
     assert_eq!(started.elapsed().as_secs(), 60);
     assert_eq!(watch.next().await.unwrap().0, "BOOKMARK");
-    assert_eq!(started.elapsed().as_secs(), 88, "and once more before its end");
+    assert_eq!(started.elapsed().as_secs(), 88, "the last bookmark precedes the end");
     assert_eq!(watch.next().await, None);
     assert_eq!(started.elapsed().as_secs(), 90);
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_one_store_under_two_groups() {
+async fn both_event_groups_share_one_store() {
     let bed = Bed::new();
     let event = json!({"metadata": {"name": "e"}, "eventTime": "2026-01-01T00:00:00.000000Z", "reason": "Tested",
         "note": "words", "type": "Normal", "action": "Test", "reportingController": "c", "reportingInstance": "i",
@@ -179,7 +179,7 @@ async fn events_are_one_store_under_two_groups() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_there_is_said_as_a_real_server_says_it() {
+async fn unknown_paths_get_a_real_servers_answers() {
     let bed = Bed::new();
     assert_eq!(reason(&bed.get(&format!("{MAPS}/none")).await), (404, "NotFound"));
     let (code, text) = bed.get("/apis/example.com/v1/foos").await;
@@ -206,9 +206,9 @@ async fn what_is_not_there_is_said_as_a_real_server_says_it() {
     }
 }
 
-/// As kubectl asks for it; another client gets the groups, and asks for each.
+/// kubectl requests aggregated discovery; other clients list the groups and query each.
 #[tokio::test(start_paused = true)]
-async fn discovery_comes_in_one_piece_to_who_asks_for_that() {
+async fn aggregated_discovery_is_served_on_request() {
     let bed = Bed::new();
     bed.define_foos().await;
     let aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -246,7 +246,7 @@ async fn a_service_account_is_stored_and_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metadata_alone_is_answered_without_the_rest() {
+async fn metadata_requests_return_metadata_only() {
     let bed = Bed::new();
     bed.ok("POST", MAPS, map("a")).await;
     let client =

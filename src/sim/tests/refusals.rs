@@ -1,8 +1,8 @@
-//! What a real server refuses is refused in its words. `tests/e2e/fidelity` sends the same to both.
+//! Invalid objects are refused with a real server's messages. `tests/e2e/fidelity` sends the same to both.
 
 use super::*;
 
-/// Sends a Deployment that is changed so; it must be refused for these reasons, and no others.
+/// Creates a Deployment with `change` merged in, which must be refused for exactly the expected causes.
 async fn refused(change: &Value, expected: &[(&str, &str, &str)]) {
     let bed = Bed::new();
     let mut sent = deployment("web", 1);
@@ -54,7 +54,7 @@ async fn a_variable_has_a_value_or_one_source() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mount_of_no_volume_is_refused() {
+async fn mount_without_volume_is_refused() {
     let mounts =
         json!({"volumeMounts": [{"name": "v", "mountPath": "/a"}, {"name": "w", "mountPath": "/a"}]});
     let mut change = container(&mounts);
@@ -146,9 +146,9 @@ async fn a_finalizer_without_a_domain_is_refused() {
     refused(&change, &[("metadata.finalizers[1]", "FieldValueInvalid", words)]).await;
 }
 
-/// As on a real server, which tells the author of a custom resource no more than that.
+/// A real server, too, only warns.
 #[tokio::test(start_paused = true)]
-async fn a_custom_finalizer_without_domain_is_warned_of() {
+async fn custom_finalizer_without_domain_gets_a_warning() {
     let bed = Bed::new();
     bed.define_foos().await;
     let mut held = foo("a");
@@ -159,5 +159,5 @@ async fn a_custom_finalizer_without_domain_is_warned_of() {
     let patch = json!({"spec": {"replicas": 2}}).to_string().into_bytes();
     let path = format!("{FOOS}/a");
     let again = bed.send("PATCH", &path, "application/merge-patch+json", patch).await.unwrap();
-    assert_eq!((again.status().as_u16(), again.headers().get("warning")), (200, None), "it is not new");
+    assert_eq!((again.status().as_u16(), again.headers().get("warning")), (200, None), "only new ones warn");
 }

@@ -1,4 +1,4 @@
-//! Our own kinds on the server: definitions and samples.
+//! The CRDs and samples of the project's own kinds.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt;
@@ -11,7 +11,7 @@ use crate::api::myapp::v1::Myapp;
 use crate::api::redis::v1::Redis;
 use crate::api::samplecontroller::v1alpha1::Foo;
 
-/// Defines a kind, stores its samples and returns them as stored.
+/// Creates the CRD of a kind and its samples; returns the samples as stored.
 async fn store<K>(samples: &str) -> Vec<K>
 where
     K: CustomResourceExt + kube_core::Resource<DynamicType = ()> + DeserializeOwned,
@@ -30,7 +30,7 @@ where
 }
 
 #[tokio::test(start_paused = true)]
-async fn our_samples_are_stored_with_the_defaults_of_their_schemas() {
+async fn samples_are_stored_with_schema_defaults() {
     let foos: Vec<Foo> = store(include_str!("../../../crd/samples/foo.yaml")).await;
     assert_eq!(foos.iter().map(|foo| foo.spec.replicas).collect::<Vec<_>>(), [1, 3]);
     let myapps: Vec<Myapp> = store(include_str!("../../../crd/samples/myapp.yaml")).await;

@@ -21,7 +21,7 @@ fn fields(refused: &(u16, Value)) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn services_get_addresses_and_ports_that_nobody_else_has() {
+async fn services_get_unique_addresses_and_node_ports() {
     let bed = Bed::new();
     let first = bed.ok("POST", SERVICES, service("a", json!([{"port": 80, "nodePort": 30080}]))).await;
     assert!(first["spec"]["clusterIP"].as_str().unwrap().starts_with("10.0."));
@@ -38,21 +38,21 @@ async fn services_get_addresses_and_ports_that_nobody_else_has() {
     assert_eq!(fields(&outside), ["spec.ports[0].nodePort"]);
     bed.ok("DELETE", &format!("{SERVICES}/a"), Value::Null).await;
     bed.ok("POST", SERVICES, service("b", json!([{"port": 80, "nodePort": 30080}]))).await;
-    // Within a Service two protocols may share one.
+    // Two protocols of one Service may share a node port.
     let both = json!([{"name": "a", "port": 53, "nodePort": 30053},
         {"name": "b", "port": 53, "nodePort": 30053, "protocol": "UDP"}]);
     bed.ok("POST", SERVICES, service("dns", both)).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn node_ports_of_a_new_service_go_by_number() {
+async fn new_service_shares_node_ports_by_port_number() {
     let bed = Bed::new();
     let dns = json!([{"name": "a", "port": 53}, {"name": "b", "port": 53, "protocol": "UDP"}, {"name": "c", "port": 54}]);
     assert_eq!(node_ports(&bed.ok("POST", SERVICES, service("a", dns)).await), [30086, 30086, 30087]);
     let asked =
         json!([{"name": "a", "port": 53}, {"name": "b", "port": 53, "protocol": "UDP", "nodePort": 30500}]);
     assert_eq!(node_ports(&bed.ok("POST", SERVICES, service("b", asked)).await), [30500, 30500]);
-    // But not two numbers.
+    // Different port numbers may not share a node port.
     let two = json!([{"name": "a", "port": 1, "nodePort": 30600},
         {"name": "b", "port": 2, "protocol": "UDP", "nodePort": 30600}]);
     assert_eq!(fields(&bed.call("POST", SERVICES, service("c", two)).await), ["spec.ports[1].nodePort"]);
@@ -62,23 +62,23 @@ async fn node_ports_of_a_new_service_go_by_number() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn node_ports_of_a_changed_service_go_by_name() {
+async fn updated_service_keeps_node_ports_by_name() {
     let bed = Bed::new();
     let two =
         json!([{"name": "a", "port": 1, "nodePort": 30001}, {"name": "b", "port": 2, "nodePort": 30002}]);
     bed.ok("POST", SERVICES, service("a", two)).await;
     let path = format!("{SERVICES}/a");
-    // The names have changed places, and so do the node ports.
-    let turned = json!([{"name": "b", "port": 1}, {"name": "a", "port": 2}, {"name": "c", "port": 3}]);
-    let changed = bed.ok("PUT", &path, service("a", turned)).await;
+    // The names are swapped, and so are the node ports.
+    let swapped = json!([{"name": "b", "port": 1}, {"name": "a", "port": 2}, {"name": "c", "port": 3}]);
+    let changed = bed.ok("PUT", &path, service("a", swapped)).await;
     assert_eq!(node_ports(&changed), [30002, 30001, 30086]);
-    // What another one asks for is not kept.
+    // A node port that another port requests is not kept.
     let asked = json!([{"name": "a", "port": 1}, {"name": "b", "port": 2, "nodePort": 30001}]);
     assert_eq!(node_ports(&bed.ok("PUT", &path, service("a", asked)).await), [30087, 30001]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_port_asked_for_twice_is_the_servers_own_error() {
+async fn duplicate_node_port_in_update_is_internal_error() {
     let bed = Bed::new();
     bed.ok("POST", SERVICES, service("a", json!([{"name": "a", "port": 1}]))).await;
     let twice =
@@ -89,7 +89,7 @@ async fn a_node_port_asked_for_twice_is_the_servers_own_error() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_loses_what_its_type_had_given_it() {
+async fn service_loses_fields_of_its_old_type() {
     let bed = Bed::new();
     let mut outside = service("a", json!([{"port": 80}]));
     outside["spec"]["type"] = json!("LoadBalancer");
@@ -116,7 +116,7 @@ async fn a_service_loses_what_its_type_had_given_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_service_with_mistakes_is_refused() {
+async fn invalid_service_is_refused_with_its_field() {
     let bed = Bed::new();
     for (spec, field) in [
         (json!({"ports": [{"port": 1, "targetPort": "much-too-long-for-it"}]}), "spec.ports[0].targetPort"),
@@ -137,7 +137,7 @@ async fn a_service_with_mistakes_is_refused() {
         let refused = bed.call("POST", SERVICES, json!({"metadata": {"name": "a"}, "spec": spec})).await;
         assert_eq!(fields(&refused), [field]);
     }
-    // A name may begin with a digit.
+    // A Service's name may begin with a digit.
     bed.ok("POST", SERVICES, service("1a", json!([{"port": 80}]))).await;
     assert_eq!(
         fields(&bed.call("POST", SERVICES, service("a.b", json!([{"port": 80}]))).await),

@@ -9,8 +9,8 @@ fn owned(name: &str, owner: &Value, blocks: bool) -> Value {
     map
 }
 
-/// An owner that is being deleted in the foreground, and waits for a child that a finalizer holds.
-async fn wait_for_a_held_child(bed: &Bed) {
+/// Starts a foreground deletion of an owner, which waits for a child that a finalizer keeps.
+async fn block_foreground_deletion(bed: &Bed) {
     let owner = bed.ok("POST", MAPS, map("owner")).await;
     let mut child = owned("child", &owner, true);
     child["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -22,7 +22,7 @@ async fn wait_for_a_held_child(bed: &Bed) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_makes_pods_that_become_ready() {
+async fn deployment_creates_pods_that_become_ready() {
     let bed = Bed::new();
     bed.ok("POST", DEPLOYMENTS, deployment("web", 3)).await;
     settle().await;
@@ -35,12 +35,12 @@ async fn a_deployment_makes_pods_that_become_ready() {
     assert_eq!(bed.get(PODS).await.1["items"].as_array().unwrap().len(), 3);
     let version = bed.sim.version();
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!(bed.sim.version(), version, "at rest nothing is written");
+    assert_eq!(bed.sim.version(), version, "an idle cluster writes nothing");
 }
 
-/// So `kubectl rollout undo` finds the one before, again and again.
+/// This lets `kubectl rollout undo` find the previous revision repeatedly.
 #[tokio::test(start_paused = true)]
-async fn a_template_that_comes_back_is_a_new_revision() {
+async fn restored_template_becomes_a_new_revision() {
     let bed = Bed::new();
     let web = format!("{DEPLOYMENTS}/web");
     bed.ok("POST", DEPLOYMENTS, deployment("web", 1)).await;
@@ -58,9 +58,9 @@ async fn a_template_that_comes_back_is_a_new_revision() {
     }
 }
 
-/// kubernetes: `syncRolloutStatus`
+/// In Kubernetes: `syncRolloutStatus`.
 #[tokio::test(start_paused = true)]
-async fn a_rollout_that_is_done_stays_so_while_its_pods_come_and_go() {
+async fn finished_rollout_stays_finished_while_pods_change() {
     let bed = Bed::new();
     let web = format!("{DEPLOYMENTS}/web");
     let progress = async || {
@@ -82,12 +82,12 @@ async fn a_rollout_that_is_done_stays_so_while_its_pods_come_and_go() {
     assert_eq!(progress().await, (0, json!("NewReplicaSetAvailable")));
     bed.ok("PATCH", &web, json!({"spec": {"replicas": 3}})).await;
     settle().await;
-    assert_eq!(progress().await, (1, json!("NewReplicaSetAvailable")), "more of the same is no rollout");
+    assert_eq!(progress().await, (1, json!("NewReplicaSetAvailable")), "scaling is no rollout");
     let missing =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "missing"}]}}}});
     bed.ok("PATCH", &web, missing).await;
     settle().await;
-    assert_eq!(progress().await.1, json!("ReplicaSetUpdated"), "a new template is one");
+    assert_eq!(progress().await.1, json!("ReplicaSetUpdated"), "a new template is a rollout");
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,7 +116,7 @@ async fn a_rollout_keeps_enough_pods_available() {
     assert_eq!(sets["items"].as_array().unwrap().len(), 2);
 }
 
-/// Also when a version comes back whose ReplicaSet is there already.
+/// This also holds when the template returns to one whose ReplicaSet still exists.
 #[tokio::test(start_paused = true)]
 async fn recreate_never_runs_two_versions_at_once() {
     let bed = Bed::new();
@@ -140,7 +140,7 @@ async fn recreate_never_runs_two_versions_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn images_by_name_fail_or_end() {
+async fn image_names_select_failure_or_completion() {
     let bed = Bed::new();
     for (policy, phase) in [("Always", "Running"), ("Never", "Succeeded")] {
         let name = policy.to_lowercase();
@@ -162,7 +162,7 @@ async fn images_by_name_fail_or_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_collector_follows_owners() {
+async fn collector_follows_owner_references() {
     let bed = Bed::new();
     let owner = bed.ok("POST", MAPS, map("owner")).await;
     bed.ok("POST", MAPS, owned("child", &owner, false)).await;
@@ -170,7 +170,7 @@ async fn the_collector_follows_owners() {
     forged["metadata"]["uid"] = json!("11111111-2222-3333-4444-555555555555");
     bed.ok("POST", MAPS, owned("forged", &forged, false)).await;
     settle().await;
-    assert_eq!(bed.get(&format!("{MAPS}/forged")).await.0, 404, "its owner was never there");
+    assert_eq!(bed.get(&format!("{MAPS}/forged")).await.0, 404, "its owner never existed");
     assert_eq!(bed.get(&format!("{MAPS}/child")).await.0, 200);
     bed.ok("DELETE", &format!("{MAPS}/owner"), json!({"propagationPolicy": "Orphan"})).await;
     settle().await;
@@ -184,7 +184,7 @@ async fn the_collector_follows_owners() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_that_cannot_be_looked_up_keeps_its_dependents() {
+async fn unresolvable_owner_keeps_its_dependents() {
     let bed = Bed::new();
     let references =
         |version: &str, kind: &str| json!([{"apiVersion": version, "kind": kind, "name": "x", "uid": "y"}]);
@@ -206,12 +206,12 @@ async fn an_owner_that_cannot_be_looked_up_keeps_its_dependents() {
     assert_eq!(
         team["metadata"]["deletionTimestamp"],
         Value::Null,
-        "a ConfigMap is in a namespace, it is in none"
+        "a cluster-scoped object cannot have a namespaced owner"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_custom_object_owns_goes_with_its_definition() {
+async fn crd_deletion_collects_dependents_of_custom_objects() {
     let bed = Bed::new();
     bed.define_foos().await;
     let owner = bed.ok("POST", FOOS, foo("a")).await;
@@ -228,16 +228,16 @@ async fn what_a_custom_object_owns_goes_with_its_definition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreground_waits_for_dependents_that_block() {
+async fn foreground_deletion_waits_for_blocking_dependents() {
     let bed = Bed::new();
-    wait_for_a_held_child(&bed).await;
+    block_foreground_deletion(&bed).await;
     bed.ok("PATCH", &format!("{MAPS}/child"), json!({"metadata": {"finalizers": null}})).await;
     settle().await;
     assert_eq!(bed.get(&format!("{MAPS}/owner")).await.0, 404);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_namespace_that_ends_takes_nothing_new_and_is_emptied() {
+async fn terminating_namespace_refuses_objects_and_is_emptied() {
     let bed = Bed::new();
     bed.ok("POST", "/api/v1/namespaces", json!({"metadata": {"name": "team"}})).await;
     let maps = "/api/v1/namespaces/team/configmaps";
@@ -256,7 +256,7 @@ async fn a_namespace_that_ends_takes_nothing_new_and_is_emptied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_quota_refuses_before_the_name_is_looked_at() {
+async fn quota_is_checked_before_the_name() {
     let bed = Bed::new();
     bed.ok("POST", MAPS, map("a")).await;
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "1"}}});
@@ -268,7 +268,7 @@ async fn a_quota_refuses_before_the_name_is_looked_at() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_makes_its_kind_and_takes_it_along() {
+async fn crd_adds_and_removes_its_kind() {
     let bed = Bed::new();
     assert_eq!(bed.get(FOOS).await.0, 404);
     bed.define_foos().await;
@@ -285,7 +285,7 @@ async fn a_definition_makes_its_kind_and_takes_it_along() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_is_served_as_long_as_its_definition_is_stored() {
+async fn kind_is_served_while_its_crd_is_stored() {
     let bed = Bed::new();
     bed.define_foos().await;
     let mut held = foo("a");
@@ -296,7 +296,7 @@ async fn a_kind_is_served_as_long_as_its_definition_is_stored() {
     let crd = &format!("{CRDS}/foos.example.com");
     bed.ok("DELETE", crd, Value::Null).await;
     settle().await;
-    assert_eq!(bed.get(FOOS).await.0, 200, "one of its objects waits");
+    assert_eq!(bed.get(FOOS).await.0, 200, "one object still exists");
     assert_eq!(watch.event().await, event("MODIFIED", "a"));
     bed.ok("PATCH", crd, json!({"metadata": {"finalizers": null}})).await;
     assert_eq!(bed.get(FOOS).await.0, 404);
@@ -312,7 +312,7 @@ async fn a_kind_is_served_as_long_as_its_definition_is_stored() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn scope_and_kind_of_a_definition_do_not_change() {
+async fn scope_and_kind_of_a_crd_are_immutable() {
     let bed = Bed::new();
     bed.define_foos().await;
     for (change, field) in [
@@ -341,7 +341,7 @@ async fn a_groups_most_stable_version_is_preferred() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_part_of_the_world_can_be_switched_off() {
+async fn each_simulated_controller_can_be_disabled() {
     let world = crate::sim::Switches { collector: false, workloads: false, pods: false, quotas: false };
     let bed = Bed::with(Settings { world, ..Settings::default() });
     let quotas = "/api/v1/namespaces/default/resourcequotas";
@@ -358,21 +358,21 @@ async fn each_part_of_the_world_can_be_switched_off() {
     assert_eq!(bed.get(&format!("{DEPLOYMENTS}/web")).await.1["status"], json!({}));
     assert_eq!(bed.get(&format!("{MAPS}/child")).await.0, 200);
     assert_eq!(bed.get(&format!("{PODS}/p")).await.1["status"]["phase"], "Pending");
-    assert_eq!(bed.get(&format!("{quotas}/q")).await.1["status"], json!({}), "and it has let two maps in");
+    assert_eq!(bed.get(&format!("{quotas}/q")).await.1["status"], json!({}), "the quota is not enforced");
 }
 
-/// A dependent that is let go, not removed, holds its owner no longer.
+/// A dependent that drops its owner reference no longer blocks its owner.
 #[tokio::test(start_paused = true)]
-async fn foreground_goes_on_when_a_dependent_loses_its_reference() {
+async fn foreground_deletion_ends_when_dependent_drops_reference() {
     let bed = Bed::new();
-    wait_for_a_held_child(&bed).await;
+    block_foreground_deletion(&bed).await;
     bed.ok("PATCH", &format!("{MAPS}/child"), json!({"metadata": {"ownerReferences": null}})).await;
     settle().await;
     assert_eq!(bed.get(&format!("{MAPS}/owner")).await.0, 404);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_takes_over_orphans_and_tries_again_what_a_quota_refused() {
+async fn deployment_adopts_orphans_and_retries_after_quota() {
     let bed = Bed::new();
     bed.ok("POST", DEPLOYMENTS, deployment("web", 2)).await;
     settle().await;
@@ -395,7 +395,7 @@ async fn a_deployment_takes_over_orphans_and_tries_again_what_a_quota_refused() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_cannot_take_the_place_of_a_built_in_kind() {
+async fn crd_cannot_replace_a_built_in_kind() {
     let bed = Bed::new();
     let crd = json!({"metadata": {"name": "deployments.apps"}, "spec": {"group": "apps", "scope": "Namespaced",
         "names": {"plural": "deployments", "kind": "Deployment"},

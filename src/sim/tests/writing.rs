@@ -1,7 +1,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn the_server_sets_what_is_the_servers() {
+async fn server_owned_metadata_ignores_the_client() {
     let bed = Bed::new();
     let mut sent = map("");
     sent["metadata"] = json!({"generateName": "web-", "uid": "mine", "resourceVersion": "", "generation": 9,
@@ -15,7 +15,7 @@ async fn the_server_sets_what_is_the_servers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_changes_nothing_keeps_the_version() {
+async fn unchanged_write_keeps_the_version() {
     let bed = Bed::new();
     let made = bed.ok("POST", MAPS, map("a")).await;
     let same = bed.ok("PUT", &format!("{MAPS}/a"), made.clone()).await;
@@ -25,7 +25,7 @@ async fn a_write_that_changes_nothing_keeps_the_version() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_and_preconditions_are_reported_apart() {
+async fn conflicts_and_failed_preconditions_are_refused() {
     let bed = Bed::new();
     bed.define_foos().await;
     let made = bed.ok("POST", FOOS, foo("a")).await;
@@ -35,7 +35,7 @@ async fn conflicts_and_preconditions_are_reported_apart() {
     let updated = bed.ok("PUT", &format!("{FOOS}/a"), changed.clone()).await;
     assert_eq!(updated["metadata"]["generation"], 2);
     assert_eq!(reason(&bed.call("PUT", &format!("{FOOS}/a"), changed.clone()).await), (409, "Conflict"));
-    // Without a version: refused for custom kinds, taken for built-in ones.
+    // An update without a version is refused for custom kinds and accepted for built-in ones.
     changed["metadata"]["resourceVersion"] = Value::Null;
     assert_eq!(reason(&bed.call("PUT", &format!("{FOOS}/a"), changed).await), (422, "Invalid"));
     bed.ok("POST", MAPS, map("m")).await;
@@ -49,7 +49,7 @@ async fn conflicts_and_preconditions_are_reported_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn status_and_spec_are_written_apart() {
+async fn status_and_spec_are_written_separately() {
     let bed = Bed::new();
     bed.define_foos().await;
     let mut with_status = foo("a");
@@ -57,9 +57,9 @@ async fn status_and_spec_are_written_apart() {
     let made = bed.ok("POST", FOOS, with_status).await;
     assert_eq!(made["status"], Value::Null, "a new object has no status");
     let both = json!({"spec": {"replicas": 4}, "status": {"replicas": 3}});
-    let told = bed.ok("PATCH", &format!("{FOOS}/a/status"), both.clone()).await;
-    assert_eq!((&told["spec"]["replicas"], &told["status"]["replicas"]), (&json!(1), &json!(3)));
-    assert_eq!(told["metadata"]["generation"], 1);
+    let reported = bed.ok("PATCH", &format!("{FOOS}/a/status"), both.clone()).await;
+    assert_eq!((&reported["spec"]["replicas"], &reported["status"]["replicas"]), (&json!(1), &json!(3)));
+    assert_eq!(reported["metadata"]["generation"], 1);
     let changed = bed
         .ok("PATCH", &format!("{FOOS}/a"), json!({"spec": {"replicas": 4}, "status": {"replicas": 8}}))
         .await;
@@ -103,9 +103,9 @@ async fn custom_objects_are_pruned_defaulted_and_checked() {
     assert_eq!(response.status(), 400);
 }
 
-/// What an older schema let in does not stop a write that leaves it alone.
+/// A value that an older schema allowed does not block writes of other fields.
 #[tokio::test(start_paused = true)]
-async fn what_was_wrong_before_and_is_not_touched_is_let_pass() {
+async fn unchanged_invalid_fields_do_not_block_writes() {
     let bed = Bed::new();
     bed.define_foos().await;
     let mut stored = bed.ok("POST", FOOS, foo("a")).await;
@@ -117,7 +117,7 @@ async fn what_was_wrong_before_and_is_not_touched_is_let_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_three_patches_and_what_takes_their_place() {
+async fn three_patch_types_work_and_server_side_apply_is_refused() {
     let bed = Bed::new();
     bed.ok("POST", DEPLOYMENTS, deployment("web", 0)).await;
     let path = format!("{DEPLOYMENTS}/web");
@@ -142,7 +142,7 @@ async fn the_three_patches_and_what_takes_their_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_makes_a_deletion_two_phases() {
+async fn finalizer_makes_deletion_two_phase() {
     let bed = Bed::new();
     let mut held = map("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -166,7 +166,7 @@ async fn a_finalizer_makes_a_deletion_two_phases() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_generation_that_a_client_has_set_may_be_the_last() {
+async fn maximal_generation_does_not_overflow() {
     let bed = Bed::new();
     let mut held = map("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -187,7 +187,7 @@ async fn a_collection_is_deleted_by_selector() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dry_run_checks_and_stores_nothing() {
+async fn dry_run_stores_nothing() {
     let bed = Bed::new();
     let version = bed.sim.version();
     bed.ok("POST", &format!("{MAPS}?dryRun=All"), map("a")).await;
@@ -200,7 +200,7 @@ async fn a_dry_run_checks_and_stores_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_input_names_its_field() {
+async fn invalid_input_is_reported_by_field() {
     let bed = Bed::new();
     let mut bad = deployment("web", -1);
     bad["spec"]["template"]["spec"]["containers"] = json!([{"name": "C"}]);
@@ -226,9 +226,9 @@ async fn bad_input_names_its_field() {
     }
 }
 
-/// A request that is not understood must not have written.
+/// A request that is not understood must not write.
 #[tokio::test(start_paused = true)]
-async fn what_is_misspelt_writes_nothing() {
+async fn misspelt_requests_write_nothing() {
     let bed = Bed::new();
     let made = bed.ok("POST", MAPS, map("a")).await;
     let a = format!("{MAPS}/a");
@@ -260,16 +260,16 @@ async fn what_is_misspelt_writes_nothing() {
         assert_eq!(bed.call("DELETE", &format!("{MAPS}{query}"), Value::Null).await.0, 400, "{query}");
     }
     assert_eq!(bed.call("DELETE", MAPS, json!({"preconditions": {"uid": "other"}})).await.0, 409);
-    assert_eq!(bed.call("DELETE", "/api/v1/configmaps", Value::Null).await.0, 405, "not in all namespaces");
+    assert_eq!(bed.call("DELETE", "/api/v1/configmaps", Value::Null).await.0, 405, "not across namespaces");
     assert_eq!(
         bed.call("DELETE", &format!("{MAPS}/a&b"), Value::Null).await.0,
         404,
-        "not the one before the &"
+        "the name includes the &"
     );
     assert_eq!(bed.call("DELETE", "/api/v1/namespaces/default", Value::Null).await.0, 403);
     let mut again = made.clone();
     again["metadata"]["name"] = json!("b");
-    assert_eq!(bed.call("POST", MAPS, again).await.0, 500, "a new object has no version");
+    assert_eq!(bed.call("POST", MAPS, again).await.0, 500, "a new object must not have a version");
     let mut nameless = made.clone();
     nameless["metadata"].as_object_mut().unwrap().remove("name");
     assert_eq!(bed.call("PUT", &a, nameless).await.0, 400);

@@ -1,8 +1,8 @@
 //! The garbage collector.
 //!
-//! An object whose owners are all gone is deleted. An owner is there when an object with its uid is, of the
-//! kind and name that the reference says, in the same namespace or in none. Where that cannot be looked up the
-//! object stays (test: `an_owner_that_cannot_be_looked_up_keeps_its_dependents`).
+//! Deletes objects whose owners are all gone. An owner exists if the referenced kind and name has its uid, in
+//! the same namespace or cluster-scoped. An object whose owner cannot be looked up is kept
+//! (test: `unresolvable_owner_keeps_its_dependents`).
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use super::super::request::{items, member, text};
 use super::super::store::Key;
 use super::is_deleting;
 
-/// What has become of an owner.
+/// The state of an owner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
     There,
-    /// It waits for its dependents to go.
+    /// Waiting for its dependents to be deleted.
     Waiting,
     Gone,
 }
 
 impl Core {
-    /// What has become of the object that a reference names. `None`: nobody serves its kind, or it would be in
-    /// a namespace and its dependent is in none.
+    /// Returns the state of a referenced owner. `None` if its kind is not served, or if it is namespaced and its
+    /// dependent is not.
     fn owner_of(&self, reference: &Value, namespace: &str) -> Option<Owner> {
         let uid = text(reference, "/uid");
         if self.world.gone.iter().any(|(at, gone)| gone == uid && (at.is_empty() || at == namespace)) {
@@ -49,7 +49,8 @@ impl Core {
         })
     }
 
-    /// Deletes an object whose owners are gone, or whose last owner waits for that.
+    /// Deletes an object without remaining owners, counting those that wait for its deletion as gone; otherwise
+    /// removes its references to missing owners.
     pub(super) fn collect(&mut self, resource: &Resource, key: &Key) {
         let Some(kind) = self.kind_of(resource) else { return };
         let Some(object) = self.store.get(resource, &key.0, &key.1).cloned() else { return };
@@ -68,7 +69,7 @@ impl Core {
             return;
         }
         if owners.iter().any(|owner| *owner != Owner::There) {
-            // Another owner keeps it; references to what is gone go.
+            // Another owner remains: only the stale references are removed.
             let kept: Vec<Value> = references
                 .iter()
                 .zip(&owners)
@@ -81,7 +82,7 @@ impl Core {
         }
     }
 
-    /// An object that is being deleted: its dependents go first, or lose their reference to it.
+    /// Advances foreground or orphan deletion: dependents are deleted first, or lose their owner reference.
     pub(super) fn let_go(&mut self, resource: &Resource, key: &Key) {
         let Some(kind) = self.kind_of(resource) else { return };
         let Some(object) = self.store.get(resource, &key.0, &key.1).cloned() else { return };
@@ -105,7 +106,7 @@ impl Core {
                 self.collect(&resource, &key);
             }
             if is_blocked {
-                // The last dependent's removal comes back here.
+                // The removal of the last dependent triggers this again.
                 return;
             }
             FOREGROUND

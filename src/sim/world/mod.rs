@@ -1,16 +1,16 @@
-//! The small world behind the server: what controllers, scheduler and kubelets do on a real cluster.
+//! The simulated cluster behind the server: controllers, scheduler and kubelets.
 //!
 //! | file | plays | switch |
 //! |---|---|---|
 //! | `collector.rs` | the garbage collector: background, foreground, orphan | `collector` |
 //! | `workloads.rs` | Deployment → ReplicaSet → Pods | `workloads` |
 //! | `pods.rs` | scheduler and kubelet | `pods` |
-//! | `quotas.rs` | quotas that count objects | `quotas` |
-//! | `namespaces.rs` | new and ending namespaces, definitions of kinds | |
-//! | `services.rs` | addresses and node ports of Services | |
+//! | `quotas.rs` | object count quotas | `quotas` |
+//! | `namespaces.rs` | the lifecycle of namespaces and CRDs | |
+//! | `services.rs` | cluster IPs and node ports of Services | |
 //!
-//! Each is level-triggered: a change names what must be looked at, a moment later it is looked at, and what
-//! is found decides. They write as the server itself: no fault meets them and no ledger names them.
+//! Each part is level-triggered: a change schedules a sync of the objects concerned, which then acts on their
+//! current state. Writes bypass requests: no fault hits them, and they do not appear in the ledger.
 
 mod collector;
 mod namespaces;
@@ -30,25 +30,25 @@ use super::kinds::{BuiltIn, Kind, Resource};
 use super::request::{items, text};
 use super::store::{Change, Key};
 
-/// How long after a change it is looked at; a part of it is from the seed.
+/// The delay of a sync after a change, before jitter.
 const REACTION: Duration = Duration::from_millis(5);
 
-/// How long an event is kept.
+/// How long Events are kept.
 const EVENT_LIFE: Duration = Duration::from_secs(3600);
 
-/// How many owners that have gone are remembered.
+/// The number of removed owners to remember.
 const GONE_MAX: usize = 500;
 
-/// Which parts of the world are there.
+/// The parts of the cluster to simulate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switches {
     /// The garbage collector.
     pub collector: bool,
-    /// Deployments make ReplicaSets, and these make Pods.
+    /// Deployments create ReplicaSets, which create Pods.
     pub workloads: bool,
-    /// Pods are scheduled, become Ready, and end.
+    /// Pods are scheduled, become Ready and terminate.
     pub pods: bool,
-    /// Quotas count and refuse.
+    /// Quotas count objects and refuse new ones.
     pub quotas: bool,
 }
 
@@ -58,12 +58,12 @@ impl Default for Switches {
     }
 }
 
-/// Something to be looked at.
+/// A pending sync.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Work {
-    /// An object with owners: is one of them there?
+    /// Of an object with owners, which may all be gone.
     Owned(Resource, Key),
-    /// An object that waits for its dependents, or for letting them go.
+    /// Of an owner being deleted that waits for its dependents, or orphans them.
     Waiting(Resource, Key),
     Deployment(Key),
     ReplicaSet(Key),
@@ -71,23 +71,23 @@ pub(super) enum Work {
     Namespace(String),
     Quotas(String),
     Definition(String),
-    /// An event that nobody needs any more.
+    /// The removal of an expired Event.
     OldEvent(Key),
 }
 
-/// What the world remembers between changes.
+/// The state of the simulated cluster.
 #[derive(Debug, Default)]
 pub(super) struct World {
     planned: HashSet<Work>,
-    /// Where the object with this uid is.
+    /// The location of each object, by uid.
     alive: HashMap<String, (Resource, Key)>,
-    /// Who names this uid as an owner.
+    /// The dependents of each owner, by the owner's uid.
     dependents: HashMap<String, BTreeSet<(Resource, Key)>>,
-    /// The owners that were last seen to go, by namespace and uid: their kinds may have gone with them.
+    /// The namespaces and uids of recently removed owners, whose kinds may be gone, too.
     gone: VecDeque<(String, String)>,
 }
 
-/// Sets the value at a pointer, making objects on the way.
+/// Sets the value at a pointer, creating missing objects.
 pub(super) fn set(object: &mut Value, pointer: &str, value: Value) {
     let mut at = object;
     for part in pointer.split('/').skip(1) {
@@ -99,7 +99,7 @@ pub(super) fn set(object: &mut Value, pointer: &str, value: Value) {
     *at = value;
 }
 
-/// The owner that controls an object: kind, name, uid.
+/// Returns kind, name and uid of an object's controller.
 fn controller_of(object: &Value) -> Option<(&str, &str, &str)> {
     let owners = items(object, "/metadata/ownerReferences");
     let owner = owners.iter().find(|owner| owner["controller"] == true)?;
@@ -111,7 +111,7 @@ fn is_deleting(object: &Value) -> bool {
 }
 
 impl Core {
-    /// Plans to look at something, a moment from now.
+    /// Schedules a sync after the reaction time.
     fn plan(&mut self, work: Work) {
         let jitter = Duration::from_micros(self.random(2000));
         self.plan_in(REACTION + jitter, work);
@@ -143,7 +143,7 @@ impl Core {
         }
     }
 
-    /// Plans what a change asks for.
+    /// Schedules the syncs that a change triggers.
     pub(super) fn react(&mut self, change: &Change) {
         self.index(change);
         let (resource, key) = (change.resource.clone(), change.key.clone());
@@ -217,7 +217,7 @@ impl Core {
         }
     }
 
-    /// Keeps the two indexes up to date.
+    /// Updates both indexes after a change.
     fn index(&mut self, change: &Change) {
         let place = (change.resource.clone(), change.key.clone());
         let owners = |object: &Option<Arc<Value>>| -> BTreeSet<String> {
@@ -237,7 +237,7 @@ impl Core {
         for uid in after.difference(&before) {
             self.world.dependents.entry(uid.clone()).or_default().insert(place.clone());
         }
-        // An owner that waits for its dependents looks again: one of them may hold it no longer.
+        // An owner being deleted is synced again: a dependent may no longer block it.
         for uid in before.union(&after) {
             let owner = self.world.alive.get(uid).cloned();
             if let Some((resource, key)) = owner
@@ -257,7 +257,7 @@ impl Core {
         }
     }
 
-    /// Makes everything anew that follows from what is stored.
+    /// Rebuilds all state derived from the store.
     pub(super) fn reindex(&mut self) {
         self.redefine();
         self.world.alive.clear();
@@ -278,24 +278,24 @@ impl Core {
         self.world.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    /// The kind that is stored under a resource.
+    /// Returns the kind stored under a resource.
     fn kind_of(&self, resource: &Resource) -> Option<Arc<Kind>> {
         self.catalogue.get(&resource.0, &resource.1)
     }
 
-    /// Stores what a controller has changed, if it differs.
+    /// Stores an object that a controller changed, unless it is equal.
     fn amend(&mut self, kind: &Kind, object: Value, stored: &Arc<Value>) {
         self.store_update(kind, object, stored, false);
     }
 
-    /// What is stored under a built-in kind and a key.
+    /// Returns an object of a built-in kind, and the kind.
     fn find(&self, of: BuiltIn, key: &Key) -> Option<(Arc<Kind>, Arc<Value>)> {
         let kind = self.catalogue.built_in(of);
         let object = self.store.get(&kind.resource, &key.0, &key.1)?.clone();
         Some((kind, object))
     }
 
-    /// Creates an object as a controller does; `None` when it is refused or there already.
+    /// Creates an object as a controller does; `None` if it is refused or exists.
     fn make(&mut self, of: BuiltIn, mut object: Value) -> Option<Arc<Value>> {
         let kind = self.catalogue.built_in(of);
         let key = super::core::key_of(&object);
@@ -321,7 +321,7 @@ impl Core {
     }
 }
 
-/// Sets a condition; its time moves only when its status does.
+/// Sets a condition; its transition time changes only with its status.
 fn set_condition(object: &mut Value, type_: &str, status: &str, reason: &str, message: &str, now: &str) {
     let mut conditions = items(object, "/status/conditions").to_vec();
     let old = conditions.iter().position(|condition| text(condition, "/type") == type_);

@@ -1,5 +1,4 @@
-//! What a cluster has from the start, and what the server's own controllers keep: namespaces, the kinds of
-//! definitions.
+//! The initial objects of a cluster, and the lifecycle of namespaces and CRDs.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use super::super::request::{items, text};
 use super::is_deleting;
 
 impl Core {
-    /// What a new cluster has.
+    /// Creates the objects of a new cluster.
     pub(in super::super) fn populate(&mut self) {
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             self.make(BuiltIn::Namespace, json!({"metadata": {"name": name}}));
@@ -24,7 +23,7 @@ impl Core {
         self.make(BuiltIn::Service, json!({"metadata": metadata, "spec": spec}));
     }
 
-    /// A new namespace gets an account; one that ends is emptied first.
+    /// Gives a namespace its default ServiceAccount, or empties one being deleted.
     pub(super) fn sync_namespace(&mut self, name: &str) {
         let key = (String::new(), name.to_owned());
         let Some((kind, namespace)) = self.find(BuiltIn::Namespace, &key) else { return };
@@ -51,7 +50,7 @@ impl Core {
         }
     }
 
-    /// A definition's kind is served from the moment when its status says so.
+    /// Serves the kind of a CRD and marks the CRD as established, or ends a CRD being deleted.
     pub(super) fn sync_definition(&mut self, name: &str) {
         let key = (String::new(), name.to_owned());
         let Some((kind, crd)) = self.find(BuiltIn::CustomResourceDefinition, &key) else { return };
@@ -60,7 +59,7 @@ impl Core {
         }
         match custom::kind_of(&crd) {
             Some(custom) => self.catalogue.insert(Arc::new(custom)),
-            // No version is served any more.
+            // The CRD serves no version any more.
             None => self.undefine(&crd),
         }
         let mut changed = Value::clone(&crd);
@@ -84,7 +83,7 @@ impl Core {
                 self.start_deletion(&kind, object, "Background", None, false);
             }
             if self.store.collection(&kind.resource).next().is_some() {
-                // Somebody's finalizers hold them; the removal of each comes back here.
+                // Finalizers keep some objects; each removal triggers this again.
                 return;
             }
         }
@@ -94,7 +93,7 @@ impl Core {
         self.amend(&definitions, changed, crd);
     }
 
-    /// A kind without its definition is not served, and its watches end.
+    /// Stops serving the kind of a CRD and ends its watches.
     pub(super) fn undefine(&mut self, crd: &Value) {
         let (group, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/plural"));
         if let Some(kind) = self.catalogue.remove(group, plural) {
@@ -102,7 +101,7 @@ impl Core {
         }
     }
 
-    /// Serves the kinds of the definitions that are stored and established, and no others.
+    /// Rebuilds the catalogue from the established CRDs in the store.
     pub(super) fn redefine(&mut self) {
         self.catalogue = Catalogue::new();
         let definitions = self.catalogue.built_in(BuiltIn::CustomResourceDefinition);

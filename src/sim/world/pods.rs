@@ -1,12 +1,12 @@
-//! Scheduler and kubelet: a Pod gets a node, starts, becomes Ready, and goes when it is deleted.
+//! Scheduler and kubelet: Pods are bound to a node, started, marked Ready, and removed when deleted.
 //!
-//! | the image's name holds | what happens |
+//! | image name contains | behaviour |
 //! |---|---|
-//! | `missing` | it cannot be pulled: the Pod stays Pending, `ImagePullBackOff` |
-//! | `crash` | it starts and ends, again and again: `CrashLoopBackOff`, never Ready |
-//! | `slow` | it is Ready after 10 s |
-//! | `complete` | it ends well, if the Pod is not to be started again |
-//! | anything else | it is Ready at once |
+//! | `missing` | the pull fails: the Pod stays Pending with `ImagePullBackOff` |
+//! | `crash` | the container keeps crashing: `CrashLoopBackOff`, never Ready |
+//! | `slow` | the Pod is Ready after 10 s |
+//! | `complete` | the Pod succeeds, unless its restart policy is `Always` |
+//! | anything else | the Pod is Ready at once |
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ impl Core {
         let Some((kind, pod)) = self.find(BuiltIn::Pod, key) else { return };
         let mut changed = Value::clone(&pod);
         if is_deleting(&pod) {
-            // No container needs time to end; what is left are finalizers of others.
+            // Containers end at once; only finalizers may still delay the removal.
             changed["metadata"]["deletionGracePeriodSeconds"] = json!(0);
             self.amend(&kind, changed, &pod);
             return;
@@ -52,7 +52,7 @@ impl Core {
             set(&mut changed, "/status/startTime", json!(now));
             self.start(&mut changed, "Pending", &json!({"waiting": {"reason": "ContainerCreating"}}), false);
             self.amend(&kind, changed, &pod);
-            // The change has planned a look in a moment, which is too early.
+            // The sync that the change has scheduled comes too early.
             self.schedule(SLOW, Task::World(Work::Pod(key.clone())));
             return;
         }
@@ -87,7 +87,7 @@ impl Core {
         now.duration_since(started).unsigned_abs() >= after
     }
 
-    /// The status of a Pod whose containers are all in this state.
+    /// Sets a Pod's status with all its containers in one state.
     fn start(&mut self, pod: &mut Value, phase: &str, state: &Value, is_ready: bool) {
         let now = self.stamp();
         let statuses: Vec<Value> = items(pod, "/spec/containers")

@@ -1,6 +1,6 @@
-//! Quotas that count objects: `count/deployments.apps`, `pods`, `services` and the like.
+//! Object count quotas: `count/deployments.apps`, `pods`, `services` and the like.
 //!
-//! As on a real server a quota refuses only what it has counted once, and before the name is looked at.
+//! As on a real server, a quota is enforced once its status is set, and before the name is checked.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ impl Core {
         }
     }
 
-    /// Refuses a new object that is one too many.
+    /// Refuses a new object that exceeds a quota.
     pub(in super::super) fn check_quota(&self, kind: &Kind, object: &Value) -> Outcome<()> {
         let namespace = text(object, "/metadata/namespace");
         if namespace.is_empty() || !self.settings.world.quotas {

@@ -1,12 +1,12 @@
-//! Addresses and node ports of Services.
+//! Allocation of cluster IPs and node ports to Services.
 //!
-//! Mirrors `pkg/registry/core/service` of the API server, odd corners included:
-//! - A node port belongs to one Service, whatever the protocol; within it TCP and UDP may share it. (test: `services_get_addresses_and_ports_that_nobody_else_has`)
-//! - The first 86 node ports are given to those who ask for one. (test: `services_get_addresses_and_ports_that_nobody_else_has`)
-//! - Ports of one number in a new Service get the same node port. (test: `node_ports_of_a_new_service_go_by_number`)
-//! - A changed Service keeps its node ports by the names of its ports. (test: `node_ports_of_a_changed_service_go_by_name`)
-//! - Two of its ports that ask for one node port are an error of the server's own. (test: `a_node_port_asked_for_twice_is_the_servers_own_error`)
-//! - With its type a Service loses what the type had given it. (test: `a_service_loses_what_its_type_had_given_it`)
+//! Mirrors `pkg/registry/core/service` of the API server, including its quirks:
+//! - A node port belongs to one Service for all protocols, whose TCP and UDP ports may share it. (test: `services_get_unique_addresses_and_node_ports`)
+//! - The first 86 node ports are allocated automatically only after all others. (test: `services_get_unique_addresses_and_node_ports`)
+//! - Ports with the same number in a new Service get the same node port. (test: `new_service_shares_node_ports_by_port_number`)
+//! - An updated Service keeps its node ports by port name. (test: `updated_service_keeps_node_ports_by_name`)
+//! - Two ports of an updated Service requesting one node port are an internal error. (test: `duplicate_node_port_in_update_is_internal_error`)
+//! - A Service that changes its type loses the fields of the old type. (test: `service_loses_fields_of_its_old_type`)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use super::super::failure::{Cause, Failure, Outcome};
 use super::super::kinds::BuiltIn;
 use super::super::request::{number, text};
 
-/// How many node ports are left to those who ask for one.
+/// The number of node ports reserved for explicit requests.
 const FOR_REQUESTS: i64 = 86;
 
 fn has_node_ports(service: &Value) -> bool {
@@ -30,7 +30,7 @@ fn node_ports(service: &Value) -> BTreeSet<i64> {
 }
 
 impl Core {
-    /// Gives a Service its address and its ports on the nodes, or says why not.
+    /// Allocates a Service's cluster IP and node ports, or reports why they are refused.
     pub(in super::super) fn allocate(
         &mut self,
         service: &mut Value,
@@ -77,16 +77,16 @@ impl Core {
             None => giver.give_to_new(service),
             Some(stored) => giver.give_to_changed(service, stored)?,
         };
-        // Who only tries is not given ports, so none can be wrong.
+        // A dry run allocates no ports, hence none can be refused.
         causes.extend(refused.filter(|_| !is_dry_run));
         Ok(())
     }
 }
 
-/// Gives node ports to one Service.
+/// Allocates node ports to one Service.
 #[derive(Default)]
 struct Giver {
-    /// Those of other Services, and those given so far.
+    /// The node ports of other Services, and those allocated so far.
     taken: BTreeSet<i64>,
 }
 
@@ -149,7 +149,7 @@ impl Giver {
         Ok(None)
     }
 
-    /// Takes this one, or says why it cannot be had.
+    /// Allocates a requested port, or reports why it is unavailable.
     fn ask(&mut self, at: usize, port: i64) -> Option<Cause> {
         let refused =
             |detail| Some(Cause::invalid(format!("spec.ports[{at}].nodePort"), &json!(port), detail));
@@ -164,7 +164,7 @@ impl Giver {
         None
     }
 
-    /// Takes any; the first ones are left to those who ask for one, as long as there are others.
+    /// Allocates any free port, using the reserved ones last.
     fn next(&mut self) -> i64 {
         let left = NODE_PORTS.start() + FOR_REQUESTS;
         let mut ports = (left..=*NODE_PORTS.end()).chain(*NODE_PORTS.start()..left);
@@ -174,7 +174,7 @@ impl Giver {
     }
 }
 
-/// A port that asks for none keeps what the port of its name had, unless another one has it now.
+/// Keeps the node port of each named port that requests none, unless another port now uses it.
 fn keep_by_name(service: &mut Value, stored: &Value) {
     let (old, new) = (node_ports(stored), node_ports(service));
     let of_name: BTreeMap<&str, i64> =
@@ -189,7 +189,7 @@ fn keep_by_name(service: &mut Value, stored: &Value) {
     }
 }
 
-/// A Service that changes its type loses what belonged to the old one, unless it is asked for anew.
+/// Removes fields of the old type from a Service that changes its type, unless the update changes them.
 fn drop_what_the_type_has_not(service: &mut Value, stored: &Value) {
     let type_ = text(service, "/spec/type").to_owned();
     let mut dropped = Vec::new();

@@ -1,7 +1,8 @@
-//! Deployments make ReplicaSets, ReplicaSets make Pods.
+//! The Deployment and ReplicaSet controllers.
 //!
-//! A rollout obeys `maxSurge` and `maxUnavailable`, or `Recreate`; a template that comes back is a new revision of
-//! its old ReplicaSet. Not here: pausing, progress deadlines, events, expectations (there is no cache to be late).
+//! Rollouts obey `maxSurge` and `maxUnavailable`, or `Recreate`; returning to an old template makes its
+//! ReplicaSet the newest revision. Not implemented: pausing, progress deadlines, events, and expectations (no
+//! cache can lag here).
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -16,16 +17,16 @@ use super::super::selectors::selector_matches;
 use super::super::store::Key;
 use super::{Work, controller_of, is_deleting, set, set_condition};
 
-/// How many Pods one look at a ReplicaSet makes.
+/// The maximum number of Pods created by one sync of a ReplicaSet.
 const BURST: usize = 500;
-/// When what could not be made is tried again.
+/// The delay before a failed creation is retried.
 const RETRY: Duration = Duration::from_secs(1);
-/// How soon a rollout that waits for Pods to end looks again.
+/// The polling interval of a rollout that waits for Pods to end.
 const ENDING: Duration = Duration::from_millis(100);
 const HASH: &str = "pod-template-hash";
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// A name for a template: the same for the same template, always.
+/// Returns the hash of a template, stable across runs.
 fn hash_of(template: &Value) -> String {
     let hasher = BuildHasherDefault::<DefaultHasher>::new();
     let hash = hasher.hash_one(template.to_string());
@@ -36,7 +37,7 @@ fn hash_of(template: &Value) -> String {
     (0..10).map(letter).collect()
 }
 
-/// `25%` of a number, or a number.
+/// Resolves a percentage of `of`, such as `25%`, or an absolute number.
 fn share(value: Option<&Value>, of: i64, rounds_up: bool) -> i64 {
     match value {
         Some(Value::String(text)) => {
@@ -49,12 +50,12 @@ fn share(value: Option<&Value>, of: i64, rounds_up: bool) -> i64 {
     }
 }
 
-/// The number that a set has among those of its Deployment; 0 when it has none.
+/// Returns the revision of a ReplicaSet; 0 if it has none.
 fn revision_of(set: &Value) -> i64 {
     set["metadata"]["annotations"][REVISION].as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// Whether it was said of a Deployment that its last rollout is done.
+/// Returns whether the status says that the last rollout has finished.
 fn is_rolled_out(deployment: &Value) -> bool {
     let mut conditions = items(deployment, "/status/conditions").iter();
     conditions.any(|condition| {
@@ -74,7 +75,7 @@ fn controller_reference(kind: &str, owner: &Value) -> Value {
 }
 
 impl Core {
-    /// The objects of a built-in kind that another one controls, oldest first.
+    /// Returns the objects of a built-in kind that `owner` controls, oldest first.
     fn controlled(&self, of: BuiltIn, owner: &Value) -> Vec<Arc<Value>> {
         let kind = self.catalogue.built_in(of);
         let uid = text(owner, "/metadata/uid");
@@ -90,7 +91,7 @@ impl Core {
         found
     }
 
-    /// Takes over what matches the selector and has no controller.
+    /// Adopts objects that match the selector and have no controller.
     fn adopt(&mut self, of: BuiltIn, owner_kind: &str, owner: &Value) {
         let kind = self.catalogue.built_in(of);
         let namespace = text(owner, "/metadata/namespace");
@@ -129,14 +130,14 @@ impl Core {
         if new.is_empty() && !waits {
             match self.make_replica_set(&deployment, &hash, revision) {
                 Some(made) => new.push(made),
-                // A quota, or a name that is taken: it may come free.
+                // A quota refuses it, or its name is taken: both may change.
                 None => self.plan_in(RETRY, Work::Deployment(key.clone())),
             }
         }
         let new = new.first().map(|new| self.renumber(new, revision));
         self.roll(&deployment, new.as_ref(), &old);
         self.forget_old_sets(&deployment, &old);
-        // Rolling has changed the sets; what they say is read again.
+        // The rollout has changed the sets: read them again.
         let sets = self.controlled(BuiltIn::ReplicaSet, &deployment);
         let mut changed = Value::clone(&deployment);
         if let Some(new) = &new {
@@ -179,7 +180,7 @@ impl Core {
         self.make(BuiltIn::ReplicaSet, json!({"metadata": metadata, "spec": spec}))
     }
 
-    /// Makes a set the newest of its Deployment, as one is whose template has come back.
+    /// Gives a set the newest revision, as when a Deployment returns to its template.
     fn renumber(&mut self, set: &Arc<Value>, revision: i64) -> Arc<Value> {
         if revision_of(set) >= revision {
             return set.clone();
@@ -190,13 +191,13 @@ impl Core {
         self.store_update(&kind, changed, set, false)
     }
 
-    /// Whether Pods of these sets run, those included that are ending.
+    /// Returns whether these sets still have running or terminating Pods.
     fn run_pods(&self, sets: &[Arc<Value>]) -> bool {
         let has_ended = |pod: &Value| matches!(text(pod, "/status/phase"), "Failed" | "Succeeded");
         sets.iter().any(|set| self.controlled(BuiltIn::Pod, set).iter().any(|pod| !has_ended(pod)))
     }
 
-    /// Moves Pods from the old sets to the new one, as fast as the strategy allows.
+    /// Scales the new set up and the old sets down as far as the strategy allows.
     fn roll(&mut self, deployment: &Value, new: Option<&Arc<Value>>, old: &[Arc<Value>]) {
         let desired = number(deployment, "/spec/replicas");
         let is_recreate = deployment["spec"]["strategy"]["type"] == "Recreate";
@@ -214,7 +215,7 @@ impl Core {
             return;
         };
         let wanted = number(new, "/spec/replicas");
-        // `Recreate` begins when the last of the old Pods has ended.
+        // `Recreate` starts new Pods after the last old Pod has ended.
         let is_over = !self.run_pods(old);
 
         let room = match (is_recreate, is_over) {
@@ -227,7 +228,7 @@ impl Core {
         if is_recreate {
             return old.iter().for_each(|set| self.scale_set(set, 0));
         }
-        // Of the old Pods only so many may go that enough are available.
+        // Old Pods may go only while enough Pods remain available.
         let new_unavailable = (next - number(new, "/status/availableReplicas")).max(0);
         let mut may_go = (old_pods + next - (desired - unavailable) - new_unavailable).max(0);
         for set in old {
@@ -263,7 +264,7 @@ impl Core {
         }
     }
 
-    /// The status of a Deployment, from its sets; `is_new` when a rollout has just begun.
+    /// Sets the status of a Deployment from its ReplicaSets; `is_new` if a rollout has just begun.
     fn tell(&self, deployment: &mut Value, sets: &[Arc<Value>], hash: &str, is_new: bool) {
         let sum = |pointer: &str| sets.iter().map(|set| number(set, pointer)).sum::<i64>();
         let new = sets.iter().find(|set| set["metadata"]["labels"][HASH] == json!(hash));
@@ -301,7 +302,7 @@ impl Core {
             let words = format!("ReplicaSet \"{name}\" has successfully progressed.");
             set_condition(deployment, "Progressing", "True", "NewReplicaSetAvailable", &words, &now);
         } else if is_new || updated != replicas || !is_rolled_out(deployment) {
-            // Else the last rollout is done, and its Pods come and go: that is told as availability.
+            // Otherwise the last rollout is complete, and lost Pods affect only `Available`.
             let words = format!("ReplicaSet \"{name}\" is progressing.");
             set_condition(deployment, "Progressing", "True", "ReplicaSetUpdated", &words, &now);
         }
@@ -322,13 +323,13 @@ impl Core {
         let missing = desired.saturating_sub(active.len());
         let made = (0..missing.min(BURST)).take_while(|_| self.make_pod(&set)).count();
         if made < missing {
-            // A quota refuses, or there are many: the rest comes later.
+            // A quota refused some, or there are too many for one sync.
             self.plan_in(RETRY, Work::ReplicaSet(key.clone()));
         }
         if active.len() > desired {
             let pod_kind = self.catalogue.built_in(BuiltIn::Pod);
             let mut order = active.clone();
-            // Those that are not Ready go first, then the youngest.
+            // Pods that are not Ready go first, then the youngest.
             order.sort_by_key(|pod| super::pods::is_ready(pod));
             let surplus = active.len() - desired;
             let (unready, ready): (Vec<_>, Vec<_>) =
@@ -380,7 +381,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_round_as_a_rollout_wants_them() {
+    fn surge_rounds_up_and_unavailable_rounds_down() {
         assert_eq!(share(Some(&json!("25%")), 3, true), 1);
         assert_eq!(share(Some(&json!("25%")), 3, false), 0);
         assert_eq!(share(Some(&json!(2)), 3, true), 2);

@@ -1,6 +1,7 @@
-//! The queue under a model checker, which tries many orders in which threads may take its lock.
+//! Tests the queue with a model checker, which tries many orders in which threads may take its lock.
 //!
-//! `hack/test.sh model` runs it. The checker changes threads at the lock and at each step of the wake-ups; see `sync.rs`.
+//! `hack/test.sh model` runs these tests. The checker switches threads at the lock and at each step of a wake-up; see
+//! `sync.rs`.
 
 use std::sync::Arc;
 
@@ -12,13 +13,13 @@ use shuttle::{future, thread};
 use super::super::sync::checked::KEEPS_WAKEUPS;
 use super::*;
 
-/// Orders tried for each test.
+/// Number of orders tried for each test.
 const ORDERS: usize = 5000;
 
 const KEYS: usize = 2;
 
-/// Three adders, two workers, two keys: the last add of each key is answered by a pass that begins after it,
-/// and no key is with two workers.
+/// Three adders, two workers, two keys: a pass begins after the last add of each key, and no two workers process
+/// one key.
 #[test]
 fn adds_survive_and_keys_have_one_worker() {
     shuttle::check_random(
@@ -92,7 +93,7 @@ fn no_worker_sleeps_while_a_key_waits() {
     shuttle::check_random(two_workers_share_two_keys, ORDERS);
 }
 
-/// One get looks once and gives up, another waits, a key is added: the one that waits gets it.
+/// One get polls once and gives up, another waits: the waiting get receives the added key.
 fn a_get_gives_up_while_another_waits() {
     let queue = Queue::<&str>::new();
     let (one, other) = (queue.clone(), queue.clone());
@@ -115,15 +116,15 @@ fn a_get_gives_up_while_another_waits() {
 }
 
 #[test]
-fn a_get_that_gives_up_keeps_no_wakeup() {
+fn abandoned_get_passes_its_wakeup_on() {
     shuttle::check_random(a_get_gives_up_while_another_waits, ORDERS);
 }
 
 #[test]
-fn the_checker_finds_a_get_that_keeps_its_wakeup() {
+fn checker_finds_a_lost_wakeup() {
     KEEPS_WAKEUPS.set(true);
     let broken =
         std::panic::catch_unwind(|| shuttle::check_random(a_get_gives_up_while_another_waits, ORDERS));
     KEEPS_WAKEUPS.set(false);
-    assert!(broken.is_err(), "a worker that sleeps while a key waits must be found");
+    assert!(broken.is_err(), "the checker must find a worker that sleeps while a key waits");
 }

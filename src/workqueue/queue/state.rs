@@ -1,6 +1,6 @@
-//! What a queue knows, behind its lock: which keys are queued, dirty and processing.
+//! The state of a queue, behind its lock: which keys are queued, dirty and processing.
 //!
-//! Nothing here waits, wakes or looks at the clock: times come in as the time since the queue was made.
+//! Nothing here waits, wakes or reads the clock: callers pass the time since the queue was created.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -23,17 +23,17 @@ pub(super) struct State<T> {
     queue: Order<T>,
     /// The keys that need a pass.
     dirty: HashMap<T, Dirty, RandomState>,
-    /// The keys that workers have, and since when.
+    /// The keys that are being processed, and since when.
     processing: HashMap<T, Duration, RandomState>,
     pub(super) shutting_down: bool,
     /// Whether a drain waits; a later shutdown ends it.
     pub(super) drain: bool,
 }
 
-/// Why a key needs a pass: all adds since the last get.
+/// A pending pass of a key: the merged adds since its last get.
 #[derive(Debug)]
 pub(super) struct Dirty {
-    /// When the first of them came.
+    /// Time of the first of these adds.
     pub(super) added: Duration,
     pub(super) priority: i32,
     pub(super) reasons: Reasons,
@@ -41,14 +41,14 @@ pub(super) struct Dirty {
     rank: Rank,
 }
 
-/// What became of an add.
+/// The result of an add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Added {
     /// The key is queued: a worker is needed.
     Queued,
-    /// The key is dirty, and queued when its worker is done.
+    /// The key is dirty, and will be queued when its worker is done.
     Deferred,
-    /// The key was dirty already.
+    /// The key was already dirty.
     Merged,
     /// The queue is shutting down.
     Ignored,
@@ -87,7 +87,7 @@ impl<T: Key> State<T> {
         if is_processing { Added::Deferred } else { Added::Queued }
     }
 
-    /// Hands out the first key: it is processing, and clean, so that a later add is seen.
+    /// Hands out the first key and marks it processing and clean, so that a later add is noticed.
     pub(super) fn get(&mut self, now: Duration) -> Option<(T, Dirty)> {
         let key = self.queue.pop()?;
         let (own, dirty) = self.dirty.remove_entry(&key).expect("a queued key is dirty");
@@ -112,22 +112,22 @@ impl<T: Key> State<T> {
         (now.saturating_sub(since), is_queued)
     }
 
-    /// How many keys are queued.
+    /// Returns the number of queued keys.
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// How many keys workers have.
+    /// Returns the number of keys that are being processed.
     pub(super) fn processing(&self) -> usize {
         self.processing.len()
     }
 
-    /// Whether no key is queued or processing.
+    /// Returns whether no key is queued or processing.
     pub(super) fn is_idle(&self) -> bool {
         self.dirty.is_empty() && self.processing.is_empty()
     }
 
-    /// The dirty keys, at most `max`.
+    /// Returns at most `max` dirty keys.
     pub(super) fn list(&self, now: Duration, max: usize) -> Vec<Listed<T>> {
         let listed = self.dirty.iter().map(|(key, dirty)| {
             let waited = now.saturating_sub(dirty.added);
@@ -138,9 +138,9 @@ impl<T: Key> State<T> {
         listed.take(max).collect()
     }
 
-    /// Counts and times, as metrics show them.
+    /// Returns the counts and times for metrics.
     pub(super) fn describe(&self, now: Duration) -> QueueState {
-        // All are looked at: a key that was moved forward, or came again after its pass, is older than its place tells.
+        // Scans all keys: a key moved forward, or requeued after its pass, is older than its place suggests.
         let mut oldest_waiting = Duration::ZERO;
         let mut by_priority = BTreeMap::<Reverse<i32>, usize>::new();
         for (_, dirty) in self.dirty.iter().filter(|(key, _)| !self.processing.contains_key(*key)) {
@@ -159,7 +159,7 @@ impl<T: Key> State<T> {
         }
     }
 
-    /// How many keys there is room for without more memory.
+    /// Returns the number of keys that fit without allocating.
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(super) fn capacity(&self) -> usize {
         self.dirty.capacity().max(self.queue.capacity())

@@ -22,7 +22,7 @@ fn adds_collapse() {
 
 /// client-go: `TestAddWhileProcessing`, `TestReinsert`, `TestCollapseWhileProcessing`
 #[test]
-fn a_key_added_while_processing_comes_again() {
+fn key_added_while_processing_is_requeued() {
     let queue = Queue::new();
     queue.add("a");
     let first = queue.try_get().unwrap();
@@ -38,7 +38,7 @@ fn a_key_added_while_processing_comes_again() {
 
 /// client-go: `TestNoQueueDrainageUsingShutDown`, `TestBasic`
 #[test]
-fn shutdown_hands_out_the_rest() {
+fn shutdown_still_hands_out_queued_keys() {
     let queue = Queue::new();
     queue.add("a");
     queue.shut_down();
@@ -62,7 +62,7 @@ async fn shutdown_ends_every_waiting_get() {
 
 /// client-go: `TestQueueDrainageUsingShutDownWithDrain`, `...WithDirtyItem`
 #[test]
-fn drain_waits_for_queued_and_processed() {
+fn drain_waits_for_queued_and_processing_keys() {
     let queue = Queue::new();
     queue.add("a");
     queue.add("b");
@@ -115,7 +115,7 @@ async fn many_keys_wake_as_many_workers() {
     assert_eq!((queue.processing(), queue.len(), queue.state().wakeups), (100, 0, 100));
 }
 
-/// An add that collapses wakes none.
+/// A merged add wakes no worker.
 #[tokio::test]
 async fn an_add_wakes_one_worker() {
     let queue = Queue::new();
@@ -132,7 +132,7 @@ async fn an_add_wakes_one_worker() {
 
 /// Adds that came while all workers were busy do not count as wake-ups later.
 #[tokio::test]
-async fn a_worker_that_never_waited_was_not_woken() {
+async fn stale_wakeup_is_not_counted() {
     let queue = Queue::new();
     (0..3).for_each(|key| queue.add(key));
     while queue.try_get().is_some() {}
@@ -160,7 +160,7 @@ impl QueueMetrics for Broken {
 }
 
 #[tokio::test]
-async fn metrics_that_panic_cost_no_wake_up() {
+async fn panicking_metrics_lose_no_wakeup() {
     let metrics: Option<Arc<dyn QueueMetrics>> = Some(Arc::new(Broken));
     let queue = Queue::with(QueueOptions { metrics, ..QueueOptions::default() });
     let mut worker = JoinSet::new();
@@ -168,12 +168,12 @@ async fn metrics_that_panic_cost_no_wake_up() {
     worker.spawn(async move { waiting.get().await.map(|processing| *processing.key()) });
     settle().await;
     let add = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| queue.add("a")));
-    assert!(add.is_err(), "the panic is the caller's");
+    assert!(add.is_err(), "the panic reaches the caller");
     settle().await;
-    assert_eq!(worker.try_join_next().expect("it is woken").unwrap(), Some("a"));
+    assert_eq!(worker.try_join_next().expect("the worker was woken").unwrap(), Some("a"));
 }
 
-/// A key whose hash is that of all others: keys must be told apart by value.
+/// A key whose hash collides with all others: keys must be compared by value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Alike(u8);
 
@@ -184,7 +184,7 @@ impl std::hash::Hash for Alike {
 }
 
 #[test]
-fn a_panic_does_not_keep_the_key() {
+fn panicking_worker_releases_its_key() {
     let queue = Queue::new();
     queue.add("a");
     let worker = std::panic::AssertUnwindSafe(|| {
@@ -195,10 +195,10 @@ fn a_panic_does_not_keep_the_key() {
     assert_eq!(queue.processing(), 0);
 }
 
-/// 64 workers, 1000 keys, many adds from four threads: no key is with two workers, and the last add of each is
-/// answered by a pass that begins after it.
+/// 64 workers, 1000 keys, many adds from four threads: no two workers process one key, and a pass begins after the
+/// last add of each key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_key_is_never_with_two_workers() {
+async fn no_two_workers_process_the_same_key() {
     const KEYS: usize = 1000;
     let queue = Queue::<usize>::new();
     let counters = || -> Arc<Vec<AtomicUsize>> { Arc::new((0..KEYS).map(|_| AtomicUsize::new(0)).collect()) };
@@ -209,7 +209,7 @@ async fn a_key_is_never_with_two_workers() {
         workers.spawn(async move {
             while let Some(processing) = queue.get().await {
                 let key = *processing.key();
-                assert_eq!(busy[key].fetch_add(1, Ordering::SeqCst), 0, "key {key} is with two workers");
+                assert_eq!(busy[key].fetch_add(1, Ordering::SeqCst), 0, "two workers process key {key}");
                 seen[key].fetch_max(wanted[key].load(Ordering::SeqCst), Ordering::SeqCst);
                 tokio::task::yield_now().await;
                 busy[key].fetch_sub(1, Ordering::SeqCst);
@@ -235,11 +235,11 @@ async fn a_key_is_never_with_two_workers() {
     workers.join_all().await;
     for key in 0..KEYS {
         let (seen, wanted) = (seen[key].load(Ordering::SeqCst), wanted[key].load(Ordering::SeqCst));
-        assert_eq!(seen, wanted, "the last add of key {key} was not answered");
+        assert_eq!(seen, wanted, "no pass began after the last add of key {key}");
     }
 }
 
-/// The runtime polls some sixty tasks between two polls of this one.
+/// Lets all other tasks run until idle; the runtime polls about sixty tasks per yield.
 async fn settle() {
     for _ in 0..1000 {
         tokio::task::yield_now().await;
@@ -278,7 +278,7 @@ async fn the_highest_priority_counts() {
     assert_eq!(queue.state().by_priority, [(10, 1), (0, 1), (-100, 1)]);
     let raised = queue.try_get().unwrap();
     assert_eq!((*raised.key(), raised.priority()), ("raised", 10));
-    // What comes again during its pass starts from its own priorities.
+    // A key added during its pass takes its priority from those adds only.
     queue.add_with("raised", -100, Reasons::default());
     queue.add_with("raised", -50, Reasons::default());
     drop(raised);
@@ -286,9 +286,9 @@ async fn the_highest_priority_counts() {
     assert_eq!(order, [("normal", 0), ("raised", -50), ("low", -100)]);
 }
 
-/// An endless stream of changes does not keep a resync waiting for ever.
+/// An endless stream of changes does not starve a resync.
 #[tokio::test(start_paused = true)]
-async fn a_waiting_key_grows_into_higher_priorities() {
+async fn waiting_key_ages_into_higher_priorities() {
     let queue = with_priorities();
     queue.add_with(0, LOW_PRIORITY, Reasons::default());
     let mut handed_out = 0;
@@ -335,7 +335,7 @@ impl QueueMetrics for Heard {
 
 /// client-go: `TestMetrics`
 #[tokio::test(start_paused = true)]
-async fn metrics_mean_what_they_mean_in_client_go() {
+async fn metrics_match_those_of_client_go() {
     let heard = Arc::new(Heard::default());
     let queue = Queue::with(QueueOptions { metrics: Some(heard.clone()), ..QueueOptions::default() });
     let second = Duration::from_secs(1);
@@ -350,12 +350,12 @@ async fn metrics_mean_what_they_mean_in_client_go() {
     }
     tokio::time::advance(2 * second).await;
     let state = queue.state();
-    assert_eq!((state.depth, queue.len()), (1, 0), "depth counts what is to come again");
+    assert_eq!((state.depth, queue.len()), (1, 0), "depth counts keys to be requeued");
     assert_eq!((state.unfinished_work, state.longest_running), (2 * second, 2 * second));
     drop(first);
     tokio::time::advance(3 * second).await;
     let again = queue.try_get().unwrap();
-    assert_eq!(again.waited(), 5 * second, "from its add, during the first pass");
+    assert_eq!(again.waited(), 5 * second, "since its add during the first pass");
     drop(again);
     let expected = ["added", "got after 1s", "added", "done after 2s", "got after 5s", "done after 0ns"]
         .map(str::to_owned);
@@ -363,7 +363,7 @@ async fn metrics_mean_what_they_mean_in_client_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_oldest_key_is_known_wherever_it_stands() {
+async fn longest_wait_is_independent_of_queue_position() {
     let (queue, second) = (with_priorities(), Duration::from_secs(1));
     queue.add_with("raised", -1, Reasons::default());
     for key in ["again", "other"] {
@@ -379,16 +379,12 @@ async fn the_oldest_key_is_known_wherever_it_stands() {
     queue.add("last");
     drop(again);
     drop(queue.try_get().unwrap());
-    assert_eq!(
-        (queue.len(), queue.state().oldest_waiting),
-        (2, second),
-        "since it was added during its pass"
-    );
+    assert_eq!((queue.len(), queue.state().oldest_waiting), (2, second), "since its add during the pass");
 }
 
 /// client-go: `TestGarbageCollection`
 #[test]
-fn done_keys_leave_nothing() {
+fn done_key_is_dropped() {
     let queue = Queue::new();
     let key = Arc::new(());
     queue.add(key.clone());
@@ -396,9 +392,9 @@ fn done_keys_leave_nothing() {
     assert_eq!(Arc::strong_count(&key), 1);
 }
 
-/// One pass hangs after a burst: the keys that come and go beside it neither free nor take memory each time.
+/// One pass hangs after a burst: later keys neither free nor allocate memory each time.
 #[test]
-fn a_burst_costs_nothing_later() {
+fn idle_queue_frees_memory_of_a_burst() {
     let queue = Queue::new();
     (0..10_000).for_each(|key| queue.add(key));
     let hangs = queue.try_get().unwrap();

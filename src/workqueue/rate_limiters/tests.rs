@@ -26,7 +26,7 @@ fn many_failures_stay_at_the_cap() {
 }
 
 #[test]
-fn a_forgotten_key_leaves_nothing() {
+fn forgotten_key_leaves_no_entry() {
     let limiter = ItemExponentialFailure::new(MS, MS);
     limiter.when(&"one");
     limiter.forget(&"one");
@@ -37,7 +37,7 @@ fn a_forgotten_key_leaves_nothing() {
     assert_eq!(limiter.failures.keys(), 0);
 }
 
-/// A key whose hash is that of all others.
+/// A key whose hash collides with all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Alike(u8);
 
@@ -46,7 +46,7 @@ impl std::hash::Hash for Alike {
 }
 
 #[test]
-fn keys_of_one_hash_fail_apart() {
+fn colliding_keys_are_counted_separately() {
     let limiter = ItemExponentialFailure::new(MS, 1000 * MS);
     for failures in 1..=3 {
         assert_eq!(limiter.failed(&Alike(0)).1, failures);
@@ -57,16 +57,16 @@ fn keys_of_one_hash_fail_apart() {
 }
 
 #[test]
-fn an_outage_leaves_nothing() {
+fn forgotten_keys_free_memory_of_an_outage() {
     let limiter = ItemExponentialFailure::new(MS, MS);
-    (0..10_000).for_each(|key| assert_eq!(limiter.failed(&key), (MS, 1), "each counts by itself"));
+    (0..10_000).for_each(|key| assert_eq!(limiter.failed(&key), (MS, 1), "each key counts separately"));
     (0..10_000).for_each(|key| limiter.forget(&key));
     assert_eq!(limiter.failures.keys(), 0);
     assert!(limiter.failures.counts.lock().capacity() <= 1024);
 }
 
 #[test]
-fn a_failing_key_keeps_no_room_of_others() {
+fn failing_key_keeps_no_memory_of_others() {
     for keys in [1_000, 100_000] {
         let limiter = ItemExponentialFailure::new(MS, MS);
         (0..=keys).for_each(|key| assert_eq!(limiter.when(&key), MS));
@@ -91,7 +91,7 @@ fn an_item_is_fast_first_then_slow() {
 
 /// client-go: `TestWithMaxWaitRateLimiter`
 #[test]
-fn a_longest_wait_cuts_only_the_delay() {
+fn maximum_wait_limits_only_the_delay() {
     let limiter = WithMaxWait::new(ItemExponentialFailure::new(MS, 1000 * MS), 5 * MS);
     for expected in [1, 2, 4, 5, 5] {
         assert_eq!(limiter.when(&"one"), expected * MS);
@@ -102,7 +102,7 @@ fn a_longest_wait_cuts_only_the_delay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_bucket_gives_its_burst_then_its_rate() {
+async fn bucket_allows_its_burst_then_its_rate() {
     let bucket = Bucket::new(50.0, 3, Duration::from_secs(120));
     let delays: Vec<Duration> = (0..5).map(|_| RateLimiter::when(&bucket, &"a")).collect();
     assert_eq!(delays, [Duration::ZERO, Duration::ZERO, Duration::ZERO, 20 * MS, 40 * MS]);
@@ -110,22 +110,22 @@ async fn the_bucket_gives_its_burst_then_its_rate() {
     assert_eq!(RateLimiter::when(&bucket, &"b"), Duration::ZERO);
     tokio::time::advance(Duration::from_secs(3600)).await;
     let full: Vec<Duration> = (0..4).map(|_| RateLimiter::when(&bucket, &"a")).collect();
-    assert_eq!(full[3], 20 * MS, "the burst is all that an idle bucket saves");
+    assert_eq!(full[3], 20 * MS, "an idle bucket saves no more than its burst");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_debt_of_a_bucket_has_a_limit() {
+async fn bucket_debt_is_limited() {
     let bucket = Bucket::new(50.0, 3, Duration::from_secs(120));
     let longest = (0..100_000).map(|_| RateLimiter::when(&bucket, &"a")).max();
     assert_eq!(longest, Some(Duration::from_secs(120)));
     tokio::time::advance(Duration::from_secs(120)).await;
-    assert!(RateLimiter::when(&bucket, &"b") <= 20 * MS, "two minutes later it is forgotten");
+    assert!(RateLimiter::when(&bucket, &"b") <= 20 * MS, "the debt is paid after two minutes");
 }
 
 /// client-go: `TestMaxOfRateLimiter`
 #[test]
-fn the_longest_of_all_counts() {
-    // A bucket counts nothing, and forgets nothing.
+fn longest_of_several_delays_wins() {
+    // A bucket counts no failures, and forgets none.
     let bucket = || Box::new(Bucket::new(1000.0, 1000, MS)) as Box<dyn RateLimiter<&str>>;
     let limiter = MaxOf::new(vec![
         bucket(),
@@ -142,13 +142,13 @@ fn the_longest_of_all_counts() {
     let spent = Bucket::new(1.0, 1, Duration::from_secs(9));
     let _ = RateLimiter::when(&spent, &"one");
     RateLimiter::forget(&spent, &"one");
-    assert!(RateLimiter::when(&spent, &"one") > 900 * MS, "what it is owed stays");
+    assert!(RateLimiter::when(&spent, &"one") > 900 * MS, "the debt remains");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_defaults_are_those_of_client_go() {
+async fn defaults_match_those_of_client_go() {
     let limiter = default_controller_rate_limiter();
-    // Above the bucket's pace, which takes its share of the burst.
+    // The item's delays exceed the bucket's; each call takes one token of the burst.
     let delays: Vec<Duration> = (0..20).map(|_| limiter.when(&0)).collect();
     assert_eq!(delays[..3], [5 * MS, 10 * MS, 20 * MS]);
     assert_eq!(delays[17], Duration::from_millis(5 << 17), "the 18th waits 655 s");

@@ -10,7 +10,7 @@ fn queue() -> RateLimitingQueue<&'static str> {
     RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS))
 }
 
-/// How long it takes until a key comes.
+/// Returns how long it takes until a key is handed out.
 async fn wait(queue: &RateLimitingQueue<&'static str>) -> Duration {
     let start = tokio::time::Instant::now();
     tokio::select! {
@@ -36,7 +36,7 @@ async fn a_rate_limited_key_waits_for_its_limiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delay_and_limit_together_take_the_shorter() {
+async fn shorter_of_delay_and_limit_wins() {
     let queue = queue();
     queue.add("a", AddOptions { after: Some(500 * MS), rate_limited: true, ..AddOptions::default() });
     assert_eq!(wait(&queue).await, 10 * MS);
@@ -53,22 +53,22 @@ async fn only_a_new_spec_ends_the_backoff() {
     queue.back_off("a", Duration::ZERO);
     queue.add("a", AddOptions::default());
     assert!(queue.backs_off(&"a") && queue.is_empty());
-    assert_eq!(queue.num_requeues(&"a"), 2, "an event counts as no failure");
+    assert_eq!(queue.num_requeues(&"a"), 2, "an event is not a failure");
     assert_eq!(wait(&queue).await, 20 * MS);
 
     let bypass = AddOptions { bypass_backoff: true, ..AddOptions::default() };
     queue.back_off("b", Duration::ZERO);
     queue.add("b", bypass.clone());
     assert_eq!(wait(&queue).await, Duration::ZERO);
-    assert_eq!((queue.num_requeues(&"b"), queue.waiting()), (0, 0), "it starts anew");
+    assert_eq!((queue.num_requeues(&"b"), queue.waiting()), (0, 0), "the failures are forgotten");
 
     queue.back_off("c", 300 * MS);
     queue.add("c", bypass);
-    assert_eq!(wait(&queue).await, 300 * MS, "what the server asked for holds all the same");
+    assert_eq!(wait(&queue).await, 300 * MS, "the server's minimum still applies");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_after_backoff_knows_all_reasons() {
+async fn pass_after_backoff_has_all_reasons() {
     let queue = queue();
     queue.back_off("a", Duration::ZERO);
     queue.add("a", AddOptions::because(Reason::Changed));
@@ -83,8 +83,7 @@ async fn a_pass_after_backoff_knows_all_reasons() {
     assert_eq!(queue.backing_off(), 0);
 }
 
-/// An event that comes when the backoff is over, and before its own add: one pass answers both, and what
-/// comes later is told apart from what was answered.
+/// An event between the end of the backoff and the retry: one pass covers both.
 #[tokio::test(start_paused = true)]
 async fn an_event_at_backoff_end_joins_the_retry() {
     let queue = queue();
@@ -97,7 +96,7 @@ async fn an_event_at_backoff_end_joins_the_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_resting_key_comes_later_without_a_failure() {
+async fn resting_key_returns_without_a_failure() {
     let queue = queue();
     queue.rest("a", 300 * MS);
     queue.add("a", AddOptions::because(Reason::Changed));
@@ -105,7 +104,7 @@ async fn a_resting_key_comes_later_without_a_failure() {
     assert_eq!(wait(&queue).await, 300 * MS);
 }
 
-/// A delay from before the failure must not bring the key early, nor be all that is left of it.
+/// A delay from before the failure must not queue the key early, nor replace the backoff.
 #[tokio::test(start_paused = true)]
 async fn back_off_replaces_an_earlier_delay() {
     let queue = queue();
@@ -122,20 +121,20 @@ async fn back_off_has_a_lower_bound() {
     assert_eq!(wait(&queue).await, 300 * MS);
 }
 
-/// What happens beside a key that fails each time.
+/// What happens while a key fails each time.
 #[derive(Clone, Copy, Debug)]
-enum Beside {
+enum Meanwhile {
     Nothing,
-    /// An event comes after so many milliseconds.
+    /// An event after this many milliseconds.
     Event(u32),
-    /// A new spec does.
+    /// A new spec after this many milliseconds.
     Spec(u32),
-    /// A child changes every so many milliseconds.
+    /// A child that changes every this many milliseconds.
     Child(u32),
 }
 
-/// When there were passes in the first second, in milliseconds, and the failures that were counted.
-async fn history(beside: Beside, retry: fn(&RateLimitingQueue<&'static str>)) -> (Vec<u128>, u32) {
+/// Returns the times of the passes in the first second, in milliseconds, and the number of failures.
+async fn history(meanwhile: Meanwhile, retry: fn(&RateLimitingQueue<&'static str>)) -> (Vec<u128>, u32) {
     let (queue, start) = (queue(), Instant::now());
     let passes = std::cell::RefCell::new(Vec::new());
     let work = async {
@@ -147,15 +146,15 @@ async fn history(beside: Beside, retry: fn(&RateLimitingQueue<&'static str>)) ->
     };
     let events = async {
         queue.add("a", AddOptions::default());
-        let (after, is_spec) = match beside {
-            Beside::Nothing => return std::future::pending().await,
-            Beside::Event(after) | Beside::Child(after) => (after, false),
-            Beside::Spec(after) => (after, true),
+        let (after, is_spec) = match meanwhile {
+            Meanwhile::Nothing => return std::future::pending().await,
+            Meanwhile::Event(after) | Meanwhile::Child(after) => (after, false),
+            Meanwhile::Spec(after) => (after, true),
         };
         loop {
             tokio::time::sleep(after * MS).await;
             queue.add("a", AddOptions { bypass_backoff: is_spec, ..AddOptions::default() });
-            if !matches!(beside, Beside::Child(_)) {
+            if !matches!(meanwhile, Meanwhile::Child(_)) {
                 return std::future::pending().await;
             }
         }
@@ -173,41 +172,41 @@ async fn history(beside: Beside, retry: fn(&RateLimitingQueue<&'static str>)) ->
 /// Kubernetes issues 112325 and 132805 describe the effect in client-go: an event jumps the backoff, and makes the next
 /// one longer.
 ///
-/// | beside | client-go's way | the honest way |
+/// | meanwhile | passes with `add_rate_limited` | passes with `back_off` |
 /// |---|---|---|
 /// | nothing | at 0, 10, 30, 70, 150, 310, 630 ms | the same |
 /// | an event at 400 ms | one more, which counts as a failure | the same as without |
-/// | a child each 4 ms | hundreds, and as many failures | the same as without |
-/// | a new spec at 400 ms | both start anew: at 400, 410, 430, 470, 550, 710 ms | |
+/// | a child every 4 ms | hundreds, and as many failures | the same as without |
+/// | a new spec at 400 ms | both reset: at 400, 410, 430, 470, 550, 710 ms | |
 #[tokio::test(start_paused = true)]
-async fn both_ways_on_the_same_histories() {
+async fn events_shorten_rate_limited_delay_but_not_backoff() {
     let usual = || (vec![0, 10, 30, 70, 150, 310, 630], 7);
     let anew = || (vec![0, 10, 30, 70, 150, 310, 400, 410, 430, 470, 550, 710], 6);
     let jumped = || (vec![0, 10, 30, 70, 150, 310, 400, 630], 8);
-    let theirs = async |beside| history(beside, |queue| queue.add_rate_limited("a")).await;
-    let ours = async |beside| history(beside, |queue| queue.back_off("a", Duration::ZERO)).await;
-    assert_eq!((theirs(Beside::Nothing).await, ours(Beside::Nothing).await), (usual(), usual()));
-    assert_eq!((theirs(Beside::Event(400)).await, ours(Beside::Event(400)).await), (jumped(), usual()));
-    assert_eq!((theirs(Beside::Spec(400)).await, ours(Beside::Spec(400)).await), (anew(), anew()));
-    let (passes, failures) = theirs(Beside::Child(4)).await;
+    let theirs = async |meanwhile| history(meanwhile, |queue| queue.add_rate_limited("a")).await;
+    let ours = async |meanwhile| history(meanwhile, |queue| queue.back_off("a", Duration::ZERO)).await;
+    assert_eq!((theirs(Meanwhile::Nothing).await, ours(Meanwhile::Nothing).await), (usual(), usual()));
+    assert_eq!((theirs(Meanwhile::Event(400)).await, ours(Meanwhile::Event(400)).await), (jumped(), usual()));
+    assert_eq!((theirs(Meanwhile::Spec(400)).await, ours(Meanwhile::Spec(400)).await), (anew(), anew()));
+    let (passes, failures) = theirs(Meanwhile::Child(4)).await;
     assert!(passes.len() >= 250 && passes.len() == failures as usize, "{passes:?}");
-    assert_eq!(ours(Beside::Child(4)).await, usual());
+    assert_eq!(ours(Meanwhile::Child(4)).await, usual());
 }
 
 #[test]
-fn a_burst_of_failures_leaves_nothing() {
+fn burst_of_failures_frees_its_memory() {
     let queue =
         RateLimitingQueue::new(ItemExponentialFailure::new(Duration::from_secs(1), Duration::from_secs(1)));
     (0..10_000).for_each(|key| queue.back_off(key, Duration::ZERO));
     assert_eq!(queue.backing_off(), 10_000);
     (1..10_000).for_each(|key| queue.forget(&key));
     assert_eq!(queue.backing_off(), 1);
-    assert!(queue.pauses.lock().capacity() <= 1024, "one that still fails keeps no room of the others");
+    assert!(queue.pauses.lock().capacity() <= 1024, "one failing key keeps no memory of the others");
     queue.forget(&0);
     assert_eq!(queue.backing_off(), 0);
 }
 
-/// The loop is woken by it: it does not sleep until the first delay is over.
+/// The drain wakes the loop, which does not sleep until the first delay is over.
 #[tokio::test(start_paused = true)]
 async fn a_drain_waits_for_workers_and_forgets_backoffs() {
     let queue = queue();
@@ -229,14 +228,14 @@ async fn a_drain_waits_for_workers_and_forgets_backoffs() {
     tokio::task::yield_now().await;
     let start = Instant::now();
     queue.shut_down_with_drain().await;
-    assert_eq!(start.elapsed(), 200 * MS, "one key is processed, one is queued");
+    assert_eq!(start.elapsed(), 200 * MS, "one key is processing, one is queued");
     assert_eq!(delays.join_next().await.unwrap().unwrap(), 1);
     assert_eq!(worker.join_next().await.unwrap().unwrap(), ["a", "b"]);
     assert_eq!(start.elapsed(), 200 * MS);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_shutdown_changes_nothing() {
+async fn second_shutdown_has_no_effect() {
     let queue = queue();
     queue.back_off("failed", Duration::ZERO);
     queue.add("a", AddOptions::default());
@@ -296,7 +295,7 @@ async fn every_waiting_key_is_listed_with_its_reasons() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_listing_is_no_longer_than_asked_for() {
+async fn listing_respects_its_limit() {
     let queue = queue();
     for key in ["a", "b", "c"] {
         queue.add(key, AddOptions::default());

@@ -1,7 +1,6 @@
-//! The way out of one process: what it sends passes here, and here it dies.
+//! The gate through which one process sends its requests. It kills the process at a planned call.
 //!
-//! A process that is dead sends nothing more, though its tasks live a moment longer: what they send is parked
-//! for ever.
+//! The tasks of a dead process may live a moment longer; the gate never forwards or answers their requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,22 +17,22 @@ use windlass::sim::{Action, ConnectionError, Fault, InProcessTransport, Sim, Whe
 
 use crate::plans::call::{Call, Made, Reply, Sent};
 
-/// What happens at a call.
+/// A disturbance at a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Act {
-    /// The process is dead before it sends it.
+    /// The process dies before it sends the request.
     CutBefore,
-    /// It is applied, and the process is dead before it reads the answer.
+    /// The request is applied, and the process dies before it reads the response.
     CutUnread,
-    /// The process has the answer, and is dead before it sends anything more.
+    /// The process reads the response and dies before its next request.
     CutAfter,
-    /// The process is dead, and the request is still under way.
+    /// The process dies while the request is in flight; the server applies the request later.
     Late(Late),
-    /// The call goes wrong once.
+    /// The call fails once.
     Fails(Action),
 }
 
-/// When a request of a dead process is applied.
+/// When the in-flight request of a dead process is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Late {
     /// After its successor's first call.
@@ -44,19 +43,19 @@ pub(super) enum Late {
     AfterLastCall,
 }
 
-/// What a process does not do, to show that this is found.
+/// A deliberate defect of the process, which the plan must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     None,
-    /// It is not started again.
+    /// The process is not restarted.
     StaysDead,
-    /// Its deletes carry no preconditions.
+    /// Deletes carry no preconditions.
     DeletesBlindly,
 }
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Gate {
+pub(super) struct CrashGate {
     door: InProcessTransport,
     sim: Sim,
     user: &'static str,
@@ -72,28 +71,28 @@ struct Shared {
 #[derive(Default)]
 struct State {
     is_dead: bool,
-    /// Calls count, and what is planned may happen.
+    /// Whether calls are recorded and the planned disturbance may happen.
     is_open: bool,
     made: Vec<Made>,
     seen: BTreeMap<(&'static str, String, String), usize>,
-    /// All that is no watch: while this grows, it is not quiet.
+    /// The number of requests other than watches; it grows while the process is busy.
     activity: usize,
     planned: Option<(Call, Act)>,
     dies_at_next: bool,
     was_reached: bool,
-    /// What it had sent when it died.
-    under_way: Option<(Late, Sent)>,
+    /// The request that was in flight when the process died.
+    in_flight: Option<(Late, Sent)>,
 }
 
-/// What becomes of a call.
+/// How the gate handles a call.
 enum Fate {
     Parked,
     Goes(Option<Act>, Option<usize>),
 }
 
-// === impl Gate ===
+// === impl CrashGate ===
 
-impl Gate {
+impl CrashGate {
     pub(super) fn new(sim: &Sim, user: &'static str, flaw: Flaw) -> Self {
         let shared = Shared { state: Mutex::default(), died: Notify::new() };
         Self {
@@ -105,24 +104,24 @@ impl Gate {
         }
     }
 
-    /// From now on calls count, and this may happen.
+    /// Starts to record calls, and arms the planned disturbance.
     pub(super) fn open(&self, planned: Option<(Call, Act)>) {
         let mut state = self.shared.state.lock();
         state.is_open = true;
         state.planned = planned;
     }
 
-    /// Waits until the process is dead.
+    /// Waits until the process dies.
     pub(super) async fn died(&self) {
         self.shared.died.notified().await;
     }
 
-    /// Nothing passes any more.
+    /// Stops forwarding requests.
     pub(super) fn close(&self) {
         self.shared.state.lock().is_dead = true;
     }
 
-    /// Whether it dies at its next call, which has not come.
+    /// Whether the process is to die at its next call but has not made one.
     pub(super) fn is_doomed(&self) -> bool {
         let state = self.shared.state.lock();
         state.dies_at_next && !state.is_dead
@@ -140,19 +139,19 @@ impl Gate {
         self.shared.state.lock().activity
     }
 
-    /// Leaves to this process's time what another has under way.
+    /// Takes over the in-flight request of a dead process, to apply it while this process runs.
     pub(super) fn inherit(&self, dead: &Self) {
-        self.shared.state.lock().under_way = dead.shared.state.lock().under_way.take();
+        self.shared.state.lock().in_flight = dead.shared.state.lock().in_flight.take();
     }
 
-    /// Applies what a dead process has under way, if it is `due`; returns whether there was something.
+    /// Applies the in-flight request of a dead process if it is `due`; returns whether it did.
     pub(super) async fn release(&self, due: impl Fn(Late) -> bool) -> bool {
         let request = {
             let mut state = self.shared.state.lock();
-            state.under_way.take_if(|(late, _)| due(*late))
+            state.in_flight.take_if(|(late, _)| due(*late))
         };
         let Some((_, request)) = request else { return false };
-        // Nobody reads the answer.
+        // The sender is dead, so no one reads the response.
         drop(self.forward(request).await);
         true
     }
@@ -161,7 +160,7 @@ impl Gate {
         self.door.clone().call(request).await
     }
 
-    /// Notes a call down, and says what becomes of it.
+    /// Records a call and decides how to handle it.
     fn consider(&self, mut call: Call) -> Fate {
         let mut state = self.shared.state.lock();
         if state.is_dead || state.dies_at_next {
@@ -209,12 +208,12 @@ impl Gate {
                 return std::future::pending().await;
             }
             Some(Act::Late(late)) => {
-                self.shared.state.lock().under_way = Some((late, request));
+                self.shared.state.lock().in_flight = Some((late, request));
                 self.die();
                 return std::future::pending().await;
             }
             Some(Act::Fails(ref action)) => {
-                // The door takes the request at once, so nobody else's comes between.
+                // The request reaches the server at once, so the fault cannot hit another request.
                 let when = When::any().user(self.user).times(1);
                 self.sim.fault(Fault::new(when, action.clone()));
             }
@@ -248,7 +247,7 @@ fn without_preconditions(body: &Bytes) -> Bytes {
     options.to_string().into()
 }
 
-impl<B> Service<http::Request<B>> for Gate
+impl<B> Service<http::Request<B>> for CrashGate
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {

@@ -1,4 +1,4 @@
-//! The plan: which call, what happens at it, and whether all is as if nothing had happened.
+//! Chooses the calls and their disturbances, and compares each disturbed run with an undisturbed one.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -12,29 +12,29 @@ use crate::plans::outcome::{self, Mask};
 use crate::plans::workloads::{self, Kind, Workload};
 use crate::support::{is_ready, seed};
 
-/// So many failures are told in full.
+/// How many failures are printed in full.
 const TOLD: usize = 3;
-/// So many calls are told of a failure.
+/// How many calls are printed for a failure.
 const CALLS_TOLD: usize = 30;
-/// Seconds that a server asks for.
+/// The seconds in the Retry-After header of a 429.
 const RETRY_AFTER: u32 = 7;
 
 /// How many points of a workload are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     All,
-    /// So many, chosen by the seed.
+    /// This many, chosen by the seed.
     Some(usize),
 }
 
-/// A workload that was run undisturbed.
+/// The undisturbed run of a workload.
 pub(super) struct Reference<'a> {
     order: Order<'a>,
     clean: Run,
     mask: Mask,
 }
 
-/// What became of a plan.
+/// The results of a workload's points.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     calls: usize,
@@ -43,7 +43,7 @@ pub(super) struct Report {
     pub(super) failures: Vec<String>,
 }
 
-/// Where the process is cut.
+/// Returns the ways to kill the process at a call.
 pub(super) fn cuts(call: &Call) -> Vec<Act> {
     let mut acts = vec![Act::CutBefore, Act::CutAfter];
     if call.is_write() {
@@ -54,7 +54,7 @@ pub(super) fn cuts(call: &Call) -> Vec<Act> {
     acts
 }
 
-/// How a call goes wrong.
+/// Returns the ways in which a call can fail.
 pub(super) fn errors(call: &Call) -> Vec<Act> {
     let mut too_many = Action::refuse(429, "TooManyRequests");
     if let Action::Refuse { retry_after, .. } = &mut too_many {
@@ -80,7 +80,8 @@ pub(super) fn errors(call: &Call) -> Vec<Act> {
 // === impl Reference ===
 
 impl<'a> Reference<'a> {
-    /// Runs it undisturbed: twice with a seed, which must be alike in everything, and once with another.
+    /// Runs a workload undisturbed: twice with one seed, which must make the same calls, and once with another seed,
+    /// whose differences are masked.
     pub(super) fn learn(kind: &'a Kind, workload: &'a Workload) -> Self {
         let order = Order { kind, workload, seed: seed(), flaw: Flaw::None };
         let clean = run(order, None);
@@ -101,13 +102,13 @@ impl<'a> Reference<'a> {
         Self { order, clean, mask }
     }
 
-    /// The same, for a process with a flaw.
+    /// Gives the process a flaw.
     pub(super) fn flawed(mut self, flaw: Flaw) -> Self {
         self.order.flaw = flaw;
         self
     }
 
-    /// Tries what is to happen at each of its calls.
+    /// Runs the workload once for each call and disturbance, or for a share of them.
     pub(super) fn try_all(&self, acts: impl Fn(&Call) -> Vec<Act>, share: Share) -> Report {
         let calls = self.clean.calls.iter().map(|made| &made.call);
         let mut points: Vec<(Call, Act)> =
@@ -128,7 +129,7 @@ impl<'a> Reference<'a> {
         report
     }
 
-    /// What is not as in the undisturbed run.
+    /// Returns the differences from the undisturbed run.
     fn wrong(&self, run: &Run, act: &Act) -> Vec<String> {
         let clean = (&self.clean.state, &self.clean.lives);
         let mut wrong = outcome::compare(clean, (&run.state, &run.lives), &self.mask);
@@ -154,26 +155,26 @@ impl<'a> Reference<'a> {
         for (whose, calls) in [("its", &run.calls), ("its successor's", &run.later_calls)] {
             let last = &calls[calls.len().saturating_sub(CALLS_TOLD)..];
             let last: Vec<String> = last.iter().map(Made::to_string).collect();
-            write!(text, "  {whose} last calls:\n    {}\n", last.join("\n    ")).expect("a text takes all");
+            write!(text, "  {whose} last calls:\n    {}\n", last.join("\n    ")).expect("infallible");
         }
         text + "  the server: " + &run.recipe
     }
 
-    /// One line: what was tried, and what came of it.
+    /// Prints a one-line summary.
     pub(super) fn tell(&self, plan: &str, report: &Report) {
         let Report { calls, points, reached, failures } = report;
         let title = format!("{plan}: {} {}", self.order.kind.kind, self.order.workload.name);
         let failed = failures.len();
-        // Not by a macro: what these print is shown for failures only.
+        // `eprintln!` would be captured and shown only for failures.
         writeln!(
             std::io::stderr(),
             "{title}: {calls} calls, {points} points, {reached} reached, {failed} failed"
         )
-        .expect("standard error takes all");
+        .expect("standard error is writable");
     }
 }
 
-/// Creates that were answered "it exists".
+/// Counts the creates that were answered with `AlreadyExists`.
 fn exists(run: &Run) -> usize {
     let all = run.calls.iter().chain(&run.later_calls);
     all.filter(|made| made.call.verb == "create" && made.code == 409).count()
@@ -193,7 +194,7 @@ pub(super) fn check(plan: &str, kind: &Kind, acts: impl Fn(&Call) -> Vec<Act> + 
     assert!(failures.is_empty(), "{} failed; the first:\n{}", failures.len(), failures[..told].join("\n\n"));
 }
 
-/// How many points are tried: all when `WINDLASS_CRASH_POINTS` is `all`, else so many of a workload.
+/// Returns the share of points to try for each workload, from `WINDLASS_CRASH_POINTS`.
 pub(super) fn share(usual: Share) -> Share {
     match std::env::var("WINDLASS_CRASH_POINTS").as_deref() {
         Err(_) => usual,

@@ -1,4 +1,4 @@
-//! One run: a server, a process, what is done, and what comes of it.
+//! One run of a workload: a server, the operator's process and its successors, and the final state.
 
 use std::time::Duration;
 
@@ -6,18 +6,18 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::gate::{Act, Flaw, Gate};
+use super::gate::{Act, CrashGate, Flaw};
 use crate::plans::call::{Call, Made};
 use crate::plans::cluster::{Cluster, heard};
 use crate::plans::outcome::{self, Lives, State};
 use crate::plans::workloads::{Kind, Step, Workload};
 
-/// Longer than anybody waits who still has something to do.
+/// A run is settled when nothing happens for this long: no party with work left waits longer.
 const QUIET: Duration = Duration::from_secs(300);
-/// So many times that long is never quiet.
+/// How many times `QUIET` a run may take to settle.
 const PATIENCE: usize = 50;
 
-/// What is to be run.
+/// The workload to run, and how.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) kind: &'a Kind,
@@ -26,19 +26,19 @@ pub(super) struct Order<'a> {
     pub(super) flaw: Flaw,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(super) struct Run {
-    /// Of the first process, while they counted.
+    /// The recorded calls of the first process.
     pub(super) calls: Vec<Made>,
-    /// Of its successor.
+    /// The calls of its successors.
     pub(super) later_calls: Vec<Made>,
     pub(super) state: State,
     pub(super) lives: Lives,
     pub(super) was_reached: bool,
-    /// Why it did not come to its end.
+    /// Why the run did not complete, if it did not.
     pub(super) trouble: Option<String>,
-    /// What was done to the server.
+    /// How to repeat the server's behaviour.
     pub(super) recipe: String,
 }
 
@@ -46,17 +46,17 @@ pub(super) struct Run {
 struct World<'a> {
     order: Order<'a>,
     cluster: Cluster<'a>,
-    gates: Vec<Gate>,
-    /// The process that lives; none when it stays dead.
+    gates: Vec<CrashGate>,
+    /// The living process; empty if it stays dead.
     process: JoinSet<Result<(), (u8, String)>>,
-    /// Keep it running for as long as it lives.
+    /// The senders of the processes' signals, which are never used.
     signals: Vec<mpsc::Sender<&'static str>>,
 }
 
-/// Runs it in a time of its own.
+/// Runs a workload on a runtime of its own, with the clock paused.
 pub(super) fn run(order: Order<'_>, planned: Option<(Call, Act)>) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    runtime.expect("a runtime").block_on(run_here(order, planned))
+    runtime.expect("the runtime starts").block_on(run_here(order, planned))
 }
 
 async fn run_here(order: Order<'_>, planned: Option<(Call, Act)>) -> Run {
@@ -75,7 +75,7 @@ async fn run_here(order: Order<'_>, planned: Option<(Call, Act)>) -> Run {
     }
     let [first, later @ ..] = &world.gates[..] else { return run };
     run.calls = first.made();
-    run.later_calls = later.iter().flat_map(Gate::made).collect();
+    run.later_calls = later.iter().flat_map(CrashGate::made).collect();
     run.was_reached = first.was_reached();
     run.recipe = world.cluster.sim.recipe();
     if driver.try_join_next().is_some() {
@@ -87,10 +87,10 @@ async fn run_here(order: Order<'_>, planned: Option<(Call, Act)>) -> Run {
 impl World<'_> {
     // --- the process ---
 
-    /// Starts a process; what a dead one has under way comes in its time.
+    /// Starts a process, which inherits the in-flight request of a dead one.
     fn start(&mut self) {
         let user = if self.gates.is_empty() { "first" } else { "second" };
-        let gate = Gate::new(&self.cluster.sim, user, self.order.flaw);
+        let gate = CrashGate::new(&self.cluster.sim, user, self.order.flaw);
         if let Some(dead) = self.gates.last() {
             gate.inherit(dead);
             gate.open(None);
@@ -101,11 +101,11 @@ impl World<'_> {
         self.gates.push(gate);
     }
 
-    fn gate(&self) -> &Gate {
+    fn gate(&self) -> &CrashGate {
         self.gates.last().expect("a process was started")
     }
 
-    /// Buries the dead, and starts its successor.
+    /// Ends the dead process's tasks and starts its successor.
     async fn restart(&mut self) {
         self.gate().close();
         self.process.shutdown().await;
@@ -114,7 +114,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets time pass, in which the process may die.
+    /// Lets time pass, and restarts the process if it dies.
     async fn pass(&mut self, time: Duration) {
         let end = Instant::now() + time;
         loop {
@@ -127,7 +127,7 @@ impl World<'_> {
         }
     }
 
-    /// Waits until nobody has anything more to do; what is late comes then.
+    /// Waits until nothing happens any more, and then applies an in-flight request that is still pending.
     async fn settle(&mut self) -> Result<(), String> {
         for _ in 0..PATIENCE {
             let before = (self.gates.len(), self.gate().activity(), self.cluster.sim.version());
@@ -140,15 +140,15 @@ impl World<'_> {
                 return Ok(());
             }
         }
-        Err("it is never quiet".to_owned())
+        Err("the run never settles".to_owned())
     }
 
-    // --- what is done ---
+    // --- the workload ---
 
     async fn operate(&mut self, planned: Option<(Call, Act)>) -> Result<(), String> {
         let Workload { before, steps, .. } = self.order.workload;
         self.start();
-        // Without anything before, the start counts, too.
+        // If the workload has no steps before, the calls of the startup are recorded, too.
         for step in before {
             self.perform(step).await?;
         }
@@ -157,7 +157,7 @@ impl World<'_> {
             self.perform(step).await?;
         }
         if self.gate().is_doomed() {
-            // It had nothing more to send.
+            // The process had no further call at which to die.
             self.restart().await;
             self.settle().await?;
         }

@@ -1,4 +1,4 @@
-//! The pause of every kind.
+//! Pausing every kind by annotation.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ async fn pause(scene: &Scene, kind: &Kind, is_paused: bool) {
     scene.change(kind.name, &kind.object(), note).await;
 }
 
-/// What was written of all children.
+/// Returns the operator's writes of children.
 fn of_children(scene: &Scene) -> Vec<LedgerEntry> {
     let writes = scene.writes().into_iter();
     writes.filter(|write| CHILDREN.contains(&write.resource.as_str())).collect()
 }
 
-/// Makes one of each kind, and pauses them when they are Ready.
-async fn all_are_paused(scene: &Scene) {
+/// Creates one object of each kind and pauses it when it is Ready.
+async fn create_and_pause_all(scene: &Scene) {
     for_every_kind(async |kind| {
         let name = kind.object();
         kind.ready(scene, &name).await;
@@ -33,14 +33,14 @@ async fn all_are_paused(scene: &Scene) {
             })
             .await;
         assert_eq!(condition_of(&paused, "Reconciling").unwrap()["status"], "False", "{name}");
-        assert_eq!(condition_of(&paused, "Ready").unwrap()["status"], "True", "{name}: as observed");
+        assert_eq!(condition_of(&paused, "Ready").unwrap()["status"], "True", "{name}: still reported");
         scene.until_event(kind.name, &name, "Paused").await;
     })
     .await;
 }
 
-/// Ends the pause of them all: the spec that waited is applied.
-async fn all_are_resumed(scene: &Scene) {
+/// Resumes the objects and waits until their pending specs are applied.
+async fn resume_all(scene: &Scene) {
     for_every_kind(async |kind| {
         let name = kind.object();
         pause(scene, kind, false).await;
@@ -52,11 +52,11 @@ async fn all_are_resumed(scene: &Scene) {
     .await;
 }
 
-/// A new spec waits; what is said is what is true of the children that the former one has made.
+/// A new spec is not applied; the status still describes the children of the previous spec.
 #[apply(both_beds)]
-async fn a_paused_object_has_no_child_written_until_it_is_resumed() {
+async fn paused_object_writes_no_children_until_resumed() {
     let scene = Scene::new("every-paused").await;
-    all_are_paused(&scene).await;
+    create_and_pause_all(&scene).await;
     let before = of_children(&scene);
     for_every_kind(async |kind| {
         scene.change(kind.name, &kind.object(), json!({"spec": {"replicas": 3}})).await;
@@ -67,34 +67,34 @@ async fn a_paused_object_has_no_child_written_until_it_is_resumed() {
         let name = kind.object();
         let object = scene.look(kind.name, &name).await.unwrap();
         assert_eq!(object["metadata"]["generation"], 2, "{name}");
-        assert_eq!(object["status"]["observedGeneration"], 1, "{name}: that was applied last");
+        assert_eq!(object["status"]["observedGeneration"], 1, "{name}: the generation applied last");
         assert_eq!(object["status"]["replicas"], 2, "{name}");
         let ready = condition_of(&object, "Ready").unwrap();
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("True"), &json!("Available")), "{name}");
         let message = ready["message"].as_str().unwrap();
-        assert!(message.contains("2 of 2"), "{name}: not counted against a spec that waits: {message}");
+        assert!(message.contains("2 of 2"), "{name}: counted against the applied spec: {message}");
     })
     .await;
     assert_eq!(of_children(&scene), before);
-    all_are_resumed(&scene).await;
+    resume_all(&scene).await;
 }
 
-/// Before and after its spec changes.
+/// The missing child is reported both before and after the spec changes.
 #[apply(both_beds)]
-async fn a_child_that_is_deleted_in_a_pause_is_missed_and_not_made_again() {
+async fn child_deleted_during_pause_is_reported_not_recreated() {
     let scene = Scene::new("every-paused-missing").await;
-    all_are_paused(&scene).await;
+    create_and_pause_all(&scene).await;
     let before = of_children(&scene);
     for_every_kind(async |kind| {
         let name = kind.object();
-        // The last Pod of a Redis leaves no gap.
+        // Of a Redis, delete the last Pod, which leaves no gap in the ordinals.
         let children = kind.children(&scene, &name).await;
         let of_first = children.iter().rfind(|(child_kind, ..)| *child_kind == children[0].0);
         let (child_kind, child, _) = of_first.unwrap();
         scene.unmake(child_kind, child, DeleteParams::background()).await;
         scene.until_gone(child_kind, child).await;
         let object = scene.until_reason(kind.name, &name, "Paused").await;
-        assert_eq!(condition_of(&object, "Ready").unwrap()["status"], "False", "{name}: as observed");
+        assert_eq!(condition_of(&object, "Ready").unwrap()["status"], "False", "{name}: a child is missing");
         scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
     })
     .await;
@@ -104,16 +104,16 @@ async fn a_child_that_is_deleted_in_a_pause_is_missed_and_not_made_again() {
         let object = scene.look(kind.name, &name).await.unwrap();
         let ready = condition_of(&object, "Ready").unwrap();
         assert_eq!((&ready["status"], &ready["reason"]), (&json!("False"), &json!("Paused")), "{name}");
-        assert_eq!(object["status"]["observedGeneration"], 1, "{name}: that was applied last");
+        assert_eq!(object["status"]["observedGeneration"], 1, "{name}: the generation applied last");
     })
     .await;
     assert_eq!(of_children(&scene), before);
-    all_are_resumed(&scene).await;
+    resume_all(&scene).await;
 }
 
-/// The same is said twice: the second time is told by the first event.
+/// The second occurrence of an event updates the first.
 #[apply(both_beds)]
-async fn an_event_that_repeats_becomes_a_series() {
+async fn repeated_event_becomes_a_series() {
     let scene = Scene::new("every-series").await;
     let foo = KINDS.iter().find(|kind| kind.name == "Foo").unwrap();
     foo.ready(&scene, &foo.object()).await;
@@ -132,7 +132,7 @@ async fn an_event_that_repeats_becomes_a_series() {
             })
             .await;
     }
-    wait_until("the series", async || {
+    wait_until("the event is a series of 2", async || {
         let events = scene.all_events().await;
         let paused = events.iter().filter(|event| event.reason.as_deref() == Some("Paused"));
         let counts: Vec<_> = paused.map(|event| event.series.as_ref().map(|series| series.count)).collect();
@@ -142,7 +142,7 @@ async fn an_event_that_repeats_becomes_a_series() {
 }
 
 #[apply(both_beds)]
-async fn the_deletion_of_a_paused_object_is_not_held_up() {
+async fn pause_does_not_delay_deletion() {
     let scene = Scene::new("every-paused-end").await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -160,9 +160,9 @@ async fn the_deletion_of_a_paused_object_is_not_held_up() {
     .await;
 }
 
-/// A finalizer is a write, too.
+/// Not even the finalizer is written.
 #[apply(both_beds)]
-async fn an_object_that_is_made_paused_has_nothing_written_but_its_status() {
+async fn object_created_paused_gets_only_its_status_written() {
     let scene = Scene::new("every-born-paused").await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -171,7 +171,7 @@ async fn an_object_that_is_made_paused_has_nothing_written_but_its_status() {
         scene.make_whole(kind.name, json!({"metadata": metadata, "spec": spec})).await;
         let object = scene.until_reason(kind.name, &name, "Paused").await;
         assert_eq!(object["metadata"]["finalizers"], Value::Null, "{name}");
-        assert_eq!(object["status"]["observedGeneration"], Value::Null, "{name}: none was applied");
+        assert_eq!(object["status"]["observedGeneration"], Value::Null, "{name}: no generation was applied");
     })
     .await;
     pass(Duration::from_secs(2)).await;

@@ -1,4 +1,4 @@
-//! Children of every kind: whose they are, and what becomes of changes by hand.
+//! Children of every kind: labels, owner references, and manual changes.
 
 use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
@@ -12,7 +12,7 @@ const INSTANCE: &str = "app.kubernetes.io/instance";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 #[apply(both_beds)]
-async fn children_and_pods_carry_the_common_labels_and_one_controller() {
+async fn children_carry_common_labels_and_one_controller() {
     let scene = Scene::new("every-labels").await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -65,7 +65,7 @@ async fn a_child_deleted_by_hand_comes_back() {
 }
 
 #[apply(both_beds)]
-async fn a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays() {
+async fn manual_change_is_reverted_and_foreign_metadata_kept() {
     let scene = Scene::new("every-drift").await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -89,9 +89,9 @@ async fn a_change_by_hand_is_named_and_put_back_and_what_is_not_ours_stays() {
     .await;
 }
 
-/// Without them a foreground deletion does not wait, and nobody knows whose the child is.
+/// Without its flags, the reference neither delays a foreground deletion nor marks the child's controller.
 #[apply(both_beds)]
-async fn our_owner_reference_is_put_back_with_its_flags_and_those_of_others_stay() {
+async fn owner_reference_is_restored_and_foreign_ones_kept() {
     let scene = Scene::new("every-owner").await;
     let theirs = scene.make("ResourceQuota", "theirs", json!({"hard": {"count/secrets": "100"}})).await;
     let theirs = json!({"apiVersion": "v1", "kind": "ResourceQuota", "name": "theirs", "uid": uid(&theirs)});
@@ -124,9 +124,9 @@ async fn our_owner_reference_is_put_back_with_its_flags_and_those_of_others_stay
     .await;
 }
 
-/// What `kubectl rollout restart` and those who inject containers write.
+/// For example the annotation of `kubectl rollout restart`, and injected containers.
 #[apply(both_beds)]
-async fn in_a_template_what_others_wrote_stays() {
+async fn foreign_template_fields_are_kept() {
     let scene = Scene::new("every-template").await;
     for_every_kind(async |kind| {
         if kind.children[0].0 != "Deployment" {
@@ -153,7 +153,7 @@ async fn in_a_template_what_others_wrote_stays() {
 }
 
 #[apply(both_beds)]
-async fn a_child_of_a_previous_incarnation_is_waited_for_without_a_warning() {
+async fn child_of_previous_incarnation_is_awaited_without_warning() {
     let scene = Scene::new("every-earlier").await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -162,7 +162,7 @@ async fn a_child_of_a_previous_incarnation_is_waited_for_without_a_warning() {
         hold(&scene, child_kind, &child, true).await;
         scene.unmake(kind.name, &name, DeleteParams::background()).await;
         if kind.finalizer.is_some() {
-            // Somebody is impatient: it goes before its children do.
+            // A user removes the finalizer, so the object is gone before its children are.
             scene.change(kind.name, &name, json!({"metadata": {"finalizers": null}})).await;
         }
         scene.until_gone(kind.name, &name).await;
@@ -172,7 +172,7 @@ async fn a_child_of_a_previous_incarnation_is_waited_for_without_a_warning() {
             assert_eq!(condition_of(&object, type_).unwrap()["status"], status, "{name}: {type_}");
         }
         scene
-            .until(child_kind, &child, "is on its way out", |found| {
+            .until(child_kind, &child, "is being deleted", |found| {
                 !found["metadata"]["deletionTimestamp"].is_null()
             })
             .await;
@@ -185,7 +185,7 @@ async fn a_child_of_a_previous_incarnation_is_waited_for_without_a_warning() {
             .await;
         assert!(
             released.elapsed().as_secs() < 25,
-            "{name}: it is woken, and does not wait for its next look"
+            "{name}: the deletion triggers a sync before the next retry"
         );
         let object = scene.until_ready(kind.name, &name).await;
         assert_eq!(controller(&new).unwrap()["uid"], object["metadata"]["uid"], "{name}");

@@ -1,4 +1,4 @@
-//! Deletion of every kind, in the three ways that there are, and finalizers.
+//! Deletion of every kind with each propagation policy, and finalizers.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::{CHILDREN, controller, for_every_kind, hold, is_about, uid};
 use crate::support::{LedgerEntry, Scene, both_beds, pass, wait_until};
 
 #[apply(both_beds)]
-async fn delete_in_the_background_takes_children_and_pods_along() {
+async fn background_deletion_removes_children_and_pods() {
     let scene = Scene::new("every-background").await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -32,7 +32,7 @@ async fn delete_in_the_background_takes_children_and_pods_along() {
 }
 
 #[apply(both_beds)]
-async fn delete_in_the_foreground_waits_for_every_child() {
+async fn foreground_deletion_waits_for_every_child() {
     let scene = Scene::new("every-foreground").await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -43,14 +43,14 @@ async fn delete_in_the_foreground_waits_for_every_child() {
         }
         scene.unmake(kind.name, &name, DeleteParams::foreground()).await;
         for (child_kind, child, before) in children {
-            let on_its_way = scene
-                .until(child_kind, &child, "is on its way out", |found| {
+            let deleting = scene
+                .until(child_kind, &child, "is being deleted", |found| {
                     !found["metadata"]["deletionTimestamp"].is_null()
                 })
                 .await;
-            assert_eq!(uid(&on_its_way), uid(&before));
+            assert_eq!(uid(&deleting), uid(&before));
             let object = scene.look(kind.name, &name).await;
-            assert!(object.is_some(), "{child_kind} {child} holds {name} by our blockOwnerDeletion");
+            assert!(object.is_some(), "blockOwnerDeletion of {child_kind} {child} keeps {name}");
             hold(&scene, child_kind, &child, false).await;
             scene.until_gone(child_kind, &child).await;
         }
@@ -60,7 +60,7 @@ async fn delete_in_the_foreground_waits_for_every_child() {
 }
 
 #[apply(both_beds)]
-async fn delete_with_orphan_undoes_nothing_and_what_is_left_is_not_ours() {
+async fn orphan_deletion_keeps_children_and_pods() {
     let scene = Scene::new("every-orphan").await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -74,7 +74,7 @@ async fn delete_with_orphan_undoes_nothing_and_what_is_left_is_not_ours() {
         pass(Duration::from_secs(2)).await;
         for (child_kind, child, before) in children {
             let after =
-                scene.look(child_kind, &child).await.unwrap_or_else(|| panic!("{child_kind} {child} stays"));
+                scene.look(child_kind, &child).await.unwrap_or_else(|| panic!("no {child_kind} {child}"));
             assert_eq!(uid(&after), uid(&before), "{child_kind} {child}");
             assert_eq!(after["metadata"]["deletionTimestamp"], Value::Null, "{child_kind} {child}");
             assert_eq!(controller(&after), None, "{child_kind} {child}");
@@ -93,7 +93,7 @@ async fn delete_with_orphan_undoes_nothing_and_what_is_left_is_not_ours() {
 }
 
 #[apply(both_beds)]
-async fn a_finalizer_taken_off_is_put_back_before_the_next_effect() {
+async fn removed_finalizer_is_restored_before_children_change() {
     for_every_kind(async |kind| {
         let Some(finalizer) = kind.finalizer else { return };
         let scene = Scene::new("every-finalizer").await;

@@ -1,4 +1,4 @@
-//! What stands in the way of a child: a name that is taken, a quota.
+//! Obstacles to creating a child: a taken name, a quota.
 
 use futures_util::future::join_all;
 use kube_client::api::{DeleteParams, PostParams};
@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use super::{KINDS, Kind, controller, count, for_every_kind, is_about, uid};
 use crate::support::{Scene, both_beds, condition_of, wait_until};
 
-/// What somebody else's object asks for.
-fn spec_of_theirs(kind: &str) -> Value {
+/// Returns the spec of a foreign object of a child kind.
+fn foreign_spec(kind: &str) -> Value {
     let containers = json!([{"name": "theirs", "image": "theirs"}]);
     match kind {
         "Deployment" => json!({"replicas": 1, "selector": {"matchLabels": {"app": "theirs"}},
@@ -17,28 +17,28 @@ fn spec_of_theirs(kind: &str) -> Value {
         "Pod" => json!({"containers": containers}),
         "Service" => json!({"ports": [{"port": 1}]}),
         "Ingress" => json!({"defaultBackend": {"service": {"name": "theirs", "port": {"number": 1}}}}),
-        kind => panic!("{kind} is no kind of a child"),
+        kind => panic!("{kind} is not a child kind"),
     }
 }
 
 #[apply(both_beds)]
-async fn somebody_elses_object_is_left_alone_and_it_heals_when_that_goes() {
+async fn foreign_object_is_untouched_and_blocks_until_deleted() {
     let scene = Scene::new("every-foreign").await;
-    // Without it the server takes no Pods.
-    wait_until("the account of the namespace", async || {
-        scene.look("ServiceAccount", "default").await.ok_or("not there")
+    // The server rejects Pods until the service account exists.
+    wait_until("the default service account exists", async || {
+        scene.look("ServiceAccount", "default").await.ok_or("not found")
     })
     .await;
-    // Each child of each kind is once in the way.
+    // Take the name of each child of each kind in turn.
     let cases = KINDS.iter().flat_map(|kind| (0..kind.children.len()).map(move |at| (kind, at)));
-    join_all(cases.map(|(kind, at)| one_is_in_the_way(&scene, kind, at))).await;
+    join_all(cases.map(|(kind, at)| check_taken_name(&scene, kind, at))).await;
 }
 
-async fn one_is_in_the_way(scene: &Scene, kind: &Kind, at: usize) {
+async fn check_taken_name(scene: &Scene, kind: &Kind, at: usize) {
     let name = format!("{}-{at}", kind.object());
     let (child_kind, suffix) = kind.children[at];
     let child = format!("{name}{suffix}");
-    let theirs = scene.make(child_kind, &child, spec_of_theirs(child_kind)).await;
+    let theirs = scene.make(child_kind, &child, foreign_spec(child_kind)).await;
     kind.make(scene, &name).await;
     let object = scene.until_reason(kind.name, &name, "ResourceExists").await;
     for (type_, status) in [("Ready", "False"), ("Reconciling", "False"), ("Stalled", "True")] {
@@ -52,7 +52,7 @@ async fn one_is_in_the_way(scene: &Scene, kind: &Kind, at: usize) {
         let keep = |object: &Value| {
             let mut found = object["metadata"][field].clone();
             if let Some(annotations) = found.as_object_mut() {
-                // The Deployment controller's.
+                // The Deployment controller sets this annotation.
                 annotations.remove("deployment.kubernetes.io/revision");
             }
             if found == json!({}) { Value::Null } else { found }
@@ -65,29 +65,29 @@ async fn one_is_in_the_way(scene: &Scene, kind: &Kind, at: usize) {
         .collect();
     assert_eq!(touched, [], "{child_kind} {child}");
     scene.unmake(child_kind, &child, DeleteParams::background()).await;
-    // What has no label of ours is not watched, so its end is noticed within 30 s.
+    // The operator does not watch objects without its label, so it notices the deletion within 30 s.
     let object = scene.until_ready(kind.name, &name).await;
     let now = scene.look(child_kind, &child).await.unwrap();
     assert_eq!(controller(&now).unwrap()["uid"], object["metadata"]["uid"], "{child_kind} {child}");
     assert_eq!(count(scene, kind.name, &name, "ErrResourceExists").await, 1, "{name}");
 }
 
-/// Two names that are taken, of which an object meets the second when it is rid of the first.
+/// Two names are taken; the object meets the second one after the first is resolved.
 #[apply(both_beds)]
-async fn a_second_obstacle_is_reported_of_as_the_first_was() {
+async fn second_name_conflict_is_reported_like_the_first() {
     let scene = Scene::new("every-second").await;
-    wait_until("the account of the namespace", async || {
-        scene.look("ServiceAccount", "default").await.ok_or("not there")
+    wait_until("the default service account exists", async || {
+        scene.look("ServiceAccount", "default").await.ok_or("not found")
     })
     .await;
     for (kind, child) in [("Deployment", "a"), ("Deployment", "b"), ("Pod", "cache-0"), ("Pod", "cache-1")] {
-        scene.make(kind, child, spec_of_theirs(kind)).await;
+        scene.make(kind, child, foreign_spec(kind)).await;
     }
     let foo = async {
         scene.make("Foo", "web", json!({"deploymentName": "a", "replicas": 1})).await;
-        until_told(&scene, "Foo", "web", "a").await;
+        until_conflict_event(&scene, "Foo", "web", "a").await;
         scene.change("Foo", "web", json!({"spec": {"deploymentName": "b"}})).await;
-        until_told(&scene, "Foo", "web", "b").await;
+        until_conflict_event(&scene, "Foo", "web", "b").await;
         scene.unmake("Deployment", "b", DeleteParams::background()).await;
         scene.until_ready("Foo", "web").await;
         assert_eq!(count(&scene, "Foo", "web", "ErrResourceExists").await, 2);
@@ -95,7 +95,7 @@ async fn a_second_obstacle_is_reported_of_as_the_first_was() {
     let redis = async {
         scene.make("Redis", "cache", json!({"replicas": 2, "port": 6379, "image": "redis:7.4"})).await;
         for child in ["cache-0", "cache-1"] {
-            until_told(&scene, "Redis", "cache", child).await;
+            until_conflict_event(&scene, "Redis", "cache", child).await;
             scene.unmake("Pod", child, DeleteParams::background()).await;
         }
         scene.until_ready("Redis", "cache").await;
@@ -104,14 +104,14 @@ async fn a_second_obstacle_is_reported_of_as_the_first_was() {
     tokio::join!(foo, redis);
 }
 
-/// Waits for the event that says that the name of this child is taken.
-async fn until_told(scene: &Scene, kind: &str, name: &str, child: &str) {
+/// Waits for the event that reports that this child's name is taken.
+async fn until_conflict_event(scene: &Scene, kind: &str, name: &str, child: &str) {
     let words = format!("Resource \"{child}\" already exists and is not managed by {kind}");
     scene.until_note(kind, name, "ErrResourceExists", &words).await;
 }
 
 #[apply(both_beds)]
-async fn two_kinds_of_one_name_share_neither_children_nor_pods() {
+async fn same_named_kinds_share_no_children_or_pods() {
     let scene = Scene::new("every-pair").await;
     let of_deployments: Vec<&Kind> = KINDS.iter().filter(|kind| kind.children[0].0 == "Deployment").collect();
     let pairs = of_deployments.iter().zip(of_deployments.iter().cycle().skip(1));
@@ -150,33 +150,34 @@ async fn pair(scene: &Scene, first: &Kind, second: &Kind, name: &str) {
     let mut expected: Vec<String> = theirs.iter().map(|(_, _, pod)| uid(pod).to_owned()).collect();
     pods.sort();
     expected.sort();
-    assert_eq!(pods, expected, "the Pods of Redis {name} are its own, and have stayed");
+    assert_eq!(pods, expected, "Redis {name} keeps its own Pods");
 }
 
-/// Takes all Pods and Deployments of a namespace away, as a quota.
+/// Creates a quota that refuses all Pods and Deployments.
 async fn forbid(scene: &Scene) {
     let hard = json!({"count/deployments.apps": "0", "pods": "0"});
     scene.make("ResourceQuota", "none", json!({"hard": hard})).await;
-    scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
+    scene.until("ResourceQuota", "none", "is in effect", |quota| quota["status"]["hard"].is_object()).await;
 }
 
-/// Takes the quota away, and waits until no server counts by it any more.
+/// Deletes the quota and waits until the server no longer enforces it.
 async fn permit(scene: &Scene) {
     scene.unmake("ResourceQuota", "none", DeleteParams::default()).await;
     scene.until_gone("ResourceQuota", "none").await;
-    wait_until("a Deployment would be taken", async || would_be_taken(scene).await).await;
+    wait_until("a Deployment would be accepted", async || try_deployment(scene).await).await;
 }
 
-/// Asks whether a Deployment would be taken, and makes none.
-async fn would_be_taken(scene: &Scene) -> Result<(), String> {
+/// Checks with a dry run whether the server accepts a Deployment.
+async fn try_deployment(scene: &Scene) -> Result<(), String> {
     let object = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "probe"},
-        "spec": spec_of_theirs("Deployment")});
+        "spec": foreign_spec("Deployment")});
     let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-    let object = serde_json::from_value(object).expect("it is an object");
+    let object = serde_json::from_value(object).expect("the JSON is an object");
     scene.of("Deployment").create(&dry_run, &object).await.map(drop).map_err(|error| error.to_string())
 }
 
-async fn all_are_refused(scene: &Scene) {
+/// Creates one object of each kind, whose child the quota refuses, and checks conditions and event.
+async fn create_refused_objects(scene: &Scene) {
     for_every_kind(async |kind| {
         let name = kind.object();
         kind.make(scene, &name).await;
@@ -194,10 +195,10 @@ async fn all_are_refused(scene: &Scene) {
 }
 
 #[apply(both_beds)]
-async fn a_refused_child_is_reported_once_and_tried_again() {
+async fn refused_child_is_reported_once_and_retried() {
     let scene = Scene::new("every-refused").await;
     forbid(&scene).await;
-    all_are_refused(&scene).await;
+    create_refused_objects(&scene).await;
     for_every_kind(async |kind| scene.tried_again(kind.name, &kind.object()).await).await;
     permit(&scene).await;
     for_every_kind(async |kind| {
@@ -210,10 +211,10 @@ async fn a_refused_child_is_reported_once_and_tried_again() {
 }
 
 #[apply(both_beds)]
-async fn reconcile_at_asks_for_a_try_at_once() {
+async fn reconcile_at_triggers_an_immediate_retry() {
     let scene = Scene::new("every-at-once").await;
     forbid(&scene).await;
-    all_are_refused(&scene).await;
+    create_refused_objects(&scene).await;
     permit(&scene).await;
     for_every_kind(async |kind| {
         let name = kind.object();
@@ -221,7 +222,7 @@ async fn reconcile_at_asks_for_a_try_at_once() {
         let note = json!({"metadata": {"annotations": {"windlass.dev/reconcile-at": "now"}}});
         scene.change(kind.name, &name, note).await;
         let object = scene.until_ready(kind.name, &name).await;
-        assert!(asked.elapsed().as_secs() < 100, "{name}: not after the two minutes of a refusal");
+        assert!(asked.elapsed().as_secs() < 100, "{name}: retried before the two-minute backoff");
         assert_eq!(object["metadata"]["generation"], 1, "{name}: the spec has not changed");
     })
     .await;
@@ -231,31 +232,31 @@ async fn reconcile_at_asks_for_a_try_at_once() {
 async fn a_new_spec_is_tried_at_once() {
     let scene = Scene::new("every-new-spec").await;
     forbid(&scene).await;
-    all_are_refused(&scene).await;
+    create_refused_objects(&scene).await;
     permit(&scene).await;
     for_every_kind(async |kind| {
         let name = kind.object();
         let asked = tokio::time::Instant::now();
         scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
         scene.until_ready(kind.name, &name).await;
-        assert!(asked.elapsed().as_secs() < 100, "{name}: not after the two minutes of a refusal");
+        assert!(asked.elapsed().as_secs() < 100, "{name}: retried before the two-minute backoff");
     })
     .await;
 }
 
-/// Each Pod of a rollout changes the Deployment, and that wakes the Myapp.
+/// The Deployment's status changes with each Pod of a rollout, which triggers a sync of the Myapp.
 #[apply(both_beds)]
-async fn a_refused_child_is_not_asked_for_with_each_change_of_another() {
+async fn refused_child_is_not_retried_when_siblings_change() {
     let scene = Scene::new("every-seldom").await;
     scene.make("ResourceQuota", "none", json!({"hard": {"count/services": "0"}})).await;
-    scene.until("ResourceQuota", "none", "counts", |quota| quota["status"]["hard"].is_object()).await;
+    scene.until("ResourceQuota", "none", "is in effect", |quota| quota["status"]["hard"].is_object()).await;
     let kind = KINDS.iter().find(|kind| kind.name == "Myapp").unwrap();
     kind.make(&scene, "web").await;
     scene.until_reason("Myapp", "web", "ChildRefused").await;
     scene
         .until("Deployment", "web", "runs", |deployment| deployment["status"]["availableReplicas"] == 2)
         .await;
-    scene.until("Myapp", "web", "tells of it", |myapp| myapp["status"]["readyReplicas"] == 2).await;
+    scene.until("Myapp", "web", "counts the ready Pods", |myapp| myapp["status"]["readyReplicas"] == 2).await;
     scene.rest_for_a_while().await;
     let tries =
         scene.writes().iter().filter(|write| write.verb == "create" && write.resource == "services").count();

@@ -1,4 +1,4 @@
-//! kubectl's verbs on every kind.
+//! kubectl commands on every kind.
 
 use macro_rules_attribute::apply;
 use serde_json::json;
@@ -28,7 +28,7 @@ async fn kubectl_waits_for_and_scales_every_kind() {
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn kubectl_shows_every_kind_in_columns_by_short_name_and_by_category() {
+async fn kubectl_prints_columns_of_every_kind() {
     let scene = Scene::new("every-columns").await;
     for kind in &KINDS {
         let name = kind.object();
@@ -60,7 +60,7 @@ async fn kubectl_shows_every_kind_in_columns_by_short_name_and_by_category() {
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn kubectl_shows_the_uuid_of_a_redis_in_wide_output() {
+async fn kubectl_wide_output_shows_the_redis_uuid() {
     let scene = Scene::new("redis-wide").await;
     let kind = KINDS.iter().find(|kind| kind.name == "Redis").unwrap();
     let redis = kind.ready(&scene, "cache").await;
@@ -74,7 +74,7 @@ async fn kubectl_shows_the_uuid_of_a_redis_in_wide_output() {
 async fn kubectl_explains_every_kind() {
     let bed = Bed::shared().await;
     for kind in &KINDS {
-        for (field, words) in [("spec.replicas", "How many Pods"), ("status.conditions", "`Ready` (")] {
+        for (field, words) in [("spec.replicas", "Number of Pods"), ("status.conditions", "`Ready` (")] {
             let path = format!("{}.{field}", kind.plural.split('.').next().unwrap());
             let group = kind.plural.split_once('.').unwrap().1;
             let output = bed.kubectl(&["explain", &path]);

@@ -12,12 +12,12 @@ use crate::support::{Scene, both_beds, condition_of, embedded_bed, pass};
 const TYPES: [&str; 3] = ["Ready", "Reconciling", "Stalled"];
 
 #[apply(both_beds)]
-async fn three_conditions_say_how_it_is_and_of_which_generation() {
+async fn conditions_report_state_and_generation() {
     let scene = Scene::new("every-status").await;
     for_every_kind(async |kind| {
         let name = kind.object();
         let before = kind.ready(&scene, &name).await;
-        // So that a stamp of whole seconds can tell before from after.
+        // Timestamps have whole seconds; a later transition must get a later one.
         pass(Duration::from_secs(2)).await;
         scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
         let after = scene.until_ready(kind.name, &name).await;
@@ -39,21 +39,18 @@ async fn three_conditions_say_how_it_is_and_of_which_generation() {
         );
         let since =
             |object: &Value, type_| condition_of(object, type_).unwrap()["lastTransitionTime"].clone();
-        assert_eq!(
-            since(&before, "Stalled"),
-            since(&after, "Stalled"),
-            "{name}: it was not stalled in between"
-        );
+        assert_eq!(since(&before, "Stalled"), since(&after, "Stalled"), "{name}: never stalled in between");
     })
     .await;
 }
 
-/// sample-controller writes the status on every sync, the source document of Myapp all children on every pass.
+/// Unlike sample-controller, which writes the status on every sync, and the source document of Myapp, which writes
+/// all children on every pass.
 #[apply(both_beds)]
-async fn at_rest_nothing_is_written_for_a_day() {
+async fn nothing_is_written_for_a_day_at_rest() {
     let scene = Scene::new("every-rest").await;
     for_every_kind(async |kind| drop(kind.ready(&scene, &kind.object()).await)).await;
-    // Events are still on their way.
+    // Events are written with a delay.
     pass(Duration::from_secs(2)).await;
     let before = scene.writes();
     scene.rest().await;
@@ -61,7 +58,7 @@ async fn at_rest_nothing_is_written_for_a_day() {
 }
 
 #[apply(both_beds)]
-async fn events_come_on_transitions_only_also_across_a_restart() {
+async fn restart_repeats_no_events() {
     let mut scene = Scene::new("every-events").await;
     for_every_kind(async |kind| {
         kind.ready(&scene, &kind.object()).await;
@@ -80,13 +77,13 @@ async fn events_come_on_transitions_only_also_across_a_restart() {
     assert_eq!(scene.take_operator().terminate().await.code(), Some(0));
     scene.start_operator();
     scene.operator().logged("starting workers").await;
-    // The names that are taken are looked at again meanwhile, where time is cheap.
+    // On the embedded bed, taken names are retried meanwhile.
     scene.rest_for_a_while().await;
     assert_eq!(all_events(&scene).await, before);
 }
 
-/// Stores the object anew as no schema would let it be, and waits until that is told.
-async fn spoil(scene: &Scene, kind: &Kind, mut stored: Value) -> Value {
+/// Stores a version of the object that does not decode, and waits until its condition says so.
+async fn make_undecodable(scene: &Scene, kind: &Kind, mut stored: Value) -> Value {
     stored["spec"]["replicas"] = json!("three");
     stored["metadata"].as_object_mut().unwrap().remove("resourceVersion");
     let (plural, group) = kind.plural.split_once('.').unwrap();
@@ -94,15 +91,15 @@ async fn spoil(scene: &Scene, kind: &Kind, mut stored: Value) -> Value {
     scene.until_reason(kind.name, &kind.object(), "Unreadable").await
 }
 
-/// R16: an object that was stored under an older schema.
+/// R16: an object stored under an older schema.
 #[apply(both_beds)]
-async fn an_object_that_does_not_decode_keeps_its_children_and_heals() {
+async fn undecodable_object_keeps_its_children_and_heals() {
     let scene = Scene::new("every-unreadable").await;
     for_every_kind(async |kind| {
         let name = kind.object();
         let stored = kind.ready(&scene, &name).await;
         let before = kind.children(&scene, &name).await;
-        let object = spoil(&scene, kind, stored).await;
+        let object = make_undecodable(&scene, kind, stored).await;
         assert_eq!(condition_of(&object, "Stalled").unwrap()["status"], "True", "{name}");
         let after = kind.children(&scene, &name).await;
         for ((child_kind, child, before), (_, _, after)) in before.iter().zip(&after) {
@@ -110,21 +107,21 @@ async fn an_object_that_does_not_decode_keeps_its_children_and_heals() {
         }
         scene.change(kind.name, &name, json!({"spec": {"replicas": 3}})).await;
         let object = scene.until_ready(kind.name, &name).await;
-        assert_eq!(object["status"]["replicas"], 3, "{name}: corrected, it goes on");
+        assert_eq!(object["status"]["replicas"], 3, "{name}: a corrected object is reconciled again");
     })
     .await;
 }
 
-/// What holds it is let go, though nobody knows what it has asked for: nothing of it is to be undone.
+/// The operator removes its finalizer although it cannot decode the spec, because orphaning undoes nothing.
 #[apply(embedded_bed)]
-#[why = "a real server's own garbage collector cannot take `orphan` off what has another type than the schema says"]
-async fn an_object_that_does_not_decode_goes_when_it_is_orphaned() {
+#[why = "the real garbage collector cannot remove the orphan finalizer from an object that violates its schema"]
+async fn orphan_deletion_removes_an_undecodable_object() {
     let scene = Scene::new("every-unreadable-gone").await;
     for_every_kind(async |kind| {
         let name = kind.object();
         let stored = kind.ready(&scene, &name).await;
         let before = kind.children(&scene, &name).await;
-        spoil(&scene, kind, stored).await;
+        make_undecodable(&scene, kind, stored).await;
         scene.unmake(kind.name, &name, DeleteParams::orphan()).await;
         scene.until_gone(kind.name, &name).await;
         for ((child_kind, child, before), (_, _, after)) in
@@ -136,17 +133,17 @@ async fn an_object_that_does_not_decode_goes_when_it_is_orphaned() {
     .await;
 }
 
-/// Deleted in another way it stays for its finalizer, and says what to do; corrected, it goes.
+/// With background deletion the finalizer keeps the object until its spec is corrected.
 #[apply(both_beds)]
-async fn an_object_that_does_not_decode_says_how_it_can_go() {
+async fn undecodable_object_explains_how_to_delete_it() {
     let scene = Scene::new("every-unreadable-held").await;
     for_every_kind(async |kind| {
         let Some(finalizer) = kind.finalizer else { return };
         let name = kind.object();
         let stored = kind.ready(&scene, &name).await;
-        spoil(&scene, kind, stored).await;
+        make_undecodable(&scene, kind, stored).await;
         scene.unmake(kind.name, &name, DeleteParams::background()).await;
-        let words = format!("take the finalizer {finalizer} off");
+        let words = format!("remove the finalizer {finalizer}");
         scene
             .until(kind.name, &name, &words, |found| {
                 let stalled = condition_of(found, "Stalled");
@@ -159,7 +156,7 @@ async fn an_object_that_does_not_decode_says_how_it_can_go() {
     .await;
 }
 
-/// The events about all objects.
+/// Returns the events about each object.
 async fn all_events(scene: &Scene) -> Vec<(String, Vec<(String, String)>)> {
     let mut all = Vec::new();
     for kind in &KINDS {

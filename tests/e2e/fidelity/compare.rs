@@ -1,4 +1,4 @@
-//! What of two answers must be the same.
+//! Masks the parts of two servers' responses that may differ, and compares the rest.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use super::Said;
 use super::generate::Step;
 use super::kinds::Kind;
 
-/// What no two servers have in common, or what is not kept.
+/// Members that are specific to each server, or that the embedded server does not store.
 const OWN: [&str; 6] =
     ["creationTimestamp", "managedFields", "resourceVersion", "selfLink", "uid", "remainingItemCount"];
 
-/// The part of an answer that is compared.
+/// Returns the part of a response that is compared.
 pub(super) fn masked(said: &Said, kind: &Kind, step: &Step) -> Value {
     let body = &said.body;
     if said.code == 200 && step.is_watch() {
-        // What a watch begins with has no order.
+        // The order of a watch's initial events is undefined.
         let mut all = events(body["events"].as_array().map_or(&[], Vec::as_slice), kind);
         if let Some(all) = all.as_array_mut() {
             all.sort_by_key(|event| (event[0] == "BOOKMARK", event.to_string()));
@@ -45,18 +45,18 @@ pub(super) fn masked(said: &Said, kind: &Kind, step: &Step) -> Value {
     json!({"code": said.code, "warnings": said.warnings, "body": object(body, kind)})
 }
 
-/// Types and objects of events.
+/// Returns the types and masked objects of events.
 pub(super) fn events(events: &[Value], kind: &Kind) -> Value {
     let compared = |event: &Value| match event["type"].as_str() {
         Some("BOOKMARK") => json!(["BOOKMARK", event["object"]["metadata"]["annotations"]]),
         Some("ERROR") => json!(["ERROR", [event["object"]["code"], event["object"]["reason"]]]),
         _ => json!([event["type"], object(&event["object"], kind)]),
     };
-    // When bookmarks come between is a matter of time; the one that ends a streamed list is not.
+    // Bookmarks depend on timing, except the annotated one that ends a streamed list.
     let is_timed =
         |event: &&Value| event["type"] == "BOOKMARK" && event["object"]["metadata"]["annotations"].is_null();
     let mut events: Vec<Value> = events.iter().filter(|event| !is_timed(event)).map(compared).collect();
-    // A write that changes who manages a field, and nothing else, is one to a real server.
+    // The real server sends an event even if a write only changes `managedFields`.
     let mut last: BTreeMap<String, Value> = BTreeMap::new();
     events.retain(|event| {
         let before = last.insert(event[1]["metadata"]["name"].to_string(), event.clone());
@@ -75,7 +75,7 @@ fn object(value: &Value, kind: &Kind) -> Value {
     if let Some(items) = value.get_mut("items").and_then(Value::as_array_mut) {
         for item in items {
             *item = object(item, kind);
-            // A real server leaves both out in lists of built-in kinds.
+            // The real server omits both in lists of built-in kinds.
             if let Some(item) = item.as_object_mut() {
                 item.remove("kind");
                 item.remove("apiVersion");
@@ -85,7 +85,7 @@ fn object(value: &Value, kind: &Kind) -> Value {
     value
 }
 
-/// Without what is each server's own, and without what is empty: one leaves it out, the other writes it.
+/// Removes server-specific members, and empty ones, which only one of the servers may write.
 fn strip(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -116,7 +116,7 @@ fn strip(value: &Value) -> Value {
     }
 }
 
-/// Where two values differ first.
+/// Describes the first difference between two values.
 pub(super) fn difference(real: &Value, embedded: &Value) -> String {
     fn walk(path: &str, a: &Value, b: &Value) -> Option<String> {
         match (a, b) {

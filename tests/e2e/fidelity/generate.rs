@@ -1,4 +1,4 @@
-//! Sequences of requests, from a seed.
+//! Generates sequences of requests from a seed.
 
 use std::fmt;
 
@@ -19,13 +19,13 @@ pub(super) struct Step {
     pub(super) body: BodyOf,
 }
 
-/// Where its body comes from. `$ns`, `$rv3$` and `$uid3$` stand for a server's own namespace, and for the
-/// version and uid that it answered to step 3.
+/// The body of a request. `$ns`, `$rv3$` and `$uid3$` stand for the side's namespace and for the version and uid in its
+/// response to step 3.
 pub(super) enum BodyOf {
     Nothing,
     Raw(String),
     Json(Value),
-    /// What is stored, with a merge patch applied, with its version or without.
+    /// The stored object with a merge patch applied, with or without its version.
     Stored {
         change: Value,
         keeps_version: bool,
@@ -55,7 +55,7 @@ impl Step {
         self.path.contains("watch=true")
     }
 
-    /// Whether a server may answer it from its cache.
+    /// Whether the server may answer the request from its cache.
     pub(super) fn is_from_cache(&self) -> bool {
         self.path.ends_with("resourceVersion=0") || self.path.contains("NotOlderThan")
     }
@@ -65,7 +65,7 @@ impl Step {
     }
 }
 
-/// The kind and the steps of a seed.
+/// Generates the kind and the steps of a sequence.
 pub(super) fn sequence(seed: u64) -> (&'static Kind, Vec<Step>) {
     let mut rng = Rng::with_seed(seed);
     let kind = &KINDS[rng.usize(..KINDS.len())];
@@ -84,7 +84,7 @@ fn change(rng: &mut Rng, kind: &Kind) -> Value {
     if rng.u8(..3) == 0 { any[rng.usize(..any.len())].clone() } else { own[rng.usize(..own.len())].clone() }
 }
 
-/// Nothing, or one of the options of a write.
+/// Returns query options of a write, or none.
 fn options(rng: &mut Rng) -> &'static str {
     ["", "", "", "", "?fieldValidation=Strict", "?fieldValidation=Ignore", "?dryRun=All", "?fieldManager=me"]
         [rng.usize(..8)]
@@ -132,7 +132,7 @@ fn step(rng: &mut Rng, kind: &Kind, at: usize) -> Step {
                 json!({"other": 1}),
             ];
             let status = status[rng.usize(..if kind.is_custom { 4 } else { 1 })].clone();
-            // A status of a built-in kind has fields of its own.
+            // The statuses of other built-in kinds do not have these fields.
             let status = if kind.is_custom || kind.kind == "Deployment" { status } else { json!({}) };
             let body = json!({"status": status, "spec": {"replicas": 5}, "metadata": {"labels": {"from": "status"}}});
             Step::new("PATCH", format!("{object}/status"), MERGE, BodyOf::Json(body))

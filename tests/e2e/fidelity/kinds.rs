@@ -1,20 +1,20 @@
-//! The kinds of the sequences: a valid object of each, and changes, good and bad.
+//! The kinds used in sequences, each with a valid object and with valid and invalid changes.
 
 use serde_json::{Value, json};
 
 use super::refusals::{container, pod, refused_deployments};
 
-/// A kind of the sequences.
+/// A kind used in sequences.
 pub(super) struct Kind {
     pub(super) group: &'static str,
     pub(super) version: &'static str,
     pub(super) kind: &'static str,
     pub(super) plural: &'static str,
     pub(super) is_custom: bool,
-    /// Pointers to what a server chooses.
+    /// JSON pointers to fields that the server allocates.
     pub(super) chosen_by_the_server: &'static [&'static str],
     valid: fn() -> Value,
-    /// Merge patches to an object of the kind.
+    /// Merge patches for an object of the kind.
     pub(super) changes: fn() -> Vec<Value>,
 }
 
@@ -187,7 +187,7 @@ impl Kind {
         }
     }
 
-    /// The path of the collection in the namespace of the sequence.
+    /// Returns the path of the collection in the sequence's namespace.
     pub(super) fn collection(&self) -> String {
         let root = if self.group.is_empty() { "api" } else { "apis" };
         format!("/{root}/{}/namespaces/$ns/{}", self.api_version(), self.plural)
@@ -202,7 +202,7 @@ impl Kind {
     }
 }
 
-/// Changes that every kind can suffer.
+/// Returns merge patches that apply to every kind.
 pub(super) fn changes_of_any() -> Vec<Value> {
     vec![
         json!({"metadata": {"labels": {"team": "a"}}}),
@@ -276,7 +276,7 @@ fn widget_changes() -> Vec<Value> {
     ]
 }
 
-/// The definition of the custom kind.
+/// Returns the CRD of the custom kind.
 pub(super) fn definition() -> Value {
     let env = json!({"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"], "items": {
         "type": "object", "required": ["name"],
@@ -306,13 +306,13 @@ pub(super) fn definition() -> Value {
                 "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": {"spec": spec, "status": status}}}}]}})
 }
 
-/// A `ReplicaSet` may look the same.
+/// Returns a valid spec for a Deployment or a ReplicaSet.
 fn deployment() -> Value {
     json!({"spec": {"replicas": 1, "selector": {"matchLabels": {"app": "a"}}, "template": {
         "metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "c", "image": "nginx"}]}}}})
 }
 
-/// A variable that tells a resource in this unit.
+/// Returns an environment variable with the value of a resource in this unit.
 fn unit(resource: &str, divisor: &str) -> Value {
     let from = json!({"containerName": "web", "resource": resource, "divisor": divisor});
     json!({"env": [{"name": "A", "valueFrom": {"resourceFieldRef": from}}]})

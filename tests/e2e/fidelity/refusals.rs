@@ -1,4 +1,4 @@
-//! Refusals of a Deployment, word for word.
+//! Compares the causes of refused Deployments word for word.
 
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
@@ -7,19 +7,19 @@ use super::kinds::KINDS;
 use super::{Said, Servers, Side, json_merge};
 use crate::support::real_bed;
 
-/// A change of the template's Pod.
+/// Returns a merge patch of the Pod template's spec.
 pub(super) fn pod(pod: &Value) -> Value {
     json!({"spec": {"template": {"spec": pod}}})
 }
 
-/// A change of its container.
+/// Returns a merge patch of the template's container.
 pub(super) fn container(extra: &Value) -> Value {
     let mut container = json!({"name": "c", "image": "nginx:1.25"});
     json_merge(&mut container, extra);
     pod(&json!({"containers": [container]}))
 }
 
-/// Changes that make a Deployment one that is refused.
+/// Returns merge patches that make a Deployment invalid.
 pub(super) fn refused_deployments() -> Vec<Value> {
     let spec = |spec: Value| json!({"spec": spec});
     let rolling = |rolling: Value| spec(json!({"strategy": {"rollingUpdate": rolling}}));
@@ -57,7 +57,7 @@ pub(super) fn refused_deployments() -> Vec<Value> {
     ]
 }
 
-/// What is wrong, in any order.
+/// Returns the causes of a refusal, sorted.
 fn causes(said: &Said) -> Vec<Value> {
     let mut causes = said.body["details"]["causes"].as_array().cloned().unwrap_or_default();
     causes.sort_by_key(ToString::to_string);
@@ -65,10 +65,10 @@ fn causes(said: &Said) -> Vec<Value> {
 }
 
 #[apply(real_bed)]
-#[why = "it compares the two"]
-async fn refusals_are_worded_alike() {
+#[why = "it compares the two servers"]
+async fn refusal_causes_match_the_real_server() {
     let servers = Servers::start().await;
-    let kind = KINDS.iter().find(|kind| kind.kind == "Deployment").expect("it is among them");
+    let kind = KINDS.iter().find(|kind| kind.kind == "Deployment").expect("Deployment is in the table");
     let sides = [servers.real.clone(), servers.sim()];
     let sides = sides.map(|client| Side { client, namespace: "default".to_owned(), seen: Vec::new() });
     let path = kind.collection().replace("$ns", "default");

@@ -1,17 +1,17 @@
-//! All changes of a spec that its schema suggests, one field at a time.
+//! Derives single-field changes of a spec from its schema.
 
 use std::fmt;
 
 use serde_json::{Value, json};
 
-/// A value that a schema does not suggest, because a pattern or another server says what is right: for the last part
-/// of a field's path.
+/// Returns a valid value for a field that the schema cannot suggest, because a pattern or the API server restricts it.
+/// `key` is the last part of the field's path.
 fn also(key: &str) -> Option<Value> {
     Some(match key {
         "fieldPath" => json!("metadata.uid"),
         "resource" => json!("requests.memory"),
         "divisor" => json!("1Ki"),
-        // The highest of those that a server leaves to those who ask for one.
+        // The highest node port that the server reserves for explicit requests.
         "nodePort" => json!(30_085),
         "host" => json!("*.example.com"),
         "appProtocol" => json!("kubernetes.io/h2c"),
@@ -20,30 +20,30 @@ fn also(key: &str) -> Option<Value> {
     })
 }
 
-/// One field and what becomes of it.
+/// A change of one field.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     /// A JSON pointer in the spec.
     pub(super) path: String,
     pub(super) what: &'static str,
-    /// `None`: it is taken away.
+    /// The new value; `None` removes the field.
     pub(super) value: Option<Value>,
-    /// The schema itself forbids it.
+    /// Whether the schema forbids the change.
     pub(super) is_wrong: bool,
 }
 
 impl Change {
-    /// The spec with this change.
+    /// Returns the spec with this change applied.
     pub(super) fn on(&self, spec: &Value) -> Value {
         let mut spec = spec.clone();
         let (parent, key) = self.path.rsplit_once('/').expect("a path is below the spec");
         let key = key.replace("~1", "/");
-        let parent = spec.pointer_mut(parent).expect("what it is in is there");
+        let parent = spec.pointer_mut(parent).expect("the parent exists");
         match (parent, &self.value) {
             (Value::Object(members), Some(value)) => drop(members.insert(key, value.clone())),
             (Value::Object(members), None) => drop(members.remove(&key)),
             (Value::Array(items), value) => {
-                let at: usize = key.parse().expect("a place in a list");
+                let at: usize = key.parse().expect("a list index");
                 match value {
                     Some(value) => items[at] = value.clone(),
                     None => drop(items.remove(at)),
@@ -54,7 +54,7 @@ impl Change {
         spec
     }
 
-    /// The path with `*` for places in lists.
+    /// Returns the path with `*` for list indexes.
     pub(super) fn field(&self) -> String {
         let parts = self.path.split('/').map(|part| if part.parse::<usize>().is_ok() { "*" } else { part });
         parts.collect::<Vec<_>>().join("/")
@@ -68,7 +68,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// All of them, for a spec and the schema of specs.
+/// Returns all changes of a spec, given its schema.
 pub(super) fn changes(schema: &Value, spec: &Value) -> Vec<Change> {
     let mut found = Found { path: String::new(), all: Vec::new() };
     found.members(schema, spec);
@@ -90,7 +90,7 @@ impl Found {
         self.all.push(Change { path: self.path.clone(), what, value: Some(value), is_wrong: true });
     }
 
-    /// What is below here.
+    /// Adds the changes of a field and of the fields inside it.
     fn below(&mut self, key: &str, schema: &Value, value: Option<&Value>) {
         let length = self.path.len();
         self.path.push('/');
@@ -126,7 +126,7 @@ impl Found {
                     self.members(schema, value);
                 }
             }
-            other => panic!("{}: a type that has no changes yet: {other:?}", self.path),
+            other => panic!("{}: no changes for type {other:?}", self.path),
         }
     }
 
@@ -148,7 +148,7 @@ impl Found {
         self.push_wrong("of another type", json!("x"));
         let Some(items) = value.and_then(Value::as_array) else { return };
         if let (Some(first), Some(most)) = (items.first(), schema["maxItems"].as_u64()) {
-            let many = usize::try_from(most).expect("it is small") + 1;
+            let many = usize::try_from(most).expect("the bound is small") + 1;
             self.push_wrong("longer than the most", json!(vec![first.clone(); many]));
         }
         if items.len() > 1 {
@@ -161,7 +161,7 @@ impl Found {
     }
 
     fn integer(&mut self, schema: &Value, value: Option<&Value>) {
-        let least = bound(schema, "minimum").expect("it has a minimum");
+        let least = bound(schema, "minimum").expect("an integer has a minimum");
         self.push("minimum", json!(least));
         self.push("changed", json!(value.and_then(Value::as_i64).unwrap_or(least) + 1));
         self.push_wrong("below the minimum", json!(least - 1));
@@ -172,9 +172,9 @@ impl Found {
         }
     }
 
-    /// A number or a text: an amount, or a port.
+    /// Changes of a number or string: a quantity or a port.
     fn amount(&mut self, schema: &Value) {
-        let least = bound(schema, "minimum").expect("it has a minimum");
+        let least = bound(schema, "minimum").expect("a number has a minimum");
         self.push("minimum", json!(least));
         self.push("changed", json!("15m"));
         self.push("changed", json!("15Mi"));
@@ -212,7 +212,7 @@ impl Found {
     }
 }
 
-/// A whole number, though it may be written as another.
+/// Returns an integer bound, which the schema may store as a float.
 #[expect(clippy::cast_possible_truncation, reason = "the bounds of our schemas are small")]
 fn bound(schema: &Value, name: &str) -> Option<i64> {
     schema[name].as_f64().map(|bound| bound as i64)

@@ -1,4 +1,4 @@
-//! Calls: what an operator asks of the server, told apart and counted.
+//! Identifies the requests of an operator by verb, resource, name and number.
 
 use std::fmt;
 
@@ -8,26 +8,26 @@ use serde_json::Value;
 use tower::Service;
 use windlass::sim::InProcessTransport;
 
-/// A request as the door takes it.
+/// A request as the embedded server's transport takes it.
 pub(crate) type Sent = http::Request<Full<Bytes>>;
-/// What the door answers.
+/// A response of the transport.
 pub(crate) type Reply = <InProcessTransport as Service<Sent>>::Response;
 
-/// One call of a process, told from its others.
+/// The identity of one request of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) verb: &'static str,
     pub(crate) resource: String,
     pub(crate) name: String,
-    /// Which of those that are otherwise the same, from 1.
+    /// Counts requests with the same verb, resource and name, from 1.
     pub(crate) nth: usize,
 }
 
-/// A call that was made.
+/// A call and its response code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) call: Call,
-    /// 0 until there is an answer, or when the connection broke instead.
+    /// 0 until the response arrives, and if the connection breaks.
     pub(crate) code: u16,
 }
 
@@ -42,7 +42,7 @@ impl Call {
         self.resource == "events"
     }
 
-    /// What a request asks for; `nth` is filled in later.
+    /// Parses a request; the caller sets `nth`.
     pub(crate) fn of(request: &Sent, body: &Bytes) -> Self {
         let mut parts: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
         parts.drain(..parts.len().min(if parts.first() == Some(&"api") { 2 } else { 3 }));
@@ -69,7 +69,7 @@ impl Call {
             object["metadata"]["name"].as_str().unwrap_or_default().clone_into(&mut name);
         }
         if resource == "events" {
-            // Their names are random.
+            // Names of Events are random.
             name.clear();
         }
         Self { verb, resource, name, nth: 0 }

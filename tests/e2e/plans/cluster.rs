@@ -1,4 +1,4 @@
-//! A cluster of one run: an embedded server with a namespace and one definition, and its administrator.
+//! The cluster of one run: an embedded server with a namespace and a CRD, and its administrator.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use windlass::sim::{InProcessTransport, Settings, Sim};
 
 use super::workloads::{Kind, NAME, Step};
 
-/// How often a name is asked for that is not free yet.
+/// The interval at which a create is retried while its name is taken.
 const RETRY: Duration = Duration::from_millis(20);
-/// For longer than what was refused is not tried again.
+/// The maximum number of retries, which last longer than the operator's backoff after a refusal.
 const RETRIES: usize = 10_000;
 pub(crate) const NAMESPACE: &str = "plans";
 
@@ -30,7 +30,7 @@ pub(crate) struct Cluster<'a> {
 /// An open watch.
 pub(crate) type Watch = <InProcessTransport as Service<http::Request<Full<Bytes>>>>::Response;
 
-/// What a watch has heard so far.
+/// Returns the events that a watch has received since the last call.
 pub(crate) fn heard(watch: &mut Watch) -> Vec<Value> {
     let mut text = Vec::new();
     while let Some(Some(Ok(frame))) = watch.frame().now_or_never() {
@@ -41,7 +41,7 @@ pub(crate) fn heard(watch: &mut Watch) -> Vec<Value> {
 }
 
 impl<'a> Cluster<'a> {
-    /// Makes a server; the caller drives its time.
+    /// Creates a server, whose timers the caller drives.
     pub(crate) fn new(kind: &'a Kind, seed: u64) -> Self {
         let sim = Sim::new(Settings { seed, epoch: Clock::system().now(), ..Settings::default() });
         let admin = InProcessTransport::new(&sim, "admin");
@@ -52,25 +52,25 @@ impl<'a> Cluster<'a> {
         let media = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
         let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
         let request = http::Request::builder().method(method).uri(path).header("content-type", media);
-        let request = request.body(Full::new(body)).expect("it is a request");
+        let request = request.body(Full::new(body)).expect("the request is valid");
         self.admin.clone().call(request).await.expect("the administrator is answered")
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let answer = self.send(method, path, body).await;
         let code = answer.status().as_u16();
-        let body = answer.into_body().collect().await.expect("it has a body").to_bytes();
+        let body = answer.into_body().collect().await.expect("the body is complete").to_bytes();
         (code, serde_json::from_slice(&body).unwrap_or_default())
     }
 
-    /// As [`ask`](Self::ask), for what must succeed.
+    /// Sends a request as [`ask`](Self::ask) does, and asserts that it succeeds.
     pub(crate) async fn must(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
         let (code, answer) = self.ask(method, path, body).await;
         assert!(code < 300, "{method} {path}: {code} {answer}");
         answer
     }
 
-    /// Namespace and definition.
+    /// Creates the namespace and the CRD.
     pub(crate) async fn furnish(&self) {
         self.must("POST", "/api/v1/namespaces", Some(&json!({"metadata": {"name": NAMESPACE}}))).await;
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -78,7 +78,7 @@ impl<'a> Cluster<'a> {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 
-    /// Where the objects are: kind and path.
+    /// Returns the collections of objects: kind and path.
     pub(crate) fn paths(&self) -> [(&'static str, String); 6] {
         let Kind { kind, group_version, plural, .. } = self.kind;
         let at = |prefix: &str, plural: &str| format!("{prefix}/namespaces/{NAMESPACE}/{plural}");
@@ -115,7 +115,7 @@ impl<'a> Cluster<'a> {
 
     // --- the operator ---
 
-    /// An operator over this way to the server, and the sender that keeps it running for as long as it lives.
+    /// Creates an operator that uses this transport, and the sender of its signals.
     pub(crate) fn operator<S>(
         &self,
         way: S,
@@ -133,9 +133,14 @@ impl<'a> Cluster<'a> {
         let controllers = format!("--controllers={}", self.kind.controller);
         let (signals, received) = mpsc::channel(1);
         let run = async move {
-            // Nothing is repaired by an audit that should have been right before.
+            // Audits are off, so that they do not repair what should not need a repair.
             let namespace = format!("--namespace={NAMESPACE}");
-            let others = ["--audit-period=0", "--metrics-bind-address=0", "--health-probe-bind-address=0"];
+            let others = [
+                "--leader-elect=false",
+                "--audit-period=0",
+                "--metrics-bind-address=0",
+                "--health-probe-bind-address=0",
+            ];
             let flags = [&[namespace.as_str(), controllers.as_str()][..], &others].concat();
             windlass::cli::run_over(client, &flags, seed, received).await
         };
@@ -144,7 +149,7 @@ impl<'a> Cluster<'a> {
 
     // --- the user ---
 
-    /// Takes a step; `wait` lets time pass while a name is not free.
+    /// Takes a step; calls `wait` between retries while a name is taken.
     pub(crate) async fn take(&self, step: &Step, mut wait: impl AsyncFnMut(Duration)) -> Result<(), String> {
         let Kind { kind, group_version, .. } = self.kind;
         let [(_, all), ..] = self.paths();
@@ -167,7 +172,7 @@ impl<'a> Cluster<'a> {
                 while self.ask("POST", &all, Some(&object(spec))).await.0 != 201 {
                     tries += 1;
                     if tries > RETRIES {
-                        return Err("the name is never free".to_owned());
+                        return Err("the name stays taken".to_owned());
                     }
                     wait(RETRY).await;
                 }

@@ -1,11 +1,11 @@
-//! Shared by the plans that disturb an operator on the embedded server: workloads, a cluster, calls, outcomes.
+//! Support for the tests that disturb an operator on the embedded server (`crash`, `two_views`).
 //!
 //! | part | holds |
 //! |---|---|
-//! | `workloads` | the five kinds and the steps that a user takes |
-//! | `cluster` | an embedded server with a namespace and a definition, and its administrator |
-//! | `call` | one request of an operator, told from its others |
-//! | `outcome` | the objects at the end, compared with those of an undisturbed run |
+//! | `workloads` | the five kinds and the user's steps for each |
+//! | `cluster` | an embedded server with a namespace and a CRD, and its administrator |
+//! | `call` | the identity of one request of an operator |
+//! | `outcome` | the final state, and its comparison with an undisturbed run |
 
 pub(crate) mod call;
 pub(crate) mod cluster;

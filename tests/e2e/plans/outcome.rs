@@ -1,22 +1,22 @@
-//! What came of a run, so that it can be compared with another.
+//! The outcome of a run, in a form that can be compared with that of another run.
 //!
-//! Uids become the names of what has them, so that an owner that is another one is seen. Times and versions are
-//! taken out, and how often a hook was tried. What else is not the same in two undisturbed runs with different seeds is the mask.
+//! Uids are replaced by the names of their objects, so that a changed owner shows. Times, resource versions and the
+//! attempts of hooks are removed. Other differences between two undisturbed runs with different seeds form the mask.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// The objects at the end, by kind and name; those whose names are made are together.
+/// The final objects by kind and name; objects with generated names share a key.
 pub(crate) type State = BTreeMap<String, Vec<Value>>;
 
-/// How often an object was created and deleted.
+/// How many times each object was created and deleted.
 pub(crate) type Lives = BTreeMap<String, (usize, usize)>;
 
-/// Where undisturbed runs differ: label and pointer.
+/// The label and JSON pointer of each difference between undisturbed runs.
 pub(crate) type Mask = BTreeSet<(String, String)>;
 
-/// Kind and name, without what is random in the name.
+/// Returns kind and name, without the random part of a generated name.
 fn label(object: &Value) -> String {
     let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default();
     let kind = object["kind"].as_str().unwrap_or_default();
@@ -62,7 +62,7 @@ fn replace(value: &mut Value, names: &BTreeMap<String, String>) {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| replace(item, names)),
         Value::Object(members) => {
-            // A try that came to nothing is recorded, as it should be.
+            // Failed attempts are recorded, so disturbed runs legitimately have more of them.
             members.remove("attempts");
             members.values_mut().for_each(|member| replace(member, names));
         }
@@ -70,7 +70,7 @@ fn replace(value: &mut Value, names: &BTreeMap<String, String>) {
     }
 }
 
-/// Adds what a watch has heard.
+/// Counts the creates and deletes among a watch's events.
 pub(crate) fn count(lives: &mut Lives, events: &[Value]) {
     for event in events {
         let life = || label(&event["object"]);
@@ -78,26 +78,26 @@ pub(crate) fn count(lives: &mut Lives, events: &[Value]) {
             Some("ADDED") => lives.entry(life()).or_default().0 += 1,
             Some("DELETED") => lives.entry(life()).or_default().1 += 1,
             Some("MODIFIED") => {}
-            _ => panic!("a watch hears of objects alone: {event}"),
+            _ => panic!("unexpected watch event: {event}"),
         }
     }
 }
 
-/// Where two undisturbed runs differ.
+/// Returns the differences between two undisturbed runs as a mask.
 pub(crate) fn learn(one: &State, other: &State) -> Mask {
     differences(one, other, &Mask::new()).into_iter().map(|difference| difference.at).collect()
 }
 
-/// One difference.
+/// A difference: its label and JSON pointer, and a description.
 pub(crate) struct Difference {
     at: (String, String),
     words: String,
 }
 
-/// How many are told.
+/// How many differences are described.
 const TOLD: usize = 5;
 
-/// Where two states differ, beside the mask.
+/// Returns the differences between two states, except those in the mask.
 fn differences(expected: &State, found: &State, mask: &Mask) -> Vec<Difference> {
     let labels: BTreeSet<&String> = expected.keys().chain(found.keys()).collect();
     let none = Vec::new();
@@ -138,7 +138,7 @@ fn walk(label: &str, path: &str, expected: &Value, found: &Value, all: &mut Vec<
     }
 }
 
-/// What is not as in the undisturbed run, in words; nothing when all is.
+/// Describes how a run differs from the undisturbed one; empty if it does not.
 pub(crate) fn compare(expected: (&State, &Lives), found: (&State, &Lives), mask: &Mask) -> Vec<String> {
     let mut words: Vec<String> =
         differences(expected.0, found.0, mask).into_iter().map(|difference| difference.words).collect();

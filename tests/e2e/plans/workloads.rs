@@ -1,13 +1,13 @@
-//! What is done, kind by kind.
+//! The workloads of each kind: sequences of a user's steps.
 
 use kube_client::core::CustomResourceExt;
 use serde_json::{Value, json};
 use windlass::api::{appservice, myapp, redis, samplecontroller, webapp};
 
-/// The one custom resource of a run.
+/// The name of a run's custom resource.
 pub(crate) const NAME: &str = "web";
 
-/// A kind, and what is done with it.
+/// A kind and its workloads.
 pub(crate) struct Kind {
     pub(crate) kind: &'static str,
     /// As `--controllers` names it.
@@ -15,31 +15,31 @@ pub(crate) struct Kind {
     /// Below `/apis`: group and version.
     pub(crate) group_version: &'static str,
     pub(crate) plural: &'static str,
-    /// Its definition.
+    /// The CRD.
     pub(crate) definition: Value,
     pub(crate) workloads: Vec<Workload>,
 }
 
-/// What is done, one thing after the other; each begins when it is quiet.
+/// A sequence of steps. Each step begins when the previous one has settled.
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
-    /// Done before calls count.
+    /// Steps taken before calls are recorded.
     pub(crate) before: Vec<Step>,
     pub(crate) steps: Vec<Step>,
-    /// Whether nothing is left at its end.
+    /// Whether no object is left at the end.
     pub(crate) ends_empty: bool,
 }
 
-/// One thing that a user does.
+/// One action of a user on the custom resource.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// Creates it with this spec.
+    /// Creates the resource with this spec.
     Create(Value),
-    /// Patches its spec.
+    /// Applies a merge patch to the spec.
     Change(Value),
-    /// Deletes it.
+    /// Deletes the resource.
     Delete,
-    /// Deletes it, and creates it with this spec as soon as its name is free.
+    /// Deletes the resource and creates it with this spec as soon as its name is free.
     Recreate(Value),
 }
 
@@ -48,7 +48,7 @@ fn workload(name: &'static str, before: &[Step], steps: &[Step]) -> Workload {
     Workload { name, before: before.to_vec(), steps: steps.to_vec(), ends_empty }
 }
 
-/// What is done with every kind, and more.
+/// Returns the workloads common to all kinds, followed by `more`.
 fn workloads(spec: &Value, update: Value, more: Vec<Workload>) -> Vec<Workload> {
     let create = [Step::Create(spec.clone())];
     let replicas = |replicas: i32| Step::Change(json!({"replicas": replicas}));
@@ -64,7 +64,7 @@ fn workloads(spec: &Value, update: Value, more: Vec<Workload>) -> Vec<Workload> 
 }
 
 fn definition<K: CustomResourceExt>() -> Value {
-    serde_json::to_value(K::crd()).expect("a definition is JSON")
+    serde_json::to_value(K::crd()).expect("a CRD serializes")
 }
 
 pub(crate) fn foo() -> Kind {

@@ -1,4 +1,4 @@
-//! A Redis is held by its finalizer until its Pods are gone.
+//! Deletion of a Redis, whose finalizer keeps it until its Pods are gone.
 
 use std::time::Duration;
 
@@ -20,38 +20,38 @@ fn is_creation(write: &LedgerEntry) -> bool {
     write.verb == "create" && write.resource == "pods"
 }
 
-/// In the source document of Redis a crash between creating a Pod and recording it leaks the Pod.
+/// In the source document of Redis a crash after a Pod is created, but before it is recorded, leaks the Pod.
 #[apply(both_beds)]
-async fn the_finalizer_is_stored_before_the_first_pod_is_asked_for() {
+async fn finalizer_is_stored_before_first_pod_is_created() {
     let scene = scene("redis-finalizer", 2).await;
     let redis = scene.look("Redis", "cache").await.unwrap();
     assert_eq!(redis["metadata"]["finalizers"], json!([FINALIZER]));
     let writes = scene.writes();
-    let update = writes.iter().position(is_update).expect("it is written");
+    let update = writes.iter().position(is_update).expect("the finalizer is written");
     let creation = writes.iter().position(is_creation).expect("a Pod is created");
     assert!(update < creation, "{writes:?}");
     assert_eq!(writes.iter().filter(|write| is_update(write)).count(), 1);
 }
 
 #[apply(both_beds)]
-async fn a_finalizer_taken_off_by_hand_is_put_back_before_the_next_pod() {
+async fn removed_finalizer_is_restored_before_next_pod() {
     let scene = scene("redis-unheld", 1).await;
     let before = scene.writes().len();
     scene.change("Redis", "cache", json!({"metadata": {"finalizers": null}, "spec": {"replicas": 2}})).await;
     scene.until_names("Pod", &["cache-0", "cache-1"]).await;
     scene
-        .until("Redis", "cache", "is Ready and held", |redis| {
+        .until("Redis", "cache", "is Ready with its finalizer", |redis| {
             is_ready(redis) && redis["metadata"]["finalizers"] == json!([FINALIZER])
         })
         .await;
     let writes = scene.writes().split_off(before);
-    let update = writes.iter().position(is_update).expect("it is put back");
+    let update = writes.iter().position(is_update).expect("the finalizer is restored");
     let creation = writes.iter().position(is_creation).expect("a Pod is created");
     assert!(update < creation, "{writes:?}");
 }
 
 #[apply(both_beds)]
-async fn a_redis_that_is_deleted_while_it_scales_leaves_no_pod() {
+async fn redis_deleted_while_scaling_leaves_no_pod() {
     let scene = scene("redis-scale-delete", 2).await;
     scene.change("Redis", "cache", json!({"spec": {"replicas": 30}})).await;
     scene.unmake("Redis", "cache", DeleteParams::background()).await;
@@ -60,12 +60,12 @@ async fn a_redis_that_is_deleted_while_it_scales_leaves_no_pod() {
     pass(Duration::from_secs(3)).await;
     assert_eq!(scene.names("Pod").await, Vec::<String>::new());
     let writes = scene.writes();
-    let released = writes.iter().rposition(is_update).expect("it is let go");
+    let released = writes.iter().rposition(is_update).expect("the finalizer is removed");
     assert!(!writes[released..].iter().any(is_creation), "{writes:?}");
 }
 
 #[apply(both_beds)]
-async fn a_deleted_redis_waits_for_a_pod_that_somebody_holds() {
+async fn deleted_redis_waits_for_a_pod_with_finalizer() {
     let scene = scene("redis-held", 2).await;
     scene.change("Pod", "cache-1", json!({"metadata": {"finalizers": [HOLD]}})).await;
     scene.unmake("Redis", "cache", DeleteParams::background()).await;
@@ -74,14 +74,14 @@ async fn a_deleted_redis_waits_for_a_pod_that_somebody_holds() {
     assert_eq!(condition_of(&redis, "Reconciling").unwrap()["status"], "True");
     pass(Duration::from_secs(3)).await;
     assert!(scene.look("Redis", "cache").await.is_some());
-    assert_eq!(deleted(&scene), ["cache-1", "cache-0"], "each once, the highest first");
+    assert_eq!(deleted(&scene), ["cache-1", "cache-0"], "each Pod is deleted once, highest ordinal first");
     scene.change("Pod", "cache-1", json!({"metadata": {"finalizers": null}})).await;
     scene.until_gone("Redis", "cache").await;
     assert_eq!(created(&scene), 2);
 }
 
 #[apply(both_beds)]
-async fn a_redis_deleted_in_the_foreground_goes_with_its_pods() {
+async fn foreground_deletion_removes_redis_and_pods() {
     let scene = scene("redis-foreground", 2).await;
     scene.unmake("Redis", "cache", DeleteParams::foreground()).await;
     scene.until_gone("Redis", "cache").await;
@@ -89,7 +89,7 @@ async fn a_redis_deleted_in_the_foreground_goes_with_its_pods() {
 }
 
 #[apply(both_beds)]
-async fn a_redis_that_is_orphaned_leaves_its_pods() {
+async fn orphan_deletion_keeps_the_pods() {
     let scene = scene("redis-orphan", 2).await;
     let before = scene.look("Pod", "cache-1").await.unwrap();
     scene.unmake("Redis", "cache", DeleteParams::orphan()).await;
@@ -104,7 +104,7 @@ async fn a_redis_that_is_orphaned_leaves_its_pods() {
 }
 
 #[apply(both_beds)]
-async fn deleted_and_created_again_at_once_it_ends_with_pods_of_its_own() {
+async fn recreated_redis_gets_new_pods() {
     let scene = scene("redis-again", 2).await;
     scene.unmake("Redis", "cache", DeleteParams::background()).await;
     scene.until_gone("Redis", "cache").await;
@@ -119,7 +119,7 @@ async fn deleted_and_created_again_at_once_it_ends_with_pods_of_its_own() {
 }
 
 #[apply(both_beds)]
-async fn what_a_crash_has_left_half_done_the_next_operator_finishes() {
+async fn restarted_operator_finishes_interrupted_work() {
     let mut scene = scene("redis-crash", 1).await;
     scene.take_operator().kill();
     scene.change("Redis", "cache", json!({"spec": {"replicas": 4}})).await;
@@ -130,7 +130,7 @@ async fn what_a_crash_has_left_half_done_the_next_operator_finishes() {
     scene.take_operator().kill();
     scene.unmake("Redis", "cache", DeleteParams::background()).await;
     pass(Duration::from_secs(1)).await;
-    assert!(scene.look("Redis", "cache").await.is_some(), "its finalizer holds it");
+    assert!(scene.look("Redis", "cache").await.is_some(), "the finalizer keeps the Redis");
     scene.start_operator();
     scene.until_gone("Redis", "cache").await;
     assert_eq!(scene.names("Pod").await, Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! D5: caches that are late neither double a Pod nor delete one too many.
+//! Stale caches cause neither duplicate Pods nor surplus deletes.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::{created, deleted, scene, spec};
 use crate::support::{Bed, Scene, embedded_bed, pass};
 
 fn sim(scene: &Scene) -> Sim {
-    let Bed::Embedded(bed) = &scene.bed else { unreachable!("it runs on the embedded bed") };
+    let Bed::Embedded(bed) = &scene.bed else { unreachable!("the case runs on the embedded bed") };
     bed.sim.clone()
 }
 
-/// Asks for a pass again and again, for longer than the guard waits for its caches.
-async fn pokes(scene: &Scene) {
+/// Requests passes repeatedly, for longer than a key waits for the cache to show its writes.
+async fn request_passes(scene: &Scene) {
     for at in 0..20 {
         scene
             .change(
@@ -30,12 +30,12 @@ async fn pokes(scene: &Scene) {
 }
 
 #[apply(embedded_bed)]
-#[why = "a real server's cache cannot be stopped"]
-async fn a_cache_that_shows_no_pod_doubles_none() {
+#[why = "a real server's cache cannot be frozen"]
+async fn stale_cache_without_pods_creates_no_duplicates() {
     let scene = Scene::new("redis-late-create").await;
     sim(&scene).freeze_cache(0, "", "pods", true);
     scene.make("Redis", "cache", spec(3)).await;
-    pokes(&scene).await;
+    request_passes(&scene).await;
     assert_eq!(scene.names("Pod").await, ["cache-0", "cache-1", "cache-2"]);
     sim(&scene).freeze_cache(0, "", "pods", false);
     scene.until_ready("Redis", "cache").await;
@@ -43,12 +43,12 @@ async fn a_cache_that_shows_no_pod_doubles_none() {
 }
 
 #[apply(embedded_bed)]
-#[why = "a real server's cache cannot be stopped"]
-async fn a_cache_that_shows_deleted_pods_deletes_none_twice() {
+#[why = "a real server's cache cannot be frozen"]
+async fn stale_cache_with_deleted_pods_deletes_none_twice() {
     let scene = scene("redis-late-delete", 4).await;
     sim(&scene).freeze_cache(0, "", "pods", true);
     scene.change("Redis", "cache", json!({"spec": {"replicas": 2}})).await;
-    pokes(&scene).await;
+    request_passes(&scene).await;
     assert_eq!(scene.names("Pod").await, ["cache-0", "cache-1"]);
     sim(&scene).freeze_cache(0, "", "pods", false);
     scene.until_ready("Redis", "cache").await;
@@ -56,15 +56,15 @@ async fn a_cache_that_shows_deleted_pods_deletes_none_twice() {
 }
 
 #[apply(embedded_bed)]
-#[why = "a real server's cache cannot be stopped"]
-async fn a_cache_that_shows_an_old_spec_deletes_nothing_for_it() {
+#[why = "a real server's cache cannot be frozen"]
+async fn stale_cached_spec_deletes_no_wanted_pod() {
     let scene = scene("redis-late-spec", 2).await;
     scene.change("Redis", "cache", json!({"spec": {"replicas": 1}})).await;
     scene.until_names("Pod", &["cache-0"]).await;
     scene.until_ready("Redis", "cache").await;
     sim(&scene).freeze_cache(0, "myapp.tangx.in", "redis", true);
     scene.change("Redis", "cache", json!({"spec": {"replicas": 3}})).await;
-    // A Pod of the new spec is there already, by another hand of the same owner.
+    // A Pod that the new spec wants exists already, created by another client for the same owner.
     let mut pod = scene.look("Pod", "cache-0").await.unwrap();
     let redis = scene.look("Redis", "cache").await.unwrap();
     pod["metadata"] = json!({"name": "cache-1", "labels": pod["metadata"]["labels"],
@@ -74,7 +74,7 @@ async fn a_cache_that_shows_an_old_spec_deletes_nothing_for_it() {
     pod["spec"]["nodeName"] = json!(null);
     scene.make_whole("Pod", pod).await;
     pass(Duration::from_secs(60)).await;
-    assert_eq!(deleted(&scene), ["cache-1"], "the first scale-down, and no other");
+    assert_eq!(deleted(&scene), ["cache-1"], "only the first scale-down deletes a Pod");
     sim(&scene).freeze_cache(0, "myapp.tangx.in", "redis", false);
     scene.until_names("Pod", &["cache-0", "cache-1", "cache-2"]).await;
     scene.until_ready("Redis", "cache").await;
@@ -82,8 +82,8 @@ async fn a_cache_that_shows_an_old_spec_deletes_nothing_for_it() {
 }
 
 #[apply(embedded_bed)]
-#[why = "a real server's cache cannot be made late"]
-async fn with_all_caches_late_a_roll_still_goes_one_at_a_time_and_a_scale_makes_each_pod_once() {
+#[why = "a real server's cache cannot be delayed"]
+async fn lagging_caches_keep_rollout_and_scaling_exact() {
     let scene = scene("redis-late-roll", 3).await;
     sim(&scene).set_lag(0, Duration::from_secs(2));
     scene.change("Redis", "cache", json!({"spec": {"image": "redis:8.0"}})).await;

@@ -1,4 +1,4 @@
-//! What happens to single Pods of a Redis, and what becomes of it.
+//! Changes to single Pods of a Redis: termination, deletion, lost labels, webhooks.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ async fn set_status(scene: &Scene, pod: &str, status: Value) {
 }
 
 #[apply(both_beds)]
-async fn a_pod_that_has_ended_is_replaced_under_its_name() {
+async fn terminated_pod_is_replaced_under_its_name() {
     let scene = scene("redis-ended", 2).await;
     let ends = [
         json!({"phase": "Failed"}),
@@ -40,7 +40,7 @@ async fn a_pod_that_has_ended_is_replaced_under_its_name() {
 }
 
 #[apply(both_beds)]
-async fn a_name_that_is_still_taken_by_a_pod_on_its_way_out_is_waited_for_without_a_loop() {
+async fn terminating_pod_is_awaited_without_a_loop() {
     let scene = scene("redis-stuck", 2).await;
     scene.change("Pod", "cache-1", json!({"metadata": {"finalizers": [HOLD]}})).await;
     let before = scene.look("Pod", "cache-1").await.unwrap();
@@ -48,7 +48,7 @@ async fn a_name_that_is_still_taken_by_a_pod_on_its_way_out_is_waited_for_withou
     let redis = scene.until_reason("Redis", "cache", "WaitingForDeletion").await;
     assert_eq!(condition_of(&redis, "Reconciling").unwrap()["status"], "True");
     let message = condition_of(&redis, "Ready").unwrap()["message"].as_str().unwrap();
-    assert!(message.contains("\"cache-1\" is being deleted"), "{message}");
+    assert!(message.contains("\"cache-1\" is terminating"), "{message}");
     pass(Duration::from_secs(2)).await;
     let requests = || scene.ledger().into_iter().filter(|entry| entry.verb != "watch").count();
     let (asked, written) = (requests(), scene.writes());
@@ -62,7 +62,7 @@ async fn a_name_that_is_still_taken_by_a_pod_on_its_way_out_is_waited_for_withou
 }
 
 #[apply(both_beds)]
-async fn labels_that_a_pod_has_lost_are_put_back_on_the_same_pod() {
+async fn lost_pod_labels_are_restored_on_same_pod() {
     let scene = scene("redis-label", 2).await;
     for (key, value) in [("app.kubernetes.io/managed-by", json!("windlass")), ("app", json!("cache"))] {
         let before = scene.look("Pod", "cache-0").await.unwrap();
@@ -79,12 +79,12 @@ async fn labels_that_a_pod_has_lost_are_put_back_on_the_same_pod() {
     assert_eq!((created(&scene), deleted(&scene)), (2, vec![]));
 }
 
-/// W13: an admission webhook that rewrites the image of every Pod.
+/// W13: an admission webhook rewrites the image of every Pod.
 #[apply(embedded_bed)]
-#[why = "it has an admission webhook that can be switched off"]
-async fn pods_that_a_webhook_rewrites_are_contended_and_heal() {
+#[why = "the embedded bed can simulate an admission webhook"]
+async fn webhook_rewritten_pods_are_contended_and_heal() {
     let mut scene = Scene::on(Bed::shared().await, "redis-webhook").await;
-    let Bed::Embedded(bed) = scene.bed.clone() else { unreachable!("it runs on the embedded bed") };
+    let Bed::Embedded(bed) = scene.bed.clone() else { unreachable!("the case runs on the embedded bed") };
     let mirrored = json!({"spec": {"containers": [{"name": "cache", "image": "mirror/redis:7.4"}]}});
     let webhook = bed.sim.fault(Fault::new(When::verb("create").resource("pods"), Action::Edit(mirrored)));
     scene.start_operator();
@@ -96,9 +96,9 @@ async fn pods_that_a_webhook_rewrites_are_contended_and_heal() {
     scene.until_event("Redis", "cache", "Contended").await;
     assert_eq!(deleted(&scene), ["cache-1"; 5]);
     pass(Duration::from_secs(100)).await;
-    assert_eq!(deleted(&scene).len(), 5, "it is left for two minutes");
+    assert_eq!(deleted(&scene).len(), 5, "contention pauses deletes for two minutes");
     pass(Duration::from_secs(100)).await;
-    assert_eq!(deleted(&scene).len(), 6, "and tried again then");
+    assert_eq!(deleted(&scene).len(), 6, "then one retry follows");
     scene.until_reason("Redis", "cache", "Contended").await;
     bed.sim.heal(webhook);
     pass(Duration::from_secs(300)).await;

@@ -1,4 +1,4 @@
-//! A new image or port reaches the Pods of a Redis.
+//! Rolling updates of a Redis to a new image or port.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{deleted, image, scene};
 use crate::support::{Bed, Scene, both_beds, condition_of, pass, wait_until};
 
-/// Looks at the Pods as long as it is polled: so many at least are Ready all the time.
+/// Asserts continuously that at least `least` Pods are Ready.
 pub(super) async fn at_least_are_ready(scene: &Scene, least: usize) -> ! {
     loop {
         let pods = scene.of("Pod").list(&ListParams::default()).await.unwrap().items;
@@ -19,12 +19,12 @@ pub(super) async fn at_least_are_ready(scene: &Scene, least: usize) -> ! {
                 && condition_of(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
         };
         let ready = pods.iter().filter(|pod| is_ready(&serde_json::to_value(pod).unwrap())).count();
-        assert!(ready >= least, "{ready} are Ready: {pods:#?}");
+        assert!(ready >= least, "only {ready} Pods are Ready: {pods:#?}");
         pass(Duration::from_millis(20)).await;
     }
 }
 
-/// Waits until the Redis is Ready, while so many of its Pods are Ready all the time.
+/// Waits until the Redis is Ready, and asserts that at least `least` of its Pods are Ready all the time.
 pub(super) async fn until_rolled(scene: &Scene, least: usize) {
     tokio::select! {
         biased;
@@ -34,7 +34,7 @@ pub(super) async fn until_rolled(scene: &Scene, least: usize) {
 }
 
 #[apply(both_beds)]
-async fn a_roll_waits_for_ready_after_each_pod() {
+async fn rollout_waits_for_each_pod_to_be_ready() {
     let scene = scene("redis-one-by-one", 3).await;
     scene.change("Redis", "cache", json!({"spec": {"image": "redis:slow"}})).await;
     until_rolled(&scene, 2).await;
@@ -49,48 +49,48 @@ async fn a_roll_waits_for_ready_after_each_pod() {
     }
 }
 
-/// Pods of the image `redis:missing` never become Ready. The embedded bed goes by the name; on the real one new
-/// Pods ask for more than its nodes have.
-async fn nothing_new_starts(scene: &Scene, is_so: bool) {
+/// Sets whether Pods with the image `redis:missing` stay unready. On the embedded bed they always do, because of the
+/// image's name; on the real one a LimitRange makes all new Pods request more CPU than the nodes have.
+async fn block_new_pods(scene: &Scene, is_blocked: bool) {
     if matches!(scene.bed, Bed::Embedded(_)) {
         return;
     }
     let ranges: Api<LimitRange> = Api::namespaced(scene.bed.client(), &scene.namespace);
-    if is_so {
+    if is_blocked {
         let range = json!({"metadata": {"name": "huge"},
             "spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "5G"}}]}});
         ranges.create(&PostParams::default(), &serde_json::from_value(range).unwrap()).await.unwrap();
     } else {
         drop(ranges.delete("huge", &DeleteParams::default()).await.unwrap());
     }
-    // Admission learns of it a moment later.
-    wait_until("admission does so", async || {
+    // The LimitRange takes effect with a delay.
+    wait_until("admission applies the change", async || {
         let pod = json!({"metadata": {"generateName": "probe-"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
         let dry_run = PostParams { dry_run: true, ..PostParams::default() };
         let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(scene.bed.client(), &scene.namespace);
         let pod = pods.create(&dry_run, &serde_json::from_value(pod).unwrap()).await.unwrap();
         let is_huge = pod.spec.unwrap().containers[0].resources.as_ref().is_some_and(|r| r.requests.is_some());
-        if is_huge == is_so { Ok(()) } else { Err(is_huge) }
+        if is_huge == is_blocked { Ok(()) } else { Err(is_huge) }
     })
     .await;
 }
 
 #[apply(both_beds)]
-async fn a_roll_that_is_stuck_on_a_bad_image_is_got_past_by_a_new_spec() {
+async fn new_spec_unblocks_rollout_stuck_on_bad_image() {
     let scene = scene("redis-bad-image", 3).await;
-    nothing_new_starts(&scene, true).await;
+    block_new_pods(&scene, true).await;
     scene.change("Redis", "cache", json!({"spec": {"image": "redis:missing"}})).await;
     scene.until("Pod", "cache-2", "has the bad image", |pod| image(pod) == "redis:missing").await;
     scene
-        .until("Redis", "cache", "has two that are Ready", |redis| {
+        .until("Redis", "cache", "has two Ready Pods", |redis| {
             redis["status"]["readyReplicas"] == 2 && redis["status"]["replicas"] == 3
         })
         .await;
     pass(Duration::from_secs(5)).await;
-    assert_eq!(deleted(&scene), ["cache-2"], "the roll stops at the first that does not become Ready");
+    assert_eq!(deleted(&scene), ["cache-2"], "the rollout stops at the first unready Pod");
     let redis = scene.look("Redis", "cache").await.unwrap();
     assert_eq!(condition_of(&redis, "Ready").unwrap()["reason"], "RollingUpdate");
-    nothing_new_starts(&scene, false).await;
+    block_new_pods(&scene, false).await;
     scene.change("Redis", "cache", json!({"spec": {"image": "redis:8.0"}})).await;
     until_rolled(&scene, 2).await;
     assert_eq!(deleted(&scene), ["cache-2", "cache-2", "cache-1", "cache-0"]);
@@ -100,7 +100,7 @@ async fn a_roll_that_is_stuck_on_a_bad_image_is_got_past_by_a_new_spec() {
 }
 
 #[apply(both_beds)]
-async fn scaled_to_0_and_from_0_in_mid_roll_it_ends_at_the_new_spec() {
+async fn scaling_to_0_and_back_mid_rollout_converges() {
     let scene = scene("redis-mid-roll", 3).await;
     scene.change("Redis", "cache", json!({"spec": {"image": "redis:slow"}})).await;
     scene.until("Pod", "cache-2", "has the new image", |pod| image(pod) == "redis:slow").await;
@@ -117,7 +117,7 @@ async fn scaled_to_0_and_from_0_in_mid_roll_it_ends_at_the_new_spec() {
 }
 
 #[apply(both_beds)]
-async fn scaled_in_mid_roll_it_ends_at_the_new_spec() {
+async fn scaling_up_mid_rollout_converges() {
     let scene = scene("redis-roll-scale", 3).await;
     scene.change("Redis", "cache", json!({"spec": {"image": "redis:slow"}})).await;
     scene.until("Pod", "cache-2", "has the new image", |pod| image(pod) == "redis:slow").await;

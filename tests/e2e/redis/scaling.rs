@@ -1,4 +1,4 @@
-//! A Redis gets more and fewer Pods: by its spec, by kubectl, by an autoscaler.
+//! Scaling of a Redis by its spec, by kubectl and by an autoscaler.
 
 use std::time::Duration;
 
@@ -22,10 +22,10 @@ async fn only_the_missing_ordinal_is_created() {
 }
 
 #[apply(embedded_bed)]
-#[why = "each creation takes a second, so that the batches can be told apart"]
-async fn many_pods_are_created_at_once_in_batches_that_double() {
+#[why = "the embedded bed can delay each create by a second, which separates the batches"]
+async fn pods_are_created_in_doubling_batches() {
     let mut scene = Scene::on(Bed::shared().await, "redis-slow-start").await;
-    let Bed::Embedded(bed) = scene.bed.clone() else { unreachable!("it runs on the embedded bed") };
+    let Bed::Embedded(bed) = scene.bed.clone() else { unreachable!("the case runs on the embedded bed") };
     let second = Action::Delay(Duration::from_secs(1));
     bed.sim.fault(Fault::new(When::verb("create").resource("pods").user(&scene.user()), second));
     scene.start_operator();
@@ -62,7 +62,7 @@ async fn kubectl_scale_scales_a_redis() {
 }
 
 #[apply(real_bed)]
-#[why = "the embedded server stores autoscalers and has none"]
+#[why = "the embedded server has no autoscaler controller"]
 async fn an_autoscaler_raises_a_redis_to_its_minimum() {
     let scene = scene("redis-autoscale", 1).await;
     scene.kubectl(&["autoscale", "redis", "cache", "--min=3", "--max=5"]);
@@ -72,7 +72,7 @@ async fn an_autoscaler_raises_a_redis_to_its_minimum() {
 }
 
 #[apply(both_beds)]
-async fn a_foreign_pod_is_left_alone_the_others_are_there_and_it_heals() {
+async fn foreign_pod_blocks_only_its_ordinal_until_deleted() {
     let scene = scene("redis-foreign", 1).await;
     let theirs = json!({"containers": [{"name": "theirs", "image": "theirs"}]});
     let before = scene.make("Pod", "cache-1", theirs).await;

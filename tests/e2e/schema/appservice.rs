@@ -1,4 +1,4 @@
-//! AppService: replicas, image, ports, environment, resources.
+//! Bounds of AppService: replicas, image, ports, environment, resources.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn ports(ports: Value) -> Object {
     named("a", spec)
 }
 
-/// So many ports, each with a name and a number.
+/// Returns this many ports, each with a name and a number.
 fn many(count: u32) -> Value {
     (1..=count).map(|at| json!({"name": format!("p{at}"), "port": at})).collect()
 }
@@ -38,13 +38,13 @@ pub(super) fn inside() -> Vec<Object> {
         ports(json!([{"port": 80, "name": "0-9", "targetPort": "a"}])),
         ports(json!([{"port": 80, "targetPort": "0-1a2-b34567890"}])),
         ports(json!([{"port": 80, "appProtocol": format!("{}/{}", letters(253), letters(63))}])),
-        // Another protocol is another port; a missing one is TCP.
+        // Ports are distinct by number and protocol, which defaults to TCP.
         ports(json!([
             {"name": "a", "port": 53, "nodePort": 30053},
             {"name": "b", "port": 53, "nodePort": 30053, "protocol": "UDP"},
             {"name": "c", "port": 53, "nodePort": 30053, "protocol": "SCTP"},
         ])),
-        // Two may lead to one.
+        // Two ports may have the same target.
         ports(
             json!([{"name": "a", "port": 80, "targetPort": "web"}, {"name": "b", "port": 81, "targetPort": "web"}]),
         ),
@@ -122,14 +122,14 @@ fn wrong_ports() -> Vec<Refused> {
             ports(
                 json!([{"name": "a", "port": 1, "nodePort": 30001}, {"name": "b", "port": 2, "nodePort": 30001}]),
             ),
-            "more than one port asks for the nodePort 30001: give each another one or none",
+            "nodePort 30001 is used by ports with different numbers: give each its own nodePort",
         ),
         (
             ports(json!([
                 {"name": "a", "port": 1, "nodePort": 30001},
                 {"name": "b", "port": 2, "nodePort": 30001, "protocol": "UDP"},
             ])),
-            "more than one port asks for the nodePort 30001: give each another one or none",
+            "nodePort 30001 is used by ports with different numbers: give each its own nodePort",
         ),
     ]
 }

@@ -1,4 +1,4 @@
-//! Foo: the Deployment's name and the replicas.
+//! Bounds of Foo: the Deployment's name and the replicas.
 
 use serde_json::{Value, json};
 

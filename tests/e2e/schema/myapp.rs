@@ -1,4 +1,4 @@
-//! Myapp: replicas, image, ports, host, environment, resources.
+//! Bounds of Myapp: replicas, image, ports, host, environment, resources.
 
 use serde_json::{Value, json};
 

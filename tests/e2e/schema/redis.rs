@@ -1,4 +1,4 @@
-//! Redis: replicas, port, image.
+//! Bounds of Redis: replicas, port, image.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
-//! What Myapp and AppService hand on to a container: an environment and resources.
+//! Bounds of the environment and resources that Myapp and AppService pass to a container.
 
 use serde_json::{Value, json};
 
-/// Environments that a Pod may have.
+/// Returns valid environments.
 pub(super) fn environments() -> Vec<Value> {
     let from = |source: Value| json!([{"name": "A", "valueFrom": source}]);
     let fields = [
@@ -36,7 +36,7 @@ pub(super) fn environments() -> Vec<Value> {
     inside
 }
 
-/// Environments that none may have; a place within, or words, of the refusal.
+/// Returns invalid environments, each with a part of the refusal's message.
 pub(super) fn wrong_environments() -> Vec<(Value, &'static str)> {
     let from = |source: Value| json!([{"name": "A", "valueFrom": source}]);
     let exactly_one =
@@ -90,7 +90,7 @@ pub(super) fn wrong_environments() -> Vec<(Value, &'static str)> {
     ]
 }
 
-/// Resources that a container may have.
+/// Returns valid resources.
 pub(super) fn resources() -> Vec<Value> {
     let quantities = [
         "0", "1", "+1", "0.5", ".5", "5.", "500m", "100n", "1u", "2k", "1M", "3Ki", "1.5Gi", "1Ei", "1E",
@@ -111,7 +111,7 @@ pub(super) fn resources() -> Vec<Value> {
     inside
 }
 
-/// Resources that none may have; a place within, or words, of the refusal.
+/// Returns invalid resources, each with a part of the refusal's message.
 pub(super) fn wrong_resources() -> Vec<(Value, &'static str)> {
     let cpu = |quantity: &str| json!({"limits": {"cpu": quantity}});
     let mut outside = vec![
@@ -121,9 +121,9 @@ pub(super) fn wrong_resources() -> Vec<(Value, &'static str)> {
         (json!({"requests": {"memory": true}}), "spec.resources.requests.memory"),
         (
             json!({"limits": {"cpus": 1}}),
-            "cpus is no resource of a container: use cpu, memory, ephemeral-storage",
+            "cpus is not a container resource: use cpu, memory, ephemeral-storage",
         ),
-        (json!({"requests": {"/gpu": 1}}), "/gpu is no resource of a container"),
+        (json!({"requests": {"/gpu": 1}}), "/gpu is not a container resource"),
         (
             json!({"limits": (0..33).map(|at| (format!("example.com/r{at}"), json!(1))).collect::<serde_json::Map<_, _>>()}),
             "must have at most 32 items",

@@ -1,4 +1,4 @@
-//! WebApp: version, replicas, image.
+//! Bounds of WebApp: version, replicas, image.
 
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ pub(super) fn outside() -> Vec<Refused> {
         (webapp(json!({"image": "https://example.com/nginx"})), "spec.image"),
         (webapp(json!({"image": "nginx:"})), "spec.image"),
         (webapp(json!({"image": digest})), "spec.image must not have a digest"),
-        (webapp(json!({"image": format!("team/nginx:latest@sha256:{}", "0".repeat(64))})), "leave out the @"),
+        (webapp(json!({"image": format!("team/nginx:latest@sha256:{}", "0".repeat(64))})), "remove the @"),
         (named(letters(64), spec(json!({}))), name),
         (named("a.b", spec(json!({}))), name),
         (named("-a", spec(json!({}))), "metadata.name"),

@@ -1,7 +1,7 @@
-//! A bed: an API server with controllers behind it, and everything that can happen to it.
+//! A bed: an API server with controllers, and the faults that a case can inject into it.
 //!
-//! There are two, and a case does not see on which it runs. The real one is the truth; the embedded one is
-//! in this process, in a time of its own.
+//! A case cannot tell which of the two beds it runs on. Where they differ, the real one is right and the
+//! embedded one is wrong.
 
 use std::fmt::Debug;
 use std::process::{Command, Output};
@@ -35,19 +35,19 @@ pub(crate) struct LedgerEntry {
     pub(crate) code: u64,
     pub(crate) user_agent: String,
     pub(crate) uri: String,
-    /// The size of the answer, where the bed tells it.
+    /// The size of the response, if the bed records it.
     pub(crate) bytes: Option<usize>,
 }
 
 impl LedgerEntry {
-    /// Whether it was meant to change something.
+    /// Whether the request writes.
     pub(crate) fn is_write(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
     }
 }
 
 impl Bed {
-    /// The bed that cases share, as none of them breaks it. (An embedded one costs nothing: each has its own.)
+    /// Returns the bed shared by cases that do not break it. Embedded beds are cheap, so each case gets its own.
     pub(crate) async fn shared() -> Self {
         let bed = match run_mode() {
             Mode::Real => Self::Real(RealBed::shared().await),
@@ -57,7 +57,7 @@ impl Bed {
         bed
     }
 
-    /// A bed of the case's own, to break; with the CRDs only when asked for.
+    /// Starts a bed for one case, which may break it, with or without the CRDs.
     pub(crate) async fn own(with_crds: bool) -> Self {
         let bed = match run_mode() {
             Mode::Real => Self::Real(RealBed::own().await),
@@ -85,7 +85,7 @@ impl Bed {
         }
     }
 
-    /// An administrator's client. Each case makes its own: a client lives in one runtime.
+    /// Creates an administrator's client. Each case needs its own, because a client is bound to one runtime.
     pub(crate) fn client(&self) -> Client {
         match self {
             Self::Real(bed) => bed.client(),
@@ -93,7 +93,7 @@ impl Bed {
         }
     }
 
-    /// Creates a namespace of this name, made unique.
+    /// Creates a namespace whose generated name starts with `name`, and returns that name.
     pub(crate) async fn namespace(&self, name: &str) -> String {
         let api: Api<Namespace> = Api::all(self.client());
         let namespace = parse(json!({"metadata": {"generateName": format!("{name}-")}}));
@@ -109,7 +109,7 @@ impl Bed {
         }
     }
 
-    /// Starts an operator as this user, who has only what is granted.
+    /// Starts an operator as this user, who has only the permissions granted explicitly.
     pub(crate) fn operator_without_role(&self, user: &str, flags: &[&str]) -> Operator {
         match self {
             Self::Real(bed) => bed.operator(user, false, flags),
@@ -117,8 +117,8 @@ impl Bed {
         }
     }
 
-    /// Lets a user read and write Foos in a namespace, and nothing else. The embedded bed knows no roles: there
-    /// Deployments alone are refused, and in all namespaces.
+    /// Allows a user only to read and patch Foos in a namespace. The embedded bed has no roles: it only refuses
+    /// Deployments, in all namespaces.
     pub(crate) async fn grant_foos(&self, user: &str, namespace: &str) {
         match self {
             Self::Real(bed) => bed.grant_foos(user, namespace).await,
@@ -126,7 +126,7 @@ impl Bed {
         }
     }
 
-    /// Gives a user the operator's whole role, in a namespace.
+    /// Grants a user the operator's role in a namespace.
     pub(crate) async fn grant_all(&self, user: &str, namespace: &str) {
         match self {
             Self::Real(bed) => bed.grant_all(user, namespace).await,
@@ -134,7 +134,7 @@ impl Bed {
         }
     }
 
-    /// All finished requests of a user, oldest first.
+    /// Returns all finished requests of a user, oldest first.
     pub(crate) fn ledger(&self, user: &str) -> Vec<LedgerEntry> {
         match self {
             Self::Real(bed) => bed.ledger(user),
@@ -142,7 +142,7 @@ impl Bed {
         }
     }
 
-    /// The real kubectl as the administrator, to be given arguments and run.
+    /// Returns a command for the real kubectl, run as the administrator.
     pub(crate) fn kubectl_command(&self) -> Command {
         match self {
             Self::Real(bed) => bed.kubectl(),
@@ -163,7 +163,7 @@ impl Bed {
         }
     }
 
-    /// Starts it again on the same data, and waits until it is ready.
+    /// Restarts the API server on the same data and waits until it is ready.
     pub(crate) async fn start_server(&self) {
         match self {
             Self::Real(bed) => bed.start_server().await,
@@ -171,7 +171,7 @@ impl Bed {
         }
     }
 
-    /// Stops the API server by signal: connections stay, nothing answers.
+    /// Freezes the API server: its connections stay open, but it does not answer.
     pub(crate) fn freeze_server(&self) {
         match self {
             Self::Real(bed) => bed.freeze_server(),
@@ -179,7 +179,7 @@ impl Bed {
         }
     }
 
-    /// Lets it go on.
+    /// Resumes the frozen API server.
     pub(crate) fn thaw_server(&self) {
         match self {
             Self::Real(bed) => bed.thaw_server(),
@@ -187,7 +187,7 @@ impl Bed {
         }
     }
 
-    /// Forgets the history of the store: versions from before are answered 410.
+    /// Compacts the store's history, so that older resource versions are answered with 410.
     pub(crate) async fn compact(&self) {
         match self {
             Self::Real(bed) => bed.compact().await,
@@ -199,7 +199,7 @@ impl Bed {
     pub(crate) async fn write_behind_the_server(&self, group: &str, plural: &str, object: &Value) {
         match self {
             Self::Real(bed) => {
-                let text = |key: &str| object["metadata"][key].as_str().expect("it has a name").to_owned();
+                let text = |key: &str| object["metadata"][key].as_str().expect("a string").to_owned();
                 let key = format!("/registry/{group}/{plural}/{}/{}", text("namespace"), text("name"));
                 bed.write_behind_the_server(&key, object).await;
             }
@@ -208,7 +208,7 @@ impl Bed {
     }
 }
 
-/// The definitions that the program prints.
+/// Returns the CRDs of all five kinds.
 fn windlass_crds() -> Vec<CustomResourceDefinition> {
     use kube_client::core::CustomResourceExt;
     use windlass::api::{appservice, myapp, redis, samplecontroller, webapp};
@@ -227,11 +227,11 @@ where
 {
     match api.create(&PostParams::default(), object).await {
         Err(kube_client::Error::Api(status)) if status.code == 409 => {}
-        created => drop(created.expect("it can be created")),
+        created => drop(created.expect("the object can be created")),
     }
 }
 
-/// Makes a typed object of JSON that the case has written.
+/// Parses a typed object from a case's JSON.
 pub(crate) fn parse<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).expect("the case's own JSON fits the type")
 }

@@ -1,7 +1,7 @@
-//! The embedded bed: the server and the operators are in this process, in a time of its own.
+//! The embedded bed: the API server and the operators run in the test process.
 //!
-//! The clock of a case is paused: when nobody has anything to do it jumps to what is due next. So half a
-//! minute of silence takes no time. Where kubectl joins in, the clock runs, and the server has a socket.
+//! The clock of a case is paused: when every task is idle it jumps to the next timer, so half a minute of
+//! silence takes no time. In cases with kubectl the clock runs and the server listens on a socket.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -20,22 +20,22 @@ use super::{Launcher, Operator};
 #[derive(Debug)]
 pub(crate) struct EmbeddedBed {
     pub(crate) sim: Sim,
-    /// What is refused for want of a permission.
+    /// Faults that refuse requests with 403, as a missing permission would.
     denied: Mutex<Vec<FaultId>>,
-    /// The way in for kubectl, where a case wants it.
+    /// Access for kubectl, in cases that use it.
     socket: Option<Socket>,
-    /// Drives the server's time and its connections.
+    /// Drives the server's timers and its connections.
     driver: JoinSet<()>,
 }
 
 #[derive(Debug)]
 struct Socket {
-    /// Holds the kubeconfig.
+    /// Contains the kubeconfig.
     dir: tempfile::TempDir,
     kubectl: PathBuf,
 }
 
-/// Where everything random comes from: `WINDLASS_E2E_SEED` (1).
+/// Returns the seed for all randomness: `WINDLASS_E2E_SEED`, or 1.
 pub(crate) fn seed() -> u64 {
     std::env::var("WINDLASS_E2E_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
@@ -46,7 +46,7 @@ impl Drop for EmbeddedBed {
             eprintln!("--- the embedded server: {} (WINDLASS_E2E_SEED)", self.sim.recipe());
             return;
         }
-        // Nobody else waits for these tasks, so nobody else sees that one has panicked.
+        // Nothing else joins these tasks, so their panics surface here.
         while let Some(ended) = self.driver.try_join_next() {
             let has_panicked = ended.is_err_and(|error| error.is_panic());
             assert!(!has_panicked, "the embedded server has panicked: {}", self.sim.recipe());
@@ -64,19 +64,19 @@ impl EmbeddedBed {
         let mut socket = None;
         if mode == Mode::EmbeddedWithKubectl {
             let kubectl = Launcher::kubectl().unwrap_or_else(|why| panic!("{why}"));
-            let server = HttpServer::bind(&sim, ([127, 0, 0, 1], 0).into()).await.expect("a free port");
-            let kubeconfig = server.kubeconfig("admin").expect("a token");
-            let dir = tempfile::tempdir().expect("a folder");
-            std::fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).expect("a kubeconfig");
+            let server = HttpServer::bind(&sim, ([127, 0, 0, 1], 0).into()).await.expect("a port is free");
+            let kubeconfig = server.kubeconfig("admin").expect("the admin has a token");
+            let dir = tempfile::tempdir().expect("a temporary directory");
+            std::fs::write(dir.path().join("kubeconfig"), kubeconfig.to_string()).expect("file is written");
             driver.spawn(server.run());
             socket = Some(Socket { dir, kubectl });
         }
         Arc::new(Self { sim, denied: Mutex::default(), socket, driver })
     }
 
-    /// kubectl as the administrator.
+    /// Returns a kubectl command that runs as the administrator.
     pub(crate) fn kubectl(&self) -> Command {
-        let Socket { dir, kubectl } = self.socket.as_ref().expect("the case says that it needs kubectl");
+        let Socket { dir, kubectl } = self.socket.as_ref().expect("the case uses a `_with_kubectl` macro");
         let mut command = Command::new(kubectl);
         command.env("KUBECONFIG", dir.path().join("kubeconfig")).env("HOME", dir.path());
         command
@@ -90,14 +90,14 @@ impl EmbeddedBed {
         Operator::in_process(&self.sim, user, self.client(user), flags)
     }
 
-    /// Takes a permission away.
+    /// Refuses the user's requests for a resource with 403.
     pub(crate) fn deny(&self, user: &str, resource: &str) {
         let refusal = Action::refuse(403, "Forbidden");
         let id = self.sim.fault(Fault::new(When::any().user(user).resource(resource), refusal));
         self.denied.lock().push(id);
     }
 
-    /// Gives all permissions.
+    /// Lifts all refusals made by `deny`.
     pub(crate) fn allow(&self) {
         for id in self.denied.lock().drain(..) {
             self.sim.heal(id);

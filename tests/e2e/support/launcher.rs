@@ -1,4 +1,4 @@
-//! The control plane as a child process: its standard input is its lifeline.
+//! Runs the control plane's launcher as a child process, which exits when its standard input closes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What the launcher says when it is up.
+/// The launcher's first answer, once the control plane is ready.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Ready {
@@ -21,8 +21,8 @@ pub(crate) struct Ready {
     pub(crate) kubectl: PathBuf,
 }
 
-/// A running launcher. When this process ends, however it does, the launcher's standard input closes,
-/// and it ends what it started.
+/// A running launcher. However this process ends, the launcher's standard input closes, and the launcher then
+/// stops the processes it started.
 #[derive(Debug)]
 pub(crate) struct Launcher {
     pub(crate) ready: Ready,
@@ -40,21 +40,21 @@ impl Launcher {
     pub(crate) fn start() -> Self {
         let mut child = Command::new(program())
             .arg("serve")
-            // A Ctrl-C at the terminal is for the tests; the launcher ends when its standard input closes.
+            // A Ctrl-C at the terminal must only reach the tests; the launcher exits when its standard input closes.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the launcher starts");
-        let stdin = child.stdin.take().expect("it was piped");
-        let stdout = BufReader::new(child.stdout.take().expect("it was piped"));
+        let stdin = child.stdin.take().expect("stdin is piped");
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut pipes = Pipes { stdin: Some(stdin), stdout };
         let ready = pipes.read();
-        let ready = serde_json::from_value(ready).expect("the launcher says where everything is");
+        let ready = serde_json::from_value(ready).expect("the launcher reports its paths");
         Self { ready, pipes: Mutex::new(pipes), child }
     }
 
-    /// Runs the launcher with this environment, expecting that it fails; returns what it said.
+    /// Runs the launcher with this environment, expects it to fail, and returns its standard error.
     pub(crate) fn fails(environment: &[(&str, &str)]) -> String {
         let output = Command::new(program())
             .arg("serve")
@@ -66,7 +66,7 @@ impl Launcher {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// Where kubectl is, if it is built.
+    /// Returns the path of kubectl if it is built, else the reason that it is not.
     pub(crate) fn kubectl() -> Result<PathBuf, String> {
         let output = Command::new(program()).arg("kubectl").output().expect("the launcher starts");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
@@ -76,18 +76,18 @@ impl Launcher {
     /// Sends the launcher a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.child.id().cast_signed()).expect("a process has an id");
-        kill_process(pid, signal).expect("it runs");
+        kill_process(pid, signal).expect("the launcher is running");
     }
 
-    /// Waits for its end.
+    /// Waits for the launcher to exit.
     pub(crate) fn wait(&mut self) {
-        self.child.wait().expect("it ends");
+        self.child.wait().expect("the launcher exits");
     }
 
-    /// Gives a command and returns the answer.
+    /// Sends the launcher a command and returns its answer.
     pub(crate) fn command(&self, line: &str) -> Value {
         let mut pipes = self.pipes.lock();
-        let stdin = pipes.stdin.as_mut().expect("it closes with the launcher");
+        let stdin = pipes.stdin.as_mut().expect("stdin is open until the launcher is dropped");
         writeln!(stdin, "{line}").expect("the launcher listens");
         let answer = pipes.read();
         assert!(answer.get("error").is_none(), "{line}: {answer}");
@@ -111,10 +111,10 @@ impl Drop for Launcher {
     }
 }
 
-/// The launcher beside this test's own program; cargo builds examples with the tests, except when one
-/// test target is named, so it is built here then.
+/// Builds the launcher and returns its path. Cargo builds examples along with the tests, but not when a test
+/// target is named.
 fn program() -> PathBuf {
-    let here = std::env::current_exe().expect("a test knows its program");
+    let here = std::env::current_exe().expect("the test's own path is known");
     let profile = here.parent().and_then(Path::parent).expect("target/<profile>/deps/<test>");
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--example", "control-plane", "--manifest-path"])

@@ -1,4 +1,4 @@
-//! What the cases speak to: a bed, a scene on it, and one way to wait.
+//! Test support: beds (API servers), scenes (a namespace with an operator), and `wait_until`.
 
 mod bed;
 mod embedded;
@@ -23,8 +23,8 @@ pub(crate) use runs::{
 };
 pub(crate) use scene::{Scene, condition};
 
-/// How long a promise may take to come true. Generous: it bounds a failure, not a success, and a machine that
-/// runs several control planes at once may be slow. In the embedded bed's own time nothing is.
+/// How long `wait_until` waits before it fails. Generous for the real bed, because a machine that runs several
+/// control planes may be slow. On the embedded bed the time is virtual.
 fn patience() -> Duration {
     match runs::run_mode() {
         runs::Mode::Embedded => Duration::from_secs(60),
@@ -32,10 +32,10 @@ fn patience() -> Duration {
     }
 }
 
-/// How often it is looked at.
+/// How often `wait_until` polls.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Waits until `look` finds something, and returns it; at the deadline fails with what was seen last.
+/// Polls `look` until it returns `Ok`, and returns that value. Panics at the deadline with the last `Err`.
 #[track_caller]
 pub(crate) fn wait_until<T, S, F>(what: &str, look: F) -> impl Future<Output = T> + use<T, S, F>
 where
@@ -65,15 +65,15 @@ async fn wait<T, S: Debug>(
     }
 }
 
-/// A number that may be given in the environment.
+/// Returns the number in an environment variable, or the default if it is not set.
 pub(crate) fn number(variable: &str, default: u64) -> u64 {
     match std::env::var(variable) {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")),
         Err(_) => default,
     }
 }
 
-/// Lets the bed run on for so long: the length of a fault, or the time in which nothing may happen.
+/// Lets this much time pass, as the length of a fault or as a period in which nothing may happen.
 pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }

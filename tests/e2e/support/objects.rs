@@ -1,4 +1,4 @@
-//! Objects of any kind in a scene, as JSON: words for what is done to them and what becomes of them.
+//! `Scene` helpers that create, change and wait for objects of any kind, as JSON.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::runs::{Mode, run_mode};
 use super::{Scene, pass, wait_until};
 
-/// Where the kinds that cases speak of live: kind, group, version, plural.
+/// The kinds that cases use: kind, group, version, plural.
 const KINDS: [(&str, &str, &str, &str); 11] = [
     ("Foo", "samplecontroller.k8s.io", "v1alpha1", "foos"),
     ("Myapp", "myapp.timd.cn", "v1", "myapps"),
@@ -26,7 +26,7 @@ const KINDS: [(&str, &str, &str, &str); 11] = [
     ("ServiceAccount", "", "v1", "serviceaccounts"),
 ];
 
-/// Of which type the events of each reason are.
+/// The event types, each with its reasons.
 const EVENT_TYPES: [(&str, &[&str]); 2] = [
     (
         "Normal",
@@ -49,12 +49,12 @@ const EVENT_TYPES: [(&str, &[&str]); 2] = [
     ("Warning", &["ErrResourceExists", "ChildRefused", "Contended", "TaskFailed"]),
 ];
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub(crate) fn condition_of<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
     object["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == type_)
 }
 
-/// Whether it is Ready for its present spec.
+/// Whether an object is Ready at its current generation.
 pub(crate) fn is_ready(object: &Value) -> bool {
     condition_of(object, "Ready").is_some_and(|ready| {
         ready["status"] == "True" && ready["observedGeneration"] == object["metadata"]["generation"]
@@ -62,7 +62,7 @@ pub(crate) fn is_ready(object: &Value) -> bool {
 }
 
 impl Scene {
-    /// The objects of a kind.
+    /// Returns the API for a kind in the scene's namespace.
     pub(crate) fn of(&self, kind: &str) -> Api<DynamicObject> {
         let known = KINDS.iter().find(|(known, ..)| *known == kind);
         let (kind, group, version, plural) = known.expect("the kind is in the table");
@@ -82,46 +82,46 @@ impl Scene {
         object["kind"] = json!(kind);
         object["apiVersion"] =
             json!(if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") });
-        let object: DynamicObject = serde_json::from_value(object).expect("it is an object");
+        let object: DynamicObject = serde_json::from_value(object).expect("the JSON is an object");
         let made = self.of(kind).create(&PostParams::default(), &object).await;
-        let made = made.unwrap_or_else(|error| panic!("{kind} is created: {error}"));
-        serde_json::to_value(made).expect("it is JSON")
+        let made = made.unwrap_or_else(|error| panic!("cannot create {kind}: {error}"));
+        serde_json::to_value(made).expect("an object serializes")
     }
 
-    /// What the server has.
+    /// Returns an object as the server stores it, if it exists.
     pub(crate) async fn look(&self, kind: &str, name: &str) -> Option<Value> {
-        let found = self.of(kind).get_opt(name).await.expect("it is read");
-        found.map(|object| serde_json::to_value(object).expect("it is JSON"))
+        let found = self.of(kind).get_opt(name).await.expect("the object can be read");
+        found.map(|object| serde_json::to_value(object).expect("an object serializes"))
     }
 
-    /// The names of all objects of a kind, sorted.
+    /// Returns the sorted names of all objects of a kind.
     pub(crate) async fn names(&self, kind: &str) -> Vec<String> {
-        let all = self.of(kind).list(&ListParams::default()).await.expect("they are listed");
+        let all = self.of(kind).list(&ListParams::default()).await.expect("the kind can be listed");
         let mut names: Vec<String> =
             all.items.into_iter().filter_map(|object| object.metadata.name).collect();
         names.sort();
         names
     }
 
-    /// The objects of a kind that a selector finds.
+    /// Returns the objects of a kind that match a label selector.
     pub(crate) async fn matching(&self, kind: &str, selector: &str) -> Vec<Value> {
         let found = self.of(kind).list(&ListParams::default().labels(selector)).await;
-        let found = found.expect("they are listed").items.into_iter();
-        found.map(|object| serde_json::to_value(object).expect("it is JSON")).collect()
+        let found = found.expect("the kind can be listed").items.into_iter();
+        found.map(|object| serde_json::to_value(object).expect("an object serializes")).collect()
     }
 
-    /// A merge patch.
+    /// Applies a merge patch to an object.
     pub(crate) async fn change(&self, kind: &str, name: &str, patch: Value) {
         let patched = self.of(kind).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        drop(patched.unwrap_or_else(|error| panic!("{kind} {name} is patched: {error}")));
+        drop(patched.unwrap_or_else(|error| panic!("cannot patch {kind} {name}: {error}")));
     }
 
     /// Deletes an object.
     pub(crate) async fn unmake(&self, kind: &str, name: &str, how: DeleteParams) {
-        drop(self.of(kind).delete(name, &how).await.expect("it is deleted"));
+        drop(self.of(kind).delete(name, &how).await.expect("the object can be deleted"));
     }
 
-    /// Waits until an object is so.
+    /// Waits until an object satisfies `test`, and returns it.
     #[track_caller]
     pub(crate) fn until(
         &self,
@@ -133,18 +133,18 @@ impl Scene {
         let api = self.of(kind);
         wait_until(&format!("{kind} {name}: {what}"), async move || {
             let object = api.get_opt(name).await.map_err(|e| e.to_string())?;
-            let object = serde_json::to_value(object).expect("it is JSON");
+            let object = serde_json::to_value(object).expect("an object serializes");
             if test(&object) { Ok(object) } else { Err(object.to_string()) }
         })
     }
 
-    /// Waits until an object is Ready for its present spec.
+    /// Waits until an object is Ready at its current generation.
     #[track_caller]
     pub(crate) fn until_ready(&self, kind: &str, name: &str) -> impl Future<Output = Value> {
         self.until(kind, name, "is Ready", is_ready)
     }
 
-    /// Waits until the Ready condition of an object has this reason.
+    /// Waits until an object's Ready condition has this reason.
     #[track_caller]
     pub(crate) fn until_reason(&self, kind: &str, name: &str, reason: &str) -> impl Future<Output = Value> {
         self.until(kind, name, reason, move |object| {
@@ -152,7 +152,7 @@ impl Scene {
         })
     }
 
-    /// Waits until there is none of this name.
+    /// Waits until no object has this name.
     #[track_caller]
     pub(crate) fn until_gone(&self, kind: &str, name: &str) -> impl Future<Output = ()> {
         let api = self.of(kind);
@@ -162,7 +162,7 @@ impl Scene {
         })
     }
 
-    /// Waits until the objects of a kind have these names.
+    /// Waits until the objects of a kind have exactly these names.
     #[track_caller]
     pub(crate) fn until_names(&self, kind: &str, names: &[&str]) -> impl Future<Output = ()> {
         wait_until(&format!("{kind}: {names:?}"), async move || {
@@ -171,7 +171,7 @@ impl Scene {
         })
     }
 
-    /// Reasons and notes of the events about an object so far, oldest first; each is of the type of its reason.
+    /// Returns reasons and notes of an object's events, oldest first; checks each event's type against its reason.
     pub(crate) async fn events_about(&self, kind: &str, name: &str) -> Vec<(String, String)> {
         let events = self.all_events().await.into_iter().filter(|event| {
             let regarding = event.regarding.as_ref();
@@ -181,14 +181,14 @@ impl Scene {
             let reason = event.reason.unwrap_or_default();
             let known = EVENT_TYPES.iter().find(|(_, reasons)| reasons.contains(&reason.as_str()));
             let (expected, _) =
-                known.unwrap_or_else(|| panic!("event {reason} about {kind} {name} is in the table"));
+                known.unwrap_or_else(|| panic!("event {reason} about {kind} {name} is not in EVENT_TYPES"));
             assert_eq!(event.type_.as_deref(), Some(*expected), "event {reason} about {kind} {name}");
             (reason, event.note.unwrap_or_default())
         });
         told.collect()
     }
 
-    /// Waits for an event about an object with this reason; returns its note.
+    /// Waits for an event about an object with this reason and returns its note.
     #[track_caller]
     pub(crate) fn until_event(&self, kind: &str, name: &str, reason: &str) -> impl Future<Output = String> {
         wait_until(&format!("event {reason} about {kind} {name}"), async move || {
@@ -198,7 +198,7 @@ impl Scene {
         })
     }
 
-    /// Waits for an event about an object with this reason whose note holds these words.
+    /// Waits for an event about an object with this reason and with these words in its note.
     #[track_caller]
     pub(crate) fn until_note(
         &self,
@@ -214,28 +214,28 @@ impl Scene {
         })
     }
 
-    /// Lets a day pass, or the moment that a real bed can spare.
+    /// Lets a day pass, or five seconds on a bed that runs in real time.
     pub(crate) async fn rest(&self) {
         pass(if is_virtual() { Duration::from_hours(24) } else { Duration::from_secs(5) }).await;
     }
 
-    /// Lets a minute pass, or the moment that a real bed can spare.
+    /// Lets a minute pass, or five seconds on a bed that runs in real time.
     pub(crate) async fn rest_for_a_while(&self) {
         pass(Duration::from_secs(if is_virtual() { 60 } else { 5 })).await;
     }
 
-    /// Brings the next try of what was refused: two minutes pass, or it is asked for where time is dear.
+    /// Triggers the retry of a refused request: by waiting two minutes or, in real time, by an annotation.
     pub(crate) async fn tried_again(&self, kind: &str, name: &str) {
         if is_virtual() {
             return pass(Duration::from_secs(121)).await;
         }
-        let object = self.look(kind, name).await.expect("it is there");
+        let object = self.look(kind, name).await.expect("the object exists");
         let note = json!({"windlass.dev/reconcile-at": object["metadata"]["resourceVersion"]});
         self.change(kind, name, json!({"metadata": {"annotations": note}})).await;
     }
 }
 
-/// Whether time costs nothing.
+/// Whether the clock is paused, so that waiting takes no time.
 fn is_virtual() -> bool {
     run_mode() == Mode::Embedded
 }

@@ -1,4 +1,4 @@
-//! The operator: a process of its own on the real bed, a task of this one on the embedded.
+//! The operator under test: a process on the real bed, a task on the embedded one.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use windlass::sim::Sim;
 use super::embedded::seed;
 use super::{captured_log, patience, wait_until};
 
-/// A running `windlass run`; dropping it kills it.
+/// A running `windlass run`, killed on drop.
 #[derive(Debug)]
 pub(crate) enum Operator {
     Process(Process),
@@ -28,7 +28,7 @@ pub(crate) enum Operator {
 pub(crate) struct Process {
     child: Child,
     log: PathBuf,
-    /// Where its part of the log begins: what is before is of an earlier one.
+    /// Where this operator's part of the log begins; an earlier operator wrote the part before it.
     log_start: usize,
 }
 
@@ -36,15 +36,15 @@ pub(crate) struct Process {
 pub(crate) struct Task {
     sim: Sim,
     user: String,
-    /// Marks its lines in the log of the case.
+    /// Identifies this operator's lines in the log of the case.
     mark: String,
     signals: mpsc::Sender<&'static str>,
     running: JoinSet<Result<(), (u8, String)>>,
-    /// What it has said at its end.
+    /// The error that the operator returned, if any.
     last_words: Mutex<String>,
 }
 
-/// How it ended.
+/// The exit code of an operator, if it was not killed by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended(Option<i32>);
 
@@ -55,7 +55,7 @@ impl Ended {
 }
 
 impl Operator {
-    /// Starts the program with this kubeconfig and these further flags.
+    /// Starts the program with this kubeconfig and these additional flags.
     pub(crate) fn start(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
         let log_start = fs::read(&log).unwrap_or_default().len();
         let file = File::options().create(true).append(true).open(&log).expect("a log file");
@@ -72,12 +72,12 @@ impl Operator {
         Self::Process(Process { child, log, log_start })
     }
 
-    /// Starts it in this process, over this client.
+    /// Starts an operator in this process, with this client.
     pub(crate) fn in_process(sim: &Sim, user: &str, client: Client, flags: &[&str]) -> Self {
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let id = format!("{user}#{}", STARTED.fetch_add(1, Ordering::Relaxed));
         let (signals, received) = mpsc::channel(8);
-        // Sockets know nothing of paused time.
+        // A paused clock does not affect sockets, so the endpoints are off.
         let flags = with_endpoints(flags, "0");
         let span = tracing::info_span!("operator", %id);
         let mut running = JoinSet::new();
@@ -96,7 +96,7 @@ impl Operator {
         })
     }
 
-    /// All that it has logged.
+    /// Returns everything the operator has logged.
     pub(crate) fn log(&self) -> String {
         match self {
             Self::Process(process) => process.log(),
@@ -104,55 +104,54 @@ impl Operator {
         }
     }
 
-    /// SIGKILL, and it is gone.
+    /// Kills the operator, as SIGKILL does.
     pub(crate) fn kill(self) {
         drop(self);
     }
 
-    /// Sends a signal.
+    /// Sends the operator a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         match self {
             Self::Process(process) => {
                 let pid = Pid::from_raw(process.child.id().cast_signed()).expect("a process has an id");
-                kill_process(pid, signal).expect("it runs");
+                kill_process(pid, signal).expect("the operator is running");
             }
             Self::Task(task) if signal == Signal::STOP => task.sim.suspend(&task.user, true),
             Self::Task(task) if signal == Signal::CONT => task.sim.suspend(&task.user, false),
             Self::Task(task) => {
                 let name = if signal == Signal::INT { "SIGINT" } else { "SIGTERM" };
-                task.signals.try_send(name).expect("it runs");
+                task.signals.try_send(name).expect("the operator is running");
             }
         }
     }
 
-    /// SIGTERM; returns how it ended.
+    /// Sends SIGTERM and waits for the operator to exit.
     pub(crate) async fn terminate(mut self) -> Ended {
         self.signal(Signal::TERM);
         self.ended().await
     }
 
-    /// Whether it has not ended.
+    /// Whether the operator is still running.
     pub(crate) fn is_running(&mut self) -> bool {
         match self {
-            Self::Process(process) => process.child.try_wait().expect("it can be asked").is_none(),
+            Self::Process(process) => process.child.try_wait().expect("the child can be polled").is_none(),
             Self::Task(task) => task.running.try_join_next().is_none(),
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the operator to exit.
     pub(crate) async fn ended(&mut self) -> Ended {
         match self {
             Self::Process(process) => {
                 let child = &mut process.child;
-                let ended = wait_until("the operator ends", async || {
-                    child.try_wait().expect("it can be asked").ok_or("running")
+                let ended = wait_until("the operator exits", async || {
+                    child.try_wait().expect("the child can be polled").ok_or("running")
                 });
                 Ended(ended.await.code())
             }
             Self::Task(task) => {
                 let ended = tokio::time::timeout(patience(), task.running.join_next());
-                let ended =
-                    ended.await.expect("it ends in time").expect("it runs").expect("it does not panic");
+                let ended = ended.await.expect("exits in time").expect("is running").expect("does not panic");
                 let code = ended.map_or_else(
                     |(code, words)| {
                         *task.last_words.lock() = words;
@@ -165,7 +164,7 @@ impl Operator {
         }
     }
 
-    /// Waits for a line of the log that holds this text.
+    /// Waits for a log line that contains this text, and returns the line.
     #[track_caller]
     pub(crate) fn logged(&self, text: &str) -> impl Future<Output = String> {
         let what = format!("the operator logs {text:?}");
@@ -205,7 +204,8 @@ impl Drop for Operator {
     }
 }
 
-/// Many run at once, so each has addresses of its own, unless the case says where.
+/// Adds flags that a case does not set: addresses of endpoints, as operators that run at once must not share ports, and
+/// no leader election, as a killed operator would leave its Lease to the next one.
 fn with_endpoints(flags: &[&str], address: &str) -> Vec<String> {
     let mut all: Vec<String> = flags.iter().map(|&flag| flag.to_owned()).collect();
     for flag in ["--metrics-bind-address", "--health-probe-bind-address"] {
@@ -213,17 +213,20 @@ fn with_endpoints(flags: &[&str], address: &str) -> Vec<String> {
             all.push(format!("{flag}={address}"));
         }
     }
+    if !flags.iter().any(|given| given.starts_with("--leader-elect")) {
+        all.push("--leader-elect=false".to_owned());
+    }
     all
 }
 
-/// Runs the program with these arguments to its end.
+/// Runs the program with these arguments until it exits.
 pub(crate) fn run_to_end(args: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = program();
     command.args(args).envs(environment.iter().copied()).stdin(Stdio::null());
     command.output().expect("the program runs")
 }
 
-/// The program, without what this process's environment would tell it.
+/// Returns a command for the program, without the variables in this environment that would configure it.
 pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_windlass"));
     for (name, _) in std::env::vars_os() {

@@ -1,4 +1,4 @@
-//! The real bed: a control plane of its own processes, and operators as processes.
+//! The real bed: a control plane and operators that run as processes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use super::Operator;
 use super::bed::{LedgerEntry, create_or_keep, parse};
 use super::launcher::Launcher;
 
-/// The group whose members have the operator's role, and the name of that role.
+/// The user group that is bound to the operator's role, and the name of that role.
 const GROUP: &str = "windlass-operators";
 
-/// The groups and plurals of the custom resources.
+/// The API groups of the custom resources.
 const CUSTOM: [&str; 5] = [
     "samplecontroller.k8s.io",
     "myapp.timd.cn",
@@ -39,7 +39,7 @@ pub(crate) struct RealBed {
 }
 
 impl RealBed {
-    /// The bed that tests share. It ends with the process.
+    /// Returns the bed that tests share. It stops when the test process exits.
     pub(crate) async fn shared() -> Arc<Self> {
         static SHARED: OnceLock<Arc<RealBed>> = OnceLock::new();
         let bed = tokio::task::spawn_blocking(|| SHARED.get_or_init(|| Arc::new(Self::start())).clone());
@@ -48,7 +48,7 @@ impl RealBed {
         bed
     }
 
-    /// A bed of the test's own, to break.
+    /// Starts a bed for one test, which may break it.
     pub(crate) async fn own() -> Arc<Self> {
         let bed = tokio::task::spawn_blocking(|| Arc::new(Self::start()));
         let bed = bed.await.expect("the control plane starts");
@@ -60,14 +60,14 @@ impl RealBed {
         let launcher = Launcher::start();
         eprintln!("control plane: {}", launcher.ready.dir.display());
         let kubeconfig = Kubeconfig::read_from(&launcher.ready.kubeconfig).expect("a kubeconfig");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("the runtime starts");
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options);
         let config = runtime.block_on(config).expect("a usable kubeconfig");
-        Self { launcher, config, logs: tempfile::tempdir().expect("a folder for logs") }
+        Self { launcher, config, logs: tempfile::tempdir().expect("a temporary directory for logs") }
     }
 
-    /// What the operator is allowed: what it uses, and no more.
+    /// Installs the operator's role: the permissions that it uses, and no others.
     async fn install_role(&self) {
         let client = self.client();
         let role = json!({
@@ -75,15 +75,16 @@ impl RealBed {
             "rules": [
                 {"apiGroups": CUSTOM, "resources": KINDS, "verbs": ["get", "list", "watch"]},
                 {"apiGroups": CUSTOM, "resources": KINDS.map(|kind| format!("{kind}/status")), "verbs": ["patch"]},
-                // Setting blockOwnerDeletion asks for this.
+                // Setting blockOwnerDeletion needs this permission.
                 {"apiGroups": CUSTOM, "resources": KINDS.map(|kind| format!("{kind}/finalizers")),
                  "verbs": ["update"]},
-                // Finalizers of two kinds, an annotation of the third.
+                // Finalizers on two kinds, an annotation on the third.
                 {"apiGroups": CUSTOM, "resources": ["redis", "webapps", "appservices"], "verbs": ["patch"]},
                 {"apiGroups": ["", "apps", "networking.k8s.io"],
                  "resources": ["deployments", "services", "ingresses", "pods"],
                  "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
                 {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
             ],
         });
         let binding = json!({
@@ -95,12 +96,12 @@ impl RealBed {
         create_or_keep::<ClusterRoleBinding>(&Api::all(client), &parse(binding)).await;
     }
 
-    /// An administrator's client. Each test makes its own: a client lives in one runtime.
+    /// Creates an administrator's client. Each test needs its own, because a client is bound to one runtime.
     pub(crate) fn client(&self) -> Client {
-        Client::try_from(self.config.clone()).expect("a client")
+        Client::try_from(self.config.clone()).expect("the client is valid")
     }
 
-    /// Starts an operator as this user, with the operator's role or with none yet.
+    /// Starts an operator as this user, with the operator's role or without any role.
     pub(crate) fn operator(&self, user: &str, has_role: bool, flags: &[&str]) -> Operator {
         let groups = if has_role { GROUP } else { "" };
         let answer = self.launcher.command(&format!("identity {user} {groups}"));
@@ -108,7 +109,7 @@ impl RealBed {
         Operator::start(&kubeconfig, self.logs.path().join(format!("{user}.log")), flags)
     }
 
-    /// Lets a user read and write Foos in a namespace, and nothing else.
+    /// Allows a user only to read and patch Foos in a namespace.
     pub(crate) async fn grant_foos(&self, user: &str, namespace: &str) {
         let foos = json!({"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos", "foos/status"],
             "verbs": ["get", "list", "watch", "patch"]});
@@ -118,7 +119,7 @@ impl RealBed {
         self.bind(user, namespace, "Role", "only-foos").await;
     }
 
-    /// Gives a user the operator's whole role, in a namespace.
+    /// Grants a user the operator's role in a namespace.
     pub(crate) async fn grant_all(&self, user: &str, namespace: &str) {
         self.bind(user, namespace, "ClusterRole", GROUP).await;
     }
@@ -134,11 +135,11 @@ impl RealBed {
         bindings.create(&PostParams::default(), &binding).await.expect("a valid binding");
     }
 
-    /// All finished requests of a user, oldest first.
+    /// Returns all finished requests of a user, oldest first.
     pub(crate) fn ledger(&self, user: &str) -> Vec<LedgerEntry> {
         let text = fs::read_to_string(&self.launcher.ready.audit_log).expect("the audit log is on");
         let text_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        // Most lines are of others, and need not be parsed.
+        // Skip other users' lines, which are the most, without parsing them.
         let lines = text
             .lines()
             .filter(|line| line.contains(user))
@@ -157,7 +158,7 @@ impl RealBed {
             .collect()
     }
 
-    /// kubectl as the administrator.
+    /// Returns a kubectl command that runs as the administrator.
     pub(crate) fn kubectl(&self) -> Command {
         let ready = &self.launcher.ready;
         let mut command = Command::new(&ready.kubectl);
@@ -170,24 +171,24 @@ impl RealBed {
         self.launcher.command("kill kube-apiserver");
     }
 
-    /// Starts it again on the same data, and waits until it is ready.
+    /// Restarts the API server on the same data and waits until it is ready.
     pub(crate) async fn start_server(self: &Arc<Self>) {
         let bed = self.clone();
         let started = tokio::task::spawn_blocking(move || bed.launcher.command("start kube-apiserver"));
         started.await.expect("the API server starts again");
     }
 
-    /// Stops the API server by signal: connections stay, nothing answers.
+    /// Sends the API server SIGSTOP: its connections stay open, but it does not answer.
     pub(crate) fn freeze_server(&self) {
         self.launcher.command("freeze kube-apiserver");
     }
 
-    /// Lets it go on.
+    /// Sends the API server SIGCONT.
     pub(crate) fn thaw_server(&self) {
         self.launcher.command("thaw kube-apiserver");
     }
 
-    /// Forgets the history of the store: versions from before are answered 410.
+    /// Compacts the store's history, so that older resource versions are answered with 410.
     pub(crate) async fn compact(&self) {
         let range = json!({"key": BASE64_STANDARD.encode("a")});
         let answer = self.etcd("range", &range).await;

@@ -1,14 +1,13 @@
-//! How a case runs: on which bed, in which time, with what log.
+//! Macros that turn a case into tests, and functions that run it on a bed.
 //!
 //! A case is an `async fn` with an attribute:
-//! - `#[apply(both_beds)]` makes two tests of it, `embedded` and `real`.
-//! - `#[apply(both_beds_with_kubectl)]` makes `embedded_kubectl` and `real`: the first needs kubectl too, and
-//!   runs in real time.
-//!
-//! - `#[apply(real_bed)]` with `#[why = "..."]` makes `only_real`, for what is about the real one alone.
-//! - `#[apply(embedded_bed)]` with `#[why = "..."]` makes `embedded`, for what is about the embedded one alone. One
-//!   that is no `async fn` makes as many servers as it needs, each in a time of its own.
-//! - `#[apply(no_bed)]` with `#[why = "..."]` makes `no_bed`, for what is about the program alone.
+//! - `#[apply(both_beds)]` generates two tests, `embedded` and `real`.
+//! - `#[apply(both_beds_with_kubectl)]` generates `embedded_kubectl` and `real`; the first needs kubectl and runs
+//!   in real time.
+//! - `#[apply(real_bed)]` with `#[why = "..."]` generates `only_real`, for cases that need the real control plane.
+//! - `#[apply(embedded_bed)]` with `#[why = "..."]` generates `embedded`, for cases that need the embedded server.
+//!   A case that is a plain `fn` starts its own servers, each with its own clock.
+//! - `#[apply(no_bed)]` with `#[why = "..."]` generates `no_bed`, for cases that need no API server.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -18,7 +17,7 @@ use parking_lot::Mutex;
 use tracing::Dispatch;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// On what a case runs.
+/// The bed that a case runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Real,
@@ -79,7 +78,7 @@ macro_rules! no_bed {
     };
 }
 
-/// A module for a case that has one test.
+/// Generates a module with one test.
 macro_rules! test_of_case {
     ([$(#[$attribute:meta])*] $why:literal $name:ident $body:block $test:ident $run:ident) => {
         mod $name {
@@ -98,7 +97,7 @@ macro_rules! test_of_case {
     };
 }
 
-/// A module for a case, with a test for each bed.
+/// Generates a module with a test for each bed.
 macro_rules! tests_of_case {
     ([$(#[$attribute:meta])*] $name:ident $body:block $embedded:ident $run:ident) => {
         mod $name {
@@ -125,7 +124,7 @@ pub(crate) use {
     both_beds, both_beds_with_kubectl, embedded_bed, no_bed, real_bed, test_of_case, tests_of_case,
 };
 
-/// On what the case of this thread runs.
+/// Returns the bed of the case on this thread.
 pub(crate) fn run_mode() -> Mode {
     MODE.get()
 }
@@ -133,7 +132,7 @@ pub(crate) fn run_mode() -> Mode {
 /// Runs a case against the real control plane.
 pub(crate) fn on_real(case: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("a runtime").block_on(case);
+    runtime.expect("the runtime starts").block_on(case);
 }
 
 /// Runs a case against the embedded server, with the clock paused.
@@ -141,21 +140,21 @@ pub(crate) fn on_embedded(case: impl Future<Output = ()>) {
     let log = capture(Mode::Embedded);
     let _guard = tracing::dispatcher::set_default(&log);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    runtime.expect("a runtime").block_on(case);
+    runtime.expect("the runtime starts").block_on(case);
 }
 
-/// Runs a case against the embedded server and its socket. kubectl blocks the thread that waits for it, so
-/// there are others.
+/// Runs a case against the embedded server and its socket, in real time. A case blocks its thread while kubectl
+/// runs, so the runtime has further threads.
 pub(crate) fn on_embedded_with_kubectl(case: impl Future<Output = ()>) {
     let log = capture(Mode::EmbeddedWithKubectl);
     let _guard = tracing::dispatcher::set_default(&log);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
-        // The guard would end with the closure; the thread ends with the runtime.
+        // The guard must outlive this closure, so it is leaked; the thread ends with the runtime.
         .on_thread_start(move || std::mem::forget(tracing::dispatcher::set_default(&log)))
         .build();
-    runtime.expect("a runtime").block_on(case);
+    runtime.expect("the runtime starts").block_on(case);
 }
 
 fn capture(mode: Mode) -> Dispatch {
@@ -171,7 +170,7 @@ fn capture(mode: Mode) -> Dispatch {
         .into()
 }
 
-/// What the case of this thread has logged so far.
+/// Returns everything logged so far by the case on this thread.
 pub(crate) fn captured_log() -> String {
     LOG.with_borrow(|log| String::from_utf8_lossy(&log.0.lock()).into_owned())
 }

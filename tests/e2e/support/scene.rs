@@ -1,4 +1,4 @@
-//! A scene: a namespace of its own on a bed, an operator that looks at it, and words for what happens.
+//! A scene: a namespace on a bed, an operator that watches it, and helpers that act on Foos and Deployments.
 
 use std::process::Output;
 
@@ -15,7 +15,7 @@ use super::{Bed, LedgerEntry, Operator, wait_until};
 
 /// See the module.
 pub(crate) struct Scene {
-    /// Before the bed: fields are dropped in order, and a failed operator shows its log from the bed's folder.
+    /// Declared before the bed so that it is dropped first: its log, printed on failure, is in the bed's directory.
     operator: Option<Operator>,
     pub(crate) bed: Bed,
     pub(crate) namespace: String,
@@ -24,20 +24,20 @@ pub(crate) struct Scene {
     events: Api<Event>,
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub(crate) fn condition<'a>(foo: &'a Foo, type_: &str) -> Option<&'a Condition> {
     foo.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
 impl Scene {
-    /// On the shared bed, with an operator.
+    /// Creates a scene on the shared bed and starts an operator.
     pub(crate) async fn new(name: &str) -> Self {
         let mut scene = Self::on(Bed::shared().await, name).await;
         scene.start_operator();
         scene
     }
 
-    /// On this bed, without an operator yet.
+    /// Creates a scene on this bed without an operator.
     pub(crate) async fn on(bed: Bed, name: &str) -> Self {
         let namespace = bed.namespace(name).await;
         let client = bed.client();
@@ -51,7 +51,7 @@ impl Scene {
         }
     }
 
-    /// The user that the scene's operators are.
+    /// Returns the user that the scene's operators run as.
     pub(crate) fn user(&self) -> String {
         format!("windlass-{}", self.namespace)
     }
@@ -61,45 +61,45 @@ impl Scene {
         self.start_operator_with(&[]);
     }
 
-    /// The same with more flags.
+    /// Starts an operator for this namespace with additional flags.
     pub(crate) fn start_operator_with(&mut self, flags: &[&str]) {
         let namespace = format!("--namespace={}", self.namespace);
         self.operator = Some(self.bed.operator(&self.user(), &[&[namespace.as_str()], flags].concat()));
     }
 
-    /// Starts an operator that may see Foos, and no Deployment.
+    /// Starts an operator that may read and patch Foos but not Deployments.
     pub(crate) async fn deny_deployments(&mut self) {
         self.bed.grant_foos(&self.user(), &self.namespace).await;
         let namespace = format!("--namespace={}", self.namespace);
         self.operator = Some(self.bed.operator_without_role(&self.user(), &[&namespace]));
     }
 
-    /// Gives its operator the whole role, in this namespace.
+    /// Grants the scene's operator the full role in this namespace.
     pub(crate) async fn grant_deployments(&self) {
         self.bed.grant_all(&self.user(), &self.namespace).await;
     }
 
-    /// The operator that was started last.
+    /// Returns the operator that was started last.
     pub(crate) fn operator(&self) -> &Operator {
         self.operator.as_ref().expect("an operator was started")
     }
 
-    /// The operator, to be ended.
+    /// Takes the operator out of the scene, to stop it.
     pub(crate) fn take_operator(&mut self) -> Operator {
         self.operator.take().expect("an operator was started")
     }
 
-    /// What its operators have asked of the server so far.
+    /// Returns all finished requests of the scene's operators.
     pub(crate) fn ledger(&self) -> Vec<LedgerEntry> {
         self.bed.ledger(&self.user())
     }
 
-    /// What they have written so far.
+    /// Returns all finished writes of the scene's operators.
     pub(crate) fn writes(&self) -> Vec<LedgerEntry> {
         self.ledger().into_iter().filter(LedgerEntry::is_write).collect()
     }
 
-    /// The Foos as JSON, whatever they hold.
+    /// Returns the API for Foos as untyped JSON.
     pub(crate) async fn untyped_foos(&self) -> Api<DynamicObject> {
         let resource = KubeResource::erase::<Foo>(&());
         Api::namespaced_with(self.bed.client(), &self.namespace, &resource)
@@ -110,14 +110,14 @@ impl Scene {
         self.foos.create(&PostParams::default(), &foo).await.expect("the Foo is valid")
     }
 
-    /// Creates a Foo and waits until it is Ready; returns its Deployment, which has the Foo's name.
+    /// Creates a Foo, waits until it is Ready, and returns its Deployment of the same name.
     pub(crate) async fn ready_foo(&self, name: &str, replicas: i32) -> Deployment {
         self.create_foo(name, name, replicas).await;
         self.ready(name).await;
         self.deployments.get(name).await.expect("a Ready Foo has a Deployment")
     }
 
-    /// Waits until a Foo is Ready for its present spec.
+    /// Waits until a Foo is Ready at its current generation.
     #[track_caller]
     pub(crate) fn ready(&self, name: &str) -> impl Future<Output = Foo> {
         self.foo_until(name, "Ready", |foo| {
@@ -126,7 +126,7 @@ impl Scene {
         })
     }
 
-    /// Waits until the Ready condition of a Foo has this reason.
+    /// Waits until a Foo's Ready condition has this reason.
     #[track_caller]
     pub(crate) fn reason(&self, name: &str, reason: &'static str) -> impl Future<Output = Foo> {
         self.foo_until(name, reason, move |foo| condition(foo, "Ready").is_some_and(|c| c.reason == reason))
@@ -180,17 +180,17 @@ impl Scene {
         self.foos.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.expect("a valid patch");
     }
 
-    /// A hand edit: strategic, as `kubectl edit` and `kubectl patch` make it.
+    /// Edits a Deployment with a strategic merge patch, as `kubectl edit` and `kubectl patch` do.
     pub(crate) async fn patch_deployment(&self, name: &str, patch: Value) {
         let patch = Patch::Strategic(patch);
         self.deployments.patch(name, &PatchParams::default(), &patch).await.expect("a valid patch");
     }
 
     pub(crate) async fn delete_foo(&self, name: &str, how: DeleteParams) {
-        drop(self.foos.delete(name, &how).await.expect("the Foo is there"));
+        drop(self.foos.delete(name, &how).await.expect("the Foo exists"));
     }
 
-    /// Somebody else's Deployment.
+    /// Creates a Deployment that the operator does not own.
     pub(crate) async fn foreign_deployment(&self, name: &str, metadata: Value) -> Deployment {
         let mut deployment = json!({
             "metadata": metadata,
@@ -208,24 +208,24 @@ impl Scene {
         self.deployments.create(&PostParams::default(), &deployment).await.expect("a valid Deployment")
     }
 
-    /// The reasons of a Foo's events so far, oldest first.
+    /// Returns the reasons of a Foo's events, oldest first.
     pub(crate) async fn event_reasons(&self, foo: &str) -> Vec<String> {
         self.events(foo).await.into_iter().map(|(reason, _)| reason).collect()
     }
 
-    /// Reasons and notes of a Foo's events so far, oldest first.
+    /// Returns reasons and notes of a Foo's events, oldest first.
     pub(crate) async fn events(&self, foo: &str) -> Vec<(String, String)> {
         self.events_about("Foo", foo).await
     }
 
-    /// All events of the scene, oldest first.
+    /// Returns all events in the namespace, oldest first.
     pub(crate) async fn all_events(&self) -> Vec<Event> {
         let mut events = self.events.list(&ListParams::default()).await.expect("events can be listed").items;
         events.sort_by(|a, b| a.event_time.cmp(&b.event_time));
         events
     }
 
-    /// Waits for an event about a Foo with this reason; returns its note.
+    /// Waits for an event about a Foo with this reason and returns its note.
     #[track_caller]
     pub(crate) fn event(&self, foo: &str, reason: &str) -> impl Future<Output = String> {
         wait_until(&format!("event {reason} about Foo {foo}"), async move || {
@@ -235,13 +235,13 @@ impl Scene {
         })
     }
 
-    /// Runs kubectl in the scene's namespace, well or not.
+    /// Runs kubectl in the scene's namespace and returns its output, whether it succeeds or not.
     pub(crate) fn kubectl_output(&self, args: &[&str]) -> Output {
         let namespace = format!("--namespace={}", self.namespace);
         self.bed.kubectl(&[&[namespace.as_str()], args].concat())
     }
 
-    /// Runs kubectl in the scene's namespace; what it prints.
+    /// Runs kubectl in the scene's namespace, asserts success, and returns its standard output.
     pub(crate) fn kubectl(&self, args: &[&str]) -> String {
         let output = self.kubectl_output(args);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -1,6 +1,6 @@
-//! The way from one operator to its API server: calls are counted, one may be held, a view may be old.
+//! The gate between one operator and its API server: records calls, may hold one, and may serve a stale list.
 //!
-//! Known-bad operators are made here: what they send is changed on its way.
+//! The gate also simulates flawed operators by altering their requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use windlass::sim::{ConnectionError, InProcessTransport, Sim};
 
 use crate::plans::call::{Call, Made, Reply, Sent};
 
-/// More than any plan needs; who sends more is in a loop, and nothing more of it passes.
+/// More requests than any plan needs. An operator that exceeds this number is in a loop and is cut off.
 const CALLS_MAX: usize = 5_000;
 
-/// How long a request is under way: two operators that disagree answer each other no faster.
+/// The latency of a request, which bounds how fast two disagreeing operators react to each other.
 const LATENCY: Duration = Duration::from_millis(20);
 
-/// How an operator is worse than the program's.
+/// A deliberate defect of the operator, which the plans must detect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
     None,
-    /// Deletes carry no preconditions, and what changes a built-in object carries neither uid nor version.
+    /// Deletes carry no preconditions, and updates of built-in kinds carry neither uid nor resource version.
     WritesBlindly,
-    /// Live reads of the owner are answered by the cache of the server.
+    /// Live reads of the owner are served from the server's watch cache.
     ReadsOldOwner,
 }
 
-/// How the sender of a held call fares.
+/// The scope of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// All of the operator stands still: nothing that it sends arrives, and its watches are silent.
+    /// The whole operator is suspended: none of its requests arrive, and its watches are silent.
     Operator,
     /// Only the call is held.
     Call,
@@ -45,15 +45,15 @@ pub(super) enum Hold {
 
 /// See the module.
 #[derive(Clone)]
-pub(super) struct Gate {
-    /// What it is called by the server.
+pub(super) struct OperatorGate {
+    /// The operator's user name.
     user: &'static str,
     sim: Sim,
     door: InProcessTransport,
-    /// The way of a call that was held.
+    /// The transport of a held call.
     late: InProcessTransport,
     flaw: Flaw,
-    /// The plural of the owners.
+    /// The plural of the custom resource.
     owners: &'static str,
     shared: Arc<Shared>,
 }
@@ -65,18 +65,18 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Calls count.
+    /// Whether calls are recorded.
     is_open: bool,
     made: Vec<Made>,
-    /// All that was sent, watches included.
+    /// The number of requests, watches included.
     sent: usize,
     seen: BTreeMap<(&'static str, String, String), usize>,
-    /// All that is no watch: while this grows, it is not quiet.
+    /// The number of requests other than watches; it grows while the operator is busy.
     activity: usize,
     planned: Option<(Call, Hold)>,
     was_reached: bool,
     held: Option<Held>,
-    /// Of which resource the first list is as of which version.
+    /// The resource whose first list is answered at an earlier version, and that version.
     listed_at: Option<(&'static str, u64)>,
     has_listed_the_past: bool,
 }
@@ -86,9 +86,9 @@ struct Held {
     reply: oneshot::Sender<Result<Reply, ConnectionError>>,
 }
 
-// === impl Gate ===
+// === impl OperatorGate ===
 
-impl Gate {
+impl OperatorGate {
     pub(super) fn new(
         sim: &Sim,
         user: &'static str,
@@ -101,14 +101,14 @@ impl Gate {
         Self { user, sim: sim.clone(), door, late, flaw, owners, shared: Arc::default() }
     }
 
-    /// From now on calls count, and this one is held.
+    /// Starts to record calls, and holds the planned one.
     pub(super) fn open(&self, planned: Option<(Call, Hold)>) {
         let mut state = self.shared.state.lock();
         state.is_open = true;
         state.planned = planned;
     }
 
-    /// The first list of a resource is as if it was made at this version.
+    /// Answers the first list of a resource at this version.
     pub(super) fn list_at(&self, plural: &'static str, version: u64) {
         self.shared.state.lock().listed_at = Some((plural, version));
     }
@@ -129,29 +129,29 @@ impl Gate {
         self.shared.state.lock().activity
     }
 
-    /// Writes so far, Events left out.
+    /// Counts the writes, except those of Events.
     pub(super) fn writes(&self) -> usize {
         let state = self.shared.state.lock();
         state.made.iter().filter(|made| made.call.is_write() && !made.call.is_for_events()).count()
     }
 
-    /// Whether it has sent more than it can have a reason for.
+    /// Whether the operator has exceeded `CALLS_MAX`.
     pub(super) fn is_in_a_loop(&self) -> bool {
         self.shared.state.lock().sent > CALLS_MAX
     }
 
-    /// Carries out the held call, before anything that its sender has sent since.
+    /// Sends the held call, before any later request of the same operator.
     pub(super) async fn release(&self) {
         let held = self.shared.state.lock().held.take();
         if let Some(Held { request, reply }) = held {
             let answer = self.late.clone().call(request).await;
-            // Its sender may have given up.
+            // The sender may have timed out.
             drop(reply.send(answer));
         }
         self.sim.suspend(self.user, false);
     }
 
-    /// Notes a call; returns its place, and whether it is the planned one.
+    /// Records a call; returns its index, and the hold if the call is the planned one.
     fn note(&self, mut call: Call) -> (Option<usize>, Option<Hold>) {
         let mut state = self.shared.state.lock();
         state.sent += 1;
@@ -170,7 +170,7 @@ impl Gate {
         (Some(state.made.len() - 1), hold)
     }
 
-    /// The request as it arrives: changed by the flaw, or asking for the past.
+    /// Alters a request as the flaw or the stale list demands, and returns its body.
     fn changed(&self, head: &mut http::request::Parts, body: Bytes, call: &Call) -> Bytes {
         let is_live_read = call.verb == "get" && call.resource == self.owners;
         if self.flaw == Flaw::ReadsOldOwner && is_live_read {
@@ -178,7 +178,7 @@ impl Gate {
         }
         let mut state = self.shared.state.lock();
         let is_first_list = |(plural, _): &mut (&str, u64)| call.verb == "list" && call.resource == *plural;
-        // Later pages follow from the first.
+        // Later pages continue at the first page's version.
         if let Some((_, version)) = state.listed_at.take_if(is_first_list) {
             ask_for(head, &format!("resourceVersion={version}&resourceVersionMatch=Exact"));
             state.has_listed_the_past = true;
@@ -223,11 +223,11 @@ impl Gate {
 
 fn ask_for(head: &mut http::request::Parts, parameters: &str) {
     let separator = if head.uri.query().is_some() { '&' } else { '?' };
-    head.uri = format!("{}{separator}{parameters}", head.uri).parse().expect("it is a path and a query");
+    head.uri = format!("{}{separator}{parameters}", head.uri).parse().expect("the URI is valid");
 }
 
-/// The body without what makes the server refuse it for another state than was read. Custom resources are
-/// replaced with a version or not at all.
+/// Removes preconditions from a body, so that the server accepts it for any state of the object. Replacements of
+/// custom resources are left alone, because the server requires a version for them.
 fn blindly(head: &http::request::Parts, body: Bytes, call: &Call, owners: &str) -> Bytes {
     let Ok(Value::Object(mut object)) = serde_json::from_slice(&body) else { return body };
     let is_update = head.method == http::Method::PUT && !call.resource.starts_with(owners);
@@ -242,7 +242,7 @@ fn blindly(head: &http::request::Parts, body: Bytes, call: &Call, owners: &str) 
     Value::Object(object).to_string().into()
 }
 
-impl<B> Service<http::Request<B>> for Gate
+impl<B> Service<http::Request<B>> for OperatorGate
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
 {

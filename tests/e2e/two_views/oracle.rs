@@ -1,14 +1,14 @@
-//! What may never happen, judged by all changes of all objects in their order.
+//! Finds forbidden changes in the ordered history of all objects.
 //!
 //! | finding | what happened |
 //! |---|---|
-//! | deleted though wanted | a child goes that its living owner's spec wants as it is |
-//! | scaled below the spec | a Deployment gets fewer replicas than before, and fewer than its living owner's spec |
-//! | made again for the dead | a child's name is taken more than once for an owner that has gone |
-//! | left behind | an owner goes whose finalizer was there, and a child of it is still there |
-//! | doubled | more children of a kind live at once for one owner |
+//! | deleted though wanted | a child is deleted although its live owner's spec wants it unchanged |
+//! | scaled below the spec | a Deployment is scaled down, below the replicas of its live owner's spec |
+//! | recreated for a deleted owner | a child is created more than once for an owner that is gone |
+//! | left behind | an owner that had a finalizer is gone before its children |
+//! | duplicated | one owner has more children of a kind at once |
 //!
-//! What an undisturbed run does as well is no finding.
+//! A finding only counts if it is more frequent than in an undisturbed run.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::plans::workloads::NAME;
 
-/// One change of an object, as the administrator's watches have heard of it.
+/// One change of an object, as received by the administrator's watches.
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) version: u64,
@@ -25,18 +25,18 @@ pub(super) struct Event {
     object: Value,
 }
 
-/// What was found, and how often.
+/// The findings and how many times each occurred.
 pub(super) type Findings = BTreeMap<String, usize>;
 
 /// The state of all objects at one event.
 #[derive(Default)]
 struct Scene<'a> {
     owners: BTreeMap<&'a str, &'a Value>,
-    /// Owners that have gone, and whether a finalizer has held them.
+    /// Deleted owners, and whether they ever had a finalizer.
     gone: BTreeMap<&'a str, bool>,
     has_finalizer: BTreeMap<&'a str, bool>,
     children: BTreeMap<&'a str, &'a Event>,
-    /// How often a name was taken for an owner that has gone.
+    /// How many times each child was created for a deleted owner.
     for_the_dead: BTreeMap<(&'a str, String), usize>,
     findings: Findings,
 }
@@ -62,13 +62,13 @@ impl Event {
         self.type_ == "DELETED" || self.object["metadata"]["deletionTimestamp"].is_string()
     }
 
-    /// The uid of the controller, if that is of this kind.
+    /// Returns the uid of the object's controller if its kind is `kind`.
     fn owner(&self, kind: &str) -> Option<&str> {
         owner_of(&self.object, kind)
     }
 }
 
-/// The uid of an object's controller, if that is of this kind.
+/// Returns the uid of an object's controller if its kind is `kind`.
 pub(super) fn owner_of<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let references = object["metadata"]["ownerReferences"].as_array()?;
     let controller = references.iter().find(|one| one["controller"] == true && one["kind"] == kind)?;
@@ -79,8 +79,8 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether this spec wants this child as it is; of a Deployment, a Service and an Ingress the name alone counts,
-/// as they can be changed in place.
+/// Whether this spec wants this child unchanged. Only Pods are compared beyond their names, because the other kinds
+/// can be updated in place.
 fn wants(kind: &str, spec: &Value, child: &Event) -> bool {
     let name = child.name();
     match child.kind {
@@ -102,7 +102,7 @@ fn wants(kind: &str, spec: &Value, child: &Event) -> bool {
     }
 }
 
-/// Goes through all events, which are in the order of their versions.
+/// Evaluates all events, which are ordered by version.
 pub(super) fn findings(kind: &str, events: &[Event]) -> Findings {
     let mut scene = Scene::default();
     for event in events {
@@ -154,7 +154,7 @@ impl<'a> Scene<'a> {
         let living = self.owners.get(owner).filter(|owner| owner["metadata"]["deletionTimestamp"].is_null());
         let spec = living.map(|owner| &owner["spec"]);
         let goes = event.is_going() && before.is_some_and(|before| !before.is_going());
-        // What is on its way already was judged when it set out.
+        // Deletion is judged when it begins.
         if let (Some(spec), Some(before)) = (spec, before) {
             let replicas = |value: &Value| value["replicas"].as_i64().unwrap_or_default();
             let (was, is) = (replicas(&before.object["spec"]), replicas(&event.object["spec"]));
@@ -183,7 +183,7 @@ impl<'a> Scene<'a> {
     }
 }
 
-/// What was found beyond what an undisturbed run does.
+/// Returns the findings that are more frequent than in an undisturbed run.
 pub(super) fn beyond(found: &Findings, clean: &Findings) -> Vec<String> {
     let more = |(what, times): (&String, &usize)| {
         let usual = clean.get(what).copied().unwrap_or_default();
@@ -192,7 +192,7 @@ pub(super) fn beyond(found: &Findings, clean: &Findings) -> Vec<String> {
     found.iter().filter_map(more).collect()
 }
 
-/// Whether the custom resource is there at a version, and not going.
+/// Whether the custom resource exists at a version and is not being deleted.
 pub(super) fn is_living_at(kind: &str, events: &[Event], version: u64) -> bool {
     let mut until = events.iter().filter(|event| event.kind == kind && event.version <= version);
     until.next_back().is_some_and(|event| !event.is_going())

@@ -1,4 +1,4 @@
-//! The plan: which views, which calls, which versions; and whether all is as if nothing had happened.
+//! Generates plans for a workload, runs them, and compares each run with an undisturbed one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,46 +13,46 @@ use crate::plans::call::Made;
 use crate::plans::outcome::{self, Lives, Mask, State};
 use crate::plans::workloads::{Kind, NAME, Step, Workload};
 
-/// So many failures are told in full.
+/// How many failures are printed in full.
 const TOLD: usize = 3;
-/// So many calls are told of a failure.
+/// How many calls are printed for a failure.
 const CALLS_TOLD: usize = 30;
 
 /// How many plans of a workload are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     All,
-    /// So many, chosen by the seed.
+    /// This many, chosen by the seed.
     Some(usize),
 }
 
-/// A workload that was run undisturbed.
+/// The undisturbed run of a workload.
 struct Reference {
     clean: Run,
     mask: Mask,
 }
 
-/// One kind with the workloads that were run undisturbed so far.
+/// The plans for one kind, with the undisturbed runs made so far.
 pub(super) struct Plans<'a> {
     kind: &'a Kind,
     seed: u64,
     flaw: Flaw,
-    /// By the steps.
+    /// Undisturbed runs by their steps.
     references: BTreeMap<String, Reference>,
 }
 
-/// What became of the plans of a workload.
+/// The results of a workload's plans.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     pub(super) points: usize,
     pub(super) reached: usize,
-    /// Of the plan that has led to the most.
+    /// The highest number of writes in any plan.
     writes: usize,
     pub(super) unreached: Vec<String>,
     pub(super) failures: Vec<Failure>,
 }
 
-/// A plan that has failed.
+/// A failed plan.
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) plan: Plan,
@@ -60,7 +60,7 @@ pub(super) struct Failure {
     text: String,
 }
 
-/// What an operator of a kind watches: group, plural, and the kind.
+/// Returns the resources that the operator of a kind watches: group, plural, kind.
 fn watched(kind: &Kind) -> Vec<(&'static str, &'static str, &'static str)> {
     let (group, _) = kind.group_version.split_once('/').expect("a group and a version");
     let deployments = ("apps", "deployments", "Deployment");
@@ -75,7 +75,7 @@ fn watched(kind: &Kind) -> Vec<(&'static str, &'static str, &'static str)> {
     all
 }
 
-/// What is done while the first operator stands still, after the workload.
+/// Returns the further steps to choose from while a call of the first operator is held.
 fn next(workload: &Workload) -> Vec<Step> {
     let Some(Step::Create(spec)) = workload.before.iter().chain(&workload.steps).next() else {
         panic!("a workload begins with a creation")
@@ -93,7 +93,7 @@ impl<'a> Plans<'a> {
         Self { kind, seed, flaw, references: BTreeMap::new() }
     }
 
-    /// Runs a workload undisturbed, with two seeds; the differences are the mask.
+    /// Runs a workload undisturbed with two seeds, whose differences form the mask.
     fn reference(&mut self, workload: &Workload) -> &Reference {
         let (kind, seed) = (self.kind, self.seed);
         let key = format!("{:?} {:?}", workload.before, workload.steps);
@@ -114,7 +114,7 @@ impl<'a> Plans<'a> {
         })
     }
 
-    /// A resource is as of each version at which it changed, and as of the one before all.
+    /// Returns plans that freeze each resource at each version at which it changed, and at the initial version.
     fn frozen(&mut self, workload: &Workload) -> Vec<Plan> {
         let kinds = watched(self.kind);
         let clean = &self.reference(workload).clean;
@@ -129,7 +129,7 @@ impl<'a> Plans<'a> {
         plans
     }
 
-    /// Each call is held, in both ways, until each of what may come next is done.
+    /// Returns plans that hold each call, with both scopes, until each of the further steps is done.
     fn suspended(&mut self, workload: &Workload) -> Vec<Plan> {
         let nexts = next(workload);
         let calls = self.reference(workload).clean.calls.iter().map(|made| made.call.clone());
@@ -144,7 +144,7 @@ impl<'a> Plans<'a> {
         ways.flat_map(plan).collect()
     }
 
-    /// The store goes back to each version at which something changed.
+    /// Returns plans that roll the store back to each version at which an object changed.
     fn rolled_back(&mut self, workload: &Workload) -> Vec<Plan> {
         let clean = &self.reference(workload).clean;
         let begin = clean.quiet[0].0;
@@ -153,7 +153,7 @@ impl<'a> Plans<'a> {
         versions.flat_map(ways).collect()
     }
 
-    /// All that can be done to a workload; a sample has as much of each of the three.
+    /// Returns all plans for a workload, or a sample with an equal share of each kind of plan.
     pub(super) fn plans(&mut self, workload: &Workload, share: Share) -> Vec<Plan> {
         let all = [self.frozen(workload), self.suspended(workload), self.rolled_back(workload)];
         let Share::Some(count) = share else { return all.concat() };
@@ -171,7 +171,7 @@ impl<'a> Plans<'a> {
         plans
     }
 
-    /// Tries these plans.
+    /// Runs these plans.
     pub(super) fn try_all(&mut self, workload: &Workload, plans: Vec<Plan>) -> Report {
         let mut report = Report { points: plans.len(), ..Report::default() };
         for plan in plans {
@@ -193,7 +193,7 @@ impl<'a> Plans<'a> {
         report
     }
 
-    /// What is not as it should be.
+    /// Returns the differences from the undisturbed run, and the findings.
     fn wrong(&mut self, workload: &Workload, plan: &Plan, run: &Run) -> Vec<String> {
         let mut wrong = run.trouble.clone();
         let kind = self.kind.kind;
@@ -213,7 +213,7 @@ impl<'a> Plans<'a> {
             _ => &reference.clean.state,
         };
         let lives = Lives::new();
-        // Nobody tells an operator that the future it has seen is gone; the audit does, which is off here.
+        // A running operator does not notice a rollback: only an audit would, and audits are off here.
         if !matches!(plan, Plan::RolledBack { is_fresh: false, .. }) {
             wrong.extend(outcome::compare((expected, &lives), (&run.state, &lives), &reference.mask));
         }
@@ -232,12 +232,12 @@ impl<'a> Plans<'a> {
         for (whose, calls) in [("the first operator's", &run.calls), ("the second's", &run.later_calls)] {
             let last = &calls[calls.len().saturating_sub(CALLS_TOLD)..];
             let last: Vec<String> = last.iter().map(Made::to_string).collect();
-            write!(text, "  {whose} last calls:\n    {}\n", last.join("\n    ")).expect("a text takes all");
+            write!(text, "  {whose} last calls:\n    {}\n", last.join("\n    ")).expect("infallible");
         }
         text + "  the server: " + &run.recipe
     }
 
-    /// One line: what was tried, and what came of it; and the plans that met nothing.
+    /// Prints a one-line summary, and the plans that failed or were not reached.
     fn tell(&self, workload: &Workload, report: &Report) {
         let Report { points, reached, writes, unreached, failures } = report;
         let title = format!("two views: {} {}", self.kind.kind, workload.name);
@@ -246,25 +246,25 @@ impl<'a> Plans<'a> {
             failures.len()
         );
         for plan in unreached {
-            write!(text, "\n  not reached: {plan}").expect("a text takes all");
+            write!(text, "\n  not reached: {plan}").expect("infallible");
         }
         for Failure { plan, wrong, .. } in failures {
-            write!(text, "\n  failed: {plan:?}: {}", wrong.join("; ")).expect("a text takes all");
+            write!(text, "\n  failed: {plan:?}: {}", wrong.join("; ")).expect("infallible");
         }
         say(&text);
     }
 }
 
-/// What an undisturbed run has at rest, if it goes on from this version.
+/// Returns the state in which an undisturbed run settles when it continues from this version.
 fn expected_after<'a>(clean: &'a Run, kind: &str, version: u64) -> &'a State {
     let is_living = oracle::is_living_at(kind, &clean.events, version);
     let step = if is_living { clean.quiet.iter().position(|(end, _)| *end >= version) } else { Some(0) };
     &clean.quiet[step.unwrap_or_default()].1
 }
 
-/// Not by a macro: what these print is shown for failures only.
+/// Prints to standard error. The output of `eprintln!` would be captured and shown only for failures.
 pub(super) fn say(text: &str) {
-    writeln!(std::io::stderr(), "{text}").expect("standard error takes all");
+    writeln!(std::io::stderr(), "{text}").expect("standard error is writable");
 }
 
 /// Tries a share of the plans on all workloads of a kind.
@@ -286,15 +286,15 @@ pub(super) fn check(kind: &Kind, share: Share) {
     assert!(failures.is_empty(), "{} failed; the first:\n{}", failures.len(), failures[..told].join("\n\n"));
 }
 
-/// Where everything random comes from: another one each time, unless the environment names it.
+/// Returns the seed in `WINDLASS_TWO_VIEWS_SEED`, or a random one.
 pub(super) fn seed() -> u64 {
     match std::env::var("WINDLASS_TWO_VIEWS_SEED") {
-        Ok(text) => text.parse().unwrap_or_else(|_| panic!("WINDLASS_TWO_VIEWS_SEED={text} is no number")),
+        Ok(text) => text.parse().unwrap_or_else(|_| panic!("WINDLASS_TWO_VIEWS_SEED={text} is not a number")),
         Err(_) => u64::from(fastrand::u32(..)),
     }
 }
 
-/// How many plans are tried: all when `WINDLASS_TWO_VIEWS_PLANS` is `all`, else so many of a workload.
+/// Returns the share of plans to try for each workload, from `WINDLASS_TWO_VIEWS_PLANS`.
 pub(super) fn share(usual: usize) -> Share {
     match std::env::var("WINDLASS_TWO_VIEWS_PLANS").as_deref() {
         Err(_) => Share::Some(usual),

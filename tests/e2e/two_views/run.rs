@@ -1,4 +1,4 @@
-//! One run: a server, a first operator that takes part in all of it, a second one that comes later.
+//! One run of a plan: two API servers over one store, an operator, and a second operator that starts later.
 
 use std::time::Duration;
 
@@ -6,28 +6,29 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::gate::{Flaw, Gate, Hold};
+use super::gate::{Flaw, Hold, OperatorGate};
 use super::oracle::{self, Event, Findings};
 use crate::plans::call::{Call, Made};
 use crate::plans::cluster::{Cluster, NAMESPACE, Watch, heard};
 use crate::plans::outcome::{self, State};
 use crate::plans::workloads::{Kind, NAME, Step, Workload};
 
-/// Longer than any timer that leads to a write: contention is remembered for 600 s, a hot loop for 305 s.
+/// A run is settled after this many seconds without activity, which exceeds every timer that leads to a write:
+/// contention is remembered for 600 s, a hot loop for 305 s.
 const QUIET: u32 = 900;
-/// While an operator stands still: its requests give up after 30 s.
+/// Like `QUIET`, but while an operator is suspended, whose requests time out after 30 s.
 const QUIET_FOR_NOW: u32 = 3;
-/// So many seconds without rest are never quiet.
+/// How many seconds a run may take to settle.
 const PATIENCE: u32 = 5 * QUIET;
 const TICK: Duration = Duration::from_secs(1);
-/// For how long a view is frozen.
+/// How long the view of a lone operator is frozen.
 const FROZEN: Duration = Duration::from_secs(300);
-/// The same beside an operator with a current view: each corrects the status that the other writes, without end.
+/// How long a view is frozen beside an operator with a current view, as each keeps correcting the other's status.
 const FROZEN_BESIDE: Duration = Duration::from_secs(10);
-/// For how long nothing may be written at the end.
+/// How long nothing may be written at the end.
 const REST: Duration = Duration::from_secs(3600);
 
-/// What is to be run.
+/// The workload to run, and how.
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) kind: &'a Kind,
@@ -36,56 +37,56 @@ pub(super) struct Order<'a> {
     pub(super) flaw: Flaw,
 }
 
-/// What is done to it.
+/// A disturbance of a run.
 #[derive(Clone, Debug)]
 pub(super) enum Plan {
     Undisturbed,
-    /// After the workload a second operator starts, to which a resource is as of a version for a while.
+    /// After the workload a second operator starts, which sees a resource at an earlier version for a while.
     Frozen {
         group: &'static str,
         plural: &'static str,
         version: u64,
-        /// The first operator has gone by then.
+        /// Whether the first operator is stopped before.
         is_alone: bool,
     },
-    /// A call of the first operator is held until a second one has finished the workload and more.
+    /// A call of the first operator is held until a second one has finished the workload and further steps.
     Suspended {
         call: Call,
         hold: Hold,
         next: Vec<Step>,
     },
-    /// After the workload the store goes back to a version, under one operator or two.
+    /// After the workload the store goes back to a version, while one operator runs or two.
     RolledBack {
         version: u64,
-        /// The second operator starts afterwards.
+        /// Whether the second operator starts after the rollback.
         is_fresh: bool,
     },
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Debug, Default)]
 pub(super) struct Run {
-    /// Of the first operator.
+    /// The recorded calls of the first operator.
     pub(super) calls: Vec<Made>,
-    /// Of the second.
+    /// The calls of the second operator.
     pub(super) later_calls: Vec<Made>,
     pub(super) state: State,
-    /// After each step: the version, and the objects.
+    /// The version and the objects before the first step and after each step.
     pub(super) quiet: Vec<(u64, State)>,
-    /// Since the store last went back.
+    /// The events since the last rollback.
     pub(super) events: Vec<Event>,
     pub(super) findings: Findings,
     pub(super) was_reached: bool,
-    /// What is wrong, whatever an undisturbed run does.
+    /// Errors that do not depend on the comparison with an undisturbed run.
     pub(super) trouble: Vec<String>,
     pub(super) recipe: String,
 }
 
-/// An operator that runs.
+/// A running operator.
 struct Process {
-    gate: Gate,
+    gate: OperatorGate,
     tasks: JoinSet<Result<(), (u8, String)>>,
-    /// Keeps it running for as long as it lives.
+    /// The sender of the operator's signals, which is never used.
     _signals: mpsc::Sender<&'static str>,
 }
 
@@ -95,17 +96,17 @@ struct World<'a> {
     watches: Vec<Watch>,
     events: Vec<Event>,
     processes: Vec<Process>,
-    /// The first operator stands still.
+    /// Whether the first operator is suspended once the planned call is held.
     is_suspended: bool,
-    /// A second one starts as soon as the planned call is held.
+    /// Whether a second operator is to start as soon as the planned call is held.
     is_substituted: bool,
     run: Run,
 }
 
-/// Runs it in a time of its own.
+/// Runs a plan on a runtime of its own, with the clock paused.
 pub(super) fn run(order: Order<'_>, plan: &Plan) -> Run {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
-    runtime.expect("a runtime").block_on(run_here(order, plan))
+    runtime.expect("the runtime starts").block_on(run_here(order, plan))
 }
 
 async fn run_here(order: Order<'_>, plan: &Plan) -> Run {
@@ -135,7 +136,7 @@ async fn run_here(order: Order<'_>, plan: &Plan) -> Run {
     let mut run = world.run;
     run.trouble.extend(orphans(order.kind.kind, &objects));
     if strangers != strangers_of(&objects) {
-        run.trouble.push("an object of somebody else was touched".to_owned());
+        run.trouble.push("a foreign object was modified".to_owned());
     }
     run.state = state(&objects);
     run.findings = oracle::findings(order.kind.kind, &world.events);
@@ -149,7 +150,7 @@ async fn run_here(order: Order<'_>, plan: &Plan) -> Run {
     run
 }
 
-/// Children whose owner is not there.
+/// Describes the children whose owner does not exist.
 fn orphans(kind: &str, objects: &[Value]) -> Vec<String> {
     let is_there = |uid: &str| objects.iter().any(|one| one["kind"] == kind && one["metadata"]["uid"] == uid);
     let is_left = |object: &&Value| oracle::owner_of(object, kind).is_some_and(|uid| !is_there(uid));
@@ -162,7 +163,7 @@ fn strangers_of(objects: &[Value]) -> Vec<Value> {
     objects.iter().filter(|object| oracle::owner_of(object, "ConfigMap").is_some()).cloned().collect()
 }
 
-/// The objects, so that those of another run may be compared: without what counts how often a child was changed.
+/// Returns the objects in comparable form, without fields that count the changes of children.
 fn state(objects: &[Value]) -> State {
     let mut plain = objects.to_vec();
     for object in &mut plain {
@@ -171,7 +172,7 @@ fn state(objects: &[Value]) -> State {
         }
     }
     let mut state = outcome::state(&plain);
-    // One stays of each template that was ever wanted.
+    // A ReplicaSet is left for each template that was ever wanted.
     state.retain(|label, _| !label.starts_with("ReplicaSet "));
     state
 }
@@ -186,9 +187,9 @@ fn forget_changes(object: &mut Value) {
 }
 
 impl World<'_> {
-    // --- what there is ---
+    // --- foreign objects and events ---
 
-    /// Objects with names and labels as ours have, and with an owner of another kind.
+    /// Creates objects with names and labels like the operator's, but with an owner of another kind.
     async fn plant_strangers(&self) {
         let at = |prefix: &str, plural: &str| format!("{prefix}/namespaces/{NAMESPACE}/{plural}");
         let owner = json!({"metadata": {"name": NAME}});
@@ -224,7 +225,7 @@ impl World<'_> {
         strangers_of(&self.cluster.objects().await)
     }
 
-    /// Takes in what the watches have heard.
+    /// Collects the events that the watches have received.
     fn listen(&mut self) {
         let kinds = self.cluster.paths();
         for ((kind, _), watch) in kinds.iter().zip(&mut self.watches) {
@@ -235,25 +236,25 @@ impl World<'_> {
 
     // --- the operators ---
 
-    fn start(&mut self) -> &Gate {
+    fn start(&mut self) -> &OperatorGate {
         let (user, server) = if self.processes.is_empty() { ("first", 0) } else { ("second", 1) };
         let Order { kind, flaw, seed, .. } = self.order;
-        let gate = Gate::new(&self.cluster.sim, user, server, kind.plural, flaw);
+        let gate = OperatorGate::new(&self.cluster.sim, user, server, kind.plural, flaw);
         let (operator, signals) = self.cluster.operator(gate.clone(), seed);
         let mut tasks = JoinSet::new();
         tasks.spawn(operator);
         self.processes.push(Process { gate, tasks, _signals: signals });
-        &self.processes.last().expect("it was just started").gate
+        &self.processes.last().expect("the operator was just started").gate
     }
 
-    /// The second operator, whose calls count from its start.
-    fn start_second(&mut self) -> &Gate {
+    /// Starts the second operator, whose calls are recorded from the start.
+    fn start_second(&mut self) -> &OperatorGate {
         let gate = self.start();
         gate.open(None);
         gate
     }
 
-    fn first(&self) -> &Gate {
+    fn first(&self) -> &OperatorGate {
         &self.processes.first().expect("an operator was started").gate
     }
 
@@ -272,7 +273,7 @@ impl World<'_> {
         }
     }
 
-    /// Waits until nobody has anything more to do.
+    /// Waits until there has been no activity for `QUIET` seconds.
     async fn settle(&mut self) -> Result<(), String> {
         let mut quiet_for = 0;
         for _ in 0..PATIENCE {
@@ -286,10 +287,10 @@ impl World<'_> {
                 return ended.map_or(Ok(()), |ended| Err(format!("an operator has ended: {ended:?}")));
             }
         }
-        Err("it is never quiet".to_owned())
+        Err("the run never settles".to_owned())
     }
 
-    /// Finds what is written when there is nothing to do.
+    /// Checks that nothing is written at rest.
     async fn rest(&mut self) {
         let writes = |world: &Self| world.processes.iter().map(|one| one.gate.writes()).collect::<Vec<_>>();
         let before = writes(self);
@@ -304,7 +305,7 @@ impl World<'_> {
         }
     }
 
-    // --- what is done ---
+    // --- the workload and its disturbance ---
 
     async fn take(&mut self, step: &Step) -> Result<(), String> {
         let cluster = self.cluster.clone();

@@ -1,4 +1,4 @@
-//! The world outside: an HTTP server with a ledger of operations, which can lose answers, hold them back, and refuse.
+//! The HTTP endpoint of a WebApp's tasks. It records operations and can lose answers, hold them back, or refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -21,16 +21,16 @@ use crate::support::wait_until;
 #[derive(Debug, Default)]
 struct Ledger {
     known: BTreeSet<String>,
-    /// `task.hook@generation`, in the order in which they took effect.
+    /// `task.hook@generation` of each operation, in the order in which they took effect.
     effects: Vec<String>,
-    /// How many requests are answered before one is not.
+    /// The number of requests to answer before one is held.
     hold: Option<usize>,
     repeats: usize,
-    /// What is refused, as `task.hook`, and how.
+    /// The refused hooks, as `task.hook`, and the codes of the refusals.
     refused: BTreeMap<String, StatusCode>,
-    /// Which answers are lost; none, when there is none.
+    /// Chooses the answers to lose; `None` loses none.
     losses: Option<fastrand::Rng>,
-    /// Answers what is held.
+    /// Notified to answer held requests.
     release: Arc<Notify>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Outside {
 }
 
 impl Outside {
-    /// One that loses answers.
+    /// Starts an endpoint that loses some answers.
     pub(super) async fn start_with_losses(seed: u64) -> Self {
         Self::start_as(Ledger { losses: Some(fastrand::Rng::with_seed(seed)), ..Ledger::default() }).await
     }
@@ -68,32 +68,32 @@ impl Outside {
         self.ledger.lock().effects.clone()
     }
 
-    /// How many requests were for an operation that had taken effect.
+    /// Counts the requests for operations that had already taken effect.
     pub(super) fn repeats(&self) -> usize {
         self.ledger.lock().repeats
     }
 
-    /// The request after so many more takes effect and is not answered.
+    /// Answers `more` requests; the next one takes effect, but its answer is held until `release`.
     pub(super) fn hold_after(&self, more: usize) {
         self.ledger.lock().hold = Some(more);
     }
 
-    /// Those that are held are answered.
+    /// Answers the held requests.
     pub(super) fn release(&self) {
         self.ledger.lock().release.notify_waiters();
     }
 
-    /// From now on this hook, `task.hook`, is refused.
+    /// Refuses a hook, given as `task.hook`, from now on.
     pub(super) fn refuse(&self, what: &str, code: StatusCode) {
         self.ledger.lock().refused.insert(what.to_owned(), code);
     }
 
-    /// Nothing is refused any more.
+    /// Stops refusing.
     pub(super) fn heal(&self) {
         self.ledger.lock().refused.clear();
     }
 
-    /// Waits until that one has come.
+    /// Waits until the request of `hold_after` has arrived.
     pub(super) async fn until_held(&self) {
         wait_until("a request is held", async || {
             let left = self.ledger.lock().hold;
@@ -110,14 +110,14 @@ async fn serve(listener: TcpListener, ledger: Arc<Mutex<Ledger>>) {
         let ledger = ledger.clone();
         let service = service_fn(move |request| answer(request, ledger.clone()));
         connections.spawn(async move {
-            // One that breaks is meant to.
+            // A connection error is intended: it loses an answer.
             drop(http1::Builder::new().serve_connection(TokioIo::new(stream), service).await);
         });
         while connections.try_join_next().is_some() {}
     }
 }
 
-/// An error breaks the connection: the answer is lost.
+/// Answers a request. An error breaks the connection, so that the answer is lost.
 async fn answer(
     request: Request<Incoming>,
     ledger: Arc<Mutex<Ledger>>,
@@ -125,7 +125,7 @@ async fn answer(
     let key = request.headers()["idempotency-key"].to_str().unwrap_or_default().to_owned();
     let body = request.into_body().collect().await.map_err(|_| Lost)?.to_bytes();
     let call: Value = serde_json::from_slice(&body).map_err(|_| Lost)?;
-    assert_eq!(call["operationID"], key, "header and body name one operation");
+    assert_eq!(call["operationID"], key, "header and body name the same operation");
     let (answer, release) = {
         let mut ledger = ledger.lock();
         (ledger.answer(&key, &call), ledger.release.clone().notified_owned())
@@ -141,7 +141,7 @@ async fn answer(
 }
 
 impl Ledger {
-    /// What comes of a request; `None` for no answer.
+    /// Applies a request and returns the answer, or `None` to hold it.
     fn answer(&mut self, key: &str, call: &Value) -> Option<Result<Response<Full<Bytes>>, Lost>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let what = format!("{}.{}", text(&call["task"]), text(&call["hook"]));

@@ -8,7 +8,7 @@ fn spec(image: &str, version: &str) -> WebAppSpec {
 }
 
 #[test]
-fn the_version_is_the_tag() {
+fn version_replaces_the_image_tag() {
     let cases = [
         ("nginx", "nginx:v1"),
         ("nginx:latest", "nginx:v1"),
@@ -75,7 +75,7 @@ fn a_hook_is_spelled_the_same_everywhere() {
     }
 }
 
-/// Against the embedded server, which holds definitions as a real one does.
+/// Tests on the embedded server, which enforces CRD schemas like a real one.
 #[cfg(feature = "sim")]
 mod on_a_server {
     use kube_core::CustomResourceExt;
@@ -139,19 +139,19 @@ mod on_a_server {
             (&label(64), json!({"version": "1", "replicas": 1}), "metadata.name must be a DNS label"),
         ];
         for (name, spec, field) in outside {
-            let refusal = create(client, name, &spec).await.expect_err("it is outside a bound");
+            let refusal = create(client, name, &spec).await.expect_err("the value is out of bounds");
             assert!(refusal.contains(field), "{spec}: {field} is not in: {refusal}");
         }
         let digest = format!("nginx@sha256:{}", "0".repeat(64));
-        let refusal = create(client, "x", &full("1", 1, &digest)).await.expect_err("it has a digest");
-        for part in ["spec.image", &digest, "leave out the @"] {
+        let refusal = create(client, "x", &full("1", 1, &digest)).await.expect_err("a digest is refused");
+        for part in ["spec.image", &digest, "remove the @"] {
             assert!(refusal.contains(part), "{part} is not in: {refusal}");
         }
         assert!(!refusal.contains("should match"), "one cause, not two: {refusal}");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn each_bound_holds_just_inside_and_just_outside() {
+    async fn schema_enforces_each_bound() {
         let sim = Sim::new(Settings::default());
         let client =
             ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, "user"), "default"));
@@ -161,6 +161,6 @@ mod on_a_server {
             tokio::time::sleep(std::time::Duration::from_secs(2)).await;
             check_all(&client).await;
         };
-        tokio::select! { () = test => {}, () = sim.run() => unreachable!("it runs until it is dropped") }
+        tokio::select! { () = test => {}, () = sim.run() => unreachable!("the sim runs until it is dropped") }
     }
 }

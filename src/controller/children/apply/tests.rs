@@ -36,7 +36,7 @@ fn wanted(replicas: i32) -> WantedDeployment {
     }
 }
 
-/// A live Deployment as wanted with one replica, with this owner reference.
+/// Stores a Deployment that matches `wanted(1)`, with this owner reference.
 fn live(server: &ObjectServer, kind: &str, owner: &str, uid: &str) -> Value {
     let mut object = json!({"metadata": {"name": "web", "namespace": "ns", "ownerReferences": [
         {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true,
@@ -50,7 +50,7 @@ fn cached(object: &Value) -> Cached<ObservedDeployment> {
     Cached::new(Ok(serde_json::from_value(object.clone()).unwrap()))
 }
 
-/// As the operators have it, with a guard that lets everything pass.
+/// As the operators create it, with a guard that holds nothing.
 fn children_of(server: &ObjectServer) -> Children {
     Children::new(server.client(), Arc::new(Consistency::new()))
 }
@@ -73,11 +73,11 @@ async fn no_difference_sends_nothing() {
 }
 
 #[tokio::test]
-async fn a_missing_child_is_created_with_its_owner() {
+async fn missing_child_is_created_with_owner_reference() {
     let server = ObjectServer::default();
     let answer = ensure(&server, 3, None).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
-    assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}")], "no read comes before it");
+    assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}")], "no read precedes it");
     let created = server.get(WEB).unwrap();
     assert_eq!(created["spec"]["replicas"], 3);
     let reference = &created["metadata"]["ownerReferences"][0];
@@ -86,7 +86,7 @@ async fn a_missing_child_is_created_with_its_owner() {
 }
 
 #[tokio::test]
-async fn an_update_is_one_patch_with_uid_and_version() {
+async fn update_sends_one_patch_with_uid_and_version() {
     let server = ObjectServer::default();
     let mut object = live(&server, "Foo", "one", "owner-uid");
     object["spec"]["fieldOfTheFuture"] = json!({"keep": "me"});
@@ -102,9 +102,9 @@ async fn an_update_is_one_patch_with_uid_and_version() {
     assert_eq!(server.get(WEB).unwrap()["spec"]["fieldOfTheFuture"], json!({"keep": "me"}));
 }
 
-/// W1: somebody wrote before us. The child is read, and the owner, as the cache may be late about both.
+/// W1: another client wrote first. Both child and owner are read, as the cache may be stale for both.
 #[tokio::test]
-async fn w1_a_conflict_costs_two_reads_and_one_more_try() {
+async fn w1_conflict_rereads_and_retries_once() {
     let server = ObjectServer::default();
     let stale = live(&server, "Foo", "one", "owner-uid");
     let mut newer = stale.clone();
@@ -121,7 +121,7 @@ async fn w1_a_conflict_costs_two_reads_and_one_more_try() {
 }
 
 #[tokio::test]
-async fn a_second_conflict_is_an_error_to_retry() {
+async fn second_conflict_is_returned_as_error() {
     let server = ObjectServer::default();
     let object = live(&server, "Foo", "one", "owner-uid");
     server.refuse(Method::PATCH, 409, "Conflict");
@@ -130,9 +130,9 @@ async fn a_second_conflict_is_an_error_to_retry() {
     assert!(error.is_conflict());
 }
 
-/// R18: after a restore of the store versions repeat, and only the uid tells one object from another.
+/// R18: after the store is restored from a backup, versions repeat and only the uid identifies an object.
 #[tokio::test]
-async fn r18_a_version_of_another_object_matches_nothing() {
+async fn r18_version_match_on_other_uid_writes_nothing() {
     let server = ObjectServer::default();
     let stale = live(&server, "Foo", "one", "owner-uid");
     let mut other = stale.clone();
@@ -145,7 +145,7 @@ async fn r18_a_version_of_another_object_matches_nothing() {
 }
 
 #[tokio::test]
-async fn a_stale_cache_that_shows_a_difference_changes_nothing() {
+async fn stale_difference_changes_nothing() {
     let server = ObjectServer::default();
     let mut stale = live(&server, "Foo", "one", "owner-uid");
     server.store(DEPLOYMENTS, {
@@ -157,12 +157,12 @@ async fn a_stale_cache_that_shows_a_difference_changes_nothing() {
     let answer = ensure(&server, 1, Some(&stale)).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Unchanged(_)), "{answer:?}");
     let asked = [format!("GET {FOOS}/one"), format!("PATCH {WEB}"), format!("GET {WEB}")];
-    assert_eq!(server.requests(), asked, "a lowered replica needs the owner");
+    assert_eq!(server.requests(), asked, "a scale-down checks the owner");
 }
 
-/// W3: the name is taken, by ourselves: the cache was late, or our label was taken off.
+/// W3: the name is taken by our own child: the cache was stale, or our label was removed.
 #[tokio::test]
-async fn w3_a_name_taken_by_ourselves_is_repaired() {
+async fn w3_existing_child_missing_from_cache_is_repaired() {
     let server = ObjectServer::default();
     live(&server, "Foo", "one", "owner-uid");
     let answer = ensure(&server, 2, None).await.unwrap();
@@ -176,9 +176,9 @@ async fn w3_a_name_taken_by_ourselves_is_repaired() {
     assert_eq!(server.requests(), asked);
 }
 
-/// A child that is created, changed or deleted, and the owner that gets or loses a finalizer.
+/// Covers creating, updating and deleting a child, and adding and removing a finalizer of the owner.
 #[tokio::test]
-async fn whatever_is_written_is_waited_for() {
+async fn every_write_is_awaited_in_the_cache() {
     let going = json!({"name": "one", "uid": "owner-uid", "generation": 1,
         "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["windlass.dev/test"]});
     for what in ["create", "update", "delete", "add finalizer", "remove finalizer"] {
@@ -214,7 +214,7 @@ async fn whatever_is_written_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_create_whose_answer_is_lost_is_not_sent_again() {
+async fn create_with_lost_response_is_not_resent() {
     let server = ObjectServer::default();
     server.lose(Method::POST);
     let answer = ensure(&server, 2, None).await.unwrap();
@@ -222,9 +222,9 @@ async fn a_create_whose_answer_is_lost_is_not_sent_again() {
     assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")]);
 }
 
-/// B4, B5: whoever else has the name, by kind, name or uid.
+/// B4, B5: the name is taken by an object of another kind of owner, name or uid.
 #[tokio::test]
-async fn what_is_not_ours_is_not_touched() {
+async fn foreign_object_is_never_written() {
     for (kind, name, uid) in [("Bar", "one", "owner-uid-of-bar"), ("Foo", "two", "another")] {
         let server = ObjectServer::default();
         live(&server, kind, name, uid);
@@ -239,7 +239,7 @@ async fn what_is_not_ours_is_not_touched() {
 }
 
 #[tokio::test]
-async fn a_child_of_an_earlier_life_or_being_deleted_is_waited_for() {
+async fn terminating_or_previous_child_is_waited_for() {
     let server = ObjectServer::default();
     let object = live(&server, "Foo", "one", "previous uid");
     let answer = ensure(&server, 5, Some(&object)).await.unwrap();
@@ -251,12 +251,12 @@ async fn a_child_of_an_earlier_life_or_being_deleted_is_waited_for() {
     server.store(DEPLOYMENTS, object.clone());
     let answer = ensure(&server, 5, Some(&object)).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Terminating(Some(_))), "{answer:?}");
-    assert_eq!(server.requests(), Vec::<String>::new(), "its end is an event");
+    assert_eq!(server.requests(), Vec::<String>::new(), "its deletion will be an event");
 }
 
-/// W10, W12: quota, validation.
+/// W10, W12: quota and validation.
 #[tokio::test]
-async fn a_refusal_is_an_answer() {
+async fn refused_create_returns_refused_with_status() {
     for (code, reason) in [(403, "Forbidden"), (422, "Invalid")] {
         let server = ObjectServer::default();
         server.refuse(Method::POST, code, reason);
@@ -269,9 +269,9 @@ async fn a_refusal_is_an_answer() {
     assert!(ensure(&server, 1, None).await.is_err());
 }
 
-/// W10: quota is checked before existence, so a refusal does not say that nothing is there.
+/// W10: quota is checked before existence, so a refusal does not imply that the name is free.
 #[tokio::test]
-async fn w10_a_refusal_does_not_hide_what_is_there() {
+async fn w10_refused_create_still_finds_existing_object() {
     let server = ObjectServer::default();
     live(&server, "Foo", "one", "owner-uid");
     server.refuse(Method::POST, 403, "Forbidden");
@@ -285,9 +285,9 @@ async fn w10_a_refusal_does_not_hide_what_is_there() {
     assert!(matches!(answer, ApplyOutcome::ResourceExists { .. }), "{answer:?}");
 }
 
-/// A refused change leaves the child as it is, and says what that is.
+/// A refused update leaves the child unchanged and still reports it.
 #[tokio::test]
-async fn a_refused_update_still_shows_the_child() {
+async fn refused_update_returns_the_observed_child() {
     let server = ObjectServer::default();
     let object = live(&server, "Foo", "one", "owner-uid");
     server.refuse(Method::PATCH, 422, "Invalid");
@@ -296,10 +296,10 @@ async fn a_refused_update_still_shows_the_child() {
     assert_eq!(observed.spec.replicas, Some(1));
 }
 
-/// B1, B7, R14: a child that was there is created again, repaired or scaled down for its owner as it is, and no other.
-/// What is new, or only more, needs no read: see the header.
+/// B1, B7, R14: re-creating, repairing or scaling down a child requires that its owner has not changed. New children
+/// and increases need no read: see the header of the module.
 #[tokio::test]
-async fn repairs_and_scale_downs_need_the_owner_as_it_is() {
+async fn repairs_and_scale_downs_require_unchanged_owner() {
     for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
         let server = ObjectServer::default();
         with_owner(&server, uid, generation);
@@ -311,21 +311,21 @@ async fn repairs_and_scale_downs_need_the_owner_as_it_is() {
         assert!(matches!(repaired, ApplyOutcome::OwnerChanged), "{repaired:?}");
         let lowered = children.apply(&owner(), &wanted(0), Some(&object), false).await.unwrap();
         assert!(matches!(lowered, ApplyOutcome::OwnerChanged), "{lowered:?}");
-        assert_eq!(server.requests(), vec![format!("GET {FOOS}/one"); 3], "three passes, a read each");
+        assert_eq!(server.requests(), vec![format!("GET {FOOS}/one"); 3], "one read per pass");
 
         let raised = children.apply(&owner(), &wanted(5), Some(&object), false).await.unwrap();
         assert!(
             matches!(raised, ApplyOutcome::Updated(..)),
-            "a short way back, and never a scale-down: {raised:?}"
+            "an increase is harmless and needs no check: {raised:?}"
         );
         assert_eq!(server.requests(), [format!("PATCH {WEB}")]);
     }
 }
 
-/// R14: the pause is stored, and changes no generation. It holds once the cache shows it; what destroys or repairs asks
-/// the server, and never passes a stored pause.
+/// R14: a pause changes no generation and takes effect once the cache shows it. Destructive writes and repairs read the
+/// owner live, so they never pass a stored pause.
 #[tokio::test]
-async fn a_stored_pause_stops_what_destroys() {
+async fn stored_pause_blocks_destructive_writes() {
     let server = ObjectServer::default();
     let paused = |value: &str| {
         json!({"metadata": {"name": "one", "uid": "owner-uid", "generation": 1,
@@ -349,12 +349,12 @@ async fn a_stored_pause_stops_what_destroys() {
     assert!(server.requests().iter().all(|request| request.starts_with("GET")));
 
     server.store(FOOS, paused("false"));
-    assert_eq!(delete(&server, &object).await, Deletion::Deleted, "any other value is no pause");
+    assert_eq!(delete(&server, &object).await, Deletion::Deleted, "any other value is not a pause");
 }
 
 /// W13: an admission webhook changes what we write.
 #[tokio::test]
-async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
+async fn w13_webhook_mutation_reports_stored_otherwise() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     server.mutate(|object| object["spec"]["replicas"] = json!(7));
@@ -363,9 +363,9 @@ async fn w13_a_write_that_a_webhook_undoes_is_noticed() {
     assert!(matches!(answer, ApplyOutcome::StoredOtherwise { is_new: true, .. }), "{answer:?}");
 }
 
-/// W13: it does so each time.
+/// W13: the webhook does so each time.
 #[tokio::test(start_paused = true)]
-async fn a_child_changed_back_each_time_is_contended() {
+async fn repeatedly_reverted_child_is_contended() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     server.mutate(|object| object["spec"]["replicas"] = json!(7));
@@ -394,7 +394,7 @@ async fn a_child_changed_back_each_time_is_contended() {
     assert!(matches!(again().await, ApplyOutcome::Contended { .. }));
     assert_eq!(patches(), 0, "nothing more is written");
     tokio::time::advance(requeue_after).await;
-    assert!(matches!(again().await, ApplyOutcome::Contended { .. }), "the retry is no sign of peace");
+    assert!(matches!(again().await, ApplyOutcome::Contended { .. }), "the retry does not end the contention");
     assert_eq!(patches(), 1);
 
     let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
@@ -402,7 +402,7 @@ async fn a_child_changed_back_each_time_is_contended() {
         let now = server.get(WEB).map(|object| cached(&object));
         let answer = children.apply(&asked, &wanted(2), now.as_ref(), false).await.unwrap();
         assert!(matches!(answer, ApplyOutcome::Contended { .. }), "{answer:?}");
-        assert_eq!(patches(), tries, "one try at once for somebody who asks for it");
+        assert_eq!(patches(), tries, "a user's request grants one immediate retry");
     }
 }
 
@@ -410,12 +410,12 @@ fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
     server.store(FOOS, json!({"metadata": {"name": "one", "uid": uid, "generation": generation}}));
 }
 
-/// A child as it was seen.
+/// Returns the reference of a child as it was observed.
 fn child_ref(object: &Value) -> ChildRef {
     ChildRef::of(&cached(object))
 }
 
-/// Deletes `web`, as it was seen, which `new` in the cache replaces.
+/// Deletes `web` as it was observed, which `replacement()` replaces.
 async fn delete(server: &ObjectServer, web: &Value) -> Deletion {
     let replacement = (&replacement(), false);
     children_of(server).delete_replaced(&owner(), replacement, &child_ref(web)).await.unwrap()

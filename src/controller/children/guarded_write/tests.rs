@@ -29,7 +29,7 @@ fn foo(more: &Value) -> Value {
 }
 
 #[tokio::test]
-async fn each_precondition_is_met_by_the_live_owner_alone() {
+async fn precondition_is_checked_against_the_live_owner() {
     use Precondition::{AsDecidedOn, DeletingWithChildren};
     let deleted = "2026-01-01T00:00:00Z";
     let table: [(Value, &[Precondition]); 7] = [
@@ -52,7 +52,7 @@ async fn each_precondition_is_met_by_the_live_owner_alone() {
 }
 
 #[tokio::test]
-async fn an_owner_that_cannot_be_read_permits_nothing() {
+async fn unreadable_owner_permits_no_write() {
     let (server, children, owner) = rig();
     assert!(children.checked(&owner, Precondition::AsDecidedOn).await.unwrap().is_none(), "no such owner");
     server.store(FOOS, foo(&json!({})));
@@ -61,7 +61,7 @@ async fn an_owner_that_cannot_be_read_permits_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_read_of_the_owner_serves_64_writes() {
+async fn one_owner_read_serves_64_writes() {
     let (server, children, owner) = rig();
     server.store(FOOS, foo(&json!({})));
     let writes = async |count: usize| {
@@ -70,16 +70,16 @@ async fn one_read_of_the_owner_serves_64_writes() {
         assert!(permitted.into_iter().all(|write| write.unwrap().is_some()));
         server.requests().len()
     };
-    assert_eq!(writes(64).await, 1, "all at once");
-    assert_eq!(writes(1).await, 1, "the 65th");
+    assert_eq!(writes(64).await, 1, "concurrent writes share one read");
+    assert_eq!(writes(1).await, 1, "the 65th write needs another read");
     assert_eq!(writes(63).await, 0);
     assert_eq!(writes(130).await, 3);
     tokio::time::advance(EVIDENCE_AGE + Duration::from_millis(1)).await;
-    assert_eq!(writes(1).await, 1, "it is too old");
+    assert_eq!(writes(1).await, 1, "the read has expired");
 }
 
 #[tokio::test]
-async fn a_moved_owner_holds_its_key() {
+async fn changed_owner_holds_its_key() {
     for moved in [Some(json!({"generation": 3})), Some(json!({"uid": "another life"})), None] {
         let (server, children, owner) = rig();
         if let Some(moved) = &moved {
@@ -93,7 +93,7 @@ async fn a_moved_owner_holds_its_key() {
 
 /// R18: the store was restored from a backup.
 #[tokio::test]
-async fn r18_an_older_owner_relists_its_kind() {
+async fn r18_older_live_owner_relists_its_kind() {
     use std::sync::atomic::{AtomicUsize, Ordering};
     let (server, children, owner) = rig();
     server.store(FOOS, foo(&json!({})));

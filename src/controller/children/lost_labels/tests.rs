@@ -31,7 +31,7 @@ fn names(found: &[ChildRef]) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn children_are_found_without_their_labels() {
+async fn unlabelled_children_are_found_by_owner_uid() {
     let (server, children, owner) = rig();
     store(&server, "bare", "u1", false);
     store(&server, "labelled", "u1", true);
@@ -41,7 +41,7 @@ async fn children_are_found_without_their_labels() {
 }
 
 #[tokio::test]
-async fn children_are_found_by_their_labels() {
+async fn uncached_children_are_found_by_their_labels() {
     let (server, children, owner) = rig();
     store(&server, "bare", "u1", false);
     store(&server, "late", "u1", true);
@@ -56,7 +56,7 @@ async fn children_are_found_by_their_labels() {
 
 /// I10
 #[tokio::test]
-async fn a_list_that_fails_finds_an_error() {
+async fn failed_list_returns_an_error() {
     let (server, children, owner) = rig();
     for _ in 0..2 {
         server.refuse(Method::GET, 500, "InternalError");
@@ -65,9 +65,9 @@ async fn a_list_that_fails_finds_an_error() {
     assert!(children.live_children::<ObservedDeployment>(&owner).await.is_err());
 }
 
-/// I7: the finalizer must not go before it.
+/// I7: the owner's finalizer must not be removed before this object is gone.
 #[tokio::test]
-async fn an_odd_object_that_names_the_owner_counts() {
+async fn malformed_object_naming_the_owner_counts() {
     let (server, children, owner) = rig();
     for (name, uid) in [("odd", "u1"), ("others", "another")] {
         let metadata = json!({"name": name, "namespace": "ns", "generation": "seven",

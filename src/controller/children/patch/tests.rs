@@ -16,13 +16,13 @@ fn owner() -> Owner {
     Owner::known_as(foos, ObjectName::new(Some("ns"), "one"), "owner-uid", "1")
 }
 
-/// Applies the patch as a server does, and compares with what `apply` makes of the same live object.
+/// Applies the patch as a server does, and compares the result with that of `write_into` on the same live object.
 #[track_caller]
 fn check<W: Wanted>(wanted: &W, live: &Value) {
     let mut live = live.clone();
     live["metadata"]["uid"] = json!("child-uid");
     live["metadata"]["resourceVersion"] = json!("7");
-    let observed: W::Observed = serde_json::from_value(live.clone()).expect("it decodes");
+    let observed: W::Observed = serde_json::from_value(live.clone()).expect("the live object decodes");
     let owner = owner();
     let differences = owner.differences(wanted, &observed);
     let patch = strategic(&owner, wanted, &observed, Some(&live), &differences);
@@ -30,7 +30,7 @@ fn check<W: Wanted>(wanted: &W, live: &Value) {
         (&patch["metadata"]["uid"], &patch["metadata"]["resourceVersion"]),
         (&json!("child-uid"), &json!("7"))
     );
-    let patched = crate::sim::strategic_merge(&live, &patch).expect("a server takes it");
+    let patched = crate::sim::strategic_merge(&live, &patch).expect("the server accepts the patch");
     let left = owner.differences(wanted, &serde_json::from_value(patched.clone()).expect("it decodes"));
     assert_eq!(left, [], "{patch}");
     let mut applied = live.clone();
@@ -41,7 +41,7 @@ fn check<W: Wanted>(wanted: &W, live: &Value) {
     assert_eq!(normal(patched), normal(applied), "live {live}\npatch {patch}");
 }
 
-/// Without what means nothing: empty maps and lists, and the order of containers.
+/// Removes what carries no meaning: empty maps and lists, and the order of containers.
 fn normal(value: Value) -> Value {
     match value {
         Value::Object(map) => {
@@ -77,7 +77,7 @@ fn some_container() -> impl Strategy<Value = WantedContainer> {
         let named = all.into_iter().collect::<std::collections::BTreeMap<_, _>>();
         let list: Vec<Value> =
             named.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-        serde_json::from_value(json!(list)).expect("they decode")
+        serde_json::from_value(json!(list)).expect("variables decode")
     });
     let ports = prop::collection::btree_set((80..83_i32, any::<bool>()), 0..3).prop_map(|all| {
         let protocol = |is_udp: bool| if is_udp { "UDP" } else { "TCP" };
@@ -85,7 +85,7 @@ fn some_container() -> impl Strategy<Value = WantedContainer> {
             .iter()
             .map(|&(port, is_udp)| json!({"containerPort": port, "protocol": protocol(is_udp)}))
             .collect();
-        serde_json::from_value(json!(list)).expect("they decode")
+        serde_json::from_value(json!(list)).expect("ports decode")
     });
     let amounts = || prop::collection::btree_map("cpu|memory", "[1-3]", 0..3);
     let resources = prop::option::of((amounts(), amounts()));
@@ -136,7 +136,7 @@ fn some_service() -> impl Strategy<Value = WantedService> {
             labels,
             selector,
             service_type: if is_inside { ServiceType::ClusterIp } else { ServiceType::NodePort },
-            ports: serde_json::from_value(json!(list)).expect("they decode"),
+            ports: serde_json::from_value(json!(list)).expect("ports decode"),
         }
     })
 }
@@ -147,7 +147,7 @@ fn some_ingress() -> impl Strategy<Value = WantedIngress> {
     })
 }
 
-/// A child as another spec wants it, with the fields of others in it.
+/// Returns a child that matches a former spec and also has fields of others.
 fn live<W: Wanted>(former: &W, odd: u8) -> Value {
     let mut live = json!({"metadata": {"name": "web", "namespace": "ns", "labels": {"theirs": "x"},
         "annotations": {"theirs": "x"}}, "spec": {"fieldOfTheFuture": {"a": [1]}}});
@@ -165,7 +165,7 @@ fn live<W: Wanted>(former: &W, odd: u8) -> Value {
         && let Some(pod) = live.pointer_mut("/spec/template/spec")
     {
         let theirs = json!({"name": "theirs", "image": "proxy", "env": [{"name": "A", "value": "theirs"}]});
-        pod["containers"].as_array_mut().expect("it has containers").push(theirs);
+        pod["containers"].as_array_mut().expect("a Pod template has containers").push(theirs);
         pod["volumes"] = json!([{"name": "theirs"}]);
         pod["containers"][0]["fieldOfTheFuture"] = json!(1);
     }
@@ -177,9 +177,9 @@ fn live<W: Wanted>(former: &W, odd: u8) -> Value {
 }
 
 proptest! {
-    /// A patch of a Deployment, a Service, an Ingress and a Pod, from any former spec to any present one.
+    /// Covers a Deployment, a Service, an Ingress and a Pod, from any former spec to any new one.
     #[test]
-    fn a_patch_does_what_apply_does(
+    fn patch_gives_the_same_result_as_write_into(
         deployments in (some_deployment(), some_deployment()),
         services in (some_service(), some_service()),
         ingresses in (some_ingress(), some_ingress()),
@@ -196,7 +196,7 @@ proptest! {
 }
 
 #[test]
-fn a_container_that_was_taken_away_comes_back_whole() {
+fn removed_container_is_restored_in_full() {
     let nginx = WantedContainer { name: "web".into(), image: "nginx".into(), ..WantedContainer::default() };
     let labels = labels(&[("app", "web")]);
     let (selector, pod_labels) = (labels.clone(), labels.clone());
@@ -214,7 +214,7 @@ fn a_container_that_was_taken_away_comes_back_whole() {
 }
 
 #[test]
-fn a_patch_names_only_what_differs() {
+fn patch_contains_only_differing_fields() {
     let nginx = WantedContainer { name: "web".into(), image: "nginx:2".into(), ..WantedContainer::default() };
     let labels = labels(&[("app", "web")]);
     let (selector, pod_labels) = (labels.clone(), labels.clone());

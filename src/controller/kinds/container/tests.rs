@@ -19,7 +19,7 @@ fn observe(live: &Value) -> Vec<ObservedContainer> {
     serde_json::from_value(live.clone()).expect("live containers decode")
 }
 
-/// What differs, in one line.
+/// Describes the differences in one line.
 fn differences(wanted: &WantedContainer, live: &Value) -> String {
     let mut found = Vec::new();
     wanted.differences("containers", &observe(live), &mut found);
@@ -32,14 +32,14 @@ fn outdates(wanted: &WantedContainer, live: &Value) -> String {
     describe(&found)
 }
 
-/// The container, written into live ones.
+/// Writes the container into the live ones.
 fn applied(wanted: &WantedContainer, mut live: Value) -> Value {
     wanted.apply_to(live.as_array_mut().unwrap());
     live
 }
 
 #[test]
-fn what_is_not_wanted_of_a_container_is_left_alone() {
+fn unmanaged_container_fields_are_left_alone() {
     let live = json!([
         {"name": "sidecar", "image": "proxy"},
         {"name": "c", "image": "old", "imagePullPolicy": "Never", "resources": {"limits": {"cpu": "1"}}, "tty": true},
@@ -53,7 +53,7 @@ fn what_is_not_wanted_of_a_container_is_left_alone() {
 }
 
 #[test]
-fn resources_go_when_none_are_wanted() {
+fn resources_are_removed_when_none_are_wanted() {
     let live = json!([{"name": "c", "image": "nginx", "resources":
         {"limits": {"cpu": "1"}, "requests": {"memory": "1Gi"}, "claims": [{"name": "gpu"}], "newer": 1}}]);
     let none = WantedContainer { resources: Some(ResourceRequirements::default()), ..wanted() };
@@ -62,9 +62,9 @@ fn resources_go_when_none_are_wanted() {
         containers[c].resources.claims was different";
     assert_eq!(differences(&none, &live), shown);
     let written = applied(&none, live);
-    assert_eq!(written[0]["resources"], json!({"newer": 1}), "what we do not know stays");
+    assert_eq!(written[0]["resources"], json!({"newer": 1}), "unknown fields are kept");
     assert_eq!(differences(&none, &written), "");
-    // What the server makes of none.
+    // The server stores an empty object.
     assert_eq!(differences(&none, &json!([{"name": "c", "image": "nginx", "resources": {}}])), "");
     assert_eq!(applied(&none, json!([])), json!([{"name": "c", "image": "nginx"}]));
 }
@@ -77,7 +77,7 @@ fn resources_are_compared_by_value() {
         let wanted = WantedContainer { resources: Some(wanted_), ..wanted() };
         let found = differences(&wanted, &live).replace("containers[c].resources.", "");
         assert_eq!(found, expected);
-        assert_eq!(differences(&wanted, &applied(&wanted, live)), "", "and after writing");
+        assert_eq!(differences(&wanted, &applied(&wanted, live)), "", "after writing");
     }
     let cpu = |limit: &str| resources(&[("cpu", limit)], &[]);
     check([cpu("1"), cpu("1000m")], "");
@@ -85,13 +85,13 @@ fn resources_are_compared_by_value() {
     check([cpu("1m"), cpu("100u")], "");
     check([cpu("1"), cpu("1001m")], r#"limits[cpu] was "1", wanted "1001m""#);
     check([cpu("1"), cpu("two")], r#"limits[cpu] was "1", wanted "two""#);
-    // A request that is its limit, and none.
+    // A request that equals the limit, and no request.
     let both = |limit: &str, request: &str| resources(&[("cpu", limit)], &[("cpu", request)]);
     check([both("2", "2"), cpu("2")], "");
     check([cpu("2"), both("2", "2000m")], "");
     check([both("2", "1"), cpu("2")], r#"requests[cpu] was "1", wanted "2""#);
     check([cpu("2"), both("2", "1")], r#"requests[cpu] was "2", wanted "1""#);
-    // The limit alone changes; the request would change with it.
+    // Only the limit changes; a missing request would change with it.
     check([cpu("2"), both("3", "2")], r#"limits[cpu] was "2", wanted "3""#);
     check([both("2", "1"), cpu("1")], r#"limits[cpu] was "2", wanted "1""#);
     check([cpu("2"), resources(&[], &[])], r#"limits[cpu] was "2", wanted none"#);
@@ -104,7 +104,7 @@ fn resources_are_compared_by_value() {
 }
 
 #[test]
-fn a_pull_policy_is_ours_if_one_is_wanted() {
+fn pull_policy_is_managed_only_if_wanted() {
     let live = json!([{"name": "c", "image": "nginx", "imagePullPolicy": "Always"}]);
     assert_eq!(differences(&wanted(), &live), "");
     let wanted = WantedContainer { image_pull_policy: Some("IfNotPresent".to_owned()), ..wanted() };
@@ -116,7 +116,7 @@ fn a_pull_policy_is_ours_if_one_is_wanted() {
 }
 
 #[test]
-fn what_means_the_same_is_not_written_anew() {
+fn equivalent_container_values_are_not_rewritten() {
     let wanted = WantedContainer {
         env: serde_json::from_value(json!([
             {"name": "A"},
@@ -145,7 +145,7 @@ fn what_means_the_same_is_not_written_anew() {
 }
 
 #[test]
-fn duplicates_of_ports_count_and_their_order_does_not() {
+fn port_order_is_ignored_but_duplicates_count() {
     let ports = |all: &[i32]| {
         let port = |port: &i32| ContainerPort { container_port: *port, ..ContainerPort::default() };
         WantedContainer { ports: all.iter().map(port).collect(), ..wanted() }
@@ -158,7 +158,7 @@ fn duplicates_of_ports_count_and_their_order_does_not() {
     for same in [&[80, 81, 80][..], &[81, 80, 80]] {
         assert_eq!(differences(&ports(same), &live), "");
         assert_eq!(outdates(&ports(same), &live), "");
-        assert_eq!(applied(&ports(same), live.clone()), live, "nor is it written anew");
+        assert_eq!(applied(&ports(same), live.clone()), live, "the list is not rewritten");
     }
     for other in [&[80, 81][..], &[81, 80, 82], &[]] {
         assert_eq!(differences(&ports(other), &live), "containers[c].ports was different", "{other:?}");
@@ -166,7 +166,7 @@ fn duplicates_of_ports_count_and_their_order_does_not() {
 }
 
 #[test]
-fn what_admission_adds_does_not_outdate_a_pod() {
+fn admission_additions_do_not_outdate_a_pod() {
     let wanted = WantedContainer {
         env: serde_json::from_value(json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]))
             .unwrap(),
@@ -192,7 +192,7 @@ fn what_admission_adds_does_not_outdate_a_pod() {
         change(&mut live[1]);
         assert_eq!(outdates(wanted, &live), expected);
     }
-    check(&wanted, &live, |c| c["name"] = json!("d"), "containers[c] was none, wanted there");
+    check(&wanted, &live, |c| c["name"] = json!("d"), "containers[c] was missing");
     check(&wanted, &live, |c| c["image"] = json!("old"), r#"containers[c].image was "old", wanted "nginx""#);
     check(&wanted, &live, |c| c["env"][1]["value"] = json!("9"), "containers[c].env was different");
     check(
@@ -247,7 +247,7 @@ fn some_wanted() -> impl Strategy<Value = WantedContainer> {
     })
 }
 
-/// A container as another one of ours and the server have left it, or somebody's hands.
+/// A container as written for another spec, with optional defaults of the server and foreign fields.
 fn some_live() -> impl Strategy<Value = Value> {
     (some_wanted(), any::<[bool; 4]>()).prop_map(|(before, by_the_server)| {
         let mut live = before.to_json();
@@ -275,9 +275,9 @@ fn some_live() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// The fixed point, over live containers of every shape and wanted ones of every shape.
+    /// Covers live and wanted containers of every shape.
     #[test]
-    fn after_applying_nothing_differs_in_a_container(wanted in some_wanted(), live in some_live()) {
+    fn applied_container_has_no_differences(wanted in some_wanted(), live in some_live()) {
         let live = json!([live, {"name": "other", "image": "x"}]);
         let differed = !differences(&wanted, &live).is_empty();
         let written = applied(&wanted, live.clone());
@@ -288,9 +288,9 @@ proptest! {
         prop_assert_eq!(&written[1], &live[1]);
     }
 
-    /// What nobody wants a Pod may have; what is wanted and not there outdates it.
+    /// A Pod may have more than is wanted; missing parts make it outdated.
     #[test]
-    fn whatever_outdates_a_pod_differs_in_a_template(wanted in some_wanted(), live in some_live()) {
+    fn outdated_container_also_differs_in_a_template(wanted in some_wanted(), live in some_live()) {
         let live = json!([live]);
         let (outdated, different) = (outdates(&wanted, &live), differences(&wanted, &live));
         prop_assert!(outdated.is_empty() || !different.is_empty(), "{outdated}");

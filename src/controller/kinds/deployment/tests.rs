@@ -41,7 +41,7 @@ fn check(change: impl FnOnce(&mut Value), expected: &[&str]) {
 }
 
 #[test]
-fn each_field_of_ours_that_was_changed_is_named() {
+fn every_changed_deployment_field_is_named() {
     check(|_| {}, &[]);
     check(|live| live["spec"]["replicas"] = json!(7), &["spec.replicas"]);
     check(|live| live["metadata"]["labels"] = json!({}), &["metadata.labels[managed-by]"]);
@@ -71,7 +71,7 @@ fn each_field_of_ours_that_was_changed_is_named() {
 
 /// I17
 #[test]
-fn the_values_of_an_environment_are_not_shown() {
+fn environment_values_are_not_shown() {
     let mut live = json!({});
     wanted().write_into(&mut live);
     let container = &mut live["spec"]["template"]["spec"]["containers"][0];
@@ -83,11 +83,11 @@ fn the_values_of_an_environment_are_not_shown() {
     live["spec"]["template"]["spec"]["containers"][0]["env"] =
         json!([{"name": "PASSWORD", "value": "other"}]);
     let found = wanted().differences(&observe(&live));
-    assert_eq!(found[0].fingerprint, first, "the same field, changed back to another value");
+    assert_eq!(found[0].fingerprint, first, "the same field, changed to another value");
 }
 
 #[test]
-fn what_is_not_ours_stays() {
+fn foreign_deployment_fields_are_kept() {
     let mut live = json!({
         "metadata": {"name": "web", "labels": {"team": "a"}, "annotations": {"note": "b"}},
         "spec": {
@@ -115,7 +115,7 @@ fn what_is_not_ours_stays() {
 }
 
 #[test]
-fn what_the_server_fills_in_is_no_difference() {
+fn server_defaults_of_a_deployment_are_no_difference() {
     let mut wanted = wanted();
     wanted.replicas = 1;
     wanted.containers[0].ports = vec![ContainerPort { container_port: 80, ..ContainerPort::default() }];
@@ -136,7 +136,7 @@ fn what_the_server_fills_in_is_no_difference() {
 }
 
 #[test]
-fn available_means_the_whole_rollout_of_the_present_spec() {
+fn available_requires_complete_rollout_of_current_spec() {
     let mut deployment = observe(&json!({
         "metadata": {"generation": 2},
         "spec": {"replicas": 2},
@@ -145,16 +145,16 @@ fn available_means_the_whole_rollout_of_the_present_spec() {
     assert!(deployment.is_available());
     let done = deployment.clone();
     deployment.metadata.generation = 3;
-    assert!(!deployment.is_available(), "the numbers are about an older spec");
+    assert!(!deployment.is_available(), "the counts refer to an older spec");
     deployment = done.clone();
     deployment.status.replicas = 3;
-    assert!(!deployment.is_available(), "an old Pod is still there");
+    assert!(!deployment.is_available(), "an old Pod still exists");
     deployment = done;
     deployment.status.available_replicas = 1;
     assert!(!deployment.is_available());
     let none = observe(&json!({"metadata": {"generation": 1}, "spec": {"replicas": 0},
         "status": {"observedGeneration": 1}}));
-    assert!(none.is_available(), "0 wanted and 0 there");
+    assert!(none.is_available(), "none are wanted and none exist");
 }
 
 fn some_labels() -> impl Strategy<Value = Value> {
@@ -197,9 +197,9 @@ fn some_wanted() -> impl Strategy<Value = WantedDeployment> {
 }
 
 proptest! {
-    /// The fixed point, over live objects that hold anything and specs of every shape.
+    /// Covers live objects and specs of every shape.
     #[test]
-    fn after_applying_nothing_differs(
+    fn applied_deployment_has_no_differences(
         wanted in some_wanted(),
         labels in some_labels(),
         pod_labels in some_labels(),
@@ -233,7 +233,7 @@ proptest! {
 }
 
 #[test]
-fn a_rollout_is_done_when_just_the_wanted_pods_are_there() {
+fn rollout_is_done_with_exactly_the_wanted_pods() {
     let deployment = |wanted: i32, [replicas, updated, available]: [i32; 3]| -> ObservedDeployment {
         serde_json::from_value(json!({
             "metadata": {"generation": 2}, "spec": {"replicas": wanted},
@@ -250,5 +250,5 @@ fn a_rollout_is_done_when_just_the_wanted_pods_are_there() {
     }
     let mut late = deployment(2, [2, 2, 2]);
     late.metadata.generation = 3;
-    assert!(!late.is_available(), "the numbers are about an older spec");
+    assert!(!late.is_available(), "the counts refer to an older spec");
 }

@@ -13,7 +13,7 @@ use crate::controller::kinds::pod::{self, WantedPod};
 use crate::controller::kinds::service::{self, ServiceType, WantedService};
 use crate::controller::{Difference, Wanted};
 
-/// A child as it is written, and the code that compares and writes it.
+/// A child as written, and the code that compares and writes it.
 struct Child {
     written: Value,
     differs: Box<Compare>,
@@ -22,7 +22,7 @@ struct Child {
 
 type Compare = dyn Fn(&Value) -> Vec<Difference>;
 
-/// How often a row was put to the test, by its path.
+/// How often each row was exercised, by path.
 type Tried = BTreeMap<String, usize>;
 
 fn child<W: Wanted + Clone + 'static>(
@@ -33,7 +33,7 @@ fn child<W: Wanted + Clone + 'static>(
     wanted.write_into(&mut written);
     let (compared, applied) = (wanted.clone(), wanted.clone());
     let differs = move |live: &Value| {
-        let observed: W::Observed = serde_json::from_value(live.clone()).expect("it decodes");
+        let observed: W::Observed = serde_json::from_value(live.clone()).expect("the child decodes");
         let mut found = compared.differences(&observed);
         found.extend(replaced_for(&compared, &observed));
         found
@@ -50,10 +50,10 @@ fn labels() -> Labels {
 }
 
 fn parse<T: DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).expect("it decodes")
+    serde_json::from_value(value).expect("the fixture decodes")
 }
 
-/// One with little, one with everything, and one with limits alone.
+/// A minimal container, a full one, and one with only limits.
 fn containers() -> [WantedContainer; 3] {
     let sparse = WantedContainer { name: "web".into(), image: "nginx".into(), ..WantedContainer::default() };
     let env: Vec<EnvVar> = parse(json!([
@@ -131,7 +131,7 @@ fn ingresses() -> Vec<Child> {
     vec![written_in_place(&WantedIngress { name, labels: labels(), class, host, service, service_port: 80 })]
 }
 
-/// Each kind of child with its table.
+/// Returns each kind of child with its table.
 fn kinds() -> [(&'static str, &'static [Field], Vec<Child>); 4] {
     [
         ("Deployment", deployment::FIELDS, deployments()),
@@ -143,7 +143,7 @@ fn kinds() -> [(&'static str, &'static [Field], Vec<Child>); 4] {
 
 // --- what is written is in the table ---
 
-/// The paths of what is written and stands in no row of ours.
+/// Collects the paths that are written but not covered by a row of ours.
 fn unnamed(value: &Value, path: &str, fields: &[Field], found: &mut Vec<String>) {
     let Value::Object(map) = value else {
         found.push(path.to_owned());
@@ -166,7 +166,7 @@ fn unnamed(value: &Value, path: &str, fields: &[Field], found: &mut Vec<String>)
 }
 
 #[test]
-fn everything_that_is_written_is_in_its_table() {
+fn every_written_field_is_in_the_table() {
     for (kind, fields, children) in kinds() {
         for mut child in children {
             child.written.as_object_mut().unwrap()["metadata"] =
@@ -180,7 +180,7 @@ fn everything_that_is_written_is_in_its_table() {
 
 // --- each row is what the code does ---
 
-/// Another value of the same type.
+/// Returns another value of the same type.
 fn other(value: &Value) -> Value {
     match value {
         Value::String(text) => json!(format!("{text}9")),
@@ -190,17 +190,17 @@ fn other(value: &Value) -> Value {
     }
 }
 
-/// One field of one child, at a place that may be inside of a list.
+/// A row applied to one child, possibly inside a list.
 struct Row<'a> {
     child: &'a Child,
     field: &'a Field,
-    /// Where it is.
+    /// The field's location in the child.
     pointer: String,
-    /// What it stands in: the object, or an item of a list.
+    /// The field's parent: the object, or an item of a list.
     parent: String,
-    /// For messages, and to count.
+    /// The name for messages and counts.
     name: String,
-    /// Whether the code writes it.
+    /// Whether the code writes the field.
     is_written: bool,
 }
 
@@ -209,7 +209,7 @@ impl Row<'_> {
         self.child.written.pointer(&self.pointer)
     }
 
-    /// The child with this value there; `None` where there is no object to put it into.
+    /// Returns the child with this value in the field; `None` if the parent does not exist.
     fn with(&self, value: &Value) -> Option<Value> {
         let mut live = self.child.written.clone();
         let (stem, name) = self.pointer.rsplit_once('/').expect("a path has a last step");
@@ -220,11 +220,11 @@ impl Row<'_> {
     fn without(&self) -> Value {
         let mut live = self.child.written.clone();
         let (stem, name) = self.pointer.rsplit_once('/').expect("a path has a last step");
-        live.pointer_mut(stem).and_then(Value::as_object_mut).expect("it is there").remove(name);
+        live.pointer_mut(stem).and_then(Value::as_object_mut).expect("the parent exists").remove(name);
         live
     }
 
-    fn is_no_difference(&self, live: &Value, what: &str) {
+    fn assert_ignored(&self, live: &Value, what: &str) {
         let found = (self.child.differs)(live);
         assert!(found.is_empty(), "{}: {what}: {found:?}", self.name);
         let mut after = live.clone();
@@ -232,7 +232,7 @@ impl Row<'_> {
         assert_eq!(after.pointer(&self.pointer), live.pointer(&self.pointer), "{}: {what} stays", self.name);
     }
 
-    fn is_a_difference_and_put_back(&self, live: &Value, what: &str) {
+    fn assert_restored(&self, live: &Value, what: &str) {
         assert!(!(self.child.differs)(live).is_empty(), "{}: {what} is not noticed", self.name);
         if self.is_written {
             let mut after = live.clone();
@@ -250,7 +250,7 @@ impl Row<'_> {
         }
     }
 
-    /// What the server fills in is no difference, whether it is there or not.
+    /// A default of the server is not a difference, whether it is present or absent.
     fn try_filled_in(&self) -> usize {
         let Some(filled_in) = self.filled_in() else { return 0 };
         match self.present() {
@@ -259,19 +259,19 @@ impl Row<'_> {
                 assert!(found.is_empty(), "{}: without what the server fills in: {found:?}", self.name);
             }
             Some(present) if present.is_object() && *present != filled_in => {
-                let live = self.with(&filled_in).expect("it is there");
-                self.is_no_difference(&live, "with what the server fills in beside");
+                let live = self.with(&filled_in).expect("the parent exists");
+                self.assert_ignored(&live, "with the server's other defaults");
             }
             Some(_) => return 0,
             None => {
                 let Some(live) = self.with(&filled_in) else { return 0 };
-                self.is_no_difference(&live, "with what the server fills in");
+                self.assert_ignored(&live, "with what the server fills in");
             }
         }
         1
     }
 
-    /// Somebody else's value where we write none: it goes, unless it is theirs because nothing is wanted there.
+    /// A foreign value where we write none is removed, unless the field is not ours because nothing is wanted there.
     fn try_absent(&self) -> usize {
         if self.present().is_some() {
             return 0;
@@ -287,12 +287,12 @@ impl Row<'_> {
         };
         let Some(theirs) = theirs else { return 0 };
         let mut live = self.child.written.clone();
-        let parent = live.pointer_mut(&self.parent).expect("its parent is there");
+        let parent = live.pointer_mut(&self.parent).expect("the parent exists");
         let (above, name) = self.field.path.rsplit_once('.').unwrap_or(("", self.field.path));
         let holder = match above {
             "" => parent,
             "resources" => &mut parent[above],
-            // Of variables, those that come from elsewhere.
+            // For variables: those with a `valueFrom`.
             _ => match parent.pointer_mut(&format!("/{}", above.replace('.', "/"))) {
                 Some(holder) => holder,
                 None => return 0,
@@ -301,15 +301,15 @@ impl Row<'_> {
         holder[name] = theirs;
         let is_wanted = |path: &str| self.child.written.pointer(&format!("{}/{path}", self.parent)).is_some();
         let is_ours = self.field.if_wanted.is_none_or(is_wanted);
-        // What admission adds to a Pod replaces nothing.
+        // Additions by admission do not make a Pod outdated.
         match is_ours && (self.is_written || self.field.whose == Whose::Value) {
-            true => self.is_a_difference_and_put_back(&live, "a value of somebody else"),
-            false => self.is_no_difference(&live, "a value of somebody else"),
+            true => self.assert_restored(&live, "a foreign value"),
+            false => self.assert_ignored(&live, "a foreign value"),
         }
         1
     }
 
-    /// An item of the same key keeps what is not known of it when the list is written.
+    /// An item with the same key keeps its unknown fields when the list is written.
     fn try_keys_of_items(&self, keys: &[&str]) {
         let Some(list) = self.present().and_then(Value::as_array).filter(|_| !keys.is_empty()) else {
             return;
@@ -320,70 +320,70 @@ impl Row<'_> {
             assert!(live.iter().any(|item| item.get(key).is_some()), "{}: {key} is a field", self.name);
         }
         live.truncate(1);
-        let mut after = self.with(&Value::Array(live)).expect("it is there");
+        let mut after = self.with(&Value::Array(live)).expect("the parent exists");
         (self.child.write)(&mut after);
-        let written = after.pointer(&self.pointer).and_then(Value::as_array).expect("it is written");
+        let written = after.pointer(&self.pointer).and_then(Value::as_array).expect("the list is written");
         assert_eq!((written.len(), &written[0]["newer"]), (list.len(), &json!(1)), "{}", self.name);
     }
 
     fn try_value(&self) -> usize {
         let Some(present) = self.present() else { return 0 };
-        let live = self.with(&other(present)).expect("it is there");
-        self.is_a_difference_and_put_back(&live, "another value");
+        let live = self.with(&other(present)).expect("the parent exists");
+        self.assert_restored(&live, "another value");
         1
     }
 
-    /// A key that is changed, one that goes, and one that is added by somebody else.
+    /// Changes a key, removes one, and adds a foreign one.
     fn try_map(&self, is_whole: bool) -> usize {
         let Some(map) = self.present().and_then(Value::as_object) else { return 0 };
-        let (key, value) = map.iter().next().expect("it is not empty");
+        let (key, value) = map.iter().next().expect("the map is not empty");
         let changed = |change: &dyn Fn(&mut Map<String, Value>)| {
             let mut map = map.clone();
             change(&mut map);
-            self.with(&Value::Object(map)).expect("it is there")
+            self.with(&Value::Object(map)).expect("the parent exists")
         };
         let live = changed(&|map| drop(map.insert(key.clone(), other(value))));
-        self.is_a_difference_and_put_back(&live, "another value of a key");
+        self.assert_restored(&live, "another value of a key");
         let live = changed(&|map| drop(map.remove(key)));
-        self.is_a_difference_and_put_back(&live, "a key that is gone");
+        self.assert_restored(&live, "a missing key");
         let live = changed(&|map| drop(map.insert("somebodys".to_owned(), value.clone())));
         match (is_whole, self.is_written) {
-            (true, true) => self.is_a_difference_and_put_back(&live, "a key of somebody else"),
-            // What admission adds replaces nothing.
-            (true, false) | (false, _) => self.is_no_difference(&live, "a key of somebody else"),
+            (true, true) => self.assert_restored(&live, "a foreign key"),
+            // Additions by admission do not make a Pod outdated.
+            (true, false) | (false, _) => self.assert_ignored(&live, "a foreign key"),
         }
         1
     }
 
-    /// An item that goes, one that is there twice, and another order.
+    /// Removes an item, duplicates one, and reverses the order.
     fn try_list(&self, does_order_count: bool) -> usize {
         let Some(list) = self.present().and_then(Value::as_array) else { return 0 };
-        let live = |list: Vec<Value>| self.with(&Value::Array(list)).expect("it is there");
-        self.is_a_difference_and_put_back(&live(list[1..].to_vec()), "an item that is gone");
+        let live = |list: Vec<Value>| self.with(&Value::Array(list)).expect("the parent exists");
+        self.assert_restored(&live(list[1..].to_vec()), "a missing item");
         if self.is_written {
             let twice = list.iter().chain(&list[..1]).cloned().collect();
-            self.is_a_difference_and_put_back(&live(twice), "an item that is there twice");
+            self.assert_restored(&live(twice), "a duplicate item");
         }
         if list.len() > 1 {
             let turned = live(list.iter().rev().cloned().collect());
             match does_order_count {
-                true => self.is_a_difference_and_put_back(&turned, "another order"),
-                false => self.is_no_difference(&turned, "another order"),
+                true => self.assert_restored(&turned, "another order"),
+                false => self.assert_ignored(&turned, "another order"),
             }
         }
         1
     }
 
-    /// Items that go, and items of somebody else.
+    /// Removes our items, and adds a foreign one.
     fn try_items(&self, key: &str) -> usize {
         let Some(list) = self.present().and_then(Value::as_array) else { return 0 };
         let theirs = json!({key: "somebodys", "image": "proxy"});
-        let live = self.with(&Value::Array(vec![theirs.clone()])).expect("it is there");
-        self.is_a_difference_and_put_back(&live, "an item that is gone");
+        let live = self.with(&Value::Array(vec![theirs.clone()])).expect("the parent exists");
+        self.assert_restored(&live, "a missing item");
         let mut both = vec![theirs];
         both.extend(list.iter().cloned());
-        let live = self.with(&Value::Array(both)).expect("it is there");
-        self.is_no_difference(&live, "an item of somebody else");
+        let live = self.with(&Value::Array(both)).expect("the parent exists");
+        self.assert_ignored(&live, "a foreign item");
         1
     }
 
@@ -396,12 +396,12 @@ impl Row<'_> {
         let mut same = map.clone();
         same.extend(map.iter().filter_map(thousandths));
         assert_ne!(&same, map, "{}: an amount is a whole number", self.name);
-        self.is_no_difference(&self.with(&Value::Object(same)).expect("it is there"), "thousandths");
+        self.assert_ignored(&self.with(&Value::Object(same)).expect("the parent exists"), "thousandths");
         self.try_map(true)
     }
 
     fn try_others(&self) -> usize {
-        assert!(self.present().is_none(), "{} is others', and written", self.name);
+        assert!(self.present().is_none(), "{} is not ours, yet it is written", self.name);
         let theirs = match self.field.path {
             "spec.clusterIP" => json!("10.96.0.7"),
             "spec.healthCheckNodePort" => json!(30_007),
@@ -411,11 +411,11 @@ impl Row<'_> {
             _ => self.filled_in().unwrap_or(json!({"somebodys": "value"})),
         };
         let Some(live) = self.with(&theirs) else { return 0 };
-        self.is_no_difference(&live, "a value of others");
+        self.assert_ignored(&live, "a foreign value");
         1
     }
 
-    /// Whether its being ours, or others', could be tried on this child.
+    /// Checks the ownership of the field; returns 1 if this child exercises it, else 0.
     fn try_whose(&self) -> usize {
         match self.field.whose {
             Whose::Value => self.try_value(),
@@ -462,7 +462,7 @@ fn try_all(child: &Child, fields: &[Field], parent: &str, name: &str, is_written
 }
 
 #[test]
-fn the_code_does_what_its_table_says() {
+fn code_matches_every_table_row() {
     for (kind, fields, children) in kinds() {
         let mut tried = Tried::new();
         for child in &children {
@@ -471,6 +471,6 @@ fn the_code_does_what_its_table_says() {
         }
         let untried: Vec<&String> =
             tried.iter().filter(|(_, times)| **times == 0).map(|(name, _)| name).collect();
-        assert!(untried.is_empty(), "no child puts these rows to the test: {untried:?}");
+        assert!(untried.is_empty(), "no child exercises these rows: {untried:?}");
     }
 }

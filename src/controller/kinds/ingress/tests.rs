@@ -32,14 +32,14 @@ fn path(path: &str, path_type: &str, port: &Value) -> Value {
 }
 
 #[test]
-fn one_host_leads_to_one_port_of_one_service() {
+fn host_routes_to_a_single_service_port() {
     let spec = json!({"ingressClassName": "nginx", "rules": [
         {"host": "web.example.com", "http": {"paths": [path("/", "Prefix", &json!({"number": 80}))]}}]});
     assert_eq!(applied(&wanted(), json!({}))["spec"], spec);
 }
 
 #[test]
-fn what_is_not_ours_of_an_ingress_stays() {
+fn foreign_ingress_fields_are_kept() {
     let live = json!({
         "metadata": {"labels": {"team": "a"}, "annotations": {"cert-manager.io/cluster-issuer": "x"}},
         "spec": {"tls": [{"hosts": ["web.example.com"], "secretName": "tls"}], "newer": 1,
@@ -61,7 +61,7 @@ fn what_is_not_ours_of_an_ingress_stays() {
 }
 
 #[test]
-fn rules_are_ours_whole() {
+fn ingress_rules_are_replaced_as_a_whole() {
     #[track_caller]
     fn check(change: impl FnOnce(&mut Value), expected: &str) {
         let mut live = applied(&wanted(), json!({}));
@@ -106,7 +106,7 @@ fn some_wanted() -> impl Strategy<Value = WantedIngress> {
 
 proptest! {
     #[test]
-    fn after_applying_nothing_differs_in_an_ingress(
+    fn applied_ingress_has_no_differences(
         wanted in some_wanted(),
         before in prop::option::of(some_wanted()),
         more in any::<bool>(),

@@ -28,7 +28,7 @@ fn applied(wanted: &WantedPod, mut live: Value) -> Value {
     live
 }
 
-/// A Pod as server, admission and scheduler leave it.
+/// Returns a Pod as server, admission and scheduler leave it.
 fn created(wanted: &WantedPod) -> Value {
     let mut pod = applied(wanted, json!({"metadata": {"name": "web-0", "uid": "u", "generation": 1}}));
     let container = &mut pod["spec"]["containers"][0];
@@ -54,7 +54,7 @@ fn outdated(wanted: &WantedPod, live: &Value) -> String {
 }
 
 #[test]
-fn what_is_added_to_a_pod_is_no_difference() {
+fn server_additions_to_a_pod_are_no_difference() {
     let wanted = wanted("redis:7", 6379);
     let live = created(&wanted);
     assert_eq!(wanted.differences(&observe(&live)), []);
@@ -62,14 +62,14 @@ fn what_is_added_to_a_pod_is_no_difference() {
 }
 
 #[test]
-fn another_container_outdates_a_pod() {
+fn changed_container_outdates_a_pod() {
     let live = created(&wanted("redis:7", 6379));
     let image = r#"spec.containers[web].image was "redis:7", wanted "redis:8""#;
     assert_eq!(outdated(&wanted("redis:8", 6379), &live), image);
     assert_eq!(outdated(&wanted("redis:7", 6380), &live), "spec.containers[web].ports was different");
     let mut renamed = wanted("redis:7", 6379);
     renamed.container.name = "other".to_owned();
-    assert_eq!(outdated(&renamed, &live), "spec.containers[other] was none, wanted there");
+    assert_eq!(outdated(&renamed, &live), "spec.containers[other] was missing");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn only_labels_are_written_in_place() {
 }
 
 #[test]
-fn ready_and_finished_are_reported_by_the_status() {
+fn ready_and_finished_follow_the_status() {
     #[track_caller]
     fn check(status: Value, is_ready: bool, is_finished: bool, progress: &str) {
         let wanted = wanted("redis:7", 6379);
@@ -116,20 +116,17 @@ fn ready_and_finished_are_reported_by_the_status() {
 }
 
 #[test]
-fn a_ready_pod_that_is_outdated_is_on_its_way() {
+fn ready_but_outdated_pod_is_reconciling() {
     let mut live = created(&wanted("redis:7", 6379));
     live["status"] = json!({"conditions": [{"type": "Ready", "status": "True"}]});
     let health = wanted("redis:8", 6379).progress(&observe(&live));
     assert_eq!(health.phase, HealthPhase::Reconciling);
-    assert!(
-        health.message.starts_with("Pod \"web-0\" is to be replaced: spec.containers[web].image"),
-        "{}",
-        health.message
-    );
+    let expected = "Pod \"web-0\" is outdated and will be replaced: spec.containers[web].image";
+    assert!(health.message.starts_with(expected), "{}", health.message);
 }
 
 #[test]
-fn a_pod_is_known_by_its_metadata() {
+fn observed_pod_exposes_its_metadata() {
     let live = json!({"metadata": {"name": "web-0", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generation": 2,
         "deletionTimestamp": "2026-01-01T00:00:00Z", "labels": {"a": "b"},
         "ownerReferences": [{"apiVersion": "g/v1", "kind": "Redis", "name": "web", "uid": "o", "controller": true}]},
@@ -147,7 +144,7 @@ fn a_pod_is_known_by_its_metadata() {
 
 proptest! {
     #[test]
-    fn after_applying_nothing_differs_in_a_pod(
+    fn applied_pod_has_no_differences(
         labels in prop::collection::btree_map("(app|team)", "[a-c]", 0..3),
         live_labels in prop::option::of(prop::collection::btree_map("(app|team|x)", "[a-c]", 0..3)),
         is_there in any::<bool>(),

@@ -34,7 +34,7 @@ fn applied(wanted: &WantedService, mut live: Value) -> Value {
     live
 }
 
-/// What a server makes of a new Service: defaults and allocated values.
+/// Returns a new Service as the server stores it, with defaults and allocated values.
 fn created(wanted: &WantedService) -> Value {
     let mut live = applied(wanted, json!({"metadata": {"name": "web"}}));
     let spec = live["spec"].as_object_mut().unwrap();
@@ -61,7 +61,7 @@ fn created(wanted: &WantedService) -> Value {
 }
 
 #[test]
-fn defaults_of_a_service_are_no_difference() {
+fn server_defaults_of_a_service_are_no_difference() {
     for service_type in [ServiceType::ClusterIp, ServiceType::NodePort] {
         let all = json!([{"port": 80}, {"port": 81, "targetPort": 0, "name": "b", "protocol": ""},
             {"port": 82, "targetPort": "", "name": "c", "nodePort": 0}]);
@@ -73,7 +73,7 @@ fn defaults_of_a_service_are_no_difference() {
 }
 
 #[test]
-fn each_field_of_a_service_that_was_changed_is_named() {
+fn every_changed_service_field_is_named() {
     let wanted = wanted(ServiceType::NodePort, json!([{"name": "http", "port": 80, "targetPort": "web"}]));
     #[track_caller]
     fn check(wanted: &WantedService, change: impl FnOnce(&mut Value), expected: &str) {
@@ -108,7 +108,7 @@ fn each_field_of_a_service_that_was_changed_is_named() {
 }
 
 #[test]
-fn what_was_allocated_stays() {
+fn allocated_and_foreign_service_fields_are_kept() {
     let wanted_ = wanted(ServiceType::NodePort, json!([{"port": 80}]));
     let mut live = created(&wanted_);
     live["metadata"]["labels"]["team"] = json!("a");
@@ -126,7 +126,7 @@ fn what_was_allocated_stays() {
 }
 
 #[test]
-fn ports_are_ours_whole() {
+fn service_ports_are_replaced_as_a_whole() {
     let with = |ports: Value| wanted(ServiceType::ClusterIp, ports);
     let live = created(&with(
         json!([{"name": "a", "port": 80, "targetPort": 1, "protocol": "UDP", "appProtocol": "http"},
@@ -137,9 +137,9 @@ fn ports_are_ours_whole() {
     assert_eq!(
         applied(&bare, live.clone())["spec"]["ports"],
         json!([{"port": 80}]),
-        "all goes back to its default"
+        "everything returns to its default"
     );
-    // Their order means nothing.
+    // The order does not matter.
     let [a, b] = [json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81})];
     let live = created(&with(json!([a, b])));
     assert_eq!(differences(&with(json!([b, a])), &live), "");
@@ -148,9 +148,9 @@ fn ports_are_ours_whole() {
     assert_eq!(applied(&none, live)["spec"].get("ports"), None, "none are wanted");
 }
 
-/// The live ports, the wanted ones, and the node ports that are sent.
+/// Each case has the live ports, the wanted ones, and the node ports that are sent.
 #[test]
-fn node_ports_stay_with_their_ports() {
+fn node_ports_follow_their_ports() {
     #[track_caller]
     fn check(live: &Value, wanted_: Value, expected: &[Option<i32>]) {
         let live = json!({"spec": {"type": "NodePort", "ports": live}});
@@ -162,7 +162,7 @@ fn node_ports_stay_with_their_ports() {
         assert_eq!(differences(&wanted, &written), "");
     }
     let a = json!([{"name": "a", "port": 80, "protocol": "TCP", "nodePort": 30_001}]);
-    // By number and protocol; a new one gets none from us.
+    // By number and protocol; a new port gets none from us.
     check(&a, json!([{"name": "other", "port": 80}, {"name": "new", "port": 81}]), &[Some(30_001), None]);
     // By name: another number, another protocol.
     check(&a, json!([{"name": "a", "port": 8080}]), &[Some(30_001)]);
@@ -171,7 +171,7 @@ fn node_ports_stay_with_their_ports() {
     check(&unnamed, json!([{"port": 8080, "name": ""}]), &[Some(30_001)]);
     // By neither.
     check(&a, json!([{"name": "b", "port": 81}]), &[None]);
-    // What is asked for is sent, and is not kept for another port of that protocol.
+    // A requested node port is sent, and not kept for another port of the same protocol.
     check(&a, json!([{"name": "a", "port": 80, "nodePort": 30_009}]), &[Some(30_009)]);
     check(
         &a,
@@ -183,28 +183,28 @@ fn node_ports_stay_with_their_ports() {
         json!([{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "UDP", "nodePort": 30_001}]),
         &[Some(30_001), Some(30_001)],
     );
-    // Two protocols on one number, which the server lets share a node port; they change places.
+    // Two protocols on one number may share a node port on the server; here they swap places.
     let dns = json!([
         {"name": "dns", "port": 53, "protocol": "UDP", "nodePort": 30_053},
         {"name": "dns-tcp", "port": 53, "protocol": "TCP", "nodePort": 30_053},
     ]);
     let turned = json!([{"name": "dns-tcp", "port": 53, "targetPort": 5}, {"name": "dns", "port": 53, "protocol": "UDP"}]);
     check(&dns, turned, &[Some(30_053), Some(30_053)]);
-    // One of them becomes of the other's protocol: it must not get the node port that the other keeps.
+    // One port takes the protocol of the other: it must not get the node port that the other keeps.
     let one_protocol = json!([{"name": "dns", "port": 54}, {"name": "dns-tcp", "port": 53}]);
     check(&dns, one_protocol, &[None, Some(30_053)]);
-    // Names change places: the number decides.
+    // The names are swapped: the number decides.
     let two = json!([
         {"name": "a", "port": 80, "protocol": "TCP", "nodePort": 30_001},
         {"name": "b", "port": 81, "protocol": "TCP", "nodePort": 30_002},
     ]);
     check(&two, json!([{"name": "b", "port": 80}, {"name": "a", "port": 81}]), &[Some(30_001), Some(30_002)]);
-    // The number of one becomes that of the other: that one keeps its own, by number.
+    // One port takes the number of the other, and with it the other's node port.
     check(&two, json!([{"name": "a", "port": 81}]), &[Some(30_002)]);
 }
 
 #[test]
-fn a_node_port_that_is_no_longer_asked_for_stays() {
+fn unrequested_node_port_is_kept() {
     let asked = wanted(ServiceType::NodePort, json!([{"port": 80, "nodePort": 30_080}]));
     let live = created(&asked);
     let dropped = wanted(ServiceType::NodePort, json!([{"port": 80}]));
@@ -215,7 +215,7 @@ fn a_node_port_that_is_no_longer_asked_for_stays() {
 }
 
 #[test]
-fn another_type_is_put_back() {
+fn changed_service_type_is_restored() {
     let inside = wanted(ServiceType::ClusterIp, json!([{"name": "a", "port": 80}]));
     let outside = wanted(ServiceType::NodePort, json!([{"name": "a", "port": 80}]));
     let mut live = created(&outside);
@@ -225,11 +225,11 @@ fn another_type_is_put_back() {
     assert_eq!(
         written["spec"].get("loadBalancerSourceRanges"),
         None,
-        "the server does not take it with that type"
+        "the server refuses the ranges with that type"
     );
     assert_eq!(written["spec"]["ports"][0]["nodePort"], 30_000);
     let written = applied(&inside, live);
-    assert_eq!(written["spec"]["ports"], json!([{"name": "a", "port": 80}]), "nor a node port with this one");
+    assert_eq!(written["spec"]["ports"], json!([{"name": "a", "port": 80}]), "no node port for this type");
     assert_eq!(written["spec"]["clusterIP"], "10.0.0.9");
     let back = applied(&outside, written);
     assert_eq!(back["spec"]["type"], "NodePort");
@@ -283,7 +283,7 @@ fn some_live() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn after_applying_nothing_differs_in_a_service(
+    fn applied_service_has_no_differences(
         wanted in some_wanted(),
         live in prop_oneof![some_live(), some_wanted().prop_map(|before| created(&before))],
     ) {
@@ -295,9 +295,9 @@ proptest! {
         prop_assert_eq!(&written["spec"]["clusterIP"], &live["spec"]["clusterIP"]);
     }
 
-    /// Beside those that are asked for.
+    /// Excludes the node ports that were requested.
     #[test]
-    fn no_node_port_is_given_twice(wanted in some_wanted(), live in some_live()) {
+    fn node_ports_are_not_assigned_twice(wanted in some_wanted(), live in some_live()) {
         let asked = |port: &ServicePort| wanted.ports.iter().any(|wanted| wanted.node_port == port.node_port);
         let written = ports(applied(&wanted, live)["spec"].get("ports").cloned().unwrap_or(json!([])));
         let mut kept = BTreeSet::new();

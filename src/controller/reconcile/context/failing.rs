@@ -1,24 +1,22 @@
-//! What a pass does about an error of one child: it looks after the others, and is made again.
+//! Handling an error of one child: the pass continues with the other children, then fails and is retried.
 //!
 //! | error | the pass | its status |
 //! |---|---|---|
-//! | no connection, or a server that asks all of us for less | ends | not written |
-//! | any other: 5xx, 429, a conflict, no answer in time, a read that is not allowed, what does not decode | goes on | not written at first; `ChildFailing` when it lasts |
+//! | a broken connection, or an overloaded server | ends | not written |
+//! | any other: 5xx, 429, conflict, timeout, forbidden read, undecodable response | continues | not written at first; `ChildFailing` once the failure lasts |
 //!
-//! Either way it fails in the end, and is made again after the backoff. A failure lasts when the passes of an object have
-//! failed so for `FAILURE_LASTS`, or when the server asks for a wait as long: what is over in a moment is no news, and would
-//! cost two writes.
+//! In both cases the pass fails and is retried after the backoff. A failure lasts once the object's passes have
+//! failed for `FAILURE_LASTS`, or when the server asks for a wait that long. A shorter failure is not worth two
+//! status writes.
 //!
 //! # Guarantees
-//! - The others are looked after, and it is told when it lasts. (test: `a_failing_child_holds_up_no_other_and_is_reported`)
-//! - It is not told when it is over soon. (test: `a_failure_that_is_over_soon_is_not_reported`)
-//! - A long wait is told at once and kept to. (test: `a_long_retry_after_is_reported_at_once_and_obeyed`)
-//! - A read that is not allowed is told as well. (test: `a_child_that_may_not_be_read_is_reported`)
-//! - So is a delete, and what is created in a batch. (test: `a_child_that_cannot_be_deleted_now_is_reported_when_it_lasts`, `a_pod_that_cannot_be_created_now_is_reported_when_it_lasts`)
-//! - It fails no task of a WebApp. (test: `a_deployment_that_fails_is_reported_when_it_lasts_and_fails_no_task`)
-//! - A connection that breaks ends the pass. (test: `a_broken_connection_ends_the_pass`)
-//! - No spec is recorded as applied meanwhile. (test: `a_spec_that_has_not_reached_all_is_not_recorded_as_applied`)
-//! - The server's words are not told: they may hold anything. (test: `a_failure_is_reported_in_words_of_our_own`)
+//! - The other children are still applied, and a lasting failure is reported. (test: `failing_child_is_reported_and_blocks_no_other`)
+//! - A short failure is not reported. (test: `short_failure_is_not_reported`)
+//! - A long `Retry-After` is reported at once and obeyed. (test: `long_retry_after_is_reported_immediately_and_obeyed`)
+//! - A forbidden read, a failing delete and a failing create in a batch are reported, too. (test: `forbidden_read_of_a_child_is_reported`, `lasting_delete_failure_of_a_child_is_reported`, `lasting_create_failure_of_a_pod_is_reported`)
+//! - A broken connection ends the pass. (test: `a_broken_connection_ends_the_pass`)
+//! - No spec is recorded as applied meanwhile. (test: `partly_applied_spec_is_not_recorded_as_applied`)
+//! - The server's message is not repeated, because it may contain anything. (test: `failure_message_never_quotes_the_server`)
 
 use std::time::Duration;
 
@@ -30,10 +28,10 @@ use crate::controller::kinds::health::ChildHealth;
 use crate::controller::reconcile::reconciler::CustomResource;
 
 impl<K: CustomResource> ReconcileContext<'_, K> {
-    /// An error met `what`, a child or what else there is to see to; the pass goes on where the table says so.
+    /// Reports that `what`, usually a child, failed; returns an error where the table ends the pass.
     pub(super) fn fails_at(&mut self, what: &str, error: Error) -> Result<(), StopReason> {
         let Some(why) = in_words(&error) else { return Err(error.into()) };
-        tracing::debug!(what, %error, "Goes on without it");
+        tracing::debug!(what, %error, "Could not reconcile this part; continuing without it");
         self.report(ChildHealth::failing(what, &why));
         self.is_failing = true;
         self.fails_after_its_status(error);
@@ -45,32 +43,33 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         self.is_failing
     }
 
-    /// How long the server has asked to wait, of what has failed.
+    /// Returns the wait that the server asked for when a child failed.
     pub(in crate::controller) fn asked_to_wait(&self) -> Duration {
         self.failure.as_ref().and_then(Error::retry_after).unwrap_or_default()
     }
 
-    /// A child as the cache shows it, if it is this object's.
+    /// Returns the cached child if this object controls it.
     pub(super) fn ours<O: Object + Clone>(&self, cached: &Cached<O>) -> Option<O> {
         let child = cached.readable()?;
         (self.owner.ownership(&**child) == Ownership::Ours).then(|| O::clone(child))
     }
 }
 
-/// What kind of error it is; `None` for one that is not of one child alone.
+/// Describes an error; `None` when it is not specific to one child.
 fn in_words(error: &Error) -> Option<String> {
     if error.is_overload() {
         return None;
     }
     Some(match error {
         Error::Status { status, .. } => match status.code {
-            401 | 403 => "the operator may not do that".to_owned(),
-            409 => "somebody else writes it at the same time".to_owned(),
-            429 => "the API server asks for less".to_owned(),
-            code => format!("the API server answers {code}"),
+            401 => "the API server rejected the operator's credentials".to_owned(),
+            403 => "the operator lacks permission".to_owned(),
+            409 => "another client is writing it at the same time".to_owned(),
+            429 => "the API server is throttling requests".to_owned(),
+            code => format!("the API server returned {code}"),
         },
-        Error::Timeout { .. } => "the API server does not answer in time".to_owned(),
-        Error::Decode { .. } => "what the API server has does not decode".to_owned(),
+        Error::Timeout { .. } => "the request to the API server timed out".to_owned(),
+        Error::Decode { .. } => "the API server's response could not be decoded".to_owned(),
         Error::Transport { .. } | Error::NotSent { .. } | Error::LineTooLong { .. } => return None,
     })
 }
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_reported_in_words_of_our_own() {
+    fn failure_message_never_quotes_the_server() {
         let source = serde_json::from_str::<u8>("secret").unwrap_err();
         let timeout = Error::Timeout { request: "r".to_owned(), after: Duration::from_secs(1) };
         let errors = [400, 401, 403, 404, 409, 429, 500, 503].map(|code| answer(code, true));
@@ -96,7 +95,7 @@ mod tests {
         }
         let cut = Error::Transport { request: "r".to_owned(), source: "cut".into() };
         for error in [answer(429, false), cut, Error::NotSent { request: "r".to_owned() }] {
-            assert_eq!(in_words(&error), None, "{error}: not of one child");
+            assert_eq!(in_words(&error), None, "{error}: not specific to one child");
         }
     }
 }

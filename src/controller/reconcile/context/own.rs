@@ -1,12 +1,11 @@
-//! What a pass writes of the object itself, beside its status: a finalizer, an annotation.
+//! Writes to the object itself besides its status: finalizers and annotations.
 //!
-//! What the server refuses of them is not asked for at each pass, as for children: see
-//! [`retry_holds`](crate::controller::children::retry_holds).
+//! A refused write is not repeated on every pass: see [`retry_holds`](crate::controller::children::retry_holds).
 //!
 //! # Guarantees
-//! - A finalizer that the server refuses is a condition. (test: `a_refused_finalizer_is_reported_and_not_retried_each_pass`)
-//! - So is one that may not be taken off. (test: `a_finalizer_that_may_not_be_taken_off_is_reported`)
-//! - An annotation that cannot be written holds up no status, and is tried seldom. (test: `an_annotation_that_is_never_written_holds_up_nothing`)
+//! - A refused finalizer becomes a condition. (test: `refused_finalizer_sets_condition_and_backs_off`)
+//! - A refused removal of a finalizer becomes a condition. (test: `refused_finalizer_removal_sets_condition`)
+//! - A failing annotation write does not hold up the status, and is retried rarely. (test: `failing_annotation_write_does_not_block_ready`)
 
 use super::{ReconcileContext, StopReason};
 use crate::cache::{Meta, Object};
@@ -17,27 +16,27 @@ use crate::controller::kinds::health::{ChildHealth, HealthPhase, REFUSED_RETRY, 
 use crate::controller::reconcile::reconciler::CustomResource;
 use crate::controller::run::outcome::Outcome;
 
-/// The longest value of an annotation that is written: all annotations together may have 256 KiB.
+/// The longest annotation value that is written. Kubernetes allows 256 KiB for all annotations together.
 const ANNOTATION_MAX: usize = 128 * 1024;
 
-/// Kinds of what is written, as [`hold_key`] has them.
+/// The kinds in a [`hold_key`].
 const FINALIZER: &str = "finalizer";
 const ANNOTATION: &str = "annotation";
 
 /// A write of a finalizer.
 struct Write {
-    /// In words: what the server may refuse.
+    /// What the server may refuse, for messages.
     what: String,
     hold_key: String,
     attempt: Attempt,
 }
 
 impl<K: CustomResource> ReconcileContext<'_, K> {
-    /// Puts a finalizer on the object, before the first effect that has to be undone. The pass goes on when it is stored:
-    /// the answer to the write proves that the object was as the cache shows it.
+    /// Adds a finalizer to the object; call this before the first effect that has to be undone. The successful write
+    /// proves that the cached object was current.
     ///
     /// # Errors
-    /// [`StopReason`], when it could not be written, or the object has moved on.
+    /// [`StopReason`], when the write failed or the object has changed.
     pub async fn add_finalizer(&mut self, finalizer: &str) -> Result<(), StopReason> {
         if self.has_finalizer(finalizer) || self.is_paused {
             return Ok(());
@@ -56,15 +55,15 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
                 self.version = version;
                 Ok(())
             }
-            // The event that shows that the object has moved on is on its way to the cache.
+            // The cache does not show the newer object yet.
             Ok(None) => Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
             Err(error) => Err(self.could_not(write, error)),
         }
     }
 
-    /// Sets an annotation of the object, when it is not so already and nothing stands in the way of the spec. Nothing
-    /// may depend on it: a refusal is a line in the log and tried again like that of a child, and anything else fails
-    /// the pass after its status is written.
+    /// Sets an annotation of the object if it differs and no child is stalled or failing. Nothing may depend on the
+    /// annotation: a refusal is logged and retried as for a child; any other error fails the pass after its status is
+    /// written.
     pub async fn annotate(&mut self, key: &str, value: &str) {
         #[derive(serde::Deserialize)]
         struct Written {
@@ -100,7 +99,11 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         };
         match self.tools.children.refusal(error) {
             Ok(status) => {
-                tracing::warn!(annotation = key, %status, "The server refuses an annotation; nothing else depends on it");
+                tracing::warn!(
+                    annotation = key,
+                    %status,
+                    "The API server refused an annotation; nothing depends on it, retrying later"
+                );
                 retry_holds.record(hold_key, attempt, HoldReason::Refused(status));
                 self.reports.push(unwritten(key).requeue_after(REFUSED_RETRY));
             }
@@ -108,22 +111,22 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         }
     }
 
-    /// Takes a finalizer off the object, after the last effect was undone.
+    /// Removes a finalizer from the object; call this after the last effect was undone.
     ///
     /// # Errors
-    /// [`StopReason`], when it failed; also when a live read shows that the object is not being deleted.
+    /// [`StopReason`], when the write failed, or when a live read shows that the object is not being deleted.
     pub async fn remove_finalizer(&mut self, finalizer: &str) -> Result<(), StopReason> {
         let write = Write {
-            what: format!("to take off the finalizer {finalizer}"),
+            what: format!("to remove the finalizer {finalizer}"),
             hold_key: deletion_hold_key(&self.owner, FINALIZER, finalizer),
             attempt: Attempt::set(&self.owner, finalizer),
         };
         self.unless_refused_before(&write)?;
         match self.tools.children.remove_finalizer(&self.owner, finalizer).await {
             Ok(true) => {
-                // No status is written after it: what was to be recorded with one is true now.
+                // No status write follows, so the deferred events are recorded here.
                 self.record_left();
-                tracing::info!(finalizer, "Took off the finalizer: nothing of this object is left to undo");
+                tracing::info!(finalizer, "Removed the finalizer; cleanup of this object is complete");
                 Ok(())
             }
             Ok(false) => Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
@@ -131,7 +134,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         }
     }
 
-    /// Ends the pass when the server has refused the same a short while ago.
+    /// Ends the pass while a retry hold covers the same write.
     fn unless_refused_before(&mut self, write: &Write) -> Result<(), StopReason> {
         match self.tools.children.retry_holds.active(&write.hold_key, write.attempt) {
             Some((HoldReason::Refused(status), requeue_after)) => {
@@ -142,7 +145,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         }
     }
 
-    /// How the pass ends after a write that did not succeed.
+    /// Reports a failed write and returns how the pass ends.
     fn could_not(&mut self, write: Write, error: Error) -> StopReason {
         match self.tools.children.refusal(error) {
             Ok(status) => {
@@ -154,7 +157,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
                 );
                 StopReason::KeepStatus
             }
-            Err(error) => match self.fails_at("The finalizer of this object", error) {
+            Err(error) => match self.fails_at("the finalizer of this object", error) {
                 Ok(()) => StopReason::KeepStatus,
                 Err(halt) => halt,
             },
@@ -162,7 +165,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
     }
 }
 
-/// An annotation that is refused is no obstacle: it is a reason to look again.
+/// Returns a Ready report for a refused annotation: a reason to retry, not an obstacle.
 fn unwritten(key: &str) -> ChildHealth {
-    ChildHealth::ready(format!("The annotation {key} is not written"))
+    ChildHealth::ready(format!("The annotation {key} could not be written; retrying"))
 }

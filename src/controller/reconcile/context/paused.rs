@@ -1,9 +1,9 @@
-//! What a pass finds of the children of an object that is paused.
+//! Observing the children of a paused object.
 //!
 //! # Guarantees
-//! - While a pause keeps a spec from the children, Ready is judged by what was applied. (test: `a_new_name_waits_for_the_end_of_a_pause`)
+//! - While a pause holds back a new spec, Ready reflects the spec that was applied. (test: `rename_waits_until_the_pause_ends`)
 //!
-//! A child that only the new spec asks for is told as missing: nothing says that the former one did not ask for it.
+//! A child that only the new spec wants is reported as missing: the former spec is not known.
 
 use super::ReconcileContext;
 use crate::cache::{Cached, Lister, Object};
@@ -12,8 +12,8 @@ use crate::controller::kinds::Wanted;
 use crate::controller::reconcile::reconciler::CustomResource;
 
 impl<K: CustomResource> ReconcileContext<'_, K> {
-    /// What there is of a child, for an object that is paused. A spec that has not been applied may call it otherwise:
-    /// then it is the one that the object has.
+    /// Compares a child with `wanted` without writing. When the current spec is not applied and the wanted name has
+    /// no child of ours, falls back to a child under another name.
     pub(super) fn look<W: Wanted>(
         &self,
         wanted: &W,

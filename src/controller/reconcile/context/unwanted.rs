@@ -1,9 +1,9 @@
-//! What a pass does about children that are no longer wanted.
+//! Deleting children that are no longer wanted.
 //!
 //! # Guarantees
-//! - What is not wanted any more goes after what replaces it is there, also when it lost our label. (test: `an_old_deployment_without_our_label_is_found_live`)
-//! - While what replaces it is not there, it stays. (test: `while_the_new_name_is_taken_the_old_one_stays`)
-//! - A deletion that the server refuses is found, not an error. (test: `a_refused_delete_of_the_old_deployment_shows_in_the_status`)
+//! - A replaced child is deleted once its replacement exists, even if it lost our label. (test: `old_deployment_without_label_is_found_live`)
+//! - A child stays while its replacement is missing. (test: `old_deployment_stays_while_new_name_is_taken`)
+//! - A refused deletion is a condition, not an error. (test: `refused_delete_of_old_deployment_sets_condition`)
 
 use parking_lot::Mutex;
 
@@ -21,12 +21,12 @@ use crate::controller::run::outcome::Outcome;
 use crate::record::EventType;
 
 impl<K: CustomResource> ReconcileContext<'_, K> {
-    /// Deletes the children of this kind that the object had under other names, now that `wanted` is there in
-    /// their place. `why` ends the event's note.
+    /// Deletes the object's children of this kind under other names, once `wanted` has replaced them. `why` ends the
+    /// note of the event.
     ///
     /// # Errors
-    /// As [`apply`](Self::apply); also when it has to be looked at again: a status must not say that this spec is
-    /// applied while a former child may be left.
+    /// As for [`apply`](Self::apply); also when a deletion must wait, because the status must not report the spec as
+    /// applied while a former child may remain.
     pub async fn prune_others<W: Wanted>(
         &mut self,
         wanted: &W,
@@ -42,7 +42,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         if is_new && self.owner.generation > 1 && !self.is_applied {
             self.tools.children.states.rename_begun(&key);
         }
-        // The answer to a write is a live read of the replacement.
+        // The response to a write proves that the replacement exists.
         let is_proven = is_new || matches!(applied, ApplyOutcome::Updated(..)) || self.request.reads_live();
         let others = self.others(lister, Some(wanted.name())).await;
         for child in self.unless_failing::<W::Observed>(others)? {
@@ -56,10 +56,10 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         Ok(())
     }
 
-    /// Deletes all children of this kind: none is wanted any more. `why` ends the event's note.
+    /// Deletes all children of this kind. `why` ends the note of the event.
     ///
     /// # Errors
-    /// As [`prune_others`](Self::prune_others).
+    /// As for [`prune_others`](Self::prune_others).
     pub async fn prune_all<O: Object>(&mut self, lister: &Lister<O>, why: &str) -> Result<(), StopReason> {
         if self.is_paused {
             return Ok(());
@@ -72,11 +72,11 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         Ok(())
     }
 
-    /// Deletes children of one kind in slow-start batches, in their order; one result each, `None` if not attempted.
-    /// For an object that is being deleted only if its children are not orphaned.
+    /// Deletes children of one kind in slow-start batches, in the given order; one result each, `None` if not
+    /// attempted. For an object that is being deleted, deletes nothing if its children are orphaned.
     ///
     /// # Errors
-    /// The first error; what was deleted before stands in the results.
+    /// The first error; the results still list what was deleted.
     pub async fn delete_each(
         &self,
         resource: &ApiResource,
@@ -108,8 +108,9 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         (ended, failure.into_inner().map_or(Ok(()), Err))
     }
 
-    /// Its children of a kind, but for one, without those that are on their way out. Those that lost our label are looked
-    /// for when they may have been left by a rename: by this pass, or by a process that was cut off in the middle of it.
+    /// Returns the object's children of a kind, except `but` and those being deleted. Searches for children that lost
+    /// our label when a rename, by this or a former process, may have left them behind, and in passes with live
+    /// reads.
     async fn others<O: Object>(&self, lister: &Lister<O>, but: Option<&str>) -> Result<Vec<ChildRef>, Error> {
         let mut others: Vec<ChildRef> =
             lister.controlled_by(&self.owner.uid).iter().map(ChildRef::of).collect();
@@ -126,13 +127,13 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         Ok(others)
     }
 
-    /// These children, or none when it is not known which there are.
+    /// Returns the children, or reports the error and returns none.
     fn unless_failing<O: Object>(
         &mut self,
         children: Result<Vec<ChildRef>, Error>,
     ) -> Result<Vec<ChildRef>, StopReason> {
         children.or_else(|error| {
-            self.fails_at(&format!("Each former {}", O::resource().kind), error)?;
+            self.fails_at(&format!("former {} objects", O::resource().kind), error)?;
             Ok(Vec::new())
         })
     }

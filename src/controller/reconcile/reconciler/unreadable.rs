@@ -1,10 +1,10 @@
-//! What a pass does about an object that does not decode.
+//! Handling an object that does not decode.
 //!
 //! # Guarantees
-//! - It keeps its children and says so. (test: `an_unreadable_foo_keeps_its_deployment`)
-//! - One that has been corrected meanwhile is not called so. (test: `a_corrected_foo_is_not_called_unreadable`)
-//! - One that is deleted goes when it is orphaned. (test: `an_unreadable_object_that_is_deleted_goes_when_it_is_orphaned`)
-//! - One that is deleted in another way stays for its finalizer, and says how it can go. (test: `an_unreadable_object_that_is_deleted_says_how_it_can_go`)
+//! - Its children are kept, and its status reports the problem. (test: `an_unreadable_foo_keeps_its_deployment`)
+//! - An object that was corrected meanwhile is not reported. (test: `a_corrected_foo_is_not_called_unreadable`)
+//! - A deletion with `--cascade=orphan` completes. (test: `deleted_unreadable_object_is_released_when_orphaned`)
+//! - Any other deletion is held by the finalizer, and the status explains how to release the object. (test: `deleted_unreadable_object_reports_how_to_release_it`)
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use crate::controller::reconcile::status::{Written, write};
 use crate::controller::run::outcome::Outcome;
 
 impl<R: Reconcile> Reconciler<R> {
-    /// Says in the status of an object that does not decode why, and touches nothing else.
+    /// Reports the decode error in the status. Changes nothing else, but for the finalizer of an orphaned object.
     pub(super) async fn sync_unreadable(
         &self,
         key: &ObjectName,
@@ -37,15 +37,16 @@ impl<R: Reconcile> Reconciler<R> {
         let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion")?.as_str());
         let (Some(live), Some(version)) = (&live, version) else { return Ok(Outcome::Done) };
         if version != object.meta.resource_version {
-            // It has changed, maybe for the better: the event that shows it is on its way to the cache.
+            // The object has changed since; the event for the new version wakes the key.
             return Ok(Outcome::Done);
         }
         let stored = Status::deserialize(&live["status"]).unwrap_or_default();
-        let owner = Owner::known_as(resource, key.clone(), &object.meta.uid, version);
+        let owner = Owner::known_as(resource, key.clone(), &object.meta.uid, version)
+            .managed_by(self.tools.client.manager());
         let owner = Owner { generation: object.meta.generation, ..owner };
         let held_by = R::FINALIZER.filter(|held| object.meta.deletion_timestamp.is_some() && has(live, held));
         if let Some(finalizer) = held_by.filter(|_| has(live, "orphan")) {
-            // Nothing is to be undone; so it does not matter what it has asked for.
+            // The children are orphaned: nothing has to be undone, so the unreadable spec does not matter.
             let finalizers = live.pointer("/metadata/finalizers").and_then(Value::as_array);
             let names = finalizers.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
             let owner = Owner { finalizers: names.collect(), ..owner };
@@ -66,7 +67,7 @@ impl<R: Reconcile> Reconciler<R> {
         if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
             tracing::warn!(
                 error = object.error,
-                "The stored object does not decode; its children are left as they are"
+                "The stored object cannot be decoded; its children are left unchanged"
             );
         }
         Ok(Outcome::Done)
@@ -79,15 +80,15 @@ fn has(live: &Value, finalizer: &str) -> bool {
     finalizers.is_some_and(|all| all.iter().any(|known| known == finalizer))
 }
 
-/// What is said of an object that does not decode, and is being deleted if something holds it.
+/// Formats the message for an object that does not decode; `held_by` is the finalizer that blocks its deletion.
 fn unreadable(error: &str, held_by: Option<&str>) -> String {
     match held_by {
         None => {
-            format!("The stored object does not decode; its children are left as they are. Correct: {error}")
+            format!("The stored object cannot be decoded; its children are left unchanged. Fix it: {error}")
         }
         Some(finalizer) => format!(
-            "The stored object does not decode, so what it has made cannot be undone, and it does not go. Correct \
-             its spec, or see to its children by hand and take the finalizer {finalizer} off: {error}"
+            "Deletion is blocked: the stored object cannot be decoded, so what it created cannot be undone. \
+             Fix its spec, or clean up by hand and remove the finalizer {finalizer}: {error}"
         ),
     }
 }
@@ -111,7 +112,7 @@ mod tests {
 
     const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
 
-    /// A kind that is held, and is never reconciled here.
+    /// A kind with a finalizer, whose `reconcile` must not be reached.
     #[derive(Debug)]
     struct HeldKind;
 
@@ -125,7 +126,7 @@ mod tests {
         }
     }
 
-    /// A pass over a Foo that does not decode and is being deleted; what the server has afterwards.
+    /// Runs a pass over an unreadable Foo that is being deleted, and returns the Foo from the server.
     async fn after_a_pass(finalizers: &[&str]) -> Value {
         let server = ObjectServer::default();
         let metadata = json!({"name": "one", "namespace": "ns", "uid": "u", "generation": 2,
@@ -151,24 +152,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_unreadable_object_that_is_deleted_goes_when_it_is_orphaned() {
+    async fn deleted_unreadable_object_is_released_when_orphaned() {
         let foo = after_a_pass(&["windlass.dev/test", "orphan"]).await;
         assert_eq!(foo["metadata"]["finalizers"], json!(["orphan"]));
         assert_eq!(foo["status"], Value::Null);
     }
 
     #[tokio::test]
-    async fn an_unreadable_object_that_is_deleted_says_how_it_can_go() {
+    async fn deleted_unreadable_object_reports_how_to_release_it() {
         let foo = after_a_pass(&["windlass.dev/test"]).await;
         assert_eq!(foo["metadata"]["finalizers"], json!(["windlass.dev/test"]));
         let ready = &foo["status"]["conditions"][0];
         assert_eq!(ready["reason"], "Unreadable");
         let message = ready["message"].as_str().unwrap();
-        assert!(message.contains("take the finalizer windlass.dev/test off"), "{message}");
-        // Another's finalizer is none of ours to speak of.
+        assert!(message.contains("remove the finalizer windlass.dev/test"), "{message}");
+        // Finalizers of others are not mentioned.
         let foo = after_a_pass(&["example.com/other", "orphan"]).await;
         assert_eq!(foo["metadata"]["finalizers"], json!(["example.com/other", "orphan"]));
         let message = foo["status"]["conditions"][0]["message"].as_str().unwrap();
-        assert!(message.contains("its children are left as they are"), "{message}");
+        assert!(message.contains("its children are left unchanged"), "{message}");
     }
 }

@@ -1,4 +1,4 @@
-//! The audits of one kind: compares the server's metadata with the cache, and acts on what the cache has missed.
+//! Audits one kind: compares the server's metadata with the cache, and repairs what the cache has missed.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use crate::cache::{Meta, Object, ObjectName, SharedInformer, Store, compare_vers
 use crate::client::Error;
 use crate::metrics::{AuditMetrics, AuditResult};
 
-/// How long the cache may take to pass the list: a server sends a bookmark each minute.
+/// How long the cache may take to reach the version of the list: a server sends a bookmark every minute.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How often the cache is looked at meanwhile.
+/// How often the cache is checked meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
-/// How many differences are followed up. A cache that differs in more lists anew, which repairs the others.
+/// How many differences are followed up. The relist repairs the others.
 const DIFFERENCES_MAX: usize = 1000;
 /// How often a step is tried in a period.
 const TRIES: u32 = 8;
@@ -31,9 +31,9 @@ pub(super) struct KindAudit<K: Object> {
     role: Role,
     shared: Arc<Shared>,
     metrics: AuditMetrics,
-    /// Version of the last list, if the cache did not come so far in time.
+    /// Version of the last list, if the cache did not reach it in time.
     late: Option<String>,
-    /// Whether the kind has not listed anew in this period.
+    /// Whether the kind has not been relisted in this period.
     may_relist: bool,
 }
 
@@ -63,10 +63,10 @@ struct Live {
     metadata: Meta,
 }
 
-/// What list and cache disagree about.
+/// A difference between list and cache.
 #[derive(Debug)]
 enum Difference {
-    /// The list has this state of an object; the cache has an older one, another life, or nothing.
+    /// The list has this state of an object; the cache has an older one, another uid, or nothing.
     Missed { name: ObjectName, uid: String, version: String },
     /// The cache has this object; the list, which is not older, does not.
     Ghost { name: ObjectName, uid: String },
@@ -81,7 +81,7 @@ impl<K: Object> KindAudit<K> {
         Self { informer, store, resource, role, shared, metrics, late: None, may_relist: true }
     }
 
-    /// Audits once a period, first after this time.
+    /// Audits once per period, starting after the delay `first`.
     pub(super) async fn run(mut self, first: Duration) {
         let mut tick = interval_at(Instant::now() + first, self.shared.period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -95,7 +95,7 @@ impl<K: Object> KindAudit<K> {
         }
     }
 
-    /// Tries again while the step fails, over half a period.
+    /// Runs a step, and retries it over half a period while it fails.
     async fn try_step(&mut self, step: Step) {
         for _ in 0..TRIES {
             let outcome = match step {
@@ -103,7 +103,12 @@ impl<K: Object> KindAudit<K> {
                 Step::Unlabelled => unlabelled::queue_owners(&self.shared, &self.resource).await,
             };
             let Err(error) = outcome else { return };
-            tracing::debug!(kind = %self.resource, ?step, error = &error as &dyn std::error::Error, "Could not audit; trying again");
+            tracing::debug!(
+                kind = %self.resource,
+                ?step,
+                error = &error as &dyn std::error::Error,
+                "Audit failed; retrying"
+            );
             sleep(self.shared.period / (2 * TRIES)).await;
         }
     }
@@ -127,7 +132,8 @@ impl<K: Object> KindAudit<K> {
         self.confirm(&differences, &version).await
     }
 
-    /// Compares each object with the cache as its page arrives; returns the version of the list and what differs.
+    /// Compares each object with the cache as its page arrives; returns the version of the list and the
+    /// differences.
     async fn list(&self) -> Result<(String, Vec<Difference>), Error> {
         let mut uids = Uids::expecting(self.store.len());
         let mut differences = Vec::new();
@@ -139,13 +145,15 @@ impl<K: Object> KindAudit<K> {
             }
         };
         let (client, namespace) = (&self.shared.client, self.shared.namespace.as_deref());
-        let version = client.each_metadata(&self.resource, namespace, self.role.selector(), each).await?;
+        let version = client
+            .each_metadata(&self.resource, namespace, &self.role.selector(client.manager()), each)
+            .await?;
         let uids = uids.sorted();
         self.store.for_each(|name, cached| {
             if is_newer(cached.resource_version(), &version) || uids.contains(cached.uid()) {
                 return;
             }
-            // The list may have another life under this name, which is a difference already.
+            // The list may have this name with another uid, which is a difference already.
             let is_known = differences.iter().any(|difference: &Difference| difference.name() == name);
             if differences.len() < DIFFERENCES_MAX && !is_known {
                 differences.push(Difference::Ghost { name: name.clone(), uid: cached.uid().to_owned() });
@@ -154,8 +162,8 @@ impl<K: Object> KindAudit<K> {
         Ok((version, differences))
     }
 
-    /// Waits until the cache has passed the list, or agrees with it; `false` when it takes too long. What differs no more
-    /// is dropped.
+    /// Waits until the cache has reached the list or agrees with it; returns `false` on a timeout. Drops the
+    /// differences that are resolved meanwhile.
     async fn catches_up(&self, version: &str, differences: &mut Vec<Difference>) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -171,16 +179,20 @@ impl<K: Object> KindAudit<K> {
         }
     }
 
-    /// A cache that has not even come as far as the list of a period ago gets no events any more.
+    /// Relists if the cache has not even reached the list of the previous period: its watch delivers no events any
+    /// more.
     fn is_late(&mut self, version: String) {
         if self.late.as_deref().is_some_and(|before| !self.has_passed(before)) {
-            tracing::warn!(kind = %self.resource, "The cache has been behind the server for a whole period; listing anew");
+            tracing::warn!(
+                kind = %self.resource,
+                "The cache has lagged behind the server for a whole audit period; relisting"
+            );
             self.relist();
         }
         self.late = Some(version);
     }
 
-    /// Reads live what still differs, and acts on what the cache has missed.
+    /// Reads the remaining differences live; for the confirmed ones, enqueues the owners and relists.
     async fn confirm(&mut self, differences: &[Difference], version: &str) -> Result<AuditResult, Error> {
         let (mut findings, mut first, mut outcome) = (0, None, Ok(()));
         for difference in differences {
@@ -201,19 +213,24 @@ impl<K: Object> KindAudit<K> {
         }
         if let Some(object) = first {
             self.metrics.found(findings);
-            tracing::warn!(kind = %self.resource, findings, %object, "The cache had missed changes, of this object first; listing anew");
+            tracing::warn!(
+                kind = %self.resource,
+                findings,
+                %object,
+                "The cache had missed changes, the first of them to this object; relisting"
+            );
             self.relist();
         }
         outcome?;
         Ok(if findings > 0 { AuditResult::Found } else { AuditResult::Clean })
     }
 
-    /// Whether the cache has passed the state that a live read shows, and does not have it.
+    /// Whether a live read confirms that the cache has missed a change.
     fn is_confirmed(&self, difference: &Difference, list: &str, live: Option<&Meta>) -> bool {
-        let selected = live.filter(|live| self.role.selects(&live.labels));
+        let selected = live.filter(|live| self.role.selects(&live.labels, self.shared.client.manager()));
         match difference {
             Difference::Missed { name, uid, .. } => selected.is_some_and(|live| {
-                // The version first: up to it, the cache has everything that it will have.
+                // Check the version before the object: a cache that has reached it receives nothing older.
                 let has_passed = self.has_passed(&live.resource_version);
                 live.uid == *uid && has_passed && !self.has(name, uid, &live.resource_version)
             }),
@@ -223,7 +240,7 @@ impl<K: Object> KindAudit<K> {
         }
     }
 
-    /// A custom resource is its own owner; that of a child is its controller, as far as it is known.
+    /// Enqueues a custom resource itself, or the known controllers of a child.
     fn queue_owner(&self, name: &ObjectName, live: Option<&Meta>) {
         let owners = &self.shared.owners;
         match self.role {
@@ -249,7 +266,7 @@ impl<K: Object> KindAudit<K> {
         compare_versions(&self.store.resource_version(), version).is_some_and(Ordering::is_ge)
     }
 
-    /// Whether the cache has this state of an object, or a newer one of its name.
+    /// Whether the cache has this state of an object, or a newer object of its name.
     fn has(&self, name: &ObjectName, uid: &str, version: &str) -> bool {
         self.store.get(name).is_some_and(|cached| {
             is_newer(cached.resource_version(), version)

@@ -1,10 +1,10 @@
-//! The custom resources whose keys an audit queues.
+//! Enqueues the custom resources that an audit finds affected.
 
 use crate::api::ApiResource;
 use crate::cache::{ControllerRef, Object, ObjectName, Store};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
-/// See the module.
+/// The kinds of custom resources that are audited, with their queues.
 #[derive(Default)]
 pub(super) struct Owners(Vec<OwnerKind>);
 
@@ -27,15 +27,15 @@ impl Owners {
         self.0.push(OwnerKind { resource: K::resource(), has, queue });
     }
 
-    /// Queues the key of an object of this kind.
+    /// Enqueues an object of this kind in every queue of the kind.
     pub(super) fn queue_key(&self, resource: &ApiResource, name: &ObjectName) {
         for kind in self.0.iter().filter(|kind| kind.resource == *resource) {
             kind.queue.add(name.clone(), for_an_audit());
         }
     }
 
-    /// Queues the owner that a child in this namespace refers to, if the owner is cached under the reference's uid;
-    /// returns whether it is.
+    /// Enqueues the owner of a child in this namespace if the owner is cached with the reference's uid; returns
+    /// whether it is.
     pub(super) fn queue_owner(&self, namespace: Option<&str>, reference: ControllerRef<'_>) -> bool {
         let mut of_its_kind = self.0.iter().filter(|kind| reference.is_a(&kind.resource)).peekable();
         if of_its_kind.peek().is_none() {
@@ -48,7 +48,7 @@ impl Owners {
     }
 }
 
-/// Behind everything else; the pass reads live.
+/// Options of an audit: served behind changes, by a pass with live reads.
 fn for_an_audit() -> AddOptions {
     AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) }
 }

@@ -1,5 +1,5 @@
-//! Audits over the embedded server, with informers whose watches lose events. Config maps stand for custom resources,
-//! Secrets for children.
+//! Tests of audits on the embedded server, with informers whose watches lose events. ConfigMaps stand for custom
+//! resources, Secrets for children.
 
 use futures_util::FutureExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -13,11 +13,11 @@ use crate::sim::{Action, Fault, InProcessTransport, LedgerEntry, Settings, Sim, 
 use crate::workqueue::{ItemExponentialFailure, LOW_PRIORITY};
 
 const PERIOD: Duration = Duration::from_secs(1800);
-/// In which a bookmark comes.
+/// Long enough for a bookmark to arrive.
 const MINUTE: Duration = Duration::from_secs(61);
 
-/// A server, informers of user `operator`, and audits of user `audit`: of config maps in the middle of a period, of
-/// Secrets at its end.
+/// A server, informers as user `operator`, and audits as user `audit`: ConfigMaps are audited in the middle of a
+/// period, Secrets at its end.
 struct Rig {
     sim: Sim,
     user: ApiClient,
@@ -29,7 +29,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// With these config maps.
+    /// Starts everything, with these ConfigMaps.
     async fn new(names: &[&str]) -> Self {
         let sim = Sim::new(Settings::default());
         let client =
@@ -37,7 +37,7 @@ impl Rig {
         let (user, namespace) = (client("user"), Some("default".to_owned()));
         let informers = SharedInformerFactory::new(client("operator"), namespace.clone(), None, 1);
         let maps = informers.informer(Watched::default);
-        let label_selector = Some(labels::SELECTOR.to_owned());
+        let label_selector = Some(labels::selector(labels::MANAGER));
         let secrets = informers.informer(|| Watched { label_selector, ..Watched::default() });
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(PERIOD, PERIOD));
         let (audits, metrics) = (Audits::default(), Metrics::new());
@@ -91,7 +91,7 @@ impl Rig {
         self.user.delete(&resource, Some("default"), name, uid, version).await.unwrap();
     }
 
-    /// A Secret whose controller is this config map.
+    /// Creates or replaces a Secret whose controller is the ConfigMap `owner`.
     async fn child(&self, name: &str, owner: &Value, has_label: bool) {
         let reference = json!({"apiVersion": "v1", "kind": "ConfigMap", "controller": true,
             "name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]});
@@ -100,18 +100,18 @@ impl Rig {
         self.put("Secret", name, json!({"metadata": metadata})).await;
     }
 
-    /// Loses the events of a kind from now on.
+    /// Drops the watch events of a kind from now on.
     fn lose_events(&self, plural: &str) -> crate::sim::FaultId {
         let of_the_watch = When::verb("watch").resource(plural).user("operator");
         self.sim.fault(Fault::new(of_the_watch, Action::SkipEvent))
     }
 
-    /// What the user of audits meets.
+    /// Adds a fault to requests of the user `audit`.
     fn fault(&self, verb: &str, times: usize, action: Action) {
         self.sim.fault(Fault::new(When::verb(verb).user("audit").times(times), action));
     }
 
-    /// The keys that are queued.
+    /// Returns the queued keys.
     fn queued(&self) -> Vec<String> {
         let got = std::iter::from_fn(|| self.queue.get().now_or_never().flatten());
         let key = |processing: crate::workqueue::Processing<'_, ObjectName>| {
@@ -129,7 +129,7 @@ impl Rig {
         ledger.filter(|entry| entry.user == user && entry.verb == verb && entry.resource == plural).collect()
     }
 
-    /// Audits of config maps that were clean, found something, were late, failed; and objects that were found.
+    /// Counts of ConfigMap audits: clean, found, late, error; and of their findings.
     fn counts(&self) -> [u64; 5] {
         let text = self.metrics.encode();
         let of = |series: String| {
@@ -141,7 +141,7 @@ impl Rig {
         [result("clean"), result("found"), result("late"), result("error"), findings]
     }
 
-    fn is_right<K: Object>(&self, store: &Store<K>, live: &[Value]) -> bool {
+    fn matches_server<K: Object>(&self, store: &Store<K>, live: &[Value]) -> bool {
         let of = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap().to_owned();
         let mut live: Vec<_> = live
             .iter()
@@ -160,10 +160,10 @@ impl Rig {
         live == cached
     }
 
-    /// Whether the cache of config maps has what the server has.
-    async fn maps_are_right(&self) -> bool {
+    /// Whether the cache of ConfigMaps equals the server's objects.
+    async fn maps_match_server(&self) -> bool {
         let live: Vec<Value> = self.user.list(&resource("ConfigMap"), Some("default")).await.unwrap();
-        self.is_right(&self.maps.store(), &live)
+        self.matches_server(&self.maps.store(), &live)
     }
 }
 
@@ -182,7 +182,7 @@ async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// R9: each kind of change, and another life.
+/// Each kind of change, and an object that is deleted and created again.
 #[tokio::test(start_paused = true)]
 async fn lost_events_are_found_within_a_period() {
     let rig = Rig::new(&["changed", "gone", "replaced", "same"]).await;
@@ -194,9 +194,9 @@ async fn lost_events_are_found_within_a_period() {
     rig.put("ConfigMap", "replaced", json!({})).await;
     rig.sim.heal(fault);
     pass(PERIOD / 2 - Duration::from_secs(1)).await;
-    assert!(!rig.maps_are_right().await, "nothing tells of the lost events");
+    assert!(!rig.maps_match_server().await, "nothing has repaired the lost events yet");
     pass(MINUTE).await;
-    assert!(rig.maps_are_right().await);
+    assert!(rig.maps_match_server().await);
     assert_eq!(rig.queued(), ["added", "changed", "gone", "replaced"]);
     assert_eq!(rig.counts(), [0, 1, 0, 0, 4]);
     assert_eq!(rig.requests("audit", "list", "configmaps").len(), 1);
@@ -205,9 +205,8 @@ async fn lost_events_are_found_within_a_period() {
     assert_eq!((rig.queued().len(), rig.counts()), (0, [1, 1, 0, 0, 4]));
 }
 
-/// Of a child, its owner is queued.
 #[tokio::test(start_paused = true)]
-async fn lost_events_of_children_queue_their_owners() {
+async fn lost_child_events_enqueue_the_owners() {
     let rig = Rig::new(&[]).await;
     let owner = async |name: &str| rig.put("ConfigMap", name, json!({})).await;
     let owners = [owner("a").await, owner("b").await, owner("c").await, owner("d").await];
@@ -218,7 +217,7 @@ async fn lost_events_of_children_queue_their_owners() {
     let fault = rig.lose_events("secrets");
     rig.child("of-a", &owners[0], true).await;
     rig.delete("Secret", "of-b").await;
-    // It leaves the selector, which is a deletion for the watch.
+    // The Secret leaves the selector, which is a delete for the watch.
     rig.child("of-c", &owners[2], false).await;
     rig.put("Secret", "of-nobody", json!({"metadata": {"labels": {labels::MANAGED_BY: labels::MANAGER}}}))
         .await;
@@ -230,7 +229,7 @@ async fn lost_events_of_children_queue_their_owners() {
     assert_eq!(names, ["of-a", "of-d", "of-nobody"]);
 }
 
-/// A body that does not decode has a version all the same.
+/// An object that does not decode still has a resource version.
 #[tokio::test(start_paused = true)]
 async fn unreadable_objects_are_compared_by_their_metadata() {
     let rig = Rig::new(&["a"]).await;
@@ -250,7 +249,7 @@ async fn unreadable_objects_are_compared_by_their_metadata() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_late_cache_is_no_finding() {
+async fn late_cache_is_not_a_finding() {
     let rig = Rig::new(&["changed", "gone"]).await;
     rig.sim.set_lag(0, Duration::from_secs(40));
     pass(PERIOD / 2 - Duration::from_secs(5)).await;
@@ -258,15 +257,15 @@ async fn a_late_cache_is_no_finding() {
     rig.delete("ConfigMap", "gone").await;
     rig.put("ConfigMap", "added", json!({})).await;
     pass(Duration::from_secs(20)).await;
-    assert!(!rig.maps_are_right().await);
+    assert!(!rig.maps_match_server().await);
     pass(3 * MINUTE).await;
-    assert!(rig.maps_are_right().await);
+    assert!(rig.maps_match_server().await);
     assert_eq!((rig.queued().len(), rig.counts()), (0, [1, 0, 0, 0, 0]));
     assert_eq!(rig.requests("audit", "get", "configmaps"), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_that_stays_late_lists_anew() {
+async fn persistently_late_cache_is_relisted() {
     let rig = Rig::new(&["a"]).await;
     rig.sim.freeze_cache(0, "", "configmaps", true);
     rig.put("ConfigMap", "added", json!({})).await;
@@ -275,31 +274,31 @@ async fn a_cache_that_stays_late_lists_anew() {
     assert_eq!(rig.maps.store().len(), 1);
     pass(PERIOD).await;
     assert_eq!(rig.counts(), [0, 0, 2, 0, 0]);
-    assert!(rig.maps_are_right().await);
-    assert_eq!(rig.queued(), Vec::<String>::new(), "handlers hear of the list");
+    assert!(rig.maps_match_server().await);
+    assert_eq!(rig.queued(), Vec::<String>::new(), "the relist notifies the handlers");
 }
 
-/// The list is as of its beginning, and its answer takes 10 s.
+/// The list shows the state at its start, and its response takes 10 s.
 #[tokio::test(start_paused = true)]
-async fn what_changes_during_the_list_is_no_finding() {
+async fn changes_during_the_list_are_not_findings() {
     let rig = Rig::new(&["changed", "gone", "same"]).await;
     let bytes = std::num::NonZeroUsize::new(200).unwrap();
     let slow = Action::Trickle { bytes, every: Duration::from_secs(2), is_endless: false };
     rig.fault("list", 1, slow);
     pass(PERIOD / 2 + Duration::from_secs(1)).await;
     assert_eq!(rig.requests("audit", "list", "configmaps").len(), 1);
-    assert_eq!(rig.counts(), [0; 5], "it is under way");
+    assert_eq!(rig.counts(), [0; 5], "the audit is in progress");
     rig.change("changed").await;
     rig.delete("ConfigMap", "gone").await;
     rig.put("ConfigMap", "added", json!({})).await;
     pass(MINUTE).await;
     assert_eq!((rig.queued().len(), rig.counts()), (0, [1, 0, 0, 0, 0]));
-    assert_eq!(rig.requests("audit", "get", "configmaps").len(), 1, "of what has gone since");
+    assert_eq!(rig.requests("audit", "get", "configmaps").len(), 1, "the deleted object is read live");
 }
 
-/// The object that is gone would be all that an empty answer shows.
+/// A failed request that was read as an empty response would confirm the deletion.
 #[tokio::test(start_paused = true)]
-async fn a_list_that_fails_finds_nothing_and_is_tried_again() {
+async fn failed_audit_request_finds_nothing_and_is_retried() {
     let no_items = Action::refuse(404, "NotFound");
     for (verb, action) in [
         ("list", Action::refuse(500, "InternalError")),
@@ -319,18 +318,18 @@ async fn a_list_that_fails_finds_nothing_and_is_tried_again() {
         assert_eq!(rig.counts()[..2], [0, 0], "{verb} {action:?}");
         pass(PERIOD / 4).await;
         assert_eq!(rig.counts(), [0, 1, 0, 2, 1], "{verb} {action:?}");
-        assert_eq!((rig.queued(), rig.maps_are_right().await), (vec!["gone".to_owned()], true));
+        assert_eq!((rig.queued(), rig.maps_match_server().await), (vec!["gone".to_owned()], true));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_lists_anew_once_a_period() {
+async fn kind_relists_at_most_once_per_period() {
     let rig = Rig::new(&["a", "b", "c"]).await;
     let lists = || rig.requests("operator", "list", "configmaps").len();
     let fault = rig.lose_events("configmaps");
     rig.change("a").await;
     rig.change("b").await;
-    // The read of the second fails, so that the audit is tried again.
+    // The live read of `b` fails, so that the audit is retried.
     let second = When::verb("get").user("audit").name("b").times(1);
     rig.sim.fault(Fault::new(second, Action::refuse(500, "InternalError")));
     pass(PERIOD / 2 + MINUTE).await;
@@ -339,10 +338,10 @@ async fn a_kind_lists_anew_once_a_period() {
     rig.sim.heal(fault);
     pass(PERIOD / 4).await;
     assert_eq!((rig.queued(), rig.counts(), lists()), (vec!["c".to_owned()], [0, 1, 0, 1, 2], 2));
-    assert!(!rig.maps_are_right().await);
+    assert!(!rig.maps_match_server().await);
     pass(PERIOD).await;
     assert_eq!((rig.queued(), rig.counts(), lists()), (vec!["c".to_owned()], [0, 2, 0, 1, 3], 3));
-    assert!(rig.maps_are_right().await);
+    assert!(rig.maps_match_server().await);
 }
 
 #[tokio::test(start_paused = true)]
@@ -387,9 +386,9 @@ async fn an_unlabelled_child_is_found_every_eighth_period() {
     assert!(rig.requests("audit", "list", "configmaps").iter().all(|entry| !entry.uri.contains("%21")));
 }
 
-/// 1202 config maps, 501 Secrets, and others in another namespace.
+/// There are 1202 ConfigMaps and 501 Secrets, and other Secrets in another namespace.
 #[tokio::test(start_paused = true)]
-async fn an_audit_costs_its_pages_alone() {
+async fn clean_audit_sends_one_request_per_page() {
     let rig = Rig::new(&[]).await;
     let object = |kind: &str, namespace: &str, at: u32| {
         json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": format!("o-{at}"), "namespace": namespace,

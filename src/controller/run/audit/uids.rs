@@ -1,21 +1,22 @@
-//! A set of uids that takes 8 bytes for each, and 16 at most.
+//! A set of uids in 8 to 16 bytes per uid.
 //!
-//! A uid is kept as a hash with a seed of its own: two uids with the same hash hide one ghost from one audit, and the
-//! next audit has another seed.
+//! Uids are kept as seeded hashes. A collision hides one stale object from one audit; the next audit has another
+//! seed.
 //!
 //! # Guarantees
-//! - It holds at most 16 bytes a uid once it has as many as were expected. (test: `at_most_16_bytes_are_held_for_an_object`)
+//! - The set holds at most 16 bytes per uid once it has the expected number.
+//!   (test: `set_holds_at_most_16_bytes_per_uid`)
 
 use std::hash::{BuildHasher, RandomState};
 
-/// The least number of uids that room is made for.
+/// The least capacity of a part.
 const ROOM_MIN: usize = 512;
 
-/// See the module.
+/// A set that is being filled; see the module.
 #[derive(Debug)]
 pub(super) struct Uids {
     seed: RandomState,
-    /// Hashes in parts of the same capacity, so that growth never copies: a copy would hold them twice.
+    /// Hashes in parts of equal capacity: growing one vector would hold the hashes twice while it copies them.
     parts: Vec<Vec<u64>>,
     room: usize,
 }
@@ -23,7 +24,7 @@ pub(super) struct Uids {
 // === impl Uids ===
 
 impl Uids {
-    /// An empty set with room for so many.
+    /// Creates an empty set with capacity for `count` uids.
     pub(super) fn expecting(count: usize) -> Self {
         let room = count.max(ROOM_MIN);
         Self { seed: RandomState::new(), parts: vec![Vec::with_capacity(room)], room }
@@ -41,7 +42,7 @@ impl Uids {
         }
     }
 
-    /// Makes the set ready to be asked.
+    /// Sorts the set for look-ups.
     pub(super) fn sorted(mut self) -> Sorted {
         self.parts.iter_mut().for_each(|part| part.sort_unstable());
         Sorted(self)
@@ -53,7 +54,7 @@ impl Uids {
     }
 }
 
-/// A set that is complete.
+/// A complete set, ready for look-ups.
 #[derive(Debug)]
 pub(super) struct Sorted(Uids);
 
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_most_16_bytes_are_held_for_an_object() {
+    fn set_holds_at_most_16_bytes_per_uid() {
         for (expected, found, most) in
             [(20_000, 20_000, 8), (20_000, 20_001, 16), (20_000, 100_000, 8), (600, 2000, 10)]
         {
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_has_what_was_put_in_and_nothing_else() {
+    fn set_contains_exactly_the_inserted_uids() {
         let mut uids = Uids::expecting(0);
         let uid = |at: usize| format!("2f6d1b7a-8f1b-4b53-9a0e-{at:012}");
         (0..2000).for_each(|at| uids.insert(&uid(at)));

@@ -1,7 +1,6 @@
-//! Finds children that lost our label: no list and no watch with the informer's selector shows them.
+//! Finds children that lost our label, which the informer's selector therefore hides.
 //!
-//! Nothing is held but a page. The list grows with other people's objects of the kind, not with ours, so it is made
-//! seldom.
+//! Only one page is held at a time. The list covers everybody's objects of the kind, so it is made rarely.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
@@ -24,17 +23,17 @@ struct Metadata {
     owner_references: Vec<OwnerRef>,
 }
 
-/// References that do not decode are none of ours: they must not hide the other objects.
+/// Treats references that do not decode as none: they are not ours, and must not fail the list.
 fn or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OwnerRef>, D::Error> {
     Ok(Vec::deserialize(Value::deserialize(from)?).unwrap_or_default())
 }
 
-/// Queues the owners of all objects of this kind that lack our label and belong to a cached custom resource.
+/// Enqueues the owners of all objects of this kind that lack our label and belong to a cached custom resource.
 ///
 /// # Errors
-/// [`Error`]; some owners may have been queued.
+/// [`Error`] of the list; some owners may have been enqueued.
 pub(super) async fn queue_owners(shared: &Shared, resource: &ApiResource) -> Result<(), Error> {
-    let selector = format!("{}!={}", labels::MANAGED_BY, labels::MANAGER);
+    let selector = labels::others_selector(shared.client.manager());
     let mut children = 0_u64;
     let each = |Item { metadata: Metadata { namespace, owner_references } }: Item| {
         let mut references = owner_references.iter().map(OwnerRef::as_reference);
@@ -44,7 +43,11 @@ pub(super) async fn queue_owners(shared: &Shared, resource: &ApiResource) -> Res
     };
     shared.client.each_metadata(resource, shared.namespace.as_deref(), &selector, each).await?;
     if children > 0 {
-        tracing::info!(kind = %resource, children, "Children lost their label; queued their owners");
+        tracing::info!(
+            kind = %resource,
+            children,
+            "Children have lost the managed-by label; enqueued their owners to restore it"
+        );
     }
     Ok(())
 }

@@ -1,26 +1,27 @@
-//! The tasks of a controller that runs: workers, the queue's delays.
+//! The tasks of a running controller: workers and the queue's delays.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::BoxFuture;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Controller, SyncHandler};
+use super::{Controller, SyncHandler, Takeover};
 
-/// What has ended of a controller's tasks.
+/// Which task of a controller has ended.
 pub(super) enum Ended {
     Worker(usize),
     Other,
 }
 
-/// The tasks of a controller that runs.
+/// The tasks of a running controller.
 pub(super) struct TaskSet<H> {
     pub(super) controller: Arc<Controller<H>>,
     pub(super) tasks: JoinSet<Ended>,
-    /// The workers that have not ended.
+    /// Indexes of the running workers.
     pub(super) at_work: BTreeSet<usize>,
 }
 
@@ -33,17 +34,33 @@ impl<H: SyncHandler> TaskSet<H> {
         self.tasks.spawn(task.in_current_span());
     }
 
-    /// The queue's delays.
+    /// Starts the task of the queue's delays.
     pub(super) fn start_delays(&mut self) {
         let delays = self.controller.queue.clone();
         self.spawn(Box::pin(async move {
             let forgotten = delays.run().await;
-            tracing::debug!(forgotten, "Delays ended");
+            tracing::debug!(forgotten, "Delay task ended");
             Ended::Other
         }));
     }
 
-    /// Starts those that are missing of so many.
+    /// Starts the task that waits until passes may trust the caches.
+    pub(super) fn start_catching_up(&mut self, takeover: Takeover, scope: &CancellationToken) {
+        let (controller, scope) = (self.controller.clone(), scope.clone());
+        self.spawn(Box::pin(async move {
+            tokio::select! {
+                biased;
+                () = scope.cancelled() => {}
+                () = takeover.caught_up(&controller.consistency) => {
+                    controller.has_caught_up.store(true, Ordering::Relaxed);
+                    tracing::debug!("The caches have caught up with the writes of the previous leader");
+                }
+            }
+            Ended::Other
+        }));
+    }
+
+    /// Starts workers until `wanted` are running.
     pub(super) fn start_workers(&mut self, wanted: usize, scope: &CancellationToken) {
         self.controller.metrics.workers(wanted);
         for index in 0..wanted {

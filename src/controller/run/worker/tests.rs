@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::testing::{FakeSource, config_map, status_error};
 use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions, Reason, Reasons};
 
-/// What the handler does with a key, by the key's name.
+/// Returns the result of a sync, given the key and the number of the attempt.
 type Script = Box<dyn Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync>;
 
 struct Scripted {
@@ -28,7 +28,6 @@ struct Scripted {
 struct Log {
     started: Vec<(String, Instant)>,
     reasons: Vec<String>,
-    hot: Vec<bool>,
     live: Vec<bool>,
     ended: usize,
     busy: HashMap<ObjectName, u32>,
@@ -46,7 +45,6 @@ impl SyncHandler for Scripted {
             log.twice_at_once |= twice;
             log.started.push((key.to_string(), Instant::now()));
             log.reasons.push(request.reasons().to_string());
-            log.hot.push(request.is_hot());
             log.live.push(request.reads_live());
             log.started.iter().filter(|(name, _)| *name == key.to_string()).count()
         };
@@ -60,7 +58,7 @@ impl SyncHandler for Scripted {
     }
 }
 
-/// A controller over a script, running in a set of its own.
+/// A running controller with a scripted handler.
 struct Rig {
     queue: RateLimitingQueue<ObjectName>,
     log: Arc<Mutex<Log>>,
@@ -140,7 +138,7 @@ async fn workers_wait_for_the_caches() {
     rig.stop().await;
 }
 
-/// Counts what it hears.
+/// Counts the objects that it is notified of.
 struct Hears(Arc<AtomicUsize>);
 
 impl EventHandler<ConfigMap> for Hears {
@@ -153,9 +151,9 @@ impl EventHandler<ConfigMap> for Hears {
     fn on_delete(&mut self, _: &Deleted<ConfigMap>) {}
 }
 
-/// The cache has the first list before the handlers do.
+/// The cache has the first list before the handlers see it.
 #[tokio::test(start_paused = true)]
-async fn workers_wait_until_handlers_have_heard_of_the_first_list() {
+async fn workers_wait_until_handlers_saw_the_first_list() {
     const OBJECTS: usize = 5000;
     let source = FakeSource::new();
     for at in 0..OBJECTS {
@@ -166,7 +164,8 @@ async fn workers_wait_until_handlers_have_heard_of_the_first_list() {
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
     let handler = NeverWaits { queue: queue.clone(), passes: Arc::default() };
     let controller = Controller::new("test", queue, handler, Arc::new(Consistency::new()))
-        .watches(&informer, Hears(heard.clone()));
+        .watches(&informer, Hears(heard.clone()))
+        .unwrap();
     let (started, stop) = (controller.started(), CancellationToken::new());
     let mut tasks = JoinSet::new();
     tasks.spawn(controller.run(stop.clone()));
@@ -183,13 +182,13 @@ async fn workers_wait_until_handlers_have_heard_of_the_first_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_before_the_sync_ends_run() {
+async fn shutdown_before_cache_sync_ends_the_run() {
     let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
     rig.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_is_never_synced_twice_at_once() {
+async fn key_is_never_synced_concurrently() {
     let mut rig = start(8, 20 * MS, |_, _| Ok(Outcome::Done));
     rig.caches.set();
     for _ in 0..50 {
@@ -198,7 +197,7 @@ async fn a_key_is_never_synced_twice_at_once() {
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!rig.log.lock().twice_at_once);
-    // 150 ms of adds, 20 ms a sync, one after the other, and one for the last add.
+    // 150 ms of adds at 20 ms per sync, and one more sync for the last add.
     assert!((7..=9).contains(&rig.started()), "{}", rig.started());
     rig.stop().await;
 }
@@ -216,7 +215,7 @@ async fn workers_share_the_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_requeue_comes_after_its_time() {
+async fn requeue_after_waits_for_its_delay() {
     let mut rig = start(1, Duration::ZERO, |_, _| Ok(Outcome::RequeueAfter(Duration::from_secs(30))));
     rig.caches.set();
     rig.add("a");
@@ -226,7 +225,7 @@ async fn a_requeue_comes_after_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_ends_what_is_in_flight_and_starts_no_more() {
+async fn shutdown_finishes_running_syncs_and_starts_none() {
     let mut rig = start(2, Duration::from_secs(5), |_, _| Ok(Outcome::Done));
     rig.caches.set();
     for name in ["a", "b", "c", "d"] {
@@ -236,15 +235,16 @@ async fn shutdown_ends_what_is_in_flight_and_starts_no_more() {
     rig.stop().await;
     let log = rig.log.lock();
     assert_eq!((log.started.len(), log.ended), (2, 2));
-    assert_eq!(rig.queue.len(), 2, "the rest is left to the next process");
+    assert_eq!(rig.queue.len(), 2, "the other keys are left to the next process");
 }
 
 #[tokio::test(start_paused = true)]
-async fn caches_that_are_missing_are_named() {
+async fn unsynced_caches_are_named_in_the_log() {
     let log = crate::testing::capture_log();
     let mut rig = start(1, MS, |_, _| Ok(Outcome::Done));
     tokio::time::sleep(CACHE_SYNC_PATIENCE + MS).await;
-    let expected = "WARN Still waiting for the first list of these kinds; no object is synced before";
+    let expected = "WARN Still waiting for the caches of these kinds to sync; \
+                    check that the kinds exist and may be listed";
     assert_eq!(log.lines(), [format!("{expected} controller=test missing=foos")]);
     rig.caches.set();
     tokio::time::sleep(MS).await;
@@ -253,7 +253,7 @@ async fn caches_that_are_missing_are_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn workers_come_and_go() {
+async fn worker_count_can_change_at_runtime() {
     let second = Duration::from_secs(1);
     let mut rig = start(1, second, |_, _| Ok(Outcome::Done));
     rig.caches.set();
@@ -264,12 +264,12 @@ async fn workers_come_and_go() {
     assert_eq!(rig.started(), 1);
     rig.workers.set(4);
     tokio::time::sleep(MS).await;
-    assert_eq!(rig.started(), 4, "the new ones begin at once");
+    assert_eq!(rig.started(), 4, "the new workers start at once");
     tokio::time::sleep(second).await;
     rig.workers.set(0);
     tokio::time::sleep(10 * second).await;
     let (started, ended) = (rig.started(), rig.log.lock().ended);
-    assert_eq!((started, ended), (8, 8), "what was under way has ended, and nothing new begins");
+    assert_eq!((started, ended), (8, 8), "the running syncs have ended, and no new one starts");
     rig.workers.set(2);
     tokio::time::sleep(second / 2).await;
     assert_eq!(rig.started(), 10);
@@ -282,7 +282,7 @@ async fn workers_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_knows_what_came_while_it_waited() {
+async fn pass_has_the_reasons_added_while_it_waited() {
     let mut rig = start(1, 6 * MS, |_, attempt| match attempt {
         1 => Err(SyncError::from(status_error(500, "InternalError"))),
         _ => Ok(Outcome::Done),
@@ -291,7 +291,7 @@ async fn a_pass_knows_what_came_while_it_waited() {
     let key = ObjectName::new(Some("ns"), "a");
     rig.queue.add(key.clone(), AddOptions::because(Reason::Created));
     tokio::time::sleep(3 * MS).await;
-    // One comes while the pass that fails is under way, one during the backoff.
+    // One add comes during the failing pass, one during the backoff.
     rig.queue.add(key.clone(), AddOptions::because(Reason::Changed));
     tokio::time::sleep(6 * MS).await;
     rig.queue.add(key.clone(), AddOptions::because(Reason::Resync));
@@ -301,25 +301,24 @@ async fn a_pass_knows_what_came_while_it_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hot_key_is_slowed() {
+async fn hot_key_is_slowed() {
     let log = crate::testing::capture_log();
     let mut rig = start(1, Duration::ZERO, |_, _| Ok(Outcome::RequeueAfter(10 * MS)));
     rig.caches.set();
     rig.add("a");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    // The burst, then one each five seconds.
+    // The burst, then one pass every five seconds.
     assert!((65..80).contains(&rig.started()), "{}", rig.started());
-    let named = log.lines().iter().filter(|line| line.contains("Asks for itself again and again")).count();
+    let named = log.lines().iter().filter(|line| line.contains("is reconciled again and again")).count();
     assert_eq!(named, 1);
-    assert!(!rig.log.lock().hot[0] && rig.log.lock().hot.last() == Some(&true), "the handler is told");
 
     assert!(rig.metrics.encode().contains("windlass_hot_keys_total{controller=\"test\"} 1\n"));
     rig.stop().await;
 }
 
-/// It writes the same child in each pass, and the event of that wakes it.
+/// Each pass writes the same child, and the event of that write enqueues the key.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_answers_its_own_writes_is_slowed() {
+async fn key_enqueued_by_its_own_writes_is_slowed() {
     let consistency = Arc::new(Consistency::new());
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
     let (guard, events) = (consistency.clone(), queue.clone());
@@ -346,7 +345,7 @@ fn error(code: u16, reason: &str, retry_after: Option<u64>) -> Result<Outcome, S
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_user_is_looked_at_behind_changes() {
+async fn keys_waiting_for_a_user_sync_behind_changes() {
     let stuck = Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(30)) };
     let ageing = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
     let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), ageing);
@@ -358,7 +357,7 @@ async fn what_waits_for_a_user_is_looked_at_behind_changes() {
     }
     tokio::time::sleep(Duration::from_secs(10)).await;
     rig.workers.set(1);
-    // All are due again, and the first of them is being looked at.
+    // All keys are due again, and the first is being synced.
     tokio::time::sleep(Duration::from_millis(20_150)).await;
     assert_eq!((rig.started(), rig.queue.len()), (21, 19));
     rig.add("good");
@@ -367,7 +366,7 @@ async fn what_waits_for_a_user_is_looked_at_behind_changes() {
     rig.stop().await;
 }
 
-/// Makes passes without a pause, each of which asks for the next one.
+/// Enqueues its key in each pass, without ever waiting.
 struct NeverWaits {
     queue: RateLimitingQueue<ObjectName>,
     passes: Arc<AtomicUsize>,
@@ -375,7 +374,7 @@ struct NeverWaits {
 
 impl SyncHandler for NeverWaits {
     async fn sync(&self, key: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
-        // Were it alone for so long, it would be so for ever.
+        // The limit ends the test even if no other task gets the thread.
         if self.passes.fetch_add(1, Ordering::Relaxed) < 100_000 {
             self.queue.add(key.clone(), AddOptions::default());
         }
@@ -384,7 +383,7 @@ impl SyncHandler for NeverWaits {
 }
 
 #[tokio::test]
-async fn passes_that_never_wait_leave_the_thread_to_others() {
+async fn busy_worker_yields_the_thread_to_other_tasks() {
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
     let passes = Arc::new(AtomicUsize::new(0));
     let handler = NeverWaits { queue: queue.clone(), passes: passes.clone() };
@@ -400,7 +399,7 @@ async fn passes_that_never_wait_leave_the_thread_to_others() {
         tokio::task::yield_now().await;
     }
     let made = passes.load(Ordering::Relaxed);
-    assert!(made < 1000, "{made} passes before anybody else had the thread");
+    assert!(made < 1000, "{made} passes before another task got the thread");
     stop.cancel();
     tasks.join_next().await.unwrap().unwrap();
 }

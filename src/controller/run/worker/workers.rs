@@ -1,8 +1,8 @@
-//! The workers of a controller from outside.
+//! Controls the workers of a controller from outside.
 //!
 //! # Guarantees
-//! - Their number can change while they work. (test: `workers_come_and_go`)
-//! - What they do can be asked. (test: `passes_that_are_under_way_are_listed`)
+//! - The number of workers can change while they run. (test: `worker_count_can_change_at_runtime`)
+//! - The passes in progress are listed. (test: `passes_in_progress_are_listed`)
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use tokio::time::Instant;
 use crate::cache::ObjectName;
 use crate::workqueue::Reasons;
 
-/// The workers of a controller: how many they are, and what they do. Cheap to clone.
+/// Sets the number of workers of a controller and lists their passes. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Workers {
     wanted: watch::Sender<usize>,
-    /// By worker.
+    /// By index of the worker.
     passes: Arc<Mutex<BTreeMap<usize, UnderWay>>>,
 }
 
-/// A pass that is under way.
+/// A pass in progress.
 #[derive(Clone, Debug)]
 pub struct UnderWay {
     /// The object's key.
     pub key: ObjectName,
     /// Why the pass is made.
     pub reasons: Reasons,
-    /// When it began.
+    /// When the pass began.
     pub since: Instant,
 }
 
@@ -40,25 +40,24 @@ impl Workers {
         Self { wanted: watch::Sender::new(workers), passes: Arc::default() }
     }
 
-    /// So many from now on. Those that are too many end after the sync that they are in; with none,
-    /// keys wait.
+    /// Sets the number of workers. Surplus workers end after their current sync; with zero, keys wait in the queue.
     pub fn set(&self, workers: usize) {
         self.wanted.send_replace(workers);
     }
 
-    /// What they do now; what waits for them is in the queue, see
+    /// Returns the passes in progress. For the keys that wait, see
     /// [`RateLimitingQueue::list`](crate::workqueue::RateLimitingQueue::list).
     #[must_use]
     pub fn passes(&self) -> Vec<UnderWay> {
         self.passes.lock().values().cloned().collect()
     }
 
-    /// How many they are to be.
+    /// Returns a receiver of the wanted number of workers.
     pub(super) fn wanted(&self) -> watch::Receiver<usize> {
         self.wanted.subscribe()
     }
 
-    /// A pass of this worker, which is listed until the answer is dropped.
+    /// Lists a pass of `worker` until the returned guard is dropped.
     pub(super) fn begin(&self, worker: usize, pass: UnderWay) -> impl Drop + use<> {
         self.passes.lock().insert(worker, pass);
         Listed { worker, passes: self.passes.clone() }

@@ -62,7 +62,7 @@ async fn the_service_follows_the_ports() {
     f.converge("web").await;
     let after = f.get::<Service>("web").await.unwrap();
     for kept in ["/spec/clusterIP", "/spec/ports/0/nodePort"] {
-        assert_eq!(before.pointer(kept), after.pointer(kept), "what the server allocated stays");
+        assert_eq!(before.pointer(kept), after.pointer(kept), "values allocated by the server are kept");
     }
     edit(&mut f, |app| app["spec"]["ports"] = json!([])).await;
     f.converge("web").await;
@@ -85,7 +85,7 @@ async fn the_applied_spec_is_recorded_when_it_changes() {
     assert_eq!(applied(&f.get::<AppService>("web").await.unwrap())["replicas"], 3);
 }
 
-/// The source document compares with that annotation, and one lost write breaks the resource for good.
+/// In the source document, one lost write of the annotation breaks the resource for good.
 #[tokio::test(start_paused = true)]
 async fn a_conflict_on_the_annotation_breaks_nothing() {
     let mut f = fixture().await;
@@ -105,12 +105,12 @@ async fn a_conflict_on_the_annotation_breaks_nothing() {
     assert!(f.ready("web").await.0);
 }
 
-/// By a webhook, by a missing right, by other annotations that are too long; or the server only ever fails.
+/// The write is refused (a webhook, a missing permission, annotations too long in total), or always fails.
 #[tokio::test(start_paused = true)]
-async fn an_annotation_that_is_never_written_holds_up_nothing() {
+async fn failing_annotation_write_does_not_block_ready() {
     for (code, reason) in [(403, "Forbidden"), (422, "Invalid"), (500, "InternalError")] {
         let mut f = fixture().await;
-        // Of the object itself, and not of its status.
+        // Matches the object itself, not its status.
         let all = When::verb("patch").resource("appservices/");
         let fault = f.sim.fault(Fault::new(all, Action::refuse(code, reason)));
         f.create("web", spec(&json!([{"port": 80}]))).await;
@@ -123,10 +123,10 @@ async fn an_annotation_that_is_never_written_holds_up_nothing() {
         assert_eq!(asked, ["patch appservices/web"], "{code}");
         let is_refusal = code != 500;
         let again = Outcome::RequeueAfter(Duration::from_secs(120));
-        assert_eq!(outcome.ok(), is_refusal.then_some(again), "{code}: a refusal is no failure");
+        assert_eq!(outcome.ok(), is_refusal.then_some(again), "{code}: a refusal does not fail the pass");
         f.pass_time(Duration::from_secs(119)).await;
         let again = f.pass("web", &Reasons::default()).await.1;
-        assert_eq!(again.is_empty(), is_refusal, "{code}: not at each pass: {again:?}");
+        assert_eq!(again.is_empty(), is_refusal, "{code}: a refusal is not retried on every pass: {again:?}");
         for (at, value) in ["a", "b"].into_iter().enumerate() {
             edit(&mut f, |app| {
                 app["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": value});
@@ -144,7 +144,7 @@ async fn an_annotation_that_is_never_written_holds_up_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_has_not_reached_all_is_not_recorded_as_applied() {
+async fn partly_applied_spec_is_not_recorded_as_applied() {
     let mut f = fixture().await;
     f.sim.fault(Fault::new(When::verb("create").resource("services"), Action::refuse(500, "InternalError")));
     f.create("web", spec(&json!([{"port": 80}]))).await;
@@ -174,9 +174,9 @@ async fn a_refused_service_is_reported_and_heals() {
     assert!(f.ready("web").await.0);
 }
 
-/// Another order means nothing, and would roll all Pods.
+/// The order has no meaning, and writing it would roll all Pods.
 #[tokio::test(start_paused = true)]
-async fn ports_that_are_turned_around_write_no_child() {
+async fn reordered_ports_write_no_child() {
     let mut f = fixture().await;
     let ports = [json!({"name": "a", "port": 80}), json!({"name": "b", "port": 81, "targetPort": "web"})];
     f.create("web", spec(&json!(ports))).await;
@@ -197,5 +197,5 @@ async fn ports_that_are_turned_around_write_no_child() {
         (ports(&after)[0].clone(), ports(&after)[1].clone()),
         (ports(&before)[1].clone(), ports(&before)[0].clone())
     );
-    assert!(f.events().iter().all(|reason| *reason == "ChildCreated"), "nothing is told of it");
+    assert!(f.events().iter().all(|reason| *reason == "ChildCreated"), "reordering records no event");
 }

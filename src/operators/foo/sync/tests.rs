@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::api::conditions::{self, HOT_LOOP, READY, RECONCILING};
+use crate::api::conditions::{self, READY, RECONCILING};
 use crate::cache::store::StoreWriter;
 use crate::cache::{Cached, Indexers, ObjectName, store};
 use crate::client::{Clock, Error};
@@ -24,7 +24,7 @@ const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
 const FOO: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos/one";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/ns/deployments";
 
-/// As sample-controller's `fixture`: seeded caches, a server that writes down what it is asked.
+/// Seeded caches and a server that logs requests, like sample-controller's `fixture`.
 struct Fixture {
     server: ObjectServer,
     foos: StoreWriter<Foo>,
@@ -33,7 +33,7 @@ struct Fixture {
     events: mpsc::Receiver<Event>,
 }
 
-/// A pass of which nobody says why.
+/// Returns a request without reasons.
 fn pass() -> SyncRequest<'static> {
     static NONE: std::sync::LazyLock<Reasons> = std::sync::LazyLock::new(Reasons::default);
     SyncRequest::new(&NONE)
@@ -70,7 +70,7 @@ impl Fixture {
         foo
     }
 
-    /// Lets the caches see what the server has.
+    /// Updates the caches from the server.
     fn catch_up(&mut self) {
         if let Some(foo) = self.server.get(FOO) {
             let decoded = crate::cache::object::decode(foo.to_string().as_bytes()).unwrap();
@@ -82,7 +82,7 @@ impl Fixture {
         self.deployments.replace(&live, "1");
     }
 
-    /// Marks the Deployment as fully rolled out.
+    /// Sets the Deployment's status to fully rolled out.
     fn roll_out(&mut self, name: &str) {
         let mut deployment = self.server.get(&format!("{DEPLOYMENTS}/{name}")).unwrap();
         deployment["status"] =
@@ -92,13 +92,13 @@ impl Fixture {
     }
 
     async fn sync(&mut self) -> (Outcome, Vec<String>) {
-        let ended = self.sync_without_news().await;
+        let ended = self.sync_without_catch_up().await;
         self.catch_up();
         ended
     }
 
-    /// A pass after which the caches hear of nothing.
-    async fn sync_without_news(&mut self) -> (Outcome, Vec<String>) {
+    /// Runs a pass; the caches stay stale.
+    async fn sync_without_catch_up(&mut self) -> (Outcome, Vec<String>) {
         self.server.requests();
         let outcome = self.sync.sync(&ObjectName::new(Some("ns"), "one"), pass()).await.unwrap();
         let short = |request: String| request.replace(FOOS, "foos").replace(DEPLOYMENTS, "deployments");
@@ -124,7 +124,7 @@ fn conditions_of(foo: &Value) -> Vec<Condition> {
     serde_json::from_value(foo["status"]["conditions"].clone()).unwrap()
 }
 
-/// client-go: sample-controller `TestCreatesDeployment`
+/// Changes `spec.deploymentName` to `new`.
 fn renamed(f: &mut Fixture) {
     let mut foo = f.server.get(FOO).unwrap();
     foo["spec"]["deploymentName"] = json!("new");
@@ -133,6 +133,7 @@ fn renamed(f: &mut Fixture) {
     f.catch_up();
 }
 
+/// client-go: sample-controller `TestCreatesDeployment`
 #[tokio::test]
 async fn a_new_foo_gets_its_deployment() {
     let mut f = Fixture::new();
@@ -176,12 +177,12 @@ async fn events_come_on_transitions_only() {
     let (recorder, events) = EventRecorder::to_buffer(clock, 100);
     (f.sync.tools().recorder, f.events) = (recorder, events);
     f.sync().await;
-    assert_eq!(f.events(), Vec::<&str>::new(), "nor after a restart");
+    assert_eq!(f.events(), Vec::<&str>::new(), "a restart repeats no event");
 }
 
 /// client-go: sample-controller `TestUpdateDeployment`
 #[tokio::test]
-async fn a_hand_edit_is_repaired_and_a_new_spec_applied() {
+async fn hand_edit_is_repaired_and_new_spec_applied() {
     let mut f = Fixture::new();
     let mut foo = f.foo("web", 1);
     f.sync().await;
@@ -224,11 +225,11 @@ async fn a_foreign_deployment_is_left_alone_and_reported_once() {
     f.server.remove(&format!("{DEPLOYMENTS}/web"));
     f.catch_up();
     f.sync().await;
-    assert_eq!(f.events(), ["ChildCreated"], "it heals when the obstacle goes");
+    assert_eq!(f.events(), ["ChildCreated"], "the Foo recovers once the name is free");
 }
 
 #[tokio::test]
-async fn a_new_spec_that_is_refused_in_other_words_is_reported_too() {
+async fn new_spec_refused_for_another_cause_is_reported() {
     let mut f = Fixture::new();
     f.foo("web", 1);
     for (generation, cause, expected) in
@@ -245,7 +246,7 @@ async fn a_new_spec_that_is_refused_in_other_words_is_reported_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_deployment_is_tried_again_every_two_minutes() {
+async fn refused_deployment_is_retried_every_two_minutes() {
     let mut f = Fixture::new();
     f.foo("web", 1);
     f.server.refuse(http::Method::POST, 403, "Forbidden");
@@ -262,7 +263,7 @@ async fn a_refused_deployment_is_tried_again_every_two_minutes() {
     assert_eq!(f.events(), ["ChildCreated"]);
 }
 
-/// The cache shows the old, broken object; on the server it has been corrected.
+/// The cache holds the broken object, which has been corrected on the server.
 #[tokio::test]
 async fn a_corrected_foo_is_not_called_unreadable() {
     let mut f = Fixture::new();
@@ -288,7 +289,7 @@ async fn a_foo_being_deleted_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_foo_that_is_gone_is_done() {
+async fn missing_foo_sends_nothing() {
     let mut f = Fixture::new();
     assert_eq!(f.sync().await, (Outcome::Done, vec![]));
 }
@@ -308,12 +309,12 @@ async fn an_unreadable_foo_keeps_its_deployment() {
     assert!(f.server.get(&format!("{DEPLOYMENTS}/web")).is_some());
     assert_eq!(f.ready().1, "Unreadable");
     let (_, requests) = f.sync().await;
-    assert_eq!(requests, ["GET foos/one"], "said once");
+    assert_eq!(requests, ["GET foos/one"], "the status is written once");
 }
 
-/// W1: the status was written by somebody else meanwhile.
+/// W1: somebody else wrote the status meanwhile.
 #[tokio::test]
-async fn a_status_that_meets_a_conflict_is_tried_once_more() {
+async fn conflicting_status_write_is_retried_once() {
     for conflicts in [1, 2] {
         let mut f = Fixture::new();
         f.foo("web", 1);
@@ -339,9 +340,9 @@ async fn a_status_that_meets_a_conflict_is_tried_once_more() {
     }
 }
 
-/// The spec has changed, too: the status of the old one is not written, and nothing is reported.
+/// The spec has changed as well, so neither status nor events are written.
 #[tokio::test]
-async fn a_status_of_a_spec_that_has_moved_on_is_not_written() {
+async fn status_of_an_outdated_spec_is_not_written() {
     let mut f = Fixture::new();
     let mut foo = f.foo("web", 1);
     f.sync().await;
@@ -351,7 +352,7 @@ async fn a_status_of_a_spec_that_has_moved_on_is_not_written() {
     foo["metadata"]["resourceVersion"] = Value::Null;
     foo["status"] = f.server.get(FOO).unwrap()["status"].clone();
     let newer = f.server.store(FOOS, foo);
-    let (outcome, requests) = f.sync_without_news().await;
+    let (outcome, requests) = f.sync_without_catch_up().await;
     assert_eq!(requests, ["PATCH foos/one/status", "GET foos/one"]);
     assert!(matches!(outcome, Outcome::RequeueAfter(_)), "{outcome:?}");
     assert_eq!(f.server.get(FOO).unwrap()["status"], newer["status"]);
@@ -359,7 +360,7 @@ async fn a_status_of_a_spec_that_has_moved_on_is_not_written() {
 }
 
 #[tokio::test]
-async fn a_status_that_is_written_is_waited_for() {
+async fn key_waits_for_its_own_status_write() {
     let mut f = Fixture::new();
     let (key, guard) = (ObjectName::new(Some("ns"), "one"), Consistency::new().with(Foo::resource(), Frozen));
     let guard = Arc::new(guard);
@@ -370,9 +371,9 @@ async fn a_status_that_is_written_is_waited_for() {
     assert!(!guard.is_ready(&key));
 }
 
-/// R9: the watch has lost the event that would have told. The caches know nothing; the server does.
+/// R9: the watch has lost an event, so the caches are stale.
 #[tokio::test]
-async fn an_audit_finds_what_the_caches_have_missed() {
+async fn audit_repairs_drift_the_caches_missed() {
     let mut f = Fixture::new();
     f.foo("web", 1);
     f.sync().await;
@@ -384,15 +385,15 @@ async fn an_audit_finds_what_the_caches_have_missed() {
     let mut deployment = f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap();
     deployment["spec"]["replicas"] = json!(7);
     f.server.store(DEPLOYMENTS, deployment);
-    let (_, requests) = f.sync_without_news().await;
-    assert_eq!(requests, Vec::<String>::new(), "a usual pass believes the cache");
+    let (_, requests) = f.sync_without_catch_up().await;
+    assert_eq!(requests, Vec::<String>::new(), "a normal pass trusts the cache");
     f.sync.sync(&key, SyncRequest::new(&why)).await.unwrap();
     assert_eq!(f.server.get(&format!("{DEPLOYMENTS}/web")).unwrap()["spec"]["replicas"], 2);
 }
 
 /// W13
 #[tokio::test]
-async fn a_child_that_a_webhook_alters_is_reported_as_created() {
+async fn child_altered_by_webhook_is_reported_as_created() {
     let mut f = Fixture::new();
     f.server.mutate(|object| {
         if object["kind"] == "Deployment" {
@@ -409,7 +410,7 @@ async fn a_child_that_a_webhook_alters_is_reported_as_created() {
 
 /// W12
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_was_refused_at_first_is_reported_as_an_update() {
+async fn spec_refused_at_first_is_reported_as_update() {
     let mut f = Fixture::new();
     let mut foo = f.foo("web", 1);
     f.sync().await;
@@ -425,9 +426,9 @@ async fn a_spec_that_was_refused_at_first_is_reported_as_an_update() {
     assert_eq!(f.events(), ["ChildRefused", "ChildUpdated"]);
 }
 
-/// The cache of the Foo is behind: nothing is repaired for its old spec, and nothing said of it.
+/// The cached Foo is stale: nothing is repaired or reported for its old spec.
 #[tokio::test]
-async fn a_pass_over_a_spec_that_has_moved_on_says_nothing() {
+async fn pass_over_an_outdated_spec_reports_nothing() {
     let mut f = Fixture::new();
     let mut foo = f.foo("web", 1);
     f.sync().await;
@@ -440,25 +441,7 @@ async fn a_pass_over_a_spec_that_has_moved_on_says_nothing() {
     foo["metadata"]["generation"] = json!(2);
     foo["metadata"]["resourceVersion"] = Value::Null;
     f.server.store(FOOS, foo);
-    let (outcome, requests) = f.sync_without_news().await;
+    let (outcome, requests) = f.sync_without_catch_up().await;
     assert_eq!(f.events(), Vec::<&str>::new());
     assert_eq!((outcome, requests), (Outcome::Done, vec!["GET foos/one".to_owned()]));
-}
-
-#[tokio::test]
-async fn a_hot_foo_has_a_condition() {
-    let mut f = Fixture::new();
-    f.foo("web", 1);
-    f.sync().await;
-    let (key, why) = (ObjectName::new(Some("ns"), "one"), Reasons::from(Reason::Timer));
-    for is_hot in [true, true, false, false] {
-        f.server.requests();
-        let outcome = f.sync.sync(&key, SyncRequest::new(&why).hot(is_hot)).await.unwrap();
-        f.catch_up();
-        let conditions = conditions_of(&f.server.get(FOO).unwrap());
-        assert_eq!(conditions::is_true(&conditions, HOT_LOOP), is_hot);
-        // Looked at again, so that the condition goes.
-        assert_eq!(outcome.next_pass().is_some(), is_hot);
-    }
-    assert_eq!(f.server.requests(), Vec::<String>::new(), "said once");
 }

@@ -44,7 +44,7 @@ async fn a_new_myapp_gets_its_children() {
         ["create deployments", "create services", "create ingresses", "patch myapps/web/status"]
     );
     let note = "Created Deployment \"web\", Service \"web\", Ingress \"web\"";
-    assert_eq!(f.notes(), [("ChildCreated", note.to_owned())], "one event of all three");
+    assert_eq!(f.notes(), [("ChildCreated", note.to_owned())], "one event for all three");
     assert_eq!(f.status("web").await["status"], "Pending");
     let service = f.get::<Service>("web").await.unwrap();
     assert_eq!(service["spec"]["ports"][0]["targetPort"], 80);
@@ -91,11 +91,11 @@ async fn the_ingress_follows_the_host() {
     .await;
     f.converge("web").await;
     assert_eq!(f.names::<Ingress>().await, Vec::<String>::new());
-    assert_eq!(f.notes(), [("ChildDeleted", "Deleted Ingress \"web\": spec.host is empty now".to_owned())]);
+    assert_eq!(f.notes(), [("ChildDeleted", "Deleted Ingress \"web\": spec.host is not set".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_is_in_the_way_does_not_hold_up_the_others() {
+async fn taken_child_name_does_not_block_other_children() {
     let mut f = fixture().await;
     f.put::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 1}]}})).await;
     f.create("web", spec(&json!({"host": "a.example.com"}))).await;
@@ -111,11 +111,11 @@ async fn a_child_that_is_in_the_way_does_not_hold_up_the_others() {
     f.delete::<Service>("web").await;
     f.catch_up().await;
     f.converge("web").await;
-    assert!(f.ready("web").await.0, "it heals");
+    assert!(f.ready("web").await.0, "the Myapp recovers");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_set_and_is_dropped_goes_back_to_its_default() {
+async fn fields_dropped_from_spec_return_to_defaults() {
     let mut f = fixture().await;
     let more = json!({"resources": {"limits": {"cpu": "1"}}, "env": [{"name": "A", "value": "1"}]});
     f.create("web", spec(&more)).await;
@@ -128,7 +128,7 @@ async fn what_was_set_and_is_dropped_goes_back_to_its_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_edit_of_each_child_is_repaired_and_names_the_field() {
+async fn hand_edits_are_repaired_and_events_name_fields() {
     let mut f = fixture().await;
     f.create("web", spec(&json!({"host": "a.example.com"}))).await;
     f.converge("web").await;
@@ -149,9 +149,9 @@ async fn a_hand_edit_of_each_child_is_repaired_and_names_the_field() {
     assert_eq!(f.get::<Ingress>("web").await.unwrap()["spec"]["rules"][0]["host"], "a.example.com");
 }
 
-/// The Deployment's status changes with each of its Pods, and wakes the Myapp.
+/// Each Pod changes the Deployment's status, which wakes the Myapp.
 #[tokio::test(start_paused = true)]
-async fn a_refused_child_is_not_asked_for_again_at_each_pass() {
+async fn refused_child_is_not_retried_on_every_pass() {
     let mut f = fixture().await;
     f.sim.fault(Fault::new(When::verb("create").resource("services"), Action::refuse(403, "Forbidden")));
     f.create("web", spec(&json!({}))).await;
@@ -159,7 +159,7 @@ async fn a_refused_child_is_not_asked_for_again_at_each_pass() {
     let (outcome, asked) = f.sync("web").await;
     assert_eq!((posts(&asked), f.ready("web").await.1.as_str()), (1, "ChildRefused"));
     assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
-    let told = f.status("web").await["conditions"][0]["message"].clone();
+    let message = f.status("web").await["conditions"][0]["message"].clone();
     for passed in 1..20 {
         f.pass_time(Duration::from_secs(5)).await;
         f.edit_status::<Deployment>("web", json!({"observedGeneration": 1, "collisionCount": passed})).await;
@@ -169,21 +169,21 @@ async fn a_refused_child_is_not_asked_for_again_at_each_pass() {
         let left = Duration::from_secs(120 - 5 * passed);
         assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(left) });
     }
-    assert_eq!(f.status("web").await["conditions"][0]["message"], told);
+    assert_eq!(f.status("web").await["conditions"][0]["message"], message);
     edit(&mut f, |myapp| myapp["spec"]["servicePort"] = json!(81)).await;
-    assert_eq!(posts(&f.sync("web").await.1), 1, "another spec is tried at once");
+    assert_eq!(posts(&f.sync("web").await.1), 1, "a new spec is tried at once");
     assert_eq!(posts(&f.sync("web").await.1), 0);
     edit(&mut f, |myapp| {
         myapp["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": "now"});
     })
     .await;
-    assert_eq!(posts(&f.sync("web").await.1), 1, "and what a user asks for");
+    assert_eq!(posts(&f.sync("web").await.1), 1, "a user's request is tried at once");
     f.pass_time(Duration::from_secs(120)).await;
-    assert_eq!(posts(&f.sync("web").await.1), 1, "and the same after two minutes");
+    assert_eq!(posts(&f.sync("web").await.1), 1, "the same write is retried after two minutes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_too_many_in_a_map_of_the_status_goes() {
+async fn extra_key_in_status_map_is_removed() {
     let mut f = fixture().await;
     f.create("web", spec(&json!({}))).await;
     f.converge("web").await;
@@ -192,11 +192,11 @@ async fn a_key_too_many_in_a_map_of_the_status_goes() {
     f.catch_up().await;
     assert_eq!(f.sync("web").await.1, ["patch myapps/web/status"]);
     assert_eq!(f.status("web").await["labelSelector"]["extra"], Value::Null);
-    assert_eq!(f.sync("web").await.1, Vec::<String>::new(), "once");
+    assert_eq!(f.sync("web").await.1, Vec::<String>::new(), "one patch suffices");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_edit_is_reported_beside_an_obstacle_of_another() {
+async fn repair_is_reported_while_another_child_is_blocked() {
     let mut f = fixture().await;
     f.put::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 1}]}})).await;
     f.create("web", spec(&json!({}))).await;
@@ -211,7 +211,7 @@ async fn a_hand_edit_is_reported_beside_an_obstacle_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_word_is_about_the_spec_that_was_applied() {
+async fn phase_describes_the_applied_spec_while_paused() {
     let mut f = fixture().await;
     f.create("web", spec(&json!({}))).await;
     f.converge("web").await;

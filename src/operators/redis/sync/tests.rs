@@ -51,7 +51,7 @@ async fn a_converged_redis_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_down_deletes_from_the_highest() {
+async fn scale_down_deletes_highest_ordinals_first() {
     let mut f = fixture().await;
     f.create("x", spec(4)).await;
     f.converge("x").await;
@@ -66,12 +66,12 @@ async fn a_scale_down_deletes_from_the_highest() {
     scale(&mut f, 0).await;
     f.converge("x").await;
     assert_eq!(f.names::<Pod>().await, Vec::<String>::new());
-    assert_eq!(f.ready("x").await, (true, "Available".to_owned()), "none wanted and none there");
+    assert_eq!(f.ready("x").await, (true, "Available".to_owned()), "no Pod is wanted");
 }
 
-/// While the Redis was paused, or its operator was down. The audit looks for it.
+/// The label was lost while the Redis was paused.
 #[tokio::test(start_paused = true)]
-async fn an_audit_scales_down_a_pod_that_lost_our_label() {
+async fn audit_deletes_surplus_pod_that_lost_our_label() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;
@@ -83,11 +83,7 @@ async fn an_audit_scales_down_a_pod_that_lost_our_label() {
     f.sync("x").await;
     f.edit::<Pod>("x-2", |pod| pod["metadata"]["labels"] = json!({})).await;
     scale(&mut f, 1).await;
-    assert_eq!(
-        f.sync("x").await.1,
-        ["patch redis/x/status"],
-        "the cache does not show it, and nothing is written"
-    );
+    assert_eq!(f.sync("x").await.1, ["patch redis/x/status"], "a paused Redis deletes no Pod");
     f.edit::<Redis>("x", |redis| paused(redis, "false")).await;
     f.catch_up().await;
     f.events();
@@ -102,7 +98,7 @@ async fn an_audit_scales_down_a_pod_that_lost_our_label() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_too_many_that_does_not_go_does_not_hold_up_ready() {
+async fn stuck_surplus_pod_does_not_delay_ready() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;
@@ -115,15 +111,15 @@ async fn a_pod_too_many_that_does_not_go_does_not_hold_up_ready() {
     assert_eq!(f.status("x").await["replicas"], 1);
 }
 
-/// The cache shows the Redis as it was before somebody scaled it up again.
+/// The cached Redis predates a scale-up.
 #[tokio::test(start_paused = true)]
-async fn an_old_spec_deletes_nothing() {
+async fn stale_spec_deletes_nothing() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;
     scale(&mut f, 1).await;
     f.edit::<Redis>("x", |redis| redis["spec"]["replicas"] = json!(3)).await;
-    let (_, asked) = f.sync_without_news("x").await;
+    let (_, asked) = f.sync_without_catch_up("x").await;
     assert_eq!(asked, ["get redis/x"]);
     f.catch_up().await;
     f.converge("x").await;
@@ -131,7 +127,7 @@ async fn an_old_spec_deletes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_went_or_ended_is_created_again() {
+async fn deleted_or_failed_pod_is_recreated() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;
@@ -154,7 +150,7 @@ async fn a_pod_that_went_or_ended_is_created_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_label_changed_by_hand_is_put_back_and_an_event_names_it() {
+async fn hand_edited_label_is_repaired_with_an_event() {
     let mut f = fixture().await;
     f.create("x", spec(1)).await;
     f.converge("x").await;
@@ -169,7 +165,7 @@ async fn a_label_changed_by_hand_is_put_back_and_an_event_names_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_pod_stops_the_others_and_is_reported() {
+async fn refused_pod_stops_the_batch_and_is_reported() {
     let mut f = fixture().await;
     f.put::<ResourceQuota>(json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "q"},
         "spec": {"hard": {"pods": "1"}}}))
@@ -179,13 +175,13 @@ async fn a_refused_pod_stops_the_others_and_is_reported() {
     let (outcome, asked) = f.sync("x").await;
     assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     let tried = asked.iter().filter(|asked| *asked == "create pods").count();
-    assert_eq!(tried, 3, "one, then a batch of two: {asked:?}");
+    assert_eq!(tried, 3, "a batch of one, then a batch of two: {asked:?}");
     assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
     assert_eq!(f.events(), ["ScaledUp", "ChildRefused"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_foreign_pod_is_left_alone_and_the_others_are_there() {
+async fn foreign_pod_is_untouched_and_others_are_created() {
     let mut f = fixture().await;
     f.put::<Pod>(json!({"metadata": {"name": "x-0"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
         .await;
@@ -197,9 +193,9 @@ async fn a_foreign_pod_is_left_alone_and_the_others_are_there() {
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1", "x-2"]);
 }
 
-/// A policy keeps one Pod; another has failed.
+/// A policy forbids the deletion of one Pod; another Pod has failed.
 #[tokio::test(start_paused = true)]
-async fn a_refused_scale_down_does_not_hold_up_what_has_ended() {
+async fn refused_scale_down_does_not_block_failed_pods() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;
@@ -217,12 +213,12 @@ async fn a_refused_scale_down_does_not_hold_up_what_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_delete_is_not_sent_again_at_each_pass() {
+async fn refused_delete_is_not_retried_on_every_pass() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;
     f.events();
-    let wall =
+    let fault =
         f.sim.fault(Fault::new(When::verb("delete").resource("pods"), Action::refuse(403, "Forbidden")));
     scale(&mut f, 1).await;
     let tries = |asked: &[String]| asked.iter().filter(|asked| *asked == "delete pods/x-1").count();
@@ -237,8 +233,8 @@ async fn a_refused_delete_is_not_sent_again_at_each_pass() {
         f.pass_time(Duration::from_secs(seconds)).await;
     }
     assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
-    assert_eq!(f.events(), ["ChildRefused"], "told once");
-    // Whoever asks is answered at once; so is a deletion, which tells of itself once.
+    assert_eq!(f.events(), ["ChildRefused"], "reported once");
+    // `reconcile-at` retries at once; so does a deletion, which is reported once.
     f.edit::<Redis>("x", |redis| {
         redis["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": "1"})
     })
@@ -251,7 +247,7 @@ async fn a_refused_delete_is_not_sent_again_at_each_pass() {
     assert_eq!(tries(&f.sync("x").await.1), 0);
     assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
     assert_eq!(f.events(), ["Deleting"]);
-    f.sim.heal(wall);
+    f.sim.heal(fault);
     f.pass_time(Duration::from_secs(120)).await;
     f.sync("x").await;
     f.pass_time(Duration::from_secs(60)).await;
@@ -265,7 +261,7 @@ async fn a_deleted_redis_stays_until_its_pods_are_gone() {
     f.create("x", spec(3)).await;
     f.converge("x").await;
     f.events();
-    // One of them has lost our label, so that the cache does not show it.
+    // One Pod has lost our label, so the cache does not show it.
     f.edit::<Pod>("x-1", |pod| pod["metadata"]["labels"] = json!({})).await;
     f.delete::<Redis>("x").await;
     f.catch_up().await;
@@ -277,7 +273,7 @@ async fn a_deleted_redis_stays_until_its_pods_are_gone() {
     f.pass_time(Duration::from_secs(60)).await;
     let (_, asked) = f.sync("x").await;
     let expected = ["list pods", "list pods", "get redis/x", "delete pods/x-1"];
-    assert_eq!(asked[..4], expected, "before the finalizer goes");
+    assert_eq!(asked[..4], expected, "the finalizer is removed last");
     f.pass_time(Duration::from_secs(60)).await;
     f.sync("x").await;
     assert_eq!(f.get::<Redis>("x").await, None);
@@ -297,7 +293,7 @@ async fn an_orphaned_redis_leaves_its_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_paused_redis_has_no_pod_written() {
+async fn paused_redis_writes_no_pod() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;
@@ -310,8 +306,8 @@ async fn a_paused_redis_has_no_pod_written() {
     let (_, asked) = f.sync("x").await;
     assert_eq!(asked, ["patch redis/x/status"]);
     assert_eq!(f.status("x").await["observedGeneration"], 1);
-    assert_eq!(f.ready("x").await, (true, "Available".to_owned()), "as the spec that was applied wants it");
-    // The last one, whose absence leaves no gap.
+    assert_eq!(f.ready("x").await, (true, "Available".to_owned()), "as the applied spec wants");
+    // The highest ordinal, so that no gap shows that a Pod is missing.
     f.delete::<Pod>("x-1").await;
     f.pass_time(Duration::from_secs(60)).await;
     for _ in 0..3 {
@@ -325,7 +321,7 @@ async fn a_paused_redis_has_no_pod_written() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_is_changed_in_the_midst_of_a_pause_does_not_hide_what_is_missing() {
+async fn spec_change_during_pause_hides_no_missing_pod() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;
@@ -341,7 +337,7 @@ async fn a_spec_that_is_changed_in_the_midst_of_a_pause_does_not_hide_what_is_mi
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_deletion_of_a_paused_redis_resumes_nothing() {
+async fn deleting_a_paused_redis_records_no_resumed_event() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;
@@ -357,9 +353,9 @@ async fn the_deletion_of_a_paused_redis_resumes_nothing() {
     assert_eq!(f.events(), ["Deleting"]);
 }
 
-/// W10: the name is free for all that a refusal says.
+/// W10: a refusal does not tell whether the name is taken.
 #[tokio::test(start_paused = true)]
-async fn w10_a_refusal_does_not_double_a_pod() {
+async fn w10_refused_create_does_not_duplicate_a_pod() {
     let mut f = fixture().await;
     f.create("x", spec(1)).await;
     f.sync("x").await;
@@ -370,15 +366,15 @@ async fn w10_a_refusal_does_not_double_a_pod() {
     assert_eq!(f.names::<Pod>().await, ["x-0"]);
 }
 
-/// R9: the watch has lost an event; the caches know nothing, the server does.
+/// R9: the watch has lost an event, so the caches are stale.
 #[tokio::test(start_paused = true)]
-async fn an_audit_finds_what_the_caches_have_missed() {
+async fn audit_repairs_drift_the_caches_missed() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;
     f.delete::<Pod>("x-1").await;
-    f.pass_time_unheard(Duration::from_secs(60)).await;
-    assert_eq!(f.sync_without_news("x").await.1, Vec::<String>::new(), "a usual pass believes the cache");
+    f.pass_time_without_catch_up(Duration::from_secs(60)).await;
+    assert_eq!(f.sync_without_catch_up("x").await.1, Vec::<String>::new(), "a normal pass trusts the cache");
     let (_, asked) = f.audit("x").await;
     assert!(asked.contains(&"create pods".to_owned()), "{asked:?}");
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1"]);

@@ -7,7 +7,7 @@ use crate::api::webapp::v1::{Hook, Phase, WebApp};
 use crate::operators::webapp::tasks::HookFuture;
 use crate::workqueue::ItemExponentialFailure;
 
-/// What it does in `create` is a matter of the WebApp's name.
+/// An executor whose `create` behaves as the WebApp's name says.
 #[derive(Default)]
 struct Odd(AtomicUsize);
 
@@ -64,18 +64,18 @@ fn call(name: &str) -> (HookCall, WebAppStep) {
     (call, step)
 }
 
-/// Whether a hook is wanted.
+/// Returns a check that answers `is_wanted`.
 fn wanted(is_wanted: bool) -> IsWanted {
     Box::pin(std::future::ready(Ok(is_wanted)))
 }
 
 impl Rig {
-    /// All places of the task are taken.
+    /// Takes all places of the task.
     fn fill(&self) {
         (0..AT_ONCE).for_each(|at| self.run(&format!("hangs-{at}")));
     }
 
-    /// All that is taken is given up after its timeout, and whoever waits has a turn.
+    /// Lets the hooks that hang time out, so that waiting hooks get their turn.
     async fn give_up(&self) {
         for _ in 0..AT_ONCE {
             drop(self.queue.get().await);
@@ -117,7 +117,7 @@ async fn a_result_is_kept_until_the_next_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_is_a_failure() {
+async fn panic_counts_as_retryable_failure() {
     let rig = rig();
     rig.run("panics");
     drop(rig.queue.get().await);
@@ -125,16 +125,16 @@ async fn a_panic_is_a_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_hangs_holds_up_no_other() {
+async fn hanging_task_does_not_block_others() {
     let rig = rig();
     for at in 0..AT_ONCE + 7 {
         rig.run(&format!("hangs-{at}"));
     }
     let other = Task::new(rig.odd.clone());
     rig.hooks.run(&other, call("fine").0, 1, wanted(true));
-    assert_eq!(rig.queue.get().await.unwrap().key().to_string(), "ns/fine", "of another task");
-    assert_eq!(rig.odd.0.load(Ordering::SeqCst), AT_ONCE + 1, "the others wait for their ctx");
-    // They are given up after the timeout, and the next have theirs.
+    assert_eq!(rig.queue.get().await.unwrap().key().to_string(), "ns/fine", "a hook of another task");
+    assert_eq!(rig.odd.0.load(Ordering::SeqCst), AT_ONCE + 1, "the others wait for their turn");
+    // After the timeout the next hooks get their turn.
     for _ in 0..AT_ONCE {
         drop(rig.queue.get().await);
     }
@@ -143,7 +143,7 @@ async fn a_task_that_hangs_holds_up_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_waits_for_its_turn_is_run_only_if_it_is_still_wanted() {
+async fn queued_hook_runs_only_if_still_wanted() {
     let rig = rig();
     rig.fill();
     let is_asked = Arc::new(AtomicUsize::new(0));
@@ -157,9 +157,9 @@ async fn one_that_waits_for_its_turn_is_run_only_if_it_is_still_wanted() {
     assert_eq!((is_asked.load(Ordering::SeqCst), rig.known("one")), (0, Known::Running));
     rig.give_up().await;
     assert_eq!((is_asked.load(Ordering::SeqCst), rig.runs()), (1, AT_ONCE));
-    assert_eq!(rig.known("one"), Known::Nothing, "it is looked at anew");
-    assert_eq!(rig.queue.waiting(), 1, "after a while");
-    // No answer is no yes.
+    assert_eq!(rig.known("one"), Known::Nothing, "the next pass decides anew");
+    assert_eq!(rig.queue.waiting(), 1, "the key is requeued with a delay");
+    // A failed check counts as no.
     let no_answer = Box::pin(std::future::ready(Err(Error::NotSent { request: "GET".to_owned() })));
     rig.hooks.run(&rig.task, call("two").0, 1, no_answer);
     for _ in 0..10 {
@@ -169,7 +169,7 @@ async fn one_that_waits_for_its_turn_is_run_only_if_it_is_still_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_waits_for_its_turn_gives_way() {
+async fn superseded_queued_hook_is_dropped() {
     let rig = rig();
     rig.fill();
     rig.run("one");
@@ -177,13 +177,13 @@ async fn one_that_waits_for_its_turn_gives_way() {
     let (one, step) = call("one");
     let known = |superseded| rig.hooks.known((&one.object(), &step), superseded, Duration::from_secs(30));
     assert_eq!(known(false), Known::Running);
-    assert_eq!(known(true), Known::Elsewhere(Duration::ZERO), "nobody has to wait for it");
+    assert_eq!(known(true), Known::Elsewhere(Duration::ZERO), "nothing is left to wait for");
     rig.give_up().await;
-    assert_eq!(rig.runs(), AT_ONCE, "nor is it run later");
+    assert_eq!(rig.runs(), AT_ONCE, "the dropped hook does not run later");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_gone_leaves_nothing_and_runs_nothing() {
+async fn forgotten_webapp_leaves_no_records_and_runs_nothing() {
     let rig = rig();
     rig.fill();
     rig.run("one");
@@ -197,7 +197,7 @@ async fn what_has_gone_leaves_nothing_and_runs_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_cuts_what_runs() {
+async fn shutdown_aborts_running_hooks() {
     let mut rig = rig();
     rig.run("hangs");
     tokio::task::yield_now().await;
@@ -207,9 +207,9 @@ async fn a_shutdown_cuts_what_runs() {
     assert!(rig.queue.is_empty());
 }
 
-/// The start of an old generation's hook is found, and nobody here has run it.
+/// The status has the start of an old generation's hook, which this process has not run.
 #[tokio::test(start_paused = true)]
-async fn a_superseded_hook_of_another_process_is_waited_for() {
+async fn superseded_hook_of_another_process_is_awaited() {
     let rig = rig();
     let (one, step) = call("one");
     let timeout = Duration::from_secs(30);

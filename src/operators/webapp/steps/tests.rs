@@ -26,7 +26,7 @@ fn ended_well(_: &WebAppStep) -> Known {
     Known::Ended(Ok(()))
 }
 
-/// Runs to the end; each hook is run when its start is recorded, and ends well. What was run, `a.create@2`.
+/// Advances to the end with every hook succeeding; returns the hooks that ran, as `a.create@2`.
 fn run(steps: &mut [WebAppStep], goal: &Goal<'_>) -> Vec<String> {
     let log = RefCell::new(Vec::new());
     let mut is_run = false;
@@ -44,11 +44,11 @@ fn run(steps: &mut [WebAppStep], goal: &Goal<'_>) -> Vec<String> {
             other => panic!("{other:?}"),
         }
     }
-    panic!("it does not end");
+    panic!("the steps do not end");
 }
 
 #[test]
-fn tasks_run_first_to_last_each_recorded_before_it_is_run() {
+fn hooks_run_in_order_each_recorded_first() {
     let mut steps = aligned(&[], &TASKS);
     let goal = goal(1, Direction::Creation);
     assert_eq!(advance(&mut steps, 3, &goal, nothing), Next::Recorded(0));
@@ -76,12 +76,12 @@ fn a_finished_hook_is_not_run_again() {
 }
 
 #[test]
-fn a_recorded_start_is_run_again_under_the_same_id() {
+fn recorded_hook_is_rerun_under_the_same_id() {
     let mut steps = aligned(&[], &TASKS);
     let goal = goal(1, Direction::Creation);
     advance(&mut steps, 3, &goal, nothing);
     let id = steps[0].operation_id.clone();
-    // The process dies; the next one finds the record.
+    // The process dies, and the next one finds the record.
     for _ in 0..2 {
         assert_eq!(advance(&mut steps, 3, &goal, nothing), Next::Run(0));
     }
@@ -89,18 +89,18 @@ fn a_recorded_start_is_run_again_under_the_same_id() {
 }
 
 #[test]
-fn a_new_generation_waits_for_the_hook_of_the_old_one() {
+fn new_generation_waits_for_the_running_hook() {
     let mut steps = aligned(&[], &TASKS);
     advance(&mut steps, 3, &goal(1, Direction::Creation), nothing);
     let newer = goal(2, Direction::Creation);
     assert_eq!(advance(&mut steps, 3, &newer, |_| Known::Running), Next::Wait(0, None));
-    // Another process has started it: it may still run for its timeout.
+    // Another process has started the hook, which may still run until its timeout.
     let second = Duration::from_secs(1);
     assert_eq!(advance(&mut steps, 3, &newer, |_| Known::Elsewhere(second)), Next::Wait(0, Some(second)));
     assert_eq!(steps[0].generation, 1);
     let mut ended = steps.clone();
     assert_eq!(advance(&mut ended, 3, &newer, ended_well), Next::Recorded(0));
-    assert_eq!((ended[0].generation, ended[0].hook), (2, Some(Hook::PreCreate)), "all tasks, anew");
+    assert_eq!((ended[0].generation, ended[0].hook), (2, Some(Hook::PreCreate)), "all tasks run again");
     assert_ne!(ended[0].operation_id, steps[0].operation_id);
     assert_eq!(advance(&mut steps, 3, &newer, |_| Known::Elsewhere(Duration::ZERO)), Next::Recorded(0));
     let log = run(&mut steps, &newer);
@@ -108,7 +108,7 @@ fn a_new_generation_waits_for_the_hook_of_the_old_one() {
 }
 
 #[test]
-fn a_failure_is_tried_again_under_the_same_id() {
+fn failed_hook_is_retried_under_the_same_id() {
     let mut steps = aligned(&[], &TASKS);
     let goal = goal(1, Direction::Creation);
     advance(&mut steps, 3, &goal, nothing);
@@ -123,12 +123,12 @@ fn a_failure_is_tried_again_under_the_same_id() {
 }
 
 #[test]
-fn a_failure_rests_by_what_is_recorded() {
+fn backoff_follows_the_recorded_times() {
     let goal = goal(1, Direction::Creation);
     let asked = Goal { is_asked: true, ..goal };
     let after = |seconds| HookError::Retry { message: "no".to_owned(), after: seconds };
     let millis = Duration::from_millis;
-    // How long a first failure rests after half a second, and then with a user who asks; when both are over.
+    // Retry-After; the wait that is left after half a second, without and with a user who asks; when both have passed.
     for (asked_for, left, left_if_asked, over) in [
         (None, millis(1500), Duration::ZERO, 2),
         (Some(millis(200)), millis(1500), millis(500), 2),
@@ -146,10 +146,10 @@ fn a_failure_rests_by_what_is_recorded() {
         };
         assert_eq!(look(&Goal { now: half, ..asked }), expected, "{asked_for:?}");
         assert_eq!(look(&goal_at(goal, over)), Next::Recorded(0), "{asked_for:?}");
-        // Of a process whose clock was ahead, or set back since: nobody waits for that.
+        // Recorded by a clock that was ahead, or has been set back since: no wait.
         assert_eq!(look(&goal_at(goal, -1000)), Next::Recorded(0), "{asked_for:?}");
     }
-    // Nobody is believed who asks for more than ten minutes.
+    // Retry-After is capped at ten minutes.
     let mut steps = aligned(&[], &TASKS);
     advance(&mut steps, 3, &goal, nothing);
     advance(&mut steps, 3, &goal, |_| Known::Ended(Err(after(Some(millis(3_600_000))))));
@@ -157,7 +157,7 @@ fn a_failure_rests_by_what_is_recorded() {
 }
 
 #[test]
-fn a_new_spec_and_a_deletion_keep_to_what_a_server_asks_for() {
+fn new_spec_and_deletion_honour_retry_after() {
     let (goal_now, minute) = (goal(1, Direction::Creation), Duration::from_secs(60));
     let later = |_: &WebAppStep| {
         Known::Ended(Err(HookError::Retry { message: "429".to_owned(), after: Some(minute) }))
@@ -165,7 +165,7 @@ fn a_new_spec_and_a_deletion_keep_to_what_a_server_asks_for() {
     for newer in [goal(2, Direction::Creation), goal(2, Direction::Deletion)] {
         let mut steps = aligned(&[], &TASKS);
         advance(&mut steps, 3, &goal_now, nothing);
-        // It comes before and after the new spec does.
+        // The answer comes after the new spec, and before.
         let mut overtaken = steps.clone();
         assert_eq!(advance(&mut overtaken, 3, &newer, later), Next::Rest(0, minute));
         advance(&mut steps, 3, &goal_now, later);
@@ -176,7 +176,7 @@ fn a_new_spec_and_a_deletion_keep_to_what_a_server_asks_for() {
 }
 
 #[test]
-fn a_hook_that_is_not_done_yet_gives_way() {
+fn resting_hook_yields_to_spec_change_and_deletion() {
     let not_yet = |_: &WebAppStep| Known::Ended(Err(HookError::not_yet("not yet", None)));
     let resting = |_: &WebAppStep| Known::Resting(Duration::from_secs(9));
     for newer in [goal(2, Direction::Creation), goal(2, Direction::Deletion)] {
@@ -191,7 +191,7 @@ fn a_hook_that_is_not_done_yet_gives_way() {
 }
 
 #[test]
-fn a_record_of_another_operation_is_tried_anew() {
+fn record_of_another_operation_is_retried() {
     let goal_now = goal(1, Direction::Creation);
     let wrong_id = |step: &mut WebAppStep| step.operation_id = "another's".to_owned();
     let no_hook = |step: &mut WebAppStep| step.hook = None;
@@ -201,7 +201,7 @@ fn a_record_of_another_operation_is_tried_anew() {
         let id = steps[0].operation_id.clone();
         spoil(&mut steps[0]);
         let look = |steps: &mut [WebAppStep], second| {
-            advance(steps, 3, &goal_at(goal_now, second), |_| panic!("nothing is known of it"))
+            advance(steps, 3, &goal_at(goal_now, second), |_| panic!("a foreign record is not looked up"))
         };
         let first = look(&mut steps, 0);
         assert_eq!(first == Next::Recorded(0), attempts == 1, "a retry has a backoff: {first:?}");
@@ -213,7 +213,7 @@ fn a_record_of_another_operation_is_tried_anew() {
 }
 
 #[test]
-fn what_failed_for_good_waits_for_a_user() {
+fn permanent_failure_waits_for_a_user() {
     let mut steps = aligned(&[], &TASKS);
     let goal_now = goal(1, Direction::Creation);
     advance(&mut steps, 3, &goal_now, nothing);
@@ -223,7 +223,7 @@ fn what_failed_for_good_waits_for_a_user() {
     assert_eq!(advance(&mut steps, 3, &goal_now, nothing), Next::GivenUp(0));
     let asked = Goal { is_asked: true, ..goal_now };
     let mut again = steps.clone();
-    assert_eq!(advance(&mut again, 3, &asked, nothing), Next::Recorded(0), "he asks for it");
+    assert_eq!(advance(&mut again, 3, &asked, nothing), Next::Recorded(0), "the user asks for a retry");
     assert_eq!((again[0].attempts, again[0].permanent), (2, false));
     let mut newer = steps.clone();
     assert_eq!(advance(&mut newer, 3, &goal(2, Direction::Creation), nothing), Next::Recorded(0));
@@ -231,7 +231,7 @@ fn what_failed_for_good_waits_for_a_user() {
 }
 
 #[test]
-fn an_undo_that_failed_for_good_is_tried_again_every_two_minutes() {
+fn permanently_failed_undo_is_retried_every_two_minutes() {
     let mut steps = aligned(&[], &TASKS);
     advance(&mut steps, 3, &goal(1, Direction::Creation), nothing);
     let deletion = goal(2, Direction::Deletion);
@@ -244,7 +244,7 @@ fn an_undo_that_failed_for_good_is_tried_again_every_two_minutes() {
 }
 
 #[test]
-fn a_pause_starts_nothing_and_records_what_has_ended() {
+fn pause_starts_no_hook_but_records_results() {
     let mut steps = aligned(&[], &TASKS);
     let goal_now = goal(1, Direction::Creation);
     let paused = Goal { may_start: false, ..goal_now };
@@ -256,10 +256,10 @@ fn a_pause_starts_nothing_and_records_what_has_ended() {
 }
 
 #[test]
-fn the_undo_runs_last_to_first_and_only_what_was_started() {
+fn deletion_undoes_started_tasks_in_reverse() {
     let mut steps = aligned(&[], &TASKS);
     let created = goal(1, Direction::Creation);
-    // Up to the first hook of the second task, which does not end well.
+    // Up to the first hook of the second task, which fails.
     while steps[1].hook.is_none() {
         advance(&mut steps, 3, &created, ended_well);
     }
@@ -279,7 +279,7 @@ fn the_undo_runs_last_to_first_and_only_what_was_started() {
 }
 
 #[test]
-fn a_task_that_is_not_there_any_more_is_not_forgotten() {
+fn removed_task_keeps_its_step_and_blocks_deletion() {
     let mut steps = aligned(&[], &TASKS);
     run(&mut steps, &goal(1, Direction::Creation));
     let mut fewer = aligned(&steps, &["c", "a"]);
@@ -317,15 +317,15 @@ fn any_step(name: &'static str) -> impl Strategy<Value = WebAppStep> {
 }
 
 proptest! {
-    /// Whatever is recorded, also by a process of another mind: every hook ends well, and the end is reached.
+    /// Whatever is recorded, even by a process that works differently: if every hook succeeds, the goal is reached.
     #[test]
-    fn from_any_record_the_steps_lead_to_the_end(
+    fn any_recorded_state_reaches_the_goal(
         a in any_step("a"), b in any_step("b"), c in any_step("c"), is_deletion in any::<bool>(),
     ) {
         let mut steps = vec![a, b, c];
         let started: Vec<bool> = steps.iter().map(|step| step.hook.is_some()).collect();
         let direction = if is_deletion { Direction::Deletion } else { Direction::Creation };
-        // All that has failed has rested.
+        // Late enough for every backoff to have passed.
         let goal = goal_at(goal(2, direction), 1000);
         for _ in 0..200 {
             if advance(&mut steps, 3, &goal, ended_well) == Next::Finished {

@@ -20,7 +20,7 @@ use crate::operators::tests::{Caches, Fixture};
 use crate::operators::webapp::tasks::{HookError, HookFuture, TaskExecutor};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
-/// What the world outside has seen: `task.hook id`, in order; and what it answers.
+/// The outside world: the calls that it has seen, as `task.hook id`, and its answers.
 #[derive(Clone, Default)]
 struct World {
     seen: Arc<Mutex<Vec<String>>>,
@@ -73,7 +73,7 @@ impl TaskExecutor for Outside {
     }
 }
 
-/// A handler of a process: what runs hooks stays with it.
+/// What ends with a process: the hooks and their runner.
 struct Process {
     hooks: Hooks,
     tasks: JoinSet<()>,
@@ -121,7 +121,7 @@ impl Rig {
         self.edit(|webapp| webapp["metadata"]["annotations"] = annotations).await;
     }
 
-    /// The process ends; another one begins.
+    /// Ends the process and starts another.
     async fn new_process(&mut self) {
         self.process.tasks.shutdown().await;
         self.process = process();
@@ -129,7 +129,7 @@ impl Rig {
         self.f.restart(|caches, client| sync(caches, client, hooks, &world)).await;
     }
 
-    /// One more pass, then time for hooks and world.
+    /// Makes one pass, then gives the hooks and the outside world time.
     async fn pass(&mut self) -> Vec<String> {
         let (_, asked) = self.f.sync("web").await;
         for _ in 0..20 {
@@ -139,7 +139,7 @@ impl Rig {
         asked
     }
 
-    /// Passes until three in a row send nothing.
+    /// Makes passes until three in a row send nothing.
     async fn converge(&mut self) {
         let mut calm = 0;
         for _ in 0..200 {
@@ -151,10 +151,10 @@ impl Rig {
                 return;
             }
         }
-        panic!("it does not come to rest: {}", self.f.status("web").await);
+        panic!("the WebApp does not converge: {}", self.f.status("web").await);
     }
 
-    /// Passes until the status is so.
+    /// Makes passes until the status satisfies `test`, and returns it.
     async fn until(&mut self, test: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..100 {
             self.pass().await;
@@ -163,10 +163,10 @@ impl Rig {
                 return status;
             }
         }
-        panic!("it does not come: {}", self.f.status("web").await);
+        panic!("the expected status does not come: {}", self.f.status("web").await);
     }
 
-    /// The hooks that were run since the last call, without their IDs.
+    /// Returns the hooks that have run since the last call, without their IDs.
     fn seen(&self) -> Vec<String> {
         let seen = std::mem::take(&mut *self.world.seen.lock());
         seen.into_iter().map(|seen| seen.split(' ').next().unwrap().to_owned()).collect()
@@ -196,12 +196,12 @@ const CREATION: [&str; 6] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn a_webapp_goes_through_its_tasks_once() {
+async fn webapp_runs_each_hook_once() {
     let mut rig = rig().await;
     rig.create().await;
     let asked = rig.pass().await;
-    assert_eq!(asked, ["patch webapps/web", "patch webapps/web/status"], "the finalizer is first");
-    assert_eq!(rig.seen(), Vec::<String>::new(), "recorded, and not run yet");
+    assert_eq!(asked, ["patch webapps/web", "patch webapps/web/status"], "the finalizer comes first");
+    assert_eq!(rig.seen(), Vec::<String>::new(), "recorded but not run yet");
     let step = &rig.f.status("web").await["steps"][0];
     assert_eq!((&step["phase"], &step["hook"]), (&json!("Running"), &json!("pre_create")));
     rig.converge().await;
@@ -232,7 +232,7 @@ async fn a_converged_webapp_sends_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_spec_runs_all_tasks_under_new_ids() {
+async fn new_spec_runs_all_tasks_under_new_ids() {
     let mut rig = rig().await;
     rig.create().await;
     rig.converge().await;
@@ -249,40 +249,40 @@ async fn a_new_spec_runs_all_tasks_under_new_ids() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_old_record_runs_nothing() {
+async fn stale_record_runs_no_hook() {
     let mut rig = rig().await;
     rig.create().await;
     rig.pass().await;
-    // The cache does not know of it yet.
+    // The cache has not seen this edit yet.
     rig.f.edit::<WebApp>("web", |webapp| webapp["spec"]["version"] = json!("2")).await;
     for _ in 0..3 {
-        rig.f.sync_without_news("web").await;
-        rig.f.pass_time_unheard(Duration::from_secs(10)).await;
+        rig.f.sync_without_catch_up("web").await;
+        rig.f.pass_time_without_catch_up(Duration::from_secs(10)).await;
         assert_eq!(rig.seen(), Vec::<String>::new());
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pause_that_the_cache_has_not_seen_runs_nothing() {
+async fn pause_unseen_by_the_cache_blocks_hooks() {
     let mut rig = rig().await;
     rig.create().await;
     rig.pass().await;
     let pause = json!({"windlass.dev/paused": "true"});
     rig.f.edit::<WebApp>("web", |webapp| webapp["metadata"]["annotations"] = pause).await;
     for _ in 0..3 {
-        rig.f.sync_without_news("web").await;
-        rig.f.pass_time_unheard(Duration::from_secs(10)).await;
+        rig.f.sync_without_catch_up("web").await;
+        rig.f.pass_time_without_catch_up(Duration::from_secs(10)).await;
         assert_eq!(rig.seen(), Vec::<String>::new());
     }
     rig.f.delete::<WebApp>("web").await;
     rig.f.catch_up().await;
     rig.converge().await;
-    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")), "an undo is not held up");
+    assert_eq!(rig.seen(), Hook::DELETION.map(|hook| format!("first.{hook}")), "a pause delays no undo");
 }
 
-/// Cut at each point: every hook is run, those that were cut twice under one ID, and no other.
+/// Wherever the process is restarted, each hook runs once; only an interrupted hook runs twice, under one ID.
 #[tokio::test(start_paused = true)]
-async fn a_new_process_goes_on_where_the_old_one_was() {
+async fn restarted_process_resumes_at_the_recorded_hook() {
     for cut in 1..24 {
         let mut rig = rig().await;
         rig.create().await;
@@ -296,13 +296,13 @@ async fn a_new_process_goes_on_where_the_old_one_was() {
         once.dedup();
         let hooks: Vec<&str> = once.iter().map(|seen| seen.split(' ').next().unwrap()).collect();
         assert_eq!(hooks, CREATION, "cut after {cut} passes");
-        assert!(seen.len() <= once.len() + 1, "one at most is run again: {seen:?}");
+        assert!(seen.len() <= once.len() + 1, "at most one hook runs again: {seen:?}");
         assert!(rig.f.ready("web").await.0);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_spec_in_mid_run_waits_for_the_hook_that_runs_and_is_no_failure() {
+async fn new_spec_awaits_running_hook_without_failure() {
     let mut rig = rig().await;
     *rig.world.hangs.lock() = Some("first.create".to_owned());
     rig.create().await;
@@ -310,19 +310,19 @@ async fn a_new_spec_in_mid_run_waits_for_the_hook_that_runs_and_is_no_failure() 
     rig.pass().await;
     rig.edit(|webapp| webapp["spec"]["version"] = json!("2")).await;
     rig.pass().await;
-    assert_eq!(rig.seen(), ["first.pre_create", "first.create"], "nothing new while it runs");
+    assert_eq!(rig.seen(), ["first.pre_create", "first.create"], "nothing new starts while the hook runs");
     *rig.world.hangs.lock() = None;
     rig.converge().await;
     assert_eq!(rig.seen(), CREATION);
-    assert!(!rig.f.events().contains(&"TaskFailed"), "what is not wanted any more has not failed");
+    assert!(!rig.f.events().contains(&"TaskFailed"), "a superseded hook is not a failure");
     assert!(rig.f.ready("web").await.0);
     let deployment = rig.f.get::<Deployment>("web").await.unwrap();
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "nginx:2");
 }
 
-/// The rollout is the hook that runs.
+/// Here the running hook is the rollout.
 #[tokio::test(start_paused = true)]
-async fn a_new_spec_during_a_rollout_is_no_failure() {
+async fn new_spec_during_rollout_reports_no_failure() {
     let mut rig = rig().await;
     rig.create().await;
     rig.until(|status| status["steps"][1]["hook"] == "create").await;
@@ -333,7 +333,7 @@ async fn a_new_spec_during_a_rollout_is_no_failure() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_deployment_task_there_is_no_deployment_to_count() {
+async fn available_replicas_is_zero_without_a_deployment_task() {
     let mut rig = rig().await;
     rig.create().await;
     rig.converge().await;
@@ -352,7 +352,7 @@ async fn without_a_deployment_task_there_is_no_deployment_to_count() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_repair_runs_no_task() {
+async fn deployment_repair_runs_no_hook() {
     let mut rig = rig().await;
     rig.create().await;
     rig.converge().await;
@@ -380,7 +380,7 @@ async fn a_paused_webapp_starts_no_hook() {
     for _ in 0..5 {
         rig.pass().await;
     }
-    assert_eq!(rig.seen().len(), 1, "the one that was under way");
+    assert_eq!(rig.seen().len(), 1, "only the hook that was under way");
     assert_eq!(rig.f.ready("web").await, (false, "Paused".to_owned()));
     rig.edit(|webapp| webapp["metadata"]["annotations"] = json!({})).await;
     rig.converge().await;
@@ -388,7 +388,7 @@ async fn a_paused_webapp_starts_no_hook() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_spec_that_waits_for_the_end_of_a_pause_leaves_ready_as_it_is() {
+async fn new_spec_during_a_pause_keeps_ready_unchanged() {
     let mut rig = rig().await;
     rig.create().await;
     rig.converge().await;

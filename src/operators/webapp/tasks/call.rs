@@ -1,4 +1,4 @@
-//! What a hook is told: which operation this is, and for which WebApp.
+//! The argument of a hook: the operation to carry out, and its WebApp.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ pub struct HookCall {
 // === impl HookCall ===
 
 impl HookCall {
-    /// The operation of this task and hook, for a WebApp as the server has it.
+    /// Creates the call of this task's hook for the WebApp's own generation.
     #[must_use]
     pub fn new(task: &str, hook: Hook, webapp: Arc<WebApp>) -> Self {
         let generation = webapp.meta().generation.unwrap_or_default();
         Self::for_generation(task, hook, webapp, generation)
     }
 
-    /// The same for the generation with which the operation began.
+    /// Creates the call of this task's hook for the generation with which the operation began.
     #[must_use]
     pub fn for_generation(task: &str, hook: Hook, webapp: Arc<WebApp>, generation: i64) -> Self {
         let uid = webapp.meta().uid.as_deref().unwrap_or_default();
@@ -37,62 +37,62 @@ impl HookCall {
         Self { operation_id, task: task.to_owned(), hook, generation, webapp }
     }
 
-    /// Names this operation: every try of it has the same, no other operation has it. See [`operation_id`].
+    /// Returns the operation's ID, which all its attempts share and no other operation has. See [`operation_id`].
     #[must_use]
     pub fn operation_id(&self) -> &str {
         &self.operation_id
     }
 
-    /// The task's name.
+    /// Returns the task's name.
     #[must_use]
     pub fn task(&self) -> &str {
         &self.task
     }
 
-    /// The hook to run.
+    /// Returns the hook to run.
     #[must_use]
     pub fn hook(&self) -> Hook {
         self.hook
     }
 
-    /// The WebApp.
+    /// Returns the WebApp.
     #[must_use]
     pub fn webapp(&self) -> &WebApp {
         &self.webapp
     }
 
-    /// Namespace and name of the WebApp.
+    /// Returns namespace and name of the WebApp.
     #[must_use]
     pub fn object(&self) -> ObjectName {
         ObjectName::new(Some(self.namespace()), self.name())
     }
 
-    /// The namespace of the WebApp.
+    /// Returns the namespace of the WebApp.
     #[must_use]
     pub fn namespace(&self) -> &str {
         self.webapp.meta().namespace.as_deref().unwrap_or_default()
     }
 
-    /// The name of the WebApp.
+    /// Returns the name of the WebApp.
     #[must_use]
     pub fn name(&self) -> &str {
         self.webapp.meta().name.as_deref().unwrap_or_default()
     }
 
-    /// The uid of the WebApp: another one of the same name has another.
+    /// Returns the uid of the WebApp, which a new WebApp of the same name does not share.
     #[must_use]
     pub fn uid(&self) -> &str {
         self.webapp.meta().uid.as_deref().unwrap_or_default()
     }
 
-    /// The generation of the WebApp that the operation is for: it grows with each change of the spec, and with the
-    /// deletion.
+    /// Returns the generation of the WebApp that the operation is for. It grows with each change of the spec, and with
+    /// the deletion.
     #[must_use]
     pub fn generation(&self) -> i64 {
         self.generation
     }
 
-    /// What is asked for.
+    /// Returns the spec of the WebApp.
     #[must_use]
     pub fn spec(&self) -> &WebAppSpec {
         &self.webapp.spec
@@ -111,12 +111,12 @@ impl fmt::Debug for HookCall {
     }
 }
 
-/// The ID of one operation: a UUID (version 8, RFC 9562) of the first 16 bytes of the SHA-256 of
+/// Returns the ID of one operation: a UUID (version 8, RFC 9562) made of the first 16 bytes of the SHA-256 of
 /// `uid/task/hook/generation`.
 ///
-/// It is fixed for all time, on every platform: a process that takes over after a crash or an upgrade repeats the
-/// operation of its predecessor under the same ID, and whoever had the effect already recognises it. So the way in which
-/// it is made must never change.
+/// The ID is the same on every platform and in every version: a process that takes over after a crash or an upgrade
+/// repeats its predecessor's operation under the same ID, and the called system recognises the operation. So the
+/// derivation must never change.
 ///
 /// ```
 /// use windlass::operators::webapp::tasks::{Hook, operation_id};

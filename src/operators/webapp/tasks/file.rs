@@ -1,24 +1,24 @@
-//! The tasks file: which tasks are run for each WebApp, in YAML or JSON.
+//! Reads the tasks file: the tasks that are run for each WebApp, in YAML or JSON.
 //!
 //! ```text
 //! tasks:
 //! - {name: prepare, type: log}
-//! - {name: workload, type: deployment}    # a rollout takes its time: no timeout counts here
+//! - {name: workload, type: deployment}    # the timeout does not apply: a rollout takes its time
 //! - name: notify
 //!   type: http
 //!   url: https://hooks.example.com/webapps
-//!   tokenFile: token          # beside this file
+//!   tokenFile: token          # relative to this file
 //! ```
 //!
-//! What is read is typed, and the JSON schema ([`schema`]) is made of the same types; what types cannot say is checked
-//! after that, in the order of the file, so that the first mistake is the one that is told.
+//! The file is decoded into types from which the JSON schema ([`schema`]) is generated, too. Rules that types cannot
+//! express are checked after that, in the order of the file; the first mistake is reported.
 //!
 //! # Guarantees
-//! - Each mistake is told with file, line, what is wrong and what to do. (test: `each_mistake_is_reported_with_its_line_and_a_remedy`)
-//! - A URL is never repeated: it may hold a password. (test: `a_url_with_a_password_is_not_repeated`)
-//! - YAML and JSON say the same. (test: `yaml_and_json_are_read_alike`)
-//! - The schema knows every key and asks for those that must be there. (test: `the_schema_says_what_is_checked`)
-//! - A task that names no timeout has 30 s. (test: `yaml_and_json_are_read_alike`)
+//! - Each mistake is reported with file, line, cause and remedy. (test: `each_mistake_is_reported_with_line_and_remedy`)
+//! - Errors never quote a URL: it may contain a password. (test: `errors_omit_urls_with_passwords`)
+//! - YAML and JSON are equivalent. (test: `yaml_and_json_are_read_alike`)
+//! - The schema lists every key and requires the mandatory ones. (test: `schema_lists_every_key_and_requirement`)
+//! - The default timeout of a task is 30 s. (test: `yaml_and_json_are_read_alike`)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,18 +36,18 @@ use super::{DEFAULT_TIMEOUT, TaskKind, TaskSpec};
 use crate::duration;
 
 const TYPES: [&str; 3] = ["log", "deployment", "http"];
-const FORM: &str = "`windlass schema webapp-tasks` prints the form of the file.";
-/// A timeout below the one makes every hook fail; one above the other holds a worker for too long.
+const FORM: &str = "`windlass schema webapp-tasks` prints the JSON schema of the file.";
+/// Shortest and longest timeout: below, every hook fails; above, a hanging hook keeps its place for too long.
 const TIMEOUTS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3600)];
 /// The largest answer that may be read.
 const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// A mistake in a tasks file: the user's to mend.
+/// A mistake in a tasks file, with its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct TasksFileError {
     /// The file.
     pub file: PathBuf,
-    /// The line, from 1; `None` when it is about the file itself.
+    /// The line, from 1; `None` if the mistake is about the file itself.
     pub line: Option<u64>,
     /// What is wrong.
     pub cause: String,
@@ -71,7 +71,7 @@ impl fmt::Display for TasksFileError {
 #[serde(deny_unknown_fields)]
 #[schemars(title = "windlass webapp-tasks")]
 struct TasksFile {
-    /// In the order in which they are run on creation; deletion runs them last to first. At most one is of type
+    /// Tasks in the order in which they run on creation; deletion runs them in reverse. At most one has type
     /// deployment.
     #[schemars(
         with = "Vec<Entry>",
@@ -91,8 +91,8 @@ struct TasksFile {
     "else" = {"properties": {"url": false, "caFile": false, "tokenFile": false, "maxResponseBytes": false}}
 ))]
 struct Entry {
-    /// The name of the task, its own in the file: a DNS label. The steps in a WebApp's status have it, and the IDs of
-    /// operations are made from it: a task that is renamed is another one.
+    /// Name of the task: a DNS label, unique in the file. Steps in a WebApp's status and operation IDs are keyed by it,
+    /// so a renamed task is a new task.
     #[schemars(
         with = "String",
         length(min = 1, max = 63),
@@ -100,13 +100,13 @@ struct Entry {
     )]
     name: Option<Spanned<String>>,
 
-    /// What it does: log writes a line for each hook, deployment keeps the WebApp's Deployment, http calls an endpoint
-    /// for each hook.
+    /// What the task does: log writes a line per hook, deployment manages the WebApp's Deployment, http calls an
+    /// endpoint per hook.
     #[serde(rename = "type")]
     #[schemars(with = "String", extend("enum" = TYPES))]
     kind: Option<Spanned<String>>,
 
-    /// How long each hook may take, 100ms to 1h, as 5ms, 20s, 2m or 1h30m.
+    /// Timeout of each hook, 100ms to 1h, such as 500ms, 20s or 2m.
     #[schemars(with = "Option<String>", regex(pattern = r"^([0-9]+(ns|us|ms|s|m|h))+$"), extend("default" = "30s"))]
     timeout: Option<Spanned<String>>,
 
@@ -124,7 +124,7 @@ struct Entry {
     #[schemars(with = "Option<String>", length(min = 1))]
     token_file: Option<Spanned<String>>,
 
-    /// How much of an answer an http task reads at most.
+    /// Maximum number of bytes that an http task reads of an answer.
     #[schemars(with = "Option<u64>", range(min = 1, max = RESPONSE_BYTES_MAX), extend("default" = 65536))]
     max_response_bytes: Option<Spanned<String>>,
 }
@@ -138,12 +138,12 @@ pub fn load(file: &Path) -> Result<Vec<TaskSpec>, TasksFileError> {
         file: file.to_owned(),
         line: None,
         cause: error.to_string(),
-        remedy: format!("Name a file of tasks in YAML or JSON. {FORM}"),
+        remedy: format!("Pass a tasks file in YAML or JSON. {FORM}"),
     })?;
     parse(&text, file)
 }
 
-/// Reads the text of a tasks file; `file` is its name, and the start of relative paths in it.
+/// Parses a tasks file; `file` is its name, and relative paths start at its folder.
 ///
 /// # Errors
 /// [`TasksFileError`] for the first mistake.
@@ -157,7 +157,7 @@ pub fn parse(text: &str, file: &Path) -> Result<Vec<TaskSpec>, TasksFileError> {
     })
 }
 
-/// The JSON schema of the file, draft 2020-12.
+/// Returns the JSON schema of the file, draft 2020-12.
 #[must_use]
 pub fn schema() -> Value {
     let mut settings = SchemaSettings::draft2020_12();
@@ -165,7 +165,7 @@ pub fn schema() -> Value {
     json!(settings.into_generator().into_root_schema_for::<TasksFile>())
 }
 
-/// A mistake, and where.
+/// A mistake, and its line.
 struct Mistake {
     line: u64,
     cause: String,
@@ -192,27 +192,27 @@ fn read(text: &str) -> Result<TasksFile, Mistake> {
             Error::SerdeUnknownField { field, expected, .. } => Mistake::new(
                 line,
                 format!("unknown key {field:?}"),
-                format!("Keys here: {}.", expected.join(", ")),
+                format!("Valid keys: {}.", expected.join(", ")),
             ),
             Error::SerdeMissingField { field, .. } => {
-                Mistake::new(line, format!("key {field:?} is missing"), "Write it.")
+                Mistake::new(line, format!("missing key {field:?}"), "Add it.")
             }
             Error::DuplicateMappingKey { key, .. } => {
                 let key = key.as_deref().unwrap_or_default();
-                Mistake::new(line, format!("key {key:?} is there twice"), "Leave one of them.")
+                Mistake::new(line, format!("duplicate key {key:?}"), "Remove one.")
             }
-            Error::Eof { .. } => Mistake::new(line, "there is nothing in it", "Write at least one task."),
+            Error::Eof { .. } => Mistake::new(line, "the file is empty", "Add at least one task."),
             Error::Unexpected { expected, .. } => {
                 let cause = match *expected {
-                    "sequence start" => "a list of tasks is expected here",
-                    "mapping start" => "keys with values are expected here",
-                    _ => "a text is expected here",
+                    "sequence start" => "expected a list of tasks",
+                    "mapping start" => "expected a mapping of keys to values",
+                    _ => "expected a single value",
                 };
                 Mistake::new(line, cause, "Write it as in {tasks: [{name: prepare, type: log}]}.")
             }
             other => {
                 let cause = UserMessageFormatter.format_message(other);
-                Mistake::new(line, cause, "Write it as the form asks for.")
+                Mistake::new(line, cause, "Correct the YAML or JSON.")
             }
         }
     })
@@ -220,7 +220,7 @@ fn read(text: &str) -> Result<TasksFile, Mistake> {
 
 // === checking ===
 
-/// What has to be told apart over the whole file, with its lines.
+/// What must be unique in the whole file, with its lines.
 #[derive(Default)]
 struct Seen {
     names: BTreeMap<String, u64>,
@@ -229,7 +229,7 @@ struct Seen {
 
 fn check(file: TasksFile, folder: &Path) -> Result<Vec<TaskSpec>, Mistake> {
     if file.tasks.value.is_empty() {
-        return Err(Mistake::new(line(&file.tasks), "there is no task in it", "Write at least one task."));
+        return Err(Mistake::new(line(&file.tasks), "the task list is empty", "Add at least one task."));
     }
     let mut seen = Seen::default();
     file.tasks.value.into_iter().map(|entry| seen.check(entry, folder)).collect()
@@ -241,7 +241,7 @@ impl Seen {
         let entry = entry.value;
         let name = self.name(entry.name.as_ref(), at)?;
         let Some(kind) = &entry.kind else {
-            let remedy = format!("Give it one of the types {}.", TYPES.join(", "));
+            let remedy = format!("Set type to one of {}.", TYPES.join(", "));
             return Err(Mistake::new(at, format!("task {name:?} has no type"), remedy));
         };
         let timeout = entry.timeout.as_ref().map_or(Ok(DEFAULT_TIMEOUT), |text| timeout(&name, text))?;
@@ -257,8 +257,9 @@ impl Seen {
                 TaskKind::Deployment
             }
             other => {
-                let cause = format!("task {name:?}: there is no type {other:?}");
-                return Err(Mistake::new(line(kind), cause, format!("Types: {}.", TYPES.join(", "))));
+                let cause = format!("task {name:?}: unknown type {other:?}");
+                let remedy = format!("Set type to one of {}.", TYPES.join(", "));
+                return Err(Mistake::new(line(kind), cause, remedy));
             }
         };
         Ok(TaskSpec { name, timeout, kind })
@@ -267,16 +268,20 @@ impl Seen {
     fn name(&mut self, name: Option<&Spanned<String>>, at: u64) -> Result<String, Mistake> {
         let label = "lower-case letters, digits and hyphens, a letter or digit at both ends, 63 at most";
         let Some(name) = name else {
-            return Err(Mistake::new(at, "a task has no name", format!("Give it one of its own: {label}.")));
+            return Err(Mistake::new(at, "a task has no name", format!("Add a unique name: {label}.")));
         };
         let (at, name) = (line(name), &name.value);
         if !is_dns_label(name) {
-            let cause = format!("{name:?} cannot be the name of a task");
-            return Err(Mistake::new(at, cause, format!("Write a DNS label: {label}.")));
+            let cause = format!("invalid task name {name:?}");
+            return Err(Mistake::new(at, cause, format!("Use a DNS label: {label}.")));
         }
         if let Some(first) = self.names.insert(name.clone(), at) {
-            let cause = format!("two tasks are named {name:?}, the other in line {first}");
-            return Err(Mistake::new(at, cause, "Rename one: what has run is recorded by the name."));
+            let cause = format!("duplicate task name {name:?}, first used on line {first}");
+            return Err(Mistake::new(
+                at,
+                cause,
+                "Rename one: recorded steps are matched by the task's name.",
+            ));
         }
         Ok(name.clone())
     }
@@ -284,8 +289,8 @@ impl Seen {
     fn deployment(&mut self, name: &str, at: u64) -> Result<(), Mistake> {
         if let Some((other, first)) = &self.deployment {
             let cause =
-                format!("task {name:?} is a second one of type deployment, after {other:?} in line {first}");
-            let remedy = "Leave one of them: a WebApp has one Deployment, which both would make.";
+                format!("task {name:?} is the second of type deployment, after {other:?} on line {first}");
+            let remedy = "Keep only one: a WebApp has a single Deployment.";
             return Err(Mistake::new(at, cause, remedy));
         }
         self.deployment = Some((name.to_owned(), at));
@@ -307,7 +312,7 @@ fn timeout(task: &str, text: &Spanned<String>) -> Result<Duration, Mistake> {
     }
 }
 
-/// Refuses the keys of http tasks in others.
+/// Refuses the keys of http tasks in other tasks.
 fn only_http(task: &str, entry: &Entry) -> Result<(), Mistake> {
     let Entry { name: _, kind: _, timeout: _, url, ca_file, token_file, max_response_bytes } = entry;
     let keys = [
@@ -319,13 +324,13 @@ fn only_http(task: &str, entry: &Entry) -> Result<(), Mistake> {
     let given = keys.into_iter().find_map(|(key, value)| Some((key, line(value.as_ref()?))));
     let Some((key, at)) = given else { return Ok(()) };
     let cause = format!("task {task:?}: key {key:?} is for tasks of type http");
-    Err(Mistake::new(at, cause, "Leave it out, or make the type http."))
+    Err(Mistake::new(at, cause, "Remove the key, or set type to http."))
 }
 
 fn http(task: &str, at: u64, entry: &Entry, folder: &Path) -> Result<HttpSpec, Mistake> {
     let Some(url) = &entry.url else {
         let cause = format!("task {task:?} has no url");
-        return Err(Mistake::new(at, cause, "Write where it sends its POSTs, as url: https://HOST/PATH."));
+        return Err(Mistake::new(at, cause, "Set its endpoint as url: https://HOST/PATH."));
     };
     let mut spec = HttpSpec::new(&url.value).map_err(|why| {
         let remedy = "Write an address such as https://hooks.example.com/webapps.";
@@ -334,7 +339,7 @@ fn http(task: &str, at: u64, entry: &Entry, folder: &Path) -> Result<HttpSpec, M
     let path = |key: &str, value: &Option<Spanned<String>>| match value {
         Some(path) if path.value.is_empty() => {
             let cause = format!("task {task:?}: {key} is empty");
-            Err(Mistake::new(line(path), cause, "Name a file, or leave the key out."))
+            Err(Mistake::new(line(path), cause, "Set a file name, or remove the key."))
         }
         Some(path) => Ok(Some(folder.join(&path.value))),
         None => Ok(None),
@@ -342,17 +347,17 @@ fn http(task: &str, at: u64, entry: &Entry, folder: &Path) -> Result<HttpSpec, M
     spec.ca_file = path("caFile", &entry.ca_file)?;
     spec.token_file = path("tokenFile", &entry.token_file)?;
     if let Some(ca_file) = entry.ca_file.as_ref().filter(|_| !spec.is_https()) {
-        let cause = format!("task {task:?}: caFile has no use, as the url is http");
-        return Err(Mistake::new(line(ca_file), cause, "Make the url https, or leave caFile out."));
+        let cause = format!("task {task:?}: caFile has no effect with an http url");
+        return Err(Mistake::new(line(ca_file), cause, "Use an https url, or remove caFile."));
     }
     if let Some(bytes) = &entry.max_response_bytes {
         let number = bytes.value.parse().ok().filter(|number| (1..=RESPONSE_BYTES_MAX).contains(number));
         spec.max_response_bytes = number.ok_or_else(|| {
             let cause = format!(
-                "task {task:?}: maxResponseBytes {:?} is not a number within its bounds",
+                "task {task:?}: maxResponseBytes {:?} is not a number from 1 to {RESPONSE_BYTES_MAX}",
                 bytes.value
             );
-            Mistake::new(line(bytes), cause, format!("Write 1 to {RESPONSE_BYTES_MAX}."))
+            Mistake::new(line(bytes), cause, format!("Set it to 1 to {RESPONSE_BYTES_MAX} bytes."))
         })?;
     }
     Ok(spec)

@@ -1,50 +1,45 @@
-//! The task that calls an endpoint of somebody else's: one POST for each hook.
+//! A task that calls an external endpoint: one POST for each hook.
 //!
 //! ```text
 //! POST <url>
 //! Content-Type: application/json
 //! Idempotency-Key: <operationID>
-//! Authorization: Bearer <what is in tokenFile>
+//! Authorization: Bearer <contents of tokenFile>
 //!
 //! {"operationID": "...", "task": "notify", "hook": "create",
 //!  "webapp": {"namespace": "...", "name": "...", "uid": "...", "generation": 1, "spec": {...}}}
 //! ```
 //!
-//! | the endpoint answers | that is |
+//! | the endpoint answers | outcome |
 //! |---|---|
 //! | 2xx | done |
-//! | 409 with JSON that holds the same `operationID` | done: an earlier try of this operation had its effect |
-//! | 409 otherwise | failed for good |
-//! | 408, 425, 429, 5xx, a broken connection | tried again, not before Retry-After (10 min at most) |
-//! | nothing within the task's timeout | tried again: [`run`](super::run) ends it |
-//! | 401 to a token that `tokenFile` no longer holds | tried again: the token is being rotated |
-//! | 3xx | failed for good: redirects are not followed |
-//! | anything else | failed for good |
+//! | 409 with JSON that holds the same `operationID` | done: an earlier attempt of this operation had its effect |
+//! | 409 otherwise | permanent failure |
+//! | 408, 425, 429, 5xx, a broken connection | retried, not before Retry-After (10 min at most) |
+//! | nothing within the task's timeout | retried: [`run`](super::run) ends the call |
+//! | 401 to a token that `tokenFile` no longer holds | retried: the token is being rotated |
+//! | 3xx | permanent failure: redirects are not followed |
+//! | anything else | permanent failure |
 //!
-//! What an endpoint must do: have the effect of an operation ID once, however often it is asked; and refuse (409) what
-//! is older than what it did last for the same `uid`: `generation` only grows, so it tells.
+//! An endpoint must apply an operation ID once, however often it is sent, and refuse (409) an operation whose
+//! `generation` is lower than that of the last one applied for the same `uid`.
 //!
 //! # Guarantees
-//! - A hook is one POST, with that body and that key. (test: `a_hook_is_one_post_with_body_and_key`)
-//! - Each row of the table is so. (test: `each_code_has_its_verdict`, `a_conflict_is_judged_by_its_operation_id`, `a_broken_connection_is_tried_again`, `a_connection_that_is_reset_is_tried_again`, `an_answer_that_comes_late_but_in_time_counts`, `a_401_to_a_token_that_was_rotated_is_tried_again`)
-//! - What hangs is left after the task's timeout. (test: `an_endpoint_that_hangs_is_left_after_the_timeout`)
+//! - A hook is one POST, with that body and that key. (test: `hook_is_one_post_with_body_and_key`)
+//! - Each row of the table holds. (test: `each_status_code_maps_to_its_outcome`, `a_conflict_is_judged_by_its_operation_id`, `broken_connection_is_retried`, `hanging_endpoint_times_out`, `unauthorized_with_a_rotated_token_is_retried`, `redirects_are_not_followed`)
 //! - Retry-After is obeyed in seconds and as a date, ten minutes at most. (test: `retry_after_is_read_in_all_its_forms`, `retry_after_reaches_the_caller`)
-//! - Redirects are not followed. (test: `redirects_are_not_followed`)
-//! - However long an answer is, no more than `maxResponseBytes` of it are read; its code decides. (test: `an_endless_answer_is_judged_by_its_code`)
-//! - Certificates are verified, against the CA file alone when there is one. (test: `a_certificate_is_verified`)
-//! - A CA file and a token file that are rotated are used from the next call on. (test: `a_rotated_ca_file_is_used_at_once`, `a_rotated_token_file_is_used_at_once`)
-//! - While such a file is missing or broken, what it held before stays in use, and the log says so once. (test: `a_missing_or_empty_file_keeps_what_it_held`)
-//! - Neither token nor answer nor address shows up in errors or in the log. (test: `no_secret_shows_up`)
-//! - A connection is used again. (test: `a_connection_is_used_again`)
-//! - A proxy that the environment names is not used. (test: `the_environments_proxy_is_not_used`)
-//! - A URL with another scheme or with user info is refused. (test: `a_url_is_checked`)
+//! - At most `maxResponseBytes` of an answer are read; its code decides. (test: `an_endless_answer_is_judged_by_its_code`)
+//! - Certificates are verified, against the CA file alone if there is one. (test: `server_certificate_is_verified`)
+//! - A rotated CA file or token file is used from the next call on; while it is missing or broken, its last good
+//!   contents stay in use. (test: `a_rotated_ca_file_is_used_at_once`, `a_rotated_token_file_is_used_at_once`, `missing_or_empty_file_keeps_the_last_value`)
+//! - Tokens, answers and addresses never appear in errors or in the log. (test: `errors_and_logs_hold_no_secrets`)
 //!
 //! # How it works
-//! [`HttpTask`] writes the request and judges the answer; what lies between is a [`Transport`], so that a simulated run
-//! needs no sockets. The one behind it is `reqwest`, with `rustls` on the same provider as the way to the API server.
-//! Proxies are not used, also not those that the environment names (`HTTPS_PROXY`): the URL is the operator's own
-//! choice, and what stands in between would read tokens. Only the body of a 409 is read, as only there it says more
-//! than the code. The URL comes from the operator's configuration, never from a custom resource.
+//! [`HttpTask`] builds the request and judges the answer; a [`Transport`] sends the request, so that a simulated run
+//! needs no sockets. The default is `reqwest`, with the same `rustls` provider as the connection to the API server.
+//! Proxies are not used, not even those in the environment (`HTTPS_PROXY`): the URL is the operator's own choice, and
+//! a proxy could read tokens. Only the body of a 409 is read, because only there it says more than the code. The URL
+//! comes from the operator's configuration, never from a custom resource.
 
 mod rotating;
 mod transport;
@@ -69,42 +64,45 @@ use super::{BuildError, HookCall, HookError, HookFuture, RETRY_AFTER_MAX, TaskEx
 use crate::api::webapp::v1::WebAppSpec;
 use crate::client::Clock;
 
-/// How much of an answer is read when the task does not say.
+/// How much of an answer is read if the task sets no limit.
 pub const DEFAULT_MAX_RESPONSE_BYTES: usize = 65_536;
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Where a task calls, and with what.
+/// The endpoint of a task, and the files for calling it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpSpec {
     url: Uri,
     /// Certificates (PEM) of the authorities to trust, instead of the system's.
     pub ca_file: Option<PathBuf>,
-    /// A bearer token.
+    /// A file with a bearer token.
     pub token_file: Option<PathBuf>,
-    /// How much of an answer is read at most.
+    /// How many bytes of an answer are read at most.
     pub max_response_bytes: usize,
 }
 
-/// A URL that a task cannot call. It is not repeated: it may hold a password.
+/// A URL that a task cannot call. The error does not quote the URL, which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UrlError(&'static str);
 
 impl HttpSpec {
-    /// Calls this URL: http or https, without user info.
+    /// Creates a spec for this URL: http or https, without user info.
     ///
     /// # Errors
-    /// [`UrlError`] when it cannot be called.
+    /// [`UrlError`] if the URL cannot be called.
     pub fn new(url: &str) -> Result<Self, UrlError> {
         let parsed = reqwest::Url::parse(url)
             .map_err(|_| UrlError("it is not a URL; write http://HOST/PATH or https://HOST/PATH"))?;
         if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(UrlError("its scheme is neither http nor https"));
+            return Err(UrlError("the scheme must be http or https"));
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            return Err(UrlError("it holds user info (what stands before an @); use tokenFile instead"));
+            return Err(UrlError("user info (the part before the @) is not allowed; use tokenFile instead"));
         }
-        let url = parsed.as_str().parse().map_err(|_| UrlError("it holds characters that no request can"))?;
+        let url = parsed
+            .as_str()
+            .parse()
+            .map_err(|_| UrlError("it contains characters that are not allowed in a request"))?;
         Ok(Self { url, ca_file: None, token_file: None, max_response_bytes: DEFAULT_MAX_RESPONSE_BYTES })
     }
 
@@ -115,7 +113,7 @@ impl HttpSpec {
     }
 }
 
-/// Path and query are left out: they may hold secrets.
+/// Path and query are left out: they may contain secrets.
 impl fmt::Debug for HttpSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HttpSpec")
@@ -149,7 +147,7 @@ struct Body<'a> {
     webapp: Subject<'a>,
 }
 
-/// The WebApp in it.
+/// The WebApp in the body.
 #[derive(Debug, Serialize)]
 struct Subject<'a> {
     namespace: &'a str,
@@ -159,7 +157,7 @@ struct Subject<'a> {
     spec: &'a WebAppSpec,
 }
 
-/// What is looked for in the body of a 409.
+/// The part of a 409's body that counts.
 #[derive(Deserialize)]
 struct Conflict {
     #[serde(rename = "operationID")]
@@ -169,23 +167,23 @@ struct Conflict {
 // === impl HttpTask ===
 
 impl HttpTask {
-    /// A task that calls over the network. `clock` is for dates in answers.
+    /// Creates a task that calls over the network. `clock` is for dates in answers.
     ///
     /// # Errors
-    /// [`BuildError`] when the system has no certificates to trust and the task names none.
+    /// [`BuildError`] if the system has no certificates to trust and the task names none.
     pub fn new(name: &str, timeout: Duration, spec: &HttpSpec, clock: Clock) -> Result<Self, BuildError> {
         let transport = ReqwestTransport::new(name, spec)
             .map_err(|cause| BuildError { task: name.to_owned(), cause: cause.to_owned() })?;
         if spec.token_file.is_some() && !spec.is_https() {
             tracing::warn!(
                 task = name,
-                "A task sends its token without TLS: whoever is in between can read it"
+                "The task sends its token without TLS, readable by anyone on the network; use https"
             );
         }
         Ok(Self::with_transport(name, timeout, spec, clock, Arc::new(transport)))
     }
 
-    /// The same over a transport of the caller's.
+    /// Creates a task that calls over `transport`.
     #[must_use]
     pub fn with_transport(
         name: &str,
@@ -228,7 +226,7 @@ impl HttpTask {
         verdict(response.status(), after, is_same)
     }
 
-    /// Whether the token file does not hold any longer what was sent.
+    /// Whether the token file no longer holds the token that was sent.
     fn is_rotated(&self, sent: Option<&HeaderValue>) -> Result<bool, HookError> {
         let held = self.token()?;
         Ok(held.is_some_and(|held| !held.is_current || Some(&held.value) != sent))
@@ -309,18 +307,18 @@ impl fmt::Debug for HttpTask {
 
 // === free functions ===
 
-/// What a code means. The texts are ours alone: nothing that the endpoint says is repeated.
+/// Maps a status code to the result of the hook. The messages never quote the endpoint.
 fn verdict(code: StatusCode, after: Option<Duration>, is_same_operation: bool) -> Result<(), HookError> {
     let said = format!("the task's endpoint answered {}", code.as_u16());
     let said = code.canonical_reason().map_or_else(|| said.clone(), |reason| format!("{said} {reason}"));
     match code.as_u16() {
         200..300 => Ok(()),
         409 if is_same_operation => Ok(()),
-        409 => Err(HookError::permanent(format!("{said}, and not for this operation"))),
+        409 => Err(HookError::permanent(format!("{said}, without this operation's ID in the body"))),
         300..400 => Err(HookError::permanent(format!(
             "{said}: redirects are not followed; the tasks file must name the address itself"
         ))),
-        // A code that there is not is taken for a 5xx, as RFC 9110 asks.
+        // An invalid code from 600 on counts as a 5xx, as RFC 9110 asks.
         408 | 425 | 429 | 500.. => Err(HookError::Retry { message: said, after }),
         _ => Err(HookError::permanent(said)),
     }
@@ -330,11 +328,11 @@ fn is_same_operation(body: &[u8], call: &HookCall) -> bool {
     serde_json::from_slice::<Conflict>(body).is_ok_and(|found| found.operation_id == call.operation_id())
 }
 
-/// The wait that an answer asks for: seconds, or a date in one of the three forms of RFC 9110.
+/// Returns the wait that an answer asks for: seconds, or a date in one of the three forms of RFC 9110.
 fn retry_after<T>(response: &Response<T>, now: Timestamp) -> Option<Duration> {
     let text = response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim();
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        // More digits than fit are more than the longest wait.
+        // A number that does not fit exceeds the longest wait.
         return Some(text.parse().map_or(RETRY_AFTER_MAX, Duration::from_secs).min(RETRY_AFTER_MAX));
     }
     let forms = ["%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
@@ -344,17 +342,17 @@ fn retry_after<T>(response: &Response<T>, now: Timestamp) -> Option<Duration> {
     Some(Duration::try_from(date.duration_since(now)).unwrap_or_default().min(RETRY_AFTER_MAX))
 }
 
-/// The header for a token, which may end with a line break.
+/// Builds the header for a token, which may end with a line break.
 fn bearer(contents: &[u8]) -> Result<HeaderValue, &'static str> {
     let token = contents.trim_ascii();
     if token.is_empty() {
         return Err("it is empty");
     }
     if !token.iter().all(u8::is_ascii_graphic) {
-        return Err("it holds more than one token, or characters that no header can hold");
+        return Err("it contains more than one token, or characters that are not allowed in a header");
     }
     let mut value = HeaderValue::from_bytes(&[b"Bearer ", token].concat())
-        .map_err(|_| "it holds characters that no header can hold")?;
+        .map_err(|_| "it contains characters that are not allowed in a header")?;
     value.set_sensitive(true);
     Ok(value)
 }

@@ -1,9 +1,9 @@
-//! The task that only says so: one line in the log for each hook.
+//! A task that only logs: one line for each hook.
 //!
 //! Mirrors the source document's `Step1TaskExecutor` to `Step3TaskExecutor`.
 //!
 //! # Guarantees
-//! - Each hook is one line with task, hook, object and operation ID. (test: `each_hook_is_one_line_in_the_log`)
+//! - Each hook logs one line with task, hook, object and operation ID. (test: `log_task_writes_one_line_per_hook`)
 
 use std::time::Duration;
 
@@ -17,13 +17,13 @@ pub struct LogTask {
 }
 
 impl LogTask {
-    /// A task of this name.
+    /// Creates a task with this name.
     #[must_use]
     pub fn new(name: &str) -> Self {
         Self { name: name.to_owned(), timeout: DEFAULT_TIMEOUT }
     }
 
-    /// The same with another timeout.
+    /// Sets the timeout of each hook.
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;

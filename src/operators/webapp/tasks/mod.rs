@@ -1,34 +1,34 @@
-//! Tasks: what is run for a WebApp, hook by hook.
+//! Tasks: the work that is run for each WebApp, hook by hook.
 //!
 //! Mirrors the source document's `TaskExecutor` (`PreCreate` .. `PostDelete`).
 //!
-//! A **task** is a [`TaskExecutor`] in the operator's list, with a name; its **hooks** are the six methods. Which
-//! tasks there are is the operator's configuration ([`TaskSpec`], read by `file`), never a WebApp's.
+//! A **task** is a [`TaskExecutor`] in the operator's list, with a name; its **hooks** are the six methods. The
+//! operator's configuration names the tasks ([`TaskSpec`], read by `file`); a WebApp cannot.
 //!
-//! | a hook ends with | what it means |
+//! | a hook returns | meaning |
 //! |---|---|
-//! | `Ok(())` | done; it is not run again for this generation |
-//! | [`HookError::Retry`] | it failed, and is tried again after a backoff, under the same operation ID |
-//! | [`HookError::Permanent`] | it failed for good: a person has to do something |
-//! | [`HookError::NotYet`] | nothing failed, it is only not done yet: a rollout is on its way |
+//! | `Ok(())` | done; the hook does not run again for this generation |
+//! | [`HookError::Retry`] | failed; retried after a backoff, under the same operation ID |
+//! | [`HookError::Permanent`] | failed permanently; a person has to act |
+//! | [`HookError::NotYet`] | not done yet, without a failure: a rollout is in progress |
 //!
-//! # How to write one
-//! Write the hooks that you need; those that you leave out are done at once. A hook may be run more than once for the
-//! same operation: a process may die, or an answer get lost, before its result is recorded. Every try has the same
-//! [`HookCall::operation_id`], so hand that on to whatever has the effect, or look first whether the effect is there.
-//! A call of an older generation must not overwrite what a newer one did: [`HookCall::generation`] only grows.
-//! `examples/05_task_executor.rs` is a whole one.
+//! # Writing a task
+//! Implement the hooks that you need; the others succeed at once. A hook may run more than once for the same operation:
+//! the process may die, or an answer may be lost, before the result is recorded. Every attempt has the same
+//! [`HookCall::operation_id`]: pass it on to the system that you call, or check first whether the effect exists. A call
+//! for an older generation must not overwrite the effect of a newer one: [`HookCall::generation`] only grows.
+//! See `examples/05_task_executor.rs` for a complete task.
 //!
 //! # Guarantees
-//! - A hook that is left out is done at once; the others are called by their names. (test: `each_hook_is_called_by_its_name`)
-//! - A hook that does not end within its task's timeout is given up, to be tried again. (test: `a_hook_that_hangs_is_given_up_after_its_timeout`)
-//! - A retry has the same operation ID; nothing else has it. (test: `an_operation_id_is_one_hooks_of_one_generation`)
-//! - Operation IDs never change from one version of the program to the next. (test: `operation_ids_are_fixed`)
-//! - Without a tasks file the tasks are `prepare`, `workload`, `announce`. (test: `the_default_list_builds`)
+//! - A hook that is not implemented succeeds at once; the others are called by name. (test: `run_dispatches_to_the_named_hook`)
+//! - A hook that exceeds its task's timeout is dropped and retried. (test: `hanging_hook_times_out`)
+//! - All attempts of an operation share an ID that no other has. (test: `operation_ids_are_unique_per_hook_and_generation`)
+//! - Operation IDs are the same in every version of the program. (test: `operation_ids_are_fixed`)
+//! - Without a tasks file the tasks are `prepare`, `workload`, `announce`. (test: `default_tasks_build`)
 //!
 //! # Differences from the source document
-//! Its hooks get the object and nothing else, so a retry cannot be told from a second operation; they return any error,
-//! so what can be retried cannot be told from what cannot; and nothing ends a hook that hangs.
+//! There, hooks get only the object, so a retry looks like a second operation; they return any error, so retryable and
+//! permanent failures look alike; and no timeout ends a hanging hook.
 
 mod call;
 #[cfg(feature = "cli")]
@@ -47,16 +47,16 @@ pub use self::log::LogTask;
 pub use self::spec::{BuildError, TaskKind, TaskSpec, build, default_tasks};
 pub use crate::api::webapp::v1::Hook;
 
-/// How long a hook may take when its task does not say.
+/// The timeout of a hook whose task sets none.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How long a server that is called may ask not to be called again.
+/// The longest pause that a called server may ask for.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
 /// What a hook returns: a future of how it ended.
 pub type HookFuture<'a> = BoxFuture<'a, Result<(), HookError>>;
 
-/// Something that is done for every WebApp; see the [module](self).
+/// Work that is done for every WebApp; see the [module](self).
 ///
 /// ```
 /// use windlass::operators::webapp::tasks::{HookCall, HookError, HookFuture, TaskExecutor};
@@ -79,11 +79,11 @@ pub type HookFuture<'a> = BoxFuture<'a, Result<(), HookError>>;
 /// }
 /// ```
 pub trait TaskExecutor: Send + Sync + 'static {
-    /// The task's name: a DNS label, its own within a list. Steps are found by it and operation IDs are made from
-    /// it, so a task that is renamed is another one.
+    /// Returns the task's name: a DNS label, unique within the list. Steps are found by the name and operation IDs
+    /// derive from it, so a renamed task is a new task.
     fn name(&self) -> &str;
 
-    /// How long each hook may take; [`run`] gives it up after that.
+    /// Returns the timeout of each hook, enforced by [`run`].
     fn timeout(&self) -> Duration {
         DEFAULT_TIMEOUT
     }
@@ -93,27 +93,27 @@ pub trait TaskExecutor: Send + Sync + 'static {
         done()
     }
 
-    /// Creates, or changes what an earlier generation has created.
+    /// Creates the task's effect, or updates that of an earlier generation.
     fn create<'a>(&'a self, _call: &'a HookCall) -> HookFuture<'a> {
         done()
     }
 
-    /// Runs after the creation: waits until it works, tells somebody.
+    /// Runs after the creation: a wait for readiness, a notification.
     fn post_create<'a>(&'a self, _call: &'a HookCall) -> HookFuture<'a> {
         done()
     }
 
-    /// Runs before the deletion: takes it out of use.
+    /// Runs before the deletion: a removal from service.
     fn pre_delete<'a>(&'a self, _call: &'a HookCall) -> HookFuture<'a> {
         done()
     }
 
-    /// Deletes. What is not there counts as deleted.
+    /// Deletes the task's effect. A missing effect counts as deleted.
     fn delete<'a>(&'a self, _call: &'a HookCall) -> HookFuture<'a> {
         done()
     }
 
-    /// Runs after the deletion: waits until it is gone, tells somebody.
+    /// Runs after the deletion: a wait for the end, a notification.
     fn post_delete<'a>(&'a self, _call: &'a HookCall) -> HookFuture<'a> {
         done()
     }
@@ -123,56 +123,56 @@ fn done<'a>() -> HookFuture<'a> {
     Box::pin(std::future::ready(Ok(())))
 }
 
-/// How a hook ended that is not done.
+/// Why a hook is not done.
 ///
-/// The messages are shown to whoever may read the WebApp (status, events) and are logged: no secrets, and no answers of
-/// others, which may hold some.
+/// Messages appear in the WebApp's status, in events and in the log: include no secrets, and no answers of other
+/// systems, which may contain some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HookError {
-    /// It failed and is tried again, after the backoff.
+    /// The hook failed and is retried after the backoff.
     #[error("{message}")]
     Retry {
         /// What happened.
         message: String,
-        /// Not before this time has passed, however short the backoff is; 10 min at most.
+        /// The shortest wait before the retry, even if the backoff is shorter; 10 min at most.
         after: Option<Duration>,
     },
-    /// It failed and would fail again: not tried until the spec changes or a user asks for it.
+    /// The hook failed and would fail again: no retry until the spec changes or a user asks for it.
     #[error("{message}")]
     Permanent {
         /// What happened, and what a person can do about it.
         message: String,
     },
-    /// It is not done, for a good reason: no attempt that failed, no backoff.
+    /// The hook is not done yet, without a failure: no backoff.
     #[error("{message}")]
     NotYet {
-        /// What it waits for.
+        /// What the hook waits for.
         message: String,
-        /// When to look again, unless something changes before; `None` when a change is sure to be noticed.
+        /// When to check again at the latest; `None` leaves the time to the operator.
         requeue_after: Option<Duration>,
     },
 }
 
 impl HookError {
-    /// Failed, to be tried again after the backoff.
+    /// Creates a failure that is retried after the backoff.
     #[must_use]
     pub fn retry(message: impl Into<String>) -> Self {
         Self::Retry { message: message.into(), after: None }
     }
 
-    /// Failed for good.
+    /// Creates a permanent failure.
     #[must_use]
     pub fn permanent(message: impl Into<String>) -> Self {
         Self::Permanent { message: message.into() }
     }
 
-    /// Not done yet.
+    /// Creates the result of a hook that is not done yet.
     #[must_use]
     pub fn not_yet(message: impl Into<String>, requeue_after: Option<Duration>) -> Self {
         Self::NotYet { message: message.into(), requeue_after }
     }
 
-    /// What happened, in words.
+    /// Returns the message for people.
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
@@ -183,14 +183,14 @@ impl HookError {
     }
 }
 
-/// Runs the hook that the call is for, for as long as its task allows.
+/// Runs the hook that `call` names, within the task's timeout.
 ///
 /// # Errors
-/// Those of the hook; [`HookError::Retry`] when it took too long. Whether it had its effect is unknown then, as with
-/// every retry: the next try has the same operation ID.
+/// The hook's own; [`HookError::Retry`] after a timeout. The hook may have had its effect even so: the next attempt has
+/// the same operation ID.
 ///
 /// # Cancel safety
-/// Dropping it drops the hook in the middle, with the same unknown.
+/// Dropping the future drops the hook midway; whether it had its effect is unknown.
 pub async fn run(executor: &dyn TaskExecutor, call: &HookCall) -> Result<(), HookError> {
     let hook = match call.hook() {
         Hook::PreCreate => executor.pre_create(call),
@@ -203,7 +203,7 @@ pub async fn run(executor: &dyn TaskExecutor, call: &HookCall) -> Result<(), Hoo
     let timeout = executor.timeout();
     match tokio::time::timeout(timeout, hook).await {
         Ok(ended) => ended,
-        Err(_) => Err(HookError::retry(format!("{} did not end within {timeout:?}", call.hook()))),
+        Err(_) => Err(HookError::retry(format!("{} timed out after {timeout:?}", call.hook()))),
     }
 }
 

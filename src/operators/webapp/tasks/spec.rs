@@ -1,4 +1,4 @@
-//! Which tasks there are: the operator's configuration, and how executors are made of it.
+//! The operator's configuration of tasks, and how executors are built from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use super::http::{HttpSpec, HttpTask};
 use super::{DEFAULT_TIMEOUT, LogTask};
 use crate::client::Clock;
 
-/// One task.
+/// The configuration of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskSpec {
-    /// A DNS label, its own within a list.
+    /// A DNS label, unique within the list.
     pub name: String,
     /// How long each hook may take.
     pub timeout: Duration,
-    /// What it does.
+    /// What the task does.
     pub kind: TaskKind,
 }
 
@@ -25,24 +25,24 @@ pub struct TaskSpec {
 pub enum TaskKind {
     /// Logs each hook.
     Log,
-    /// Keeps the Deployment of the WebApp. A list has one at most: it is where `availableReplicas` comes from.
+    /// Keeps the Deployment of the WebApp, the source of `availableReplicas`. A list has at most one such task.
     Deployment,
     /// Calls an endpoint for each hook.
     #[cfg(feature = "http-tasks")]
     Http(HttpSpec),
 }
 
-/// A task that cannot be made here.
+/// A task that cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task {task:?}: {cause}")]
 pub struct BuildError {
-    /// Its name.
+    /// The task's name.
     pub task: String,
     /// What is missing, and what to do about it.
     pub cause: String,
 }
 
-/// The tasks when nobody has said otherwise: a log line, the Deployment, a log line.
+/// Returns the default tasks: a log line, the Deployment, a log line.
 #[must_use]
 pub fn default_tasks() -> Vec<TaskSpec> {
     let task = |name: &str, kind| TaskSpec { name: name.to_owned(), timeout: DEFAULT_TIMEOUT, kind };
@@ -53,10 +53,10 @@ pub fn default_tasks() -> Vec<TaskSpec> {
     ]
 }
 
-/// Makes what is run, in the order of the list; `clock` is for dates in answers.
+/// Builds the tasks in the order of the list; `clock` is for dates in answers.
 ///
 /// # Errors
-/// [`BuildError`] for a task that cannot be made.
+/// [`BuildError`] for a task that cannot be built.
 pub fn build(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, BuildError> {
     #[cfg(not(feature = "http-tasks"))]
     let _ = clock;

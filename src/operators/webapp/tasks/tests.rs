@@ -42,7 +42,7 @@ fn operation_ids_are_fixed() {
 }
 
 #[test]
-fn an_operation_id_is_one_hooks_of_one_generation() {
+fn operation_ids_are_unique_per_hook_and_generation() {
     let mut seen = BTreeSet::new();
     let mut made = 0;
     for (uid, task, hook) in all_hooks().flat_map(|hook| {
@@ -53,19 +53,19 @@ fn an_operation_id_is_one_hooks_of_one_generation() {
         for generation in [0, 1, 11, i64::MAX] {
             made += 1;
             seen.insert(operation_id(uid, task, hook, generation));
-            assert!(!seen.insert(operation_id(uid, task, hook, generation)), "a retry has the same");
+            assert!(!seen.insert(operation_id(uid, task, hook, generation)), "a retry has the same ID");
         }
     }
     assert_eq!(seen.len(), made);
     assert_eq!(call(Hook::Create).operation_id(), operation_id(UID, "notify", Hook::Create, 1));
 }
 
-/// Writes down what is called, but for `post_delete`, which is left out.
+/// Records the hooks that are called; `post_delete` is not implemented.
 #[derive(Default)]
-struct Written(Mutex<Vec<Hook>>);
+struct Recorder(Mutex<Vec<Hook>>);
 
-impl Written {
-    fn write(&self, hook: Hook) -> HookFuture<'_> {
+impl Recorder {
+    fn record(&self, hook: Hook) -> HookFuture<'_> {
         Box::pin(async move {
             self.0.lock().push(hook);
             Ok(())
@@ -73,42 +73,42 @@ impl Written {
     }
 }
 
-impl TaskExecutor for Written {
+impl TaskExecutor for Recorder {
     fn name(&self) -> &'static str {
         "written"
     }
 
     fn pre_create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
-        self.write(Hook::PreCreate)
+        self.record(Hook::PreCreate)
     }
 
     fn create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
-        self.write(Hook::Create)
+        self.record(Hook::Create)
     }
 
     fn post_create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
-        self.write(Hook::PostCreate)
+        self.record(Hook::PostCreate)
     }
 
     fn pre_delete<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
-        self.write(Hook::PreDelete)
+        self.record(Hook::PreDelete)
     }
 
     fn delete<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
-        self.write(Hook::Delete)
+        self.record(Hook::Delete)
     }
 }
 
 #[tokio::test]
-async fn each_hook_is_called_by_its_name() {
-    let executor: Arc<dyn TaskExecutor> = Arc::new(Written::default());
-    let written = Arc::new(Written::default());
+async fn run_dispatches_to_the_named_hook() {
+    let executor: Arc<dyn TaskExecutor> = Arc::new(Recorder::default());
+    let recorder = Arc::new(Recorder::default());
     for hook in all_hooks() {
         assert_eq!(run(&*executor, &call(hook)).await, Ok(()));
-        assert_eq!(run(&*written, &call(hook)).await, Ok(()));
+        assert_eq!(run(&*recorder, &call(hook)).await, Ok(()));
     }
     let expected: Vec<Hook> = all_hooks().filter(|hook| *hook != Hook::PostDelete).collect();
-    assert_eq!(*written.0.lock(), expected);
+    assert_eq!(*recorder.0.lock(), expected);
 }
 
 struct Hanging;
@@ -124,15 +124,15 @@ impl TaskExecutor for Hanging {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_hangs_is_given_up_after_its_timeout() {
+async fn hanging_hook_times_out() {
     let started = tokio::time::Instant::now();
     let error = run(&Hanging, &call(Hook::Create)).await.unwrap_err();
     assert_eq!(started.elapsed().as_secs(), DEFAULT_TIMEOUT.as_secs());
-    assert_eq!(error, HookError::retry("create did not end within 30s"));
+    assert_eq!(error, HookError::retry("create timed out after 30s"));
 }
 
 #[tokio::test]
-async fn the_default_list_builds() {
+async fn default_tasks_build() {
     let tasks = build(&default_tasks(), Clock::system()).unwrap();
     let names: Vec<&str> = tasks.iter().map(|task| task.name()).collect();
     assert_eq!(names, ["prepare", "workload", "announce"]);
@@ -141,7 +141,7 @@ async fn the_default_list_builds() {
 
 #[cfg(feature = "cli")]
 #[tokio::test]
-async fn each_hook_is_one_line_in_the_log() {
+async fn log_task_writes_one_line_per_hook() {
     let log = crate::testing::capture_log();
     for hook in all_hooks() {
         let call = call(hook);

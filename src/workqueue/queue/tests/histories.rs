@@ -9,20 +9,20 @@ use crate::workqueue::{Listed, Stage};
 enum Step {
     Add(u8, i32),
     Get,
-    /// Ends the n-th of the passes that are under way.
+    /// Ends the n-th pass in progress.
     Done(usize),
-    /// Lets 700 ms pass this many times.
+    /// Advances the time by this many times 700 ms.
     Wait(u64),
 }
 
-/// The naive queue: lists, and a search through all of them at each turn.
+/// A naive queue: lists that are searched completely at each step.
 #[derive(Default)]
 struct Model {
-    /// Milliseconds.
+    /// The time in milliseconds.
     now: i64,
     waiting: Vec<Place>,
     held: Vec<u8>,
-    /// Keys that come again after their pass, with their priority.
+    /// Keys to requeue after their pass, with their priority.
     again: Vec<(u8, i32)>,
     turn: i64,
 }
@@ -30,12 +30,12 @@ struct Model {
 struct Place {
     key: u8,
     priority: i32,
-    /// The best of all adds.
+    /// The best rank of all adds.
     rank: (i64, i64),
 }
 
 impl Model {
-    /// Each key that will have a pass, its priority, and whether it is queued.
+    /// Returns each key with a pending pass, its priority, and whether it is queued.
     fn listed(&self) -> Vec<(u8, i32, bool)> {
         let queued = self.waiting.iter().map(|place| (place.key, place.priority, true));
         let again = self.again.iter().map(|&(key, priority)| (key, priority, false));
@@ -44,7 +44,7 @@ impl Model {
         all
     }
 
-    /// The ageing is a second.
+    /// Returns the rank of an add, with an ageing of one second.
     fn rank(&mut self, priority: i32) -> (i64, i64) {
         self.turn += 1;
         (self.now - 1000 * i64::from(priority), self.turn)
@@ -95,7 +95,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
-/// One history on a queue and on the model; each key has one worker, and none is lost.
+/// Runs one history on a queue and on the model: each key has one worker, and no key is lost.
 async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
     let ageing = Ageing(Duration::from_secs(1));
     let queue =
@@ -120,7 +120,7 @@ async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
             Step::Done(_) => {}
             Step::Wait(times) => {
                 tokio::time::advance(Duration::from_millis(700 * times)).await;
-                model.now += 700 * i64::try_from(times).expect("it is small");
+                model.now += 700 * i64::try_from(times).expect("the number is small");
             }
         }
         let state = queue.state();
@@ -138,14 +138,14 @@ async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
     drains_as_the_model(&queue, model, held);
 }
 
-/// A drain goes on as long as something is queued, processed or to come again, and takes nothing more; what is left is
-/// handed out in its order, each once.
+/// Drains a queue beside the model: the drain waits while a key is queued, processing or to be requeued, ignores adds,
+/// and hands out each remaining key once, in order.
 fn drains_as_the_model<'a>(queue: &'a Queue<Alike>, mut model: Model, mut held: Vec<Processing<'a, Alike>>) {
     let mut drain = Box::pin(queue.shut_down_with_drain());
     loop {
         let is_idle = model.waiting.is_empty() && model.held.is_empty() && model.again.is_empty();
         assert_eq!(drain.as_mut().now_or_never().is_some(), is_idle);
-        // Some of them are queued, some processed, some unknown.
+        // Some of these keys are queued, some processing, some unknown.
         (0..8).for_each(|key| queue.add_with(Alike(key), 7, Reasons::default()));
         let got = queue.try_get();
         assert_eq!(got.as_ref().map(|p| p.key().0), model.get());

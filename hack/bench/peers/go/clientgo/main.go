@@ -24,18 +24,19 @@ func main() {
 	workers := flag.Int("workers", 2, "syncs at once")
 	encoding := flag.String("encoding", "protobuf", "how Deployments and events travel: protobuf or json; Foos always as JSON")
 	resync := flag.Duration("resync", 0, "how often the informers deliver everything again; 0 for never (sample-controller: 30s)")
+	events := flag.Bool("events", true, "whether events are written to the API server")
 	klog.InitFlags(nil)
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *encoding, *workers, *resync); err != nil {
+	if err := run(ctx, *kubeconfig, *encoding, *workers, *resync, *events); err != nil {
 		klog.ErrorS(err, "Stopped")
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, encoding string, workers int, resync time.Duration) error {
+func run(ctx context.Context, kubeconfig, encoding string, workers int, resync time.Duration, events bool) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -57,7 +58,7 @@ func run(ctx context.Context, kubeconfig, encoding string, workers int, resync t
 	}
 	factory := informers.NewSharedInformerFactory(kube, resync)
 	fooInformer := foo.NewInformer(foos, resync)
-	controller := NewController(ctx, kube, foos, factory.Apps().V1().Deployments(), fooInformer)
+	controller := NewController(ctx, kube, foos, factory.Apps().V1().Deployments(), fooInformer, events)
 	factory.Start(ctx.Done())
 	go fooInformer.RunWithContext(ctx)
 	return controller.Run(ctx, workers)

@@ -1,9 +1,9 @@
-//! What is deleted, and after which reads.
+//! Deletions, and the reads that precede them.
 
 use super::*;
 
 #[tokio::test]
-async fn a_delete_reads_replacement_and_owner_and_names_its_state() {
+async fn delete_reads_replacement_and_owner_and_sets_preconditions() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     with_replacement(&server);
@@ -17,9 +17,9 @@ async fn a_delete_reads_replacement_and_owner_and_names_its_state() {
     assert_eq!(preconditions["resourceVersion"], object["metadata"]["resourceVersion"]);
 }
 
-/// The answer to the POST was the live replacement.
+/// The response to the POST proved that the replacement exists.
 #[tokio::test]
-async fn a_replacement_that_was_just_created_is_not_read() {
+async fn proven_replacement_is_not_read_again() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     let object = live(&server, "Foo", "one", "owner-uid");
@@ -30,7 +30,7 @@ async fn a_replacement_that_was_just_created_is_not_read() {
 }
 
 #[tokio::test]
-async fn a_delete_that_meets_a_conflict_is_tried_once_more() {
+async fn conflicting_delete_is_retried_once() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     let stale = live(&server, "Foo", "one", "owner-uid");
@@ -45,9 +45,9 @@ async fn a_delete_that_meets_a_conflict_is_tried_once_more() {
     assert_eq!(server.requests(), asked);
 }
 
-/// B3: a child that was released, or is on its way out, by the time of the second try.
+/// B3: by the second try the child was released, is being deleted, or was re-created.
 #[tokio::test]
-async fn a_conflict_that_shows_a_released_child_ends_the_delete() {
+async fn delete_conflict_stops_on_released_or_replaced_child() {
     for change in ["released", "going", "another"] {
         let server = ObjectServer::default();
         with_owner(&server, "owner-uid", 1);
@@ -68,9 +68,9 @@ async fn a_conflict_that_shows_a_released_child_ends_the_delete() {
     }
 }
 
-/// B1, B7: another life, another spec, a deletion under way, no owner at all.
+/// B1, B7: the owner was re-created, has another spec, is being deleted, or is gone.
 #[tokio::test]
-async fn a_delete_is_given_up_when_the_owner_has_moved_on() {
+async fn delete_is_skipped_when_owner_has_changed() {
     for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
         let server = ObjectServer::default();
         with_owner(&server, uid, generation);
@@ -93,24 +93,24 @@ async fn a_delete_is_given_up_when_the_owner_has_moved_on() {
 }
 
 #[tokio::test]
-async fn a_delete_is_given_up_when_the_replacement_is_not_there() {
+async fn delete_is_skipped_without_a_matching_replacement() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     let web = live(&server, "Foo", "one", "owner-uid");
-    assert_eq!(delete(&server, &web).await, Deletion::NotNow, "the cache may have shown it; it is not there");
+    assert_eq!(delete(&server, &web).await, Deletion::NotNow, "the replacement does not exist");
     let mut new = with_replacement(&server);
     new["spec"]["replicas"] = json!(9);
     server.store(DEPLOYMENTS, new.clone());
-    assert_eq!(delete(&server, &web).await, Deletion::NotNow, "it is not as wanted");
+    assert_eq!(delete(&server, &web).await, Deletion::NotNow, "the replacement differs");
     new["spec"]["replicas"] = json!(1);
     new["metadata"]["ownerReferences"][0]["uid"] = json!("another");
     server.store(DEPLOYMENTS, new);
-    assert_eq!(delete(&server, &web).await, Deletion::NotNow, "it is not ours");
+    assert_eq!(delete(&server, &web).await, Deletion::NotNow, "the replacement is not ours");
     assert!(server.get(WEB).is_some());
 }
 
 #[tokio::test]
-async fn a_delete_of_what_is_gone_or_going_does_nothing() {
+async fn deleting_a_gone_or_terminating_child_does_nothing() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     with_replacement(&server);
@@ -124,13 +124,13 @@ async fn a_delete_of_what_is_gone_or_going_does_nothing() {
     assert_eq!(
         (deletion, server.requests().len()),
         (Deletion::NothingToDo, 0),
-        "held by somebody's finalizer"
+        "a finalizer of someone else holds it"
     );
 }
 
-/// B1, P6: the one that was judged is gone, and a new one has its name.
+/// B1, P6: the child that was decided on is gone, and a new one has its name.
 #[tokio::test]
-async fn another_life_of_the_name_is_not_deleted_for_the_former_one() {
+async fn recreated_child_with_same_name_is_not_deleted() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     let web = live(&server, "Foo", "one", "owner-uid");
@@ -146,7 +146,7 @@ async fn another_life_of_the_name_is_not_deleted_for_the_former_one() {
 }
 
 #[tokio::test]
-async fn a_child_goes_with_its_owner_unless_it_is_orphaned() {
+async fn deleted_owner_deletes_children_unless_orphaned() {
     let deleted = "2026-01-01T00:00:00Z";
     for (metadata, expected) in [
         (json!({"name": "one", "uid": "owner-uid", "deletionTimestamp": deleted}), Deletion::Deleted),

@@ -3,9 +3,9 @@
 use super::*;
 use crate::api::labels;
 
-/// A reference that does not block lets the owner go before its child.
+/// With a reference that does not block, the owner would be deleted before its child.
 #[tokio::test]
-async fn our_owner_reference_is_put_back_and_others_stay() {
+async fn owner_reference_is_restored_and_others_are_kept() {
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "theirs"});
     for (field, value, words) in [
         ("blockOwnerDeletion", json!(false), "blockOwnerDeletion was false, wanted true"),
@@ -43,9 +43,9 @@ async fn our_owner_reference_is_put_back_and_others_stay() {
     }
 }
 
-/// Whoever refers to our owner without being made by us, or has another controller, is somebody else's.
+/// An object that refers to our owner is foreign if it lacks our label or has another controller.
 #[tokio::test]
-async fn a_reference_alone_makes_nothing_ours() {
+async fn owner_reference_alone_does_not_imply_ownership() {
     let ours = json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "name": "one", "uid": "owner-uid"});
     let theirs =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "a", "controller": true});

@@ -1,10 +1,10 @@
-//! What is in the way is not tried again at each pass.
+//! Refused writes and taken names are not retried on every pass.
 
 use super::*;
 
-/// What wakes the owner does not change that.
+/// This holds whatever triggers the pass.
 #[tokio::test(start_paused = true)]
-async fn a_refused_update_is_not_sent_again_at_each_pass() {
+async fn refused_update_is_not_retried_on_every_pass() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     let object = cached(&live(&server, "Foo", "one", "owner-uid"));
@@ -24,17 +24,17 @@ async fn a_refused_update_is_not_sent_again_at_each_pass() {
     assert_eq!(again(&owner(), 2).await, (120, 1));
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(again(&owner(), 2).await, (100, 0));
-    assert_eq!(server.requests(), Vec::<String>::new(), "nothing at all");
-    assert_eq!(again(&owner(), 3).await, (120, 1), "another is wanted");
+    assert_eq!(server.requests(), Vec::<String>::new(), "nothing is sent");
+    assert_eq!(again(&owner(), 3).await, (120, 1), "a new spec is tried at once");
     let asked = Owner { reconcile_at: Some("now".to_owned()), ..owner() };
-    assert_eq!(again(&asked, 3).await, (120, 1), "it is asked for");
+    assert_eq!(again(&asked, 3).await, (120, 1), "a user's request is tried at once");
     tokio::time::advance(Duration::from_secs(120)).await;
     assert_eq!(again(&asked, 3).await, (120, 1));
 }
 
-/// It is there, and then it is deleted by hand.
+/// The child is created by other means, and then deleted by hand.
 #[tokio::test(start_paused = true)]
-async fn what_was_in_the_way_is_forgotten_when_it_is_gone() {
+async fn hold_is_cleared_once_the_child_exists() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     let children = children_of(&server);
@@ -48,9 +48,9 @@ async fn what_was_in_the_way_is_forgotten_when_it_is_gone() {
     assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
 }
 
-/// One that has no label of ours is not in the cache; one that is there is missed as soon as it goes.
+/// An object without our label is not in the cache. The deletion of a cached object is noticed at once.
 #[tokio::test(start_paused = true)]
-async fn a_name_that_is_taken_is_not_asked_for_again_at_each_pass() {
+async fn taken_name_is_not_retried_on_every_pass() {
     let server = ObjectServer::default();
     with_owner(&server, "owner-uid", 1);
     let children = children_of(&server);
@@ -65,7 +65,7 @@ async fn a_name_that_is_taken_is_not_asked_for_again_at_each_pass() {
     assert_eq!(again(None).await, (10, 0));
     tokio::time::advance(Duration::from_secs(10)).await;
     assert_eq!(again(None).await, (30, 2));
-    assert_eq!(again(Some(&theirs)).await, (30, 0), "its end is an event");
+    assert_eq!(again(Some(&theirs)).await, (30, 0), "its deletion will be an event");
     server.remove(WEB);
     let answer = children.apply(&owner(), &wanted(1), None, false).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");

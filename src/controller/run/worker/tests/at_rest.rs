@@ -1,4 +1,4 @@
-//! What a controller remembers of objects that have converged: nothing.
+//! Tests that a controller keeps no state of converged objects.
 
 use std::sync::atomic::AtomicU64;
 
@@ -13,7 +13,7 @@ use crate::workqueue::AddOptions;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// A cache that has seen this version.
+/// A cache that has reached this version.
 #[derive(Clone, Default)]
 struct Seen(Arc<AtomicU64>);
 
@@ -27,8 +27,8 @@ impl StoreView for Seen {
     }
 }
 
-/// Writes a child in the first pass of each key, in one of ten after a failure, and is woken by it; finds nothing to
-/// do in the next pass.
+/// Writes a child in the first pass of each key, for one key in ten after a failed pass; the write enqueues the
+/// key, and the next pass finds nothing to do.
 struct Converging {
     guard: Arc<Consistency>,
     seen: Seen,
@@ -69,7 +69,7 @@ impl SyncHandler for Converging {
     }
 }
 
-async fn nothing_is_remembered_of(objects: usize) {
+async fn assert_no_state_is_left_of(objects: usize) {
     let (seen, guard) = (Seen::default(), Arc::new(Consistency::new()));
     guard.observe(ApiResource::of::<ConfigMap>(), seen.clone());
     let queue = RateLimitingQueue::with(
@@ -92,7 +92,7 @@ async fn nothing_is_remembered_of(objects: usize) {
     keys.iter().for_each(|key| queue.add(key.clone(), AddOptions::because(Reason::Initial)));
     tokio::time::sleep(MINUTE).await;
     let passes: u32 = handler.passes.lock().values().sum();
-    assert_eq!(passes as usize, 2 * objects + objects / 10, "all have converged");
+    assert_eq!(passes as usize, 2 * objects + objects / 10, "all objects have converged");
 
     assert_eq!((guard.len(), hot.len()), (0, 0));
     assert_eq!((queue.len(), queue.waiting(), queue.backing_off()), (0, 0, 0));
@@ -101,13 +101,13 @@ async fn nothing_is_remembered_of(objects: usize) {
     assert_eq!(handler.contention.len(), objects / 10);
     tokio::time::sleep(20 * MINUTE).await;
     assert_eq!(handler.contention.same("any"), None);
-    assert!(handler.contention.is_empty(), "repairs are remembered for a while");
+    assert!(handler.contention.is_empty(), "repairs are forgotten after a while");
     shutdown.cancel();
     tasks.join_next().await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_remembered_of_converged_objects() {
-    nothing_is_remembered_of(1_000).await;
-    nothing_is_remembered_of(100_000).await;
+async fn converged_objects_leave_no_state_behind() {
+    assert_no_state_is_left_of(1_000).await;
+    assert_no_state_is_left_of(100_000).await;
 }

@@ -1,9 +1,9 @@
-//! Passes that fail, and when they are made again.
+//! Tests of failing passes and their backoff.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn an_error_is_retried_with_backoff_until_it_succeeds() {
+async fn failed_sync_is_retried_with_backoff_until_success() {
     let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
         4 => Ok(Outcome::Done),
         _ => Err(SyncError::from(status_error(500, "InternalError"))),
@@ -14,11 +14,11 @@ async fn an_error_is_retried_with_backoff_until_it_succeeds() {
     let times: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
     let gaps: Vec<u128> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect();
     assert_eq!(gaps.len(), 3);
-    // A timer of tokio's is exact to a millisecond.
+    // Timers of tokio are exact to a millisecond.
     for (gap, delay) in gaps.iter().zip([10, 20, 40]) {
         assert!((delay..=delay + 2).contains(gap), "{gaps:?}");
     }
-    assert_eq!(rig.queue.num_requeues(&ObjectName::new(Some("ns"), "a")), 0, "a success forgets");
+    assert_eq!(rig.queue.num_requeues(&ObjectName::new(Some("ns"), "a")), 0, "a success resets the backoff");
     rig.stop().await;
 }
 
@@ -34,9 +34,9 @@ async fn an_event_during_the_backoff_waits() {
     rig.stop().await;
 }
 
-/// The event comes while the sync is under way, so the key is dirty when it fails.
+/// The event comes during the sync, so that the key is dirty when the sync fails.
 #[tokio::test(start_paused = true)]
-async fn an_event_during_a_sync_that_fails_waits_too() {
+async fn event_during_failing_sync_waits_for_backoff() {
     let mut rig = start(1, 6 * MS, |_, _| Err(SyncError::from(status_error(500, "InternalError"))));
     rig.caches.set();
     for _ in 0..250 {
@@ -50,7 +50,7 @@ async fn an_event_during_a_sync_that_fails_waits_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn retry_after_of_the_server_is_obeyed() {
+async fn retry_after_from_the_server_is_obeyed() {
     for (code, reason) in [(429, "TooManyRequests"), (503, "ServiceUnavailable")] {
         let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {
             1 => error(code, reason, Some(30)),
@@ -68,9 +68,9 @@ async fn retry_after_of_the_server_is_obeyed() {
     }
 }
 
-/// `Retry-After: 0` must not take the backoff away.
+/// `Retry-After: 0` must not disable the backoff.
 #[tokio::test(start_paused = true)]
-async fn retry_after_is_a_lower_bound_of_the_backoff() {
+async fn retry_after_is_a_minimum_for_the_backoff() {
     let mut rig = start(1, Duration::ZERO, |_, _| {
         let mut error = status_error(429, "TooManyRequests");
         if let client::Error::Status { status, .. } = &mut error {
@@ -86,7 +86,7 @@ async fn retry_after_is_a_lower_bound_of_the_backoff() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_spec_during_a_pass_that_fails_comes_at_once() {
+async fn new_spec_during_failing_sync_skips_backoff() {
     let mut rig = start(1, Duration::from_secs(30), |_, attempt| match attempt {
         1 => error(503, "ServiceUnavailable", None),
         _ => Ok(Outcome::Done),
@@ -99,13 +99,13 @@ async fn a_new_spec_during_a_pass_that_fails_comes_at_once() {
     rig.queue.add(key, AddOptions { bypass_backoff: true, ..AddOptions::because(changed) });
     tokio::time::sleep(Duration::from_secs(30)).await;
     let starts: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
-    // Not even the shortest backoff, which is 10 ms.
+    // Less than the shortest backoff, which is 10 ms.
     assert!(starts.len() == 2 && starts[1] - starts[0] < Duration::from_secs(30) + 5 * MS, "{starts:?}");
     rig.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_audit_that_fails_is_tried_again_as_an_audit() {
+async fn failed_audit_pass_is_retried_as_an_audit() {
     let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
         1 => error(409, "Conflict", None),
         _ => Ok(Outcome::Done),
@@ -117,7 +117,7 @@ async fn an_audit_that_fails_is_tried_again_as_an_audit() {
     rig.stop().await;
 }
 
-/// What waits behind changes does so when it is tried again, too.
+/// A key of low priority stays behind changes when it is retried.
 #[tokio::test(start_paused = true)]
 async fn a_retry_keeps_its_priority() {
     let ageing = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
@@ -130,7 +130,7 @@ async fn a_retry_keeps_its_priority() {
     let low = AddOptions { priority: LOW_PRIORITY, ..AddOptions::default() };
     rig.queue.add(ObjectName::new(Some("ns"), "low"), low);
     tokio::time::sleep(25 * MS).await;
-    // At 30 ms, when the backoff ends, the worker is busy; these two are in the queue before and after it.
+    // The backoff ends at 30 ms, while the worker is busy; the other two keys are added before and after that.
     rig.add("busy");
     tokio::time::sleep(MS).await;
     rig.add("before");
@@ -142,9 +142,9 @@ async fn a_retry_keeps_its_priority() {
     rig.stop().await;
 }
 
-/// Its last pass, which finds nothing, is a success.
+/// The last pass finds no object and succeeds.
 #[tokio::test(start_paused = true)]
-async fn a_key_that_disappears_leaves_nothing() {
+async fn deleted_key_leaves_no_backoff_state() {
     let consistency = Arc::new(Consistency::new());
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
     let is_gone = Arc::new(std::sync::atomic::AtomicBool::new(false));

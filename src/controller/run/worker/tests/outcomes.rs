@@ -1,20 +1,20 @@
-//! What follows from the end of a pass, row by row.
+//! Tests each row of the table of outcomes.
 
 use super::*;
 
-/// What follows from one row.
+/// The effects of one row.
 #[derive(Debug, PartialEq)]
 struct Row {
-    /// When the next pass comes.
+    /// Delay of the next pass.
     next: Option<Duration>,
-    /// How many failures are kept: of one before, and of this pass.
+    /// Failures of the key: one before this pass, and this one.
     failures: u32,
     level: &'static str,
-    /// What was counted.
+    /// The counters that changed.
     counted: Vec<String>,
 }
 
-/// The counters of interest.
+/// Returns the counters of outcomes.
 fn counters(rig: &Rig) -> BTreeSet<String> {
     let names =
         ["_reconcile_total", "_reconcile_errors_total", "_reconcile_panics_total", "windlass_retries_total"];
@@ -26,7 +26,7 @@ fn counters(rig: &Rig) -> BTreeSet<String> {
     lines.map(short).collect()
 }
 
-/// A key that has failed once, and whose next pass ends so.
+/// Runs a key that has failed once and whose next pass ends with `end`.
 async fn row(end: fn() -> Result<Outcome, SyncError>) -> Row {
     let log = crate::testing::capture_log();
     let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {
@@ -48,12 +48,12 @@ async fn row(end: fn() -> Result<Outcome, SyncError>) -> Row {
     tokio::time::sleep(Duration::from_secs(600)).await;
     let started: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
     rig.stop().await;
-    assert!(started.len() <= 3, "the third is a success");
+    assert!(started.len() <= 3, "the third pass succeeds");
     Row { next: started.get(2).map(|next| *next - started[1]), failures, level, counted }
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_row_of_the_table_of_outcomes() {
+async fn every_row_of_the_outcome_table_holds() {
     let after = |millis| Some(Duration::from_millis(millis));
     let check = |found: Row, next, failures, level, counted: &[&str]| {
         let counted = counted.iter().map(|&line| line.to_owned()).collect();
@@ -67,7 +67,7 @@ async fn every_row_of_the_table_of_outcomes() {
     check(row(wait).await, after(120_000), 0, "DEBUG", &requeued);
     check(row(|| Ok(Outcome::WaitForUser { requeue_after: None })).await, None, 0, "DEBUG", &success);
 
-    // The second failure waits twice as long as the first, or as long as the server asks for.
+    // The delay doubles with the second failure, unless the server asks for a longer one.
     let conflict = [requeued[0], "windlass_retries_total{cause=\"conflict\"} 1"];
     check(row(|| error(409, "Conflict", None)).await, after(20), 2, "DEBUG", &conflict);
     let failed = ["errors_total{controller=\"test\"} 2", "total{result=\"error\"} 2"];

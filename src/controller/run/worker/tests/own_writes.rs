@@ -1,4 +1,4 @@
-//! A key waits until the caches have shown what it wrote.
+//! Tests that a key waits until the caches have shown its own writes.
 
 use super::*;
 use crate::cache::{Cached, Indexers, store};
@@ -24,9 +24,9 @@ async fn a_key_waits_for_its_own_writes() {
     writer.upsert(Cached::new(Ok(child(11))));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(rig.started(), 1);
-    // It was looked at once a second.
+    // The key was checked once a second.
     assert_eq!(counted(&rig), [5, 0]);
-    // Caches that are too late are waited for no longer, and not believed.
+    // After the timeout the key is synced with live reads.
     consistency.wrote(&key, &child(12));
     rig.add("a");
     tokio::time::sleep(Duration::from_secs(35)).await;
@@ -40,7 +40,7 @@ async fn a_key_waits_for_its_own_writes() {
     rig.stop().await;
 }
 
-/// How often a pass waited, and how often one waited no longer.
+/// Returns how often a pass waited, and how often the guard failed open.
 fn counted(rig: &Rig) -> [u32; 2] {
     let text = rig.metrics.encode();
     ["windlass_stale_sync_skips", "windlass_consistency_failed_open"].map(|name| {

@@ -1,4 +1,4 @@
-//! Panics of a sync, and of the machinery.
+//! Tests of panics in a sync and outside of one.
 
 use super::*;
 use crate::workqueue::RateLimiter;
@@ -20,7 +20,7 @@ async fn a_panic_is_caught_and_retried() {
     rig.stop().await;
 }
 
-/// A limiter that is broken: the machinery's own fault, not a sync's.
+/// A rate limiter that panics outside of a sync.
 #[derive(Debug)]
 struct Broken;
 
@@ -37,7 +37,7 @@ impl RateLimiter<ObjectName> for Broken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panic_of_the_machinery_ends_the_run_after_what_is_in_flight() {
+async fn panic_outside_syncs_ends_run_after_running_syncs() {
     let mut rig = start_on(RateLimitingQueue::new(Broken), 2, 5 * MS, |key, _| {
         if key.name() == "fails" { error(500, "InternalError", None) } else { Ok(Outcome::Done) }
     });

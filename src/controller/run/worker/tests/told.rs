@@ -1,11 +1,11 @@
-//! What log and metrics tell of a pass.
+//! Tests of the log lines, metrics and listing of passes.
 
 use super::*;
 use crate::testing::capture_json;
 
-/// The log for machines, in which a line bears the fields of its span.
+/// In the JSON log, each line has the fields of its span.
 #[tokio::test(start_paused = true)]
-async fn a_pass_says_why_in_the_log() {
+async fn log_lines_of_a_pass_have_its_reasons() {
     let log = capture_json();
     let mut rig = start(1, Duration::ZERO, |_, attempt| match attempt {
         1 => error(500, "InternalError", None),
@@ -23,14 +23,14 @@ async fn a_pass_says_why_in_the_log() {
     assert_eq!(
         in_passes.collect::<Vec<_>>(),
         [
-            ["Could not sync; trying again", "test", "ns/a", "created"],
+            ["Sync failed; retrying with backoff", "test", "ns/a", "created"],
             ["Synced", "test", "ns/a", "created, retry 1"]
         ]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pass_is_counted_by_its_effect_and_reasons() {
+async fn passes_are_counted_by_effect_and_reasons() {
     let consistency = Arc::new(Consistency::new());
     let guard = consistency.clone();
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
@@ -59,7 +59,7 @@ async fn a_pass_is_counted_by_its_effect_and_reasons() {
     }
     tokio::time::sleep(MS).await;
     assert_eq!(counted(&rig), [Some(1); 3]);
-    // What a pass has written is not the next one's.
+    // Writes of a pass do not count for the next pass of its key.
     let mut both = Reasons::from(Reason::Resync);
     both.add(Reason::Audit);
     rig.queue
@@ -83,7 +83,7 @@ async fn a_pass_is_counted_by_its_effect_and_reasons() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn passes_that_are_under_way_are_listed() {
+async fn passes_in_progress_are_listed() {
     let mut rig = start(2, Duration::from_secs(5), |key, _| match key.name() {
         "panics" => std::panic::resume_unwind(Box::new("no such thing")),
         _ => Ok(Outcome::Done),
@@ -105,7 +105,7 @@ async fn passes_that_are_under_way_are_listed() {
     };
     assert_eq!(listed(&rig), ["ns/calm: audit for 1s", "ns/panics: manual for 3s"]);
     tokio::time::sleep(Duration::from_millis(2005)).await;
-    assert_eq!(listed(&rig)[0], "ns/calm: audit for 3.005s", "the panic has ended the other one");
+    assert_eq!(listed(&rig)[0], "ns/calm: audit for 3.005s", "the panic has ended the other pass");
     assert!(!listed(&rig).iter().any(|pass| pass.contains("panics: manual for 5")), "{:?}", listed(&rig));
     rig.stop().await;
     assert!(rig.workers.passes().is_empty());

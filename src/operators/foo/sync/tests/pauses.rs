@@ -1,4 +1,4 @@
-//! A Foo that is paused.
+//! Paused Foos.
 
 use super::*;
 
@@ -25,7 +25,7 @@ async fn a_paused_foo_is_watched_and_left_alone() {
     let conditions = conditions_of(&f.server.get(FOO).unwrap());
     assert_eq!(conditions::reason(&conditions, RECONCILING), Some("Paused"));
 
-    // A new spec waits, and is not said to be observed.
+    // A new spec is held back, and `observedGeneration` stays.
     let mut foo = f.server.get(FOO).unwrap();
     foo["spec"]["replicas"] = json!(3);
     foo["metadata"]["generation"] = json!(2);
@@ -46,7 +46,7 @@ async fn a_paused_foo_is_watched_and_left_alone() {
 }
 
 #[tokio::test]
-async fn a_hand_edit_of_a_paused_foo_is_reported_and_not_repaired() {
+async fn hand_edit_during_pause_is_reported_not_repaired() {
     let mut f = Fixture::new();
     f.foo("web", 1);
     f.sync().await;
@@ -65,9 +65,9 @@ async fn a_hand_edit_of_a_paused_foo_is_reported_and_not_repaired() {
     assert_eq!(f.events(), ["ChildRepaired", "Resumed", "Synced"]);
 }
 
-/// What has the former name is what was applied.
+/// The Deployment under the former name is the applied one.
 #[tokio::test]
-async fn a_new_name_waits_for_the_end_of_a_pause() {
+async fn rename_waits_until_the_pause_ends() {
     let mut f = Fixture::new();
     f.foo("old", 1);
     f.sync().await;

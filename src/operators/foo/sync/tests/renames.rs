@@ -1,9 +1,9 @@
-//! A Foo whose Deployment gets another name.
+//! Foos whose `deploymentName` changes.
 
 use super::*;
 
 #[tokio::test]
-async fn a_new_name_creates_first_and_deletes_after() {
+async fn rename_creates_new_deployment_before_deleting_old() {
     let mut f = Fixture::new();
     f.foo("old", 1);
     f.sync().await;
@@ -24,7 +24,7 @@ async fn a_new_name_creates_first_and_deletes_after() {
 }
 
 #[tokio::test]
-async fn an_old_deployment_without_our_label_is_found_live() {
+async fn old_deployment_without_label_is_found_live() {
     let mut f = Fixture::new();
     f.foo("old", 1);
     f.sync().await;
@@ -34,9 +34,9 @@ async fn an_old_deployment_without_our_label_is_found_live() {
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
 }
 
-/// The list of what has lost its label fails in the pass that creates the new one.
+/// The list that finds unlabelled Deployments fails in the pass that creates the new one.
 #[tokio::test]
-async fn a_rename_that_failed_looks_for_lost_labels_again() {
+async fn failed_rename_searches_for_unlabelled_deployment_again() {
     let mut f = Fixture::new();
     f.foo("old", 1);
     f.sync().await;
@@ -50,12 +50,12 @@ async fn a_rename_that_failed_looks_for_lost_labels_again() {
     take_label_off(&mut f);
     f.sync().await;
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
-    assert_eq!(f.sync().await.1, Vec::<String>::new(), "and no more");
+    assert_eq!(f.sync().await.1, Vec::<String>::new(), "the search ends");
 }
 
-/// A process was cut off between the new Deployment and the old one.
+/// A process ended after it created the new Deployment, before it deleted the old one.
 #[tokio::test]
-async fn a_new_process_looks_for_a_former_name_without_label() {
+async fn restart_finds_unlabelled_deployment_left_by_rename() {
     let mut f = Fixture::new();
     f.foo("old", 1);
     f.sync().await;
@@ -73,7 +73,7 @@ async fn a_new_process_looks_for_a_former_name_without_label() {
     assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
 }
 
-/// So that the cache does not show it.
+/// Removes our label from the old Deployment, and so hides it from the cache.
 fn take_label_off(f: &mut Fixture) {
     let mut old = f.server.get(&format!("{DEPLOYMENTS}/old")).unwrap();
     old["metadata"]["labels"] = json!({});
@@ -82,7 +82,7 @@ fn take_label_off(f: &mut Fixture) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_the_new_name_is_taken_the_old_one_is_counted() {
+async fn old_deployment_counts_while_new_name_is_taken() {
     let mut f = Fixture::new();
     f.foo("old", 1);
     f.sync().await;
@@ -99,11 +99,11 @@ async fn while_the_new_name_is_taken_the_old_one_is_counted() {
     f.catch_up();
     tokio::time::advance(Duration::from_secs(30)).await;
     f.sync().await;
-    assert_eq!(counts(&f), (json!(0), json!(0)), "the new one is there, and has no Pod yet");
+    assert_eq!(counts(&f), (json!(0), json!(0)), "the new Deployment exists, but has no Pods yet");
 }
 
 #[tokio::test]
-async fn a_second_name_that_is_taken_is_reported_too() {
+async fn second_taken_name_is_reported_too() {
     let mut f = Fixture::new();
     for name in ["web", "new"] {
         f.server.store(DEPLOYMENTS, json!({"metadata": {"name": name, "namespace": "ns"}}));
@@ -120,7 +120,7 @@ async fn a_second_name_that_is_taken_is_reported_too() {
 }
 
 #[tokio::test]
-async fn while_the_new_name_is_taken_the_old_one_stays() {
+async fn old_deployment_stays_while_new_name_is_taken() {
     let mut f = Fixture::new();
     f.foo("old", 1);
     f.sync().await;
@@ -132,9 +132,9 @@ async fn while_the_new_name_is_taken_the_old_one_stays() {
     assert_eq!(f.ready().1, "ResourceExists");
 }
 
-/// W9: the permission to delete is missing.
+/// W9: the operator lacks permission to delete.
 #[tokio::test(start_paused = true)]
-async fn a_refused_delete_of_the_old_deployment_shows_in_the_status() {
+async fn refused_delete_of_old_deployment_sets_condition() {
     let mut f = Fixture::new();
     f.foo("old", 1);
     f.sync().await;
@@ -144,8 +144,8 @@ async fn a_refused_delete_of_the_old_deployment_shows_in_the_status() {
     assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     assert_eq!(f.ready().1, "ChildRefused");
     f.sync().await;
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some(), "not asked for again at once");
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some(), "the delete is not retried at once");
     tokio::time::advance(Duration::from_secs(120)).await;
     f.sync().await;
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none(), "granted, it goes on");
+    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none(), "the delete succeeds once permitted");
 }

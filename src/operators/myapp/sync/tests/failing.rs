@@ -1,11 +1,11 @@
-//! A child of which the server does not let us know, or which it cannot write now.
+//! Children that temporarily cannot be read or written.
 
 use super::*;
 use crate::workqueue::Reasons;
 
 const LASTS: Duration = Duration::from_secs(10);
 
-/// A Myapp that is Ready, and has lost its Service.
+/// Returns a Ready Myapp whose Service has just been deleted.
 async fn without_service() -> Fixture<MyappSync> {
     let mut f = fixture().await;
     f.create("web", spec(&json!({"host": "a.example.com"}))).await;
@@ -16,7 +16,7 @@ async fn without_service() -> Fixture<MyappSync> {
     f
 }
 
-/// A pass that fails; what it asked for, and the least time until the next one.
+/// Runs a pass that must fail. Returns its requests and the minimum delay before the next pass.
 async fn failed(f: &mut Fixture<MyappSync>) -> (Vec<String>, Duration) {
     let (outcome, asked) = f.pass("web", &Reasons::default()).await;
     f.catch_up().await;
@@ -28,12 +28,12 @@ async fn message(f: &Fixture<MyappSync>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_child_holds_up_no_other_and_is_reported() {
+async fn failing_child_is_reported_and_blocks_no_other() {
     for (code, reason, words) in [
-        (500, "InternalError", "the API server answers 500"),
-        (503, "ServiceUnavailable", "the API server answers 503"),
-        (429, "TooManyRequests", "the API server asks for less"),
-        (409, "Conflict", "somebody else writes it at the same time"),
+        (500, "InternalError", "the API server returned 500"),
+        (503, "ServiceUnavailable", "the API server returned 503"),
+        (429, "TooManyRequests", "the API server is throttling requests"),
+        (409, "Conflict", "another client is writing it at the same time"),
     ] {
         let mut f = without_service().await;
         let creates = When::verb("create").resource("services");
@@ -44,23 +44,23 @@ async fn a_failing_child_holds_up_no_other_and_is_reported() {
         let ingress = f.get::<Ingress>("web").await.unwrap();
         assert_eq!(ingress["spec"]["rules"][0]["host"], "a.example.com", "{code}: {asked:?}");
         assert_eq!(f.events(), ["ChildRepaired"], "{code}");
-        assert!(f.ready("web").await.0, "{code}: it may be over in a moment");
+        assert!(f.ready("web").await.0, "{code}: the failure is still short");
         f.pass_time(LASTS).await;
         failed(&mut f).await;
         assert_eq!(f.ready("web").await, (false, "ChildFailing".to_owned()), "{code}");
-        let told = format!("Service \"web\" could not be looked after: {words}; trying again");
-        assert_eq!(message(&f).await, told);
+        let expected = format!("Could not reconcile Service \"web\": {words}; retrying");
+        assert_eq!(message(&f).await, expected);
         let (asked, _) = failed(&mut f).await;
-        assert!(!asked.contains(&"patch myapps/web/status".to_owned()), "{code}: told once: {asked:?}");
+        assert!(!asked.contains(&"patch myapps/web/status".to_owned()), "{code}: reported once: {asked:?}");
         f.sim.heal(fault);
         f.converge("web").await;
-        assert!(f.ready("web").await.0, "{code}: it heals");
+        assert!(f.ready("web").await.0, "{code}: the Myapp recovers");
         assert_eq!(f.events(), ["ChildCreated"], "{code}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_is_over_soon_is_not_reported() {
+async fn short_failure_is_not_reported() {
     let mut f = without_service().await;
     for _ in 0..3 {
         let creates = When::verb("create").resource("services").times(1);
@@ -74,7 +74,7 @@ async fn a_failure_that_is_over_soon_is_not_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_long_retry_after_is_reported_at_once_and_obeyed() {
+async fn long_retry_after_is_reported_immediately_and_obeyed() {
     let mut f = without_service().await;
     let mut later = Action::refuse(503, "ServiceUnavailable");
     let Action::Refuse { retry_after, .. } = &mut later else { unreachable!() };
@@ -85,7 +85,7 @@ async fn a_long_retry_after_is_reported_at_once_and_obeyed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_may_not_be_read_is_reported() {
+async fn forbidden_read_of_a_child_is_reported() {
     let mut f = without_service().await;
     f.converge("web").await;
     f.sim.fault(Fault::new(
@@ -98,10 +98,10 @@ async fn a_child_that_may_not_be_read_is_reported() {
     f.pass_time(LASTS).await;
     failed(&mut f).await;
     assert_eq!(f.ready("web").await, (false, "ChildFailing".to_owned()));
-    assert!(message(&f).await.contains("the operator may not"), "{}", message(&f).await);
+    assert!(message(&f).await.contains("the operator lacks permission"), "{}", message(&f).await);
 }
 
-/// Of a connection that breaks nothing is known, and no status would get through.
+/// With a broken connection, a status write would fail as well.
 #[tokio::test(start_paused = true)]
 async fn a_broken_connection_ends_the_pass() {
     let mut f = without_service().await;
@@ -114,7 +114,7 @@ async fn a_broken_connection_ends_the_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_that_cannot_be_deleted_now_is_reported_when_it_lasts() {
+async fn lasting_delete_failure_of_a_child_is_reported() {
     let mut f = fixture().await;
     f.create("web", spec(&json!({"host": "a.example.com"}))).await;
     f.converge("web").await;
@@ -129,7 +129,7 @@ async fn a_child_that_cannot_be_deleted_now_is_reported_when_it_lasts() {
         f.pass_time(LASTS).await;
     }
     assert_eq!(f.ready("web").await, (false, "ChildFailing".to_owned()));
-    assert!(message(&f).await.starts_with("Ingress \"web\" could not be"), "{}", message(&f).await);
+    assert!(message(&f).await.starts_with("Could not reconcile Ingress \"web\""), "{}", message(&f).await);
     f.sim.heal(fault);
     f.converge("web").await;
     assert!(f.ready("web").await.0);

@@ -1,4 +1,4 @@
-//! What is told of one obstacle after another, and of what is put back beside one.
+//! Reports of successive obstacles, and of repairs beside an obstacle.
 
 use super::*;
 use crate::workqueue::Reasons;
@@ -11,9 +11,9 @@ async fn put_foreign(f: &Fixture<MyappSync>) {
     f.put::<Service>(json!({"metadata": {"name": "web"}, "spec": {"ports": [{"port": 1}]}})).await;
 }
 
-/// Children of a Myapp have one name, and the text of a taken name tells no kind.
+/// All children of a Myapp share one name, and the message for a taken name does not include the kind.
 #[tokio::test(start_paused = true)]
-async fn a_taken_name_of_another_child_is_reported_as_well() {
+async fn taken_name_of_a_second_child_is_reported() {
     let mut f = fixture().await;
     put_foreign(&f).await;
     f.create("web", spec(&json!({}))).await;
@@ -21,18 +21,18 @@ async fn a_taken_name_of_another_child_is_reported_as_well() {
     assert_eq!(f.events(), ["ErrResourceExists"]);
     f.pass_time(Duration::from_secs(30)).await;
     f.sync("web").await;
-    assert_eq!(f.events(), Vec::<&str>::new(), "it was told");
+    assert_eq!(f.events(), Vec::<&str>::new(), "already reported");
     f.delete::<Deployment>("web").await;
     f.pass_time(Duration::from_secs(30)).await;
     f.sync("web").await;
-    assert_eq!(f.events(), ["ChildCreated", "ErrResourceExists"], "the Service's");
+    assert_eq!(f.events(), ["ChildCreated", "ErrResourceExists"], "the Service is blocked, too");
     f.pass_time(Duration::from_secs(30)).await;
     f.sync("web").await;
-    assert_eq!(f.events(), Vec::<&str>::new(), "once");
+    assert_eq!(f.events(), Vec::<&str>::new(), "reported once");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_process_does_not_repeat_a_taken_name() {
+async fn restart_does_not_report_taken_name_again() {
     let mut f = fixture().await;
     put_foreign(&f).await;
     f.create("web", spec(&json!({}))).await;
@@ -48,7 +48,7 @@ async fn a_new_process_does_not_repeat_a_taken_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_of_another_child_is_reported_as_well() {
+async fn refusal_of_a_second_child_is_reported() {
     let mut f = fixture().await;
     let refuse = |plural: &str| {
         f.sim.fault(Fault::new(When::verb("create").resource(plural), Action::refuse(403, "Forbidden")))
@@ -61,14 +61,14 @@ async fn a_refusal_of_another_child_is_reported_as_well() {
     f.pass_time(Duration::from_secs(120)).await;
     f.sync("web").await;
     let notes = f.notes();
-    let told: Vec<&str> = notes.iter().map(|(reason, _)| *reason).collect();
-    assert_eq!(told, ["ChildCreated", "ChildRefused"]);
+    let reasons: Vec<&str> = notes.iter().map(|(reason, _)| *reason).collect();
+    assert_eq!(reasons, ["ChildCreated", "ChildRefused"]);
     assert!(notes[1].1.contains("Service \"web\""), "{notes:?}");
 }
 
-/// A webhook sets the replicas that we write; by hand the labels are changed.
+/// A webhook overrides the replicas, and the image is edited by hand.
 #[tokio::test(start_paused = true)]
-async fn what_is_put_back_beside_what_is_not_is_reported() {
+async fn repaired_field_is_reported_beside_contended_field() {
     let mut f = fixture().await;
     f.create("web", spec(&json!({}))).await;
     f.converge("web").await;
@@ -104,7 +104,7 @@ async fn what_is_put_back_beside_what_is_not_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_stored_behind_a_lost_answer_is_reported() {
+async fn status_stored_despite_lost_response_counts_as_written() {
     for (action, is_stored) in
         [(Action::FailAfter(504), true), (Action::DropAfter, true), (Action::DropBefore, false)]
     {
@@ -118,6 +118,6 @@ async fn a_status_stored_behind_a_lost_answer_is_reported() {
         assert_eq!(outcome.is_ok(), is_stored, "{action:?}: {outcome:?}");
         assert_eq!(f.events().len(), usize::from(is_stored), "{action:?}");
         f.sync("web").await;
-        assert_eq!(f.events().len(), usize::from(!is_stored), "{action:?}: once");
+        assert_eq!(f.events().len(), usize::from(!is_stored), "{action:?}: reported once");
     }
 }

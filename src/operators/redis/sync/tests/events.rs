@@ -1,9 +1,9 @@
-//! What a Redis tells of its Pods: each thing once, and by its name.
+//! Events of a Redis: each change is recorded once, with the Pod names.
 
 use super::*;
 use crate::workqueue::Reasons;
 
-/// As [`Fixture::pass`], for a pass that fails; then the caches hear of what it did.
+/// Runs a pass that must fail, and updates the caches.
 async fn fails(f: &mut Fixture<RedisSync>) {
     let (outcome, asked) = f.pass("x", &Reasons::default()).await;
     assert!(outcome.is_err(), "{asked:?}");
@@ -15,7 +15,7 @@ fn failure(verb: &str) -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn more_than_one_pass_creates_is_scaled_up_to_in_parts() {
+async fn large_scale_up_is_split_across_passes() {
     let mut f = fixture().await;
     f.create("x", spec(200)).await;
     for _ in 0..3 {
@@ -29,7 +29,7 @@ async fn more_than_one_pass_creates_is_scaled_up_to_in_parts() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_that_are_taken_by_the_hundred_keep_the_others_from_nothing() {
+async fn many_taken_names_do_not_block_the_rest() {
     let mut f = fixture().await;
     for ordinal in 0..WRITES_MAX {
         let spec = json!({"containers": [{"name": "c", "image": "i"}]});
@@ -47,7 +47,7 @@ async fn names_that_are_taken_by_the_hundred_keep_the_others_from_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_becomes_free_is_scaled_up_to() {
+async fn freed_name_counts_as_scale_up() {
     let mut f = fixture().await;
     f.put::<Pod>(json!({"metadata": {"name": "x-1"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
         .await;
@@ -55,14 +55,14 @@ async fn a_name_that_becomes_free_is_scaled_up_to() {
     f.sync("x").await;
     f.sync("x").await;
     assert_eq!(f.notes()[0], ("ScaledUp", "Scaled up from 0 to 2: x-0, x-2".to_owned()));
-    // What was there before is known, whatever else is missing.
+    // A recreated Pod is recognized even while another Pod is missing.
     f.delete::<Pod>("x-0").await;
     f.pass_time(Duration::from_secs(60)).await;
     f.sync("x").await;
-    assert_eq!(f.notes(), [("PodRecreated", "Created again: x-0".to_owned())]);
+    assert_eq!(f.notes(), [("PodRecreated", "Recreated x-0".to_owned())]);
     f.delete::<Pod>("x-1").await;
     f.pass_time(Duration::from_secs(60)).await;
-    // Another process knows it, too.
+    // A restarted operator recognizes the Pod as well.
     f.restart(|caches, _| RedisSync { pods: caches.lister() }).await;
     f.sync("x").await;
     assert_eq!(f.notes(), [("ScaledUp", "Scaled up from 2 to 3: x-1".to_owned())]);
@@ -71,11 +71,11 @@ async fn a_name_that_becomes_free_is_scaled_up_to() {
     f.pass_time(Duration::from_secs(60)).await;
     f.restart(|caches, _| RedisSync { pods: caches.lister() }).await;
     f.sync("x").await;
-    assert_eq!(f.notes(), [("PodRecreated", "Created again: x-1".to_owned())]);
+    assert_eq!(f.notes(), [("PodRecreated", "Recreated x-1".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_of_former_pods_that_are_still_going_are_scaled_up_to() {
+async fn pod_recreated_after_scale_down_is_scale_up() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;
@@ -95,7 +95,7 @@ async fn names_of_former_pods_that_are_still_going_are_scaled_up_to() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_pass_may_create_one_again_and_another_anew() {
+async fn one_pass_reports_recreated_and_new_pods_separately() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;
@@ -104,12 +104,12 @@ async fn one_pass_may_create_one_again_and_another_anew() {
     f.pass_time(Duration::from_secs(60)).await;
     scale(&mut f, 3).await;
     f.sync("x").await;
-    let again = ("PodRecreated", "Created again: x-0".to_owned());
+    let again = ("PodRecreated", "Recreated x-0".to_owned());
     assert_eq!(f.notes(), [again, ("ScaledUp", "Scaled up from 2 to 3: x-2".to_owned())]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_down_that_is_cut_short_tells_what_it_did() {
+async fn interrupted_scale_down_reports_deleted_pods() {
     let mut f = fixture().await;
     f.create("x", spec(4)).await;
     f.converge("x").await;
@@ -125,7 +125,7 @@ async fn a_scale_down_that_is_cut_short_tells_what_it_did() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_scale_up_that_is_cut_short_tells_what_it_did() {
+async fn interrupted_scale_up_reports_created_pods() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.sim.fault(failure("create"));
@@ -138,7 +138,7 @@ async fn a_scale_up_that_is_cut_short_tells_what_it_did() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deleting_is_reported_once_whatever_fails_in_between() {
+async fn deleting_event_is_recorded_once_despite_failures() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;
@@ -149,7 +149,7 @@ async fn deleting_is_reported_once_whatever_fails_in_between() {
     fails(&mut f).await;
     assert_eq!(f.ready("x").await, (false, "Deleting".to_owned()));
     f.sync("x").await;
-    assert_eq!(f.notes(), [("Deleting", "Deletes 3 Pods before this Redis goes".to_owned())]);
+    assert_eq!(f.notes(), [("Deleting", "Deleting 3 Pods before this Redis is removed".to_owned())]);
     f.pass_time(Duration::from_secs(60)).await;
     f.sync("x").await;
     assert_eq!(f.get::<Redis>("x").await, None);

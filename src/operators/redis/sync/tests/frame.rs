@@ -1,9 +1,9 @@
-//! What the frame does when the server refuses, or cannot write, what a Redis needs.
+//! Refused or failing writes of finalizers and Pods.
 
 use super::*;
 use crate::workqueue::Reasons;
 
-/// Of the object itself, and not of its status.
+/// Matches the operator's patches of the object itself, not of its status.
 fn update() -> When {
     When::verb("patch").resource("redis/").user("operator")
 }
@@ -13,7 +13,7 @@ fn updates(asked: &[String]) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_finalizer_is_reported_and_not_retried_each_pass() {
+async fn refused_finalizer_sets_condition_and_backs_off() {
     let mut f = fixture().await;
     let fault = f.sim.fault(Fault::new(update(), Action::refuse(422, "Invalid")));
     f.create("x", spec(2)).await;
@@ -37,7 +37,7 @@ async fn a_refused_finalizer_is_reported_and_not_retried_each_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_finalizer_that_may_not_be_taken_off_is_reported() {
+async fn refused_finalizer_removal_sets_condition() {
     let mut f = fixture().await;
     f.create("x", spec(1)).await;
     f.converge("x").await;
@@ -52,16 +52,16 @@ async fn a_finalizer_that_may_not_be_taken_off_is_reported() {
     assert_eq!(f.names::<Pod>().await, Vec::<String>::new());
     assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()));
     let message = f.status("x").await["conditions"][0]["message"].to_string();
-    assert!(message.contains("to take off the finalizer redis.myapp.tangx.in/pods"), "{message}");
+    assert!(message.contains("to remove the finalizer redis.myapp.tangx.in/pods"), "{message}");
     assert_eq!(f.events().iter().filter(|reason| **reason == "ChildRefused").count(), 1);
-    assert_eq!(updates(&f.sync("x").await.1), 0, "it was refused a short while ago");
+    assert_eq!(updates(&f.sync("x").await.1), 0, "a recently refused write is held back");
     f.sim.heal(fault);
     f.pass_time(Duration::from_secs(120)).await;
     f.sync("x").await;
     assert_eq!(f.get::<Redis>("x").await, None);
 }
 
-/// The first of a batch is refused, the second is to wait.
+/// In one batch, the first create is refused and the second fails with a `Retry-After`.
 #[tokio::test(start_paused = true)]
 async fn an_error_beside_a_refusal_is_not_lost() {
     let mut f = fixture().await;
@@ -74,11 +74,11 @@ async fn an_error_beside_a_refusal_is_not_lost() {
     f.create("x", spec(3)).await;
     let (outcome, _) = f.pass("x", &Reasons::default()).await;
     assert_eq!(outcome.unwrap_err().at_least(), Duration::from_secs(60));
-    assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()), "the worse of the two");
+    assert_eq!(f.ready("x").await, (false, "ChildRefused".to_owned()), "the worst health counts");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_created_now_is_reported_when_it_lasts() {
+async fn lasting_create_failure_of_a_pod_is_reported() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;
@@ -94,4 +94,25 @@ async fn a_pod_that_cannot_be_created_now_is_reported_when_it_lasts() {
     f.sim.heal(fault);
     f.converge("x").await;
     assert!(f.ready("x").await.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn foreign_finalizer_that_holds_a_deletion_is_named() {
+    let mut f = fixture().await;
+    f.create("x", spec(1)).await;
+    f.converge("x").await;
+    let hold = |redis: &mut Value| {
+        redis["metadata"]["finalizers"].as_array_mut().unwrap().push(json!("example.com/hold"));
+    };
+    f.edit::<Redis>("x", hold).await;
+    f.delete::<Redis>("x").await;
+    f.catch_up().await;
+    for _ in 0..4 {
+        f.sync("x").await;
+        f.pass_time(Duration::from_secs(60)).await;
+    }
+    assert_eq!(f.ready("x").await, (false, "Deleting".to_owned()));
+    let message = f.status("x").await["conditions"][0]["message"].to_string();
+    assert!(message.contains("these finalizers to be removed: example.com/hold"), "{message}");
+    assert_eq!(f.sync("x").await, (Outcome::Done, vec![]), "reported once");
 }

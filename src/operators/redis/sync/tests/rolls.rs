@@ -1,10 +1,10 @@
-//! How a new spec gets to the Pods.
+//! Rollouts of a new spec.
 
 use super::*;
 use crate::testing::capture_log;
 
 #[tokio::test(start_paused = true)]
-async fn a_new_image_replaces_every_pod_one_at_a_time() {
+async fn new_image_replaces_pods_one_at_a_time() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;
@@ -14,10 +14,10 @@ async fn a_new_image_replaces_every_pod_one_at_a_time() {
     for _ in 0..60 {
         let (_, asked) = f.sync("x").await;
         let now: Vec<String> = asked.into_iter().filter(|asked| asked.starts_with("delete")).collect();
-        assert!(now.len() <= 1, "one at a time");
+        assert!(now.len() <= 1, "at most one delete per pass");
         deleted.extend(now);
         let ready = f.status("x").await["readyReplicas"].as_i64().unwrap();
-        assert!(ready >= 2, "one down at most");
+        assert!(ready >= 2, "at most one Pod is down");
         f.pass_time(Duration::from_secs(2)).await;
     }
     assert_eq!(deleted, ["delete pods/x-2", "delete pods/x-1", "delete pods/x-0"]);
@@ -29,7 +29,7 @@ async fn a_new_image_replaces_every_pod_one_at_a_time() {
 
 /// W13: an admission webhook that rewrites the image of every Pod.
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_a_webhook_changes_is_not_replaced_for_ever() {
+async fn pod_altered_by_webhook_is_not_replaced_forever() {
     let mut f = fixture().await;
     let (metrics, log) = (f.metrics(), capture_log());
     let theirs = json!({"spec": {"containers": [{"name": "x", "image": "mirror/redis:7.4"}]}});
@@ -48,7 +48,7 @@ async fn a_pod_that_a_webhook_changes_is_not_replaced_for_ever() {
     let message = stalled["message"].as_str().unwrap();
     assert!(message.contains("was \"mirror/redis:7.4\", wanted \"redis:7.4\""), "{message}");
     assert_eq!(f.events().iter().filter(|reason| **reason == "Contended").count(), 1);
-    // It is tried again every two minutes, and stays contended meanwhile.
+    // The Pod is replaced again every two minutes, and stays contended meanwhile.
     f.pass_time(Duration::from_secs(120)).await;
     for _ in 0..10 {
         deleted.extend(f.sync("x").await.1.into_iter().filter(|asked| asked.starts_with("delete")));
@@ -56,7 +56,7 @@ async fn a_pod_that_a_webhook_changes_is_not_replaced_for_ever() {
         f.pass_time(Duration::from_secs(2)).await;
     }
     assert_eq!(deleted.len(), 6, "{deleted:?}");
-    assert!(!f.events().contains(&"Contended"), "it was said before");
+    assert!(!f.events().contains(&"Contended"), "already reported");
     assert!(metrics.encode().contains("windlass_contended_total{controller=\"test\"} 1\n"));
     assert_eq!(log.lines().iter().filter(|line| line.starts_with("WARN Contended")).count(), 1);
     f.sim.heal(webhook);
@@ -71,13 +71,13 @@ async fn a_pod_that_a_webhook_changes_is_not_replaced_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_roll_that_is_stuck_goes_on_past_a_foreign_pod() {
+async fn stuck_rollout_proceeds_past_a_foreign_pod() {
     let mut f = fixture().await;
     let foreign = json!({"metadata": {"name": "x-1"}, "spec": {"containers": [{"name": "c", "image": "i"}]}});
     f.put::<Pod>(foreign).await;
     f.create("x", json!({"replicas": 3, "port": 6379, "image": "redis:7.4"})).await;
     f.converge("x").await;
-    // x-2 was Ready and stays so; x-0 is not.
+    // x-2 stays Ready; x-0 does not.
     let not_ready = json!({"conditions": [{"type": "Ready", "status": "False"}]});
     f.edit_status::<Pod>("x-0", not_ready).await;
     f.edit::<Redis>("x", |redis| redis["spec"]["image"] = json!("redis:8.0")).await;
@@ -90,7 +90,7 @@ async fn a_roll_that_is_stuck_goes_on_past_a_foreign_pod() {
         f.get::<Pod>(name).await.unwrap()["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
     };
     assert_eq!(image(&f, "x-0").await, "redis:8.0");
-    assert_eq!(image(&f, "x-2").await, "redis:7.4", "as long as not all are there, what is Ready stays");
+    assert_eq!(image(&f, "x-2").await, "redis:7.4", "a Ready Pod is kept while another is missing");
     assert_eq!(f.ready("x").await, (false, "ResourceExists".to_owned()));
     f.delete::<Pod>("x-1").await;
     f.pass_time(Duration::from_secs(60)).await;
@@ -99,9 +99,9 @@ async fn a_roll_that_is_stuck_goes_on_past_a_foreign_pod() {
     assert!(f.ready("x").await.0);
 }
 
-/// A refusal of the new Pods would be the same for the next one: what there is stays.
+/// The server would refuse the next Pod, too, so the existing Pods are kept.
 #[tokio::test(start_paused = true)]
-async fn a_refused_pod_holds_up_a_roll_of_what_is_not_ready() {
+async fn refused_create_blocks_rollout_of_unready_pods() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;

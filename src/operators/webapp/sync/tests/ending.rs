@@ -1,9 +1,9 @@
-//! How a WebApp goes.
+//! Deletion of a WebApp.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_in_mid_run_waits_for_the_hook_and_undoes_what_was_started() {
+async fn deletion_waits_for_the_running_hook_then_undoes() {
     let mut rig = rig().await;
     *rig.world.hangs.lock() = Some("first.create".to_owned());
     rig.create().await;
@@ -19,7 +19,7 @@ async fn a_deletion_in_mid_run_waits_for_the_hook_and_undoes_what_was_started() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_undoes_what_was_started() {
+async fn deletion_undoes_tasks_in_reverse_order() {
     let mut rig = rig().await;
     rig.create().await;
     rig.converge().await;
@@ -34,7 +34,7 @@ async fn a_deletion_undoes_what_was_started() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deletion_in_mid_creation_leaves_the_rest_alone() {
+async fn deletion_during_creation_undoes_only_started_tasks() {
     let mut rig = rig().await;
     rig.create().await;
     rig.answer("first.create", HookError::permanent("no"));
@@ -48,7 +48,7 @@ async fn a_deletion_in_mid_creation_leaves_the_rest_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_orphaned_webapp_goes_at_once() {
+async fn orphaned_webapp_is_released_without_undo() {
     let mut rig = rig().await;
     rig.create().await;
     rig.converge().await;
@@ -59,9 +59,9 @@ async fn an_orphaned_webapp_goes_at_once() {
     assert_eq!(rig.f.names::<Deployment>().await, ["web"]);
 }
 
-/// W6: a process that is dead has asked for it, and the server takes it after the deletion has begun.
+/// W6: a create by a process that has died since is stored only after the deletion has begun.
 #[tokio::test(start_paused = true)]
-async fn a_deployment_that_comes_late_goes_with_its_webapp() {
+async fn late_deployment_is_deleted_with_its_webapp() {
     let mut rig = rig().await;
     rig.create().await;
     rig.converge().await;

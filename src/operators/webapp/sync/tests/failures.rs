@@ -1,9 +1,9 @@
-//! Hooks that fail: how they show, when they are tried again, and by whose word.
+//! Failing hooks: how they are reported, when they are retried, and who can trigger a retry.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_hook_shows_everywhere_and_is_tried_again() {
+async fn failing_hook_is_reported_and_retried() {
     let mut rig = rig().await;
     rig.answer("first.create", HookError::retry("the other side says 503"));
     rig.create().await;
@@ -16,7 +16,7 @@ async fn a_failing_hook_shows_everywhere_and_is_tried_again() {
     assert_eq!(step["hook"], "create");
     assert_eq!(step["message"], "the other side says 503");
     assert_eq!(rig.f.ready("web").await, (false, "TaskRetrying".to_owned()));
-    assert_eq!(rig.f.events(), ["TaskFailed"], "told once");
+    assert_eq!(rig.f.events(), ["TaskFailed"], "reported once");
     let ids: std::collections::BTreeSet<String> =
         rig.world.seen.lock().iter().filter(|seen| seen.starts_with("first.create")).cloned().collect();
     assert_eq!(ids.len(), 1, "a retry is the same operation");
@@ -24,11 +24,11 @@ async fn a_failing_hook_shows_everywhere_and_is_tried_again() {
     for _ in 0..30 {
         rig.pass().await;
     }
-    assert!(rig.f.ready("web").await.0, "it heals");
+    assert!(rig.f.ready("web").await.0, "the WebApp recovers");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_failed_for_good_waits_for_a_user() {
+async fn permanently_failed_hook_waits_for_a_user() {
     let mut rig = rig().await;
     rig.answer("first.create", HookError::permanent("the other side says 404"));
     rig.create().await;
@@ -36,23 +36,23 @@ async fn a_hook_that_failed_for_good_waits_for_a_user() {
     assert_eq!(rig.tries("first.create"), 1);
     assert_eq!(rig.f.ready("web").await, (false, "TaskFailed".to_owned()));
     assert_eq!(rig.f.sync("web").await.0, Outcome::WaitForUser { requeue_after: None });
-    // Neither time nor a new process tries it again.
+    // Neither time nor a new process causes a retry.
     rig.new_process().await;
     rig.f.pass_time(Duration::from_secs(600)).await;
     rig.converge().await;
     assert_eq!(rig.tries("first.create"), 0);
     rig.ask("now").await;
     rig.converge().await;
-    assert_eq!(rig.tries("first.create"), 1, "the user asks for it");
+    assert_eq!(rig.tries("first.create"), 1, "the user asks for a retry");
     rig.world.answers.lock().clear();
     rig.edit(|webapp| webapp["spec"]["version"] = json!("2")).await;
     rig.converge().await;
     assert!(rig.f.ready("web").await.0, "a new spec is tried at once");
 }
 
-/// In the process that has seen it fail, and still rests.
+/// In the process that has seen the failure and still backs off.
 #[tokio::test(start_paused = true)]
-async fn a_user_who_asks_is_answered_at_once() {
+async fn reconcile_at_triggers_an_immediate_retry() {
     let mut rig = rig().await;
     rig.answer("first.create", HookError::permanent("the other side says 404"));
     rig.create().await;
@@ -64,7 +64,7 @@ async fn a_user_who_asks_is_answered_at_once() {
     assert_eq!(rig.tries("first.create"), 1);
     rig.converge().await;
     assert_eq!((rig.tries("first.create"), rig.f.ready("web").await.1), (0, "TaskFailed".to_owned()));
-    // Of one that is tried again by itself he shortens the backoff.
+    // The annotation also cuts short the backoff of a retryable failure.
     rig.answer("first.create", HookError::retry("503"));
     rig.ask("twice").await;
     for _ in 0..60 {
@@ -76,7 +76,7 @@ async fn a_user_who_asks_is_answered_at_once() {
         rig.pass().await;
     }
     rig.pass().await;
-    assert_eq!(tries(&rig), 0, "two minutes are longer");
+    assert_eq!(tries(&rig), 0, "the backoff is two minutes by now");
     rig.ask("three times").await;
     rig.pass().await;
     rig.pass().await;
@@ -84,7 +84,7 @@ async fn a_user_who_asks_is_answered_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_server_asks_for_is_kept_to_by_a_new_process_and_a_user_who_asks() {
+async fn retry_after_survives_restart_and_reconcile_at() {
     let mut rig = rig().await;
     let after = Some(Duration::from_secs(300));
     rig.answer("first.create", HookError::Retry { message: "429".to_owned(), after });
@@ -104,7 +104,7 @@ async fn what_a_server_asks_for_is_kept_to_by_a_new_process_and_a_user_who_asks(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_reported_once_and_again_when_it_is_for_good() {
+async fn failure_emits_one_event_until_it_is_permanent() {
     let mut rig = rig().await;
     rig.answer("first.create", HookError::retry("503"));
     rig.create().await;
@@ -117,9 +117,9 @@ async fn a_failure_is_reported_once_and_again_when_it_is_for_good() {
     assert_eq!(rig.f.events(), ["TaskFailed"]);
 }
 
-/// What stands in the way of the Deployment does not have the hook tried again.
+/// A foreign object in the Deployment's place does not cause a retry of the hook.
 #[tokio::test(start_paused = true)]
-async fn a_failure_for_good_is_remembered_beside_another_obstacle() {
+async fn permanent_failure_survives_an_unrelated_obstacle() {
     let mut rig = rig().await;
     rig.answer("last.create", HookError::permanent("404"));
     rig.create().await;
@@ -138,13 +138,13 @@ async fn a_failure_for_good_is_remembered_beside_another_obstacle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hook_that_hangs_fails_after_its_timeout_and_heals() {
+async fn hanging_hook_times_out_and_is_retried() {
     let mut rig = rig().await;
     *rig.world.hangs.lock() = Some("last.create".to_owned());
     rig.create().await;
     let status = rig.until(|status| status["steps"][2]["phase"] == "Failed").await;
     let message = status["steps"][2]["message"].as_str().unwrap();
-    assert!(message.contains("did not end within 30s"), "{message}");
+    assert!(message.contains("timed out after 30s"), "{message}");
     assert_eq!(rig.f.ready("web").await, (false, "TaskRetrying".to_owned()));
     *rig.world.hangs.lock() = None;
     rig.converge().await;
@@ -152,7 +152,7 @@ async fn a_hook_that_hangs_fails_after_its_timeout_and_heals() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_undo_that_fails_for_good_keeps_the_webapp_and_says_so() {
+async fn permanently_failed_undo_is_reported_and_keeps_webapp() {
     let mut rig = rig().await;
     rig.create().await;
     rig.converge().await;
@@ -171,7 +171,7 @@ async fn an_undo_that_fails_for_good_keeps_the_webapp_and_says_so() {
         rig.pass().await;
     }
     let tries = rig.seen().iter().filter(|seen| *seen == "last.delete").count();
-    assert!((1..=3).contains(&tries), "every two minutes, in five: {tries}");
+    assert!((1..=3).contains(&tries), "one try every two minutes, in five minutes: {tries}");
     assert!(rig.f.events().contains(&"TaskFailed"));
     rig.world.answers.lock().clear();
     for _ in 0..40 {
@@ -180,5 +180,5 @@ async fn an_undo_that_fails_for_good_keeps_the_webapp_and_says_so() {
         }
         rig.pass().await;
     }
-    panic!("it does not go");
+    panic!("the WebApp is not deleted");
 }

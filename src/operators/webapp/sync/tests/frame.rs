@@ -1,11 +1,11 @@
-//! What becomes of a WebApp whose Deployment the API server cannot write now.
+//! A WebApp whose Deployment the API server fails to write for a while.
 
 use super::*;
 use crate::sim::{Action, Fault, When};
 use crate::workqueue::Reasons;
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_that_fails_is_reported_when_it_lasts_and_fails_no_task() {
+async fn deployment_failure_is_reported_but_fails_no_task() {
     for is_new in [true, false] {
         let mut rig = rig().await;
         let creates =

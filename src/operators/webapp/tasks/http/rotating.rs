@@ -1,8 +1,8 @@
-//! A file that somebody else writes anew now and then: a token, a certificate.
+//! Reads a file that others rewrite from time to time: a token, a certificate.
 //!
-//! It is read at each use, which costs less than the request that follows. Where it cannot be read, or does not hold what
-//! it should, what it held before stays in use: a file that is being rotated may be missing or empty for a moment. What
-//! is in it never reaches an error or the log.
+//! The file is read at each use, which costs less than the request that follows. If it is unreadable or invalid, its
+//! last good contents stay in use: a file that is being rotated may be missing or empty for a moment. The contents
+//! never reach an error or the log.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
@@ -12,20 +12,20 @@ use parking_lot::Mutex;
 /// The largest file that is read.
 const BYTES_MAX: u64 = 1024 * 1024;
 
-/// What is in use of a file.
+/// The value in use of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held<T> {
     pub(super) value: T,
-    /// Whether the file holds it now; if not, it did when it was last good.
+    /// Whether the file holds the value now, not only when it was last good.
     pub(super) is_current: bool,
 }
 
-/// Makes a value of what is in the file.
+/// Parses the contents of a file.
 pub(super) type Parse<T> = fn(&[u8]) -> Result<T, &'static str>;
 
 pub(super) struct RotatingFile<T> {
     task: String,
-    /// The key in the tasks file that names it.
+    /// The key in the tasks file that names the file.
     key: &'static str,
     path: PathBuf,
     parse: Parse<T>,
@@ -33,7 +33,7 @@ pub(super) struct RotatingFile<T> {
 }
 
 struct State<T> {
-    /// What the file held when it was good, and what was made of it.
+    /// The file's last good contents, and their value.
     good: Option<(Vec<u8>, T)>,
     is_troubled: bool,
 }
@@ -46,7 +46,7 @@ impl<T: Clone> RotatingFile<T> {
         Self { task: task.to_owned(), key, path: path.to_owned(), parse, state }
     }
 
-    /// What the file says now, or what it said when it was last good.
+    /// Returns the file's value now, or its last good value.
     pub(super) fn current(&self) -> Result<Held<T>, String> {
         let read = read(&self.path);
         let (value, was_troubled, trouble) = {
@@ -58,12 +58,12 @@ impl<T: Clone> RotatingFile<T> {
         let (task, key, path) = (&self.task, self.key, self.path.display());
         match (&trouble, was_troubled) {
             (Some(cause), false) if value.is_some() => {
-                tracing::warn!(task, key, %path, cause, "Could not use a file of a task; what it held before stays in use");
+                tracing::warn!(task, key, %path, cause, "Could not use a file of a task; keeping its last good contents");
             }
             (Some(cause), false) => {
-                tracing::warn!(task, key, %path, cause, "Could not use a file of a task; its hooks wait for it");
+                tracing::warn!(task, key, %path, cause, "Could not use a file of a task; its hooks are retried until the file is usable");
             }
-            (None, true) => tracing::info!(task, key, %path, "A file of a task can be used again"),
+            (None, true) => tracing::info!(task, key, %path, "A file of a task is usable again"),
             (Some(_), true) | (None, false) => {}
         }
         match (value, trouble) {

@@ -12,7 +12,7 @@ use super::super::{Hook, run};
 use super::*;
 use crate::testing::capture_log;
 
-/// What no test waits for in vain.
+/// A timeout that no test reaches.
 const LONG: Duration = Duration::from_secs(20);
 const CANARY: &str = "canary-0123456789";
 
@@ -28,7 +28,7 @@ async fn ended(spec: &HttpSpec) -> Result<(), HookError> {
     run(&task(spec), &call(Hook::Create)).await
 }
 
-/// How a hook ends when its request is met so.
+/// Runs a hook against an endpoint that reacts with `act`, and returns how the hook ended.
 async fn met_with(act: Act) -> Result<(), HookError> {
     let endpoint = Endpoint::new(move |_| act.clone()).await;
     ended(&spec_of(&endpoint)).await
@@ -51,7 +51,7 @@ fn assert_permanent(ended: Result<(), HookError>, text: &str) {
 }
 
 #[tokio::test]
-async fn a_hook_is_one_post_with_body_and_key() {
+async fn hook_is_one_post_with_body_and_key() {
     let endpoint = Endpoint::new(|_| say(204, "", "")).await;
     let task = task(&spec_of(&endpoint));
     for hook in Hook::CREATION.into_iter().chain(Hook::DELETION) {
@@ -72,7 +72,7 @@ async fn a_hook_is_one_post_with_body_and_key() {
 }
 
 #[test]
-fn each_code_has_its_verdict() {
+fn each_status_code_maps_to_its_outcome() {
     let judge = |code: u16, is_same| {
         let ended = verdict(StatusCode::from_u16(code).unwrap(), Some(LONG), is_same);
         if let Err(error) = &ended {
@@ -127,40 +127,40 @@ async fn a_conflict_is_judged_by_its_operation_id() {
         "[".repeat(10_000),
     ];
     for body in is_refused {
-        assert_permanent(met_with(say(409, "", &body)).await, "409 Conflict, and not for this operation");
+        assert_permanent(met_with(say(409, "", &body)).await, "409 Conflict, without this operation's ID");
     }
-    // Without the whole body nothing is known.
+    // A truncated body proves nothing.
     let cut = "HTTP/1.1 409 Conflict\r\nContent-Length: 100\r\n\r\n{".to_owned();
-    assert_retry(met_with(Act::SayAndClose(cut)).await, "broke before its answer was there");
+    assert_retry(met_with(Act::SayAndClose(cut)).await, "broke before the answer arrived");
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_tried_again() {
-    assert_retry(met_with(Act::Close).await, "broke before its answer was there");
+async fn broken_connection_is_retried() {
+    assert_retry(met_with(Act::Close).await, "broke before the answer arrived");
     let half = "HTTP/1.1 200 OK\r\nContent-".to_owned();
-    assert_retry(met_with(Act::SayAndClose(half)).await, "broke before its answer was there");
+    assert_retry(met_with(Act::SayAndClose(half)).await, "broke before the answer arrived");
     assert_retry(
         met_with(Act::SayAndClose("what?\r\n\r\n".to_owned())).await,
-        "broke before its answer was there",
+        "broke before the answer arrived",
     );
     let headers_without_end = Act::SayWithoutEnd("HTTP/1.1 200 OK\r\nX: ".to_owned());
-    assert_retry(met_with(headers_without_end).await, "broke before its answer was there");
+    assert_retry(met_with(headers_without_end).await, "broke before the answer arrived");
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let spec = HttpSpec::new(&format!("http://{nobody}/")).unwrap();
     assert_retry(ended(&spec).await, "refused the connection");
 }
 
 #[tokio::test]
-async fn a_connection_that_is_reset_is_tried_again() {
+async fn reset_connection_is_retried() {
     let half = "HTTP/1.1 200 OK\r\nContent-".to_owned();
     for act in [Act::Close, Act::SayAndClose(half)] {
         let endpoint = Endpoint::that_resets(move |_| act.clone()).await;
-        assert_retry(ended(&spec_of(&endpoint)).await, "broke before its answer was there");
+        assert_retry(ended(&spec_of(&endpoint)).await, "broke before the answer arrived");
     }
 }
 
 #[tokio::test]
-async fn an_answer_that_comes_late_but_in_time_counts() {
+async fn slow_answer_within_the_timeout_counts() {
     let delay = Duration::from_millis(200);
     let late = |code: u16| Act::SayLater(delay, format!("HTTP/1.1 {code} X\r\nContent-Length: 0\r\n\r\n"));
     assert_eq!(met_with(late(200)).await, Ok(()));
@@ -168,14 +168,14 @@ async fn an_answer_that_comes_late_but_in_time_counts() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_hangs_is_left_after_the_timeout() {
+async fn hanging_endpoint_times_out() {
     let in_the_body = "HTTP/1.1 409 Conflict\r\nContent-Length: 100\r\n\r\n{".to_owned();
     for act in [Act::Hang, Act::Say("HTTP/1.1 200".to_owned()), Act::Say(in_the_body)] {
         let endpoint = Endpoint::new(move |_| act.clone()).await;
         let timeout = Duration::from_millis(300);
         let task = HttpTask::new("notify", timeout, &spec_of(&endpoint), Clock::system()).unwrap();
-        assert_retry(run(&task, &call(Hook::Create)).await, "create did not end within 300ms");
-        assert!(endpoint.seen().len() <= 1, "nothing is repeated");
+        assert_retry(run(&task, &call(Hook::Create)).await, "create timed out after 300ms");
+        assert!(endpoint.seen().len() <= 1, "no request is repeated");
     }
 }
 
@@ -254,16 +254,16 @@ async fn retry_after_reaches_the_caller() {
         let endpoint = Endpoint::new(move |_| say(code, &headers, "")).await;
         let task = HttpTask::new("notify", LONG, &spec_of(&endpoint), Clock::starting_at(now)).unwrap();
         let Err(HookError::Retry { after: Some(after), .. }) = run(&task, &call(Hook::Create)).await else {
-            panic!("{code}: it is tried again after some time");
+            panic!("{code}: a retry with a delay is expected");
         };
         // The clock runs while the request is under way.
         assert!((60..=120).contains(&after.as_secs()), "{code}: {after:?}");
     }
 }
 
-/// Whatever happens: not the token, not what the endpoint says, not the address.
+/// Whatever happens, the token, the endpoint's answer and its address stay hidden.
 #[tokio::test]
-async fn no_secret_shows_up() {
+async fn errors_and_logs_hold_no_secrets() {
     let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join("token");
     let log = capture_log();
@@ -285,13 +285,13 @@ async fn no_secret_shows_up() {
         let spec = HttpSpec { token_file: Some(token.clone()), ..HttpSpec::new(&url).unwrap() };
         let task = task(&spec);
         texts.push(format!("{spec:?} {task:?} {:?}", call(Hook::Create)));
-        // With all its causes, which the log shows.
+        // With all causes, as the log shows them.
         let request = task.request(&call(Hook::Create), Some(&bearer(CANARY.as_bytes()).unwrap()));
         texts.push(format!("{request:?}").replace(&url, ""));
         texts.push(format!("{:?}", task.transport.send(request, 1000).await.err()));
         let ended = run(&task, &call(Hook::Create)).await;
         texts.push(ended.map_or_else(|error| format!("{error} {error:?}"), |()| String::new()));
-        assert!(endpoint.seen()[0].head.contains(CANARY), "it was sent");
+        assert!(endpoint.seen()[0].head.contains(CANARY), "the token was sent");
         fs::write(&token, format!("{CANARY} {CANARY}")).unwrap();
         texts.push(format!("{:?}", run(&task, &call(Hook::Create)).await));
     }
@@ -308,7 +308,7 @@ async fn no_secret_shows_up() {
 }
 
 #[tokio::test]
-async fn a_connection_is_used_again() {
+async fn connections_are_reused() {
     let endpoint = Endpoint::new(|_| say(200, "", "{\"what\": \"ever\"}")).await;
     let task = task(&spec_of(&endpoint));
     for _ in 0..5 {
@@ -318,12 +318,12 @@ async fn a_connection_is_used_again() {
     assert!(seen.iter().all(|request| request.connection == 1), "{seen:?}");
 }
 
-/// Runs one of these tests in a process whose environment names a proxy that is not there.
+/// Runs one of these tests in a process whose environment names a proxy that does not exist.
 #[test]
-fn the_environments_proxy_is_not_used() {
+fn environment_proxy_is_ignored() {
     let path = module_path!().split_once("::").unwrap().1;
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", &format!("{path}::a_hook_is_one_post_with_body_and_key")]);
+    child.args(["--exact", &format!("{path}::hook_is_one_post_with_body_and_key")]);
     for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"] {
         child.env(name, "http://127.0.0.1:1");
     }
@@ -333,7 +333,7 @@ fn the_environments_proxy_is_not_used() {
 }
 
 #[test]
-fn a_url_is_checked() {
+fn unsupported_urls_are_refused() {
     for url in ["http://h", "https://h:8443/a?b=c", "HTTPS://H/", "http://[::1]:80/", "http://127.0.0.1/"] {
         assert!(HttpSpec::new(url).is_ok(), "{url}");
     }
@@ -343,8 +343,8 @@ fn a_url_is_checked() {
         ("/path", "not a URL"),
         ("http://", "not a URL"),
         ("http://h:port/", "not a URL"),
-        ("ftp://h/", "neither http nor https"),
-        ("file:///etc/passwd", "neither http nor https"),
+        ("ftp://h/", "must be http or https"),
+        ("file:///etc/passwd", "must be http or https"),
         ("http://me@h/", "user info"),
         ("https://me:password@h/", "user info"),
         ("https://:password@h/", "user info"),
@@ -368,18 +368,18 @@ impl Transport for Canned {
         let body = json!({"operationID": id}).to_string();
         Box::pin(async move {
             tokio::time::sleep(Duration::from_secs(10)).await;
-            Ok(Response::builder().status(409).body(Some(Bytes::from(body))).expect("it is an answer"))
+            Ok(Response::builder().status(409).body(Some(Bytes::from(body))).expect("the answer is valid"))
         })
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_transport_of_ones_own_needs_no_sockets() {
+async fn custom_transport_needs_no_sockets() {
     let spec = HttpSpec::new("https://endpoint.invalid/").unwrap();
     let task = |seconds| {
         let timeout = Duration::from_secs(seconds);
         HttpTask::with_transport("notify", timeout, &spec, Clock::system(), Arc::new(Canned))
     };
     assert_eq!(run(&task(11), &call(Hook::Create)).await, Ok(()));
-    assert_retry(run(&task(9), &call(Hook::Create)).await, "create did not end within 9s");
+    assert_retry(run(&task(9), &call(Hook::Create)).await, "create timed out after 9s");
 }

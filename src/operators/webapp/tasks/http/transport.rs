@@ -1,4 +1,4 @@
-//! The way from a task to its endpoint: a seam, and `reqwest` behind it.
+//! Sends a task's requests to its endpoint: the [`Transport`] trait, and `reqwest` behind it.
 
 use std::error::Error;
 use std::fmt;
@@ -13,14 +13,14 @@ use reqwest::{Certificate, Client, ClientBuilder, redirect, retry};
 use super::HttpSpec;
 use super::rotating::RotatingFile;
 
-/// How long a connection may take to be made; the task's timeout holds beside it.
+/// How long opening a connection may take; the task's timeout applies, too.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a connection is kept without a request: less than endpoints and what stands before them do.
+/// How long an idle connection is kept: less than endpoints and their load balancers keep it.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Sends one request and gives the answer, whatever its code: nothing is repeated, no redirect is followed.
+/// Sends one request and returns the answer, whatever its code, without retries and redirects.
 ///
-/// The body of the answer is read for a 409 only; it is `None` otherwise, and when it is longer than `max_body`.
+/// The body of the answer is read for a 409 only; it is `None` otherwise, and if it is longer than `max_body`.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request.
     ///
@@ -33,7 +33,7 @@ pub trait Transport: Send + Sync + 'static {
     ) -> BoxFuture<'_, Result<Response<Option<Bytes>>, SendError>>;
 }
 
-/// No answer came. The text holds nothing of the request or of the peer; the source is for the log.
+/// No answer came. The text quotes neither the request nor the peer; the source is for the log.
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
 pub struct SendError {
@@ -42,21 +42,21 @@ pub struct SendError {
 }
 
 impl SendError {
-    /// What happened, in words that hold nothing of the request or of the peer.
+    /// Creates an error; `text` must quote neither the request nor the peer.
     #[must_use]
     pub fn new(text: &'static str) -> Self {
         Self { text: text.to_owned(), source: None }
     }
 }
 
-/// Over the network.
+/// Sends requests over the network.
 pub(super) struct ReqwestTransport {
     client: Source,
 }
 
 enum Source {
     Fixed(Client),
-    /// Made anew when the certificates are; connections that are open are left with the old one.
+    /// Rebuilt when the certificates change; open connections stay with the old client.
     OfCaFile(RotatingFile<Client>),
 }
 
@@ -66,12 +66,12 @@ impl ReqwestTransport {
     pub(super) fn new(task: &str, spec: &HttpSpec) -> Result<Self, &'static str> {
         let client = match &spec.ca_file {
             Some(path) => Source::OfCaFile(RotatingFile::new(task, "caFile", path, trusting)),
-            None if spec.is_https() => Source::Fixed(builder().build().map_err(
-                |_| "the system has no certificates of authorities to trust; name a file of them as caFile",
-            )?),
-            // No TLS, so no certificates are looked for.
+            None if spec.is_https() => Source::Fixed(
+                builder().build().map_err(|_| "the system has no trusted CA certificates; set caFile")?,
+            ),
+            // Without TLS no certificates are loaded.
             None => Source::Fixed(
-                builder().tls_certs_only([]).build().map_err(|_| "an HTTP client cannot be set up")?,
+                builder().tls_certs_only([]).build().map_err(|_| "could not create the HTTP client")?,
             ),
         };
         Ok(Self { client })
@@ -132,16 +132,16 @@ fn builder() -> ClientBuilder {
         .pool_idle_timeout(IDLE)
 }
 
-/// A client that trusts these authorities and no others.
+/// Builds a client that trusts these authorities and no others.
 fn trusting(pem: &[u8]) -> Result<Client, &'static str> {
     let certificates = Certificate::from_pem_bundle(pem).map_err(|_| "it is not PEM")?;
     if certificates.is_empty() {
-        return Err("there is no certificate in it");
+        return Err("it contains no certificate");
     }
     builder().tls_certs_only(certificates).build().map_err(|_| "a certificate in it cannot be used")
 }
 
-/// The body, if it is not longer than that; what is beyond is never read.
+/// Reads the body; returns `None` once it exceeds `max`, without reading the rest.
 async fn body(mut answer: reqwest::Response, max: usize) -> Result<Option<Bytes>, SendError> {
     let mut body = BytesMut::new();
     while let Some(chunk) = answer.chunk().await.map_err(explain)? {
@@ -153,21 +153,21 @@ async fn body(mut answer: reqwest::Response, max: usize) -> Result<Option<Bytes>
     Ok(Some(body.freeze()))
 }
 
-/// Says what happened by its kind alone.
+/// Describes an error by its kind alone.
 fn explain(error: reqwest::Error) -> SendError {
     let text = match io_kind(&error) {
-        _ if error.is_timeout() => "no connection to the task's endpoint was made in time",
+        _ if error.is_timeout() => "connecting to the task's endpoint timed out",
         Some(io::ErrorKind::ConnectionRefused) => "the task's endpoint refused the connection",
         Some(io::ErrorKind::InvalidData) if error.is_connect() => {
-            "the task's endpoint has no certificate that is trusted, valid now and for its name, or speaks no TLS"
+            "the task's endpoint has no trusted certificate valid now and for its name, or does not speak TLS"
         }
-        _ if error.is_connect() => "no connection to the task's endpoint could be made",
-        _ => "the connection to the task's endpoint broke before its answer was there",
+        _ if error.is_connect() => "could not connect to the task's endpoint",
+        _ => "the connection to the task's endpoint broke before the answer arrived",
     };
     SendError { text: text.to_owned(), source: Some(Box::new(error.without_url())) }
 }
 
-/// The kind of the innermost cause that has one. What an `io::Error` wraps is not its source but its inner error.
+/// Returns the kind of the innermost `io::Error`. The error that it wraps is not its source but its inner error.
 fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     let mut kind = None;
     let mut cause = Some(error);

@@ -1,4 +1,4 @@
-//! An endpoint on a loopback address that does as a test says, and the certificates for it.
+//! A scripted endpoint on a loopback address, and its certificates.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
-/// What is done with a request.
+/// The endpoint's reaction to a request.
 #[derive(Clone)]
 pub(super) enum Act {
-    /// These bytes are the answer; the connection stays open.
+    /// Answers with these bytes and keeps the connection open.
     Say(String),
-    /// The answer begins so, and never ends.
+    /// Begins an answer with these bytes and never ends it.
     SayWithoutEnd(String),
-    /// These bytes, and the connection is closed.
+    /// Answers with these bytes and closes the connection.
     SayAndClose(String),
-    /// No answer, and the connection is closed.
+    /// Closes the connection without an answer.
     Close,
-    /// These bytes, after a while.
+    /// Answers with these bytes after a delay.
     SayLater(Duration, String),
-    /// No answer.
+    /// Never answers.
     Hang,
 }
 
-/// An answer with a code, more headers (each with its line end) and a body.
+/// Returns an answer with a code, additional headers (each with its line end) and a body.
 pub(super) fn say(code: u16, headers: &str, body: &str) -> Act {
     Act::Say(format!("HTTP/1.1 {code} X\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len()))
 }
 
-/// A request that came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     /// Request line and headers.
@@ -59,7 +59,7 @@ impl Seen {
 type Acts = Arc<dyn Fn(&Seen) -> Act + Send + Sync>;
 type SeenList = Arc<Mutex<Vec<Seen>>>;
 
-/// Listens until it is dropped.
+/// A server that listens until it is dropped.
 pub(super) struct Endpoint {
     address: SocketAddr,
     scheme: &'static str,
@@ -72,7 +72,7 @@ impl Endpoint {
         Self::start(Arc::new(act), None, false).await
     }
 
-    /// Connections that it closes are reset.
+    /// Starts an endpoint that resets the connections it closes.
     pub(super) async fn that_resets(act: impl Fn(&Seen) -> Act + Send + Sync + 'static) -> Self {
         Self::start(Arc::new(act), None, true).await
     }
@@ -120,7 +120,7 @@ async fn accept(
             match tls {
                 None => serve(stream, number, act, seen).await,
                 Some(tls) => {
-                    // A client that does not trust us leaves.
+                    // A client that does not trust the certificate disconnects.
                     if let Ok(stream) = tls.accept(stream).await {
                         serve(stream, number, act, seen).await;
                     }
@@ -130,7 +130,7 @@ async fn accept(
     }
 }
 
-/// Answers the requests of one connection, until the client leaves.
+/// Answers the requests of one connection until the client disconnects.
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     connection: usize,
@@ -198,7 +198,7 @@ impl Authority {
         self.0.pem()
     }
 
-    /// A server with a certificate for this name.
+    /// Returns an acceptor with a certificate for this name.
     pub(super) fn acceptor(&self, name: &str, is_expired: bool) -> TlsAcceptor {
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

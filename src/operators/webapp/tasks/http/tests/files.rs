@@ -8,7 +8,7 @@ use tokio::io::AsyncWriteExt;
 use super::endpoint::{Authority, Endpoint, say};
 use super::*;
 
-/// An endpoint with TLS, and a spec that trusts what is in `ca`.
+/// Starts an endpoint with TLS; returns it with a spec that trusts the authorities in `ca`.
 async fn tls(ca: &Path, acceptor: tokio_rustls::TlsAcceptor) -> (Endpoint, HttpSpec) {
     let endpoint = Endpoint::with_tls(acceptor, |_| say(200, "", "")).await;
     let spec = HttpSpec { ca_file: Some(ca.to_owned()), ..spec_of(&endpoint) };
@@ -16,7 +16,7 @@ async fn tls(ca: &Path, acceptor: tokio_rustls::TlsAcceptor) -> (Endpoint, HttpS
 }
 
 #[tokio::test]
-async fn a_certificate_is_verified() {
+async fn server_certificate_is_verified() {
     let dir = tempfile::tempdir().unwrap();
     let (ours, theirs) = (Authority::new(), Authority::new());
     let ca = dir.path().join("ca.pem");
@@ -31,13 +31,13 @@ async fn a_certificate_is_verified() {
     ];
     for (why, acceptor) in refused {
         let (endpoint, spec) = tls(&ca, acceptor).await;
-        assert_retry(ended(&spec).await, "no certificate that is trusted");
+        assert_retry(ended(&spec).await, "no trusted certificate");
         assert!(endpoint.seen().is_empty(), "{why}: nothing was sent");
     }
 }
 
 #[tokio::test]
-async fn an_endpoint_that_speaks_no_tls_is_reported() {
+async fn endpoint_without_tls_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let ca = dir.path().join("ca.pem");
     fs::write(&ca, Authority::new().pem()).unwrap();
@@ -50,17 +50,17 @@ async fn an_endpoint_that_speaks_no_tls_is_reported() {
         stream
     };
     let (ended, _open) = tokio::join!(ended(&spec), answer);
-    assert_retry(ended, "or speaks no TLS");
+    assert_retry(ended, "or does not speak TLS");
 }
 
-/// An authority of ours is not the system's.
+/// The system does not trust the test's own authority.
 #[tokio::test]
-async fn without_a_ca_file_the_systems_authorities_are_trusted() {
+async fn system_authorities_are_trusted_without_a_ca_file() {
     let endpoint =
         Endpoint::with_tls(Authority::new().acceptor("127.0.0.1", false), |_| say(200, "", "")).await;
     match HttpTask::new("notify", LONG, &spec_of(&endpoint), Clock::system()) {
-        Ok(task) => assert_retry(run(&task, &call(Hook::Create)).await, "no certificate that is trusted"),
-        // On a system that trusts nobody.
+        Ok(task) => assert_retry(run(&task, &call(Hook::Create)).await, "no trusted certificate"),
+        // The system has no trusted certificates at all.
         Err(error) => assert!(error.to_string().contains("caFile"), "{error}"),
     }
     assert!(endpoint.seen().is_empty());
@@ -75,10 +75,10 @@ async fn a_rotated_ca_file_is_used_at_once() {
     let (_endpoint, spec) = tls(&ca, new.acceptor("127.0.0.1", false)).await;
     let task = task(&spec);
     let call = call(Hook::Create);
-    assert_retry(run(&task, &call).await, "no certificate that is trusted");
+    assert_retry(run(&task, &call).await, "no trusted certificate");
     fs::write(&ca, new.pem()).unwrap();
     assert_eq!(run(&task, &call).await, Ok(()));
-    // While it is written anew, the last one stays in use; a bundle is trusted as a whole.
+    // While the file is rewritten, its last good contents stay in use; a bundle is trusted as a whole.
     for contents in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         fs::write(&ca, contents).unwrap();
         assert_eq!(run(&task, &call).await, Ok(()), "{contents:?}");
@@ -86,7 +86,7 @@ async fn a_rotated_ca_file_is_used_at_once() {
     fs::write(&ca, format!("{}{}", old.pem(), new.pem())).unwrap();
     assert_eq!(run(&task, &call).await, Ok(()));
     fs::write(&ca, old.pem()).unwrap();
-    assert_retry(run(&task, &call).await, "no certificate that is trusted");
+    assert_retry(run(&task, &call).await, "no trusted certificate");
 }
 
 #[tokio::test]
@@ -104,7 +104,7 @@ async fn a_rotated_token_file_is_used_at_once() {
 }
 
 #[tokio::test]
-async fn a_missing_or_empty_file_keeps_what_it_held() {
+async fn missing_or_empty_file_keeps_the_last_value() {
     let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join("token");
     let endpoint = Endpoint::new(|_| say(200, "", "")).await;
@@ -129,19 +129,19 @@ async fn a_missing_or_empty_file_keeps_what_it_held() {
     }
     fs::remove_file(&token).unwrap();
     fs::create_dir(&token).unwrap();
-    assert_eq!(run(&task, &call).await, Ok(()), "what is no file is not opened");
+    assert_eq!(run(&task, &call).await, Ok(()), "only regular files are opened");
     fs::remove_dir(&token).unwrap();
     fs::write(&token, "one").unwrap();
     assert_eq!(run(&task, &call).await, Ok(()));
     let lines: Vec<String> = log.lines().split_off(2);
     assert_eq!(lines.len(), 3, "{lines:?}");
-    assert!(lines[0].starts_with("INFO A file of a task can be used again"), "{lines:?}");
-    assert!(lines[1].starts_with("WARN Could not use a file of a task; what it held before"), "{lines:?}");
-    assert!(lines[2].starts_with("INFO A file of a task can be used again"), "{lines:?}");
+    assert!(lines[0].starts_with("INFO A file of a task is usable again"), "{lines:?}");
+    assert!(lines[1].starts_with("WARN Could not use a file of a task; keeping its last"), "{lines:?}");
+    assert!(lines[2].starts_with("INFO A file of a task is usable again"), "{lines:?}");
 }
 
 #[tokio::test]
-async fn a_401_to_a_token_that_was_rotated_is_tried_again() {
+async fn unauthorized_with_a_rotated_token_is_retried() {
     let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join("token");
     fs::write(&token, "old").unwrap();

@@ -1,0 +1,187 @@
+//! The flags of leader election, by Kubernetes' names.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::super::{Failure, duration};
+use crate::client::ApiClient;
+use crate::leader_election::{
+    Ending, InvalidConfig, LeaderElectionConfig, LeaderElector, Leadership, LeaseLock, identity,
+};
+use crate::metrics::Metrics;
+use crate::record::EventRecorder;
+
+/// Where a Pod finds its own namespace.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Leader election")]
+pub(super) struct ElectionFlags {
+    /// Write only while this process holds the Lease: of several processes one works, and the others stand by with full
+    /// caches. If false, never run two processes for the same namespaces
+    #[arg(long, env = "WINDLASS_LEADER_ELECT", value_name = "BOOL", default_value_t = true,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect: bool,
+
+    /// How long a Lease must go without renewal before a standby takes it over, in whole seconds, at least 1s. Too
+    /// short: a slow API server costs the leadership; too long: no process works for that long after the leader crashes
+    #[arg(long, env = "WINDLASS_LEADER_ELECT_LEASE_DURATION", value_name = "DURATION", default_value = "15s",
+          value_parser = duration::parse)]
+    leader_elect_lease_duration: Duration,
+
+    /// How long the leader may write without renewing the Lease, less than the lease duration; then it exits with 1.
+    /// Too short: a slow API server costs the leadership; too long: a write in flight may arrive after a takeover
+    #[arg(long, env = "WINDLASS_LEADER_ELECT_RENEW_DEADLINE", value_name = "DURATION", default_value = "10s",
+          value_parser = duration::parse)]
+    leader_elect_renew_deadline: Duration,
+
+    /// How often the leader renews the Lease, and how long a standby waits at least between checks; 1.2 times this must
+    /// be below the renew deadline. Too short: more requests; too long: a released Lease is taken over late
+    #[arg(long, env = "WINDLASS_LEADER_ELECT_RETRY_PERIOD", value_name = "DURATION", default_value = "2s",
+          value_parser = duration::parse)]
+    leader_elect_retry_period: Duration,
+
+    /// Name of the Lease: the same for processes that stand in for each other, different for those with separate work
+    #[arg(long, env = "WINDLASS_LEADER_ELECT_RESOURCE_NAME", value_name = "NAME", default_value = "windlass",
+          value_parser = super::flags::namespace)]
+    leader_elect_resource_name: String,
+
+    /// Namespace of the Lease; default: that of the Pod, or `default` outside a Pod or with --kubeconfig or --context
+    #[arg(long, env = "WINDLASS_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAMESPACE",
+          value_parser = super::flags::namespace)]
+    leader_elect_resource_namespace: Option<String>,
+
+    /// Release the Lease after an orderly stop, so that a standby takes over at its next check. If false, it waits for
+    /// the lease duration
+    #[arg(long, env = "WINDLASS_LEADER_ELECT_RELEASE_ON_CANCEL", value_name = "BOOL", default_value_t = true,
+          action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_elect_release_on_cancel: bool,
+}
+
+/// An election to take part in.
+#[derive(Debug)]
+pub(super) struct ElectionSettings {
+    config: LeaderElectionConfig,
+    namespace: String,
+    name: String,
+}
+
+impl ElectionSettings {
+    /// What the flags mean, checked; `None` without election. A kubeconfig or a context means outside a cluster.
+    pub(super) fn of(flags: &ElectionFlags, is_outside: bool) -> Result<Option<Self>, Failure> {
+        if !flags.leader_elect {
+            return Ok(None);
+        }
+        let config = LeaderElectionConfig {
+            lease_duration: flags.leader_elect_lease_duration,
+            renew_deadline: flags.leader_elect_renew_deadline,
+            retry_period: flags.leader_elect_retry_period,
+            release_on_cancel: flags.leader_elect_release_on_cancel,
+        };
+        config.validate().map_err(|error| usage(&error))?;
+        let of_pod = || std::fs::read_to_string(Path::new(POD_NAMESPACE)).ok().filter(|_| !is_outside);
+        let namespace = flags.leader_elect_resource_namespace.clone().or_else(of_pod);
+        let namespace = namespace.map(|text| text.trim().to_owned()).unwrap_or_else(|| "default".to_owned());
+        Ok(Some(Self { config, namespace, name: flags.leader_elect_resource_name.clone() }))
+    }
+}
+
+/// The election that this process takes part in, if any.
+pub(super) struct Election {
+    elector: Option<LeaderElector>,
+    pub(super) leadership: Option<Leadership>,
+}
+
+/// The same while it runs.
+pub(super) struct Running {
+    elector: JoinSet<Ending>,
+    stop: CancellationToken,
+}
+
+impl Election {
+    /// Makes this process a candidate, unless there are no settings, and closes the client's gate until it leads.
+    pub(super) fn of(
+        settings: Option<ElectionSettings>,
+        client: &ApiClient,
+        recorder: &EventRecorder,
+        metrics: &Metrics,
+        seed: u64,
+    ) -> Result<Self, Failure> {
+        let Some(ElectionSettings { config, namespace, name }) = settings else {
+            return Ok(Self { elector: None, leadership: None });
+        };
+        let metrics = metrics.leader_election(&name);
+        let lock = LeaseLock::new(client.clone(), namespace, name);
+        let elector = LeaderElector::new(lock, identity(), config, recorder.clone(), metrics, seed);
+        let elector = elector.map_err(|error| usage(&error))?;
+        Ok(Self { leadership: Some(elector.leadership()), elector: Some(elector) })
+    }
+
+    /// Does this work once the process leads; at once without an election.
+    pub(super) fn when_leading<W: Future<Output = ()>>(
+        &self,
+        stop: CancellationToken,
+        work: W,
+    ) -> impl Future<Output = ()> + use<W> {
+        let leadership = self.leadership.clone();
+        async move {
+            if let Some(leadership) = leadership
+                && stop.run_until_cancelled(leadership.acquired()).await.is_none()
+            {
+                return;
+            }
+            work.await;
+        }
+    }
+
+    pub(super) fn start(self) -> Running {
+        let (mut elector, stop) = (JoinSet::new(), CancellationToken::new());
+        if let Some(candidate) = self.elector {
+            elector.spawn(candidate.run(stop.clone()).in_current_span());
+        }
+        Running { elector, stop }
+    }
+}
+
+impl Running {
+    /// Waits until leadership is lost; for ever without an election.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe.
+    pub(super) async fn lost(&mut self) -> Failure {
+        match self.elector.join_next().await {
+            None => std::future::pending().await,
+            Some(Ok(_)) => {
+                let cause = "lost leadership: another process may lead now; see the log for the cause";
+                Failure::Running(cause.to_owned())
+            }
+            Some(Err(_)) => Failure::Running("the leader election panicked; see the log".to_owned()),
+        }
+    }
+
+    /// Releases the lease: the last thing that the process does.
+    pub(super) async fn stop(mut self) {
+        self.stop.cancel();
+        while self.elector.join_next().await.is_some() {}
+    }
+}
+
+fn usage(error: &InvalidConfig) -> Failure {
+    let remedy = match error {
+        InvalidConfig::LeaseDuration(_) => {
+            "Give --leader-elect-lease-duration in whole seconds, such as 15s."
+        }
+        InvalidConfig::RenewDeadline { .. } => {
+            "Raise --leader-elect-lease-duration or lower --leader-elect-renew-deadline."
+        }
+        InvalidConfig::RetryPeriod { .. } => {
+            "Raise --leader-elect-renew-deadline or lower --leader-elect-retry-period."
+        }
+        InvalidConfig::NoRetryPeriod => "Give --leader-elect-retry-period at least 1ms, such as 2s.",
+    };
+    Failure::Usage { cause: format!("leader election: {error}"), remedy: remedy.to_owned() }
+}

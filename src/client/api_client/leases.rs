@@ -1,0 +1,50 @@
+//! Reads and writes the Lease of the leader election, through a closed gate.
+
+use http::Method;
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::{Value, json};
+
+use super::{ApiClient, Error, Passage, decode, names_an_object};
+use crate::api::ApiResource;
+
+const JSON: &str = "application/json";
+
+impl ApiClient {
+    /// Reads a Lease live.
+    ///
+    /// # Errors
+    /// [`Error`]; a missing Lease is `Ok(None)`.
+    pub async fn get_lease(&self, namespace: &str, name: &str) -> Result<Option<Lease>, Error> {
+        let path = format!("{}/{name}", ApiResource::of::<Lease>().path(Some(namespace)));
+        match self.lease_call(Method::GET, &path, None).await {
+            Err(error) if error.is_not_found() && names_an_object(&error, name) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Creates a Lease.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_already_exists`].
+    pub async fn create_lease(&self, namespace: &str, lease: &Lease) -> Result<Lease, Error> {
+        let path = ApiResource::of::<Lease>().path(Some(namespace));
+        let path = format!("{path}?fieldManager={}", self.manager);
+        self.lease_call(Method::POST, &path, Some(&json!(lease))).await
+    }
+
+    /// Replaces a Lease, which carries the resource version that it was read at.
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_conflict`].
+    pub async fn replace_lease(&self, namespace: &str, name: &str, lease: &Lease) -> Result<Lease, Error> {
+        let path = ApiResource::of::<Lease>().path(Some(namespace));
+        let path = format!("{path}/{name}?fieldManager={}", self.manager);
+        self.lease_call(Method::PUT, &path, Some(&json!(lease))).await
+    }
+
+    async fn lease_call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Lease, Error> {
+        let name = format!("{method} {path}");
+        let answer = self.call_through(Passage::Election, method, path, body, (JSON, JSON)).await?;
+        decode(&answer, || name)
+    }
+}
