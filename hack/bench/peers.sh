@@ -27,6 +27,7 @@ the rounds, with ratios to client-go's.
   --size N              Foos of the large scenarios (20000)
   --with-manager        runs burst (at full rate) and the small churn once more with kube-controller-manager
                         beside the server, which writes status to Deployments: conflicts show in these rows
+  --no-events           client-go writes no events, windlass at most one a second; for these two alone
   --resync DURATION     how often client-go's informers deliver all again (0; sample-controller has 30s)
   --quick               a smoke run: 200 Foos, one round, seconds for each controller
   --json FILE           writes medians, ratios and the results of each round there
@@ -47,7 +48,7 @@ usage() { echo "hack/bench/peers.sh: $1; see --help" >&2; exit 2; }
 
 controllers=client-go,client-go-json,controller-runtime,kube-rs,windlass
 scenarios=burst,churn,churn-one,cold,rest
-rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' keep='' resync=0
+rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' keep='' resync=0 silent=''
 while (($#)); do
   flag=$1
   case $flag in
@@ -55,6 +56,7 @@ while (($#)); do
     --quick) quick=1; shift; continue ;;
     --with-manager) manager=1; shift; continue ;;
     --no-build) built=1; shift; continue ;;
+    --no-events) silent=1; shift; continue ;;
     --*=*) value=${flag#*=} flag=${flag%%=*}; shift ;;
     *) value=${2:-}; shift $(($# > 1 ? 2 : 1)) ;;
   esac
@@ -79,7 +81,10 @@ IFS=, read -ra chosen <<<"$controllers"
 IFS=, read -ra parts <<<"$scenarios"
 for name in "${chosen[@]}"; do
   case $name in
-    client-go | client-go-json | controller-runtime | kube-rs | windlass) ;;
+    client-go | windlass) ;;
+    client-go-json | controller-runtime | kube-rs)
+      if [[ -n $silent ]]; then usage "--no-events is for client-go and windlass alone"; fi
+      ;;
     *) usage "unknown controller '$name'" ;;
   esac
 done
@@ -146,13 +151,13 @@ build() {
 # How a controller is started.
 command_of() { # NAME
   case $1 in
-    client-go) command=("$bin/clientgo" --workers="$workers" --resync="$resync") ;;
+    client-go) command=("$bin/clientgo" --workers="$workers" --resync="$resync" ${silent:+--events=false}) ;;
     client-go-json) command=("$bin/clientgo" --workers="$workers" --resync="$resync" --encoding=json) ;;
     controller-runtime) command=("$bin/controllerruntime" --workers="$workers") ;;
     kube-rs) command=("$bin/kube-rs/release/kube-rs-peer" --workers="$workers") ;;
     windlass)
       command=("$target/release/windlass" run --controllers=foo --workers="$workers" --leader-elect=false --queue-max-delay=1000s
-        --metrics-bind-address=0 --health-probe-bind-address=0)
+        --metrics-bind-address=0 --health-probe-bind-address=0 ${silent:+--event-qps=1})
       ;;
   esac
 }
@@ -208,7 +213,7 @@ for ((round = 1; round <= rounds; round++)); do
   done
 done
 
-setting="$(uname -sm), $(nproc) cores, $workers workers, $rounds rounds, client-go's resync $resync"
+setting="$(uname -sm), $(nproc) cores, $workers workers, $rounds rounds, client-go's resync $resync${silent:+, no events}"
 echo "$setting"
 report=("${amounts[@]}" --setting="$setting")
 if [[ -n $json ]]; then report+=(--json="$json"); fi

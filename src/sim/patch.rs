@@ -230,8 +230,14 @@ fn merge_member(
 ) -> Result<(), String> {
     match value {
         Value::Object(_) => {
-            let inner = members.entry(key.to_owned()).or_insert(Value::Null);
-            strategic(inner, value)
+            if let Some(inner) = members.get_mut(key).filter(|inner| inner.is_object()) {
+                return strategic(inner, value);
+            }
+            match without_directives(value) {
+                Some(added) => members.insert(key.to_owned(), added),
+                None => members.remove(key),
+            };
+            Ok(())
         }
         Value::Array(patches) if merge_key(key, patches).is_some() => {
             let merge_key = merge_key(key, patches).unwrap_or_default();
@@ -262,6 +268,21 @@ fn merge_member(
             members.insert(key.to_owned(), other.clone());
             Ok(())
         }
+    }
+}
+
+/// Returns what is added where there is nothing to merge with: a map with a directive, even `replace`, is not added at
+/// all, as on a real server.
+fn without_directives(value: &Value) -> Option<Value> {
+    match value {
+        Value::Object(map) if map.contains_key("$patch") => None,
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(key, value)| !key.starts_with('$') && !value.is_null());
+            let kept = kept.filter_map(|(key, value)| Some((key.clone(), without_directives(value)?)));
+            Some(Value::Object(kept.collect()))
+        }
+        Value::Array(items) => Some(items.iter().filter_map(without_directives).collect()),
+        other => Some(other.clone()),
     }
 }
 
@@ -369,6 +390,18 @@ mod tests {
         let target = json!({"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}});
         let patch = json!({"strategy": {"$retainKeys": ["type"], "type": "Recreate"}});
         check(target, &patch, &json!({"strategy": {"type": "Recreate"}}));
+    }
+
+    /// As a real server: a map that is to replace nothing is not added.
+    #[test]
+    fn map_with_a_directive_is_not_added() {
+        let mut object = json!({"resources": {}});
+        let patch = json!({"resources": {"requests": {"$patch": "replace", "cpu": "1"}}, "more": {"a": null, "b": 1}});
+        strategic(&mut object, &patch).unwrap();
+        assert_eq!(object, json!({"resources": {}, "more": {"b": 1}}));
+        let mut object = json!({"resources": {"requests": {"memory": "1"}}});
+        strategic(&mut object, &patch).unwrap();
+        assert_eq!(object["resources"], json!({"requests": {"cpu": "1"}}));
     }
 
     #[test]

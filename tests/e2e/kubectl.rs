@@ -68,7 +68,7 @@ async fn kubectl_describe_shows_the_events() {
 async fn kubectl_explain_describes_fields() {
     let bed = Bed::shared().await;
     let output = bed.kubectl(&["explain", "foos.spec.replicas"]);
-    assert!(succeeded(&output).contains("1 to 10; 1 when left out"));
+    assert!(succeeded(&output).contains("1 to 10; 1 by default"));
 }
 
 #[apply(both_beds_with_kubectl)]

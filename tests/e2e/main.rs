@@ -12,6 +12,7 @@ mod children;
 mod control_plane;
 mod crash;
 mod demo;
+mod deploy;
 mod endpoints;
 mod every_kind;
 mod faults;

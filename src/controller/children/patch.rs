@@ -8,7 +8,8 @@
 //! |---|---|
 //! | a value | the value; `null` if none is wanted |
 //! | a map with some keys of ours | our keys |
-//! | a map or a list that is entirely ours | `$patch: replace` with its content; `null` if empty |
+//! | a map that is entirely ours | its content, and `null` for each key that is to go; `null` if empty |
+//! | a list that is entirely ours | `$patch: replace` with its content; `null` if empty |
 //! | a list that the server does not merge | the list |
 //! | an item of ours in a list | the item's key and its differing fields, by the same rules |
 //! | our owner reference | the reference, which is merged by uid |
@@ -79,7 +80,7 @@ fn of_fields(fields: &[Field], prefix: &str, bodies: &Bodies, differing: &[&str]
         let patched = match field.whose {
             Whose::Items(key) => items(field, key, prefix, wanted, differing),
             _ if !is_among(differing, &format!("{prefix}{}", group(field))) => None,
-            _ => Some(value(field, wanted)),
+            _ => Some(value(field, wanted, &format!("{prefix}{}", field.path), differing)),
         };
         if let Some(patched) = patched {
             let (above, name) = field.path.rsplit_once('.').unwrap_or(("", field.path));
@@ -103,13 +104,19 @@ fn is_among(differing: &[&str], path: &str) -> bool {
     differing.iter().any(is_below)
 }
 
-fn value(field: &Field, wanted: Option<&Value>) -> Value {
+fn value(field: &Field, wanted: Option<&Value>, at: &str, differing: &[&str]) -> Value {
     let Some(wanted) = wanted else { return Value::Null };
     let is_whole = matches!(field.whose, Whose::Whole | Whose::Set(_) | Whose::Amounts);
     match wanted {
+        // Not `$patch: replace`: where the live object lacks the map, a server drops the whole of it.
         Value::Object(map) if is_whole => {
             let mut map: Map<String, Value> = map.clone();
-            map.insert("$patch".to_owned(), json!("replace"));
+            for field in differing {
+                let key = field.strip_prefix(at).and_then(|rest| rest.strip_prefix('[')?.strip_suffix(']'));
+                if let Some(key) = key {
+                    map.entry(key).or_insert(Value::Null);
+                }
+            }
             Value::Object(map)
         }
         Value::Array(list) if is_whole && field.is_merged => {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::Wanted;
 use super::container;
 pub use super::container::{ObservedContainer, WantedContainer};
-use super::difference::{Difference, differs, labels_differ, merge_keys, object_at};
+use super::difference::{Difference, all_labels_differ, differs, labels_differ, merge_keys, object_at};
 use super::fields::Field;
 use super::health::{ChildHealth, reason};
 pub use super::observed::ObservedCondition;
@@ -196,7 +196,8 @@ impl Wanted for WantedDeployment {
         let mut found = Vec::new();
         labels_differ(&mut found, "metadata.labels", &metadata.labels, &self.labels);
         differs(&mut found, "spec.replicas", &spec.replicas.unwrap_or(1), &self.replicas);
-        differs(&mut found, "spec.selector.matchLabels", &spec.selector.match_labels, &self.selector);
+        let live = &spec.selector.match_labels;
+        all_labels_differ(&mut found, "spec.selector.matchLabels", live, &self.selector);
         let template = &spec.template;
         let labels = &template.metadata.labels;
         labels_differ(&mut found, "spec.template.metadata.labels", labels, &self.pod_labels);

@@ -100,6 +100,19 @@ pub fn labels_differ(found: &mut Vec<Difference>, field: &str, live: &Labels, wa
     }
 }
 
+/// Compares labels that are all ours: keys that are not wanted are to go.
+pub(in crate::controller) fn all_labels_differ(
+    found: &mut Vec<Difference>,
+    field: &str,
+    live: &Labels,
+    wanted: &Labels,
+) {
+    labels_differ(found, field, live, wanted);
+    for (key, value) in live.iter().filter(|(key, _)| !wanted.contains_key(*key)) {
+        found.push(difference(format!("{field}[{key}]"), format!("{value:?}"), "none".to_owned()));
+    }
+}
+
 /// Returns the difference for a wanted item that does not exist.
 #[must_use]
 pub fn missing(field: String) -> Difference {

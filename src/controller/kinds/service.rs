@@ -33,7 +33,8 @@ use serde_json::{Map, Value, json};
 use super::Wanted;
 use super::container::text_or;
 use super::difference::{
-    Difference, differs, differs_hidden, labels_differ, merge_keys, object_at, replace_list,
+    Difference, all_labels_differ, differs, differs_hidden, labels_differ, merge_keys, object_at,
+    replace_list,
 };
 use super::fields::Field;
 use super::observed::object_by_metadata;
@@ -168,7 +169,7 @@ impl Wanted for WantedService {
         let mut found = Vec::new();
         labels_differ(&mut found, "metadata.labels", &observed.metadata.labels, &self.labels);
         differs(&mut found, "spec.type", spec.type_.as_str(), self.service_type.as_str());
-        differs(&mut found, "spec.selector", &spec.selector, &self.selector);
+        all_labels_differ(&mut found, "spec.selector", &spec.selector, &self.selector);
         let (live, wanted) = self.comparable(&spec.ports);
         differs_hidden(&mut found, "spec.ports", &live, &wanted);
         found

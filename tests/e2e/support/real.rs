@@ -20,15 +20,11 @@ use super::launcher::Launcher;
 /// The user group that is bound to the operator's role, and the name of that role.
 const GROUP: &str = "windlass-operators";
 
-/// The API groups of the custom resources.
-const CUSTOM: [&str; 5] = [
-    "samplecontroller.k8s.io",
-    "myapp.timd.cn",
-    "batch.schwarzeni.github.com",
-    "myapp.tangx.in",
-    "jiajunhuang.com",
+/// The rules that are installed in a cluster: the tests run with these, and no others.
+const RULES: [&str; 2] = [
+    include_str!("../../../hack/deploy/base/role.yaml"),
+    include_str!("../../../hack/deploy/base/leader-election-role.yaml"),
 ];
-const KINDS: [&str; 5] = ["foos", "myapps", "appservices", "redis", "webapps"];
 
 /// See the module.
 #[derive(Debug)]
@@ -67,26 +63,12 @@ impl RealBed {
         Self { launcher, config, logs: tempfile::tempdir().expect("a temporary directory for logs") }
     }
 
-    /// Installs the operator's role: the permissions that it uses, and no others.
+    /// Installs the operator's role for a group of users.
     async fn install_role(&self) {
         let client = self.client();
-        let role = json!({
-            "metadata": {"name": GROUP},
-            "rules": [
-                {"apiGroups": CUSTOM, "resources": KINDS, "verbs": ["get", "list", "watch"]},
-                {"apiGroups": CUSTOM, "resources": KINDS.map(|kind| format!("{kind}/status")), "verbs": ["patch"]},
-                // Setting blockOwnerDeletion needs this permission.
-                {"apiGroups": CUSTOM, "resources": KINDS.map(|kind| format!("{kind}/finalizers")),
-                 "verbs": ["update"]},
-                // Finalizers on two kinds, an annotation on the third.
-                {"apiGroups": CUSTOM, "resources": ["redis", "webapps", "appservices"], "verbs": ["patch"]},
-                {"apiGroups": ["", "apps", "networking.k8s.io"],
-                 "resources": ["deployments", "services", "ingresses", "pods"],
-                 "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
-                {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-                {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
-            ],
-        });
+        let documents = RULES.map(|text| serde_saphyr::from_multiple::<Value>(text).expect("roles are YAML"));
+        let rules = documents.iter().flatten().filter_map(|role| role["rules"].as_array()).flatten().cloned();
+        let role = json!({"metadata": {"name": GROUP}, "rules": rules.collect::<Vec<_>>()});
         let binding = json!({
             "metadata": {"name": GROUP},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": GROUP},

@@ -41,10 +41,14 @@ fn check<W: Wanted>(wanted: &W, live: &Value) {
     assert_eq!(normal(patched), normal(applied), "live {live}\npatch {patch}");
 }
 
-/// Removes what carries no meaning: empty maps and lists, and the order of containers.
+/// Removes what carries no meaning: empty maps and lists, the order of containers, and requests that equal their limits.
 fn normal(value: Value) -> Value {
     match value {
-        Value::Object(map) => {
+        Value::Object(mut map) => {
+            let limits = map.get("limits").cloned().unwrap_or_default();
+            if let Some(requests) = map.get_mut("requests").and_then(Value::as_object_mut) {
+                requests.retain(|name, amount| limits.get(name) != Some(amount));
+            }
             let is_empty = |value: &Value| {
                 value.as_object().is_some_and(Map::is_empty) || value.as_array().is_some_and(Vec::is_empty)
             };

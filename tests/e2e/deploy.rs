@@ -1,0 +1,123 @@
+//! The manifests: what `kubectl apply -k` installs is accepted, and is all that the operator needs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use macro_rules_attribute::apply;
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::support::{Bed, Operator, real_bed, wait_until};
+
+const NAMESPACE: &str = "windlass-system";
+const USER: &str = "system:serviceaccount:windlass-system:windlass";
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+/// Runs kubectl, which must succeed, and returns its standard output.
+#[track_caller]
+fn kubectl(bed: &Bed, args: &[&str]) -> String {
+    let Output { status, stdout, stderr } = bed.kubectl(args);
+    assert!(status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&stderr));
+    String::from_utf8(stdout).expect("kubectl prints text")
+}
+
+/// Writes a kubeconfig with a token of the operator's service account, as its Pod has one.
+fn kubeconfig_of_pod(bed: &Bed, dir: &Path) -> PathBuf {
+    let token = kubectl(bed, &["create", "token", "windlass", "--namespace", NAMESPACE]);
+    let config = kubectl(bed, &["config", "view", "--raw", "--minify", "--output=json"]);
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    config["users"][0]["user"] = json!({"token": token.trim()});
+    let path = dir.join("kubeconfig");
+    fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+#[apply(real_bed)]
+#[why = "it needs roles, service accounts and Pod security"]
+async fn installed_operator_works_with_its_own_role() {
+    let bed = Bed::own(false).await;
+    let (deploy, samples) = (repository("hack/deploy"), repository("crd/samples"));
+    let (deploy, samples) = (deploy.to_str().unwrap(), samples.to_str().unwrap());
+    kubectl(&bed, &["apply", "--kustomize", deploy]);
+    kubectl(&bed, &["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+    // Its Pods meet the standard that the namespace enforces, or there would be none.
+    let available = [
+        "wait",
+        "--for=condition=Available",
+        "deployment/windlass",
+        "--namespace",
+        NAMESPACE,
+        "--timeout=120s",
+    ];
+    kubectl(&bed, &available);
+
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig_of_pod(&bed, dir.path());
+    let election = format!("--leader-elect-resource-namespace={NAMESPACE}");
+    let flags = [
+        "--leader-elect",
+        election.as_str(),
+        "--leader-elect-lease-duration=6s",
+        "--leader-elect-renew-deadline=4s",
+        "--leader-elect-retry-period=1s",
+    ];
+    let start = |name: &str| Operator::start(&kubeconfig, dir.path().join(name), &flags);
+    let first = start("first");
+    first.logged("Became the leader").await;
+    let second = start("second");
+    second.logged("Standing by").await;
+
+    kubectl(&bed, &["apply", "--filename", samples]);
+    let ready = ["wait", "--for=condition=Ready", "windlass", "--all", "--timeout=120s"];
+    kubectl(&bed, &ready);
+    first.signal(Signal::KILL);
+    second.logged("Became the leader").await;
+    kubectl(&bed, &["scale", "foo/example", "--replicas=3"]);
+    kubectl(&bed, &["delete", "redis", "--all", "--timeout=60s"]);
+    kubectl(&bed, &["delete", "webapp", "--all", "--timeout=60s"]);
+    kubectl(&bed, &ready);
+
+    let events = kubectl(&bed, &["get", "events.events.k8s.io", "--namespace", NAMESPACE]);
+    assert!(events.contains("became leader"), "{events}");
+    wait_until("the audit log has what the operator did", async || {
+        let ledger = bed.ledger(USER);
+        if ledger.iter().any(|entry| entry.verb == "delete" && entry.resource == "pods") {
+            Ok(())
+        } else {
+            Err(ledger.len())
+        }
+    })
+    .await;
+    let refused: Vec<_> = bed.ledger(USER).into_iter().filter(|entry| entry.code == 403).collect();
+    assert_eq!(refused, Vec::new());
+    assert_eq!(second.terminate().await.code(), Some(0));
+}
+
+/// A namespace of its own, and nothing elsewhere.
+#[apply(real_bed)]
+#[why = "it needs roles and service accounts"]
+async fn namespaced_manifests_grant_one_namespace() {
+    let bed = Bed::own(true).await;
+    kubectl(&bed, &["create", "namespace", "team-a"]);
+    // As `kustomize edit set namespace` would.
+    let manifests = kubectl(&bed, &["kustomize", repository("hack/deploy/namespaced").to_str().unwrap()]);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("windlass.yaml");
+    fs::write(&file, manifests.replace("namespace: default", "namespace: team-a")).unwrap();
+    kubectl(&bed, &["apply", "--filename", file.to_str().unwrap()]);
+    let may = |verb: &str, what: &str, namespace: &str| {
+        let user = "system:serviceaccount:team-a:windlass";
+        let answer = bed.kubectl(&["auth", "can-i", verb, what, "--as", user, "--namespace", namespace]);
+        String::from_utf8_lossy(&answer.stdout).trim() == "yes"
+    };
+    assert!(may("list", "foos.samplecontroller.k8s.io", "team-a"));
+    assert!(may("delete", "pods", "team-a"));
+    assert!(may("update", "leases.coordination.k8s.io/windlass", "team-a"));
+    assert!(!may("update", "leases.coordination.k8s.io/another", "team-a"));
+    assert!(!may("list", "foos.samplecontroller.k8s.io", "default"));
+    assert!(!may("get", "secrets", "team-a"));
+}
