@@ -34,8 +34,8 @@ hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
 
 What e2e generates is the same in each run, unless the environment says otherwise: WINDLASS_E2E_SEED (1),
 WINDLASS_FIXED_POINT_SPECS (20 specs of each kind that come to rest). WINDLASS_FIDELITY_SEQUENCES (100) come from
-WINDLASS_FIDELITY_SEED; when it is not set, from another seed each time, which is printed. With WINDLASS_OPERATIONS_ON_REAL=1 every field of every spec is changed on the real
-bed, too.
+WINDLASS_FIDELITY_SEED; when it is not set, from another seed each time, which is printed. With
+WINDLASS_OPERATIONS_ON_REAL=1 every field of every spec is changed on the real bed, too.
 
 Without a part, all of them; `all` is the same with every case. BED is embedded (needs Rust only, takes seconds), real or both, which is
 what is meant when it is left out. ARGUMENTS go to the test program of unit and e2e, such as a part of a
@@ -174,9 +174,9 @@ run() {
 
 # The cases that a default run repeats on the real control plane, as substrings of their names.
 export slice="
-  audits:: children:: control_plane:: faults:: requests:: schema:: usage::
+  audits:: children:: faults:: requests:: schema:: usage:: leader_election::
   foo::a_foo_gets foo::the_deployment_follows foo::a_new_deployment_name foo::foreground_deletion
-  myapp::a_myapp_gets myapp::update_keeps
+  myapp::a_myapp_gets myapp::update_keeps myapp::status_reports_pending
   appservice::an_appservice_gets appservice::an_update_keeps
   redis::a_redis_is_scaled redis::a_new_image redis::a_deleted_redis
   webapp::a_webapp_goes webapp::deleted_webapp webapp::each_operation_takes_effect

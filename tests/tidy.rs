@@ -445,3 +445,88 @@ fn guide_code_matches_the_example() {
         assert!(example.contains(&squeezed(block)), "not in the example:\n{block}");
     }
 }
+
+/// The words in CamelCase of each function that records an event: its reasons are among them, and actions and kinds.
+#[derive(Default)]
+struct Events {
+    /// Of the functions that enclose the present place, the words that each has.
+    words: Vec<BTreeSet<String>>,
+    /// Reasons that stand as they are in a call.
+    reasons: BTreeSet<String>,
+    /// Words of functions whose calls have a computed reason.
+    candidates: BTreeSet<String>,
+    has_computed_reason: bool,
+}
+
+impl Events {
+    fn is_reason(text: &str) -> bool {
+        text.starts_with(|c: char| c.is_ascii_uppercase()) && text.chars().all(|c| c.is_ascii_alphabetic())
+    }
+
+    fn in_function(&mut self, visit: impl FnOnce(&mut Self)) {
+        let before = std::mem::take(&mut self.has_computed_reason);
+        self.words.push(BTreeSet::new());
+        visit(self);
+        let words = self.words.pop().expect("pushed above");
+        if std::mem::replace(&mut self.has_computed_reason, before) {
+            self.candidates.extend(words);
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Events {
+    fn visit_item_mod(&mut self, item: &'ast syn::ItemMod) {
+        if !is_test(&item.attrs) {
+            syn::visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
+        self.in_function(|events| syn::visit::visit_item_fn(events, item));
+    }
+
+    fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
+        self.in_function(|events| syn::visit::visit_impl_item_fn(events, item));
+    }
+
+    fn visit_lit_str(&mut self, text: &'ast syn::LitStr) {
+        if let Some(words) = self.words.last_mut().filter(|_| Self::is_reason(&text.value())) {
+            words.insert(text.value());
+        }
+    }
+
+    fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
+        let is_type = |arg: &syn::Expr| matches!(arg, syn::Expr::Path(path) if path.path.segments.iter().any(|s| s.ident == "EventType"));
+        if let Some(at) = call.args.iter().position(is_type) {
+            match call.args.get(at + 1) {
+                Some(syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. })) => {
+                    self.reasons.insert(text.value());
+                }
+                _ => self.has_computed_reason = true,
+            }
+        }
+        syn::visit::visit_expr_method_call(self, call);
+    }
+}
+
+#[test]
+fn every_event_reason_is_documented() {
+    let mut events = Events::default();
+    for file in rust_files("src").into_iter().filter(|file| !is_test_file(file)) {
+        events.visit_file(&parse(&file));
+    }
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/events.md")).unwrap();
+    let documented: BTreeSet<String> = page
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .filter_map(|line| line.split('|').nth(1))
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<&String> = events.reasons.difference(&documented).collect();
+    assert_eq!(missing, Vec::<&String>::new(), "docs/events.md lacks reasons");
+    let known: BTreeSet<String> = events.reasons.union(&events.candidates).cloned().collect();
+    // The reason of a kind that becomes Ready is a constant.
+    let stale: Vec<&String> = documented.difference(&known).filter(|reason| *reason != "Synced").collect();
+    assert_eq!(stale, Vec::<&String>::new(), "docs/events.md has reasons that nothing records");
+}

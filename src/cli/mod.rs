@@ -16,6 +16,7 @@ mod log_writer;
 mod logging;
 mod run;
 mod schema;
+mod status;
 mod version;
 
 use std::fmt;
@@ -41,6 +42,8 @@ enum Command {
     /// Run the operator without a cluster: embedded API server, samples, live table
     #[cfg(feature = "demo")]
     Demo(demo::Args),
+    /// Show who leads, how many objects of each kind are Ready, and why others are not
+    Status(status::Args),
     /// Print the custom resource definitions as YAML, for `kubectl apply -f -`
     Crds(crds::Args),
     /// Print the JSON schema of a file that the program reads
@@ -108,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Crds(args) => crds::run(&args),
         Command::Schema(args) => schema::run(&args),
         Command::Version(args) => version::run(&args),

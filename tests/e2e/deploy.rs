@@ -8,7 +8,7 @@ use macro_rules_attribute::apply;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::support::{Bed, Operator, real_bed, wait_until};
+use crate::support::{Bed, Operator, real_bed, run_to_end, wait_until};
 
 const NAMESPACE: &str = "windlass-system";
 const USER: &str = "system:serviceaccount:windlass-system:windlass";
@@ -34,6 +34,14 @@ fn kubeconfig_of_pod(bed: &Bed, dir: &Path) -> PathBuf {
     let path = dir.join("kubeconfig");
     fs::write(&path, config.to_string()).unwrap();
     path
+}
+
+/// What `windlass status` prints.
+fn status(kubeconfig: &Path, flags: &[&str]) -> Value {
+    let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+    let output = run_to_end(&[&["status", &kubeconfig], flags].concat(), &[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 #[apply(real_bed)]
@@ -74,6 +82,12 @@ async fn installed_operator_works_with_its_own_role() {
     kubectl(&bed, &["apply", "--filename", samples]);
     let ready = ["wait", "--for=condition=Ready", "windlass", "--all", "--timeout=120s"];
     kubectl(&bed, &ready);
+    let status = status(&kubeconfig, &["--output=json"]);
+    assert!(status["leader"]["holder"].as_str().is_some_and(|holder| !holder.is_empty()), "{status}");
+    assert_eq!(status["notReady"], json!([]));
+    let objects: u64 =
+        status["kinds"].as_array().unwrap().iter().filter_map(|kind| kind["ready"].as_u64()).sum();
+    assert_eq!(objects, 10, "two samples of each kind: {status}");
     first.signal(Signal::KILL);
     second.logged("Became the leader").await;
     kubectl(&bed, &["scale", "foo/example", "--replicas=3"]);

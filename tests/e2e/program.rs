@@ -42,6 +42,14 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--queue-max-delay=25h"], &[], "--queue-max-delay (90000s) is above 86400s");
     refused(&["run", "--resync-period=1ms"], &[], "--resync-period");
     refused(&["run", "--audit-period=1ms"], &[], "--audit-period");
+    refused(
+        &["run", "--leader-elect-renew-deadline=20s"],
+        &[],
+        "(20s) must be below the lease duration (15s)",
+    );
+    refused(&["run", "--leader-elect-retry-period=0"], &[], "the retry period must not be zero");
+    refused(&["run", "--leader-elect=perhaps"], &[], "--leader-elect");
+    refused(&["status", "--output=xml"], &[], "--output");
     refused(&["run", "--metrics-bind-address=8080"], &[], "ADDRESS:PORT");
     refused(&["run", "--namespace=a,b"], &[], "--namespace");
     refused(&["run", "--log-format=xml"], &[], "--log-format");

@@ -2,6 +2,7 @@
 
 mod ending;
 mod late;
+mod neighbours;
 mod pods;
 mod rolls;
 mod scaling;

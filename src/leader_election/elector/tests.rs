@@ -330,3 +330,28 @@ async fn labels_of_the_lease_stay() {
     tokio::time::sleep(10 * SECOND).await;
     assert_eq!(lease(&sim).await["metadata"]["labels"], json!({"team": "x"}));
 }
+
+#[tokio::test(start_paused = true)]
+async fn leadership_is_counted() {
+    let (sim, _driver) = start();
+    let (client, metrics) = (client(&sim, "a"), crate::metrics::Metrics::new());
+    let lock = LeaseLock::new(client.clone(), "default".to_owned(), LEASE.to_owned());
+    let (recorder, _) = EventRecorder::to_buffer(Clock::system(), 1);
+    let (config, of_lease) = (LeaderElectionConfig::default(), metrics.leader_election(LEASE));
+    let elector = LeaderElector::new(lock, "a".to_owned(), config, recorder, of_lease, 1).unwrap();
+    let (leadership, stop, mut running) = (elector.leadership(), CancellationToken::new(), JoinSet::new());
+    let status = |value: u8| format!("leader_election_master_status{{name=\"windlass\"}} {value}\n");
+    assert!(metrics.encode().contains(&status(0)), "{}", metrics.encode());
+    running.spawn(elector.run(stop.clone()));
+    leadership.acquired().await;
+    assert!(metrics.encode().contains(&status(1)), "{}", metrics.encode());
+    sim.fault(Fault::new(
+        When::verb("update").resource("leases").times(1),
+        Action::refuse(500, "InternalError"),
+    ));
+    tokio::time::sleep(10 * SECOND).await;
+    assert!(metrics.encode().contains("leader_election_slowpath_total{name=\"windlass\"} 1\n"));
+    stop.cancel();
+    running.join_next().await.unwrap().unwrap();
+    assert!(metrics.encode().contains(&status(0)), "{}", metrics.encode());
+}

@@ -262,6 +262,22 @@ async fn stale_record_runs_no_hook() {
     }
 }
 
+/// I15: the start of the hook is recorded, and then the process may write no more.
+#[tokio::test(start_paused = true)]
+async fn hook_does_not_begin_without_leadership() {
+    let mut rig = rig().await;
+    rig.create().await;
+    rig.pass().await;
+    let client = rig.f.sync.tools().client.clone();
+    client.gate().close();
+    rig.f.sync_without_catch_up("web").await;
+    rig.f.pass_time_without_catch_up(Duration::from_secs(10)).await;
+    assert_eq!(rig.seen(), Vec::<String>::new());
+    client.gate().open();
+    rig.converge().await;
+    assert!(!rig.seen().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn pause_unseen_by_the_cache_blocks_hooks() {
     let mut rig = rig().await;

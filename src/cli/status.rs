@@ -1,0 +1,387 @@
+//! `windlass status`: a look from outside at the operator and its custom resources.
+//!
+//! Costs one read of the Lease, and one list request per kind and 500 objects.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use serde::{Deserialize, Serialize};
+
+use super::run::connect;
+use super::{Failure, print};
+use crate::api::ApiResource;
+use crate::api::appservice::v1alpha1::AppService;
+use crate::api::conditions::{self, READY, RECONCILING, STALLED};
+use crate::api::myapp::v1::Myapp;
+use crate::api::redis::v1::Redis;
+use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::api::webapp::v1::WebApp;
+use crate::client::{ApiClient, ConfigSource, Error};
+
+/// The name of the Lease, unless another is given.
+const LEASE: &str = "windlass";
+/// Namespaces in which the Lease is looked for: that of the manifests, and that of a process outside a cluster.
+const LEASE_NAMESPACES: [&str; 2] = ["windlass-system", "default"];
+/// How many objects that are not Ready the table lists.
+const LISTED: usize = 20;
+/// How much of a message the table shows.
+const MESSAGE: usize = 100;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 also when objects are not Ready, 1 if the cluster cannot be asked, 2 wrong usage."
+)]
+pub(super) struct Args {
+    /// Kubeconfig file; default: in-cluster if available (not with --context), else KUBECONFIG, else ~/.kube/config
+    #[arg(long, env = "WINDLASS_KUBECONFIG", value_name = "FILE")]
+    kubeconfig: Option<std::path::PathBuf>,
+
+    /// Context of the kubeconfig; default: its current one
+    #[arg(long, env = "WINDLASS_CONTEXT", value_name = "NAME")]
+    context: Option<String>,
+
+    /// Look at one namespace only; default: all
+    #[arg(short, long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE")]
+    namespace: Option<String>,
+
+    /// Namespace of the operator's Lease; default: windlass-system, else default
+    #[arg(long, env = "WINDLASS_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAMESPACE")]
+    leader_elect_resource_namespace: Option<String>,
+
+    /// Output format
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Output {
+    Table,
+    Json,
+}
+
+/// What is found.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Report {
+    /// `None` if there is no Lease.
+    leader: Option<Leader>,
+    kinds: Vec<KindReport>,
+    not_ready: Vec<NotReady>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Leader {
+    lease: String,
+    /// Empty after a release.
+    holder: String,
+    renew_time: Option<Timestamp>,
+    transitions: i32,
+}
+
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct KindReport {
+    kind: String,
+    /// Why the objects are unknown, if they are.
+    error: Option<String>,
+    objects: usize,
+    ready: usize,
+    reconciling: usize,
+    stalled: usize,
+    /// Objects whose latest spec no operator has looked at.
+    unobserved: usize,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct NotReady {
+    namespace: String,
+    object: String,
+    is_stalled: bool,
+    reason: String,
+    message: String,
+    since: Option<Timestamp>,
+}
+
+/// The fields of any of the custom resources that matter here.
+#[derive(Deserialize)]
+struct Item {
+    metadata: Meta,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Deserialize)]
+struct Meta {
+    name: String,
+    #[serde(default)]
+    namespace: String,
+    #[serde(default)]
+    generation: i64,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Status {
+    observed_generation: i64,
+    conditions: Vec<Condition>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
+    let report = runtime.block_on(report(args))?;
+    match args.output {
+        Output::Table => print(&table(&report, Timestamp::now())),
+        Output::Json => {
+            let text = serde_json::to_string_pretty(&report);
+            let text =
+                text.map_err(|error| Failure::Running(format!("could not encode the report: {error}")))?;
+            print(&format!("{text}\n"))
+        }
+    }
+}
+
+async fn report(args: &Args) -> Result<Report, Failure> {
+    let source = ConfigSource { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
+    let client = connect(&source).await?;
+    let leader = leader(&client, args.leader_elect_resource_namespace.as_deref());
+    let leader = leader.await.map_err(|error| Failure::Running(error.to_string()))?;
+    let (mut kinds, mut not_ready) = (Vec::new(), Vec::new());
+    let all = [
+        ApiResource::of::<Foo>(),
+        ApiResource::of::<Myapp>(),
+        ApiResource::of::<AppService>(),
+        ApiResource::of::<Redis>(),
+        ApiResource::of::<WebApp>(),
+    ];
+    for resource in all {
+        kinds.push(kind(&client, &resource, args.namespace.as_deref(), &mut not_ready).await?);
+    }
+    not_ready.sort_by_key(|object: &NotReady| (!object.is_stalled, object.since));
+    Ok(Report { leader, kinds, not_ready })
+}
+
+async fn leader(client: &ApiClient, namespace: Option<&str>) -> Result<Option<Leader>, Error> {
+    for namespace in namespace.map_or(LEASE_NAMESPACES.to_vec(), |namespace| vec![namespace]) {
+        if let Some(lease) = client.get_lease(namespace, LEASE).await? {
+            return Ok(Some(leader_of(lease, namespace)));
+        }
+    }
+    Ok(None)
+}
+
+fn leader_of(lease: Lease, namespace: &str) -> Leader {
+    let spec = lease.spec.unwrap_or_default();
+    Leader {
+        lease: format!("{namespace}/{LEASE}"),
+        holder: spec.holder_identity.unwrap_or_default(),
+        renew_time: spec.renew_time.map(|MicroTime(time)| time),
+        transitions: spec.lease_transitions.unwrap_or_default(),
+    }
+}
+
+/// Counts the objects of a kind, and lists those that are not Ready. A missing kind or permission is part of the report.
+async fn kind(
+    client: &ApiClient,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    not_ready: &mut Vec<NotReady>,
+) -> Result<KindReport, Failure> {
+    let mut found = KindReport { kind: resource.plural.to_string(), ..KindReport::default() };
+    let outcome = client.each_object(resource, namespace, "", |item: Item| found.add(item, not_ready)).await;
+    match outcome {
+        Ok(_) => {}
+        Err(error) if error.is_not_found() => found.error = Some("not installed".to_owned()),
+        Err(error) if error.is_forbidden() => found.error = Some("not allowed to list".to_owned()),
+        Err(error) => return Err(Failure::Running(error.to_string())),
+    }
+    Ok(found)
+}
+
+impl KindReport {
+    fn add(&mut self, item: Item, not_ready: &mut Vec<NotReady>) {
+        let Item { metadata, status } = item;
+        self.objects += 1;
+        if status.observed_generation < metadata.generation {
+            self.unobserved += 1;
+        }
+        if conditions::is_true(&status.conditions, READY) {
+            self.ready += 1;
+            return;
+        }
+        let is_stalled = conditions::is_true(&status.conditions, STALLED);
+        self.stalled += usize::from(is_stalled);
+        self.reconciling += usize::from(conditions::is_true(&status.conditions, RECONCILING));
+        let ready = conditions::find(&status.conditions, READY);
+        not_ready.push(NotReady {
+            namespace: metadata.namespace,
+            object: format!("{}/{}", self.kind, metadata.name),
+            is_stalled,
+            reason: ready.map_or("NoStatus", |ready| &ready.reason).to_owned(),
+            message: ready.map_or("no operator has looked at it yet", |ready| &ready.message).to_owned(),
+            since: ready.map(|ready| ready.last_transition_time.0),
+        });
+    }
+}
+
+fn table(report: &Report, now: Timestamp) -> String {
+    let mut text = match &report.leader {
+        None => "Leader: none; there is no Lease, so no operator with leader election runs\n".to_owned(),
+        Some(Leader { lease, holder, .. }) if holder.is_empty() => {
+            format!("Leader: none; the Lease {lease} was released\n")
+        }
+        Some(Leader { lease, holder, renew_time, .. }) => {
+            format!("Leader: {holder} (Lease {lease}, renewed {} ago)\n", age(*renew_time, now))
+        }
+    };
+    text.push('\n');
+    let mut rows =
+        vec![["KIND", "OBJECTS", "READY", "RECONCILING", "STALLED", "UNOBSERVED"].map(str::to_owned)];
+    for kind in &report.kinds {
+        rows.push(match &kind.error {
+            Some(error) => [&kind.kind, error, "", "", "", ""].map(ToString::to_string),
+            None => {
+                let KindReport { objects, ready, reconciling, stalled, unobserved, .. } = kind;
+                let counts = [objects, ready, reconciling, stalled, unobserved].map(ToString::to_string);
+                let [objects, ready, reconciling, stalled, unobserved] = counts;
+                [kind.kind.clone(), objects, ready, reconciling, stalled, unobserved]
+            }
+        });
+    }
+    write_rows(&mut text, &rows);
+    if report.not_ready.is_empty() {
+        return text;
+    }
+    text.push('\n');
+    let mut rows = vec![["NAMESPACE", "OBJECT", "REASON", "SINCE", "MESSAGE"].map(str::to_owned)];
+    rows.extend(report.not_ready.iter().take(LISTED).map(|object| {
+        let NotReady { namespace, object, reason, message, since, .. } = object;
+        let message: String = message.chars().take(MESSAGE).collect();
+        [namespace.clone(), object.clone(), reason.clone(), age(*since, now), message]
+    }));
+    write_rows(&mut text, &rows);
+    if let Some(more) = report.not_ready.len().checked_sub(LISTED).filter(|more| *more > 0) {
+        writeln!(text, "and {more} more; --output=json lists all").expect("a string takes all");
+    }
+    text
+}
+
+/// Writes rows in columns, as wide as their widest cell.
+fn write_rows<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: BTreeMap<usize, usize> = (0..N).map(|column| (column, width(column))).collect();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            write!(line, "{cell:<width$}  ", width = widths[&column]).expect("a string takes all");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+/// How long ago it was, in one unit as kubectl has it.
+fn age(time: Option<Timestamp>, now: Timestamp) -> String {
+    let Some(time) = time else { return "?".to_owned() };
+    let seconds = now.duration_since(time).as_secs().max(0);
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..7200 => format!("{}m", seconds / 60),
+        7200..172_800 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn item(name: &str, ready: Option<(&str, &str, &str)>, is_stalled: bool) -> Item {
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+            json!({"type": type_, "status": status, "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"})
+        };
+        let conditions: Vec<_> = ready
+            .map(|(status, reason, message)| {
+                let stalled = if is_stalled { "True" } else { "False" };
+                let reconciling = if is_stalled || status == "True" { "False" } else { "True" };
+                vec![
+                    condition("Ready", status, reason, message),
+                    condition("Reconciling", reconciling, reason, message),
+                    condition("Stalled", stalled, reason, message),
+                ]
+            })
+            .unwrap_or_default();
+        let observed = i64::from(ready.is_some());
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "ns", "generation": 1},
+            "status": {"observedGeneration": observed, "conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    fn report() -> Report {
+        let mut not_ready = Vec::new();
+        let mut foos = KindReport { kind: "foos".to_owned(), ..KindReport::default() };
+        foos.add(item("fine", Some(("True", "Available", "all is well")), false), &mut not_ready);
+        foos.add(item("new", None, false), &mut not_ready);
+        foos.add(item("taken", Some(("False", "ResourceExists", "somebody else's")), true), &mut not_ready);
+        let redis = KindReport {
+            kind: "redis".to_owned(),
+            error: Some("not installed".to_owned()),
+            ..KindReport::default()
+        };
+        not_ready.sort_by_key(|object: &NotReady| (!object.is_stalled, object.since));
+        let leader = Leader {
+            lease: "windlass-system/windlass".to_owned(),
+            holder: "pod-1".to_owned(),
+            renew_time: Some("2026-01-01T00:59:58Z".parse().unwrap()),
+            transitions: 2,
+        };
+        Report { leader: Some(leader), kinds: vec![foos, redis], not_ready }
+    }
+
+    #[test]
+    fn table_shows_leader_counts_and_what_is_not_ready() {
+        let text = table(&report(), "2026-01-01T01:00:00Z".parse().unwrap());
+        let expected = "\
+Leader: pod-1 (Lease windlass-system/windlass, renewed 2s ago)
+
+KIND   OBJECTS        READY  RECONCILING  STALLED  UNOBSERVED
+foos   3              1      0            1        1
+redis  not installed
+
+NAMESPACE  OBJECT      REASON          SINCE  MESSAGE
+ns         foos/taken  ResourceExists  60m    somebody else's
+ns         foos/new    NoStatus        ?      no operator has looked at it yet
+";
+        assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn json_has_every_field() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["leader"]["holder"], "pod-1");
+        assert_eq!(json["kinds"][0]["stalled"], 1);
+        assert_eq!(json["notReady"][0]["isStalled"], true);
+        assert_eq!(json["notReady"][0]["reason"], "ResourceExists");
+    }
+
+    #[test]
+    fn long_lists_are_cut_with_a_hint() {
+        let mut report = report();
+        for at in 0..2 * LISTED {
+            report.kinds[0].add(item(&at.to_string(), None, false), &mut report.not_ready);
+        }
+        let text = table(&report, Timestamp::UNIX_EPOCH);
+        assert!(text.ends_with("and 22 more; --output=json lists all\n"), "{text}");
+    }
+}
