@@ -102,13 +102,7 @@ pub(super) fn health(
         let renewed = leadership.clone();
         let check = move || renewed.check().map_or_else(Verdict::Failed, |()| Verdict::Passed);
         health.alive_when(Check::new("leader-election", check));
-        health.ready_when(Check::new("leader-election", move || match leadership.is_leader() {
-            true => Verdict::Passed,
-            false => Verdict::PassedBut(match &*leadership.holder() {
-                "" => "no process leads yet".to_owned(),
-                holder => format!("{holder} leads, and this process stands by"),
-            }),
-        }));
+        health.ready_when(Check::new("leader-election", move || standby_verdict(&leadership)));
     }
     for (at, cache) in caches().into_iter().enumerate() {
         let caches = caches.clone();
@@ -127,6 +121,22 @@ pub(super) fn health(
         false => Verdict::Passed,
     }));
     health
+}
+
+/// A standby is ready once it could read or write the Lease.
+fn standby_verdict(leadership: &Leadership) -> Verdict {
+    match (leadership.error(), leadership.is_known()) {
+        (None, false) => Verdict::Failed("the Lease was not read yet".to_owned()),
+        (Some(error), false) => Verdict::Failed(format!("the Lease was not read yet: {error}")),
+        (Some(error), true) => {
+            Verdict::PassedBut(format!("the Lease currently cannot be read or written: {error}"))
+        }
+        (None, true) if leadership.is_leader() => Verdict::Passed,
+        (None, true) => Verdict::PassedBut(match &*leadership.holder() {
+            "" => "no process leads yet".to_owned(),
+            holder => format!("{holder} leads, and this process stands by"),
+        }),
+    }
 }
 
 fn verdict(cache: &CacheState) -> Verdict {

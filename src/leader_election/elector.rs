@@ -19,6 +19,8 @@ use crate::record::{EventRecorder, EventType};
 const JITTER: f64 = 1.2;
 /// The longest time for the requests of a release: the process is about to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often the log repeats that the lease cannot be acquired.
+const REMINDER: Duration = Duration::from_secs(60);
 /// How much longer than its duration the lease may go without a renewal before the process counts as unhealthy.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -83,6 +85,8 @@ pub struct LeaderElector {
     metrics: LeaderElectionMetrics,
     random: fastrand::Rng,
     observed: Option<Observed>,
+    /// The last error that was a warning, and when.
+    logged: Option<(String, Instant)>,
     state: watch::Sender<State>,
 }
 
@@ -100,6 +104,10 @@ struct State {
     is_leader: bool,
     /// The last success of a leader.
     renewed: Option<Instant>,
+    /// Whether the Lease was ever read or written.
+    is_known: bool,
+    /// Why the last try failed, if it did.
+    error: Option<String>,
 }
 
 /// Tells whether this process leads. Cheap to clone.
@@ -178,6 +186,7 @@ impl LeaderElector {
             metrics,
             random: fastrand::Rng::with_seed(seed),
             observed: None,
+            logged: None,
             state: watch::Sender::new(State::default()),
         })
     }
@@ -265,17 +274,37 @@ impl LeaderElector {
             () = stop.cancelled() => return None,
             outcome = tokio::time::timeout(timeout, self.try_acquire_or_renew()) => outcome,
         };
-        Some(match outcome {
-            Ok(Ok(attempt)) => attempt,
+        let error = match outcome {
+            Ok(Ok(attempt)) => {
+                self.state.send_modify(|state| (state.is_known, state.error) = (true, None));
+                self.logged = None;
+                return Some(attempt);
+            }
             Ok(Err(error)) => {
-                tracing::warn!(lease = self.lock.describe(), %error, "Cannot acquire or renew the lease");
-                Attempt::Failed
+                // The client logs a lost server once for all requests.
+                self.failed(&error.to_string(), !error.is_connection() && !error.is_conflict());
+                error.to_string()
             }
             Err(_) => {
-                tracing::warn!(lease = self.lock.describe(), ?timeout, "No answer about the lease");
-                Attempt::Failed
+                let error = format!("no answer within {timeout:?}");
+                self.failed(&error, false);
+                error
             }
-        })
+        };
+        self.state.send_modify(|state| state.error = Some(error));
+        Some(Attempt::Failed)
+    }
+
+    /// Logs a failed try: a warning for a new error and once a minute while it lasts.
+    fn failed(&mut self, error: &str, is_worth_a_line: bool) {
+        let lease = self.lock.describe();
+        let is_news = |(logged, at): &(String, Instant)| logged != error || at.elapsed() >= REMINDER;
+        if is_worth_a_line && self.logged.as_ref().is_none_or(is_news) {
+            self.logged = Some((error.to_owned(), Instant::now()));
+            tracing::warn!(lease, error, "Could not acquire or renew the lease; retrying");
+        } else {
+            tracing::debug!(lease, error, "Could not acquire or renew the lease; retrying");
+        }
     }
 
     async fn try_acquire_or_renew(&mut self) -> Result<Attempt, Error> {
@@ -438,6 +467,18 @@ impl Leadership {
     #[must_use]
     pub fn holder(&self) -> String {
         self.state.borrow().holder.clone()
+    }
+
+    /// Returns whether the Lease was ever read or written.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.state.borrow().is_known
+    }
+
+    /// Returns why the Lease cannot be read or written, if the last try failed.
+    #[must_use]
+    pub fn error(&self) -> Option<String> {
+        self.state.borrow().error.clone()
     }
 
     /// Waits until this process leads; for ever, if it never does.

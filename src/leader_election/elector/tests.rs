@@ -355,3 +355,20 @@ async fn leadership_is_counted() {
     running.join_next().await.unwrap().unwrap();
     assert!(metrics.encode().contains(&status(0)), "{}", metrics.encode());
 }
+
+#[tokio::test(start_paused = true)]
+async fn missing_permission_is_logged_once_a_minute() {
+    let log = crate::testing::capture_log();
+    let (sim, _driver) = start();
+    let fault =
+        sim.fault(Fault::new(When::any().resource("leases").user("a"), Action::refuse(403, "Forbidden")));
+    let a = Candidate::start(&sim, "a");
+    tokio::time::sleep(150 * SECOND).await;
+    assert!(!a.leadership.is_known());
+    assert!(a.leadership.error().is_some_and(|error| error.contains("403")), "{:?}", a.leadership.error());
+    let warnings = log.lines().iter().filter(|line| line.starts_with("WARN Could not acquire")).count();
+    assert_eq!(warnings, 3, "at once, and after one and two minutes: {:?}", log.lines());
+    sim.heal(fault);
+    a.leadership.acquired().await;
+    assert_eq!((a.leadership.is_known(), a.leadership.error()), (true, None));
+}
