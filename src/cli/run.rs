@@ -306,6 +306,9 @@ fn usage(error: &ConfigError) -> Failure {
         ConfigError::NotConfigured => {
             "Set --kubeconfig or KUBECONFIG, or run in a Pod with a service account."
         }
+        ConfigError::Insecure { .. } => {
+            "Use https:// and certificate-authority; `windlass run --allow-insecure-server` accepts the risk."
+        }
         ConfigError::Client { .. } => {
             "Check the certificates, keys and plugins that the kubeconfig refers to."
         }

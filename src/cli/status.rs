@@ -21,8 +21,6 @@ use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::api::webapp::v1::WebApp;
 use crate::client::{ApiClient, ConfigSource, Error};
 
-/// The name of the Lease, unless another is given.
-const LEASE: &str = "windlass";
 /// Namespaces in which the Lease is looked for: that of the manifests, and that of a process outside a cluster.
 const LEASE_NAMESPACES: [&str; 2] = ["windlass-system", "default"];
 /// How many objects that are not Ready the table lists.
@@ -43,6 +41,10 @@ pub(super) struct Args {
     #[arg(long, env = "WINDLASS_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 
+    /// Accept a server that is not verified: one with http://, or a kubeconfig with insecure-skip-tls-verify
+    #[arg(long, env = "WINDLASS_ALLOW_INSECURE_SERVER")]
+    allow_insecure_server: bool,
+
     /// Look at one namespace only; default: all
     #[arg(short, long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE")]
     namespace: Option<String>,
@@ -50,6 +52,15 @@ pub(super) struct Args {
     /// Namespace of the operator's Lease; default: windlass-system, else default
     #[arg(long, env = "WINDLASS_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAMESPACE")]
     leader_elect_resource_namespace: Option<String>,
+
+    /// Name of the operator's Lease
+    #[arg(
+        long,
+        env = "WINDLASS_LEADER_ELECT_RESOURCE_NAME",
+        value_name = "NAME",
+        default_value = "windlass"
+    )]
+    leader_elect_resource_name: String,
 
     /// Output format
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
@@ -148,9 +159,15 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn report(args: &Args) -> Result<Report, Failure> {
-    let source = ConfigSource { kubeconfig: args.kubeconfig.clone(), context: args.context.clone() };
+    let source = ConfigSource {
+        kubeconfig: args.kubeconfig.clone(),
+        context: args.context.clone(),
+        allow_insecure_server: args.allow_insecure_server,
+    };
     let client = connect(&source).await?;
-    let leader = leader(&client, args.leader_elect_resource_namespace.as_deref());
+    let (name, namespace) =
+        (&args.leader_elect_resource_name, args.leader_elect_resource_namespace.as_deref());
+    let leader = leader(&client, name, namespace);
     let leader = leader.await.map_err(|error| Failure::Running(error.to_string()))?;
     let (mut kinds, mut not_ready) = (Vec::new(), Vec::new());
     let all = [
@@ -167,19 +184,19 @@ async fn report(args: &Args) -> Result<Report, Failure> {
     Ok(Report { leader, kinds, not_ready })
 }
 
-async fn leader(client: &ApiClient, namespace: Option<&str>) -> Result<Option<Leader>, Error> {
+async fn leader(client: &ApiClient, name: &str, namespace: Option<&str>) -> Result<Option<Leader>, Error> {
     for namespace in namespace.map_or(LEASE_NAMESPACES.to_vec(), |namespace| vec![namespace]) {
-        if let Some(lease) = client.get_lease(namespace, LEASE).await? {
-            return Ok(Some(leader_of(lease, namespace)));
+        if let Some(lease) = client.get_lease(namespace, name).await? {
+            return Ok(Some(leader_of(lease, namespace, name)));
         }
     }
     Ok(None)
 }
 
-fn leader_of(lease: Lease, namespace: &str) -> Leader {
+fn leader_of(lease: Lease, namespace: &str, name: &str) -> Leader {
     let spec = lease.spec.unwrap_or_default();
     Leader {
-        lease: format!("{namespace}/{LEASE}"),
+        lease: format!("{namespace}/{name}"),
         holder: spec.holder_identity.unwrap_or_default(),
         renew_time: spec.renew_time.map(|MicroTime(time)| time),
         transitions: spec.lease_transitions.unwrap_or_default(),

@@ -11,6 +11,8 @@ pub struct ConfigSource {
     pub kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig; its current one when unset.
     pub context: Option<String>,
+    /// Whether a server may be used whose identity is not verified.
+    pub allow_insecure_server: bool,
 }
 
 /// Address of the API server, and our credentials for it.
@@ -35,6 +37,14 @@ pub enum ConfigError {
         "no cluster is configured: not running in a Pod, KUBECONFIG is not set, and there is no ~/.kube/config"
     )]
     NotConfigured,
+    /// The server's identity would not be verified, and that is not allowed.
+    #[error("the server {url} is not verified: {cause}")]
+    Insecure {
+        /// The server.
+        url: String,
+        /// Why not.
+        cause: &'static str,
+    },
     /// No client can be built: certificates, keys or an exec plugin do not work.
     #[error("client for {url}: {cause}")]
     Client {
@@ -53,6 +63,11 @@ impl Config {
     /// [`ConfigError`] if no configuration is found, or if it is unusable.
     pub async fn load(source: &ConfigSource) -> Result<Self, ConfigError> {
         let mut inner = Self::find(source).await?;
+        if !source.allow_insecure_server
+            && let Some(cause) = insecure(&inner)
+        {
+            return Err(ConfigError::Insecure { url: inner.cluster_url.to_string(), cause });
+        }
         // The built-in retry resends POSTs; only the caller knows whether a request may be repeated.
         inner.default_retry = false;
         Ok(Self { inner })
@@ -86,6 +101,14 @@ impl Config {
         let place = place_by_environment()?;
         kube_client::Config::from_kubeconfig(&options).await.map_err(|e| broken(place, &e))
     }
+}
+
+/// Returns why anybody on the way could read the token and change the answers, if so.
+fn insecure(config: &kube_client::Config) -> Option<&'static str> {
+    if config.cluster_url.scheme_str() != Some("https") {
+        return Some("the connection is not encrypted");
+    }
+    config.accept_invalid_certs.then_some("the kubeconfig sets insecure-skip-tls-verify")
 }
 
 /// Returns the file that kube-client will read by its own rules, so that an error can name it.
@@ -135,8 +158,34 @@ mod tests {
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "users": [{"name": "u", "user": {}}]}"#;
         std::fs::write(&path, kubeconfig).unwrap();
-        let config = Config::load(&ConfigSource { kubeconfig: Some(path), context: None }).await.unwrap();
+        let source = ConfigSource { kubeconfig: Some(path), ..ConfigSource::default() };
+        let config = Config::load(&source).await.unwrap();
         assert!(!config.inner.default_retry);
         assert_eq!(config.server(), "https://127.0.0.1:1/");
+    }
+
+    #[tokio::test]
+    async fn insecure_server_is_refused_unless_allowed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        for (cluster, cause) in [
+            (r#""server": "http://127.0.0.1:1""#, "not encrypted"),
+            (
+                r#""server": "https://127.0.0.1:1", "insecure-skip-tls-verify": true"#,
+                "insecure-skip-tls-verify",
+            ),
+        ] {
+            let kubeconfig = format!(
+                r#"{{"current-context": "x", "clusters": [{{"name": "c", "cluster": {{{cluster}}}}}],
+                "contexts": [{{"name": "x", "context": {{"cluster": "c", "user": "u"}}}}],
+                "users": [{{"name": "u", "user": {{}}}}]}}"#
+            );
+            std::fs::write(&path, kubeconfig).unwrap();
+            let source = ConfigSource { kubeconfig: Some(path.clone()), ..ConfigSource::default() };
+            let error = Config::load(&source).await.unwrap_err().to_string();
+            assert!(error.contains(cause), "{error}");
+            let source = ConfigSource { allow_insecure_server: true, ..source };
+            assert!(Config::load(&source).await.is_ok());
+        }
     }
 }

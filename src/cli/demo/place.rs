@@ -47,7 +47,7 @@ impl Place {
     }
 
     async fn cluster(kubeconfig: &Path) -> Result<Self, Failure> {
-        let source = ConfigSource { kubeconfig: Some(kubeconfig.to_owned()), context: None };
+        let source = ConfigSource { kubeconfig: Some(kubeconfig.to_owned()), ..ConfigSource::default() };
         let client = connect(&source).await?;
         let kubeconfig = kubeconfig.to_owned();
         Ok(Self { operator: client.clone(), client, clock: Clock::system(), kubeconfig, embedded: None })

@@ -53,6 +53,11 @@ struct Cluster {
     #[arg(long, env = "WINDLASS_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 
+    /// Accept a server that is not verified: one with http://, or a kubeconfig with insecure-skip-tls-verify. Anybody
+    /// between here and the server can then read the token and change the answers
+    #[arg(long, env = "WINDLASS_ALLOW_INSECURE_SERVER")]
+    allow_insecure_server: bool,
+
     /// Namespace to watch (for several, run one process each); default: all namespaces
     #[arg(long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
@@ -268,6 +273,7 @@ impl Settings {
             source: ConfigSource {
                 kubeconfig: args.cluster.kubeconfig.clone(),
                 context: args.cluster.context.clone(),
+                allow_insecure_server: args.cluster.allow_insecure_server,
             },
             namespace: args.cluster.namespace.clone(),
             controllers: chosen(&args.what.controllers)?,

@@ -111,7 +111,7 @@ async fn errors_omit_credential_plugin_output() {
             "command": "sh", "args": ["-c", "echo canary-out; exit 1", "canary-arg"],
             "env": [{"name": "SECRET", "value": "canary-env"}], "interactiveMode": "Never"}}}]}"#;
     std::fs::write(&path, kubeconfig).unwrap();
-    let source = crate::client::ConfigSource { kubeconfig: Some(path), context: None };
+    let source = crate::client::ConfigSource { kubeconfig: Some(path), ..Default::default() };
     let config = Config::load(&source).await.unwrap();
     let error = ApiClient::connect(config).await.unwrap_err().to_string();
     assert!(error.contains("credentials"), "{error}");
