@@ -359,7 +359,12 @@ impl ApiClient {
         let Ok(permit) = self.gate.pass(passage).await else { return Err(Error::NotSent { request: name }) };
         self.metrics.waited(verb.as_str(), started.elapsed());
         let _in_flight = permit.is_some().then(|| self.metrics.write_in_flight());
-        let outcome = self.send(&name, request, REQUEST_TIMEOUT).await;
+        let outcome = tokio::select! {
+            biased;
+            // What has not been sent by then must not be sent; of what has, the outcome is unknown.
+            () = self.gate.closed(passage) => Err(Error::Timeout { request: name, after: started.elapsed() }),
+            outcome = self.send(&name, request, REQUEST_TIMEOUT) => outcome,
+        };
         if let Err(error) = &outcome
             && error.is_overload()
             && let Some(time) = error.retry_after()

@@ -21,6 +21,9 @@
 //! No rate limit by default: the server's priority and fairness apply. client-go repeats a request that was answered
 //! with Retry-After; here the caller gets an error and requeues the key.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -126,7 +129,7 @@ impl Gate {
         self.state.borrow().is_open()
     }
 
-    /// Holds writes until the gate is opened again. Writes already sent continue.
+    /// Holds writes until the gate is opened again, and cuts those under way.
     pub fn close(&self) {
         self.fence(Fence::Closed);
     }
@@ -169,6 +172,38 @@ impl Gate {
         }
     }
 
+    /// Waits until a request that has passed may not go on: the gate is closed for its kind, or its deadline is over.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe.
+    pub(super) async fn closed(&self, passage: Passage) {
+        let mut state = self.state.subscribe();
+        let mut closing = pin!(async {
+            loop {
+                let fence = state.borrow_and_update().fence;
+                let at_deadline = async {
+                    match fence {
+                        Fence::Until(deadline) if Instant::now() < deadline => {
+                            tokio::time::sleep_until(deadline).await;
+                        }
+                        Fence::Until(_) | Fence::Open | Fence::Closed => std::future::pending().await,
+                    }
+                };
+                tokio::select! {
+                    biased;
+                    _ = state.changed() => {}
+                    () = at_deadline => {}
+                }
+            }
+        });
+        // The clock is asked at each poll: in a process that was frozen, timers may fire last.
+        poll_fn(|context| match self.is_closed_for(passage) {
+            true => Poll::Ready(()),
+            false => closing.as_mut().poll(context),
+        })
+        .await;
+    }
+
     /// Returns what is left of the pause that a server asked for.
     fn pause_left(&self) -> Option<Duration> {
         let until = (*self.not_before.lock())?;
@@ -176,7 +211,7 @@ impl Gate {
     }
 
     fn is_closed_for(&self, passage: Passage) -> bool {
-        passage != Passage::Read && !self.is_open()
+        matches!(passage, Passage::Write | Passage::Event) && !self.is_open()
     }
 
     /// Takes one of the places for writes in flight.

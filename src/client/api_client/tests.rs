@@ -181,3 +181,38 @@ async fn metadata_of_one_object_is_read_live() {
         assert!(is_none || read.is_err(), "{code} {answer}");
     }
 }
+
+/// I15: a connection that opens slowly, or a process that is frozen meanwhile, holds a request behind the gate.
+#[tokio::test(start_paused = true)]
+async fn write_held_up_past_the_deadline_is_not_sent() {
+    let sent = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = sent.clone();
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let sent = counted.clone();
+        async move {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            sent.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok::<_, std::convert::Infallible>(Response::new(Body::from(b"{}".to_vec())))
+        }
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    let started = Instant::now();
+    client.gate().open_until(started + Duration::from_secs(10));
+    let maps = ApiResource::new("", "v1", "ConfigMap", "configmaps");
+    let error = client.create::<Value>(&maps, Some("ns"), &json!({})).await.unwrap_err();
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    assert_eq!(started.elapsed(), Duration::from_secs(10));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(sent.load(std::sync::atomic::Ordering::Relaxed), 0);
+    let read = client.get::<Value>(&maps, Some("ns"), "a").await;
+    assert!(read.is_ok(), "reads go on: {read:?}");
+
+    client.gate().open_until(Instant::now() + Duration::from_secs(10));
+    let renews = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        client.gate().open_until(Instant::now() + Duration::from_secs(60));
+    };
+    let body = json!({});
+    let (created, ()) = tokio::join!(client.create::<Value>(&maps, Some("ns"), &body), renews);
+    assert!(created.is_ok(), "a renewal lets it go on: {created:?}");
+}
