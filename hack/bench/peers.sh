@@ -27,7 +27,7 @@ the rounds, with ratios to client-go's.
   --size N              Foos of the large scenarios (20000)
   --with-manager        runs burst (at full rate) and the small churn once more with kube-controller-manager
                         beside the server, which writes status to Deployments: conflicts show in these rows
-  --no-events           client-go writes no events, windlass at most one a second; for these two alone
+  --no-events           client-go writes no events, and the API server answers windlass's with 404; for these two alone
   --resync DURATION     how often client-go's informers deliver all again (0; sample-controller has 30s)
   --quick               a smoke run: 200 Foos, one round, seconds for each controller
   --json FILE           writes medians, ratios and the results of each round there
@@ -157,13 +157,13 @@ command_of() { # NAME
     kube-rs) command=("$bin/kube-rs/release/kube-rs-peer" --workers="$workers") ;;
     windlass)
       command=("$target/release/windlass" run --controllers=foo --workers="$workers" --leader-elect=false --queue-max-delay=1000s
-        --metrics-bind-address=0 --health-probe-bind-address=0 ${silent:+--event-qps=1})
+        --metrics-bind-address=0 --health-probe-bind-address=0 ${silent:+--event-qps=100000})
       ;;
   esac
 }
 
 start_server() { # [FLAG...]
-  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve --bare --no-audit-log "$@" 2>"$kept/launcher.log"; }
+  coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve --bare --no-audit-log ${silent:+--no-events-api} "$@" 2>"$kept/launcher.log"; }
   launcher=$LAUNCHER_PID lifeline=${LAUNCHER[1]}
   local ready
   if ! read -r ready <&"${LAUNCHER[0]}"; then

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// How many lines may wait.
+/// Number of lines that may wait.
 const BUFFER: usize = 8192;
-/// How long the process waits at its end for the last lines.
+/// Time limit for writing the last lines when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The writer of this process's log, once the log is started.
@@ -88,7 +88,7 @@ fn report(dropped: u64) {
     }
 }
 
-/// Prints the last words of the process to standard error, behind the log. Gives up where nobody reads.
+/// Prints the process's final message to standard error, after the log. Gives up if nobody reads it.
 pub(super) fn print_last(text: &str) {
     let writer = LogWriter::standard_error();
     writer.send(format!("{text}\n").as_bytes());

@@ -1,4 +1,4 @@
-//! `windlass status`: a look from outside at the operator and its custom resources.
+//! `windlass status`: the leader, and how the custom resources are.
 //!
 //! Costs one read of the Lease, and one list request per kind and 500 objects.
 
@@ -21,7 +21,7 @@ use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::api::webapp::v1::WebApp;
 use crate::client::{ApiClient, ConfigSource, Error};
 
-/// Namespaces in which the Lease is looked for: that of the manifests, and that of a process outside a cluster.
+/// Where to look for the Lease: the namespace of the manifests, then that of a process outside a cluster.
 const LEASE_NAMESPACES: [&str; 2] = ["windlass-system", "default"];
 /// How many objects that are not Ready the table lists.
 const LISTED: usize = 20;
@@ -73,7 +73,7 @@ enum Output {
     Json,
 }
 
-/// What is found.
+/// The report that is printed.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {
@@ -97,13 +97,13 @@ struct Leader {
 #[serde(rename_all = "camelCase")]
 struct KindReport {
     kind: String,
-    /// Why the objects are unknown, if they are.
+    /// Why the kind could not be listed.
     error: Option<String>,
     objects: usize,
     ready: usize,
     reconciling: usize,
     stalled: usize,
-    /// Objects whose latest spec no operator has looked at.
+    /// Objects whose current generation no operator has observed.
     unobserved: usize,
 }
 
@@ -118,7 +118,7 @@ struct NotReady {
     since: Option<Timestamp>,
 }
 
-/// The fields of any of the custom resources that matter here.
+/// The fields of a custom resource that the report needs.
 #[derive(Deserialize)]
 struct Item {
     metadata: Meta,
@@ -303,7 +303,7 @@ fn write_rows<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     }
 }
 
-/// How long ago it was, in one unit as kubectl has it.
+/// Formats the time since then in one unit, as kubectl does.
 fn age(time: Option<Timestamp>, now: Timestamp) -> String {
     let Some(time) = time else { return "?".to_owned() };
     let seconds = now.duration_since(time).as_secs().max(0);

@@ -361,7 +361,7 @@ impl ApiClient {
         let _in_flight = permit.is_some().then(|| self.metrics.write_in_flight());
         let outcome = tokio::select! {
             biased;
-            // What has not been sent by then must not be sent; of what has, the outcome is unknown.
+            // A request that is still queued or connecting must not be sent; if it was sent, its outcome is unknown.
             () = self.gate.closed(passage) => Err(Error::Timeout { request: name, after: started.elapsed() }),
             outcome = self.send(&name, request, REQUEST_TIMEOUT) => outcome,
         };

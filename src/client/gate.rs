@@ -95,6 +95,15 @@ pub(super) enum Passage {
     Election,
 }
 
+// === impl Passage ===
+
+impl Passage {
+    /// Whether only the leader may send such a request.
+    fn is_fenced(self) -> bool {
+        matches!(self, Self::Write | Self::Event)
+    }
+}
+
 // === impl Gate ===
 
 impl Gate {
@@ -172,11 +181,14 @@ impl Gate {
         }
     }
 
-    /// Waits until a request that has passed may not go on: the gate is closed for its kind, or its deadline is over.
+    /// Waits until a request that has passed must not be sent any more, because the gate has closed since.
     ///
     /// # Cancel safety
     /// Cancel-safe.
     pub(super) async fn closed(&self, passage: Passage) {
+        if !passage.is_fenced() {
+            return std::future::pending().await;
+        }
         let mut state = self.state.subscribe();
         let mut closing = pin!(async {
             loop {
@@ -196,7 +208,7 @@ impl Gate {
                 }
             }
         });
-        // The clock is asked at each poll: in a process that was frozen, timers may fire last.
+        // Check the clock at every poll: after a freeze, the timer may fire later than the request is polled.
         poll_fn(|context| match self.is_closed_for(passage) {
             true => Poll::Ready(()),
             false => closing.as_mut().poll(context),
@@ -211,7 +223,7 @@ impl Gate {
     }
 
     fn is_closed_for(&self, passage: Passage) -> bool {
-        matches!(passage, Passage::Write | Passage::Event) && !self.is_open()
+        passage.is_fenced() && !self.is_open()
     }
 
     /// Takes one of the places for writes in flight.

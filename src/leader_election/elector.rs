@@ -15,29 +15,29 @@ use crate::client::{Clock, Error};
 use crate::metrics::LeaderElectionMetrics;
 use crate::record::{EventRecorder, EventType};
 
-/// A try to acquire comes after the retry period times 1 up to 2.2.
+/// Jitter between attempts to acquire: a candidate waits the retry period times 1 to 2.2.
 const JITTER: f64 = 1.2;
-/// The longest time for the requests of a release: the process is about to end.
+/// Time limit of a release, as the process is about to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often the log repeats that the lease cannot be acquired.
 const REMINDER: Duration = Duration::from_secs(60);
-/// How much longer than its duration the lease may go without a renewal before the process counts as unhealthy.
+/// A leader is unhealthy if it has not renewed its lease for the lease duration plus this time.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The times of an election, with the defaults of Kubernetes' own components.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaderElectionConfig {
-    /// How long a candidate leaves a lease alone that is not renewed, in whole seconds.
+    /// How long a lease must go unrenewed before a candidate takes it over, in whole seconds.
     pub lease_duration: Duration,
-    /// How long the leader writes without a renewal.
+    /// How long the leader may write without a renewal.
     pub renew_deadline: Duration,
-    /// How often the leader renews, and the least time between tries of a candidate.
+    /// How often the leader renews, and the minimum time between a candidate's attempts.
     pub retry_period: Duration,
     /// Whether an orderly stop releases the lease.
     pub release_on_cancel: bool,
 }
 
-/// Times that exclude each other.
+/// A configuration that could elect two leaders, or none for long.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidConfig {
     /// A lease is counted in whole seconds.
@@ -51,7 +51,7 @@ pub enum InvalidConfig {
         /// As given.
         lease_duration: Duration,
     },
-    /// One failed try would lose the lease.
+    /// A single failed attempt would lose the lease.
     #[error(
         "the retry period ({retry_period:?}) times 1.2 must be below the renew deadline ({renew_deadline:?})"
     )]
@@ -61,7 +61,7 @@ pub enum InvalidConfig {
         /// As given.
         renew_deadline: Duration,
     },
-    /// Tries would follow each other without a pause.
+    /// There would be no pause between attempts.
     #[error("the retry period must not be zero")]
     NoRetryPeriod,
 }
@@ -69,9 +69,9 @@ pub enum InvalidConfig {
 /// How an election ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// As asked; the lease is released if it was held, and a release was wanted.
+    /// The election was stopped by its token; the lease is released if the configuration says so.
     Stopped,
-    /// Another process leads, or may lead soon.
+    /// Leadership is lost: another process leads, or may soon.
     Lost,
 }
 
@@ -85,28 +85,28 @@ pub struct LeaderElector {
     metrics: LeaderElectionMetrics,
     random: fastrand::Rng,
     observed: Option<Observed>,
-    /// The last error that was a warning, and when.
+    /// The error that was last logged as a warning, and when.
     logged: Option<(String, Instant)>,
     state: watch::Sender<State>,
 }
 
-/// A record, and when this process saw it first.
+/// An election record, and when this process first observed it.
 struct Observed {
     record: LeaderElectionRecord,
     at: Instant,
 }
 
-/// What others see of the elector.
+/// The state that [`Leadership`] shows.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// The holder that was observed last; empty before the first observation and after a release.
+    /// The last observed holder; empty before the first observation and after a release.
     holder: String,
     is_leader: bool,
-    /// The last success of a leader.
+    /// When the leader's last successful renewal was sent.
     renewed: Option<Instant>,
     /// Whether the Lease was ever read or written.
     is_known: bool,
-    /// Why the last try failed, if it did.
+    /// The error of the last attempt, if it failed.
     error: Option<String>,
 }
 
@@ -131,7 +131,7 @@ impl Default for LeaderElectionConfig {
 }
 
 impl LeaderElectionConfig {
-    /// Checks that a leader stops before a candidate takes over, and has more than one try.
+    /// Checks that a leader stops before a candidate takes over, and can retry a failed renewal.
     ///
     /// # Errors
     /// [`InvalidConfig`].
@@ -152,7 +152,7 @@ impl LeaderElectionConfig {
         Ok(())
     }
 
-    /// How long one try may take, as client-go's components set it.
+    /// Returns the time limit of one attempt, chosen as Kubernetes' components do.
     fn request_timeout(&self) -> Duration {
         (self.renew_deadline / 2).max(Duration::from_secs(1)).min(self.renew_deadline)
     }
@@ -161,8 +161,8 @@ impl LeaderElectionConfig {
 // === impl LeaderElector ===
 
 impl LeaderElector {
-    /// Creates a candidate of this identity, which no other process may have, and closes the gate of the lock's client:
-    /// nothing is written before the lease is acquired.
+    /// Creates a candidate and closes the gate of the lock's client: nothing is written before the lease is acquired. No
+    /// other process may have the same `identity`.
     ///
     /// # Errors
     /// [`InvalidConfig`].
@@ -191,9 +191,9 @@ impl LeaderElector {
         })
     }
 
-    /// Stamps records with this clock: for tests of clocks that are wrong.
-    #[must_use]
-    pub fn with_clock(self, clock: Clock) -> Self {
+    /// Stamps records with a clock that is wrong.
+    #[cfg(all(test, feature = "sim"))]
+    fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 
@@ -267,7 +267,7 @@ impl LeaderElector {
         }
     }
 
-    /// Tries once; `None` when it is stopped meanwhile, and what it wrote is unknown.
+    /// Attempts to acquire or renew once. Returns `None` if stopped meanwhile; the outcome of its write is then unknown.
     async fn attempt(&mut self, timeout: Duration, stop: &CancellationToken) -> Option<Attempt> {
         let outcome = tokio::select! {
             biased;
@@ -295,7 +295,7 @@ impl LeaderElector {
         Some(Attempt::Failed)
     }
 
-    /// Logs a failed try: a warning for a new error and once a minute while it lasts.
+    /// Logs a failed attempt: as a warning if the error is new, and once a minute while it lasts.
     fn failed(&mut self, error: &str, is_worth_a_line: bool) {
         let lease = self.lock.describe();
         let is_news = |(logged, at): &(String, Instant)| logged != error || at.elapsed() >= REMINDER;
@@ -345,7 +345,7 @@ impl LeaderElector {
         Ok(self.succeeded(record, sent))
     }
 
-    /// The record of this process as leader, in place of another record.
+    /// Returns the record that makes this process the leader, in place of `held`.
     fn own_record(&self, held: Option<&LeaderElectionRecord>) -> LeaderElectionRecord {
         let now = self.clock.now();
         let (acquire_time, leader_transitions) = match held {
@@ -364,7 +364,8 @@ impl LeaderElector {
         }
     }
 
-    /// A write of the own record that was sent then has succeeded. Others count the lease from a later moment on.
+    /// Extends the fence after a successful write, counted from when it was sent: other candidates count from a later
+    /// time.
     fn succeeded(&mut self, record: LeaderElectionRecord, sent: Instant) -> Attempt {
         self.lock.client().gate().open_until(sent + self.config.renew_deadline);
         self.metrics.leads(true);
@@ -388,7 +389,7 @@ impl LeaderElector {
         self.observed = Some(Observed { record, at });
     }
 
-    /// Hands the lease over, if this process still holds it.
+    /// Releases the lease if this process still holds it.
     async fn release(&mut self) {
         let release = async {
             loop {
@@ -437,7 +438,7 @@ impl fmt::Debug for LeaderElector {
     }
 }
 
-/// What came of a try.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Succeeded,
@@ -445,7 +446,7 @@ enum Attempt {
     Failed,
 }
 
-/// Waits; returns early with `true` when it is stopped.
+/// Waits; returns `true` early if stopped.
 async fn is_stopped_within(time: Duration, stop: &CancellationToken) -> bool {
     tokio::select! {
         biased;
@@ -463,7 +464,7 @@ impl Leadership {
         self.state.borrow().is_leader
     }
 
-    /// Returns the holder that was observed last; empty if there is none.
+    /// Returns the last observed holder; empty if there is none.
     #[must_use]
     pub fn holder(&self) -> String {
         self.state.borrow().holder.clone()
@@ -475,13 +476,13 @@ impl Leadership {
         self.state.borrow().is_known
     }
 
-    /// Returns why the Lease cannot be read or written, if the last try failed.
+    /// Returns the error of the last attempt, if it failed.
     #[must_use]
     pub fn error(&self) -> Option<String> {
         self.state.borrow().error.clone()
     }
 
-    /// Waits until this process leads; for ever, if it never does.
+    /// Waits until this process leads, forever if it never does.
     ///
     /// # Cancel safety
     /// Cancel-safe.
@@ -495,7 +496,7 @@ impl Leadership {
     /// Checks that a leader renews its lease.
     ///
     /// # Errors
-    /// A sentence for a person.
+    /// A message for `/livez`.
     pub fn check(&self) -> Result<(), String> {
         let state = self.state.borrow();
         match state.renewed.filter(|_| state.is_leader).map(|renewed| renewed.elapsed()) {

@@ -12,7 +12,7 @@ use crate::api::ApiResource;
 use crate::client::{ApiClient, Error};
 use crate::record::Regarding;
 
-/// Who leads, and until when others have to leave the lease alone.
+/// The leader, and the times of its lease.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaderElectionRecord {
     /// The leader; empty after a release.
@@ -33,7 +33,7 @@ pub struct LeaseLock {
     client: ApiClient,
     namespace: String,
     name: String,
-    /// The Lease as last read or written: updates keep its labels and carry its resource version.
+    /// The Lease as last read or written. Updates keep its labels and carry its resource version.
     lease: Option<Lease>,
 }
 
@@ -50,12 +50,6 @@ impl LeaseLock {
     #[must_use]
     pub fn client(&self) -> &ApiClient {
         &self.client
-    }
-
-    /// Returns the name of the Lease.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// Returns `namespace/name`, for messages.

@@ -53,6 +53,26 @@ async fn readyz_lists_unsynced_caches_and_survives_server_loss() {
 
 #[apply(real_bed)]
 #[why = "sockets do not work with the embedded bed's paused clock"]
+async fn standby_is_ready_and_names_the_leader() {
+    let scene = Scene::on(Bed::shared().await, "standby").await;
+    let [namespace, lease] = ["--namespace", "--leader-elect-resource-namespace"]
+        .map(|flag| format!("{flag}={}", scene.namespace));
+    let flags = ["--controllers=foo", &namespace, &lease];
+    let leader = scene.bed.operator(&format!("{}-leader", scene.user()), &flags);
+    leader.logged("Became the leader").await;
+    let standby = scene.bed.operator(&format!("{}-standby", scene.user()), &flags);
+    let address = address_of(&standby, "/livez /readyz").await;
+    wait_until("the standby is ready", async || {
+        let (code, text) = get(&address, "/readyz?verbose").await;
+        let is_named = text.contains(" leads, and this process stands by\n");
+        if code == 200 && is_named { Ok(()) } else { Err((code, text)) }
+    })
+    .await;
+    assert_eq!(get(&address, "/livez").await, (200, "ok".to_owned()));
+}
+
+#[apply(real_bed)]
+#[why = "sockets do not work with the embedded bed's paused clock"]
 async fn metrics_count_requests_and_syncs() {
     let mut scene = Scene::new("metrics").await;
     // Each kind but AppService sets its own number; AppService uses --workers.

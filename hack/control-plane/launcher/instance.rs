@@ -34,6 +34,9 @@ pub(crate) struct Extent {
     /// Keep no audit log, which costs the API server processor time.
     #[arg(long)]
     no_audit_log: bool,
+    /// Do not serve events.k8s.io/v1, so that events written there cost almost nothing.
+    #[arg(long)]
+    no_events_api: bool,
 }
 
 impl Extent {
@@ -115,6 +118,9 @@ impl Instance {
         let mut apiserver = instance.apiserver_args();
         if !extent.no_audit_log {
             apiserver.extend(instance.audit_args());
+        }
+        if extent.no_events_api {
+            apiserver.push("--runtime-config=events.k8s.io/v1=false".to_owned());
         }
         instance.launch("kube-apiserver", assets, apiserver)?;
         instance.apiserver_ready().await?;

@@ -15,7 +15,7 @@ use crate::leader_election::{
 use crate::metrics::Metrics;
 use crate::record::EventRecorder;
 
-/// Where a Pod finds its own namespace.
+/// The file with the namespace of a Pod.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 #[derive(Debug, clap::Args)]
@@ -62,7 +62,7 @@ pub(super) struct ElectionFlags {
     leader_elect_release_on_cancel: bool,
 }
 
-/// An election to take part in.
+/// The validated flags.
 #[derive(Debug)]
 pub(super) struct ElectionSettings {
     config: LeaderElectionConfig,
@@ -71,7 +71,8 @@ pub(super) struct ElectionSettings {
 }
 
 impl ElectionSettings {
-    /// What the flags mean, checked; `None` without election. A kubeconfig or a context means outside a cluster.
+    /// Validates the flags; `None` without leader election. `is_outside`: a kubeconfig or context is given, so the
+    /// process does not act for its Pod.
     pub(super) fn of(flags: &ElectionFlags, is_outside: bool) -> Result<Option<Self>, Failure> {
         if !flags.leader_elect {
             return Ok(None);
@@ -96,7 +97,7 @@ pub(super) struct Election {
     pub(super) leadership: Option<Leadership>,
 }
 
-/// The same while it runs.
+/// A running election.
 pub(super) struct Running {
     elector: JoinSet<Ending>,
     stop: CancellationToken,
@@ -121,7 +122,7 @@ impl Election {
         Ok(Self { leadership: Some(elector.leadership()), elector: Some(elector) })
     }
 
-    /// Does this work once the process leads; at once without an election.
+    /// Runs `work` once this process leads, or at once without an election.
     pub(super) fn when_leading<W: Future<Output = ()>>(
         &self,
         stop: CancellationToken,
@@ -148,7 +149,7 @@ impl Election {
 }
 
 impl Running {
-    /// Waits until leadership is lost; for ever without an election.
+    /// Waits until leadership is lost, forever without an election.
     ///
     /// # Cancel safety
     /// Cancel-safe.
@@ -163,7 +164,7 @@ impl Running {
         }
     }
 
-    /// Releases the lease: the last thing that the process does.
+    /// Releases the lease and waits for the elector.
     pub(super) async fn stop(mut self) {
         self.stop.cancel();
         while self.elector.join_next().await.is_some() {}

@@ -2,12 +2,12 @@
 //!
 //! A standby's caches may lag. The predecessor stopped writing before the lease changed hands, so the server's
 //! current versions cover all its writes. A new leader reads the version of each collection once, with a small
-//! request per kind. Until every cache has reached its version, each pass counts as late and reads its object live
-//! before it writes.
+//! request per kind. Until every cache has reached its version, a pass reads its object live before it creates or
+//! updates a child.
 //!
 //! # Guarantees
 //! - No key is synced before this process leads. (test: `standby_syncs_nothing_until_it_leads`)
-//! - Passes are late until every cache has caught up with the server. (test: `new_leader_reads_live_until_its_caches_catch_up`)
+//! - Until every cache has caught up, creates and updates need a live read of their owner. (test: `new_leader_reads_live_until_its_caches_catch_up`)
 
 use crate::api::ApiResource;
 use crate::client::ApiClient;
