@@ -10,7 +10,7 @@ fn main() {
     println!("cargo::rustc-env=WINDLASS_RUSTC={}", first_line(&rustc, &["--version"]));
 }
 
-/// What a command prints, or `unknown` (a build from a package has no repository).
+/// Returns the first line of a command's output, or `unknown` (a build from a package has no repository).
 fn first_line(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).output().ok().filter(|output| output.status.success());
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

@@ -19,10 +19,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
 use windlass::cache::ObjectName;
-use windlass::controller::children::contention::Contention;
+use windlass::controller::Contention;
 use windlass::controller::kinds::difference::Difference;
-use windlass::controller::run::consistency::{Presence, StoreView};
 use windlass::controller::{Consistency, Controller, Outcome, SyncError, SyncHandler, SyncRequest};
+use windlass::controller::{Presence, StoreView};
 use windlass::workqueue::{
     AddOptions, Ageing, ItemExponentialFailure, QueueOptions, RateLimitingQueue, Reason,
 };

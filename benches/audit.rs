@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass::cache::{InformerConfig, SharedInformer};
 use windlass::client::ApiClient;
-use windlass::controller::run::audit::Audits;
+use windlass::controller::Audits;
 use windlass::metrics::Metrics;
 use windlass::testing::{FakeSource, config_map};
 use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};

@@ -49,7 +49,7 @@ async fn watch(sim: Sim) -> usize {
 /// Reads one object repeatedly and returns the longest wait.
 async fn bystander(sim: Sim) -> Duration {
     let mut longest = Duration::ZERO;
-    let mut door = InProcessTransport::new(&sim, "bystander");
+    let mut transport = InProcessTransport::new(&sim, "bystander");
     let mut pause = tokio::time::interval(Duration::from_millis(5));
     loop {
         pause.tick().await;
@@ -57,7 +57,7 @@ async fn bystander(sim: Sim) -> Duration {
             return longest;
         }
         let started = Instant::now();
-        door.call(request("GET", "/api/v1/namespaces/default", String::new())).await.unwrap();
+        transport.call(request("GET", "/api/v1/namespaces/default", String::new())).await.unwrap();
         longest = longest.max(started.elapsed());
     }
 }
@@ -78,12 +78,12 @@ async fn measure() {
     let mut others = JoinSet::new();
     others.spawn(bystander(sim.clone()));
     let started = Instant::now();
-    let mut door = InProcessTransport::new(&sim, "writer");
+    let mut transport = InProcessTransport::new(&sim, "writer");
     for n in 0..OBJECTS {
         let body = format!(
             r#"{{"metadata":{{"name":"map-{n}","labels":{{"app":"bench"}}}},"data":{{"key":"{n:0>200}"}}}}"#
         );
-        let response = door.call(request("POST", MAPS, body)).await.unwrap();
+        let response = transport.call(request("POST", MAPS, body)).await.unwrap();
         assert_eq!(response.status(), 201);
     }
     let created = started.elapsed();

@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
 use windlass::api::labels::Labels;
-use windlass::cache::{Cached, Lister};
+use windlass::cache::Lister;
 use windlass::client::ApiClient;
 use windlass::controller::kinds::difference::{differs, labels_differ, merge_keys};
 use windlass::controller::kinds::fields::Field;
 use windlass::controller::{
-    BuildError, Builder, CommonStatus, Controller, Difference, Limits, Manager, Reconcile, ReconcileContext,
-    Reconciler, Shared, StopReason, Wanted,
+    BuildError, Builder, Controller, Difference, Limits, Manager, Reconcile, ReconcileContext, Reconciler,
+    Shared, StopReason, Wanted, own_name,
 };
 use windlass::sim::{InProcessTransport, Settings, Sim};
 
@@ -47,19 +47,7 @@ struct GreetingStatus {
     conditions: Vec<Condition>,
 }
 
-impl CommonStatus for GreetingStatus {
-    fn observed_generation(&self) -> Option<i64> {
-        self.observed_generation
-    }
-
-    fn conditions(&self) -> Vec<Condition> {
-        self.conditions.clone()
-    }
-
-    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>) {
-        (self.observed_generation, self.conditions) = (observed_generation, conditions);
-    }
-}
+windlass::common_status!(GreetingStatus);
 
 struct WantedMap {
     name: String,
@@ -116,8 +104,7 @@ impl Reconcile for GreetingSync {
 }
 
 fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<GreetingSync>>, BuildError> {
-    let child_names = |greeting: &Cached<Greeting>| vec![greeting.object_name().to_string()];
-    let mut greetings = Builder::new(shared, "greetings", child_names);
+    let mut greetings = Builder::new(shared, "greetings", own_name);
     let maps = greetings.owns();
     greetings.build(GreetingSync { maps })
 }

@@ -24,28 +24,27 @@ hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
   lint      clippy, warnings denied; shell scripts parse; Go is formatted
   features  the library compiles without the program's features, the program without the demo's
   docs      the documentation builds, warnings denied
-  codegen   crd/ is what the types say
+  codegen   crd/ matches the types
   unit      unit tests and the rules of the repository
   model     the work queue under a model checker, which tries many orders of its threads
-  doc       the examples in the documentation
-  e2e       end to end, each case on two beds: the embedded server, and a real control plane that is
-            built with Go the first time. Of the cases on the real one a slice runs: some of each operator, and
-            what the embedded server cannot prove. With `all`, with --bed, or with ARGUMENTS, all of them do.
+  doc       the examples: those in the documentation, and examples/
+  e2e       end-to-end cases on two beds: the embedded server, and a real control plane, which is built with Go
+            the first time. On the real bed a selection of the cases runs: some of each operator, and those that
+            need a real server. With `all`, --bed or ARGUMENTS, all of them run.
 
-What e2e generates is the same in each run, unless the environment says otherwise: WINDLASS_E2E_SEED (1),
-WINDLASS_FIXED_POINT_SPECS (20 specs of each kind that come to rest). WINDLASS_FIDELITY_SEQUENCES (100) come from
-WINDLASS_FIDELITY_SEED; when it is not set, from another seed each time, which is printed. With
-WINDLASS_OPERATIONS_ON_REAL=1 every field of every spec is changed on the real bed, too.
+Without a PART every part runs; `all` also runs every e2e case on the real bed. BED is embedded (needs only Rust,
+takes seconds), real, or both (the default). ARGUMENTS are passed to the test program of unit and e2e, for example
+part of a test's name. If a tool is missing, its part is skipped and counted; with CI set, that is a failure.
 
-Without a part, all of them; `all` is the same with every case. BED is embedded (needs Rust only, takes seconds), real or both, which is
-what is meant when it is left out. ARGUMENTS go to the test program of unit and e2e, such as a part of a
-test's name. Where a tool is missing, its part is skipped and counted; with CI set that is a failure.
+Generated cases are the same in each run unless WINDLASS_E2E_SEED (1) or WINDLASS_FIXED_POINT_SPECS (20 of each kind)
+say otherwise. WINDLASS_FIDELITY_SEQUENCES (100) come from WINDLASS_FIDELITY_SEED, by default a new seed for each run,
+which is printed. With WINDLASS_OPERATIONS_ON_REAL=1 every field of every spec is changed on the real bed, too.
 
-WINDLASS_CRASH_POINTS, a number or all, says how many points the crash plan of e2e tries of each workload;
-when it is not set, 8 cuts and 4 errors.
+WINDLASS_CRASH_POINTS (a number, or all) sets how many points of each workload the crash plan tries; by default
+8 cuts and 4 errors.
 
-WINDLASS_TWO_VIEWS_PLANS, a number or all (6), says how many plans with two operators are tried of each workload.
-They come from WINDLASS_TWO_VIEWS_SEED; when it is not set, from another seed each time, which is printed.
+WINDLASS_TWO_VIEWS_PLANS (a number, or all; default 6) sets how many plans with two operators are tried for each
+workload, from WINDLASS_TWO_VIEWS_SEED, by default a new seed for each run, which is printed.
 HELP
       exit 0
       ;;
@@ -84,7 +83,19 @@ done
 passed=0 failed=0 skipped=0
 summary=()
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+builder=''
+cleanup() {
+  rm -f "$log"
+  if [[ -n $builder ]]; then kill -- "-$builder" 2>/dev/null || true; fi
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM HUP
+
+# Builds the control plane beside the parts that do not need it. The part e2e waits for it, and reports its failure.
+if [[ $bed != embedded && " ${chosen[*]} " == *" e2e "* ]] && command -v go >/dev/null; then
+  setsid hack/control-plane/control-plane.sh build >/dev/null 2>&1 &
+  builder=$!
+fi
 
 # Sums up the results in the log of a cargo test run.
 count() {
@@ -134,14 +145,20 @@ unit() { cargo test --locked --lib --bins --test tidy -- "$@"; }
 model() { cargo test --locked --lib --features shuttle -- workqueue::queue::model; }
 doc() {
   cargo test --locked --doc
-  # Runs the guide's controller, which fails if it does not make the copy.
-  [[ $(cargo run --quiet --locked --example 04_controller) == *"Hello, world"* ]]
+  # Each example runs, and prints what it is about.
+  cargo build --quiet --locked --examples
+  example() { [[ $(cargo run --quiet --locked --example "$1") == *"$2"* ]] || { echo "example $1 does not print $2"; return 1; }; }
+  example 01_work_queue "later"
+  example 02_informer "- "
+  example 03_rate_limiting "pass 4"
+  example 04_controller "Hello, world"
+  example 05_task_executor "post-delete"
 }
 # Cases mostly wait for the control plane, so more of them run at once than there are cores.
 e2e() {
   case $bed in
     both)
-      # Builds the control plane before the cases start, even if only one of them runs.
+      # The control plane must be there before the cases start, even if only one of them runs.
       hack/control-plane/control-plane.sh build
       if [[ $extent == all ]]; then
         cargo test --locked --test e2e -- --test-threads=6 "$@"
@@ -199,6 +216,10 @@ started=$SECONDS
 for part in "${chosen[@]}"; do
   echo "=== $part"
   from=$SECONDS detail=""
+  if [[ $part == e2e && -n $builder ]]; then
+    wait "$builder" || true
+    builder=''
+  fi
   why=$(missing "$part")
   if [[ -n $why ]]; then
     echo "$why"

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What to write instead of an invalid duration.
+/// The remedy for an invalid duration.
 const FORM: &str = "write a number with a unit, such as 5ms, 20s, 2m or 1h30m";
 
 /// Parses a duration; `0` needs no unit.

@@ -7,6 +7,34 @@
 //!                                             └───▶ Processor ─▶ handlers ─▶ WorkQueue ─▶ workers ─▶ sync handler ─writes─▶ kube-apiserver
 //! ```
 //!
+//! # An operator
+//! A manager runs controllers until its token is cancelled. The operators of this crate are five of them:
+//!
+//! ```no_run
+//! use tokio_util::sync::CancellationToken;
+//! use windlass::client::{ApiClient, Config, ConfigSource};
+//! use windlass::controller::{Limits, Manager};
+//! use windlass::operators::foo;
+//!
+//! # async fn run(stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
+//! let client = ApiClient::connect(Config::load(&ConfigSource::default()).await?).await?;
+//! let mut manager = Manager::new(client, Limits::default());
+//! manager.add(foo::controller)?;
+//! manager.run(stop).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | to write your own | see |
+//! |---|---|
+//! | what a pass does | [`controller::Reconcile`], with a [`controller::ReconcileContext`]; children are [`controller::Wanted`] |
+//! | its informers, handlers and queue | [`controller::Builder`], which builds a [`controller::Controller`] |
+//! | the process around it | [`controller::Manager`]; [`client::ApiClient`] for the cluster |
+//! | its tests | [`sim`], [`testing`] |
+//!
+//! `docs/adding-a-controller.md` is a walkthrough, `examples/04_controller.rs` a whole operator in one file.
+//!
+//! # The parts
 //! | module | holds |
 //! |---|---|
 //! | [`api`] | the custom resources, conditions, labels: data only |
@@ -23,8 +51,7 @@
 //! | [`testing`] | fakes for tests of controllers built on this crate |
 //! | `cli` | the command line (feature `cli`) |
 //!
-//! To write an operator, start with [`controller::Reconcile`], [`controller::Builder`] and [`controller::Manager`];
-//! `docs/adding-a-controller.md` is a walkthrough. A queue and a worker, without a cluster:
+//! Each part works alone. A queue and a worker, without a cluster:
 //!
 //! ```
 //! use windlass::workqueue::Queue;

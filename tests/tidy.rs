@@ -205,7 +205,7 @@ fn only_allowed_modules_use_kube_client() {
 
 /// Each write method of the client, its number of arguments, and the one file that may call it, so that every write of
 /// a child or finalizer passes the check of its owner.
-const DOORS: [(&str, usize, &str); 6] = [
+const WRITE_METHODS: [(&str, usize, &str); 6] = [
     ("create", 3, "src/controller/children/guarded_write.rs"),
     ("patch_strategic", 4, "src/controller/children/guarded_write.rs"),
     ("set_finalizers", 4, "src/controller/children/guarded_write.rs"),
@@ -235,7 +235,7 @@ impl<'ast> Visit<'ast> for Writes {
     fn visit_macro(&mut self, found: &'ast syn::Macro) {
         let tokens = found.tokens.to_string().replace(' ', "");
         let is_called = |name: &str| tokens.contains(&format!("client.{name}("));
-        self.found.extend(DOORS.iter().map(|&(name, ..)| name).filter(|name| is_called(name)));
+        self.found.extend(WRITE_METHODS.iter().map(|&(name, ..)| name).filter(|name| is_called(name)));
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
@@ -244,7 +244,7 @@ impl<'ast> Visit<'ast> for Writes {
         if let [name, of] = &last[..]
             && of == "ApiClient"
         {
-            self.found.extend(DOORS.iter().map(|&(write, ..)| write).filter(|write| write == name));
+            self.found.extend(WRITE_METHODS.iter().map(|&(write, ..)| write).filter(|write| write == name));
         }
         syn::visit::visit_path(self, path);
     }
@@ -253,7 +253,7 @@ impl<'ast> Visit<'ast> for Writes {
         let of_client = |&&(name, arguments, _): &&(&str, usize, &str)| {
             call.method == name && call.args.len() == arguments
         };
-        self.found.extend(DOORS.iter().find(of_client).map(|&(name, ..)| name));
+        self.found.extend(WRITE_METHODS.iter().find(of_client).map(|&(name, ..)| name));
         syn::visit::visit_expr_method_call(self, call);
     }
 }
@@ -267,8 +267,8 @@ fn each_write_is_sent_from_one_file() {
         writes.visit_file(&parse(&file));
         sent.extend(writes.found.into_iter().map(|name| (name.to_owned(), relative(&file))));
     }
-    let doors = DOORS.map(|(name, _, file)| (name.to_owned(), file.to_owned()));
-    assert_eq!(sent, BTreeSet::from(doors));
+    let expected = WRITE_METHODS.map(|(name, _, file)| (name.to_owned(), file.to_owned()));
+    assert_eq!(sent, BTreeSet::from(expected));
 }
 
 /// Finds functions that build JSON to compare objects.
@@ -446,14 +446,15 @@ fn guide_code_matches_the_example() {
     }
 }
 
-/// The words in CamelCase of each function that records an event: its reasons are among them, and actions and kinds.
+/// Collects the reasons of events: literals in calls, and, if a call computes its reason, all CamelCase literals of
+/// the function.
 #[derive(Default)]
 struct Events {
-    /// Of the functions that enclose the present place, the words that each has.
+    /// The CamelCase literals of each enclosing function, the innermost last.
     words: Vec<BTreeSet<String>>,
-    /// Reasons that stand as they are in a call.
+    /// Reasons that are literals in a call.
     reasons: BTreeSet<String>,
-    /// Words of functions whose calls have a computed reason.
+    /// Literals of functions whose calls compute a reason: reasons, actions and kinds.
     candidates: BTreeSet<String>,
     has_computed_reason: bool,
 }

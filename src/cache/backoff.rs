@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn delays_double_to_a_cap_with_full_width_jitter() {
+    async fn delays_double_to_a_cap_with_jitter() {
         let mut backoff = Backoff::new(fastrand::Rng::with_seed(1));
         for base in [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0] {
             let delay = backoff.step().as_secs_f64();

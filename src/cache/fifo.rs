@@ -6,7 +6,7 @@
 //!
 //! # Compared with `DeltaFIFO`
 //! Older diagrams show `DeltaFIFO`: a map from key to the list of its changes, and a queue of keys. A
-//! key kept its place while its changes accumulated, a relist became one entry per object, and the
+//! key kept its position while its changes accumulated, a relist became one entry per object, and the
 //! queue computed deletions from a second view of the store. This queue is flat: every change is
 //! delivered, in the order of arrival. A relist is one entry ([`Delta::ReplacedAll`]); the pump finds
 //! the deleted objects by comparing the relist with the store.

@@ -40,20 +40,20 @@ pub(crate) struct Health {
     /// The kind, `plural.group`.
     kind: String,
     /// The last cause that was logged, and when.
-    told: Option<(String, Instant)>,
+    logged: Option<(String, Instant)>,
     trouble: Trouble,
 }
 
 impl Health {
     pub(crate) fn new(kind: String, trouble: Trouble) -> Self {
-        Self { kind, told: None, trouble }
+        Self { kind, logged: None, trouble }
     }
 
     /// Records that a list succeeded or a watch was opened.
     pub(crate) fn works(&mut self) {
         *self.trouble.0.lock() = None;
 
-        if self.told.take().is_some() {
+        if self.logged.take().is_some() {
             tracing::info!(kind = self.kind, "Listing and watching this kind works again");
         }
     }
@@ -63,7 +63,7 @@ impl Health {
         let retry_seconds = again_in.as_secs();
         *self.trouble.0.lock() = Some(cause(error));
 
-        if error.is_connection() || !self.worth_a_line(&cause(error), Instant::now()) {
+        if error.is_connection() || !self.should_log(&cause(error), Instant::now()) {
             tracing::debug!(
                 kind = self.kind,
                 error = error as &dyn std::error::Error,
@@ -82,11 +82,12 @@ impl Health {
         tracing::warn!(kind = self.kind, error = error as &dyn std::error::Error, retry_seconds, "{advice}");
     }
 
-    fn worth_a_line(&mut self, cause: &str, now: Instant) -> bool {
-        match &self.told {
-            Some((told, at)) if told == cause && now - *at < REMINDER => false,
+    /// Whether to log this failure: its cause is new, or was last logged a [`REMINDER`] ago.
+    fn should_log(&mut self, cause: &str, now: Instant) -> bool {
+        match &self.logged {
+            Some((logged, at)) if logged == cause && now - *at < REMINDER => false,
             _ => {
-                self.told = Some((cause.to_owned(), now));
+                self.logged = Some((cause.to_owned(), now));
                 true
             }
         }
@@ -110,11 +111,11 @@ mod tests {
     fn lasting_failure_is_logged_once_a_minute() {
         let mut health = Health::new("foos".to_owned(), Trouble::default());
         let start = Instant::now();
-        let mut told = |cause, seconds| health.worth_a_line(cause, start + Duration::from_secs(seconds));
-        assert!(told("404", 0));
-        assert!(!told("404", 30));
-        assert!(told("403", 31));
-        assert!(!told("403", 90));
-        assert!(told("403", 91));
+        let mut is_logged = |cause, seconds| health.should_log(cause, start + Duration::from_secs(seconds));
+        assert!(is_logged("404", 0));
+        assert!(!is_logged("404", 30));
+        assert!(is_logged("403", 31));
+        assert!(!is_logged("403", 90));
+        assert!(is_logged("403", 91));
     }
 }

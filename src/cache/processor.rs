@@ -16,8 +16,8 @@
 //!   (test: `removed_handler_is_not_called_again`)
 //!
 //! # Locks and tasks
-//! The informer locks the processor with its *delivery gate* (client-go's `blockDeltas`) to distribute
-//! notifications and to add or remove handlers. No handler runs under the gate. Buffers are unbounded,
+//! The informer locks the processor with its *delivery lock* (client-go's `blockDeltas`) to distribute
+//! notifications and to add or remove handlers. No handler runs under the lock. Buffers are unbounded,
 //! as in client-go: a bound would let one handler stop the store. A handler only queues keys, so its
 //! buffer stays short; [`Registration::pending`] returns the length.
 

@@ -16,8 +16,8 @@
 //! or of the deletion of an unknown object. Older events are ignored.
 //!
 //! # Locks and tasks
-//! Runs under the delivery gate (see [`Processor`]), so that a handler added meanwhile sees each change
-//! exactly once; never awaits under the gate.
+//! Runs under the delivery lock (see [`Processor`]), so that a handler added meanwhile sees each change
+//! exactly once; never awaits under the lock.
 
 use super::fifo::{Batch, Delta};
 use super::object::{Cached, Object};

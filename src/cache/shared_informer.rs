@@ -3,7 +3,7 @@
 //! Mirrors client-go `tools/cache/shared_informer.go` (`SharedIndexInformer`).
 //! Flow: API server -> **[reflector -> fifo -> pump -> store, processor]** -> handlers
 //!
-//! # What is promised
+//! # Delivery
 //! A handler is notified of the changes to one object in order, and finds the notified state or a later
 //! one in the store. There is no order across objects, handlers or informers. A change may be skipped
 //! if a later one replaced it while the watch was interrupted; the latest state is never skipped.
@@ -22,7 +22,7 @@
 //! informer, not per handler. Indexers are passed to the constructor.
 //!
 //! # Locks and tasks
-//! The delivery gate (`processor`) is held while a batch is applied and while a handler is added; it is
+//! The delivery lock (`processor`) is held while a batch is applied and while a handler is added; it is
 //! taken before the locks of the store. Tasks: reflector, pump, one per handler.
 
 use std::fmt;
@@ -74,11 +74,11 @@ struct Inner<K: Object> {
     name: String,
     store: Store<K>,
     fifo: Arc<Fifo<K>>,
-    /// The delivery gate.
+    /// The delivery lock.
     processor: Mutex<Processor<K>>,
     /// Hands new listeners to `run`.
     listeners: mpsc::UnboundedSender<Listener<K>>,
-    /// What `run` needs; `None` once `run` has taken it.
+    /// The parts that `run` takes; `None` afterwards.
     parts: Mutex<Option<Parts<K>>>,
     trouble: Trouble,
     /// Tells the reflector to list again.

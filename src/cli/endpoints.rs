@@ -1,16 +1,20 @@
 //! The metrics and health endpoints of `windlass run`.
 
+mod access;
+
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
 use crate::cache::{CacheState, Synced};
+use crate::client::ApiClient;
 use crate::leader_election::Leadership;
 use crate::metrics::{self, CacheReading, EventReading, Metrics};
 use crate::record::EventCounts;
-use crate::server::{Check, Health, Listener, Page, Pages, Server, Verdict};
+use crate::server::{Certificates, Check, Health, Listener, Page, Pages, Server, Verdict};
 
 /// The bound addresses; `None` if an endpoint is switched off.
 #[derive(Debug)]
@@ -19,11 +23,42 @@ pub(super) struct Listeners {
     health: Option<Listener>,
     /// Whether both endpoints share the metrics address.
     is_shared: bool,
+    /// The certificate of protected metrics.
+    certificates: Option<Certificates>,
+}
+
+/// The protection of the metrics.
+#[derive(Debug)]
+pub(super) struct Protection {
+    pub(super) is_on: bool,
+    /// `tls.crt` and `tls.key`; self-signed without.
+    pub(super) directory: Option<PathBuf>,
 }
 
 /// Binds the addresses; a taken address is a usage error.
-pub(super) fn listen(metrics: Option<SocketAddr>, health: Option<SocketAddr>) -> Result<Listeners, Failure> {
+pub(super) fn listen(
+    metrics: Option<SocketAddr>,
+    health: Option<SocketAddr>,
+    protection: Protection,
+) -> Result<Listeners, Failure> {
     let is_shared = metrics.is_some_and(|address| address.port() != 0 && Some(address) == health);
+    if is_shared && protection.is_on {
+        return Err(Failure::Usage {
+            cause: "--metrics-secure with --metrics-bind-address equal to --health-probe-bind-address"
+                .to_owned(),
+            remedy: "Give two addresses: the kubelet's probes have no token.".to_owned(),
+        });
+    }
+    let certificates = match protection {
+        Protection { is_on: false, .. } => None,
+        Protection { directory: None, .. } => Some(Certificates::self_signed()),
+        Protection { directory: Some(directory), .. } => Some(Certificates::of_directory(directory)),
+    };
+    let certificates = certificates.transpose().map_err(|error| Failure::Usage {
+        cause: format!("--metrics-cert-dir: {error}"),
+        remedy: "Give a directory with tls.crt and tls.key in PEM, as a Secret of type kubernetes.io/tls has them."
+            .to_owned(),
+    })?;
     let take = |flag: &str, address: Option<SocketAddr>| {
         let taken = address.map(Listener::bind).transpose();
         taken.map_err(|error| Failure::Usage {
@@ -35,12 +70,14 @@ pub(super) fn listen(metrics: Option<SocketAddr>, health: Option<SocketAddr>) ->
         metrics: take("--metrics-bind-address", metrics)?,
         health: take("--health-probe-bind-address", health.filter(|_| !is_shared))?,
         is_shared,
+        certificates,
     })
 }
 
-/// Creates the servers for the bound addresses.
+/// Creates the servers for the bound addresses. `client` reviews the tokens of those who read protected metrics.
 pub(super) fn servers(
     listeners: Listeners,
+    client: &ApiClient,
     metrics: &Metrics,
     health: Health,
 ) -> Result<Vec<Server>, Failure> {
@@ -50,7 +87,7 @@ pub(super) fn servers(
         (path == "/metrics").then(page)
     });
     let health: Pages = Arc::new(move |path, query| health.page(path, query));
-    let Listeners { metrics: metrics_at, health: health_at, is_shared } = listeners;
+    let Listeners { metrics: metrics_at, health: health_at, is_shared, mut certificates } = listeners;
     let (first, paths): (Pages, _) = if is_shared {
         let health = health.clone();
         (
@@ -63,7 +100,11 @@ pub(super) fn servers(
     let mut servers = Vec::new();
     for (listener, pages, paths) in [(metrics_at, first, paths), (health_at, health, "/livez /readyz")] {
         let Some(listener) = listener else { continue };
-        let server = Server::new(listener, pages).map_err(|error| Failure::Running(error.to_string()))?;
+        let mut server = Server::new(listener, pages).map_err(|error| Failure::Running(error.to_string()))?;
+        // The metrics come first, if they are served at all.
+        if let Some(certificates) = certificates.take_if(|_| paths == "/metrics") {
+            server = server.protected_by(certificates, access::guard(client.clone()));
+        }
         tracing::info!(address = %server.address(), paths, "Serving");
         servers.push(server);
     }
@@ -154,6 +195,8 @@ fn verdict(cache: &CacheState) -> Verdict {
 mod tests {
     use super::*;
 
+    const UNPROTECTED: Protection = Protection { is_on: false, directory: None };
+
     fn cache(is_synced: bool, trouble: Option<&str>) -> CacheState {
         CacheState { kind: "foos".to_owned(), is_synced, trouble: trouble.map(str::to_owned), objects: 0 }
     }
@@ -170,7 +213,9 @@ mod tests {
     fn taken_port_error_names_flag_and_address() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        let Err(Failure::Usage { cause, .. }) = listen(None, Some(address)) else { panic!("no usage error") };
+        let Err(Failure::Usage { cause, .. }) = listen(None, Some(address), UNPROTECTED) else {
+            panic!("no usage error")
+        };
         let expected = format!("--health-probe-bind-address: cannot listen on {address}: ");
         assert!(cause.starts_with(&expected), "{cause}");
     }
@@ -178,7 +223,10 @@ mod tests {
     #[test]
     fn one_address_serves_metrics_and_health() {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let listeners = listen(Some(free), Some(free)).unwrap();
+        let listeners = listen(Some(free), Some(free), UNPROTECTED).unwrap();
         assert!(listeners.metrics.is_some() && listeners.health.is_none() && listeners.is_shared);
+        drop(listeners);
+        let protected = Protection { is_on: true, ..UNPROTECTED };
+        assert!(matches!(listen(Some(free), Some(free), protected), Err(Failure::Usage { .. })));
     }
 }

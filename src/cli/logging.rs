@@ -93,12 +93,12 @@ pub(super) fn start(args: &LogArgs) -> Result<(), Failure> {
 
 /// Logs a panic with its message and location; the span has the object being synced.
 fn report_panic(panic: &PanicHookInfo<'_>) {
-    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let location = panic.location().map(ToString::to_string).unwrap_or_default();
     let text = panic.payload_as_str().unwrap_or("payload is not a string");
     if tracing::enabled!(tracing::Level::ERROR) {
-        tracing::error!(place, panic = text, "Panicked");
+        tracing::error!(location, panic = text, "Panicked");
     } else {
-        log_writer::print_last(&format!("panicked at {place}: {text}"));
+        log_writer::print_last(&format!("panicked at {location}: {text}"));
     }
 }
 
@@ -168,8 +168,8 @@ mod tests {
         let line = lines.iter().find(|line| line["message"] == "Panicked").expect("the panic is logged");
         assert_eq!((&line["level"], &line["panic"]), (&"ERROR".into(), &"there is no reason".into()));
         assert_eq!(line["span"]["object"], "ns/a");
-        let place = line["place"].as_str().unwrap();
-        assert!(place.starts_with(concat!(file!(), ":")), "{place}");
+        let location = line["location"].as_str().unwrap();
+        assert!(location.starts_with(concat!(file!(), ":")), "{location}");
         assert!(lines.iter().any(|line| line["message"] == "Sync panicked; retrying with backoff"));
     }
 

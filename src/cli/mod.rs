@@ -12,6 +12,7 @@ mod crds;
 #[cfg(feature = "demo")]
 mod demo;
 mod endpoints;
+mod foreign_flags;
 mod log_writer;
 mod logging;
 mod run;
@@ -106,8 +107,15 @@ pub async fn run_over(
 /// Runs the program with this process's arguments.
 #[must_use]
 pub fn main() -> ExitCode {
-    // clap itself prints usage errors and exits with 2, as we do.
-    let outcome = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => match foreign_flags::failure(&error) {
+            Some(failure) => return end_with(&failure),
+            // clap prints the error and exits with 2, as we do; help is no error.
+            None => error.exit(),
+        },
+    };
+    let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args),
@@ -121,6 +129,11 @@ pub fn main() -> ExitCode {
         log_writer::flush();
         return ExitCode::SUCCESS;
     };
+    end_with(&failure)
+}
+
+/// Prints a failure and returns its exit code.
+fn end_with(failure: &Failure) -> ExitCode {
     log_writer::print_last(&failure.to_string());
     match failure {
         Failure::Usage { .. } => ExitCode::from(2),
@@ -160,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_run_flag_has_env_variable_heading_and_help() {
+    fn run_flags_have_env_variable_heading_and_help() {
         let command = Cli::command();
         let run = command.find_subcommand("run").unwrap();
         let flags: Vec<&clap::Arg> = run.get_arguments().filter(|arg| arg.get_id() != "help").collect();

@@ -15,19 +15,21 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::{Failure, endpoints, logging};
+use super::{Failure, endpoints, logging, version};
 use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
-use crate::controller::builder::Shared;
-use crate::controller::run::audit::Audits;
+use crate::controller::{Audits, Shared, Workers};
 use crate::metrics::Metrics;
-use crate::operators::webapp::tasks;
+use crate::operators::webapp::TaskEntry;
+use crate::operators::webapp::tasks::{self, TaskSpec};
 use crate::operators::{self, Context, Wired};
 use crate::record;
 use election::{Election, Running};
 pub(super) use flags::Args;
 use flags::Settings;
 
+/// How many keys a message lists.
+const KEYS_LISTED: usize = 10;
 /// The shortest timeout for a stop: even idle tasks need a moment to end.
 const MOMENT: Duration = Duration::from_millis(250);
 /// How long writing the last events may take.
@@ -97,6 +99,7 @@ async fn operate(
         "Starting"
     );
     let metrics = Metrics::new();
+    metrics.observe_process(version::BUILD.to_vec());
     let client = client.with_limits(settings.requests).with_metrics(&metrics);
     let clock = Clock::system();
     let informers =
@@ -116,13 +119,7 @@ async fn operate(
         audits: Audits::default(),
         leadership: election.leadership.clone(),
     };
-    let mut context = Context {
-        shared,
-        webapp_tasks: tasks::build(&settings.webapp_tasks, clock).map_err(|error| Failure::Usage {
-            cause: format!("--webapp-tasks: task {:?}: {}", error.task, error.cause),
-            remedy: "Run `windlass schema webapp-tasks` to see the fields of a task.".to_owned(),
-        })?,
-    };
+    let mut context = Context { shared, webapp_tasks: build_tasks(&settings.webapp_tasks, clock)? };
 
     let shutdown = CancellationToken::new();
     let mut machine = JoinSet::new();
@@ -132,8 +129,9 @@ async fn operate(
     let caches = informers.states();
     endpoints::observe(&metrics, caches.clone());
     let started: Vec<Synced> = controllers.iter().map(|wired| wired.started.clone()).collect();
+    let workers: Vec<Workers> = controllers.iter().map(|wired| wired.workers.clone()).collect();
     let health = endpoints::health(caches, started, election.leadership.clone(), shutdown.clone());
-    let servers = endpoints::servers(settings.listeners, &metrics, health)?;
+    let servers = endpoints::servers(settings.listeners, &client, &metrics, health)?;
     for wired in controllers {
         machine.spawn((wired.run)(shutdown.child_token()).in_current_span());
     }
@@ -155,11 +153,19 @@ async fn operate(
     let outcome = until_stopped(&mut machine, &mut others, &mut election, signals).await;
     shutdown.cancel();
     client.gate().shut_down();
-    let outcome = stop_all(outcome, machine, others, &last, settings.shutdown_timeout, signals).await;
+    let parts = Parts { machine, workers, others, last };
+    let outcome = stop_all(outcome, parts, settings.shutdown_timeout, signals).await;
     if !matches!(outcome, Err(Failure::AtOnce(_))) {
         election.stop().await;
     }
     outcome
+}
+
+fn build_tasks(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, Failure> {
+    tasks::build(tasks, clock).map_err(|error| Failure::Usage {
+        cause: format!("--webapp-tasks: task {:?}: {}", error.task, error.cause),
+        remedy: "Run `windlass schema webapp-tasks` to see the fields of a task.".to_owned(),
+    })
 }
 
 /// Puts the chosen controllers together.
@@ -177,12 +183,20 @@ fn wire(
     names.iter().map(&mut wire).collect()
 }
 
+/// What runs.
+struct Parts {
+    /// Informers, controllers and audits.
+    machine: JoinSet<()>,
+    workers: Vec<Workers>,
+    /// Events and endpoints, which run until `last` is cancelled.
+    others: JoinSet<()>,
+    last: CancellationToken,
+}
+
 /// Waits for syncs in flight, then for events. Fails on a second signal or a timeout while syncs are in flight.
 async fn stop_all(
     outcome: Result<(), Failure>,
-    mut machine: JoinSet<()>,
-    mut others: JoinSet<()>,
-    last: &CancellationToken,
+    Parts { mut machine, workers, mut others, last }: Parts,
     limit: Duration,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
@@ -196,7 +210,10 @@ async fn stop_all(
         drained = tokio::time::timeout(limit.max(MOMENT), drain(&mut machine)) => drained,
     };
     let drained = drained.unwrap_or_else(|_| {
-        Err(Failure::Running(format!("syncs in flight did not finish within --shutdown-timeout ({limit:?})")))
+        Err(Failure::Running(format!(
+            "syncs in flight did not finish within --shutdown-timeout ({limit:?}): {}",
+            under_way(&workers)
+        )))
     });
     last.cancel();
     // Events are best effort: a hanging server must neither delay the exit nor make it a failure.
@@ -215,6 +232,16 @@ async fn stop_all(
     outcome.and(drained).and(flushed)?;
     tracing::info!("Stopped");
     Ok(())
+}
+
+/// Lists the keys of passes in progress.
+fn under_way(workers: &[Workers]) -> String {
+    let passes: Vec<_> = workers.iter().flat_map(Workers::passes).collect();
+    let mut keys: Vec<_> = passes.iter().map(|pass| pass.key.to_string()).take(KEYS_LISTED).collect();
+    if passes.len() > KEYS_LISTED {
+        keys.push(format!("and {} more", passes.len() - KEYS_LISTED));
+    }
+    keys.join(", ")
 }
 
 pub(super) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
@@ -312,6 +339,10 @@ fn usage(error: &ConfigError) -> Failure {
         ConfigError::Client { .. } => {
             "Check the certificates, keys and plugins that the kubeconfig refers to."
         }
+        ConfigError::File { .. } => {
+            "Check the tokens, certificates and keys that the kubeconfig or the Pod names."
+        }
+        ConfigError::OtherServer { .. } => "Restart the process.",
     };
     Failure::Usage { cause: error.to_string(), remedy: remedy.to_owned() }
 }

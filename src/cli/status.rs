@@ -1,4 +1,4 @@
-//! `windlass status`: the leader, and how the custom resources are.
+//! `windlass status`: the leader, the number of Ready objects of each kind, and the objects that are not Ready.
 //!
 //! Costs one read of the Lease, and one list request per kind and 500 objects.
 
@@ -30,7 +30,7 @@ const MESSAGE: usize = 100;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 also when objects are not Ready, 1 if the cluster cannot be asked, 2 wrong usage."
+    after_help = "Exit codes: 0 also when objects are not Ready, 1 if the cluster cannot be read, 2 wrong usage."
 )]
 pub(super) struct Args {
     /// Kubeconfig file; default: in-cluster if available (not with --context), else KUBECONFIG, else ~/.kube/config
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn table_shows_leader_counts_and_what_is_not_ready() {
+    fn table_shows_leader_counts_and_unready_objects() {
         let text = table(&report(), "2026-01-01T01:00:00Z".parse().unwrap());
         let expected = "\
 Leader: pod-1 (Lease windlass-system/windlass, renewed 2s ago)

@@ -10,6 +10,13 @@ const COMPILED_FOR: &str = "1.36";
 /// consistent reads from its cache.
 const SUPPORTED: &str = "1.31 or newer, tested with 1.36";
 
+/// The labels of the metric `windlass_build_info`.
+pub(super) const BUILD: [(&str, &str); 3] = [
+    ("version", env!("CARGO_PKG_VERSION")),
+    ("commit", env!("WINDLASS_COMMIT")),
+    ("rustc", env!("WINDLASS_RUSTC")),
+];
+
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Output format

@@ -16,7 +16,7 @@ use super::config::{Config, ConfigError};
 use super::error::{Error, ServerStatus};
 use super::gate::{Gate, Passage, RequestLimits};
 use super::reachability::Reachability;
-use super::transport;
+use super::rotation::Rotation;
 use crate::api::{ApiResource, labels};
 use crate::metrics::{Metrics, RequestMetrics};
 
@@ -57,16 +57,10 @@ impl ApiClient {
     /// # Errors
     /// [`ConfigError::Client`] when certificates, keys or an exec plugin do not work.
     pub async fn connect(config: Config) -> Result<Self, ConfigError> {
-        let url = config.server();
         let host = config.host();
-        // A kubeconfig's exec plugin runs here and blocks its thread.
-        let built = tokio::task::spawn_blocking(move || transport::connect(&config.inner)).await;
-        let outcome = match built {
-            Ok(outcome) => outcome.map_err(|error| explain(&error)),
-            Err(panic) => Err(panic.to_string()),
-        };
-        let with_host = |inner| Self { host: host.into(), ..Self::new(inner) };
-        outcome.map(with_host).map_err(|cause| ConfigError::Client { url, cause })
+        let connections = Rotation::connect(config).await?;
+        let inner = Client::new(connections, "default");
+        Ok(Self { host: host.into(), ..Self::new(inner) })
     }
 
     /// Wraps a client built elsewhere, for example over a `tower` service in tests.
@@ -507,7 +501,7 @@ fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Formats an error and its causes in one line.
-fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     if is_about_credentials(error) {
         return CREDENTIALS.to_owned();
     }
@@ -540,6 +534,7 @@ fn user_agent() -> String {
 mod events;
 mod leases;
 mod metadata;
+mod reviews;
 
 #[cfg(test)]
 mod tests;

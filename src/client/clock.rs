@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// Tells the wall-clock time: an epoch, read once, plus the time elapsed since on tokio's clock.
+/// Returns the wall-clock time: an epoch, read once, plus the time elapsed since on tokio's clock.
 ///
 /// The time follows tokio's clock in tests that pause it, and never jumps backwards when the
 /// machine's clock is set. Create one `Clock` at startup and pass copies.

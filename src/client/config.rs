@@ -1,5 +1,6 @@
 //! Finds the cluster's configuration: a kubeconfig, or that of the Pod.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
@@ -19,6 +20,9 @@ pub struct ConfigSource {
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) inner: kube_client::Config,
+    source: ConfigSource,
+    /// Hash of the credentials and of the files that they name.
+    fingerprint: u64,
 }
 
 /// The user's configuration is missing or unusable.
@@ -37,6 +41,22 @@ pub enum ConfigError {
         "no cluster is configured: not running in a Pod, KUBECONFIG is not set, and there is no ~/.kube/config"
     )]
     NotConfigured,
+    /// A file of the configuration is missing, unreadable or empty.
+    #[error("{}: {cause}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with the file.
+        cause: String,
+    },
+    /// A changed configuration names another server.
+    #[error("the configuration now names {new} as server, not {old}; restart to use it")]
+    OtherServer {
+        /// The server in use.
+        old: String,
+        /// The other server.
+        new: String,
+    },
     /// The server's identity would not be verified, and that is not allowed.
     #[error("the server {url} is not verified: {cause}")]
     Insecure {
@@ -70,7 +90,30 @@ impl Config {
         }
         // The built-in retry resends POSTs; only the caller knows whether a request may be repeated.
         inner.default_retry = false;
-        Ok(Self { inner })
+        let fingerprint = read_files(&mut inner)?;
+        Ok(Self { inner, source: source.clone(), fingerprint })
+    }
+
+    /// Loads the configuration of the same server again.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub(super) async fn reload(&self) -> Result<Self, ConfigError> {
+        let next = Self::load(&self.source).await?;
+        match next.server() == self.server() {
+            true => Ok(next),
+            false => Err(ConfigError::OtherServer { old: self.server(), new: next.server() }),
+        }
+    }
+
+    /// Whether both have the same credentials and authorities.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.fingerprint == other.fingerprint
+    }
+
+    /// Whether an exec plugin provides the credentials.
+    pub(super) fn has_plugin(&self) -> bool {
+        self.inner.auth_info.exec.is_some() || self.inner.auth_info.auth_provider.is_some()
     }
 
     /// Returns host and port of the API server.
@@ -101,6 +144,35 @@ impl Config {
         let place = place_by_environment()?;
         kube_client::Config::from_kubeconfig(&options).await.map_err(|e| broken(place, &e))
     }
+}
+
+/// Reads the token file, in place of kube-client, which goes by the wall clock and accepts an empty file. Returns a hash
+/// of everything that connections depend on.
+fn read_files(config: &mut kube_client::Config) -> Result<u64, ConfigError> {
+    config.root_cert_file = None;
+    let user = &mut config.auth_info;
+    if user.token.is_none()
+        && let Some(path) = user.token_file.take()
+    {
+        let token = read(&path)?;
+        let token = String::from_utf8_lossy(&token).trim().to_owned();
+        if token.is_empty() {
+            return Err(ConfigError::File { path: path.into(), cause: "the token file is empty".to_owned() });
+        }
+        user.token = Some(token.into());
+    }
+    let mut hasher = DefaultHasher::new();
+    serde_json::to_string(&user).unwrap_or_default().hash(&mut hasher);
+    for path in [&user.client_certificate, &user.client_key].into_iter().flatten() {
+        read(path)?.hash(&mut hasher);
+    }
+    (&config.root_cert, config.accept_invalid_certs, &config.tls_server_name).hash(&mut hasher);
+    Ok(hasher.finish())
+}
+
+fn read(path: &str) -> Result<Vec<u8>, ConfigError> {
+    let broken = |error: std::io::Error| ConfigError::File { path: path.into(), cause: error.to_string() };
+    std::fs::read(path).map_err(broken)
 }
 
 /// Returns why anybody on the way could read the token and change the answers, if so.

@@ -207,7 +207,8 @@ impl ServerStatus {
         }
     }
 
-    /// Returns whether the server refused to change a field that never changes. It has no reason of its own for that.
+    /// Returns whether the server refused to change an immutable field. Only the message shows this: the reason is that
+    /// of any invalid field.
     pub(crate) fn is_immutable(&self) -> bool {
         self.causes.iter().any(|cause| cause.message.ends_with("field is immutable"))
     }

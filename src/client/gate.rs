@@ -63,6 +63,8 @@ pub struct Gate {
     rate: Option<Bucket>,
     /// End of the pause that an overloaded server asked for.
     not_before: Mutex<Option<Instant>>,
+    /// When a deadline opened the gate, until the first write passes.
+    opened: Mutex<Option<Instant>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +121,7 @@ impl Gate {
             in_flight: Semaphore::new(limits.writes_in_flight),
             rate: limits.qps.map(|qps| Bucket::new(qps, limits.burst, RATE_WAIT_MAX)),
             not_before: Mutex::new(None),
+            opened: Mutex::new(None),
         }
     }
 
@@ -129,6 +132,9 @@ impl Gate {
 
     /// Lets writes pass until `deadline`: before that no other process can lead.
     pub fn open_until(&self, deadline: Instant) {
+        if !self.is_open() {
+            *self.opened.lock() = Some(Instant::now());
+        }
         self.fence(Fence::Until(deadline));
     }
 
@@ -159,15 +165,26 @@ impl Gate {
         *not_before = Some(not_before.map_or(until, |known| known.max(until)));
     }
 
-    /// Waits until a request may be sent; a write holds its place until the permit is dropped.
+    /// Waits until a request may be sent; a write holds its slot until the permit is dropped.
     ///
     /// # Cancel safety
     /// Safe; a turn already taken from the rate stays taken.
     pub(super) async fn pass(&self, passage: Passage) -> Result<Option<SemaphorePermit<'_>>, Stopping> {
+        let permit = self.admit(passage).await?;
+        if passage == Passage::Write
+            && let Some(opened) = self.opened.lock().take()
+        {
+            let after_ms = u64::try_from(opened.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(after_ms, "First write as the leader");
+        }
+        Ok(permit)
+    }
+
+    async fn admit(&self, passage: Passage) -> Result<Option<SemaphorePermit<'_>>, Stopping> {
         let permit = match passage {
             Passage::Election => return Ok(None),
             Passage::Read | Passage::Event => None,
-            Passage::Write => Some(self.place().await?),
+            Passage::Write => Some(self.slot().await?),
         };
         let rate = self.rate.as_ref().filter(|_| passage != Passage::Event);
         loop {
@@ -226,8 +243,8 @@ impl Gate {
         passage.is_fenced() && !self.is_open()
     }
 
-    /// Takes one of the places for writes in flight.
-    async fn place(&self) -> Result<SemaphorePermit<'_>, Stopping> {
+    /// Takes one of the slots for writes in flight.
+    async fn slot(&self) -> Result<SemaphorePermit<'_>, Stopping> {
         if let Ok(permit) = self.in_flight.try_acquire() {
             return Ok(permit);
         }
@@ -401,7 +418,7 @@ mod tests {
         assert_eq!(
             gate.pass(Passage::Write).now_or_never().unwrap().err(),
             Some(Stopping),
-            "no place is free"
+            "no slot is free"
         );
         drop(first);
         assert!(gate.pass(Passage::Write).await.is_ok(), "its turn comes within a second");

@@ -5,11 +5,11 @@
 //! # How it works
 //! [`Config::load`] finds the cluster (in-cluster, kubeconfig, `KUBECONFIG`), [`ApiClient::connect`]
 //! builds one `kube_client::Client` from it, and every request of the process, reads and writes, goes
-//! through that client.
+//! through that client. Credentials that are replaced meanwhile are reloaded.
 //!
 //! # Guarantees
-//! - The client never resends a failed request; the caller may repeat it, after a read.
-//!   (test: `a_failed_post_is_not_sent_again`, `the_builtin_retry_is_off`)
+//! - The client resends no failed request but one refused with 401, once, with new credentials; the caller may
+//!   repeat it, after a read. (test: `a_failed_post_is_not_sent_again`, `the_builtin_retry_is_off`, `an_unauthorized_request_is_repeated_with_new_token`)
 //! - Errors never quote a credential plugin's command line or output. (test: `errors_omit_credential_plugin_output`)
 //! - An error keeps the server's code, reason, causes and Retry-After. (test: `errors_keep_the_servers_status`)
 //! - Every request has a timeout. (test: `a_silent_server_times_out`)
@@ -27,6 +27,7 @@ mod config;
 mod error;
 mod gate;
 mod reachability;
+mod rotation;
 mod transport;
 
 pub use api_client::ApiClient;

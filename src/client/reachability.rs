@@ -49,7 +49,7 @@ impl State {
         Some(Change::StillLost(now - since))
     }
 
-    /// One request was not answered. The server is lost only if no other one has been answered meanwhile, either.
+    /// Records that a request was not answered. The server is lost only if no other request was answered meanwhile.
     fn silent(&mut self, sent: Instant, now: Instant) -> Option<Change> {
         if self.last_answer.is_some_and(|answer| answer >= sent) {
             return None;
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_request_beside_answered_ones_is_no_lost_server() {
+    fn one_silent_request_is_not_a_lost_server() {
         let mut state = State::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);

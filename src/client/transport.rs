@@ -7,22 +7,30 @@
 
 use std::time::Duration;
 
+use http::Request;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube_client::client::ConfigExt;
-use kube_client::{Client, Config, Error};
-use tower::{BoxError, ServiceBuilder};
+use kube_client::client::{Body, ConfigExt};
+use kube_client::{Config, Error};
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceBuilder};
 
 /// How long a TCP connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Builds a client from a configuration, without sending a request.
+/// A response whose body is unread.
+pub(super) type Answer =
+    <hyper_util::client::legacy::Client<HttpConnector, Body> as Service<Request<Body>>>::Response;
+/// Sends requests with one set of credentials, over a pool of connections.
+pub(super) type Connections = BoxCloneSyncService<Request<Body>, Answer, BoxError>;
+
+/// Builds a pool of connections from a configuration, without sending a request.
 ///
 /// A kubeconfig's exec plugin runs here and blocks the thread.
 ///
 /// # Errors
 /// kube-client's own, if certificates, keys or a plugin do not work, or if a proxy is configured.
-pub(super) fn connect(config: &Config) -> Result<Client, Error> {
+pub(super) fn connect(config: &Config) -> Result<Connections, Error> {
     if let Some(proxy) = &config.proxy_url {
         return Err(Error::ProxyProtocolUnsupported { proxy_url: Box::new(proxy.clone()) });
     }
@@ -36,7 +44,7 @@ pub(super) fn connect(config: &Config) -> Result<Client, Error> {
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
         .service(connections);
-    Ok(Client::new(service, config.default_namespace.clone()))
+    Ok(BoxCloneSyncService::new(service))
 }
 
 fn tcp() -> HttpConnector {
@@ -50,8 +58,6 @@ fn tcp() -> HttpConnector {
 
 #[cfg(test)]
 mod tests {
-    use tower::Service;
-
     use super::*;
 
     #[tokio::test]

@@ -8,10 +8,15 @@
 //! handler that enqueues their owners, and returns the lister for the reconciler. [`build`](Builder::build) wraps
 //! the kind's [`Reconcile`] in a [`Reconciler`].
 //!
+//! Each part can be the caller's own: the queue with its limits ([`Builder::with_queue`]), the number of workers
+//! ([`Builder::with_workers`]), informers and handlers ([`Builder::watches`]). With a [`SyncHandler`] in place of a
+//! [`Reconcile`], use [`Controller::new`].
+//!
 //! # Guarantees
 //! - Workers start only after all caches have synced and all handlers have seen the first list.
 //!   (test: `workers_wait_for_the_caches`)
 //! - A key waits until the caches of all its kinds have seen its own writes. (test: `a_key_waits_for_its_own_writes`)
+//! - Given parts replace those of the builder. (test: `given_queue_workers_and_handlers_are_used`)
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,6 +36,8 @@ use crate::controller::run::consistency::Consistency;
 use crate::controller::run::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
 use crate::controller::run::takeover::Takeover;
 use crate::controller::run::worker::Controller;
+#[cfg(doc)]
+use crate::controller::run::worker::SyncHandler;
 use crate::leader_election::Leadership;
 use crate::metrics::Metrics;
 use crate::record::EventRecorder;
@@ -106,6 +113,7 @@ pub struct Builder<'a, K: CustomResource> {
     queue: RateLimitingQueue<ObjectName>,
     consistency: Arc<Consistency>,
     caches: Vec<Synced>,
+    workers: usize,
     error: Option<BuildError>,
 }
 
@@ -132,6 +140,12 @@ pub enum BuildError {
     },
 }
 
+/// The child names of an object whose children all share its name, for [`Builder::new`].
+#[must_use]
+pub fn own_name<K: Object>(object: &Cached<K>) -> Vec<String> {
+    vec![object.object_name().to_string()]
+}
+
 // === impl Builder ===
 
 impl<'a, K: CustomResource> Builder<'a, K> {
@@ -144,14 +158,25 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         name: &'static str,
         child_names: fn(&Cached<K>) -> Vec<String>,
     ) -> Self {
+        let options =
+            QueueOptions { ageing: Some(Ageing::default()), metrics: Some(shared.metrics.queue(name)) };
+        let queue = RateLimitingQueue::with(shared.limits.limiter(), options);
+        Self::with_queue(shared, name, child_names, queue)
+    }
+
+    /// Like [`new`](Self::new), with the caller's own queue: its own rate limiter, or other sources of keys.
+    #[must_use]
+    pub fn with_queue(
+        shared: &'a Shared<'a>,
+        name: &'static str,
+        child_names: fn(&Cached<K>) -> Vec<String>,
+        queue: RateLimitingQueue<ObjectName>,
+    ) -> Self {
         let objects = shared.informers.informer(|| Watched {
             transform: Some(object::trim),
             indexers: Indexers::default().with(CHILD_NAME, child_names),
             ..Watched::default()
         });
-        let options =
-            QueueOptions { ageing: Some(Ageing::default()), metrics: Some(shared.metrics.queue(name)) };
-        let queue = RateLimitingQueue::with(shared.limits.limiter(), options);
         shared.metrics.observe_queue(name, queue.clone());
         shared.audits.add_owner(&objects, queue.clone());
         let mut builder = Self {
@@ -161,11 +186,19 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             queue,
             consistency: Arc::default(),
             caches: Vec::new(),
+            workers: shared.limits.workers,
             error: None,
         };
         let (objects, handler) = (builder.objects.clone(), EnqueueSelf::new(builder.queue.clone()));
-        builder.watch(&objects, handler);
+        builder.watches(&objects, handler);
         builder
+    }
+
+    /// Sets the number of workers, in place of [`Limits::workers`].
+    #[must_use]
+    pub fn with_workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
     }
 
     /// Declares that the objects own children of kind `O`: a changed child enqueues its owner. Returns the
@@ -189,13 +222,15 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         let children = self.shared.informers.informer::<O>(watched);
         self.shared.audits.add_child(&children);
         match EnqueueOwner::new(self.objects.store(), self.queue.clone()) {
-            Ok(handler) => self.watch(&children, refine(handler)),
+            Ok(handler) => self.watches(&children, refine(handler)),
             Err(source) => self.fail(BuildError::Index { controller: self.name, source }),
         }
         children.lister()
     }
 
-    fn watch<O: Object>(&mut self, informer: &SharedInformer<O>, handler: impl EventHandler<O>) {
+    /// Calls `handler` for each change of this kind, to add keys to the [`queue`](Self::queue). Workers wait until the
+    /// handler has seen the first list, and a key waits until this cache has seen its own writes.
+    pub fn watches<O: Object>(&mut self, informer: &SharedInformer<O>, handler: impl EventHandler<O>) {
         match informer.add_event_handler(handler) {
             Ok(registration) => self.caches.push(registration.synced()),
             Err(source) => {
@@ -225,7 +260,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         if let Some(error) = self.error {
             return Err(error);
         }
-        let Shared { client, informers, recorder, clock, limits, metrics, leadership, .. } = self.shared;
+        let Shared { client, informers, recorder, clock, metrics, leadership, .. } = self.shared;
         let metrics = metrics.controller(self.name);
         let objects = self.objects.clone();
         let children = Children::new(client.clone(), self.consistency.clone());
@@ -240,7 +275,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         };
         let controller =
             Controller::new(self.name, self.queue, Reconciler::new(tools, kind), self.consistency)
-                .with_workers(limits.workers)
+                .with_workers(self.workers)
                 .with_metrics(metrics);
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
         let namespace = informers.namespace().map(str::to_owned);

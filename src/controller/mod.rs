@@ -10,37 +10,53 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`builder`], [`manager`] | the public API that builds and runs controllers |
-//! | [`run`] | workers, handlers, outcomes, the guard of a key's own writes, hot loops, audits |
+//! | `builder`, `manager` | the public API that builds and runs controllers: [`Builder`], [`Manager`] |
+//! | `run` | workers, handlers, outcomes, the guard of a key's own writes, hot loops, audits |
 //! | [`kinds`] | one module per child kind: wanted and observed state, difference, health; pure functions |
-//! | [`children`] | children on the server: apply, prune, finalizers, the state kept per object |
-//! | [`reconcile`] | the common part of every sync handler: object, context, status, events |
+//! | `children` | children on the server: apply, prune, finalizers, the state kept per object |
+//! | `recent` | a map whose entries expire, for `children` and `run` |
+//! | `reconcile` | the common part of every sync handler: object, context, status, events |
 //!
 //! Arrows are imports; `tests/tidy.rs` checks that none points the other way.
+//!
+//! # Where to start
+//! | to | see |
+//! |---|---|
+//! | write an operator | [`Reconcile`], [`ReconcileContext`]; [`Wanted`] and [`kinds`] for its children |
+//! | build and run it | [`Builder`], [`Limits`], [`Manager`] |
+//! | write the sync handler yourself | [`SyncHandler`], [`Controller`], [`EnqueueSelf`], [`EnqueueOwner`], [`Consistency`], [`Children`], [`slow_start_batch`] |
 
-pub mod builder;
-pub mod children;
+mod builder;
+mod children;
 pub mod kinds;
-pub mod manager;
+mod manager;
 mod recent;
-pub mod reconcile;
-pub mod run;
+mod reconcile;
+mod run;
 
-pub use builder::{BuildError, Builder, Limits, Shared};
+pub use builder::{BuildError, Builder, Limits, Shared, own_name};
 pub use children::apply::Children;
 pub use children::apply_outcome::ApplyOutcome;
+#[doc(hidden)] // for the benchmark of memory at rest
+pub use children::contention::Contention;
 pub use children::deletions::{ChildRef, Deletion};
 pub use children::owner::Owner;
 pub use children::slow_start::slow_start_batch;
+/// The condition of Kubernetes, for [`common_status!`](crate::common_status).
+pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use kinds::Wanted;
 pub use kinds::difference::Difference;
 pub use kinds::health::{ChildHealth, HealthPhase};
 pub use manager::Manager;
 pub use reconcile::context::{ReconcileContext, StopReason};
 pub use reconcile::reconciler::{CommonStatus, CustomResource, Reconcile, Reconciler, StatusOf, Tools};
-pub use run::consistency::Consistency;
+pub use run::audit::Audits;
+#[cfg(test)]
+pub(crate) use run::consistency::Frozen;
+pub use run::consistency::{Consistency, Presence, StoreView};
+pub use run::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
 pub use run::outcome::{Outcome, SyncError, SyncRequest};
-pub use run::worker::{Controller, SyncHandler, UnderWay, Workers};
+pub use run::worker::{Controller, RunningPass, SyncHandler, Workers};
 
 #[cfg(test)]
 #[cfg(feature = "sim")]

@@ -5,8 +5,6 @@
 //! as old as the map's lifetime, it becomes the old one, and the previous old one is dropped as a whole, after the
 //! lock is released. Generations age on access: an untouched map keeps its entries.
 //!
-//! The map finds an entry by a seeded 64-bit hash and keeps no names.
-//!
 //! # Guarantees
 //! - An entry lives for at least one lifetime and at most two. (test: `an_entry_lives_for_one_to_two_lifetimes`)
 //! - The cost of an access does not grow with the number of entries. (test: `access_visits_no_other_entries`)
@@ -14,52 +12,51 @@
 //!
 //! Mirrors apimachinery's `util/cache/expiring.go`, which keeps a heap of expiry times.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, Hash};
+use std::hash::Hash;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-type Map<V> = HashMap<u64, V, RandomState>;
+type Map<K, V> = HashMap<K, V, RandomState>;
 
 /// A map with a lifetime for its entries; see the module.
-pub(in crate::controller) struct Recent<V> {
+pub(in crate::controller) struct Recent<K, V> {
     lifetime: Duration,
-    hasher: RandomState,
-    generations: Mutex<Generations<V>>,
+    generations: Mutex<Generations<K, V>>,
 }
 
-struct Generations<V> {
-    young: Map<V>,
-    old: Map<V>,
+struct Generations<K, V> {
+    young: Map<K, V>,
+    old: Map<K, V>,
     /// When the young generation began.
     since: Instant,
 }
 
-/// The slot of one name, occupied or not, under the map's lock.
-pub(in crate::controller) struct Slot<'a, V> {
-    generations: &'a mut Generations<V>,
-    key: u64,
+/// The slot of one key, occupied or not, under the map's lock.
+pub(in crate::controller) struct Slot<'a, K, V, Q: ?Sized> {
+    generations: &'a mut Generations<K, V>,
+    key: &'a Q,
 }
 
 // === impl Recent ===
 
-impl<V> Recent<V> {
+impl<K: Hash + Eq, V> Recent<K, V> {
     pub(in crate::controller) fn new(lifetime: Duration) -> Self {
         let generations = Generations { young: Map::default(), old: Map::default(), since: Instant::now() };
-        Self { lifetime, hasher: RandomState::default(), generations: Mutex::new(generations) }
+        Self { lifetime, generations: Mutex::new(generations) }
     }
 
-    /// Calls `look` with the slot of `name`, under the lock.
-    pub(in crate::controller) fn at<R>(
+    /// Calls `look` with the slot of `key`, under the lock.
+    pub(in crate::controller) fn at<Q: ?Sized, R>(
         &self,
-        name: &(impl Hash + ?Sized),
-        look: impl FnOnce(Slot<'_, V>) -> R,
+        key: &Q,
+        look: impl FnOnce(Slot<'_, K, V, Q>) -> R,
     ) -> R {
-        let key = self.hasher.hash_one(name);
         let mut generations = self.generations.lock();
         let over = generations.age(self.lifetime);
         let answer = look(Slot { generations: &mut generations, key });
@@ -68,7 +65,9 @@ impl<V> Recent<V> {
         drop(over);
         answer
     }
+}
 
+impl<K, V> Recent<K, V> {
     /// Returns the number of entries, including expired ones that are not dropped yet.
     pub(in crate::controller) fn len(&self) -> usize {
         let generations = self.generations.lock();
@@ -82,7 +81,7 @@ impl<V> Recent<V> {
 }
 
 /// Shows only the number of entries: values may hold long messages from a server.
-impl<V> fmt::Debug for Recent<V> {
+impl<K, V> fmt::Debug for Recent<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recent").field("entries", &self.len()).finish_non_exhaustive()
     }
@@ -90,9 +89,9 @@ impl<V> fmt::Debug for Recent<V> {
 
 // === impl Generations ===
 
-impl<V> Generations<V> {
+impl<K, V> Generations<K, V> {
     /// Starts a new generation if the young one is old enough; returns the expired ones.
-    fn age(&mut self, lifetime: Duration) -> [Map<V>; 2] {
+    fn age(&mut self, lifetime: Duration) -> [Map<K, V>; 2] {
         let age = self.since.elapsed();
         if age < lifetime {
             return [Map::default(), Map::default()];
@@ -106,34 +105,38 @@ impl<V> Generations<V> {
 
 // === impl Slot ===
 
-impl<'a, V> Slot<'a, V> {
+impl<'a, K, V, Q> Slot<'a, K, V, Q>
+where
+    K: Borrow<Q> + Hash + Eq,
+    Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+{
     pub(in crate::controller) fn get(self) -> Option<&'a V> {
         let Generations { young, old, .. } = self.generations;
-        young.get(&self.key).or_else(|| old.get(&self.key))
+        young.get(self.key).or_else(|| old.get(self.key))
     }
 
     /// Returns the entry for changes, without renewing it.
     pub(in crate::controller) fn get_mut(self) -> Option<&'a mut V> {
         let Generations { young, old, .. } = self.generations;
-        young.get_mut(&self.key).or_else(|| old.get_mut(&self.key))
+        young.get_mut(self.key).or_else(|| old.get_mut(self.key))
     }
 
     /// Renews and returns the entry; inserts the result of `make` if it is missing.
     pub(in crate::controller) fn renewed(self, make: impl FnOnce() -> V) -> &'a mut V {
         let Generations { young, old, .. } = self.generations;
-        young.entry(self.key).or_insert_with(|| old.remove(&self.key).unwrap_or_else(make))
+        young.entry(self.key.to_owned()).or_insert_with(|| old.remove(self.key).unwrap_or_else(make))
     }
 
     /// Inserts an entry; returns the replaced one, to be dropped after the lock is released.
     pub(in crate::controller) fn insert(self, value: V) -> Option<V> {
-        let before = self.generations.old.remove(&self.key);
-        self.generations.young.insert(self.key, value).or(before)
+        let before = self.generations.old.remove(self.key);
+        self.generations.young.insert(self.key.to_owned(), value).or(before)
     }
 
     /// Removes and returns the entry.
     pub(in crate::controller) fn remove(self) -> Option<V> {
         let Generations { young, old, .. } = self.generations;
-        young.remove(&self.key).or_else(|| old.remove(&self.key))
+        young.remove(self.key).or_else(|| old.remove(self.key))
     }
 }
 
@@ -147,7 +150,7 @@ mod tests {
     const LIFETIME: Duration = Duration::from_secs(100);
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn has(recent: &Recent<u32>, name: &str) -> bool {
+    fn has(recent: &Recent<String, u32>, name: &str) -> bool {
         recent.at(name, |slot| slot.get().is_some())
     }
 
@@ -196,9 +199,33 @@ mod tests {
     /// Counts all drops, and those under the lock.
     struct Witness(Arc<Witnessed>);
 
+    /// A key that counts how often it is hashed.
+    #[derive(Clone)]
+    struct Key(usize, Arc<AtomicUsize>);
+
+    impl Hash for Key {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.hash(state);
+        }
+    }
+
+    impl PartialEq for Key {
+        fn eq(&self, other: &Self) -> bool {
+            self.0 == other.0
+        }
+    }
+
+    impl Eq for Key {}
+
+    /// A key beside those of [`witnessed`].
+    fn another(hashed: &Arc<AtomicUsize>) -> Key {
+        Key(usize::MAX, hashed.clone())
+    }
+
     #[derive(Default)]
     struct Witnessed {
-        recent: std::sync::OnceLock<Arc<Recent<Witness>>>,
+        recent: std::sync::OnceLock<Arc<Recent<Key, Witness>>>,
         dropped: AtomicUsize,
         under_the_lock: AtomicUsize,
     }
@@ -212,11 +239,12 @@ mod tests {
         }
     }
 
-    fn witnessed(entries: usize) -> (Arc<Recent<Witness>>, Arc<Witnessed>) {
+    fn witnessed(entries: usize) -> (Arc<Recent<Key, Witness>>, Arc<Witnessed>) {
         let (recent, seen) = (Arc::new(Recent::new(LIFETIME)), Arc::new(Witnessed::default()));
         assert!(seen.recent.set(recent.clone()).is_ok());
+        let hashed = Arc::default();
         for at in 0..entries {
-            recent.at(&at, |slot| slot.insert(Witness(seen.clone())));
+            recent.at(&Key(at, Arc::clone(&hashed)), |slot| slot.insert(Witness(seen.clone())));
         }
         (recent, seen)
     }
@@ -226,42 +254,36 @@ mod tests {
         for entries in [1_000, 100_000] {
             let (recent, seen) = witnessed(entries);
             tokio::time::advance(LIFETIME).await;
-            recent.at("another", |slot| assert!(slot.get().is_none()));
+            recent.at(&another(&Arc::default()), |slot| assert!(slot.get().is_none()));
             assert_eq!(seen.dropped.load(Ordering::Relaxed), 0, "the entries are in the old generation");
             tokio::time::advance(LIFETIME).await;
-            recent.at("another", |slot| assert!(slot.get().is_none()));
+            recent.at(&another(&Arc::default()), |slot| assert!(slot.get().is_none()));
             assert_eq!(seen.dropped.load(Ordering::Relaxed), entries);
             assert_eq!((seen.under_the_lock.load(Ordering::Relaxed), recent.len()), (0, 0));
         }
     }
 
-    /// Counts how often names are hashed and entries are dropped under the lock.
+    /// Counts how often keys are hashed and entries are dropped under the lock.
     #[tokio::test(start_paused = true)]
     async fn access_visits_no_other_entries() {
-        struct Name<'a>(&'a AtomicUsize);
-        impl Hash for Name<'_> {
-            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-                0_u8.hash(state);
-            }
-        }
         for entries in [1_000, 100_000] {
             let (recent, seen) = witnessed(entries);
-            let hashed = AtomicUsize::new(0);
+            let hashed = Arc::<AtomicUsize>::default();
             for _ in 0..3 {
-                recent.at(&Name(&hashed), |slot| slot.insert(Witness(seen.clone())));
-                recent.at(&Name(&hashed), |slot| assert!(slot.get_mut().is_some()));
-                recent.at(&Name(&hashed), |slot| slot.remove());
+                recent.at(&another(&hashed), |slot| slot.insert(Witness(seen.clone())));
+                recent.at(&another(&hashed), |slot| assert!(slot.get_mut().is_some()));
+                recent.at(&another(&hashed), |slot| slot.remove());
                 assert_eq!(seen.under_the_lock.load(Ordering::Relaxed), 0);
                 tokio::time::advance(LIFETIME).await;
             }
-            assert_eq!(hashed.load(Ordering::Relaxed), 9, "each access hashes its own name");
+            let hashed = hashed.load(Ordering::Relaxed);
+            assert!(hashed <= 9 * 3, "each access hashes its own key, at most once per generation: {hashed}");
             let room = recent.generations.lock().young.capacity();
             assert!(room < 64, "the capacity of the dropped entries is released: {room}");
         }
     }
 
-    impl<V> Recent<V> {
+    impl<K, V> Recent<K, V> {
         /// Returns the capacity of both generations.
         fn room(&self) -> usize {
             let generations = self.generations.lock();
@@ -274,7 +296,7 @@ mod tests {
         let (recent, _) = witnessed(100_000);
         assert!(recent.room() >= 100_000);
         tokio::time::advance(2 * LIFETIME).await;
-        recent.at("another", |slot| assert!(slot.get().is_none()));
+        recent.at(&another(&Arc::default()), |slot| assert!(slot.get().is_none()));
         assert_eq!(recent.room(), 0);
     }
 }

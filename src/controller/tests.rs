@@ -224,7 +224,7 @@ impl Bed {
     }
 }
 
-/// Returns what is wrong with a history, given the server's requests in order and the number of children that each
+/// Returns the first fault in a history, given the server's requests in order and the number of children that each
 /// write of the user asked for.
 fn fault_of(ledger: &[LedgerEntry], asked: &[usize]) -> Option<String> {
     let mut asked = asked.iter().copied();

@@ -14,8 +14,8 @@
 //! until the renew deadline, and nothing but the next success extends that.
 //!
 //! # Guarantees
-//! - No write begins after the renew deadline, also when the process was frozen. (test: `no_write_begins_after_the_renew_deadline`, `write_held_up_past_the_deadline_is_not_sent`)
-//! - Two processes never may write at once, whatever is delayed or lost. (test: `never_two_may_write_and_one_does_in_the_end`)
+//! - No write begins after the renew deadline, also when the process was frozen. (test: `no_write_begins_after_the_renew_deadline`, `write_held_past_the_deadline_is_not_sent`)
+//! - Two processes never may write at once, whatever is delayed or lost. (test: `never_two_write_and_one_eventually_does`)
 //! - A lease that is held is taken over after it has not changed for its whole duration. (test: `expired_lease_is_taken_over`)
 //! - A released lease is taken over at the next try. (test: `released_lease_is_taken_over_at_once`)
 //! - Renewing costs one request per retry period. (test: `renewal_is_one_update`)

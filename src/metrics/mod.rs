@@ -10,7 +10,8 @@
 //! | `controller_runtime_*` | each controller: passes by result, their duration, errors, panics, workers |
 //! | `leader_election_*` | whether this process leads, and slow renewals |
 //! | `rest_client_*` | requests to the API server by verb and code, their duration, waits for the client's limits |
-//! | `windlass_*` | everything else: reasons, retries by cause, keys that back off, caches, audits, events |
+//! | `process_*`, `tokio_*` | the process, under the names of Prometheus' client libraries, and its runtime |
+//! | `windlass_*` | everything else: the build, reasons, retries by cause, keys that back off, caches, audits, events |
 //!
 //! # Guarantees
 //! - Every series of a controller exists from its start, at zero. (test: `controller_series_exist_from_its_start`)
@@ -32,6 +33,8 @@ mod audits;
 mod controller;
 mod events;
 mod leader_election;
+#[cfg(feature = "cli")]
+mod process;
 mod queue;
 mod requests;
 
@@ -137,6 +140,14 @@ impl Metrics {
     /// Exports the counts of events from now on; `events` is called on each scrape.
     pub fn observe_events(&self, events: impl Fn() -> EventReading + Send + Sync + 'static) {
         self.registry.lock().register_collector(Box::new(events::Events(Box::new(events))));
+    }
+
+    /// Exports metrics of this process and of the runtime that it is called on from now on, and these labels of the
+    /// build.
+    #[cfg(feature = "cli")]
+    pub fn observe_process(&self, build: Vec<(&'static str, &'static str)>) {
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        self.registry.lock().register_collector(Box::new(process::Process { runtime, build }));
     }
 
     /// Encodes all metrics as OpenMetrics text.

@@ -7,32 +7,8 @@
 //! | `sync.rs` | the sync handler: its steps, in order |
 //! | `status.rs` | the status as a pure function of custom resource and children |
 //!
-//! The [`reconciler`](crate::controller::reconcile::reconciler) calls these steps. Code that several kinds share
+//! The [`Reconciler`](crate::controller::Reconciler) calls these steps. Code that several kinds share
 //! lives in [`controller`](crate::controller).
-
-/// Implements [`CommonStatus`](crate::controller::CommonStatus) for a status with standard conditions.
-macro_rules! common_status {
-    ($status:ty) => {
-        impl $crate::controller::CommonStatus for $status {
-            fn observed_generation(&self) -> Option<i64> {
-                self.observed_generation
-            }
-
-            fn conditions(&self) -> Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
-                self.conditions.clone()
-            }
-
-            fn set_common(
-                &mut self,
-                observed_generation: Option<i64>,
-                conditions: Vec<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>,
-            ) {
-                self.observed_generation = observed_generation;
-                self.conditions = conditions;
-            }
-        }
-    };
-}
 
 pub mod appservice;
 pub mod foo;
@@ -44,9 +20,8 @@ use std::fmt;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::cache::{Cached, Object, Synced};
-use crate::controller::builder::{BuildError, Shared};
-use crate::controller::{Controller, SyncHandler, Workers};
+use crate::cache::Synced;
+use crate::controller::{BuildError, Controller, Shared, SyncHandler, Workers};
 
 use webapp::TaskEntry;
 
@@ -103,11 +78,6 @@ fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
         workers: controller.workers(),
         run: Box::new(move |shutdown| Box::pin(controller.run(shutdown))),
     }
-}
-
-/// Returns the child names of a custom resource whose children all share its name.
-fn child_of_its_name<K: Object>(object: &Cached<K>) -> Vec<String> {
-    vec![object.object_name().to_string()]
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ struct Series {
     is_being_written: bool,
 }
 
-/// What to do with an event.
+/// The decision about an event.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Correlated {
     Create(Write),
@@ -94,8 +94,8 @@ pub(super) struct TokenBucket {
     at: Instant,
 }
 
-/// A bounded map whose unused entries expire; when full, it drops roughly the least recently used. Each entry has
-/// one place in the line, and goes back to its end if it was used in the meantime.
+/// A bounded map whose unused entries expire; when full, it drops roughly the least recently used. Each entry is
+/// in the line once, and returns to its end if it was used in the meantime.
 #[derive(Debug)]
 struct LruMap<V> {
     entries: HashMap<Key, (V, Instant), RandomState>,
@@ -280,7 +280,7 @@ impl<V> LruMap<V> {
         self.line.push_back((now, key));
     }
 
-    /// Removes the entry; `take_over` later skips its place in the line.
+    /// Removes the entry; `take_over` later skips its key in the line.
     fn remove(&mut self, key: Key) {
         self.entries.remove(&key);
     }

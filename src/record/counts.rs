@@ -1,4 +1,5 @@
-//! Counts written, failed and dropped events, and logs the losses at most once a minute.
+//! Counts written, failed and dropped events, and logs the losses at most once a minute. The sink calls
+//! [`Counts::log_due`], so that each loss is logged within a minute and before the process ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -40,20 +41,32 @@ struct Lines {
 #[derive(Debug, Default)]
 struct Line {
     last: Option<Instant>,
-    /// The number of events since the last line.
-    untold: u64,
+    /// The number of losses since the last line.
+    unlogged: u64,
+    /// The cause of the latest loss.
+    cause: String,
 }
 
 impl Line {
-    /// Counts an event; returns the number to log if a line is due.
-    fn add(&mut self) -> Option<u64> {
-        self.untold += 1;
-        let now = Instant::now();
-        if self.last.is_some_and(|last| now - last < LINE_EVERY) {
+    fn add(&mut self, cause: String) {
+        self.unlogged += 1;
+        self.cause = cause;
+    }
+
+    /// Logs the losses if a line is due; `is_last`: no other line will follow. Returns when the next one is due.
+    fn log_due(&mut self, message: &'static str, is_last: bool) -> Option<Instant> {
+        if self.unlogged == 0 {
             return None;
         }
+        let due = self.last.map(|last| last + LINE_EVERY);
+        let now = Instant::now();
+        if let Some(due) = due.filter(|due| *due > now && !is_last) {
+            return Some(due);
+        }
         self.last = Some(now);
-        Some(std::mem::take(&mut self.untold))
+        let events = std::mem::take(&mut self.unlogged);
+        tracing::warn!(events, cause = std::mem::take(&mut self.cause), "{message}");
+        None
     }
 }
 
@@ -71,18 +84,21 @@ impl Counts {
 
     pub(super) fn failed(&self, reason: &str, error: &Error) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        let line = self.lines.lock().failed.add();
-        if let Some(events) = line {
-            let error = error as &dyn std::error::Error;
-            tracing::warn!(events, reason, error, "Could not write events");
-        }
+        self.lines.lock().failed.add(format!("{reason}: {error}"));
+        self.log_due(false);
     }
 
     pub(super) fn dropped(&self, cause: &'static str) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
-        let line = self.lines.lock().dropped.add();
-        if let Some(events) = line {
-            tracing::warn!(events, cause, "Dropped events");
-        }
+        self.lines.lock().dropped.add(cause.to_owned());
+        self.log_due(false);
+    }
+
+    /// Logs the losses for which a line is due; `is_last`: all of them. Returns when to call it again, if at all.
+    pub(super) fn log_due(&self, is_last: bool) -> Option<Instant> {
+        let Lines { failed, dropped } = &mut *self.lines.lock();
+        let due =
+            [failed.log_due("Could not write events", is_last), dropped.log_due("Dropped events", is_last)];
+        due.into_iter().flatten().min()
     }
 }

@@ -105,15 +105,17 @@ impl EventSink {
             }
             let wait = self.begin_writes(&mut writes, &shutdown);
             if is_stopping && writes.is_empty() {
+                self.counts.log_due(true);
                 return;
             }
+            let log_due = self.counts.log_due(false).map_or(LONG, |due| due - Instant::now());
             let lane = self.lane.clone();
             tokio::select! {
                 biased;
                 Some((request, outcome)) = writes.next() => self.ended(request, outcome),
                 () = shutdown.cancelled(), if !is_stopping => {}
                 () = lane.changed() => {}
-                () = tokio::time::sleep(wait) => {}
+                () = tokio::time::sleep(wait.min(log_due)) => {}
             }
         }
     }

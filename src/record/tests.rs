@@ -315,10 +315,15 @@ async fn drops_are_logged_once_a_minute() {
         counts.dropped("too many");
         tokio::time::sleep(SECOND / 2).await;
     }
-    let lines: Vec<String> = log.lines().into_iter().filter(|line| line.contains("Dropped events")).collect();
-    assert_eq!(lines.len(), 3, "{lines:?}");
-    assert!(lines[1].contains("120"), "{lines:?}");
+    let lines = || log.lines().into_iter().filter(|line| line.contains("Dropped events")).collect::<Vec<_>>();
+    assert_eq!(lines().len(), 3, "{:?}", lines());
+    assert!(lines()[1].contains("120"), "{:?}", lines());
     assert_eq!(counts.read().dropped, 300);
+    let due = counts.log_due(false).expect("the last ones are not logged yet");
+    tokio::time::sleep_until(due).await;
+    assert_eq!((counts.log_due(false), lines().len()), (None, 4));
+    counts.dropped("too many");
+    assert_eq!((counts.log_due(true), lines().len()), (None, 5), "the process ends");
 }
 
 #[test]

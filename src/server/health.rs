@@ -4,7 +4,7 @@
 //!
 //! # Guarantees
 //! - The process is ready when every check passes; the response names the failed checks. (test: `ready_when_every_check_passes`)
-//! - `?verbose` lists all checks; `/readyz/<check>` runs one. (test: `verbose_lists_all_checks_and_a_path_selects_one`)
+//! - `?verbose` lists all checks; `/readyz/<check>` runs one. (test: `verbose_lists_all_checks_and_path_selects_one`)
 //! - A problem that does not stop the work is reported, and the process stays ready. (test: `later_failure_is_reported_but_stays_ready`)
 
 use std::fmt;
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn verbose_lists_all_checks_and_a_path_selects_one() {
+    fn verbose_lists_all_checks_and_path_selects_one() {
         let health = health(Verdict::Passed);
         let expected = "[+]ping ok\n[+]cache-foos ok\nreadyz check passed\n";
         assert_eq!(health.page("/readyz", "verbose").unwrap().body, expected);

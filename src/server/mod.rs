@@ -8,11 +8,14 @@
 //! - A client that sends nothing is dropped. (test: `silent_client_is_dropped`)
 //! - A connection serves one response, and a client that reads too slowly is dropped. (test: `connection_closes_after_one_response`, `client_that_does_not_read_is_dropped`)
 //! - At most [`CONNECTIONS`] are open at once, and none for long. (test: `silent_clients_do_not_lock_out_others`)
+//! - With a certificate, pages are served over TLS alone; with a guard, only to whom it lets in.
+//!   (test: `protected_pages_need_tls_and_a_permit`)
 //!
 //! # Locks and tasks
 //! One task per connection, owned by [`Server::run`]. `hyper` implements HTTP.
 
 pub mod health;
+mod tls;
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -24,19 +27,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 pub use health::{Check, Health, Verdict};
+pub use tls::{CertificateError, Certificates};
 
-/// How many connections are open at once. Another one takes the place of the oldest whose client has sent nothing.
+/// How many connections are open at once. A further one replaces the oldest whose client has sent nothing.
 pub const CONNECTIONS: usize = 64;
 /// How long a client may take to send a request and to read the response.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -64,6 +70,10 @@ impl Page {
 
 /// Returns the page for a path and a query, if there is one.
 pub type Pages = Arc<dyn Fn(&str, &str) -> Option<Page> + Send + Sync>;
+
+/// Decides from the header `Authorization` and the path whether a client may see the page; returns the page to answer
+/// with if not.
+pub type Guard = Arc<dyn Fn(Option<String>, String) -> BoxFuture<'static, Result<(), Page>> + Send + Sync>;
 
 /// The server cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
@@ -109,7 +119,15 @@ impl Listener {
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
+    site: Site,
+}
+
+/// What each connection needs.
+#[derive(Clone)]
+struct Site {
     pages: Pages,
+    guard: Option<Guard>,
+    certificates: Option<Arc<Certificates>>,
 }
 
 // === impl Server ===
@@ -125,7 +143,15 @@ impl Server {
     pub fn new(listener: Listener, pages: Pages) -> Result<Self, ListenError> {
         let Listener { inner, address } = listener;
         let listener = TcpListener::from_std(inner).map_err(|source| ListenError { address, source })?;
-        Ok(Self { listener, address, pages })
+        Ok(Self { listener, address, site: Site { pages, guard: None, certificates: None } })
+    }
+
+    /// Serves over TLS, and only to clients that `guard` lets in.
+    #[must_use]
+    pub fn protected_by(mut self, certificates: Certificates, guard: Guard) -> Self {
+        self.site.certificates = Some(Arc::new(certificates));
+        self.site.guard = Some(guard);
+        self
     }
 
     /// Returns the address that the server listens on.
@@ -157,7 +183,7 @@ impl Server {
                         oldest.task.abort();
                     }
                     let has_asked = Arc::<AtomicBool>::default();
-                    let talk = talk(stream, self.pages.clone(), has_asked.clone());
+                    let talk = talk(stream, self.site.clone(), has_asked.clone());
                     silent.push_back(Silent { task: connections.spawn(talk.in_current_span()), has_asked });
                 }
                 // Too many open files, for example: open connections continue.
@@ -182,16 +208,32 @@ impl Silent {
     }
 }
 
-async fn talk(stream: TcpStream, pages: Pages, has_asked: Arc<AtomicBool>) {
+async fn talk(stream: TcpStream, site: Site, has_asked: Arc<AtomicBool>) {
+    let Some(certificates) = &site.certificates else {
+        return converse(stream, site, has_asked).await;
+    };
+    let handshake = certificates.acceptor().accept(stream);
+    match tokio::time::timeout(HEADER_PATIENCE, handshake).await {
+        Ok(Ok(stream)) => converse(stream, site, has_asked).await,
+        Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+        Err(_) => tracing::debug!("Closed a slow client's connection"),
+    }
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    site: Site,
+    has_asked: Arc<AtomicBool>,
+) {
     let answer = service_fn(move |request| {
         has_asked.store(true, Ordering::Relaxed);
-        let response = answer(&request, &pages);
-        async move { Ok::<_, Infallible>(response) }
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(answer(&request, &site).await) }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_PATIENCE)
-        // No client may keep a place by sending a request now and then.
+        // No client may keep a connection by sending a request now and then.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer);
     match tokio::time::timeout(PATIENCE, connection).await {
@@ -201,14 +243,8 @@ async fn talk(stream: TcpStream, pages: Pages, has_asked: Arc<AtomicBool>) {
     }
 }
 
-fn answer(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
-    let page = if matches!(*request.method(), Method::GET | Method::HEAD) {
-        let uri = request.uri();
-        let page = pages(uri.path(), uri.query().unwrap_or_default());
-        page.unwrap_or_else(|| Page::text(404, "404 page not found\n"))
-    } else {
-        Page::text(405, "405 method not allowed: use GET or HEAD\n")
-    };
+async fn answer(request: &Request<Incoming>, site: &Site) -> Response<Full<Bytes>> {
+    let page = page(request, site).await.unwrap_or_else(|refusal| refusal);
     let mut response = Response::new(Full::new(Bytes::from(page.body)));
     *response.status_mut() = StatusCode::from_u16(page.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
@@ -216,6 +252,21 @@ fn answer(request: &Request<Incoming>, pages: &Pages) -> Response<Full<Bytes>> {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     response
+}
+
+/// Returns the page, or the refusal.
+async fn page(request: &Request<Incoming>, site: &Site) -> Result<Page, Page> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return Err(Page::text(405, "405 method not allowed: use GET or HEAD\n"));
+    }
+    let uri = request.uri();
+    if let Some(guard) = &site.guard {
+        let authorization = request.headers().get(header::AUTHORIZATION);
+        let authorization = authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        guard(authorization, uri.path().to_owned()).await?;
+    }
+    let page = (site.pages)(uri.path(), uri.query().unwrap_or_default());
+    page.ok_or_else(|| Page::text(404, "404 page not found\n"))
 }
 
 impl fmt::Debug for Server {
@@ -265,6 +316,28 @@ mod tests {
         shutdown.cancel();
         tasks.join_next().await.unwrap().unwrap();
         assert!(TcpStream::connect(address).await.is_err(), "the port is still open");
+    }
+
+    #[tokio::test]
+    async fn protected_pages_need_tls_and_a_permit() {
+        let pages: Pages = Arc::new(|_, _| Some(Page::text(200, "secret\n")));
+        let guard: Guard = Arc::new(|authorization, path| {
+            let may = authorization.as_deref() == Some("Bearer good") && path == "/metrics";
+            Box::pin(async move { if may { Ok(()) } else { Err(Page::text(401, "who?\n")) } })
+        });
+        let server = Server::new(Listener::bind(ANYWHERE).unwrap(), pages).unwrap();
+        let server = server.protected_by(Certificates::self_signed().unwrap(), guard);
+        let (address, mut tasks) = (server.address(), JoinSet::new());
+        tasks.spawn(server.run(CancellationToken::new()));
+        let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap();
+        let ask = async |scheme: &str, token: &str| {
+            let request = client.get(format!("{scheme}://{address}/metrics")).bearer_auth(token);
+            let answer = request.send().await?;
+            Ok::<_, reqwest::Error>((answer.status().as_u16(), answer.text().await?))
+        };
+        assert_eq!(ask("https", "good").await.unwrap(), (200, "secret\n".to_owned()));
+        assert_eq!(ask("https", "wrong").await.unwrap(), (401, "who?\n".to_owned()));
+        assert!(ask("http", "good").await.is_err());
     }
 
     #[tokio::test]

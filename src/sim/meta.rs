@@ -141,10 +141,10 @@ pub(super) fn normalize(object: &mut Value, unknown: &mut Vec<String>) -> Result
     }
     let owners = meta.get_mut("ownerReferences").and_then(Value::as_array_mut);
     for (at, owner) in owners.into_iter().flatten().enumerate() {
-        let place = format!("metadata.ownerReferences[{at}]");
-        let mut ignored = |path: serde_ignored::Path<'_>| unknown.push(format!("{place}.{path}"));
+        let path = format!("metadata.ownerReferences[{at}]");
+        let mut ignored = |field: serde_ignored::Path<'_>| unknown.push(format!("{path}.{field}"));
         let typed: Result<OwnerReference, _> = serde_ignored::deserialize(&*owner, &mut ignored);
-        *owner = typed.and_then(serde_json::to_value).map_err(|error| format!("{place}: {error}"))?;
+        *owner = typed.and_then(serde_json::to_value).map_err(|error| format!("{path}: {error}"))?;
     }
     Ok(())
 }

@@ -271,8 +271,8 @@ fn merge_member(
     }
 }
 
-/// Returns what is added where there is nothing to merge with: a map with a directive, even `replace`, is not added at
-/// all, as on a real server.
+/// Returns the value to add to an object without such a field. A map with a directive, even `replace`, is not added, as
+/// on a real server.
 fn without_directives(value: &Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key("$patch") => None,
@@ -306,21 +306,21 @@ fn merge_list(items: &mut Vec<Value>, key: &str, patches: &[Value]) -> Result<()
         *items = patches.iter().filter(|patch| patch.get("$patch").is_none()).cloned().collect();
         return Ok(());
     }
-    let mut places: HashMap<String, usize> =
+    let mut positions: HashMap<String, usize> =
         items.iter().enumerate().filter_map(|(at, item)| Some((item.get(key)?.to_string(), at))).collect();
     let mut gone = Vec::new();
     for patch in patches {
         let Some(id) = patch.get(key) else {
             return Err(format!("map: {patch} does not contain declared merge key: {key}"));
         };
-        let at = places.get(&id.to_string()).copied();
+        let at = positions.get(&id.to_string()).copied();
         match (patch["$patch"].as_str(), at) {
             (Some("delete"), at) => gone.extend(at),
             (_, Some(at)) => strategic(&mut items[at], patch)?,
             (_, None) => {
                 let mut added = Value::Null;
                 strategic(&mut added, patch)?;
-                places.insert(id.to_string(), items.len());
+                positions.insert(id.to_string(), items.len());
                 items.push(added);
             }
         }
@@ -337,10 +337,10 @@ fn merge_list(items: &mut Vec<Value>, key: &str, patches: &[Value]) -> Result<()
 /// are merged by the items' old positions; new items come first.
 fn put_in_order(items: &mut Vec<Value>, before: &[Value], key: &str, order: &[Value]) {
     let id = |item: &Value| item.get(key).map(Value::to_string).unwrap_or_default();
-    let places = |list: &[Value]| -> HashMap<String, usize> {
+    let positions = |list: &[Value]| -> HashMap<String, usize> {
         list.iter().enumerate().rev().map(|(at, item)| (id(item), at)).collect()
     };
-    let (before, order) = (places(before), places(order));
+    let (before, order) = (positions(before), positions(order));
     let (mut named, rest): (Vec<Value>, Vec<Value>) =
         items.drain(..).partition(|item| order.contains_key(&id(item)));
     named.sort_by_cached_key(|item| order.get(&id(item)).copied());

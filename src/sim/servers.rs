@@ -24,7 +24,7 @@ pub(super) struct Held {
     pub(super) waits: Waits,
 }
 
-/// What a request is waiting for.
+/// The event that a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     /// Nothing: the request is new, and no fault has been applied.
@@ -35,7 +35,7 @@ pub(super) enum Waits {
     Thaw,
     /// The end of a fault's delay; it is executed even if its client is gone.
     Time,
-    /// The release from a fault that holds it; likewise.
+    /// The release from a fault that holds it; it is executed even if its client is gone.
     Release,
 }
 

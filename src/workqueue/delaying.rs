@@ -108,9 +108,10 @@ impl<T: Key> DelayingQueue<T> {
         }
     }
 
-    /// Adds reasons to a delayed key and raises its priority if lower. Returns whether the key is delayed.
-    pub fn note(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
-        self.delays.waiting.lock().note(key, priority, reasons.into())
+    /// Merges an add into the pending delay of a key: the higher priority and all reasons. Returns whether the key is
+    /// delayed.
+    pub fn merge_pending(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
+        self.delays.waiting.lock().merge_pending(key, priority, reasons.into())
     }
 
     /// Cancels a pending delay of `key`; a queued key stays queued. Returns the priority and the reasons of the delay,

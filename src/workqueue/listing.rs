@@ -31,7 +31,7 @@ use super::reasons::Reasons;
 pub struct Listed<T> {
     /// The key.
     pub key: T,
-    /// What the key waits for.
+    /// The event that the key waits for.
     pub stage: Stage,
     /// The highest priority of its adds.
     pub priority: i32,
@@ -39,7 +39,7 @@ pub struct Listed<T> {
     pub reasons: Reasons,
 }
 
-/// What a key waits for.
+/// The event that a key waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stage {

@@ -54,7 +54,7 @@ pub(super) struct Aged<T> {
     ranks: u64,
 }
 
-/// The place of a key in [`Order::Aged`].
+/// The position of a key in [`Order::Aged`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Rank {
     /// Time of the add minus the priority times the ageing, in nanoseconds.

@@ -24,8 +24,8 @@
 //!
 //! # Two ways to come back after a failure
 //! [`add_rate_limited`](RateLimitingQueue::add_rate_limited) works as in client-go: an event that arrives during
-//! the delay still queues the key at once, and another failure raises the count. A child that changes often thus
-//! turns one failing key into many failures per second, and then into a long silence.
+//! the delay still queues the key at once, and another failure raises the count. A child that changes often turns
+//! one failing key into many failures per second, and then into a long silence.
 //! [`back_off`](RateLimitingQueue::back_off), which this project's workers use, keeps the key out of the queue
 //! until the delay has passed; only an event that may have fixed the cause (a new spec, a deletion) sets
 //! [`AddOptions::bypass_backoff`]. The test `events_shorten_rate_limited_delay_but_not_backoff` shows the difference.
@@ -85,13 +85,13 @@ pub struct RateLimitingQueue<T: Key> {
     pauses: Arc<Mutex<Pauses<T>>>,
 }
 
-/// The keys that back off or rest. A pause that is over stays until the key is forgotten.
+/// The keys that back off or are paused. A pause that is over stays until the key is forgotten.
 type Pauses<T> = HashMap<T, Pause, RandomState>;
 
 /// How long a key is kept out of the queue.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
-    /// Whether the key has failed; otherwise it only rests.
+    /// Whether the pause follows a failure.
     is_failure: bool,
     until: Instant,
     /// The earliest time that the server asked for, which no add bypasses.
@@ -136,7 +136,7 @@ impl<T: Key> RateLimitingQueue<T> {
         }
         let is_paused = pauses.contains_key(&key);
         let left = pauses.get(&key).and_then(Pause::left);
-        if left.is_some() && !bypass_backoff && self.queue.note(&key, priority, reasons.clone()) {
+        if left.is_some() && !bypass_backoff && self.queue.merge_pending(&key, priority, reasons.clone()) {
             // The key is already delayed: keep its time.
             return;
         }
@@ -193,7 +193,7 @@ impl<T: Key> RateLimitingQueue<T> {
 
     /// Queues `key` again after `time` without counting a failure. Adds do not shorten the wait, unless they bypass the
     /// backoff.
-    pub fn rest(&self, key: T, time: Duration) {
+    pub fn pause_for(&self, key: T, time: Duration) {
         let (now, time) = (Instant::now(), time.min(DELAY_MAX));
         let pause = Pause { is_failure: false, until: now + time, not_before: now };
         self.pause(key, pause, time, 0, Reasons::default());
@@ -207,9 +207,9 @@ impl<T: Key> RateLimitingQueue<T> {
         self.queue.add_after_with(key, delay, priority.max(known), merged(before, reasons));
     }
 
-    /// Adds reasons to a delayed key; see [`DelayingQueue::note`].
-    pub fn note(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
-        self.queue.note(key, priority, reasons)
+    /// Merges an add into the pending delay of a key; see [`DelayingQueue::merge_pending`].
+    pub fn merge_pending(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
+        self.queue.merge_pending(key, priority, reasons)
     }
 
     /// Returns the number of keys that wait after a failure.
@@ -219,7 +219,7 @@ impl<T: Key> RateLimitingQueue<T> {
         self.pauses.lock().values().filter(|pause| pause.is_failure && pause.until > now).count()
     }
 
-    /// Returns whether `key` waits after a failure, or rests.
+    /// Returns whether `key` backs off or is paused.
     #[must_use]
     pub fn backs_off(&self, key: &T) -> bool {
         self.pauses.lock().get(key).is_some_and(|pause| pause.left().is_some())

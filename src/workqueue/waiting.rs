@@ -35,7 +35,7 @@ pub(super) struct Waiting<T> {
 /// The pending delay of a key.
 #[derive(Debug)]
 struct WaitFor {
-    /// The key's place in `by_time`.
+    /// The key's position in `by_time`.
     due: Due,
     priority: i32,
     reasons: Reasons,
@@ -92,8 +92,9 @@ impl<T: Key> Waiting<T> {
         self.by_time.first_key_value().is_some_and(|(first, _)| *first == due)
     }
 
-    /// Adds reasons to a waiting key and raises its priority if lower. Returns whether the key waits.
-    pub(super) fn note(&mut self, key: &T, priority: i32, reasons: Reasons) -> bool {
+    /// Merges an add into the pending delay of a key: the higher priority and all reasons. Returns whether the key
+    /// waits.
+    pub(super) fn merge_pending(&mut self, key: &T, priority: i32, reasons: Reasons) -> bool {
         self.by_key.get_mut(key).map(|known| known.merge(priority, reasons)).is_some()
     }
 
@@ -202,8 +203,8 @@ mod tests {
         let (mut waiting, now) = (Waiting::default(), Instant::now());
         waiting.insert("a", now, -100, Reason::Resync.into());
         waiting.insert("a", now + Duration::from_secs(1), 0, Reason::Timer.into());
-        assert!(waiting.note(&"a", -100, Reason::Changed.into()));
-        assert!(!waiting.note(&"b", 0, Reason::Changed.into()));
+        assert!(waiting.merge_pending(&"a", -100, Reason::Changed.into()));
+        assert!(!waiting.merge_pending(&"b", 0, Reason::Changed.into()));
         let (key, priority, reasons) = waiting.take_due(now).remove(0);
         assert_eq!((key, priority, reasons.to_string().as_str()), ("a", 0, "resync, timer, changed"));
     }

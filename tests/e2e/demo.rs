@@ -104,7 +104,7 @@ impl Drop for Demo {
 #[apply(no_bed)]
 #[why = "the demo brings its own server"]
 async fn once_exits_0_when_all_samples_are_ready() {
-    // What is exported for `run` never leads the demo to a real cluster.
+    // The demo ignores the variables of `run`, which may name a real cluster.
     let output = run_to_end(&["demo", "--once"], &[("WINDLASS_KUBECONFIG", "/does/not/exist")]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");

@@ -8,6 +8,7 @@ use macro_rules_attribute::apply;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::endpoints::address_of;
 use crate::support::{Bed, Operator, real_bed, run_to_end, wait_until};
 
 const NAMESPACE: &str = "windlass-system";
@@ -25,14 +26,22 @@ fn kubectl(bed: &Bed, args: &[&str]) -> String {
     String::from_utf8(stdout).expect("kubectl prints text")
 }
 
-/// Writes a kubeconfig with a token of the operator's service account, as its Pod has one.
+/// Writes a kubeconfig whose token is in a file, as a Pod has it.
 fn kubeconfig_of_pod(bed: &Bed, dir: &Path) -> PathBuf {
-    let token = kubectl(bed, &["create", "token", "windlass", "--namespace", NAMESPACE]);
+    let token = write_token(bed, dir);
     let config = kubectl(bed, &["config", "view", "--raw", "--minify", "--output=json"]);
     let mut config: Value = serde_json::from_str(&config).unwrap();
-    config["users"][0]["user"] = json!({"token": token.trim()});
+    config["users"][0]["user"] = json!({"tokenFile": token});
     let path = dir.join("kubeconfig");
     fs::write(&path, config.to_string()).unwrap();
+    path
+}
+
+/// Writes a new token of the operator's service account.
+fn write_token(bed: &Bed, dir: &Path) -> PathBuf {
+    let token = kubectl(bed, &["create", "token", "windlass", "--namespace", NAMESPACE]);
+    let path = dir.join("token");
+    fs::write(&path, token.trim()).unwrap();
     path
 }
 
@@ -109,6 +118,82 @@ async fn installed_operator_works_with_its_own_role() {
     let refused: Vec<_> = bed.ledger(USER).into_iter().filter(|entry| entry.code == 403).collect();
     assert_eq!(refused, Vec::new());
     assert_eq!(second.terminate().await.code(), Some(0));
+}
+
+/// The service account is deleted and created again, which revokes its tokens. The Pod's file gets a new one later.
+#[apply(real_bed)]
+#[why = "it needs service accounts"]
+async fn revoked_token_is_replaced_without_a_restart() {
+    let bed = Bed::own(false).await;
+    let deploy = repository("hack/deploy");
+    let apply = ["apply", "--kustomize", deploy.to_str().unwrap()];
+    kubectl(&bed, &apply);
+    kubectl(&bed, &["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig_of_pod(&bed, dir.path());
+    let operator = Operator::start(&kubeconfig, dir.path().join("operator"), &["--controllers=foo"]);
+    let sample = repository("crd/samples/foo.yaml");
+    kubectl(&bed, &["apply", "--filename", sample.to_str().unwrap()]);
+    let ready = ["wait", "--for=condition=Ready", "foo/example", "--timeout=60s"];
+    kubectl(&bed, &ready);
+
+    kubectl(&bed, &["delete", "serviceaccount", "windlass", "--namespace", NAMESPACE]);
+    kubectl(&bed, &apply);
+    // The server remembers for some seconds that a token was valid.
+    let mut replicas = (1..=2).cycle();
+    wait_until("the old token is refused", async || {
+        let replicas = format!("--replicas={}", replicas.next().unwrap_or(1));
+        kubectl(&bed, &["scale", "foo/example", &replicas]);
+        let log = operator.log();
+        if log.contains("Unauthorized") { Ok(()) } else { Err(log) }
+    })
+    .await;
+    write_token(&bed, dir.path());
+    kubectl(&bed, &["scale", "foo/example", "--replicas=3"]);
+    kubectl(&bed, &ready);
+    operator.logged("Using new credentials").await;
+    assert_eq!(operator.terminate().await.code(), Some(0));
+}
+
+#[apply(real_bed)]
+#[why = "it needs roles and service accounts"]
+async fn protected_metrics_need_a_token_with_the_right() {
+    let bed = Bed::own(false).await;
+    kubectl(&bed, &["apply", "--kustomize", repository("hack/deploy").to_str().unwrap()]);
+    let dir = tempfile::tempdir().unwrap();
+    let kubeconfig = kubeconfig_of_pod(&bed, dir.path());
+    let flags = ["--controllers=foo", "--metrics-secure", "--metrics-bind-address=127.0.0.1:0"];
+    let operator = Operator::start(&kubeconfig, dir.path().join("operator"), &flags);
+    let address = address_of(&operator, "/metrics").await;
+    let client = reqwest::Client::builder().tls_danger_accept_invalid_certs(true).build().unwrap();
+    let get = async |token: Option<&str>| {
+        let request = client.get(format!("https://{address}/metrics"));
+        let request = token.into_iter().fold(request, |request, token| request.bearer_auth(token));
+        let answer = request.send().await.expect("the endpoint answers");
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    assert_eq!(get(None).await.0, 401);
+    assert_eq!(get(Some("wrong")).await.0, 401);
+    let account = ["--namespace", NAMESPACE];
+    kubectl(&bed, &[&["create", "serviceaccount", "prometheus"], &account[..]].concat());
+    let token = kubectl(&bed, &[&["create", "token", "prometheus"], &account[..]].concat());
+    let (code, text) = get(Some(token.trim())).await;
+    assert!(code == 403 && text.contains("windlass-system:prometheus may not get"), "{code} {text}");
+    let reader = ["--clusterrole=windlass-metrics-reader", "--serviceaccount=windlass-system:prometheus"];
+    kubectl(&bed, &[&["create", "clusterrolebinding", "prometheus"], &reader[..]].concat());
+    // The server's authorizer learns of the binding a moment later.
+    wait_until("the binding is in effect", async || {
+        let (code, text) = get(Some(token.trim())).await;
+        if code == 200 && text.contains("controller_runtime_reconcile_total") {
+            Ok(())
+        } else {
+            Err((code, text))
+        }
+    })
+    .await;
+    let refused: Vec<_> = bed.ledger(USER).into_iter().filter(|entry| entry.code == 403).collect();
+    assert_eq!(refused, Vec::new(), "the operator may review tokens");
+    assert_eq!(operator.terminate().await.code(), Some(0));
 }
 
 /// A namespace of its own, and nothing elsewhere.

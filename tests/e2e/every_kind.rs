@@ -5,6 +5,7 @@ mod children;
 mod deletion;
 mod in_the_way;
 mod kubectl;
+mod permissions;
 mod status;
 
 use futures_util::future::join_all;

@@ -55,6 +55,8 @@ impl Pair {
         }
         let deployments = self.scene.deployments.list(&ListParams::default()).await.unwrap().items;
         assert_eq!(deployments.len(), FOOS + 1);
+        let line = self.second.logged("First write as the leader").await;
+        eprintln!("leader election: {}", line.split("First write").nth(1).unwrap_or_default());
     }
 }
 

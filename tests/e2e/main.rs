@@ -23,6 +23,7 @@ mod generated;
 mod kubectl;
 mod leader_election;
 mod many;
+mod monitoring;
 mod myapp;
 mod operations;
 mod plans;

@@ -32,6 +32,8 @@ fn refused(args: &[&str], environment: &[(&str, &str)], cause: &str) -> String {
 #[why = "it tests the program without a server"]
 async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--no-such-flag"], &[], "--no-such-flag");
+    let text = refused(&["run", "--master=https://127.0.0.1:1"], &[], "unknown flag --master");
+    assert!(text.contains("give --kubeconfig"), "{text}");
     refused(&["walk"], &[], "walk");
     refused(&[], &[], "requires a subcommand");
     refused(&["run", "--controllers=bar"], &[], "unknown controller \"bar\"");
@@ -51,7 +53,8 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--leader-elect=perhaps"], &[], "--leader-elect");
     refused(&["status", "--output=xml"], &[], "--output");
     refused(&["run", "--metrics-bind-address=8080"], &[], "ADDRESS:PORT");
-    refused(&["run", "--namespace=a,b"], &[], "--namespace");
+    let text = refused(&["run", "--namespace=a,b"], &[], "--namespace");
+    assert!(text.contains("run one process for each"), "{text}");
     refused(&["run", "--log-format=xml"], &[], "--log-format");
     refused(&["run", "--log-level=foo=bar=baz"], &[], "--log-level");
     refused(&["run", "--log-level=verbose"], &[], "--log-level");

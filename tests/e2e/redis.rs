@@ -119,7 +119,7 @@ async fn a_new_image_reaches_every_pod() {
 }
 
 #[apply(both_beds)]
-async fn a_deleted_redis_stays_until_its_pods_are_gone() {
+async fn a_deleted_redis_waits_for_its_pods() {
     let scene = scene("redis-gone", 2).await;
     scene.unmake("Redis", "cache", DeleteParams::background()).await;
     scene.until_gone("Redis", "cache").await;

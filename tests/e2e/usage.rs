@@ -41,7 +41,8 @@ async fn second_signal_or_timeout_aborts_a_hanging_sync() {
     impatient.signal(Signal::TERM);
     assert_eq!(impatient.ended().await.code(), Some(1));
     let line = impatient.logged("error:").await;
-    assert!(line.contains("--shutdown-timeout (1s)"), "{line}");
+    let key = format!("--shutdown-timeout (1s): {}/web", scene.namespace);
+    assert!(line.contains(&key), "the line names the key in flight: {line}");
 
     let mut operator = scene.take_operator();
     operator.signal(Signal::TERM);

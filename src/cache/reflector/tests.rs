@@ -165,7 +165,7 @@ async fn retry_after_is_obeyed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn missing_kind_is_retried_every_10_to_30_s() {
+async fn missing_kind_retries_every_10_to_30_seconds() {
     let source = with(&["a"]);
     let missing = [404, 403, 404].map(|code| Some(status_error(code, "")));
     source.script_lists(missing);

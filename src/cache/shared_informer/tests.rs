@@ -165,9 +165,9 @@ async fn an_older_event_is_ignored() {
     rig.source.send(|| WatchEvent::Modified(Ok(config_map("ns", "a", 1))));
     assert_eq!(heard(&mut receiver).await, Vec::<String>::new());
     rig.source.send(|| {
-        let mut earlier_life = config_map("ns", "a", 1);
-        earlier_life.metadata.uid = Some("earlier".to_owned());
-        WatchEvent::Deleted(Ok(earlier_life))
+        let mut previous = config_map("ns", "a", 1);
+        previous.metadata.uid = Some("earlier".to_owned());
+        WatchEvent::Deleted(Ok(previous))
     });
     assert_eq!(heard(&mut receiver).await, Vec::<String>::new());
     assert_eq!(rig.informer.store().get(&key("a")).unwrap().resource_version(), "2");

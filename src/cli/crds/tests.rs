@@ -132,7 +132,7 @@ fn samples(kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn each_kind_has_two_samples_with_unique_child_names() {
+fn each_kind_has_samples_with_unique_child_names() {
     let mut names: BTreeMap<String, String> = BTreeMap::new();
     for crd in definitions() {
         let kind = &crd.spec.names.kind;

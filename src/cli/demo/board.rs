@@ -34,7 +34,7 @@ const BURST: Duration = Duration::from_millis(50);
 
 /// How the demo ended.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum DemoEnd {
     /// A person stopped the demo.
     Stopped,
     /// All samples are Ready.
@@ -95,12 +95,12 @@ impl Board {
         &self,
         deadline: Option<Instant>,
         scaling: Option<Scaling>,
-    ) -> Result<Verdict, Failure> {
+    ) -> Result<DemoEnd, Failure> {
         let stop = CancellationToken::new();
         let _stop = stop.clone().drop_guard();
         tokio::select! {
             biased;
-            verdict = self.draw_until(deadline, scaling) => verdict,
+            end = self.draw_until(deadline, scaling) => end,
             () = self.informers.run(stop) => {
                 Err(Failure::Running("the informers ended unexpectedly".to_owned()))
             }
@@ -111,7 +111,7 @@ impl Board {
         &self,
         deadline: Option<Instant>,
         mut scaling: Option<Scaling>,
-    ) -> Result<Verdict, Failure> {
+    ) -> Result<DemoEnd, Failure> {
         let mut screen = Screen::new(!self.is_silent);
         let mut second = tokio::time::interval(Duration::from_secs(1));
         loop {
@@ -122,14 +122,14 @@ impl Board {
                 None => None,
             };
             if !screen.draw(said.as_deref(), &rows, self.clock.now())? {
-                return Ok(Verdict::Stopped);
+                return Ok(DemoEnd::Stopped);
             }
             if deadline.is_some() && missing.is_empty() {
-                return Ok(Verdict::Ready);
+                return Ok(DemoEnd::Ready);
             }
             tokio::select! {
                 biased;
-                () = super::at(deadline) => return Ok(Verdict::NotReady(missing)),
+                () = super::at(deadline) => return Ok(DemoEnd::NotReady(missing)),
                 () = self.changed.notified() => tokio::time::sleep(BURST).await,
                 _ = second.tick() => {}
             }

@@ -12,7 +12,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `kinds.rs` | the list of kinds: add a new kind there |
-//! | `setup.rs`, `place.rs` | definitions and samples, and the server to create them on |
+//! | `setup.rs`, `server.rs` | definitions and samples, and the server to create them on |
 //! | `seen.rs`, `row.rs` | the fields read of any kind of object, and the row made of them |
 //! | `board.rs`, `table.rs` | all rows, and the printing |
 //! | `scaling.rs` | the automatic scaling of a Redis |
@@ -26,10 +26,10 @@
 
 mod board;
 mod kinds;
-mod place;
 mod row;
 mod scaling;
 mod seen;
+mod server;
 mod setup;
 mod table;
 
@@ -40,9 +40,9 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use self::board::{Board, Verdict};
-use self::place::Place;
+use self::board::{Board, DemoEnd};
 use self::scaling::Scaling;
+use self::server::DemoServer;
 use super::run::Signals;
 use super::{Failure, duration, logging, print};
 
@@ -103,12 +103,12 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
         }
     };
     let prepared = async {
-        let place = Place::find(args.kubeconfig.as_deref(), args.port).await?;
-        print(&place.introduction(samples))?;
-        let created = place.create(samples).await?;
-        Ok::<_, Failure>((place, created))
+        let server = DemoServer::find(args.kubeconfig.as_deref(), args.port).await?;
+        print(&server.introduction(samples))?;
+        let created = server.create(samples).await?;
+        Ok::<_, Failure>((server, created))
     };
-    let (mut place, created) = tokio::select! {
+    let (mut server, created) = tokio::select! {
         biased;
         _ = signals.next() => return stopped(),
         () = at(deadline) => {
@@ -118,7 +118,7 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     };
     let (stop, signal) = mpsc::channel(2);
     let mut operator = JoinSet::new();
-    let client = place.operator.clone();
+    let client = server.operator.clone();
     let shutdown_timeout = format!("--shutdown-timeout={STOPPING}");
     operator.spawn(async move {
         // A demo needs no endpoints, and their ports may be in use.
@@ -130,13 +130,13 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
         ];
         super::run_over(client, &flags, fastrand::u64(..), signal).await
     });
-    let board = Board::new(&place.client, place.clock, samples, args.logging.is_silent());
-    let scaling = if args.once { None } else { Scaling::of(&place.client, &created) };
-    let verdict = tokio::select! {
+    let board = Board::new(&server.client, server.clock, samples, args.logging.is_silent());
+    let scaling = if args.once { None } else { Scaling::of(&server.client, &created) };
+    let end = tokio::select! {
         biased;
-        _ = signals.next() => Ok(Verdict::Stopped),
+        _ = signals.next() => Ok(DemoEnd::Stopped),
         ended = operator.join_next() => Err(operator_ended(ended).err().unwrap_or_else(ended_by_itself)),
-        failure = place.failed() => Err(failure),
+        failure = server.failed() => Err(failure),
         shown = board.show(deadline, scaling) => shown,
     };
     // The channel is closed if the operator has already ended.
@@ -146,11 +146,11 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
         _ = signals.next() => Err(Failure::Running("stopped by a second signal".to_owned())),
         ended = operator.join_next() => operator_ended(ended),
     };
-    print(&place.farewell(&created))?;
-    match verdict? {
-        Verdict::Ready => drained,
-        Verdict::Stopped => stopped().and(drained),
-        Verdict::NotReady(reasons) => Err(Failure::Running(format!(
+    print(&server.farewell(&created))?;
+    match end? {
+        DemoEnd::Ready => drained,
+        DemoEnd::Stopped => stopped().and(drained),
+        DemoEnd::NotReady(reasons) => Err(Failure::Running(format!(
             "not all samples are Ready within {:?}:\n{}",
             args.timeout,
             reasons.join("\n")

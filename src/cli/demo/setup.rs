@@ -35,8 +35,8 @@ pub(super) struct Sample {
     pub(super) resource: ApiResource,
     kind: &'static Kind,
     object: Value,
-    /// The source of the sample, for messages.
-    place: String,
+    /// The file of the sample, for messages.
+    source: String,
 }
 
 // === impl Sample ===
@@ -85,8 +85,8 @@ fn built_in() -> Result<Vec<Sample>, Failure> {
     parse(&all.join("\n---\n"), "the samples")
 }
 
-fn parse(text: &str, place: &str) -> Result<Vec<Sample>, Failure> {
-    let wrong = |cause: String| Failure::Usage { cause: format!("{place}: {cause}"), remedy: remedy() };
+fn parse(text: &str, source: &str) -> Result<Vec<Sample>, Failure> {
+    let wrong = |cause: String| Failure::Usage { cause: format!("{source}: {cause}"), remedy: remedy() };
     let documents: Vec<Value> = serde_saphyr::from_multiple(text)
         .map_err(|error| wrong(error.to_string().lines().next().unwrap_or_default().to_owned()))?;
     let samples = documents.into_iter().filter(|document| !document.is_null()).map(|object| {
@@ -104,7 +104,7 @@ fn parse(text: &str, place: &str) -> Result<Vec<Sample>, Failure> {
         }
         let namespace = if namespace.is_empty() { "default".to_owned() } else { namespace };
         let resource = (known.resource)();
-        Ok(Sample { name, namespace, resource, kind: known, object, place: place.to_owned() })
+        Ok(Sample { name, namespace, resource, kind: known, object, source: source.to_owned() })
     });
     let samples = samples.collect::<Result<Vec<_>, _>>()?;
     if samples.is_empty() {
@@ -191,11 +191,11 @@ async fn is_established(client: &ApiClient, name: &str) -> Result<bool, Failure>
 
 /// Describes a refused sample; a usage error if the sample is at fault.
 fn refused(sample: &Sample, error: &Error) -> Failure {
-    let Sample { name, place, .. } = sample;
+    let Sample { name, source, .. } = sample;
     let kind = sample.kind();
     match error.status() {
         Some(status) if matches!(status.code, 400 | 404 | 422) => Failure::Usage {
-            cause: format!("{place}: the server refused {kind} {name}: {}", status.message),
+            cause: format!("{source}: the server refused {kind} {name}: {}", status.message),
             remedy: format!("Correct it there; `kubectl explain {kind}.spec` describes each field."),
         },
         _ => not_created(&format!("{kind} {name}"), error),

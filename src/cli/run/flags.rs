@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::endpoints::{self, Listeners};
+use super::super::endpoints::{self, Listeners, Protection};
 use super::super::{Failure, duration, logging};
 use super::election::{ElectionFlags, ElectionSettings};
 use crate::client::{ConfigSource, RequestLimits};
-use crate::controller::builder::Limits;
+use crate::controller::Limits;
 use crate::operators;
 use crate::operators::webapp::tasks::{self, TaskSpec};
 use crate::record::EVENT_QPS;
@@ -201,11 +201,21 @@ impl ConcurrentSyncs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Endpoints")]
 struct Endpoints {
-    /// Address of /metrics, ADDRESS:PORT or :PORT for all addresses; 0 to disable. The endpoint has no authentication
-    /// and shows no object names
+    /// Address of /metrics, ADDRESS:PORT or :PORT for all addresses; 0 to disable. Without --metrics-secure anybody may
+    /// read them; they show no object names
     #[arg(long, env = "WINDLASS_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080",
           value_parser = bind_address)]
     metrics_bind_address: BindAddress,
+
+    /// Serve /metrics over TLS, and only to clients with a bearer token of the cluster whose user may get the
+    /// non-resource URL /metrics. The operator needs to create TokenReviews and SubjectAccessReviews for that
+    #[arg(long, env = "WINDLASS_METRICS_SECURE")]
+    metrics_secure: bool,
+
+    /// Directory with tls.crt and tls.key for --metrics-secure, read again when they change; default: a self-signed
+    /// certificate
+    #[arg(long, env = "WINDLASS_METRICS_CERT_DIR", value_name = "DIRECTORY")]
+    metrics_cert_dir: Option<PathBuf>,
 
     /// Address of /livez and /readyz, in the same notation; `?verbose` lists the checks
     #[arg(long, env = "WINDLASS_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS",
@@ -297,6 +307,10 @@ impl Settings {
             listeners: endpoints::listen(
                 args.endpoints.metrics_bind_address,
                 args.endpoints.health_probe_bind_address,
+                Protection {
+                    is_on: args.endpoints.metrics_secure,
+                    directory: args.endpoints.metrics_cert_dir.clone(),
+                },
             )?,
             resync_period: (!resync_period.is_zero()).then_some(resync_period),
             shutdown_timeout: args.shutdown_timeout,
@@ -361,6 +375,8 @@ pub(super) fn namespace(text: &str) -> Result<String, String> {
         && !text.ends_with('-');
     if is_label {
         Ok(text.to_owned())
+    } else if text.contains(',') {
+        Err("one namespace is allowed; for several, run one process for each".to_owned())
     } else {
         Err("must be a DNS label: at most 63 lower-case letters, digits and hyphens".to_owned())
     }

@@ -184,7 +184,7 @@ async fn metadata_of_one_object_is_read_live() {
 
 /// I15: a connection that opens slowly, or a process that is frozen meanwhile, holds a request behind the gate.
 #[tokio::test(start_paused = true)]
-async fn write_held_up_past_the_deadline_is_not_sent() {
+async fn write_held_past_the_deadline_is_not_sent() {
     let sent = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let counted = sent.clone();
     let service = tower::service_fn(move |_: Request<Body>| {

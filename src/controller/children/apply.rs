@@ -46,18 +46,18 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-pub use super::apply_outcome::ApplyOutcome;
-use super::contention::{self, Contention, Verdict};
+pub(crate) use super::apply_outcome::ApplyOutcome;
+use super::contention::{self, Contention, Decision};
 use super::guarded_write::Precondition;
 use super::object_state::ObjectStates;
-pub use super::owner::Owner;
+pub(crate) use super::owner::Owner;
 pub(in crate::controller) use super::owner::Ownership;
 use super::patch;
 use super::retry_holds::{Attempt, HoldReason, RetryHolds, hold_key};
 use crate::cache::{Cached, Object};
 use crate::client::{ApiClient, Error, ServerStatus};
 use crate::controller::kinds::Wanted;
-pub use crate::controller::kinds::difference::{Difference, describe};
+pub(crate) use crate::controller::kinds::difference::{Difference, describe};
 use crate::controller::kinds::health::{EXISTS_RETRY, REFUSED_RETRY};
 use crate::controller::run::consistency::Consistency;
 
@@ -293,10 +293,10 @@ impl Children {
             return Ok(refused);
         }
         let asked = owner.reconcile_at.as_deref();
-        let verdict = self.contention.verdict(observed.uid(), &differences, asked);
+        let decision = self.contention.decide(observed.uid(), &differences, asked);
         let contended = self.contention.contended(observed.uid(), &differences);
         let difference = describe(&contended);
-        if let Verdict::Wait(requeue_after) = verdict {
+        if let Decision::Wait(requeue_after) = decision {
             return Ok(ApplyOutcome::Contended { observed, difference, repaired: Vec::new(), requeue_after });
         }
         let (observed, live) = match live {
@@ -323,16 +323,16 @@ impl Children {
         self.contention.repaired(observed.uid(), &differences, asked);
         self.retry_holds.clear(|| hold_key_of(owner, wanted));
         let left = owner.differences(wanted, &observed);
-        if left.is_empty() && verdict != Verdict::Retry {
+        if left.is_empty() && decision != Decision::Retry {
             return Ok(ApplyOutcome::Updated(observed, differences));
         }
         let mut repaired = differences;
         repaired.retain(|one| !left.iter().chain(&contended).any(|other| other.field == one.field));
-        Ok(match verdict {
-            Verdict::Retry => {
+        Ok(match decision {
+            Decision::Retry => {
                 ApplyOutcome::Contended { observed, difference, repaired, requeue_after: contention::RETRY }
             }
-            Verdict::Repair | Verdict::Wait(_) => {
+            Decision::Repair | Decision::Wait(_) => {
                 ApplyOutcome::StoredOtherwise { observed, is_new: false, repaired }
             }
         })

@@ -19,18 +19,17 @@
 //! Mirrors nothing in client-go, which does not detect such conflicts.
 
 use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::controller::kinds::difference::{Difference, fingerprint};
+use crate::controller::kinds::difference::Difference;
 use crate::controller::recent::Recent;
 
 /// A difference that has been repaired this many times is contended.
 const RETURNS_MAX: u32 = 5;
 /// How soon a contended child is retried.
-pub const RETRY: Duration = Duration::from_secs(120);
+pub(crate) const RETRY: Duration = Duration::from_secs(120);
 /// A difference that comes back later than this counts as new.
 const MEMORY: Duration = Duration::from_secs(600);
 /// The number of differences that are counted per comparison.
@@ -41,24 +40,24 @@ const KNOWN_MAX: usize = 2 * FOUND_MAX;
 /// The repair history of each child, by uid, or by a stable key if the child is replaced. Old entries expire.
 #[derive(Debug)]
 pub struct Contention {
-    children: Recent<HashMap<u64, Repairs>>,
+    children: Recent<String, HashMap<String, Repairs>>,
 }
 
 /// The repairs of one field.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Repairs {
-    /// The hash of the wanted value.
+    /// The fingerprint of the wanted value.
     wanted: u64,
     /// How often the field was written.
     times: u32,
     last: Instant,
-    /// The hash of the user's request at the last repair.
-    asked: u64,
+    /// The user's request at the last repair.
+    asked: Option<String>,
 }
 
 /// Whether differences may be repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Decision {
     /// Yes.
     Repair,
     /// Yes, once: two minutes have passed, a user asked for a retry, or there is a new difference. The child stays
@@ -82,27 +81,27 @@ impl Contention {
     /// Decides whether these differences of a child may be repaired. `asked` is the value of the annotation by which a
     /// user requests a retry; a value other than the last one grants a retry.
     #[must_use]
-    pub fn verdict(&self, child: &str, found: &[Difference], asked: Option<&str>) -> Verdict {
+    pub fn decide(&self, child: &str, found: &[Difference], asked: Option<&str>) -> Decision {
         let latest = self.children.at(child, |known| {
             let known = known.get()?;
-            let (mut latest, mut is_news) = (None::<Repairs>, false);
-            for (field, wanted) in keys(found) {
-                match known.get(&field).filter(|repairs| repairs.are_contended(wanted)) {
+            let (mut latest, mut is_news) = (None::<&Repairs>, false);
+            for one in counted(found) {
+                match known.get(&one.field).filter(|repairs| repairs.are_contended(one.fingerprint)) {
                     Some(repairs) if latest.is_none_or(|latest| latest.last < repairs.last) => {
-                        latest = Some(*repairs);
+                        latest = Some(repairs);
                     }
                     Some(_) => {}
                     None => is_news = true,
                 }
             }
-            latest.map(|latest| (latest, is_news))
+            latest.map(|latest| (latest.clone(), is_news))
         });
-        let Some((latest, is_news)) = latest else { return Verdict::Repair };
+        let Some((latest, is_news)) = latest else { return Decision::Repair };
         let since = latest.last.elapsed();
-        if is_news || since >= RETRY || latest.asked != hash(&asked) {
-            Verdict::Retry
+        if is_news || since >= RETRY || latest.asked.as_deref() != asked {
+            Decision::Retry
         } else {
-            Verdict::Wait(RETRY - since)
+            Decision::Wait(RETRY - since)
         }
     }
 
@@ -111,25 +110,28 @@ impl Contention {
     pub fn contended(&self, child: &str, found: &[Difference]) -> Vec<Difference> {
         self.children.at(child, |known| {
             let Some(known) = known.get() else { return Vec::new() };
-            let is_contended = |(field, wanted)| known.get(&field).is_some_and(|r| r.are_contended(wanted));
-            let contended = found.iter().zip(keys(found)).filter(|(_, key)| is_contended(*key));
-            contended.map(|(one, _)| one.clone()).collect()
+            let is_contended = |one: &&Difference| {
+                known.get(&one.field).is_some_and(|repairs| repairs.are_contended(one.fingerprint))
+            };
+            counted(found).filter(is_contended).cloned().collect()
         })
     }
 
     /// Records that these differences were repaired, and that the server accepted the write.
     pub fn repaired(&self, child: &str, found: &[Difference], asked: Option<&str>) {
-        let (now, asked) = (Instant::now(), hash(&asked));
+        let now = Instant::now();
         self.children.at(child, |known| {
             let known = known.renewed(HashMap::new);
             known.retain(|_, repairs| now - repairs.last < MEMORY);
-            for (field, wanted) in keys(found) {
-                let before = known.get(&field).filter(|repairs| repairs.wanted == wanted);
+            for one in counted(found) {
+                let wanted = one.fingerprint;
+                let before = known.get(&one.field).filter(|repairs| repairs.wanted == wanted);
                 let times = before.map_or(0, |repairs| repairs.times).saturating_add(1);
-                known.insert(field, Repairs { wanted, times, last: now, asked });
+                let repairs = Repairs { wanted, times, last: now, asked: asked.map(str::to_owned) };
+                known.insert(one.field.clone(), repairs);
             }
             while known.len() > KNOWN_MAX {
-                let oldest = known.iter().min_by_key(|(_, repairs)| repairs.last).map(|(key, _)| *key);
+                let oldest = known.iter().min_by_key(|(_, repairs)| repairs.last).map(|(key, _)| key.clone());
                 oldest.and_then(|key| known.remove(&key));
             }
         });
@@ -170,14 +172,9 @@ impl Default for Contention {
     }
 }
 
-/// Returns the hash of each field and of its wanted value.
-fn keys(found: &[Difference]) -> impl Iterator<Item = (u64, u64)> {
-    let key = |one: &Difference| (hash(&one.field), hash(&fingerprint(std::slice::from_ref(one))));
-    found.iter().take(FOUND_MAX).map(key)
-}
-
-fn hash(value: &impl std::hash::Hash) -> u64 {
-    foldhash::fast::FixedState::default().hash_one(value)
+/// Returns the differences that are counted.
+fn counted(found: &[Difference]) -> impl Iterator<Item = &Difference> {
+    found.iter().take(FOUND_MAX)
 }
 
 #[cfg(test)]
@@ -192,29 +189,29 @@ mod tests {
     }
 
     /// Reports the differences once more, and repairs them if allowed.
-    fn reverted(contention: &Contention, names: &[&str]) -> Verdict {
+    fn reverted(contention: &Contention, names: &[&str]) -> Decision {
         asked_for(contention, names, None)
     }
 
-    fn asked_for(contention: &Contention, names: &[&str], asked: Option<&str>) -> Verdict {
-        let verdict = contention.verdict("u", &fields(names), asked);
-        if verdict == Verdict::Repair || verdict == Verdict::Retry {
+    fn asked_for(contention: &Contention, names: &[&str], asked: Option<&str>) -> Decision {
+        let decision = contention.decide("u", &fields(names), asked);
+        if decision == Decision::Repair || decision == Decision::Retry {
             contention.repaired("u", &fields(names), asked);
         }
-        verdict
+        decision
     }
 
     #[tokio::test(start_paused = true)]
     async fn fifth_return_is_contended() {
         let contention = Contention::default();
         for _ in 0..RETURNS_MAX {
-            assert_eq!(reverted(&contention, &["replicas"]), Verdict::Repair);
+            assert_eq!(reverted(&contention, &["replicas"]), Decision::Repair);
             tokio::time::advance(Duration::from_secs(1)).await;
             assert_eq!(contention.same("u"), None);
         }
-        let wait = Verdict::Wait(RETRY - Duration::from_secs(1));
+        let wait = Decision::Wait(RETRY - Duration::from_secs(1));
         assert_eq!(reverted(&contention, &["replicas"]), wait);
-        assert_eq!(contention.verdict("other", &fields(&["replicas"]), None), Verdict::Repair);
+        assert_eq!(contention.decide("other", &fields(&["replicas"]), None), Decision::Repair);
     }
 
     /// Two clients, or one client that changes different fields each time.
@@ -224,7 +221,7 @@ mod tests {
         let sets = [&["replicas"][..], &["replicas", "image"], &["image"], &["labels", "replicas"]];
         let mut written = 0;
         for found in sets.iter().cycle().take(400) {
-            if !matches!(reverted(&contention, found), Verdict::Wait(_)) {
+            if !matches!(reverted(&contention, found), Decision::Wait(_)) {
                 written += 1;
             }
             tokio::time::advance(Duration::from_millis(10)).await;
@@ -239,7 +236,7 @@ mod tests {
         let contention = Contention::default();
         for wanted in ["2", "3"].iter().cycle().take(40) {
             let found = [difference("replicas".to_owned(), "other".to_owned(), (*wanted).to_owned())];
-            assert_eq!(contention.verdict("u", &found, None), Verdict::Repair);
+            assert_eq!(contention.decide("u", &found, None), Decision::Repair);
             contention.repaired("u", &found, None);
         }
         assert_eq!(contention.same("u"), None);
@@ -249,33 +246,33 @@ mod tests {
     async fn failed_writes_do_not_count() {
         let contention = Contention::default();
         for _ in 0..20 {
-            assert_eq!(contention.verdict("u", &fields(&["replicas"]), None), Verdict::Repair);
+            assert_eq!(contention.decide("u", &fields(&["replicas"]), None), Decision::Repair);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn contention_ends_when_a_repair_holds() {
         let contention = Contention::default();
-        while reverted(&contention, &["image"]) == Verdict::Repair {}
+        while reverted(&contention, &["image"]) == Decision::Repair {}
         tokio::time::advance(RETRY).await;
-        assert_eq!(reverted(&contention, &["image"]), Verdict::Retry, "one retry every two minutes");
+        assert_eq!(reverted(&contention, &["image"]), Decision::Retry, "one retry every two minutes");
         assert_eq!(contention.same("u"), Some(RETRY), "the repair has not held long enough");
-        assert_eq!(reverted(&contention, &["image"]), Verdict::Wait(RETRY));
+        assert_eq!(reverted(&contention, &["image"]), Decision::Wait(RETRY));
         tokio::time::advance(RETRY).await;
-        assert_eq!(reverted(&contention, &["image"]), Verdict::Retry);
+        assert_eq!(reverted(&contention, &["image"]), Decision::Retry);
         tokio::time::advance(RETRY).await;
         assert_eq!(contention.same("u"), None);
-        assert_eq!(reverted(&contention, &["image"]), Verdict::Repair, "the count restarts");
+        assert_eq!(reverted(&contention, &["image"]), Decision::Repair, "the count restarts");
         assert_eq!(contention.same("u"), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn user_request_grants_one_retry() {
         let contention = Contention::default();
-        while asked_for(&contention, &["image"], Some("before")) == Verdict::Repair {}
-        let wait = Verdict::Wait(RETRY);
+        while asked_for(&contention, &["image"], Some("before")) == Decision::Repair {}
+        let wait = Decision::Wait(RETRY);
         assert_eq!(asked_for(&contention, &["image"], Some("before")), wait, "already granted");
-        assert_eq!(asked_for(&contention, &["image"], Some("now")), Verdict::Retry);
+        assert_eq!(asked_for(&contention, &["image"], Some("now")), Decision::Retry);
         assert_eq!(asked_for(&contention, &["image"], Some("now")), wait, "one retry per request");
         assert_eq!(contention.same("u"), Some(RETRY), "the repair has to hold like any other");
     }
@@ -283,19 +280,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_difference_is_counted_from_zero() {
         let contention = Contention::default();
-        while reverted(&contention, &["image"]) == Verdict::Repair {}
+        while reverted(&contention, &["image"]) == Decision::Repair {}
         for _ in 0..RETURNS_MAX {
-            assert_eq!(reverted(&contention, &["replicas"]), Verdict::Repair);
+            assert_eq!(reverted(&contention, &["replicas"]), Decision::Repair);
         }
         assert_eq!(
             reverted(&contention, &["image"]),
-            Verdict::Wait(RETRY),
+            Decision::Wait(RETRY),
             "the contention of `image` is remembered"
         );
         let both = ["image", "ports"];
-        assert_eq!(reverted(&contention, &both), Verdict::Retry, "a new difference is not held up");
+        assert_eq!(reverted(&contention, &both), Decision::Retry, "a new difference is not held up");
         tokio::time::advance(MEMORY).await;
-        assert_eq!(reverted(&contention, &["replicas"]), Verdict::Repair);
+        assert_eq!(reverted(&contention, &["replicas"]), Decision::Repair);
         let times = contention.children.at("u", |known| known.get().unwrap().values().map(|r| r.times).max());
         assert_eq!(times, Some(1));
     }
@@ -310,10 +307,10 @@ mod tests {
             reverted(&contention, one);
         }
         assert_eq!(contention.children.at("u", |known| known.get().unwrap().len()), KNOWN_MAX);
-        while reverted(&contention, &many) == Verdict::Repair {}
+        while reverted(&contention, &many) == Decision::Repair {}
         assert_eq!(
             reverted(&contention, &many),
-            Verdict::Wait(RETRY),
+            Decision::Wait(RETRY),
             "differences beyond the limit are detected, too"
         );
         tokio::time::advance(2 * MEMORY).await;

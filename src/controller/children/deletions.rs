@@ -23,7 +23,7 @@
 use std::time::Duration;
 
 use super::apply::{Children, decode};
-use super::contention::{self, Verdict};
+use super::contention::{self, Decision};
 use super::guarded_write::{PartialObject, Precondition};
 use super::owner::{Owner, Ownership};
 use super::retry_holds::{self, Attempt, HoldReason};
@@ -144,22 +144,22 @@ impl Children {
         child: &ChildRef,
         differences: &[Difference],
     ) -> Result<(Deletion, Option<Duration>), Error> {
-        let (hold_key, asked) = (hold_key(owner, &child.name), owner.reconcile_at.as_deref());
-        let verdict = self.contention.verdict(&hold_key, differences, asked);
-        if let Verdict::Wait(requeue_after) = verdict {
+        let (key, asked) = (contention_key(owner, &child.name), owner.reconcile_at.as_deref());
+        let decision = self.contention.decide(&key, differences, asked);
+        if let Decision::Wait(requeue_after) = decision {
             return Ok((Deletion::NothingToDo, Some(requeue_after)));
         }
         let deletion = self.delete_surplus(owner, resource, child).await?;
         if deletion == Deletion::Deleted {
-            self.contention.repaired(&hold_key, differences, asked);
+            self.contention.repaired(&key, differences, asked);
         }
-        Ok((deletion, (verdict == Verdict::Retry).then_some(contention::RETRY)))
+        Ok((deletion, (decision == Decision::Retry).then_some(contention::RETRY)))
     }
 
     /// Returns how much longer a child that now matches stays contended.
     #[must_use]
     pub fn contended_for(&self, owner: &Owner, name: &str) -> Option<Duration> {
-        self.contention.same(&hold_key(owner, name))
+        self.contention.same(&contention_key(owner, name))
     }
 
     /// Deletes a child of an owner that is being deleted and does not orphan its children.
@@ -237,7 +237,8 @@ impl Children {
     }
 }
 
-/// Returns a key that stays the same when a child is replaced, as its uid does not.
-fn hold_key(owner: &Owner, name: &str) -> String {
+/// Returns the key of a child in [`Contention`](contention::Contention), which stays the same when the child is
+/// replaced.
+fn contention_key(owner: &Owner, name: &str) -> String {
     format!("{}/{name}", owner.uid)
 }

@@ -218,7 +218,9 @@ impl GuardedWrite<'_> {
     /// Creates a child.
     pub(in crate::controller) async fn create<O: Object>(self, body: &Value) -> Result<O, Error> {
         let namespace = self.owner.name.namespace();
-        let created = self.children.client.create::<O>(&O::resource(), namespace, body).await?;
+        let resource = O::resource();
+        let created = self.children.client.create::<O>(&resource, namespace, body).await?;
+        tracing::info!(kind = %resource.kind, child = %created.object_name(), "Created child");
         self.children.consistency.wrote(&self.owner.name, &created);
         Ok(created)
     }
@@ -226,8 +228,9 @@ impl GuardedWrite<'_> {
     /// Patches a child; the patch carries the uid and version that it was computed from.
     pub(in crate::controller) async fn patch<O: Object>(self, name: &str, patch: &Value) -> Result<O, Error> {
         let namespace = self.owner.name.namespace();
-        let patched =
-            self.children.client.patch_strategic::<O>(&O::resource(), namespace, name, patch).await?;
+        let resource = O::resource();
+        let patched = self.children.client.patch_strategic::<O>(&resource, namespace, name, patch).await?;
+        tracing::info!(kind = %resource.kind, child = %patched.object_name(), "Updated child");
         self.children.consistency.wrote(&self.owner.name, &patched);
         Ok(patched)
     }
@@ -243,7 +246,9 @@ impl GuardedWrite<'_> {
         let Children { client, consistency, .. } = self.children;
         let namespace = self.owner.name.namespace();
         client.delete(resource, namespace, name, uid, version).await?;
-        consistency.deleted(&self.owner.name, resource, ObjectName::new(namespace, name), uid);
+        let child = ObjectName::new(namespace, name);
+        tracing::info!(kind = %resource.kind, %child, "Deleted child");
+        consistency.deleted(&self.owner.name, resource, child, uid);
         Ok(())
     }
 

@@ -17,15 +17,15 @@
 //! | [`retry_holds`] | requests that the server refused, and when they are retried |
 //! | [`contention`] | detects that another client keeps reverting a child |
 
-pub mod apply;
-pub mod apply_outcome;
-pub mod contention;
-pub mod deletions;
-pub mod finalizers;
+pub(super) mod apply;
+pub(super) mod apply_outcome;
+pub(super) mod contention;
+pub(super) mod deletions;
+pub(super) mod finalizers;
 pub(super) mod guarded_write;
-pub mod lost_labels;
+pub(super) mod lost_labels;
 pub(super) mod object_state;
-pub mod owner;
+pub(super) mod owner;
 mod patch;
-pub mod retry_holds;
-pub mod slow_start;
+pub(super) mod retry_holds;
+pub(super) mod slow_start;

@@ -1,12 +1,12 @@
 //! Per-object state that is kept between passes; a new process starts without any.
 //!
-//! Passes record what they did and found here, so that later passes do not report a short failure or a known obstacle,
+//! Passes record what they did and found here, so that later passes do not report a short failure or a known problem,
 //! write progress at most once per second, and finish a rename.
 //!
 //! # Guarantees
 //! - A failure is reported once it has lasted, and its end is reported at once.
 //!   (test: `failure_is_reported_only_if_it_lasts`)
-//! - An obstacle is reported once per child. (test: `each_obstacle_is_reported_once`)
+//! - A problem is reported once per child. (test: `each_problem_is_reported_once`)
 //! - Progress is written a second after the last status write at the earliest.
 //!   (test: `progress_is_written_at_most_once_per_second`)
 //! - A status that another client keeps overwriting is written less often.
@@ -59,8 +59,8 @@ struct States {
 struct ObjectState {
     /// When the passes of the object began to fail.
     failing_since: Option<Instant>,
-    /// The obstacle that was last reported.
-    obstacle: Option<Obstacle>,
+    /// The problem that was last reported.
+    problem: Option<Problem>,
     /// The last status written, kept for [`STATUS_LASTS`].
     status: Option<WrittenStatus>,
     lag: Option<Lag>,
@@ -69,9 +69,9 @@ struct ObjectState {
 }
 
 #[derive(Debug)]
-struct Obstacle {
+struct Problem {
     reason: &'static str,
-    /// The child, or whatever else the obstacle is about.
+    /// The child, or another object that has the problem.
     about: String,
     /// The generation of the refused spec.
     generation: Option<i64>,
@@ -140,7 +140,7 @@ impl ObjectStates {
         })
     }
 
-    /// Whether `health` has not been reported yet. For an obstacle that a previous process reported, only the reason
+    /// Whether `health` has not been reported yet. For a problem that a previous process reported, only the reason
     /// and generation of the `stored` condition are known.
     pub(in crate::controller) fn is_news(
         &self,
@@ -149,11 +149,11 @@ impl ObjectStates {
         generation: Option<i64>,
         stored: Option<&Condition>,
     ) -> bool {
-        let obstacle = Obstacle::of(health, generation);
+        let problem = Problem::of(health, generation);
         let is_other_reason = stored.is_none_or(|stored| stored.reason != health.reason);
         self.at(key, |state| {
-            let before = std::mem::replace(&mut state.obstacle, obstacle);
-            match (&before, &state.obstacle) {
+            let before = std::mem::replace(&mut state.problem, problem);
+            match (&before, &state.problem) {
                 (Some(before), Some(now)) => !now.repeats(before),
                 (None, Some(now)) if !is_other_reason && now.reason == reason::CHILD_REFUSED => {
                     stored.and_then(|stored| stored.observed_generation) != now.generation
@@ -163,10 +163,10 @@ impl ObjectStates {
         })
     }
 
-    /// Whether the last reported obstacle is about this child; `None` if this process has reported none.
-    pub(in crate::controller) fn obstacle_is_about(&self, key: &ObjectName, child: &str) -> Option<bool> {
+    /// Whether this child has the problem that was reported last; `None` if this process has reported none.
+    pub(in crate::controller) fn problem_is_about(&self, key: &ObjectName, child: &str) -> Option<bool> {
         let all = self.all.lock();
-        Some(all.by_object.get(key)?.obstacle.as_ref()?.about == child)
+        Some(all.by_object.get(key)?.problem.as_ref()?.about == child)
     }
 
     /// Records that a status was written over the stored one; both are given as fingerprints.
@@ -255,15 +255,15 @@ impl States {
 
 impl ObjectState {
     fn is_empty(&self) -> bool {
-        let Self { failing_since, obstacle, status, lag, is_renaming } = self;
-        failing_since.is_none() && obstacle.is_none() && status.is_none() && lag.is_none() && !is_renaming
+        let Self { failing_since, problem, status, lag, is_renaming } = self;
+        failing_since.is_none() && problem.is_none() && status.is_none() && lag.is_none() && !is_renaming
     }
 }
 
-impl Obstacle {
-    /// Returns the obstacle that `health` describes, if any.
+impl Problem {
+    /// Returns the problem that `health` describes, if any.
     fn of(health: &ChildHealth, generation: Option<i64>) -> Option<Self> {
-        let is_obstacle = [
+        let is_problem = [
             reason::RESOURCE_EXISTS,
             reason::CHILD_REFUSED,
             reason::CONTENDED,
@@ -273,11 +273,11 @@ impl Obstacle {
         .contains(&health.reason);
         let fingerprint = foldhash::fast::FixedState::default().hash_one(&health.message);
         let about = health.about.clone();
-        is_obstacle.then_some(Self { reason: health.reason, about, generation, fingerprint })
+        is_problem.then_some(Self { reason: health.reason, about, generation, fingerprint })
     }
 
-    /// Whether this is the obstacle that was reported as `before`. Another child is another obstacle. The message of a
-    /// refusal may contain changing numbers, such as remaining quota, so it is compared only after the spec has
+    /// Whether this problem was reported as `before`. The problem of another child is another problem. The message of
+    /// a refusal may contain changing numbers, such as remaining quota, so it is compared only after the spec has
     /// changed.
     fn repeats(&self, before: &Self) -> bool {
         let is_same_refusal = self.generation == before.generation || self.fingerprint == before.fingerprint;
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn each_obstacle_is_reported_once() {
+    fn each_problem_is_reported_once() {
         use reason::{AVAILABLE, CHILD_REFUSED, CONTENDED, PROGRESSING, RESOURCE_EXISTS};
         check_news(&[
             (PROGRESSING, "", "1 of 2", 1, true),
@@ -353,7 +353,7 @@ mod tests {
 
     /// A new process knows only the reason and generation of the stored condition.
     #[test]
-    fn obstacle_is_not_reported_again_after_restart() {
+    fn problem_is_not_reported_again_after_restart() {
         let mut set = ConditionSet::new(&[], Some(4), jiff::Timestamp::UNIX_EPOCH);
         set.set(READY, false, reason::CHILD_REFUSED, "a");
         let stored = set.into_vec();

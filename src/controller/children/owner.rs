@@ -49,7 +49,7 @@ pub struct Owner {
     pub(in crate::controller) evidence: Arc<OwnerEvidence>,
 }
 
-/// Who owns an object.
+/// Whether an object is owned by us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) enum Ownership {
     Ours,

@@ -35,9 +35,9 @@ use crate::controller::recent::Recent;
 
 /// The attempts that are on hold.
 #[derive(Debug)]
-pub struct RetryHolds {
+pub(crate) struct RetryHolds {
     /// By [`hold_key`].
-    known: Recent<Hold>,
+    known: Recent<String, Hold>,
 }
 
 struct Hold {
@@ -132,16 +132,9 @@ impl RetryHolds {
         }
     }
 
-    /// Returns the number of attempts remembered.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(in crate::controller) fn len(&self) -> usize {
         self.known.len()
-    }
-
-    /// Whether no attempts are remembered.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -226,6 +219,6 @@ mod tests {
         assert!((120..=240).contains(&retry_holds.len()), "{retry_holds:?}");
         tokio::time::advance(2 * REFUSED_RETRY).await;
         retry_holds.clear(|| "another".to_owned());
-        assert!(retry_holds.is_empty());
+        assert_eq!(retry_holds.len(), 0);
     }
 }

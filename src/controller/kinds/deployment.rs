@@ -19,7 +19,6 @@ use super::difference::{Difference, all_labels_differ, differs, labels_differ, m
 use super::fields::Field;
 use super::health::{ChildHealth, reason};
 pub use super::observed::ObservedCondition;
-use super::observed::object_by_metadata;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
@@ -57,15 +56,15 @@ pub struct WantedDeployment {
     pub containers: Vec<WantedContainer>,
 }
 
-/// What the cache keeps of a Deployment.
+/// The fields of a Deployment that the cache keeps.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedDeployment {
     /// Name, uid, labels, owners.
     pub metadata: Meta,
-    /// What the Deployment asks for.
+    /// The spec.
     pub spec: ObservedSpec,
-    /// What the Deployment controller reports.
+    /// The status, from the Deployment controller.
     pub status: ObservedStatus,
 }
 
@@ -178,7 +177,7 @@ impl ObservedDeployment {
     }
 }
 
-object_by_metadata!(ObservedDeployment, DEPLOYMENTS);
+crate::object_by_metadata!(ObservedDeployment, DEPLOYMENTS);
 
 // === impl WantedDeployment ===
 

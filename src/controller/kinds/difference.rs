@@ -37,7 +37,7 @@ pub struct Difference {
     pub field: String,
     /// The live value; `None` if it may contain secrets, such as an environment.
     pub live: Option<String>,
-    /// The wanted value; `None` likewise, and for a missing item.
+    /// The wanted value; `None` if it may contain secrets, and for a missing item.
     pub wanted: Option<String>,
     /// The hash of the wanted value, which identifies it without showing it. The live value is left out, so that a
     /// client that reverts a field to a new value each time is noticed too.
@@ -59,12 +59,6 @@ impl fmt::Display for Difference {
 #[must_use]
 pub fn describe(differences: &[Difference]) -> String {
     differences.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
-}
-
-/// Returns text that identifies a set of differences without their values.
-pub(in crate::controller) fn fingerprint(differences: &[Difference]) -> String {
-    let one = |difference: &Difference| format!("{}={:x}", difference.field, difference.fingerprint);
-    differences.iter().map(one).collect::<Vec<_>>().join(";")
 }
 
 // --- comparing ---
@@ -119,7 +113,7 @@ pub fn missing(field: String) -> Difference {
     Difference { field, live: Some("missing".to_owned()), wanted: None, fingerprint: fingerprint_of("there") }
 }
 
-/// Returns the difference between two values as they are shown.
+/// Returns the difference between two values in their text form.
 pub(in crate::controller) fn difference(field: String, live: String, wanted: String) -> Difference {
     let fingerprint = fingerprint_of(&wanted);
     Difference { field, live: Some(live), wanted: Some(wanted), fingerprint }
@@ -231,7 +225,7 @@ mod tests {
         let mut found = Vec::new();
         differs_hidden(&mut found, "a", "canary", "other canary");
         assert_eq!(found.len(), 1);
-        assert!(!format!("{found:?} {} {}", describe(&found), fingerprint(&found)).contains("canary"));
+        assert!(!format!("{found:?} {} {}", describe(&found), found[0].fingerprint).contains("canary"));
     }
 
     #[test]
@@ -239,7 +233,7 @@ mod tests {
         let one = |live: i32, wanted: i32| {
             let mut found = Vec::new();
             differs(&mut found, "a", &live, &wanted);
-            fingerprint(&found)
+            found[0].fingerprint
         };
         assert_eq!(one(1, 5), one(2, 5), "reverted to a new value each time");
         assert_ne!(one(1, 5), one(1, 6));

@@ -23,14 +23,14 @@ use serde_json::Value;
 pub struct Field {
     /// The path, separated by dots.
     pub path: &'static str,
-    /// Who owns the field.
+    /// The owner of the field.
     pub whose: Whose,
     /// The field is ours only if something is wanted at this path, which is its own or that of a parent.
     pub if_wanted: Option<&'static str>,
     /// Differences are not written, because the child has to be replaced. Additions to the wanted value are then not
     /// differences, as admission makes them.
     pub replaces: bool,
-    /// What the server stores by default.
+    /// The server's default.
     pub filled_in: FilledIn,
     /// Whether the field is a list that the server merges by its own key, unless a patch replaces it.
     pub is_merged: bool,
@@ -38,7 +38,7 @@ pub struct Field {
     pub items: &'static [Field],
 }
 
-/// Who owns a field.
+/// The owner of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whose {
     /// A value of ours.
@@ -58,7 +58,7 @@ pub enum Whose {
     Others,
 }
 
-/// What the server stores by default.
+/// The server's default for a field.
 #[derive(Clone, Copy)]
 pub enum FilledIn {
     /// Nothing.

@@ -80,7 +80,7 @@ pub struct ChildHealth {
     pub message: String,
     /// When to check again even if nothing changes.
     pub requeue_after: Option<Duration>,
-    /// The kind and name of the obstacle, which distinguish it from others. Not shown.
+    /// The kind and name of the object that has the problem, to tell problems apart. Not shown.
     pub(in crate::controller) about: String,
 }
 
@@ -130,7 +130,7 @@ impl ChildHealth {
             .about(what)
     }
 
-    /// The same, with what a person can do about it.
+    /// Appends a remedy to the message.
     #[must_use]
     pub fn with_remedy(mut self, remedy: &str) -> Self {
         self.message = format!("{}; {remedy}", self.message);

@@ -20,7 +20,6 @@ use serde_json::{Value, json};
 use super::Wanted;
 use super::difference::{Difference, differs, differs_hidden, labels_differ, merge_keys, object_at};
 use super::fields::Field;
-use super::observed::object_by_metadata;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
@@ -57,13 +56,13 @@ pub struct WantedIngress {
     pub service_port: i32,
 }
 
-/// What the cache keeps of an Ingress.
+/// The fields of an Ingress that the cache keeps.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedIngress {
     /// Name, uid, labels, owners.
     pub metadata: Meta,
-    /// What the Ingress asks for.
+    /// The spec.
     pub spec: ObservedIngressSpec,
 }
 
@@ -77,7 +76,7 @@ pub struct ObservedIngressSpec {
     pub rules: Vec<IngressRule>,
 }
 
-object_by_metadata!(ObservedIngress, INGRESSES);
+crate::object_by_metadata!(ObservedIngress, INGRESSES);
 
 // === impl WantedIngress ===
 

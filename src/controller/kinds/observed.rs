@@ -1,7 +1,7 @@
-//! What the projections of all kinds of children have in common.
+//! The types that the projections of all kinds of children share.
 //!
-//! A projection is what the cache keeps of a child: a struct with [`Meta`](crate::cache::Meta) and only those fields
-//! that are compared or reported, decoded straight from the wire.
+//! A projection is the part of a child that the cache keeps: a struct with [`Meta`](crate::cache::Meta) and only those
+//! fields that are compared or reported, decoded straight from the wire.
 
 use serde::Deserialize;
 
@@ -20,7 +20,26 @@ pub struct ObservedCondition {
     pub message: String,
 }
 
-/// Implements [`Object`](crate::cache::Object) for a projection through its `metadata` field.
+/// Implements [`Object`](crate::cache::Object) for a projection through its field `metadata`, a
+/// [`Meta`](crate::cache::Meta).
+///
+/// ```
+/// use serde::Deserialize;
+/// use windlass::api::ApiResource;
+/// use windlass::cache::{Meta, Object};
+///
+/// #[derive(Deserialize)]
+/// struct ObservedSecret {
+///     metadata: Meta,
+/// }
+///
+/// windlass::object_by_metadata!(ObservedSecret, ApiResource::new("", "v1", "Secret", "secrets"));
+///
+/// let secret: ObservedSecret = serde_json::from_str(r#"{"metadata": {"name": "a", "uid": "u"}}"#)?;
+/// assert_eq!((secret.uid(), ObservedSecret::resource().plural.as_ref()), ("u", "secrets"));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[macro_export]
 macro_rules! object_by_metadata {
     ($projection:ty, $resource:expr) => {
         impl $crate::cache::Object for $projection {
@@ -62,5 +81,3 @@ macro_rules! object_by_metadata {
         }
     };
 }
-
-pub(in crate::controller) use object_by_metadata;

@@ -27,7 +27,7 @@ use super::container::{self, ObservedContainer, WantedContainer};
 use super::difference::{Difference, describe, labels_differ, merge_keys, object_at};
 use super::fields::Field;
 use super::health::{ChildHealth, reason};
-use super::observed::{ObservedCondition, object_by_metadata};
+use super::observed::ObservedCondition;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
@@ -50,7 +50,7 @@ pub struct WantedPod {
     pub container: WantedContainer,
 }
 
-/// What the cache keeps of a Pod.
+/// The fields of a Pod that the cache keeps.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedPod {
@@ -58,7 +58,7 @@ pub struct ObservedPod {
     pub metadata: Meta,
     /// The containers, and the node.
     pub spec: ObservedPodSpec,
-    /// What the kubelet reports.
+    /// The status, from the kubelet.
     pub status: ObservedPodStatus,
 }
 
@@ -92,7 +92,7 @@ fn only_ready<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Obser
     Ok(all.into_iter().find(|condition| condition.type_ == "Ready"))
 }
 
-object_by_metadata!(ObservedPod, PODS);
+crate::object_by_metadata!(ObservedPod, PODS);
 
 // === impl ObservedPod ===
 

@@ -37,7 +37,6 @@ use super::difference::{
     replace_list,
 };
 use super::fields::Field;
-use super::observed::object_by_metadata;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
@@ -101,17 +100,17 @@ pub enum ServiceType {
     NodePort,
 }
 
-/// What the cache keeps of a Service.
+/// The fields of a Service that the cache keeps.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ObservedService {
     /// Name, uid, labels, owners.
     pub metadata: Meta,
-    /// What the Service asks for, and what the server has allocated.
+    /// The spec, including the server's allocations.
     pub spec: ObservedServiceSpec,
 }
 
-/// The spec of a Service, including what the server has allocated.
+/// The spec of a Service, including the server's allocations.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedServiceSpec {
@@ -138,7 +137,7 @@ impl Default for ObservedServiceSpec {
     }
 }
 
-object_by_metadata!(ObservedService, SERVICES);
+crate::object_by_metadata!(ObservedService, SERVICES);
 
 // === impl ServiceType ===
 

@@ -51,6 +51,13 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for StopReason {
     }
 }
 
+/// For errors that are boxed already: `.map_err(SyncError::new)?`.
+impl From<SyncError> for StopReason {
+    fn from(error: SyncError) -> Self {
+        Self::Failed(error)
+    }
+}
+
 /// A kind-specific condition: status, reason and message.
 pub(in crate::controller) type MoreCondition = (bool, String, String);
 
@@ -413,13 +420,13 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         self.event(EventType::Normal, reason, "Update", note);
     }
 
-    /// Whether the current spec had already reached this child, so that a difference is somebody else's change. An
-    /// obstacle of another child does not count; after a restart it is unknown which child an obstacle was about.
+    /// Whether the current spec had already reached this child, so that a difference is somebody else's change. A
+    /// problem of another child does not count; after a restart it is unknown which child had the problem.
     fn had_reached(&self, child: &str) -> bool {
         let conditions = self.stored_status().conditions();
         let is_unreached = conditions::reason(&conditions, READY).is_some_and(|reason| {
             [reason::STORED_OTHERWISE, reason::CHILD_REFUSED, reason::CHILD_FAILING].contains(&reason)
-                && self.tools.children.states.obstacle_is_about(&self.owner.name, child) != Some(false)
+                && self.tools.children.states.problem_is_about(&self.owner.name, child) != Some(false)
         });
         self.observes_this_spec() && !self.is_applying && !is_unreached
     }
@@ -435,9 +442,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
             uid: self.owner.uid.clone(),
             resource_version: Object::resource_version(&*self.object).to_owned(),
         };
-        if event_type == EventType::Normal {
-            tracing::info!(reason, note, "{action}");
-        }
+        tracing::debug!(reason, note, "Recorded an event");
         self.tools.recorder.event(regarding, event_type, reason, action, note);
     }
 

@@ -6,8 +6,10 @@
 //! |---|---|
 //! | [`reconciler`] | gets the object, calls the kind, writes the status, records the events |
 //! | [`context`] | holds one pass over one object, and the operations a kind may use in it |
+//! | `common_status` | the macro for the part of a status that all kinds have |
 //! | [`status`] | writes a status that differs from the stored one |
 
-pub mod context;
-pub mod reconciler;
-pub mod status;
+mod common_status;
+pub(super) mod context;
+pub(super) mod reconciler;
+pub(super) mod status;

@@ -15,7 +15,7 @@
 //! # Guarantees
 //! - A status is written only when it differs. (test: `a_converged_foo_sends_nothing`)
 //! - Events are recorded on transitions only, even across a restart. (test: `events_come_on_transitions_only`)
-//! - Each obstacle of each child has one event, even across a restart. (test: `each_obstacle_is_reported_once`, `taken_name_of_a_second_child_is_reported`, `refusal_of_a_second_child_is_reported`, `restart_does_not_report_taken_name_again`)
+//! - Each problem of each child has one event, even across a restart. (test: `each_problem_is_reported_once`, `taken_name_of_a_second_child_is_reported`, `refusal_of_a_second_child_is_reported`, `restart_does_not_report_taken_name_again`)
 //! - A pass for an audit reads the server, not the caches. (test: `audit_repairs_drift_the_caches_missed`)
 //! - No child of a paused object is written; its status stays current and reports the pause. (test: `a_paused_foo_is_watched_and_left_alone`)
 //! - A deletion proceeds despite a pause, and does not record the end of the pause. (test: `deleting_a_paused_redis_records_no_resumed_event`)
@@ -43,6 +43,7 @@ use crate::controller::run::outcome::{Outcome, SyncError, SyncRequest};
 use crate::controller::run::worker::SyncHandler;
 use crate::metrics::ControllerMetrics;
 use crate::record::{EventRecorder, EventType};
+use crate::workqueue::Reason;
 
 /// The part of a sync handler that is specific to one kind.
 pub trait Reconcile: Send + Sync + 'static {
@@ -162,6 +163,9 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         let found = if request.reads_live() { self.live(key, cached).await? } else { cached };
         let object = match found {
             None => {
+                if request.reasons().contains(&Reason::Deleted) {
+                    tracing::info!("Deletion is complete");
+                }
                 self.states().forget(key);
                 self.kind.gone(key);
                 return Ok(Outcome::Done);
@@ -279,6 +283,7 @@ impl<R: Reconcile> Reconciler<R> {
         }
         self.states().lag_reported(&key, ctx.has_lag());
         ctx.record_left();
+        log_transition(&before, &health);
         self.record_transition(ctx, &before, &health);
         Ok(match (health.phase, health.requeue_after) {
             (HealthPhase::Stalled, requeue_after) => Outcome::WaitForUser { requeue_after },
@@ -338,6 +343,18 @@ impl<R: Reconcile> Reconciler<R> {
             }
             _ => {}
         }
+    }
+}
+
+/// Logs that an object has become Ready, is not Ready any more, or waits for a user.
+fn log_transition(before: &[Condition], now: &ChildHealth) {
+    let (was_ready, was_stalled) = (conditions::is_true(before, READY), conditions::is_true(before, STALLED));
+    let ChildHealth { reason, message, .. } = now;
+    match now.phase {
+        HealthPhase::Ready if !was_ready => tracing::info!(reason, message, "Became Ready"),
+        HealthPhase::Reconciling if was_ready => tracing::info!(reason, message, "Is no longer Ready"),
+        HealthPhase::Stalled if !was_stalled => tracing::info!(reason, message, "Stalled"),
+        HealthPhase::Ready | HealthPhase::Reconciling | HealthPhase::Stalled => {}
     }
 }
 

@@ -53,7 +53,7 @@ use kind::KindAudit;
 use owners::Owners;
 
 /// How many periods lie between two searches for children that lost their label.
-pub const UNLABELLED_EVERY: u32 = 8;
+pub(crate) const UNLABELLED_EVERY: u32 = 8;
 
 /// The longest period, so that sums of periods and instants never overflow.
 const PERIOD_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -71,10 +71,10 @@ struct Kind {
 }
 
 /// Audits one kind forever, starting after this delay.
-type RunKind = Box<dyn FnOnce(Arc<Shared>, Duration) -> BoxFuture<'static, ()> + Send>;
+type RunKind = Box<dyn FnOnce(Arc<AuditContext>, Duration) -> BoxFuture<'static, ()> + Send>;
 
 /// The state that the audits of all kinds share.
-struct Shared {
+struct AuditContext {
     client: ApiClient,
     /// `None` for all namespaces.
     namespace: Option<String>,
@@ -113,7 +113,7 @@ impl Audits {
             return;
         }
         let run: RunKind =
-            Box::new(move |shared, first| Box::pin(KindAudit::new(informer, role, shared).run(first)));
+            Box::new(move |context, first| Box::pin(KindAudit::new(informer, role, context).run(first)));
         kinds.push(Kind { resource, run });
     }
 
@@ -131,10 +131,10 @@ impl Audits {
     ) {
         let (kinds, owners, period) =
             (self.kinds.into_inner(), self.owners.into_inner(), period.min(PERIOD_MAX));
-        let shared = Arc::new(Shared { client, namespace, period, metrics, owners });
+        let context = Arc::new(AuditContext { client, namespace, period, metrics, owners });
         let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
         // Kinds start one after the other over the first period: their caches have only just listed.
-        let audits = (1..).zip(kinds).map(|(place, kind)| (kind.run)(shared.clone(), period * place / count));
+        let audits = (1..).zip(kinds).map(|(turn, kind)| (kind.run)(context.clone(), period * turn / count));
         tokio::select! {
             biased;
             () = shutdown.cancelled() => return,

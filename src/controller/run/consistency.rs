@@ -48,7 +48,7 @@ use crate::cache::{Object, ObjectName, Store, compare_versions};
 use crate::workqueue::has_spare_room;
 
 /// How soon a waiting key is checked again if no event enqueues it.
-pub const RETRY: Duration = Duration::from_secs(1);
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// How long a key waits at most.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How many writes the warning names at most.
@@ -125,7 +125,7 @@ pub struct Consistency {
 
 /// A write of an object: a create, change or delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
+pub(crate) struct Write {
     /// The object's kind.
     pub kind: Cow<'static, str>,
     /// The object's name.
@@ -142,12 +142,12 @@ struct Writes {
     /// The newest write of each resource: a store that has seen it has seen the earlier ones.
     newest: HashMap<ApiResource, Newest>,
     /// Deletions, oldest first.
-    deleted: VecDeque<Deletion>,
+    deleted: VecDeque<AwaitedDelete>,
 }
 
 /// A deleted object, and the presence that a store has to show.
 #[derive(PartialEq, Eq)]
-struct Deletion {
+struct AwaitedDelete {
     resource: ApiResource,
     write: Write,
     /// [`Presence::Deleting`] or later, or [`Presence::Gone`].
@@ -217,7 +217,7 @@ impl Consistency {
         let write = Write { kind: resource.kind.clone(), name: key.clone(), uid: uid.to_owned() };
         let mut writes = self.writes.lock();
         let entry = writes.entry(key.clone()).or_insert_with(Writes::new);
-        let deletion = Deletion { resource: resource.clone(), write, until: Presence::Gone };
+        let deletion = AwaitedDelete { resource: resource.clone(), write, until: Presence::Gone };
         if !entry.deleted.contains(&deletion) {
             entry.deleted.push_back(deletion);
         }
@@ -241,7 +241,7 @@ impl Consistency {
         let write = Write { kind: resource.kind.clone(), name, uid: uid.to_owned() };
         self.remember(key, write, |writes, write| {
             let (resource, write) = (resource.clone(), write.clone());
-            writes.deleted.push_back(Deletion { resource, write, until: Presence::Deleting });
+            writes.deleted.push_back(AwaitedDelete { resource, write, until: Presence::Deleting });
         });
     }
 
@@ -322,7 +322,7 @@ impl Consistency {
         self.failed_open.load(Atomic::Relaxed)
     }
 
-    fn is_unseen(&self, Deletion { resource, write, until }: &Deletion) -> bool {
+    fn is_unseen(&self, AwaitedDelete { resource, write, until }: &AwaitedDelete) -> bool {
         let stores = self.stores.read();
         stores.get(resource).is_some_and(|store| store.presence(&write.name, &write.uid) < *until)
     }
@@ -360,7 +360,7 @@ impl Writes {
             format!("{} uid {uid} at version {version}", resource.plural)
         });
         let deleted =
-            self.deleted.iter().map(|Deletion { resource, write: Write { name, uid, .. }, .. }| {
+            self.deleted.iter().map(|AwaitedDelete { resource, write: Write { name, uid, .. }, .. }| {
                 format!("{} {} uid {uid} deleted", resource.plural, name.name())
             });
         let all = self.newest.len() + self.deleted.len();

@@ -241,7 +241,7 @@ mod tests {
         for (new, why) in [
             (with(asked), "retry 1, manual"),
             (with(marked), "retry 1, deleted"),
-            (with(json!({"resourceVersion": "2", "uid": "another life"})), "retry 1, created"),
+            (with(json!({"resourceVersion": "2", "uid": "another uid"})), "retry 1, created"),
             (
                 with(json!({"resourceVersion": "2", "generation": 4})),
                 "retry 1, spec changed (generation 1 to 4)",

@@ -40,14 +40,14 @@ use crate::workqueue::{Reason, Reasons};
 /// How many passes a key may cause by itself in one burst.
 const BURST: u32 = 60;
 /// How long the bucket takes to leak one pass; also the least time between passes of a hot key.
-pub const PACE: Duration = Duration::from_secs(5);
+pub(crate) const PACE: Duration = Duration::from_secs(5);
 /// How long a hot key takes to cool without causing passes.
 const COOLED: Duration = Duration::from_secs(5 * (BURST as u64 + 1));
 
 /// Tracks keys that requeue themselves.
 #[derive(Debug)]
-pub struct HotLoops {
-    keys: Recent<Heat>,
+pub(crate) struct HotLoops {
+    keys: Recent<ObjectName, Heat>,
 }
 
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Heat {
 
 /// How hot a key is after a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Temperature {
+pub(crate) enum Temperature {
     /// The key is not hot.
     Cool,
     /// The key became hot with this pass: log it.
@@ -126,7 +126,7 @@ pub enum Temperature {
 impl HotLoops {
     /// Counts a pass with these reasons and writes, whose next pass comes after `next`.
     #[must_use]
-    pub fn passed(
+    pub(crate) fn passed(
         &self,
         key: &ObjectName,
         reasons: &Reasons,
@@ -148,16 +148,9 @@ impl HotLoops {
         })
     }
 
-    /// Returns the number of tracked keys.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    #[cfg(test)]
+    pub(in crate::controller) fn len(&self) -> usize {
         self.keys.len()
-    }
-
-    /// Whether no key is tracked.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -195,8 +188,8 @@ mod tests {
         assert_eq!(found.last(), Some(&Temperature::Hot));
     }
 
-    fn object(kind: &'static str, name: &str, life: u32) -> Write {
-        Write { kind: kind.into(), name: ObjectName::new(Some("ns"), name), uid: format!("{name}-{life}") }
+    fn object(kind: &'static str, name: &str, nth: u32) -> Write {
+        Write { kind: kind.into(), name: ObjectName::new(Some("ns"), name), uid: format!("{name}-{nth}") }
     }
 
     /// A write of the object itself, for example of its status.
@@ -270,14 +263,14 @@ mod tests {
     async fn rollout_is_not_a_hot_loop() {
         let hot = HotLoops::default();
         let pass = |reasons: &Reasons, writes| hot.passed(&key(), reasons, None, writes);
-        for life in 0..1000 {
+        for nth in 0..1000 {
             // A grandchild changes, and the status follows.
             assert_eq!(pass(&child("web").into(), vec![itself()]), Temperature::Cool);
             // A pod is deleted, its event leads to a replacement, and the status follows each step.
             let mut reasons = Reasons::from(child("p-0"));
             reasons.add(Reason::Changed);
-            assert_eq!(pass(&reasons, vec![object("Pod", "p-0", life), itself()]), Temperature::Cool);
-            assert_eq!(pass(&reasons, vec![object("Pod", "p-0", life + 1), itself()]), Temperature::Cool);
+            assert_eq!(pass(&reasons, vec![object("Pod", "p-0", nth), itself()]), Temperature::Cool);
+            assert_eq!(pass(&reasons, vec![object("Pod", "p-0", nth + 1), itself()]), Temperature::Cool);
             assert_eq!(pass(&reasons, vec![itself()]), Temperature::Cool);
         }
     }
@@ -301,7 +294,7 @@ mod tests {
         let hot = HotLoops::default();
         passes(&hot, Duration::ZERO, 100).await;
         assert_eq!(hot.passed(&key(), &Reason::Timer.into(), None, vec![]), Temperature::Cool);
-        assert!(hot.is_empty());
+        assert_eq!(hot.len(), 0);
         passes(&hot, Duration::ZERO, 100).await;
         tokio::time::advance(PACE * 200).await;
         assert_eq!(passes(&hot, Duration::ZERO, 1).await, [Temperature::Cool], "the key has cooled");
@@ -318,7 +311,7 @@ mod tests {
             assert_eq!(hot.len(), keys);
             tokio::time::advance(2 * COOLED).await;
             assert_eq!(hot.passed(&key(), &Reason::Changed.into(), None, vec![]), Temperature::Cool);
-            assert!(hot.is_empty());
+            assert_eq!(hot.len(), 0);
         }
     }
 }

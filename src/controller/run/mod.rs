@@ -16,10 +16,10 @@
 //! | [`takeover`] | makes a new leader distrust its caches until they have caught up |
 //! | [`audit`] | finds changes that the caches have missed |
 
-pub mod audit;
-pub mod consistency;
-pub mod handlers;
-pub mod hot_loop;
-pub mod outcome;
-pub mod takeover;
-pub mod worker;
+pub(super) mod audit;
+pub(super) mod consistency;
+pub(super) mod handlers;
+pub(super) mod hot_loop;
+pub(super) mod outcome;
+pub(super) mod takeover;
+pub(super) mod worker;

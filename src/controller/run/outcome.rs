@@ -129,7 +129,7 @@ impl SyncError {
     }
 }
 
-/// What a sync handler may know of a pass beside its key.
+/// The request for a pass: its reasons, and whether the caches are to be trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncRequest<'a> {
     reasons: &'a Reasons,

@@ -7,7 +7,7 @@
 //!
 //! # Guarantees
 //! - No key is synced before this process leads. (test: `standby_syncs_nothing_until_it_leads`)
-//! - Until every cache has caught up, creates and updates need a live read of their owner. (test: `new_leader_reads_live_until_its_caches_catch_up`)
+//! - Until every cache has caught up, creates and updates need a live read of their owner. (test: `new_leader_reads_live_until_caches_catch_up`)
 
 use crate::api::ApiResource;
 use crate::client::ApiClient;

@@ -50,10 +50,10 @@ use crate::cache::{self, EventHandler, Object, ObjectName, SharedInformer, Synce
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
 use task_set::{Ended, TaskSet};
-pub use workers::{UnderWay, Workers};
+pub use workers::{RunningPass, Workers};
 
 /// How often caches that have not synced yet are named in the log.
-pub const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Brings the cluster to the state that an object asks for.
 pub trait SyncHandler: Send + Sync + 'static {
@@ -329,14 +329,13 @@ impl<H: SyncHandler> Controller<H> {
             }
             let is_late = readiness == Readiness::FailedOpen;
             let is_taking_over = !self.has_caught_up.load(Ordering::Relaxed);
-            let under_way = self
-                .workers
-                .begin(worker, UnderWay { key: key.clone(), reasons: reasons.clone(), since: started });
+            let running = RunningPass { key: key.clone(), reasons: reasons.clone(), since: started };
+            let listed = self.workers.begin(worker, running);
             self.consistency.begin_pass(key);
             let request = SyncRequest::new(reasons).late(is_late).taking_over(is_taking_over);
             let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
             let ended = sync.catch_unwind().await;
-            drop(under_way);
+            drop(listed);
             let took = started.elapsed();
             let writes = self.consistency.end_pass(key);
             let effect = match &ended {
@@ -386,7 +385,7 @@ impl<H: SyncHandler> Controller<H> {
                 self.queue.add(key.clone(), options);
             }
             (Temperature::Cool, None) => {}
-            (_, next) => self.queue.rest(key.clone(), next.unwrap_or_default().max(PACE)),
+            (_, next) => self.queue.pause_for(key.clone(), next.unwrap_or_default().max(PACE)),
         }
         tracing::debug!(?outcome, "Synced");
     }

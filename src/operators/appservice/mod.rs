@@ -36,9 +36,7 @@ mod status;
 mod sync;
 mod wanted;
 
-use super::child_of_its_name;
-use crate::controller::builder::{BuildError, Builder, Shared};
-use crate::controller::{Controller, Reconciler};
+use crate::controller::{BuildError, Builder, Controller, Reconciler, Shared, own_name};
 
 pub use sync::AppServiceSync;
 
@@ -50,7 +48,7 @@ pub const APPLIED_SPEC: &str = "batch.schwarzeni.github.com/applied-spec";
 
 /// Builds the AppService controller.
 pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<AppServiceSync>>, BuildError> {
-    let mut apps = Builder::new(shared, NAME, child_of_its_name);
+    let mut apps = Builder::new(shared, NAME, own_name);
     let (deployments, services) = (apps.owns(), apps.owns());
     apps.build(AppServiceSync { deployments, services })
 }

@@ -29,14 +29,18 @@ impl Reconcile for AppServiceSync {
         &self,
         ctx: &mut ReconcileContext<'_, AppService>,
     ) -> Result<AppServiceStatus, StopReason> {
+        // Get
         let wanted = wanted::children(ctx.object());
+        // Apply
         let deployment = ctx.apply(&wanted.deployment, &self.deployments).await?;
-        match &wanted.service {
-            Some(service) => {
-                ctx.apply(service, &self.services).await?;
-            }
-            None => ctx.prune_all(&self.services, "spec.ports is empty").await?,
+        if let Some(service) = &wanted.service {
+            ctx.apply(service, &self.services).await?;
         }
+        // Prune
+        if wanted.service.is_none() {
+            ctx.prune_all(&self.services, "spec.ports is empty").await?;
+        }
+        // Status
         for (type_, condition) in status::of_the_deployment(&deployment) {
             ctx.condition(type_, condition);
         }

@@ -37,8 +37,7 @@ mod wanted;
 
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::{Cached, Object, ObjectName};
-use crate::controller::builder::{BuildError, Builder, Shared};
-use crate::controller::{Controller, Reconciler};
+use crate::controller::{BuildError, Builder, Controller, Reconciler, Shared};
 
 pub use sync::FooSync;
 

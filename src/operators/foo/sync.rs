@@ -4,7 +4,7 @@
 //!
 //! | step of `syncHandler` | here |
 //! |---|---|
-//! | `foosLister.Get`; not found: nothing to do | the shared [`reconciler`](crate::controller::reconcile::reconciler) |
+//! | `foosLister.Get`; not found: nothing to do | the shared [`Reconciler`](crate::controller::Reconciler) |
 //! | `deploymentName` must be specified | the CRD's schema |
 //! | `deploymentsLister.Get`; not found: `Deployments.Create` | **apply**: [`ReconcileContext::apply`] |
 //! | not `IsControlledBy`: event `ErrResourceExists` | apply reports it, the reconciler records the event |
@@ -39,10 +39,14 @@ impl Reconcile for FooSync {
     const SYNCED: Option<(&'static str, &'static str)> = Some(("Synced", "Foo synced successfully"));
 
     async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Foo>) -> Result<FooStatus, StopReason> {
+        // Get
         let wanted = wanted::deployment(ctx.object());
+        // Apply
         let deployment = ctx.apply(&wanted, &self.deployments).await?;
+        // Prune
         let why = format!("spec.deploymentName is now {:?}", wanted.name);
         ctx.prune_others(&wanted, &deployment, &self.deployments, &why).await?;
+        // Status
         Ok(status::status(ctx.name(), &deployment, &self.former(ctx)))
     }
 }

@@ -32,9 +32,7 @@ mod status;
 mod sync;
 mod wanted;
 
-use super::child_of_its_name;
-use crate::controller::builder::{BuildError, Builder, Shared};
-use crate::controller::{Controller, Reconciler};
+use crate::controller::{BuildError, Builder, Controller, Reconciler, Shared, own_name};
 
 pub use sync::MyappSync;
 
@@ -43,7 +41,7 @@ pub const NAME: &str = "myapp";
 
 /// Builds the Myapp controller.
 pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<MyappSync>>, BuildError> {
-    let mut myapps = Builder::new(shared, NAME, child_of_its_name);
+    let mut myapps = Builder::new(shared, NAME, own_name);
     let (deployments, services, ingresses) = (myapps.owns(), myapps.owns(), myapps.owns());
     myapps.build(MyappSync { deployments, services, ingresses })
 }

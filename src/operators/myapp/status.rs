@@ -14,7 +14,7 @@ use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::kinds::health::reason;
 use crate::controller::{ApplyOutcome, ChildHealth};
 
-common_status!(MyappStatus);
+crate::common_status!(MyappStatus);
 
 pub(super) fn status(
     name: &str,
@@ -36,7 +36,7 @@ pub(super) fn status(
 }
 
 fn word(reports: &[ChildHealth], wanted: i32, deployment: Option<&ObservedDeployment>) -> MyappPhase {
-    let is_refused = reports.iter().any(|finding| finding.reason == reason::CHILD_REFUSED);
+    let is_refused = reports.iter().any(|health| health.reason == reason::CHILD_REFUSED);
     let Some(deployment) = deployment else {
         return if is_refused { MyappPhase::Failed } else { MyappPhase::Pending };
     };

@@ -25,15 +25,19 @@ impl Reconcile for MyappSync {
     type Resource = Myapp;
 
     async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Myapp>) -> Result<MyappStatus, StopReason> {
+        // Get
         let wanted = wanted::children(ctx.object());
+        // Apply
         let deployment = ctx.apply(&wanted.deployment, &self.deployments).await?;
         ctx.apply(&wanted.service, &self.services).await?;
-        match &wanted.ingress {
-            Some(ingress) => {
-                ctx.apply(ingress, &self.ingresses).await?;
-            }
-            None => ctx.prune_all(&self.ingresses, "spec.host is not set").await?,
+        if let Some(ingress) = &wanted.ingress {
+            ctx.apply(ingress, &self.ingresses).await?;
         }
+        // Prune
+        if wanted.ingress.is_none() {
+            ctx.prune_all(&self.ingresses, "spec.host is not set").await?;
+        }
+        // Status
         let replicas = match &deployment {
             // A pause holds back the current spec: take the replicas of the former spec.
             ApplyOutcome::Paused { observed: Some(held), is_applied: false, .. } => {

@@ -38,14 +38,15 @@
 //! - Pods are matched to their Redis by uid, not by name.
 
 mod plan;
+mod prune;
 mod status;
 mod sync;
 mod wanted;
 
-use super::child_of_its_name;
+use std::time::Duration;
+
 use crate::cache::ObjectName;
-use crate::controller::builder::{BuildError, Builder, Shared};
-use crate::controller::{Controller, Reconciler};
+use crate::controller::{BuildError, Builder, Controller, Reconciler, Shared, own_name};
 
 pub use sync::RedisSync;
 
@@ -55,9 +56,14 @@ pub const NAME: &str = "redis";
 /// The finalizer that keeps a Redis until its Pods are gone.
 pub const FINALIZER: &str = "redis.myapp.tangx.in/pods";
 
+/// The most Pods that one pass creates or deletes, so that other keys get their turn.
+const WRITES_MAX: usize = 128;
+/// The requeue delay after a pass reached [`WRITES_MAX`]; events for its own writes usually wake the key sooner.
+const CUT_RETRY: Duration = Duration::from_secs(1);
+
 /// Builds the Redis controller.
 pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<RedisSync>>, BuildError> {
-    let mut redises = Builder::new(shared, NAME, child_of_its_name);
+    let mut redises = Builder::new(shared, NAME, own_name);
     let pods = redises.owns_named(owner_of);
     redises.build(RedisSync { pods })
 }

@@ -43,8 +43,8 @@ pub(super) enum PruneReason {
 /// The actions for one pass, and the counts for the status.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Ordinals to create, or to patch labels or owner reference of.
-    pub(super) ensure: Vec<u32>,
+    /// Ordinals of the Pods to create, or to patch labels or owner reference of.
+    pub(super) apply: Vec<u32>,
     /// Ordinals to delete, in this order.
     pub(super) delete: Vec<(u32, PruneReason)>,
     /// An outdated Pod that is not Ready, to be deleted if all missing names turn out to be taken.
@@ -157,14 +157,14 @@ fn plan_for(replicas: u32, pods: &BTreeMap<u32, Seen>) -> Plan {
 
     let surplus = pods.range(replicas..).rev().filter(|(_, pod)| !pod.is_going);
     plan.delete.extend(surplus.map(|(&ordinal, _)| (ordinal, PruneReason::Surplus)));
-    plan.ensure.extend((0..replicas).filter(|ordinal| !pods.contains_key(ordinal)));
+    plan.apply.extend((0..replicas).filter(|ordinal| !pods.contains_key(ordinal)));
     for (&ordinal, pod) in pods.range(..replicas).rev() {
         if pod.is_going {
             plan.waits_for.push(ordinal);
         } else if pod.is_finished {
             plan.delete.push((ordinal, PruneReason::Finished));
         } else if !pod.is_labelled {
-            plan.ensure.push(ordinal);
+            plan.apply.push(ordinal);
         }
     }
     let is_one_away =
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn missing_pods_are_created() {
-        assert_eq!(plan_for(4, &pods([(1, FINE)])).ensure, [0, 2, 3]);
+        assert_eq!(plan_for(4, &pods([(1, FINE)])).apply, [0, 2, 3]);
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
     fn terminating_pod_is_waited_for() {
         let going = Seen { is_going: true, ..FINE };
         let plan = plan_for(2, &pods([(0, going), (1, OLD)]));
-        assert_eq!((plan.waits_for, plan.delete, plan.ensure), (vec![0], vec![], vec![]));
+        assert_eq!((plan.waits_for, plan.delete, plan.apply), (vec![0], vec![], vec![]));
     }
 
     #[test]
@@ -275,7 +275,7 @@ mod tests {
         let plan = plan_for(3, &pods([(0, stuck), (1, OLD), (2, going)]));
         assert_eq!((plan.delete, plan.waits_for), (vec![], vec![2]));
         let plan = plan_for(3, &pods([(0, stuck), (1, OLD)]));
-        assert_eq!((plan.delete, plan.ensure, plan.past_taken), (vec![], vec![2], Some(0)));
+        assert_eq!((plan.delete, plan.apply, plan.past_taken), (vec![], vec![2], Some(0)));
         let plan = plan_for(3, &pods([(0, FINE), (1, OLD)]));
         assert_eq!((plan.delete, plan.past_taken), (vec![], None), "a Ready Pod stays");
         let plan = plan_for(4, &pods([(0, stuck), (1, OLD), (2, going)]));
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn lost_labels_are_written_again() {
         let bare = Seen { is_labelled: false, ..FINE };
-        assert_eq!(plan_for(1, &pods([(0, bare)])).ensure, [0]);
+        assert_eq!(plan_for(1, &pods([(0, bare)])).apply, [0]);
     }
 
     fn any_pod() -> impl Strategy<Value = Seen> {
@@ -351,7 +351,7 @@ mod tests {
                     pods.get_mut(ordinal).unwrap().is_going = true;
                 }
                 pods.values_mut().filter(|pod| !pod.is_finished && !pod.is_outdated).for_each(|pod| pod.is_ready = true);
-                for &ordinal in &plan.ensure {
+                for &ordinal in &plan.apply {
                     prop_assert!(pods.insert(ordinal, Seen { is_ready: false, ..FINE }).is_none(), "name in use");
                 }
             }

@@ -8,31 +8,21 @@
 //! - A scale-down deletes the highest ordinals first. (test: `scale_down_deletes_highest_ordinals_first`)
 //! - A Pod that a webhook alters on every create is not replaced forever. (test: `pod_altered_by_webhook_is_not_replaced_forever`)
 //! - A stale cache causes neither duplicate Pods nor deletions. (test: `stale_spec_deletes_nothing`)
-//! - A deleted Redis stays until its last Pod is gone. (test: `a_deleted_redis_stays_until_its_pods_are_gone`)
+//! - A deleted Redis stays until its last Pod is gone. (test: `a_deleted_redis_waits_for_its_pods`)
 //! - Completed creates and deletes are reported once, even if the pass fails afterwards. (test: `interrupted_scale_down_reports_deleted_pods`, `deleting_event_is_recorded_once_despite_failures`)
 
-use std::time::Duration;
-
 use super::plan::{self, Plan, PruneReason};
-use super::{FINALIZER, status, wanted};
+use super::prune::{names, prune};
+use super::{CUT_RETRY, FINALIZER, WRITES_MAX, status, wanted};
 use crate::api::conditions::{self, READY};
 use crate::api::redis::v1::{Redis, RedisStatus};
 use crate::cache::{Cached, Lister, Object};
-use crate::controller::kinds::difference::describe;
-use crate::controller::kinds::health::{EXISTS_RETRY, UNDONE_RETRY, reason};
+use crate::controller::kinds::health::{EXISTS_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;
 use crate::controller::{
-    ApplyOutcome, ChildHealth, ChildRef, CommonStatus, Deletion, Outcome, Reconcile, ReconcileContext,
-    StopReason,
+    ApplyOutcome, ChildHealth, ChildRef, CommonStatus, Deletion, Reconcile, ReconcileContext, StopReason,
 };
 use crate::record::EventType;
-
-/// The most Pods that one pass creates or deletes, so that other keys get their turn.
-const WRITES_MAX: usize = 128;
-/// The requeue delay after a pass reached [`WRITES_MAX`]; events for its own writes usually wake the key sooner.
-const CUT_RETRY: Duration = Duration::from_secs(1);
-/// The most names that an event lists.
-const NAMES_MAX: usize = 10;
 
 /// Reconciles the Pods of a Redis.
 #[derive(Debug)]
@@ -55,13 +45,14 @@ impl Reconcile for RedisSync {
 
     async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Redis>) -> Result<RedisStatus, StopReason> {
         ctx.add_finalizer(FINALIZER).await?;
+        // Get
         let pods = self.pods(ctx).await?;
         let plan = plan::plan(ctx.object(), &pods);
         let replicas = ctx.object().spec.replicas;
         let health = status::health(ctx.name(), replicas, &plan);
         let mut reached = ctx.stored_status().reached_replicas;
         if ctx.is_paused() {
-            let is_idle = plan.ensure.is_empty() && plan.delete.is_empty();
+            let is_idle = plan.apply.is_empty() && plan.delete.is_empty();
             ctx.report(if !ctx.observes_this_spec() {
                 status::held(&ctx.stored_status(), &plan)
             } else if is_idle {
@@ -72,16 +63,19 @@ impl Reconcile for RedisSync {
             });
         } else {
             recall_contention(ctx, &plan);
+            // Prune: first, so that a quota has room for what follows.
             prune(ctx, &plan, &pods).await?;
+            // Apply
             let Ended { created, is_all_taken } = self.apply(ctx, &plan, reached).await?;
             if let Some(ordinal) = plan.past_taken.filter(|_| is_all_taken) {
                 let next = Plan { delete: vec![(ordinal, PruneReason::Outdated)], ..Plan::default() };
                 prune(ctx, &next, &pods).await?;
             }
             reached = plan::reached(ctx.object(), &pods, &created, reached);
-            // Reported after the obstacles of single Pods, which are more specific.
+            // Reported after the problems of single Pods, which are more specific.
             ctx.report(health);
         }
+        // Status
         Ok(status::status(ctx.name(), &plan, reached))
     }
 
@@ -151,7 +145,7 @@ impl RedisSync {
         reached: i32,
     ) -> Result<Ended, StopReason> {
         let (mut created, mut is_all_taken, mut outcome) = (Vec::new(), true, Ok(()));
-        let mut parts = plan.ensure.chunks(WRITES_MAX);
+        let mut parts = plan.apply.chunks(WRITES_MAX);
         let was_there = |ordinal: u32| i64::from(ordinal) < i64::from(reached);
         // Continues past a chunk whose names are all taken, so that taken names do not block the rest.
         while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
@@ -205,106 +199,6 @@ fn stored_reason(ctx: &ReconcileContext<'_, Redis>) -> Option<String> {
     conditions::reason(&ctx.stored_status().conditions(), READY).map(str::to_owned)
 }
 
-/// Deletes Pods in the order of the plan, one [`PruneReason`] after another: a refusal within one group does not
-/// block the next group.
-async fn prune(
-    ctx: &mut ReconcileContext<'_, Redis>,
-    plan: &Plan,
-    pods: &[Cached<ObservedPod>],
-) -> Result<(), StopReason> {
-    for why in [PruneReason::Surplus, PruneReason::Finished] {
-        let of_this_sort = plan.delete.iter().filter(|(_, other)| *other == why);
-        let mut all: Vec<ChildRef> =
-            of_this_sort.filter_map(|(ordinal, _)| pod_of(ctx, *ordinal, pods)).collect();
-        let is_cut = all.len() > WRITES_MAX;
-        all.truncate(WRITES_MAX);
-        prune_sort(ctx, plan, (why, &all)).await?;
-        if is_cut {
-            let message = format!("Deleted {} Pods; more will follow", all.len());
-            ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
-        }
-    }
-    for &(ordinal, _) in plan.delete.iter().filter(|(_, why)| *why == PruneReason::Outdated) {
-        prune_outdated(ctx, ordinal, pods).await?;
-    }
-    Ok(())
-}
-
-fn pod_of(ctx: &ReconcileContext<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Option<ChildRef> {
-    let name = format!("{}-{ordinal}", ctx.name());
-    pods.iter().find(|pod| pod.object_name().name() == name).map(ChildRef::of)
-}
-
-async fn prune_sort(
-    ctx: &mut ReconcileContext<'_, Redis>,
-    plan: &Plan,
-    (why, all): (PruneReason, &[ChildRef]),
-) -> Result<(), StopReason> {
-    let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), all).await;
-    let ended: Vec<(&str, Deletion)> =
-        all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
-    // Records the deletions, even if the pass fails afterwards.
-    let is_deleted = |(_, ended): &&(&str, Deletion)| *ended == Deletion::Deleted;
-    let deleted: Vec<String> = ended.iter().filter(is_deleted).map(|(name, _)| (*name).to_owned()).collect();
-    if !deleted.is_empty() {
-        let from = usize::try_from(plan.active).unwrap_or(0);
-        let (to, names) = (from - deleted.len().min(from), names(&deleted));
-        let (reason, note) = match why {
-            PruneReason::Surplus => ("ScaledDown", format!("Scaled down from {from} to {to}: {names}")),
-            PruneReason::Finished | PruneReason::Outdated => {
-                ("ChildDeleted", format!("Deleted finished Pods, to be recreated: {names}"))
-            }
-        };
-        ctx.event(EventType::Normal, reason, "Delete", note);
-    }
-    outcome?;
-    for (name, ended) in ended {
-        match ended {
-            Deletion::Refused { status, requeue_after } => {
-                ctx.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
-            }
-            Deletion::NotNow => return Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
-            Deletion::Deleted | Deletion::NothingToDo => {}
-        }
-    }
-    Ok(())
-}
-
-/// Deletes an outdated Pod, unless its replacements are contended.
-async fn prune_outdated(
-    ctx: &mut ReconcileContext<'_, Redis>,
-    ordinal: u32,
-    pods: &[Cached<ObservedPod>],
-) -> Result<(), StopReason> {
-    let Some(child) = pod_of(ctx, ordinal, pods) else { return Ok(()) };
-    let pod = pods.iter().find(|pod| pod.uid() == child.uid);
-    let wanted = wanted::pod(ctx.object(), ordinal);
-    let differences = pod.and_then(Cached::readable).map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
-    let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedPod::resource());
-    let name = &child.name;
-    let (deletion, contended) = children.delete_outdated(owner, &resource, &child, &differences).await?;
-    if let Some(requeue_after) = contended {
-        let message = format!(
-            "Pod {name:?} is altered on every create ({}); \
-             stop the client or webhook that alters it, or pause this object",
-            describe(&differences)
-        );
-        ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
-    }
-    match deletion {
-        Deletion::Deleted => {
-            let note = format!("Deleted outdated Pod {name:?}, to be recreated from the current spec");
-            ctx.event(EventType::Normal, "ChildDeleted", "Delete", note);
-        }
-        Deletion::NothingToDo => {}
-        Deletion::NotNow => return Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
-        Deletion::Refused { status, requeue_after } => {
-            ctx.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
-        }
-    }
-    Ok(())
-}
-
 /// Keeps reporting contention until a new Pod has matched the spec for a while.
 fn recall_contention(ctx: &mut ReconcileContext<'_, Redis>, plan: &Plan) {
     if stored_reason(ctx).as_deref() != Some(reason::CONTENDED) {
@@ -321,15 +215,6 @@ fn recall_contention(ctx: &mut ReconcileContext<'_, Redis>, plan: &Plan) {
             "Pod {name:?} was altered on every create; waiting to see whether the latest one stays unchanged"
         );
         ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
-    }
-}
-
-/// Joins the first [`NAMES_MAX`] names, and counts the rest.
-fn names(all: &[String]) -> String {
-    let shown = all.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
-    match all.len().saturating_sub(NAMES_MAX) {
-        0 => shown,
-        more => format!("{shown} and {more} more"),
     }
 }
 

@@ -37,7 +37,7 @@ mod tests {
     use crate::api::redis::v1::RedisSpec;
 
     #[test]
-    fn a_pod_has_its_ordinal_and_the_common_labels() {
+    fn a_pod_has_its_ordinal_and_common_labels() {
         let redis = Redis::new("cache", RedisSpec { replicas: 2, port: 6379, image: "redis:7.4".to_owned() });
         let pod = pod(&redis, 7);
         assert_eq!((pod.name.as_str(), pod.container.name.as_str()), ("cache-7", "cache"));

@@ -142,8 +142,7 @@ impl Hooks {
         match &record.ended {
             None if record.runs_here => Known::Running,
             None => Known::Elsewhere(left),
-            // Once the message is recorded in the step, the hook is only waited for.
-            Some(Err(HookError::NotYet { message, .. })) if *message == step.message => Known::Resting(left),
+            Some(Err(HookError::NotYet { message, .. })) => Known::Waiting(message.clone(), left),
             Some(ended) => Known::Ended(ended.clone()),
         }
     }
@@ -228,22 +227,29 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
     if !update(&mut |_| {}) {
         return;
     }
-    let wait = match is_wanted.await {
-        Ok(true) => None,
-        Ok(false) => Some(UNDONE_RETRY),
-        Err(_) => Some(ASK_AGAIN),
-    };
-    if let Some(wait) = wait {
-        tracing::debug!(
-            operation = call.operation_id(),
-            "Hook not started: no live read confirmed that it is still due"
-        );
-        let mut records = records.lock();
-        if records.get(&webapp).is_some_and(|record| record.is_of(call.operation_id(), attempts)) {
-            records.remove(&webapp);
+    match is_wanted.await {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::debug!(
+                operation = call.operation_id(),
+                "Hook not started: a live read shows that it is not due"
+            );
+            let mut records = records.lock();
+            if records.get(&webapp).is_some_and(|record| record.is_of(call.operation_id(), attempts)) {
+                records.remove(&webapp);
+            }
+            queue.add_after(webapp, UNDONE_RETRY);
+            return;
         }
-        queue.add_after(webapp, wait);
-        return;
+        Err(error) => {
+            let message = format!("not started, as the WebApp could not be read live: {error}");
+            update(&mut |record| {
+                record.ended = Some(Err(HookError::not_yet(message.clone(), Some(ASK_AGAIN))));
+                record.until = Instant::now() + ASK_AGAIN;
+            });
+            queue.add(webapp, AddOptions::because(Reason::Timer));
+            return;
+        }
     }
     if !update(&mut |record| record.is_begun = true) {
         return;

@@ -39,8 +39,8 @@ use std::sync::Arc;
 use self::hooks::Task;
 use self::sync::OneTask;
 use self::tasks::TaskExecutor;
-use super::{Context, Wired, child_of_its_name};
-use crate::controller::builder::{BuildError, Builder};
+use super::{Context, Wired};
+use crate::controller::{BuildError, Builder, own_name};
 
 pub use sync::WebAppSync;
 
@@ -78,7 +78,7 @@ impl fmt::Debug for TaskEntry {
 
 /// Builds the controller and the runner of its hooks.
 pub(super) fn wire(context: &Context<'_>) -> Result<Wired, BuildError> {
-    let mut webapps = Builder::new(&context.shared, NAME, child_of_its_name);
+    let mut webapps = Builder::new(&context.shared, NAME, own_name);
     let deployments = webapps.owns();
     let (hooks, runner) = hooks::pair(webapps.queue());
     let tasks = context.webapp_tasks.iter().map(|entry| match entry {

@@ -87,7 +87,7 @@ pub(super) fn health(
             (*at, None)
         }
         Next::Wait(at, time) => (*at, *time),
-        Next::Retry(at, time) | Next::Rest(at, time) => (*at, Some(*time)),
+        Next::Retry(at, time) | Next::Throttled(at, time) => (*at, Some(*time)),
     };
     let step = &steps[at];
     let hook = step.hook.map_or_else(|| "hook".to_owned(), |hook| hook.to_string());
@@ -114,7 +114,7 @@ pub(super) fn health(
                 step.name
             ),
         ),
-        Next::Rest(..) => ChildHealth::reconciling(
+        Next::Throttled(..) => ChildHealth::reconciling(
             if is_undo { reason::DELETING } else { RUNNING },
             format!(
                 "Task {:?} continues after the Retry-After of the server that it calls: {}",
@@ -192,60 +192,47 @@ mod tests {
         let mut steps = [step(), done(1), done(2)];
         let second = Duration::from_secs(1);
         use Direction::{Creation, Deletion};
+        use HealthPhase::{Reconciling, Stalled};
         for (next, direction, is_for_good, phase, reason, words) in [
             (
                 Next::Run(0),
                 Creation,
                 false,
-                HealthPhase::Reconciling,
+                Reconciling,
                 "RunningTasks",
                 "Running task \"a\": create; 1 of 3 tasks are done; no",
             ),
-            (Next::Wait(0, None), Creation, false, HealthPhase::Reconciling, "RunningTasks", "1 of 3"),
-            (
-                Next::Retry(0, second),
-                Creation,
-                false,
-                HealthPhase::Reconciling,
-                "TaskRetrying",
-                "will be retried: no",
-            ),
+            (Next::Wait(0, None), Creation, false, Reconciling, "RunningTasks", "1 of 3"),
+            (Next::Retry(0, second), Creation, false, Reconciling, "TaskRetrying", "will be retried: no"),
             (
                 Next::GivenUp(0),
                 Creation,
                 true,
-                HealthPhase::Stalled,
+                Stalled,
                 "TaskFailed",
                 "and will not be retried: no. Fix the cause and change the annotation",
             ),
             (
-                Next::Rest(0, second),
+                Next::Throttled(0, second),
                 Creation,
                 false,
-                HealthPhase::Reconciling,
+                Reconciling,
                 "RunningTasks",
                 "continues after the Retry-After of the server that it calls: no",
             ),
-            (Next::Rest(0, second), Deletion, false, HealthPhase::Reconciling, "Deleting", "continues after"),
-            (Next::Held(0), Creation, false, HealthPhase::Reconciling, "Paused", "paused"),
-            (Next::Recorded(0), Deletion, false, HealthPhase::Reconciling, "Deleting", "0 of 3"),
-            (
-                Next::Retry(0, second),
-                Deletion,
-                false,
-                HealthPhase::Reconciling,
-                "UndoFailed",
-                "will be retried: no",
-            ),
+            (Next::Throttled(0, second), Deletion, false, Reconciling, "Deleting", "continues after"),
+            (Next::Held(0), Creation, false, Reconciling, "Paused", "paused"),
+            (Next::Recorded(0), Deletion, false, Reconciling, "Deleting", "0 of 3"),
+            (Next::Retry(0, second), Deletion, false, Reconciling, "UndoFailed", "will be retried: no"),
             (
                 Next::Retry(0, second),
                 Deletion,
                 true,
-                HealthPhase::Stalled,
+                Stalled,
                 "UndoFailed",
                 "no. The undo is retried every 2 min and blocks the deletion",
             ),
-            (Next::Unknown(0), Deletion, false, HealthPhase::Stalled, "TaskUnknown", "no task of that name"),
+            (Next::Unknown(0), Deletion, false, Stalled, "TaskUnknown", "no task of that name"),
         ] {
             steps[0].permanent = is_for_good;
             let health = health(&steps, &next, direction, 2).unwrap();

@@ -38,7 +38,7 @@ pub(super) enum Direction {
     Deletion,
 }
 
-/// What this process knows of a hook whose start is recorded.
+/// This process's view of a hook whose start is recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// This process has not run the hook.
@@ -47,8 +47,8 @@ pub(super) enum Known {
     Running,
     /// The hook has ended with this result.
     Ended(Result<(), HookError>),
-    /// The hook is not done; check again after this time.
-    Resting(Duration),
+    /// The hook is not done, with this message; check again after this time.
+    Waiting(String, Duration),
     /// The hook's end was not seen; it may still run elsewhere for this time.
     Elsewhere(Duration),
 }
@@ -75,12 +75,12 @@ pub(super) enum Next {
     Recorded(usize),
     /// Run the step's hook: its start is stored.
     Run(usize),
-    /// The hook runs or rests: check again after this time, or when it ends.
+    /// The hook runs or is not done: check again after this time, or when it ends.
     Wait(usize, Option<Duration>),
     /// The hook has failed; retry it after this time.
     Retry(usize, Duration),
-    /// The server that the hook calls has asked for a pause of this length.
-    Rest(usize, Duration),
+    /// The server that the hook calls asked for a pause of this length, by Retry-After.
+    Throttled(usize, Duration),
     /// The hook has failed permanently.
     GivenUp(usize),
     /// A hook is due but must not start now.
@@ -157,17 +157,20 @@ pub(super) fn advance(
                 }
                 if !superseded {
                     // The failure is stored before the next attempt, however short the backoff is.
-                    return Next::Retry(at, rest(step, goal));
+                    return Next::Retry(at, retry_delay(step, goal));
                 }
             }
             Known::Nothing if !superseded && at < count => return Next::Run(at),
-            Known::Resting(_) if superseded => failed(step, OVERTAKEN, goal.now),
+            Known::Waiting(..) if superseded => failed(step, OVERTAKEN, goal.now),
             Known::Nothing | Known::Elsewhere(Duration::ZERO) => {
                 failed(step, if superseded { OVERTAKEN } else { "its result is unknown" }, goal.now);
             }
             Known::Running => return Next::Wait(at, None),
-            Known::Resting(Duration::ZERO) => return Next::Run(at),
-            Known::Resting(time) | Known::Elsewhere(time) => return Next::Wait(at, Some(time)),
+            Known::Waiting(message, time) => {
+                step.message = message;
+                return if time.is_zero() { Next::Run(at) } else { Next::Wait(at, Some(time)) };
+            }
+            Known::Elsewhere(time) => return Next::Wait(at, Some(time)),
         }
     }
     let next = match goal.direction {
@@ -184,9 +187,9 @@ pub(super) fn advance(
         if is_given_up(step, goal.direction) && !goal.is_asked {
             return Next::GivenUp(at);
         }
-        let rest = rest(step, goal);
-        if !rest.is_zero() {
-            return Next::Retry(at, rest);
+        let delay = retry_delay(step, goal);
+        if !delay.is_zero() {
+            return Next::Retry(at, delay);
         }
     }
     if !goal.may_start {
@@ -194,7 +197,7 @@ pub(super) fn advance(
     }
     let asked_for = asked_for(step, goal);
     if !asked_for.is_zero() {
-        return Next::Rest(at, asked_for);
+        return Next::Throttled(at, asked_for);
     }
     start(step, hook, is_retry, goal);
     Next::Recorded(at)
@@ -205,8 +208,8 @@ fn is_given_up(step: &WebAppStep, direction: Direction) -> bool {
     step.permanent && direction == Direction::Creation
 }
 
-/// Returns how long a failed step still waits.
-fn rest(step: &WebAppStep, goal: &Goal<'_>) -> Duration {
+/// Returns the time until a failed step is retried.
+fn retry_delay(step: &WebAppStep, goal: &Goal<'_>) -> Duration {
     let asked_for = asked_for(step, goal);
     let Some(failed_at) = step.finished_at.as_ref().filter(|_| !goal.is_asked) else { return asked_for };
     // Recorded by a process whose clock was ahead: the time since then is unknown.

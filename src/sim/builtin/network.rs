@@ -71,37 +71,37 @@ pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: 
     check_one_of(affinity, &["ClientIP", "None"], "spec.sessionAffinity", causes);
     let mut names = Vec::new();
     for (at, port) in ports.iter().enumerate() {
-        let place = format!("spec.ports[{at}]");
+        let path = format!("spec.ports[{at}]");
         if ports.len() > 1 && text(port, "/name").is_empty() {
-            causes.push(Cause::required(format!("{place}.name"), ""));
+            causes.push(Cause::required(format!("{path}.name"), ""));
         }
-        check_name(port, &format!("{place}.name"), &mut names, causes);
-        validate_service_port(port, &place, causes);
+        check_name(port, &format!("{path}.name"), &mut names, causes);
+        validate_service_port(port, &path, causes);
     }
     validate_numbers(ports, type_, causes);
     validate_type(service, causes);
     validate_address(service, stored, causes);
 }
 
-fn validate_service_port(port: &Value, place: &str, causes: &mut Vec<Cause>) {
+fn validate_service_port(port: &Value, path: &str, causes: &mut Vec<Cause>) {
     let detail = "must be between 1 and 65535, inclusive";
     if port["port"] == 0 || port["port"].is_null() {
-        causes.push(Cause::invalid(format!("{place}.port"), &json!(0), detail));
+        causes.push(Cause::invalid(format!("{path}.port"), &json!(0), detail));
     } else {
-        check_port(&port["port"], &format!("{place}.port"), causes);
+        check_port(&port["port"], &format!("{path}.port"), causes);
     }
-    let (target, field) = (&port["targetPort"], format!("{place}.targetPort"));
+    let (target, field) = (&port["targetPort"], format!("{path}.targetPort"));
     if target.is_string() {
         check_port_name(target, &field, causes);
     } else if target.as_i64().is_some_and(|target| !(1..=65_535).contains(&target)) {
         causes.push(Cause::invalid(field, target, detail));
     }
-    check_protocol(&port["protocol"], &format!("{place}.protocol"), causes);
+    check_protocol(&port["protocol"], &format!("{path}.protocol"), causes);
     let protocol = &port["appProtocol"];
     if protocol.as_str().is_some_and(|protocol| !is_qualified_name(protocol)) {
         let detail = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end \
             with an alphanumeric character";
-        causes.push(Cause::invalid(format!("{place}.appProtocol"), protocol, detail));
+        causes.push(Cause::invalid(format!("{path}.appProtocol"), protocol, detail));
     }
 }
 
@@ -109,12 +109,12 @@ fn validate_service_port(port: &Value, place: &str, causes: &mut Vec<Cause>) {
 fn validate_numbers(ports: &[Value], type_: &str, causes: &mut Vec<Cause>) {
     let (mut numbers, mut node_ports) = (Vec::new(), Vec::new());
     for (at, port) in ports.iter().enumerate() {
-        let place = format!("spec.ports[{at}]");
+        let path = format!("spec.ports[{at}]");
         let protocol = text(port, "/protocol");
         let identity = (protocol, number(port, "/port"));
         if numbers.contains(&identity) {
             let value = json!({"port": port["port"], "protocol": protocol});
-            causes.push(Cause::duplicate(place.clone(), &value));
+            causes.push(Cause::duplicate(path.clone(), &value));
         }
         numbers.push(identity);
         let identity = (protocol, number(port, "/nodePort"));
@@ -123,10 +123,10 @@ fn validate_numbers(ports: &[Value], type_: &str, causes: &mut Vec<Cause>) {
         }
         if type_ == "ClusterIP" {
             let detail = "may not be used when `type` is 'ClusterIP'";
-            causes.push(Cause::forbidden(format!("{place}.nodePort"), detail));
+            causes.push(Cause::forbidden(format!("{path}.nodePort"), detail));
         }
         if node_ports.contains(&identity) {
-            causes.push(Cause::duplicate(format!("{place}.nodePort"), &port["nodePort"]));
+            causes.push(Cause::duplicate(format!("{path}.nodePort"), &port["nodePort"]));
         }
         node_ports.push(identity);
     }
@@ -181,27 +181,26 @@ pub(super) fn validate_ingress(ingress: &Value, causes: &mut Vec<Cause>) {
                 or '.', and must start and end with an alphanumeric character";
             causes.push(Cause::invalid(format!("spec.rules[{at}].host"), &json!(host), detail));
         }
-        for (path_at, path) in items(rule, "/http/paths").iter().enumerate() {
-            let place = format!("spec.rules[{at}].http.paths[{path_at}]");
-            validate_path(path, &place, causes);
+        for (item_at, item) in items(rule, "/http/paths").iter().enumerate() {
+            validate_path(item, &format!("spec.rules[{at}].http.paths[{item_at}]"), causes);
         }
     }
 }
 
-fn validate_path(path: &Value, place: &str, causes: &mut Vec<Cause>) {
+fn validate_path(item: &Value, path: &str, causes: &mut Vec<Cause>) {
     let types = ["Exact", "ImplementationSpecific", "Prefix"].map(str::to_owned);
-    let type_ = text(path, "/pathType");
+    let type_ = text(item, "/pathType");
     if !type_.is_empty() && !types.iter().any(|supported| supported == type_) {
-        causes.push(Cause::not_supported(format!("{place}.pathType"), &path["pathType"], &types));
+        causes.push(Cause::not_supported(format!("{path}.pathType"), &item["pathType"], &types));
     }
-    let at = text(path, "/path");
+    let at = text(item, "/path");
     if matches!(type_, "Exact" | "Prefix") && !at.starts_with('/') {
-        causes.push(Cause::invalid(format!("{place}.path"), &json!(at), "must be an absolute path"));
+        causes.push(Cause::invalid(format!("{path}.path"), &json!(at), "must be an absolute path"));
     }
-    if let Some(service) = path.pointer("/backend/service") {
+    if let Some(service) = item.pointer("/backend/service") {
         let port = &service["port"];
         if port.get("number").is_none_or(|number| *number == 0) && text(port, "/name").is_empty() {
-            causes.push(Cause::required(format!("{place}.backend"), "port name or number is required"));
+            causes.push(Cause::required(format!("{path}.backend"), "port name or number is required"));
         }
     }
 }

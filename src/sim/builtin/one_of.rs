@@ -40,7 +40,7 @@ const VOLUME_TYPES: [&str; 30] = [
     "image",
 ];
 
-/// Handlers, likewise.
+/// Handler types in a real server's order of checking.
 const HANDLERS: [&str; 5] = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"];
 
 /// Makes a volume without a type an `emptyDir`.

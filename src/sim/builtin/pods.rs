@@ -159,14 +159,14 @@ pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) 
     let mut names = Vec::new();
     for list in ["containers", "initContainers"] {
         for (at, container) in items(spec, &format!("/{list}")).iter().enumerate() {
-            let place = format!("{field}.{list}[{at}]");
-            check_name(container, &format!("{place}.name"), &mut names, causes);
-            validate_container(container, &place, causes);
-            validate_mounts(container, &volumes, &place, causes);
+            let path = format!("{field}.{list}[{at}]");
+            check_name(container, &format!("{path}.name"), &mut names, causes);
+            validate_container(container, &path, causes);
+            validate_mounts(container, &volumes, &path, causes);
             if list == "containers" || text(container, "/restartPolicy") == "Always" {
-                validate_handlers(container, &place, causes);
+                validate_handlers(container, &path, causes);
             } else {
-                forbid_handlers(container, &place, causes);
+                forbid_handlers(container, &path, causes);
             }
         }
     }
@@ -179,9 +179,9 @@ pub(super) fn validate_spec(spec: &Value, field: &str, causes: &mut Vec<Cause>) 
 fn validate_volumes<'a>(spec: &'a Value, field: &str, causes: &mut Vec<Cause>) -> Vec<&'a str> {
     let (mut names, mut sound) = (Vec::new(), Vec::new());
     for (at, volume) in items(spec, "/volumes").iter().enumerate() {
-        let (place, known) = (format!("{field}.volumes[{at}]"), causes.len());
-        one_of::check_volume(volume, &place, causes);
-        check_name(volume, &format!("{place}.name"), &mut names, causes);
+        let (path, known) = (format!("{field}.volumes[{at}]"), causes.len());
+        one_of::check_volume(volume, &path, causes);
+        check_name(volume, &format!("{path}.name"), &mut names, causes);
         let name = text(volume, "/name");
         if causes.len() == known && !name.is_empty() {
             sound.push(name);
@@ -191,17 +191,17 @@ fn validate_volumes<'a>(spec: &'a Value, field: &str, causes: &mut Vec<Cause>) -
 }
 
 fn validate_mounts(container: &Value, volumes: &[&str], field: &str, causes: &mut Vec<Cause>) {
-    let mut paths = Vec::new();
+    let mut mount_paths = Vec::new();
     for (at, mount) in items(container, "/volumeMounts").iter().enumerate() {
-        let place = format!("{field}.volumeMounts[{at}]");
-        let (name, path) = (text(mount, "/name"), text(mount, "/mountPath"));
+        let path = format!("{field}.volumeMounts[{at}]");
+        let (name, mount_path) = (text(mount, "/name"), text(mount, "/mountPath"));
         if !volumes.contains(&name) {
-            causes.push(Cause::not_found(format!("{place}.name"), &json!(name)));
+            causes.push(Cause::not_found(format!("{path}.name"), &json!(name)));
         }
-        if paths.contains(&path) {
-            causes.push(Cause::invalid(format!("{place}.mountPath"), &json!(path), "must be unique"));
+        if mount_paths.contains(&mount_path) {
+            causes.push(Cause::invalid(format!("{path}.mountPath"), &json!(mount_path), "must be unique"));
         }
-        paths.push(path);
+        mount_paths.push(mount_path);
     }
 }
 
@@ -241,26 +241,26 @@ fn validate_dns(spec: &Value, field: &str, causes: &mut Vec<Cause>) {
 fn validate_container(container: &Value, field: &str, causes: &mut Vec<Cause>) {
     let mut names = Vec::new();
     for (at, port) in items(container, "/ports").iter().enumerate() {
-        let place = format!("{field}.ports[{at}]");
+        let path = format!("{field}.ports[{at}]");
         if let Some(name) = port.get("name").filter(|name| !meta::is_empty(name)) {
             let known = causes.len();
-            check_port_name(name, &format!("{place}.name"), causes);
+            check_port_name(name, &format!("{path}.name"), causes);
             if causes.len() == known && names.contains(&name) {
-                causes.push(Cause::duplicate(format!("{place}.name"), name));
+                causes.push(Cause::duplicate(format!("{path}.name"), name));
             }
             names.push(name);
         }
-        check_port(&port["containerPort"], &format!("{place}.containerPort"), causes);
-        check_port(&port["hostPort"], &format!("{place}.hostPort"), causes);
-        check_protocol(&port["protocol"], &format!("{place}.protocol"), causes);
+        check_port(&port["containerPort"], &format!("{path}.containerPort"), causes);
+        check_port(&port["hostPort"], &format!("{path}.hostPort"), causes);
+        check_protocol(&port["protocol"], &format!("{path}.protocol"), causes);
     }
     let policies = ["Always", "IfNotPresent", "Never"];
     check_one_of(&container["imagePullPolicy"], &policies, &format!("{field}.imagePullPolicy"), causes);
     for (at, variable) in items(container, "/env").iter().enumerate() {
-        let place = format!("{field}.env[{at}]");
-        let divisor = format!("{place}.valueFrom.resourceFieldRef.divisor");
+        let path = format!("{field}.env[{at}]");
+        let divisor = format!("{path}.valueFrom.resourceFieldRef.divisor");
         validate_divisor(&variable["valueFrom"]["resourceFieldRef"], &divisor, causes);
-        one_of::check_variable(variable, &place, causes);
+        one_of::check_variable(variable, &path, causes);
     }
     validate_resources(&container["resources"], &format!("{field}.resources"), causes);
 }
@@ -288,14 +288,14 @@ fn validate_divisor(of: &Value, field: &str, causes: &mut Vec<Cause>) {
 fn validate_resources(resources: &Value, field: &str, causes: &mut Vec<Cause>) {
     for list in ["limits", "requests"] {
         for (name, amount) in members(resources, &format!("/{list}")).into_iter().flatten() {
-            let place = format!("{field}.{list}[{name}]");
+            let path = format!("{field}.{list}[{name}]");
             let is_standard = matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage");
             if !is_standard && !name.contains('/') && !name.starts_with("hugepages-") {
                 let detail = "must be a standard resource for containers";
-                causes.push(Cause::invalid(&*place, &json!(name), detail));
+                causes.push(Cause::invalid(&*path, &json!(name), detail));
             }
             if compare(amount.as_str().unwrap_or_default(), "0") == Ordering::Less {
-                causes.push(Cause::invalid(&*place, amount, "must be greater than or equal to 0"));
+                causes.push(Cause::invalid(&*path, amount, "must be greater than or equal to 0"));
             }
         }
     }

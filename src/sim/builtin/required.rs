@@ -65,23 +65,23 @@ pub(super) fn check(of: BuiltIn, object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-fn walk(value: Option<&Value>, steps: &[&str], place: String, missing: &mut dyn FnMut(String)) {
+fn walk(value: Option<&Value>, steps: &[&str], path: String, missing: &mut dyn FnMut(String)) {
     let Some((step, rest)) = steps.split_first() else {
         // Go does not distinguish missing from zero.
         if value.is_none_or(|value| meta::is_empty(value) || *value == 0) {
-            missing(place);
+            missing(path);
         }
         return;
     };
     let name = step.trim_end_matches("[*]").trim_end_matches('?');
     let member = value.and_then(|value| value.get(name));
-    let place = if place.is_empty() { name.to_owned() } else { format!("{place}.{name}") };
+    let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     if step.ends_with("[*]") {
         for (at, item) in member.and_then(Value::as_array).into_iter().flatten().enumerate() {
-            walk(Some(item), rest, format!("{place}[{at}]"), missing);
+            walk(Some(item), rest, format!("{path}[{at}]"), missing);
         }
     } else if !step.ends_with('?') || member.is_some() {
-        walk(member, rest, place, missing);
+        walk(member, rest, path, missing);
     }
 }
 

@@ -105,16 +105,16 @@ fn each_rule(schema: &Value, field: &str, visit: &mut impl FnMut(&str, &Value)) 
 
 /// Checks the syntax, functions and variables of every rule in a schema.
 pub(super) fn validate_rules(schema: &Value, field: &str, causes: &mut Vec<Cause>) {
-    each_rule(schema, field, &mut |place, rule| {
+    each_rule(schema, field, &mut |path, rule| {
         for name in ["rule", "messageExpression"] {
             let Some(text) = rule.get(name).and_then(Value::as_str) else { continue };
             if let Err(why) = check_expression(text) {
                 let detail = format!("compilation failed: {why}");
-                causes.push(Cause::invalid(format!("{place}.{name}"), &json!(text), &detail));
+                causes.push(Cause::invalid(format!("{path}.{name}"), &json!(text), &detail));
             }
         }
         if rule.get("rule").and_then(Value::as_str).is_none_or(|text| text.trim().is_empty()) {
-            causes.push(Cause::required(format!("{place}.rule"), "rule is not specified"));
+            causes.push(Cause::required(format!("{path}.rule"), "rule is not specified"));
         }
     });
 }

@@ -38,19 +38,19 @@ pub(in super::super) fn prune(
         Value::Object(members) => {
             let keeps_unknown = flag(schema, "x-kubernetes-preserve-unknown-fields");
             members.retain(|name, value| {
-                let place = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
+                let path = if field.is_empty() { name.clone() } else { format!("{field}.{name}") };
                 if is_resource && matches!(name.as_str(), "apiVersion" | "kind" | "metadata") {
                     return true;
                 }
                 match of_member(schema, name) {
                     Some(Value::Bool(allowed)) => *allowed,
                     Some(inner) => {
-                        prune(value, inner, &place, false, unknown);
+                        prune(value, inner, &path, false, unknown);
                         true
                     }
                     None if keeps_unknown => true,
                     None => {
-                        unknown.push(place);
+                        unknown.push(path);
                         false
                     }
                 }
@@ -159,11 +159,11 @@ impl Walk<'_> {
     }
 
     fn object(&mut self, members: &Map<String, Value>, schema: &Value, field: &str, depth: usize) {
-        let place = |name: &str| if field.is_empty() { name.to_owned() } else { format!("{field}.{name}") };
+        let path = |name: &str| if field.is_empty() { name.to_owned() } else { format!("{field}.{name}") };
         for name in schema.get("required").and_then(Value::as_array).into_iter().flatten() {
             let name = name.as_str().unwrap_or_default();
             if !members.contains_key(name) {
-                self.causes.push(Cause::required(place(name), ""));
+                self.causes.push(Cause::required(path(name), ""));
             }
         }
         if let Some(limit) = schema.get("maxProperties").and_then(Value::as_u64)
@@ -182,7 +182,7 @@ impl Walk<'_> {
                 continue;
             }
             if let Some(inner) = of_member(schema, name).filter(|inner| inner.is_object()) {
-                self.value(value, inner, &place(name), depth + 1);
+                self.value(value, inner, &path(name), depth + 1);
             }
         }
     }
@@ -205,7 +205,7 @@ impl Walk<'_> {
         let is_set = schema.get("x-kubernetes-list-type") == Some(&json!("set"));
         let mut seen = BTreeSet::new();
         for (at, item) in items.iter().enumerate() {
-            let place = format!("{field}[{at}]");
+            let path = format!("{field}[{at}]");
             if is_set || !keys.is_empty() {
                 let identity = if is_set {
                     item.clone()
@@ -216,11 +216,11 @@ impl Walk<'_> {
                         .into()
                 };
                 if !seen.insert(identity.to_string()) {
-                    self.causes.push(Cause::duplicate(place.clone(), &identity));
+                    self.causes.push(Cause::duplicate(path.clone(), &identity));
                 }
             }
             if let Some(inner) = schema.get("items") {
-                self.value(item, inner, &place, depth + 1);
+                self.value(item, inner, &path, depth + 1);
             }
         }
     }

@@ -61,8 +61,8 @@ async fn invalid_container_is_refused_with_its_fields() {
         assert_eq!(reason(&refused), (422, "Invalid"), "{more}");
         let causes = refused.1["details"]["causes"].as_array().unwrap();
         let fields: Vec<&str> = causes.iter().map(|cause| cause["field"].as_str().unwrap()).collect();
-        let place = "spec.template.spec.containers[0].";
-        let fields: Vec<&str> = fields.iter().map(|field| field.trim_start_matches(place)).collect();
+        let prefix = "spec.template.spec.containers[0].";
+        let fields: Vec<&str> = fields.iter().map(|field| field.trim_start_matches(prefix)).collect();
         assert_eq!(fields, expected, "{more}");
     }
     let duplicate = json!({"ports": [{"containerPort": 80}, {"containerPort": 80}]});

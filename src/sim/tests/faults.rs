@@ -205,7 +205,7 @@ async fn suspended_client_neither_sends_nor_receives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn frozen_server_keeps_streams_and_stopped_server_breaks_them() {
+async fn frozen_server_keeps_streams_stopped_server_breaks_them() {
     let bed = Bed::new();
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&timeoutSeconds=90")).await;
     bed.sim.freeze(0);
@@ -227,7 +227,7 @@ async fn frozen_server_keeps_streams_and_stopped_server_breaks_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_bodies_are_edited_and_answers_replaced_or_truncated() {
+async fn requests_are_edited_and_answers_replaced_or_truncated() {
     let bed = Bed::new();
     bed.sim.fault(Fault::new(creates().times(1), Action::FailAfter(504)));
     assert_eq!(bed.call("POST", MAPS, map("a")).await.0, 504);

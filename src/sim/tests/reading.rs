@@ -3,7 +3,7 @@ use crate::api::ApiResource;
 use crate::client::ApiClient;
 
 #[tokio::test(start_paused = true)]
-async fn list_pages_share_a_version_until_the_token_expires() {
+async fn list_pages_share_a_version_until_token_expires() {
     let bed = Bed::new();
     for name in ["a", "b", "c"] {
         bed.ok("POST", MAPS, map(name)).await;
@@ -112,7 +112,7 @@ async fn watch_resumes_or_fails_with_410() {
 
 /// Forgotten changes of other resources do not concern a watch.
 #[tokio::test(start_paused = true)]
-async fn open_watch_fails_with_410_only_after_missing_changes() {
+async fn watch_fails_with_410_only_after_missing_changes() {
     let bed = Bed::with(Settings { window: 5, ..Settings::default() });
     settle().await;
     let mut watch = bed.watch(&format!("{MAPS}?watch=true&resourceVersion={}", bed.sim.version())).await;

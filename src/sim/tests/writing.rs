@@ -117,7 +117,7 @@ async fn unchanged_invalid_fields_do_not_block_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_patch_types_work_and_server_side_apply_is_refused() {
+async fn all_patch_types_except_server_side_apply_work() {
     let bed = Bed::new();
     bed.ok("POST", DEPLOYMENTS, deployment("web", 0)).await;
     let path = format!("{DEPLOYMENTS}/web");

@@ -83,7 +83,7 @@ impl Core {
     }
 
     /// Advances foreground or orphan deletion: dependents are deleted first, or lose their owner reference.
-    pub(super) fn let_go(&mut self, resource: &Resource, key: &Key) {
+    pub(super) fn advance_deletion(&mut self, resource: &Resource, key: &Key) {
         let Some(kind) = self.kind_of(resource) else { return };
         let Some(object) = self.store.get(resource, &key.0, &key.1).cloned() else { return };
         if !is_deleting(&object) {

@@ -61,9 +61,9 @@ impl Default for Switches {
 /// A pending sync.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Work {
-    /// Of an object with owners, which may all be gone.
+    /// The sync of an object with owners, which may all be gone.
     Owned(Resource, Key),
-    /// Of an owner being deleted that waits for its dependents, or orphans them.
+    /// The sync of an owner that is being deleted: it waits for its dependents, or orphans them.
     Waiting(Resource, Key),
     Deployment(Key),
     ReplicaSet(Key),
@@ -128,7 +128,7 @@ impl Core {
         let switches = self.settings.world;
         match work {
             Work::Owned(resource, key) if switches.collector => self.collect(&resource, &key),
-            Work::Waiting(resource, key) if switches.collector => self.let_go(&resource, &key),
+            Work::Waiting(resource, key) if switches.collector => self.advance_deletion(&resource, &key),
             Work::Deployment(key) if switches.workloads => self.sync_deployment(&key),
             Work::ReplicaSet(key) if switches.workloads => self.sync_replica_set(&key),
             Work::Pod(key) if switches.pods => self.sync_pod(&key),
@@ -219,7 +219,7 @@ impl Core {
 
     /// Updates both indexes after a change.
     fn index(&mut self, change: &Change) {
-        let place = (change.resource.clone(), change.key.clone());
+        let object_key = (change.resource.clone(), change.key.clone());
         let owners = |object: &Option<Arc<Value>>| -> BTreeSet<String> {
             let object = object.as_deref().unwrap_or(&Value::Null);
             let owners = items(object, "/metadata/ownerReferences").iter();
@@ -228,14 +228,14 @@ impl Core {
         let (before, after) = (owners(&change.before), owners(&change.after));
         for uid in before.difference(&after) {
             if let Some(dependents) = self.world.dependents.get_mut(uid) {
-                dependents.remove(&place);
+                dependents.remove(&object_key);
                 if dependents.is_empty() {
                     self.world.dependents.remove(uid);
                 }
             }
         }
         for uid in after.difference(&before) {
-            self.world.dependents.entry(uid.clone()).or_default().insert(place.clone());
+            self.world.dependents.entry(uid.clone()).or_default().insert(object_key.clone());
         }
         // An owner being deleted is synced again: a dependent may no longer block it.
         for uid in before.union(&after) {
@@ -248,7 +248,7 @@ impl Core {
         }
         match (&change.before, &change.after) {
             (None, Some(object)) => {
-                self.world.alive.insert(text(object, "/metadata/uid").to_owned(), place);
+                self.world.alive.insert(text(object, "/metadata/uid").to_owned(), object_key);
             }
             (Some(object), None) => {
                 self.world.alive.remove(text(object, "/metadata/uid"));

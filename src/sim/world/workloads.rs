@@ -79,8 +79,8 @@ impl Core {
     fn controlled(&self, of: BuiltIn, owner: &Value) -> Vec<Arc<Value>> {
         let kind = self.catalogue.built_in(of);
         let uid = text(owner, "/metadata/uid");
-        let places = self.dependents_of(uid).into_iter().filter(|(resource, _)| *resource == kind.resource);
-        let mut found: Vec<Arc<Value>> = places
+        let owned = self.dependents_of(uid).into_iter().filter(|(resource, _)| *resource == kind.resource);
+        let mut found: Vec<Arc<Value>> = owned
             .filter_map(|(resource, key)| self.store.get(&resource, &key.0, &key.1).cloned())
             .filter(|object| controller_of(object).is_some_and(|(_, _, owner)| owner == uid))
             .collect();

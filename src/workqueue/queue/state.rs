@@ -37,7 +37,7 @@ pub(super) struct Dirty {
     pub(super) added: Duration,
     pub(super) priority: i32,
     pub(super) reasons: Reasons,
-    /// The key's place in the order while it is queued.
+    /// The key's position in the order while it is queued.
     rank: Rank,
 }
 
@@ -140,7 +140,7 @@ impl<T: Key> State<T> {
 
     /// Returns the counts and times for metrics.
     pub(super) fn describe(&self, now: Duration) -> QueueState {
-        // Scans all keys: a key moved forward, or requeued after its pass, is older than its place suggests.
+        // Scans all keys: a key moved forward, or requeued after its pass, is older than its position suggests.
         let mut oldest_waiting = Duration::ZERO;
         let mut by_priority = BTreeMap::<Reverse<i32>, usize>::new();
         for (_, dirty) in self.dirty.iter().filter(|(key, _)| !self.processing.contains_key(*key)) {

@@ -96,9 +96,9 @@ async fn an_event_at_backoff_end_joins_the_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn resting_key_returns_without_a_failure() {
+async fn paused_key_returns_without_a_failure() {
     let queue = queue();
-    queue.rest("a", 300 * MS);
+    queue.pause_for("a", 300 * MS);
     queue.add("a", AddOptions::because(Reason::Changed));
     assert_eq!((queue.backing_off(), queue.num_requeues(&"a")), (0, 0));
     assert_eq!(wait(&queue).await, 300 * MS);
@@ -121,7 +121,7 @@ async fn back_off_has_a_lower_bound() {
     assert_eq!(wait(&queue).await, 300 * MS);
 }
 
-/// What happens while a key fails each time.
+/// The events while a key fails each time.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {
     Nothing,
@@ -265,7 +265,7 @@ async fn every_waiting_key_is_listed_with_its_reasons() {
     for _ in 0..2 {
         queue.back_off_with("failed", Duration::ZERO, 3, Reason::Manual.into());
     }
-    queue.rest("resting", 50 * MS);
+    queue.pause_for("paused", 50 * MS);
     tokio::time::advance(2 * MS).await;
     let mut listed = queue.list(100);
     listed.sort_by_key(|listed| listed.key);
@@ -280,9 +280,9 @@ async fn every_waiting_key_is_listed_with_its_reasons() {
         [
             of("delayed", Stage::Delayed { left: 38 * MS }, 0, &[Reason::Timer]),
             of("failed", failed, 3, &[Reason::Manual, Reason::Retry(2)]),
+            of("paused", Stage::Delayed { left: 48 * MS }, 0, &[Reason::Timer]),
             of("processed", Stage::Processed { waited: 2 * MS }, 0, &[Reason::Changed]),
             of("queued", Stage::Queued { waited: 5 * MS }, 7, &[Reason::Resync, Reason::Audit]),
-            of("resting", Stage::Delayed { left: 48 * MS }, 0, &[Reason::Timer]),
         ]
     );
     drop(processing);

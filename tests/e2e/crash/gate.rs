@@ -56,7 +56,7 @@ pub(super) enum Flaw {
 /// See the module.
 #[derive(Clone)]
 pub(super) struct CrashGate {
-    door: InProcessTransport,
+    transport: InProcessTransport,
     sim: Sim,
     user: &'static str,
     flaw: Flaw,
@@ -96,7 +96,7 @@ impl CrashGate {
     pub(super) fn new(sim: &Sim, user: &'static str, flaw: Flaw) -> Self {
         let shared = Shared { state: Mutex::default(), died: Notify::new() };
         Self {
-            door: InProcessTransport::new(sim, user),
+            transport: InProcessTransport::new(sim, user),
             sim: sim.clone(),
             user,
             flaw,
@@ -157,7 +157,7 @@ impl CrashGate {
     }
 
     async fn forward(&self, request: Sent) -> Result<Reply, ConnectionError> {
-        self.door.clone().call(request).await
+        self.transport.clone().call(request).await
     }
 
     /// Records a call and decides how to handle it.

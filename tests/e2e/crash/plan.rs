@@ -13,9 +13,9 @@ use crate::plans::workloads::{self, Kind, Workload};
 use crate::support::{is_ready, seed};
 
 /// How many failures are printed in full.
-const TOLD: usize = 3;
+const FAILURES_SHOWN: usize = 3;
 /// How many calls are printed for a failure.
-const CALLS_TOLD: usize = 30;
+const CALLS_SHOWN: usize = 30;
 /// The seconds in the Retry-After header of a 429.
 const RETRY_AFTER: u32 = 7;
 
@@ -92,7 +92,7 @@ impl<'a> Reference<'a> {
         let other = run(Order { seed: seed().wrapping_add(1), ..order }, None);
         let mask = outcome::learn(&clean.state, &other.state);
         assert!(mask.iter().all(|(_, path)| !path.is_empty()), "{title}: not the same objects: {mask:?}");
-        assert_eq!(other.lives, clean.lives, "{title}: undisturbed runs create and delete the same");
+        assert_eq!(other.churn, clean.churn, "{title}: undisturbed runs create and delete the same");
         let owner = clean.state.get(&format!("{} {}", kind.kind, workloads::NAME));
         let is_right = match owner {
             Some(owners) => !workload.ends_empty && owners.iter().all(is_ready),
@@ -131,8 +131,8 @@ impl<'a> Reference<'a> {
 
     /// Returns the differences from the undisturbed run.
     fn wrong(&self, run: &Run, act: &Act) -> Vec<String> {
-        let clean = (&self.clean.state, &self.clean.lives);
-        let mut wrong = outcome::compare(clean, (&run.state, &run.lives), &self.mask);
+        let clean = (&self.clean.state, &self.clean.churn);
+        let mut wrong = outcome::compare(clean, (&run.state, &run.churn), &self.mask);
         wrong.extend(run.trouble.clone());
         if !run.was_reached {
             wrong.push("this point was never reached".to_owned());
@@ -153,7 +153,7 @@ impl<'a> Reference<'a> {
             wrong.join("\n  ")
         );
         for (whose, calls) in [("its", &run.calls), ("its successor's", &run.later_calls)] {
-            let last = &calls[calls.len().saturating_sub(CALLS_TOLD)..];
+            let last = &calls[calls.len().saturating_sub(CALLS_SHOWN)..];
             let last: Vec<String> = last.iter().map(Made::to_string).collect();
             write!(text, "  {whose} last calls:\n    {}\n", last.join("\n    ")).expect("infallible");
         }
@@ -190,8 +190,8 @@ pub(super) fn check(plan: &str, kind: &Kind, acts: impl Fn(&Call) -> Vec<Act> + 
         reference.tell(plan, &report);
         failures.extend(report.failures);
     }
-    let told = failures.len().min(TOLD);
-    assert!(failures.is_empty(), "{} failed; the first:\n{}", failures.len(), failures[..told].join("\n\n"));
+    let shown = failures.len().min(FAILURES_SHOWN);
+    assert!(failures.is_empty(), "{} failed; the first:\n{}", failures.len(), failures[..shown].join("\n\n"));
 }
 
 /// Returns the share of points to try for each workload, from `WINDLASS_CRASH_POINTS`.

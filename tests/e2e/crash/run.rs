@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::gate::{Act, CrashGate, Flaw};
 use crate::plans::call::{Call, Made};
 use crate::plans::cluster::{Cluster, heard};
-use crate::plans::outcome::{self, Lives, State};
+use crate::plans::outcome::{self, Churn, State};
 use crate::plans::workloads::{Kind, Step, Workload};
 
 /// A run is settled when nothing happens for this long: no party with work left waits longer.
@@ -34,7 +34,7 @@ pub(super) struct Run {
     /// The calls of its successors.
     pub(super) later_calls: Vec<Made>,
     pub(super) state: State,
-    pub(super) lives: Lives,
+    pub(super) churn: Churn,
     pub(super) was_reached: bool,
     /// Why the run did not complete, if it did not.
     pub(super) trouble: Option<String>,
@@ -71,7 +71,7 @@ async fn run_here(order: Order<'_>, planned: Option<(Call, Act)>) -> Run {
     let state = outcome::state(&world.cluster.objects().await);
     let mut run = Run { trouble, state, ..Run::default() };
     for watch in &mut watches {
-        outcome::count(&mut run.lives, &heard(watch));
+        outcome::count(&mut run.churn, &heard(watch));
     }
     let [first, later @ ..] = &world.gates[..] else { return run };
     run.calls = first.made();

@@ -1,4 +1,4 @@
-//! Obstacles to creating a child: a taken name, a quota.
+//! Children that cannot be created: a taken name, a quota.
 
 use futures_util::future::join_all;
 use kube_client::api::{DeleteParams, PostParams};
@@ -9,7 +9,7 @@ use super::{KINDS, Kind, controller, count, for_every_kind, is_about, uid};
 use crate::support::{Scene, both_beds, condition_of, wait_until};
 
 /// Returns the spec of a foreign object of a child kind.
-fn foreign_spec(kind: &str) -> Value {
+pub(super) fn foreign_spec(kind: &str) -> Value {
     let containers = json!([{"name": "theirs", "image": "theirs"}]);
     match kind {
         "Deployment" => json!({"replicas": 1, "selector": {"matchLabels": {"app": "theirs"}},

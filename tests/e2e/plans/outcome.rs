@@ -11,7 +11,7 @@ use serde_json::Value;
 pub(crate) type State = BTreeMap<String, Vec<Value>>;
 
 /// How many times each object was created and deleted.
-pub(crate) type Lives = BTreeMap<String, (usize, usize)>;
+pub(crate) type Churn = BTreeMap<String, (usize, usize)>;
 
 /// The label and JSON pointer of each difference between undisturbed runs.
 pub(crate) type Mask = BTreeSet<(String, String)>;
@@ -71,12 +71,12 @@ fn replace(value: &mut Value, names: &BTreeMap<String, String>) {
 }
 
 /// Counts the creates and deletes among a watch's events.
-pub(crate) fn count(lives: &mut Lives, events: &[Value]) {
+pub(crate) fn count(churn: &mut Churn, events: &[Value]) {
     for event in events {
-        let life = || label(&event["object"]);
+        let key = || label(&event["object"]);
         match event["type"].as_str() {
-            Some("ADDED") => lives.entry(life()).or_default().0 += 1,
-            Some("DELETED") => lives.entry(life()).or_default().1 += 1,
+            Some("ADDED") => churn.entry(key()).or_default().0 += 1,
+            Some("DELETED") => churn.entry(key()).or_default().1 += 1,
             Some("MODIFIED") => {}
             _ => panic!("unexpected watch event: {event}"),
         }
@@ -95,7 +95,7 @@ pub(crate) struct Difference {
 }
 
 /// How many differences are described.
-const TOLD: usize = 5;
+const SHOWN: usize = 5;
 
 /// Returns the differences between two states, except those in the mask.
 fn differences(expected: &State, found: &State, mask: &Mask) -> Vec<Difference> {
@@ -139,12 +139,12 @@ fn walk(label: &str, path: &str, expected: &Value, found: &Value, all: &mut Vec<
 }
 
 /// Describes how a run differs from the undisturbed one; empty if it does not.
-pub(crate) fn compare(expected: (&State, &Lives), found: (&State, &Lives), mask: &Mask) -> Vec<String> {
+pub(crate) fn compare(expected: (&State, &Churn), found: (&State, &Churn), mask: &Mask) -> Vec<String> {
     let mut words: Vec<String> =
         differences(expected.0, found.0, mask).into_iter().map(|difference| difference.words).collect();
     let labels: BTreeSet<&String> = expected.1.keys().chain(found.1.keys()).collect();
     for label in labels {
-        let of = |lives: &Lives| lives.get(label).copied().unwrap_or_default();
+        let of = |churn: &Churn| churn.get(label).copied().unwrap_or_default();
         let (expected, found) = (of(expected.1), of(found.1));
         if expected != found {
             words.push(format!(
@@ -153,8 +153,8 @@ pub(crate) fn compare(expected: (&State, &Lives), found: (&State, &Lives), mask:
             ));
         }
     }
-    let more = words.len().saturating_sub(TOLD);
-    words.truncate(TOLD);
+    let more = words.len().saturating_sub(SHOWN);
+    words.truncate(SHOWN);
     if more > 0 {
         words.push(format!("and {more} more"));
     }

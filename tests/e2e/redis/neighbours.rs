@@ -32,7 +32,7 @@ async fn until_ready(all: &Api<Redis>, pods: i32) {
 
 #[apply(embedded_bed)]
 #[why = "it counts requests in a cluster without other cases"]
-async fn huge_scale_downs_do_not_hold_up_a_neighbour() {
+async fn huge_scale_downs_do_not_delay_a_neighbour() {
     let bed = Bed::shared().await;
     let mut huge = Vec::new();
     let _operator = bed.operator("neighbours", &["--controllers=redis"]);

@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 pub(crate) use bed::{Bed, LedgerEntry};
-pub(crate) use embedded::seed;
+pub(crate) use embedded::{EmbeddedBed, seed};
 pub(crate) use launcher::Launcher;
 pub(crate) use objects::{condition_of, is_ready};
 pub(crate) use operator::{Operator, program, run_to_end};
@@ -42,13 +42,13 @@ where
     S: Debug,
     F: AsyncFnMut() -> Result<T, S>,
 {
-    let place = std::panic::Location::caller();
+    let location = std::panic::Location::caller();
     let what = what.to_owned();
-    wait(place, what, look)
+    wait(location, what, look)
 }
 
 async fn wait<T, S: Debug>(
-    place: &'static std::panic::Location<'static>,
+    location: &'static std::panic::Location<'static>,
     what: String,
     mut look: impl AsyncFnMut() -> Result<T, S>,
 ) -> T {
@@ -58,7 +58,7 @@ async fn wait<T, S: Debug>(
         match look().await {
             Ok(found) => return found,
             Err(seen) if tokio::time::Instant::now() > deadline => {
-                panic!("{place}: waited {patience:?} for: {what}\nlast seen: {seen:#?}");
+                panic!("{location}: waited {patience:?} for: {what}\nlast seen: {seen:#?}");
             }
             Err(_) => tokio::time::sleep(INTERVAL).await,
         }

@@ -177,7 +177,7 @@ impl Scene {
             let regarding = event.regarding.as_ref();
             regarding.is_some_and(|r| r.kind.as_deref() == Some(kind) && r.name.as_deref() == Some(name))
         });
-        let told = events.map(|event| {
+        let emitted = events.map(|event| {
             let reason = event.reason.unwrap_or_default();
             let known = EVENT_TYPES.iter().find(|(_, reasons)| reasons.contains(&reason.as_str()));
             let (expected, _) =
@@ -185,7 +185,7 @@ impl Scene {
             assert_eq!(event.type_.as_deref(), Some(*expected), "event {reason} about {kind} {name}");
             (reason, event.note.unwrap_or_default())
         });
-        told.collect()
+        emitted.collect()
     }
 
     /// Waits for an event about an object with this reason and returns its note.

@@ -49,7 +49,7 @@ pub(super) struct OperatorGate {
     /// The operator's user name.
     user: &'static str,
     sim: Sim,
-    door: InProcessTransport,
+    transport: InProcessTransport,
     /// The transport of a held call.
     late: InProcessTransport,
     flaw: Flaw,
@@ -96,9 +96,9 @@ impl OperatorGate {
         owners: &'static str,
         flaw: Flaw,
     ) -> Self {
-        let door = InProcessTransport::new(sim, user).to_server(server);
+        let transport = InProcessTransport::new(sim, user).to_server(server);
         let late = InProcessTransport::new(sim, "late").to_server(server);
-        Self { user, sim: sim.clone(), door, late, flaw, owners, shared: Arc::default() }
+        Self { user, sim: sim.clone(), transport, late, flaw, owners, shared: Arc::default() }
     }
 
     /// Starts to record calls, and holds the planned one.
@@ -202,7 +202,7 @@ impl OperatorGate {
         }
         tokio::time::sleep(LATENCY).await;
         let reply = match hold {
-            None => self.door.clone().call(request).await,
+            None => self.transport.clone().call(request).await,
             Some(hold) => self.hold(request, hold).await,
         };
         if let (Some(at), Ok(reply)) = (at, &reply) {

@@ -10,13 +10,13 @@ use super::gate::{Flaw, Hold};
 use super::oracle;
 use super::run::{Order, Plan, Run, run};
 use crate::plans::call::Made;
-use crate::plans::outcome::{self, Lives, Mask, State};
+use crate::plans::outcome::{self, Churn, Mask, State};
 use crate::plans::workloads::{Kind, NAME, Step, Workload};
 
 /// How many failures are printed in full.
-const TOLD: usize = 3;
+const FAILURES_SHOWN: usize = 3;
 /// How many calls are printed for a failure.
-const CALLS_TOLD: usize = 30;
+const CALLS_SHOWN: usize = 30;
 
 /// How many plans of a workload are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,10 +212,10 @@ impl<'a> Plans<'a> {
             Plan::RolledBack { version, .. } => expected_after(&reference.clean, kind, *version),
             _ => &reference.clean.state,
         };
-        let lives = Lives::new();
+        let churn = Churn::new();
         // A running operator does not notice a rollback: only an audit would, and audits are off here.
         if !matches!(plan, Plan::RolledBack { is_fresh: false, .. }) {
-            wrong.extend(outcome::compare((expected, &lives), (&run.state, &lives), &reference.mask));
+            wrong.extend(outcome::compare((expected, &churn), (&run.state, &churn), &reference.mask));
         }
         wrong.extend(oracle::beyond(&run.findings, &reference.clean.findings));
         wrong
@@ -230,7 +230,7 @@ impl<'a> Plans<'a> {
             wrong.join("\n  ")
         );
         for (whose, calls) in [("the first operator's", &run.calls), ("the second's", &run.later_calls)] {
-            let last = &calls[calls.len().saturating_sub(CALLS_TOLD)..];
+            let last = &calls[calls.len().saturating_sub(CALLS_SHOWN)..];
             let last: Vec<String> = last.iter().map(Made::to_string).collect();
             write!(text, "  {whose} last calls:\n    {}\n", last.join("\n    ")).expect("infallible");
         }
@@ -282,8 +282,8 @@ pub(super) fn check(kind: &Kind, share: Share) {
         failures.extend(report.failures.into_iter().map(|failure| failure.text));
     }
     assert!(reached > 0, "no plan was reached, WINDLASS_TWO_VIEWS_SEED={seed}");
-    let told = failures.len().min(TOLD);
-    assert!(failures.is_empty(), "{} failed; the first:\n{}", failures.len(), failures[..told].join("\n\n"));
+    let shown = failures.len().min(FAILURES_SHOWN);
+    assert!(failures.is_empty(), "{} failed; the first:\n{}", failures.len(), failures[..shown].join("\n\n"));
 }
 
 /// Returns the seed in `WINDLASS_TWO_VIEWS_SEED`, or a random one.

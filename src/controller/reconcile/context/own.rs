@@ -70,10 +70,10 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
             metadata: Meta,
         }
         let stored = Object::annotations(&*self.object).and_then(|all| all.get(key)).map(String::as_str);
-        let is_in_the_way = self.reports.iter().any(|finding| finding.phase == HealthPhase::Stalled);
+        let is_stalled = self.reports.iter().any(|health| health.phase == HealthPhase::Stalled);
         if stored == Some(value)
             || self.is_paused
-            || is_in_the_way
+            || is_stalled
             || self.is_failing
             || value.len() > ANNOTATION_MAX
         {
@@ -159,13 +159,13 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
             }
             Err(error) => match self.fails_at("the finalizer of this object", error) {
                 Ok(()) => StopReason::KeepStatus,
-                Err(halt) => halt,
+                Err(reason) => reason,
             },
         }
     }
 }
 
-/// Returns a Ready report for a refused annotation: a reason to retry, not an obstacle.
+/// Returns the health for a refused annotation, which is Ready: the annotation is retried, and nothing depends on it.
 fn unwritten(key: &str) -> ChildHealth {
     ChildHealth::ready(format!("The annotation {key} could not be written; retrying"))
 }

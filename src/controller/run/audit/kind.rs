@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::uids::Uids;
-use super::{Role, Shared, UNLABELLED_EVERY, unlabelled};
+use super::{AuditContext, Role, UNLABELLED_EVERY, unlabelled};
 use crate::api::ApiResource;
 use crate::cache::{Meta, Object, ObjectName, SharedInformer, Store, compare_versions};
 use crate::client::Error;
@@ -18,8 +18,8 @@ use crate::metrics::{AuditMetrics, AuditResult};
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How often the cache is checked meanwhile.
 const LOOK: Duration = Duration::from_secs(1);
-/// How many differences are followed up. The relist repairs the others.
-const DIFFERENCES_MAX: usize = 1000;
+/// How many mismatches are followed up. The relist repairs the others.
+const MISMATCHES_MAX: usize = 1000;
 /// How often a step is tried in a period.
 const TRIES: u32 = 8;
 
@@ -29,7 +29,7 @@ pub(super) struct KindAudit<K: Object> {
     store: Store<K>,
     resource: ApiResource,
     role: Role,
-    shared: Arc<Shared>,
+    context: Arc<AuditContext>,
     metrics: AuditMetrics,
     /// Version of the last list, if the cache did not reach it in time.
     late: Option<String>,
@@ -63,9 +63,9 @@ struct Live {
     metadata: Meta,
 }
 
-/// A difference between list and cache.
+/// A mismatch between list and cache.
 #[derive(Debug)]
-enum Difference {
+enum Mismatch {
     /// The list has this state of an object; the cache has an older one, another uid, or nothing.
     Missed { name: ObjectName, uid: String, version: String },
     /// The cache has this object; the list, which is not older, does not.
@@ -75,15 +75,15 @@ enum Difference {
 // === impl KindAudit ===
 
 impl<K: Object> KindAudit<K> {
-    pub(super) fn new(informer: SharedInformer<K>, role: Role, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(informer: SharedInformer<K>, role: Role, context: Arc<AuditContext>) -> Self {
         let (store, resource) = (informer.store(), K::resource());
-        let metrics = shared.metrics.audits(&resource.to_string());
-        Self { informer, store, resource, role, shared, metrics, late: None, may_relist: true }
+        let metrics = context.metrics.audits(&resource.to_string());
+        Self { informer, store, resource, role, context, metrics, late: None, may_relist: true }
     }
 
     /// Audits once per period, starting after the delay `first`.
     pub(super) async fn run(mut self, first: Duration) {
-        let mut tick = interval_at(Instant::now() + first, self.shared.period);
+        let mut tick = interval_at(Instant::now() + first, self.context.period);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         for period in 1_u32.. {
             tick.tick().await;
@@ -100,7 +100,7 @@ impl<K: Object> KindAudit<K> {
         for _ in 0..TRIES {
             let outcome = match step {
                 Step::Compare => self.compare().await,
-                Step::Unlabelled => unlabelled::queue_owners(&self.shared, &self.resource).await,
+                Step::Unlabelled => unlabelled::queue_owners(&self.context, &self.resource).await,
             };
             let Err(error) = outcome else { return };
             tracing::debug!(
@@ -109,7 +109,7 @@ impl<K: Object> KindAudit<K> {
                 error = &error as &dyn std::error::Error,
                 "Audit failed; retrying"
             );
-            sleep(self.shared.period / (2 * TRIES)).await;
+            sleep(self.context.period / (2 * TRIES)).await;
         }
     }
 
@@ -123,28 +123,28 @@ impl<K: Object> KindAudit<K> {
         if !self.informer.synced().is_synced() {
             return Ok(AuditResult::Late);
         }
-        let (version, mut differences) = self.list().await?;
-        if !self.catches_up(&version, &mut differences).await {
+        let (version, mut mismatches) = self.list().await?;
+        if !self.catches_up(&version, &mut mismatches).await {
             self.is_late(version);
             return Ok(AuditResult::Late);
         }
         self.late = None;
-        self.confirm(&differences, &version).await
+        self.confirm(&mismatches, &version).await
     }
 
     /// Compares each object with the cache as its page arrives; returns the version of the list and the
-    /// differences.
-    async fn list(&self) -> Result<(String, Vec<Difference>), Error> {
+    /// mismatches.
+    async fn list(&self) -> Result<(String, Vec<Mismatch>), Error> {
         let mut uids = Uids::expecting(self.store.len());
-        let mut differences = Vec::new();
+        let mut mismatches = Vec::new();
         let each = |Item { metadata: Identity { namespace, name, uid, resource_version } }: Item| {
             uids.insert(&uid);
             let name = ObjectName::new(namespace.as_deref(), &name);
-            if differences.len() < DIFFERENCES_MAX && !self.has(&name, &uid, &resource_version) {
-                differences.push(Difference::Missed { name, uid, version: resource_version });
+            if mismatches.len() < MISMATCHES_MAX && !self.has(&name, &uid, &resource_version) {
+                mismatches.push(Mismatch::Missed { name, uid, version: resource_version });
             }
         };
-        let (client, namespace) = (&self.shared.client, self.shared.namespace.as_deref());
+        let (client, namespace) = (&self.context.client, self.context.namespace.as_deref());
         let version = client
             .each_metadata(&self.resource, namespace, &self.role.selector(client.manager()), each)
             .await?;
@@ -153,23 +153,23 @@ impl<K: Object> KindAudit<K> {
             if is_newer(cached.resource_version(), &version) || uids.contains(cached.uid()) {
                 return;
             }
-            // The list may have this name with another uid, which is a difference already.
-            let is_known = differences.iter().any(|difference: &Difference| difference.name() == name);
-            if differences.len() < DIFFERENCES_MAX && !is_known {
-                differences.push(Difference::Ghost { name: name.clone(), uid: cached.uid().to_owned() });
+            // The list may have this name with another uid, which is a mismatch already.
+            let is_known = mismatches.iter().any(|mismatch: &Mismatch| mismatch.name() == name);
+            if mismatches.len() < MISMATCHES_MAX && !is_known {
+                mismatches.push(Mismatch::Ghost { name: name.clone(), uid: cached.uid().to_owned() });
             }
         });
-        Ok((version, differences))
+        Ok((version, mismatches))
     }
 
     /// Waits until the cache has reached the list or agrees with it; returns `false` on a timeout. Drops the
-    /// differences that are resolved meanwhile.
-    async fn catches_up(&self, version: &str, differences: &mut Vec<Difference>) -> bool {
+    /// mismatches that are resolved meanwhile.
+    async fn catches_up(&self, version: &str, mismatches: &mut Vec<Mismatch>) -> bool {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let has_passed = self.has_passed(version);
-            differences.retain(|difference| self.differs(difference, version));
-            if has_passed || differences.is_empty() {
+            mismatches.retain(|mismatch| self.differs(mismatch, version));
+            if has_passed || mismatches.is_empty() {
                 return true;
             }
             if Instant::now() >= deadline {
@@ -192,12 +192,12 @@ impl<K: Object> KindAudit<K> {
         self.late = Some(version);
     }
 
-    /// Reads the remaining differences live; for the confirmed ones, enqueues the owners and relists.
-    async fn confirm(&mut self, differences: &[Difference], version: &str) -> Result<AuditResult, Error> {
+    /// Reads the remaining mismatches live; for the confirmed ones, enqueues the owners and relists.
+    async fn confirm(&mut self, mismatches: &[Mismatch], version: &str) -> Result<AuditResult, Error> {
         let (mut findings, mut first, mut outcome) = (0, None, Ok(()));
-        for difference in differences {
-            let name = difference.name();
-            let client = &self.shared.client;
+        for mismatch in mismatches {
+            let name = mismatch.name();
+            let client = &self.context.client;
             let live = match client.get_metadata(&self.resource, name.namespace(), name.name()).await {
                 Ok(live) => live.map(|Live { metadata }| metadata),
                 Err(error) => {
@@ -205,7 +205,7 @@ impl<K: Object> KindAudit<K> {
                     break;
                 }
             };
-            if self.is_confirmed(difference, version, live.as_ref()) {
+            if self.is_confirmed(mismatch, version, live.as_ref()) {
                 self.queue_owner(name, live.as_ref());
                 findings += 1;
                 first.get_or_insert(name);
@@ -226,23 +226,23 @@ impl<K: Object> KindAudit<K> {
     }
 
     /// Whether a live read confirms that the cache has missed a change.
-    fn is_confirmed(&self, difference: &Difference, list: &str, live: Option<&Meta>) -> bool {
-        let selected = live.filter(|live| self.role.selects(&live.labels, self.shared.client.manager()));
-        match difference {
-            Difference::Missed { name, uid, .. } => selected.is_some_and(|live| {
+    fn is_confirmed(&self, mismatch: &Mismatch, list: &str, live: Option<&Meta>) -> bool {
+        let selected = live.filter(|live| self.role.selects(&live.labels, self.context.client.manager()));
+        match mismatch {
+            Mismatch::Missed { name, uid, .. } => selected.is_some_and(|live| {
                 // Check the version before the object: a cache that has reached it receives nothing older.
                 let has_passed = self.has_passed(&live.resource_version);
                 live.uid == *uid && has_passed && !self.has(name, uid, &live.resource_version)
             }),
-            Difference::Ghost { uid, .. } => {
-                selected.is_none_or(|live| live.uid != *uid) && self.differs(difference, list)
+            Mismatch::Ghost { uid, .. } => {
+                selected.is_none_or(|live| live.uid != *uid) && self.differs(mismatch, list)
             }
         }
     }
 
     /// Enqueues a custom resource itself, or the known controllers of a child.
     fn queue_owner(&self, name: &ObjectName, live: Option<&Meta>) {
-        let owners = &self.shared.owners;
+        let owners = &self.context.owners;
         match self.role {
             Role::Owner => owners.queue_key(&self.resource, name),
             Role::Child => {
@@ -275,10 +275,10 @@ impl<K: Object> KindAudit<K> {
     }
 
     /// Whether the cache still disagrees with a list of this version.
-    fn differs(&self, difference: &Difference, list: &str) -> bool {
-        match difference {
-            Difference::Missed { name, uid, version } => !self.has(name, uid, version),
-            Difference::Ghost { name, uid } => self
+    fn differs(&self, mismatch: &Mismatch, list: &str) -> bool {
+        match mismatch {
+            Mismatch::Missed { name, uid, version } => !self.has(name, uid, version),
+            Mismatch::Ghost { name, uid } => self
                 .store
                 .get(name)
                 .is_some_and(|cached| cached.uid() == *uid && !is_newer(cached.resource_version(), list)),
@@ -286,9 +286,9 @@ impl<K: Object> KindAudit<K> {
     }
 }
 
-// === impl Difference ===
+// === impl Mismatch ===
 
-impl Difference {
+impl Mismatch {
     fn name(&self) -> &ObjectName {
         match self {
             Self::Missed { name, .. } | Self::Ghost { name, .. } => name,

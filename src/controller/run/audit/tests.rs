@@ -365,9 +365,10 @@ async fn an_unlabelled_child_is_found_every_eighth_period() {
     let odd = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "odd", "namespace": "default",
         "uid": "odd", "labels": {"odd": 7}, "ownerReferences": [{"name": 7}]}});
     rig.sim.write_behind("", "secrets", &odd);
-    let mut earlier_life = owner.clone();
-    earlier_life["metadata"]["name"] = json!("other");
-    rig.child("of-an-earlier-life", &earlier_life, false).await;
+    // The cached ConfigMap `other` has another uid.
+    let mut previous = owner.clone();
+    previous["metadata"]["name"] = json!("other");
+    rig.child("of-a-previous-incarnation", &previous, false).await;
     let unlabelled = || {
         let lists = rig.requests("audit", "list", "secrets").into_iter();
         lists.filter(|entry| entry.uri.contains("managed-by%21%3Dwindlass")).count()

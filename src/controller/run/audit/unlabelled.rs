@@ -5,7 +5,7 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use super::Shared;
+use super::AuditContext;
 use crate::api::{ApiResource, labels};
 use crate::cache::object::OwnerRef;
 use crate::client::Error;
@@ -32,16 +32,16 @@ fn or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OwnerRef>, D::Error
 ///
 /// # Errors
 /// [`Error`] of the list; some owners may have been enqueued.
-pub(super) async fn queue_owners(shared: &Shared, resource: &ApiResource) -> Result<(), Error> {
-    let selector = labels::others_selector(shared.client.manager());
+pub(super) async fn queue_owners(context: &AuditContext, resource: &ApiResource) -> Result<(), Error> {
+    let selector = labels::others_selector(context.client.manager());
     let mut children = 0_u64;
     let each = |Item { metadata: Metadata { namespace, owner_references } }: Item| {
         let mut references = owner_references.iter().map(OwnerRef::as_reference);
-        if references.any(|reference| shared.owners.queue_owner(namespace.as_deref(), reference)) {
+        if references.any(|reference| context.owners.queue_owner(namespace.as_deref(), reference)) {
             children += 1;
         }
     };
-    shared.client.each_metadata(resource, shared.namespace.as_deref(), &selector, each).await?;
+    context.client.each_metadata(resource, context.namespace.as_deref(), &selector, each).await?;
     if children > 0 {
         tracing::info!(
             kind = %resource,

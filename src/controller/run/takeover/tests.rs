@@ -81,7 +81,7 @@ impl Standby {
         self.user.create::<Value>(&ApiResource::of::<Foo>(), Some("default"), &foo).await.unwrap();
     }
 
-    /// What the operator has asked for of Foos and Deployments by name, but for status.
+    /// Returns the operator's requests for single Foos and Deployments, except for their status.
     fn requests(&self) -> Vec<String> {
         let all = self.sim.ledger().into_iter().filter(|entry| {
             entry.user == "operator"
@@ -105,11 +105,11 @@ async fn standby_syncs_nothing_until_it_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn new_leader_reads_live_until_its_caches_catch_up() {
+async fn new_leader_reads_live_until_caches_catch_up() {
     let mut standby = Standby::start().await;
     standby.create("one").await;
     tokio::time::sleep(5 * SECOND).await;
-    // What happens from now on, the caches hear of later.
+    // The caches receive later changes after 30 s.
     standby.sim.set_lag(0, 30 * SECOND);
     standby.create("two").await;
     standby.lead();

@@ -410,4 +410,4 @@ mod outcomes;
 mod own_writes;
 mod panics;
 #[cfg(feature = "cli")]
-mod told;
+mod reporting;

@@ -19,12 +19,12 @@ use crate::workqueue::Reasons;
 pub struct Workers {
     wanted: watch::Sender<usize>,
     /// By index of the worker.
-    passes: Arc<Mutex<BTreeMap<usize, UnderWay>>>,
+    passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
 }
 
 /// A pass in progress.
 #[derive(Clone, Debug)]
-pub struct UnderWay {
+pub struct RunningPass {
     /// The object's key.
     pub key: ObjectName,
     /// Why the pass is made.
@@ -48,7 +48,7 @@ impl Workers {
     /// Returns the passes in progress. For the keys that wait, see
     /// [`RateLimitingQueue::list`](crate::workqueue::RateLimitingQueue::list).
     #[must_use]
-    pub fn passes(&self) -> Vec<UnderWay> {
+    pub fn passes(&self) -> Vec<RunningPass> {
         self.passes.lock().values().cloned().collect()
     }
 
@@ -58,7 +58,7 @@ impl Workers {
     }
 
     /// Lists a pass of `worker` until the returned guard is dropped.
-    pub(super) fn begin(&self, worker: usize, pass: UnderWay) -> impl Drop + use<> {
+    pub(super) fn begin(&self, worker: usize, pass: RunningPass) -> impl Drop + use<> {
         self.passes.lock().insert(worker, pass);
         Listed { worker, passes: self.passes.clone() }
     }
@@ -66,7 +66,7 @@ impl Workers {
 
 struct Listed {
     worker: usize,
-    passes: Arc<Mutex<BTreeMap<usize, UnderWay>>>,
+    passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
 }
 
 impl Drop for Listed {

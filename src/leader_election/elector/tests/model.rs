@@ -72,7 +72,7 @@ async fn freezable<F: Future>(future: F, frost: Arc<Mutex<Frost>>) -> F::Output 
     .await
 }
 
-/// What was seen in one election.
+/// The observations of one election.
 #[derive(Debug, Default)]
 struct Seen {
     /// The most processes that could write at once.
@@ -166,7 +166,7 @@ fn number(variable: &str, default: u64) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_two_may_write_and_one_does_in_the_end() {
+async fn never_two_write_and_one_eventually_does() {
     let first = number("WINDLASS_ELECTIONS_SEED", fastrand::u64(..1 << 40));
     let (mut losses, mut disputed) = (0, 0);
     let elections = number("WINDLASS_ELECTIONS", 60);

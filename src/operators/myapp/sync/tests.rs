@@ -1,5 +1,5 @@
 mod failing;
-mod obstacles;
+mod problems;
 
 use std::time::Duration;
 

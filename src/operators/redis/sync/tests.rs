@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::controller::Outcome;
 use crate::operators::tests::Fixture;
 use crate::sim::{Action, Fault, When};
 
@@ -256,7 +257,7 @@ async fn refused_delete_is_not_retried_on_every_pass() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_redis_stays_until_its_pods_are_gone() {
+async fn a_deleted_redis_waits_for_its_pods() {
     let mut f = fixture().await;
     f.create("x", spec(3)).await;
     f.converge("x").await;

@@ -70,7 +70,7 @@ fn wanted(is_wanted: bool) -> IsWanted {
 }
 
 impl Rig {
-    /// Takes all places of the task.
+    /// Takes all slots of the task.
     fn fill(&self) {
         (0..AT_ONCE).for_each(|at| self.run(&format!("hangs-{at}")));
     }
@@ -159,13 +159,15 @@ async fn queued_hook_runs_only_if_still_wanted() {
     assert_eq!((is_asked.load(Ordering::SeqCst), rig.runs()), (1, AT_ONCE));
     assert_eq!(rig.known("one"), Known::Nothing, "the next pass decides anew");
     assert_eq!(rig.queue.waiting(), 1, "the key is requeued with a delay");
-    // A failed check counts as no.
+    // A failed check counts as no, and is reported.
     let no_answer = Box::pin(std::future::ready(Err(Error::NotSent { request: "GET".to_owned() })));
     rig.hooks.run(&rig.task, call("two").0, 1, no_answer);
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
-    assert_eq!((rig.runs(), rig.known("two"), rig.queue.waiting()), (AT_ONCE, Known::Nothing, 2));
+    let Known::Waiting(message, ASK_AGAIN) = rig.known("two") else { panic!("{:?}", rig.known("two")) };
+    assert!(message.contains("could not be read live: GET"), "{message}");
+    assert_eq!((rig.runs(), rig.queue.len()), (AT_ONCE, 1), "a pass stores the message");
 }
 
 #[tokio::test(start_paused = true)]

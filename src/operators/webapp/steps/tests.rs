@@ -113,8 +113,8 @@ fn failed_hook_is_retried_under_the_same_id() {
     let goal = goal(1, Direction::Creation);
     advance(&mut steps, 3, &goal, nothing);
     let id = steps[0].operation_id.clone();
-    let resting = Duration::from_secs(2);
-    assert_eq!(advance(&mut steps, 3, &goal, failed), Next::Retry(0, resting));
+    let delay = Duration::from_secs(2);
+    assert_eq!(advance(&mut steps, 3, &goal, failed), Next::Retry(0, delay));
     assert_eq!((steps[0].phase, steps[0].message.as_str()), (Phase::Failed, "no"));
     assert_eq!(advance(&mut steps, 3, &goal_at(goal, 2), nothing), Next::Recorded(0));
     assert_eq!((steps[0].attempts, &steps[0].operation_id, steps[0].phase), (2, &id, Phase::Running));
@@ -167,25 +167,25 @@ fn new_spec_and_deletion_honour_retry_after() {
         advance(&mut steps, 3, &goal_now, nothing);
         // The answer comes after the new spec, and before.
         let mut overtaken = steps.clone();
-        assert_eq!(advance(&mut overtaken, 3, &newer, later), Next::Rest(0, minute));
+        assert_eq!(advance(&mut overtaken, 3, &newer, later), Next::Throttled(0, minute));
         advance(&mut steps, 3, &goal_now, later);
-        assert_eq!(advance(&mut steps, 3, &newer, nothing), Next::Rest(0, minute));
+        assert_eq!(advance(&mut steps, 3, &newer, nothing), Next::Throttled(0, minute));
         assert_eq!(advance(&mut steps, 3, &goal_at(newer, 60), nothing), Next::Recorded(0));
         assert_eq!((steps[0].generation, steps[0].attempts), (2, 1));
     }
 }
 
 #[test]
-fn resting_hook_yields_to_spec_change_and_deletion() {
+fn unfinished_hook_yields_to_spec_change_and_deletion() {
     let not_yet = |_: &WebAppStep| Known::Ended(Err(HookError::not_yet("not yet", None)));
-    let resting = |_: &WebAppStep| Known::Resting(Duration::from_secs(9));
+    let waiting = |_: &WebAppStep| Known::Waiting("not yet".to_owned(), Duration::from_secs(9));
     for newer in [goal(2, Direction::Creation), goal(2, Direction::Deletion)] {
         let mut steps = aligned(&[], &TASKS);
         let goal_now = goal(1, Direction::Creation);
         advance(&mut steps, 3, &goal_now, nothing);
         assert_eq!(advance(&mut steps, 3, &goal_now, not_yet), Next::Wait(0, None));
-        assert_eq!(advance(&mut steps, 3, &goal_now, resting), Next::Wait(0, Some(Duration::from_secs(9))));
-        assert_eq!(advance(&mut steps, 3, &newer, resting), Next::Recorded(0));
+        assert_eq!(advance(&mut steps, 3, &goal_now, waiting), Next::Wait(0, Some(Duration::from_secs(9))));
+        assert_eq!(advance(&mut steps, 3, &newer, waiting), Next::Recorded(0));
         assert_eq!(steps[0].generation, 2);
     }
 }

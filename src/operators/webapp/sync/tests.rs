@@ -73,7 +73,7 @@ impl TaskExecutor for Outside {
     }
 }
 
-/// What ends with a process: the hooks and their runner.
+/// The parts that end with a process: the hooks and their runner.
 struct Process {
     hooks: Hooks,
     tasks: JoinSet<()>,

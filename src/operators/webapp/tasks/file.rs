@@ -37,7 +37,7 @@ use crate::duration;
 
 const TYPES: [&str; 3] = ["log", "deployment", "http"];
 const FORM: &str = "`windlass schema webapp-tasks` prints the JSON schema of the file.";
-/// Shortest and longest timeout: below, every hook fails; above, a hanging hook keeps its place for too long.
+/// Shortest and longest timeout: below, every hook fails; above, a hanging hook keeps its slot for too long.
 const TIMEOUTS: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(3600)];
 /// The largest answer that may be read.
 const RESPONSE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -49,9 +49,9 @@ pub struct TasksFileError {
     pub file: PathBuf,
     /// The line, from 1; `None` if the mistake is about the file itself.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The mistake.
     pub cause: String,
-    /// What to do about it.
+    /// How to correct the mistake.
     pub remedy: String,
 }
 
@@ -220,7 +220,7 @@ fn read(text: &str) -> Result<TasksFile, Mistake> {
 
 // === checking ===
 
-/// What must be unique in the whole file, with its lines.
+/// The values that must be unique in the whole file, with their lines.
 #[derive(Default)]
 struct Seen {
     names: BTreeMap<String, u64>,

@@ -60,7 +60,7 @@ use serde::{Deserialize, Serialize};
 use self::rotating::{Held, RotatingFile};
 use self::transport::ReqwestTransport;
 pub use self::transport::{SendError, Transport};
-use super::{BuildError, HookCall, HookError, HookFuture, RETRY_AFTER_MAX, TaskExecutor};
+use super::{HookCall, HookError, HookFuture, RETRY_AFTER_MAX, TaskBuildError, TaskExecutor};
 use crate::api::webapp::v1::WebAppSpec;
 use crate::client::Clock;
 
@@ -170,10 +170,10 @@ impl HttpTask {
     /// Creates a task that calls over the network. `clock` is for dates in answers.
     ///
     /// # Errors
-    /// [`BuildError`] if the system has no certificates to trust and the task names none.
-    pub fn new(name: &str, timeout: Duration, spec: &HttpSpec, clock: Clock) -> Result<Self, BuildError> {
+    /// [`TaskBuildError`] if the system has no certificates to trust and the task names none.
+    pub fn new(name: &str, timeout: Duration, spec: &HttpSpec, clock: Clock) -> Result<Self, TaskBuildError> {
         let transport = ReqwestTransport::new(name, spec)
-            .map_err(|cause| BuildError { task: name.to_owned(), cause: cause.to_owned() })?;
+            .map_err(|cause| TaskBuildError { task: name.to_owned(), cause: cause.to_owned() })?;
         if spec.token_file.is_some() && !spec.is_https() {
             tracing::warn!(
                 task = name,
@@ -223,7 +223,7 @@ impl HttpTask {
         }
         let after = retry_after(&response, self.clock.now());
         let is_same = response.body().as_ref().is_some_and(|body| is_same_operation(body, call));
-        verdict(response.status(), after, is_same)
+        hook_result(response.status(), after, is_same)
     }
 
     /// Whether the token file no longer holds the token that was sent.
@@ -308,7 +308,7 @@ impl fmt::Debug for HttpTask {
 // === free functions ===
 
 /// Maps a status code to the result of the hook. The messages never quote the endpoint.
-fn verdict(code: StatusCode, after: Option<Duration>, is_same_operation: bool) -> Result<(), HookError> {
+fn hook_result(code: StatusCode, after: Option<Duration>, is_same_operation: bool) -> Result<(), HookError> {
     let said = format!("the task's endpoint answered {}", code.as_u16());
     let said = code.canonical_reason().map_or_else(|| said.clone(), |reason| format!("{said} {reason}"));
     match code.as_u16() {

@@ -44,7 +44,7 @@ use futures_util::future::BoxFuture;
 
 pub use self::call::{HookCall, operation_id};
 pub use self::log::LogTask;
-pub use self::spec::{BuildError, TaskKind, TaskSpec, build, default_tasks};
+pub use self::spec::{TaskBuildError, TaskKind, TaskSpec, build, default_tasks};
 pub use crate::api::webapp::v1::Hook;
 
 /// The timeout of a hook whose task sets none.
@@ -53,7 +53,7 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest pause that a called server may ask for.
 pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(600);
 
-/// What a hook returns: a future of how it ended.
+/// The future that a hook returns.
 pub type HookFuture<'a> = BoxFuture<'a, Result<(), HookError>>;
 
 /// Work that is done for every WebApp; see the [module](self).
@@ -123,7 +123,7 @@ fn done<'a>() -> HookFuture<'a> {
     Box::pin(std::future::ready(Ok(())))
 }
 
-/// Why a hook is not done.
+/// The reason why a hook is not done.
 ///
 /// Messages appear in the WebApp's status, in events and in the log: include no secrets, and no answers of other
 /// systems, which may contain some.
@@ -132,7 +132,7 @@ pub enum HookError {
     /// The hook failed and is retried after the backoff.
     #[error("{message}")]
     Retry {
-        /// What happened.
+        /// The cause.
         message: String,
         /// The shortest wait before the retry, even if the backoff is shorter; 10 min at most.
         after: Option<Duration>,
@@ -140,13 +140,13 @@ pub enum HookError {
     /// The hook failed and would fail again: no retry until the spec changes or a user asks for it.
     #[error("{message}")]
     Permanent {
-        /// What happened, and what a person can do about it.
+        /// The cause, and the remedy.
         message: String,
     },
     /// The hook is not done yet, without a failure: no backoff.
     #[error("{message}")]
     NotYet {
-        /// What the hook waits for.
+        /// The event that the hook waits for.
         message: String,
         /// When to check again at the latest; `None` leaves the time to the operator.
         requeue_after: Option<Duration>,

@@ -16,11 +16,11 @@ pub struct TaskSpec {
     pub name: String,
     /// How long each hook may take.
     pub timeout: Duration,
-    /// What the task does.
+    /// The kind of work.
     pub kind: TaskKind,
 }
 
-/// What a task does.
+/// The work of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskKind {
     /// Logs each hook.
@@ -35,10 +35,10 @@ pub enum TaskKind {
 /// A task that cannot be built.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task {task:?}: {cause}")]
-pub struct BuildError {
+pub struct TaskBuildError {
     /// The task's name.
     pub task: String,
-    /// What is missing, and what to do about it.
+    /// The missing part, and the remedy.
     pub cause: String,
 }
 
@@ -56,11 +56,11 @@ pub fn default_tasks() -> Vec<TaskSpec> {
 /// Builds the tasks in the order of the list; `clock` is for dates in answers.
 ///
 /// # Errors
-/// [`BuildError`] for a task that cannot be built.
-pub fn build(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, BuildError> {
+/// [`TaskBuildError`] for a task that cannot be built.
+pub fn build(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, TaskBuildError> {
     #[cfg(not(feature = "http-tasks"))]
     let _ = clock;
-    let one = |task: &TaskSpec| -> Result<TaskEntry, BuildError> {
+    let one = |task: &TaskSpec| -> Result<TaskEntry, TaskBuildError> {
         Ok(match &task.kind {
             TaskKind::Log => {
                 TaskEntry::Executor(Arc::new(LogTask::new(&task.name).with_timeout(task.timeout)))

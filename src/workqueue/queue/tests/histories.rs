@@ -20,14 +20,14 @@ enum Step {
 struct Model {
     /// The time in milliseconds.
     now: i64,
-    waiting: Vec<Place>,
+    waiting: Vec<Entry>,
     held: Vec<u8>,
     /// Keys to requeue after their pass, with their priority.
     again: Vec<(u8, i32)>,
     turn: i64,
 }
 
-struct Place {
+struct Entry {
     key: u8,
     priority: i32,
     /// The best rank of all adds.
@@ -37,7 +37,7 @@ struct Place {
 impl Model {
     /// Returns each key with a pending pass, its priority, and whether it is queued.
     fn listed(&self) -> Vec<(u8, i32, bool)> {
-        let queued = self.waiting.iter().map(|place| (place.key, place.priority, true));
+        let queued = self.waiting.iter().map(|entry| (entry.key, entry.priority, true));
         let again = self.again.iter().map(|&(key, priority)| (key, priority, false));
         let mut all: Vec<_> = queued.chain(again).collect();
         all.sort_unstable();
@@ -59,18 +59,18 @@ impl Model {
             return;
         }
         let rank = self.rank(priority);
-        match self.waiting.iter_mut().find(|place| place.key == key) {
-            Some(place) => {
-                place.priority = place.priority.max(priority);
-                place.rank = place.rank.min(rank);
+        match self.waiting.iter_mut().find(|entry| entry.key == key) {
+            Some(entry) => {
+                entry.priority = entry.priority.max(priority);
+                entry.rank = entry.rank.min(rank);
             }
-            None => self.waiting.push(Place { key, priority, rank }),
+            None => self.waiting.push(Entry { key, priority, rank }),
         }
     }
 
     fn get(&mut self) -> Option<u8> {
         let first = (0..self.waiting.len()).min_by_key(|&at| self.waiting[at].rank)?;
-        let Place { key, .. } = self.waiting.remove(first);
+        let Entry { key, .. } = self.waiting.remove(first);
         self.held.push(key);
         Some(key)
     }
@@ -80,7 +80,7 @@ impl Model {
         if let Some(at) = self.again.iter().position(|(known, _)| *known == key) {
             let (key, priority) = self.again.remove(at);
             let rank = self.rank(priority);
-            self.waiting.push(Place { key, priority, rank });
+            self.waiting.push(Entry { key, priority, rank });
         }
     }
 }

@@ -117,9 +117,9 @@ async fn failure_emits_one_event_until_it_is_permanent() {
     assert_eq!(rig.f.events(), ["TaskFailed"]);
 }
 
-/// A foreign object in the Deployment's place does not cause a retry of the hook.
+/// A foreign object with the Deployment's name does not cause a retry of the hook.
 #[tokio::test(start_paused = true)]
-async fn permanent_failure_survives_an_unrelated_obstacle() {
+async fn permanent_failure_survives_an_unrelated_problem() {
     let mut rig = rig().await;
     rig.answer("last.create", HookError::permanent("404"));
     rig.create().await;

@@ -74,7 +74,7 @@ async fn hook_is_one_post_with_body_and_key() {
 #[test]
 fn each_status_code_maps_to_its_outcome() {
     let judge = |code: u16, is_same| {
-        let ended = verdict(StatusCode::from_u16(code).unwrap(), Some(LONG), is_same);
+        let ended = hook_result(StatusCode::from_u16(code).unwrap(), Some(LONG), is_same);
         if let Err(error) = &ended {
             assert!(error.message().contains(&code.to_string()), "{error}");
         }

@@ -1,4 +1,4 @@
-//! Reports of successive obstacles, and of repairs beside an obstacle.
+//! Reports of successive problems, and of repairs beside a problem.
 
 use super::*;
 use crate::workqueue::Reasons;

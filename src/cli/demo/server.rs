@@ -15,7 +15,7 @@ use crate::client::{ApiClient, Clock, ConfigSource};
 use crate::sim::{HttpError, HttpServer, InProcessTransport, Settings, Sim};
 
 /// The server, and clients for it.
-pub(super) struct Place {
+pub(super) struct DemoServer {
     pub(super) client: ApiClient,
     pub(super) clock: Clock,
     /// The operator's client; on the embedded server it has its own user.
@@ -32,9 +32,9 @@ struct Embedded {
     _dir: tempfile::TempDir,
 }
 
-// === impl Place ===
+// === impl DemoServer ===
 
-impl Place {
+impl DemoServer {
     pub(super) async fn find(kubeconfig: Option<&Path>, port: Option<u16>) -> Result<Self, Failure> {
         match kubeconfig {
             Some(_) if port.is_some_and(|port| port != 0) => Err(Failure::Usage {

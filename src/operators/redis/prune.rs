@@ -1,0 +1,126 @@
+//! Deletes Pods: surplus, finished and outdated ones, highest ordinals first.
+//!
+//! The tests are those of the sync handler: `scale_down_deletes_highest_ordinals_first`,
+//! `interrupted_scale_down_reports_deleted_pods`, `pod_altered_by_webhook_is_not_replaced_forever`.
+
+use super::plan::{Plan, PruneReason};
+use super::{CUT_RETRY, WRITES_MAX, wanted};
+use crate::api::redis::v1::Redis;
+use crate::cache::{Cached, Object};
+use crate::controller::kinds::difference::describe;
+use crate::controller::kinds::health::{UNDONE_RETRY, reason};
+use crate::controller::kinds::pod::ObservedPod;
+use crate::controller::{ChildHealth, ChildRef, Deletion, Outcome, ReconcileContext, StopReason};
+use crate::record::EventType;
+
+/// The most names that an event lists.
+const NAMES_MAX: usize = 10;
+
+/// Deletes Pods in the order of the plan, one [`PruneReason`] after another: a refusal within one group does not
+/// block the next group.
+pub(super) async fn prune(
+    ctx: &mut ReconcileContext<'_, Redis>,
+    plan: &Plan,
+    pods: &[Cached<ObservedPod>],
+) -> Result<(), StopReason> {
+    for why in [PruneReason::Surplus, PruneReason::Finished] {
+        let of_this_sort = plan.delete.iter().filter(|(_, other)| *other == why);
+        let mut all: Vec<ChildRef> =
+            of_this_sort.filter_map(|(ordinal, _)| pod_of(ctx, *ordinal, pods)).collect();
+        let is_cut = all.len() > WRITES_MAX;
+        all.truncate(WRITES_MAX);
+        prune_sort(ctx, plan, (why, &all)).await?;
+        if is_cut {
+            let message = format!("Deleted {} Pods; more will follow", all.len());
+            ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
+        }
+    }
+    for &(ordinal, _) in plan.delete.iter().filter(|(_, why)| *why == PruneReason::Outdated) {
+        prune_outdated(ctx, ordinal, pods).await?;
+    }
+    Ok(())
+}
+
+fn pod_of(ctx: &ReconcileContext<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Option<ChildRef> {
+    let name = format!("{}-{ordinal}", ctx.name());
+    pods.iter().find(|pod| pod.object_name().name() == name).map(ChildRef::of)
+}
+
+async fn prune_sort(
+    ctx: &mut ReconcileContext<'_, Redis>,
+    plan: &Plan,
+    (why, all): (PruneReason, &[ChildRef]),
+) -> Result<(), StopReason> {
+    let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), all).await;
+    let ended: Vec<(&str, Deletion)> =
+        all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
+    // Records the deletions, even if the pass fails afterwards.
+    let is_deleted = |(_, ended): &&(&str, Deletion)| *ended == Deletion::Deleted;
+    let deleted: Vec<String> = ended.iter().filter(is_deleted).map(|(name, _)| (*name).to_owned()).collect();
+    if !deleted.is_empty() {
+        let from = usize::try_from(plan.active).unwrap_or(0);
+        let (to, names) = (from - deleted.len().min(from), names(&deleted));
+        let (reason, note) = match why {
+            PruneReason::Surplus => ("ScaledDown", format!("Scaled down from {from} to {to}: {names}")),
+            PruneReason::Finished | PruneReason::Outdated => {
+                ("ChildDeleted", format!("Deleted finished Pods, to be recreated: {names}"))
+            }
+        };
+        ctx.event(EventType::Normal, reason, "Delete", note);
+    }
+    outcome?;
+    for (name, ended) in ended {
+        match ended {
+            Deletion::Refused { status, requeue_after } => {
+                ctx.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
+            }
+            Deletion::NotNow => return Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
+            Deletion::Deleted | Deletion::NothingToDo => {}
+        }
+    }
+    Ok(())
+}
+
+/// Deletes an outdated Pod, unless its replacements are contended.
+async fn prune_outdated(
+    ctx: &mut ReconcileContext<'_, Redis>,
+    ordinal: u32,
+    pods: &[Cached<ObservedPod>],
+) -> Result<(), StopReason> {
+    let Some(child) = pod_of(ctx, ordinal, pods) else { return Ok(()) };
+    let pod = pods.iter().find(|pod| pod.uid() == child.uid);
+    let wanted = wanted::pod(ctx.object(), ordinal);
+    let differences = pod.and_then(Cached::readable).map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
+    let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedPod::resource());
+    let name = &child.name;
+    let (deletion, contended) = children.delete_outdated(owner, &resource, &child, &differences).await?;
+    if let Some(requeue_after) = contended {
+        let message = format!(
+            "Pod {name:?} is altered on every create ({}); \
+             stop the client or webhook that alters it, or pause this object",
+            describe(&differences)
+        );
+        ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
+    }
+    match deletion {
+        Deletion::Deleted => {
+            let note = format!("Deleted outdated Pod {name:?}, to be recreated from the current spec");
+            ctx.event(EventType::Normal, "ChildDeleted", "Delete", note);
+        }
+        Deletion::NothingToDo => {}
+        Deletion::NotNow => return Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
+        Deletion::Refused { status, requeue_after } => {
+            ctx.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
+        }
+    }
+    Ok(())
+}
+
+/// Joins the first [`NAMES_MAX`] names, and counts the rest.
+pub(super) fn names(all: &[String]) -> String {
+    let shown = all.iter().take(NAMES_MAX).cloned().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(NAMES_MAX) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
