@@ -137,7 +137,7 @@ fn paths(path: &Path) -> BTreeSet<Vec<String>> {
 fn is_test_file(path: &Path) -> bool {
     path.ends_with("tests.rs")
         || path.components().any(|part| part.as_os_str() == "tests")
-        || path.ends_with("testing/object_server.rs")
+        || path.ends_with("testing/test_server.rs")
 }
 
 #[test]

@@ -6,7 +6,8 @@ mod fake_source;
 #[cfg(all(test, feature = "cli"))]
 mod log;
 #[cfg(test)]
-pub(crate) mod object_server;
+#[cfg(feature = "sim")]
+pub(crate) mod test_server;
 
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use log::{capture_json, capture_log};

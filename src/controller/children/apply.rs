@@ -441,4 +441,5 @@ pub(in crate::controller) fn decode<O: DeserializeOwned>(live: &Value, name: &st
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

@@ -93,6 +93,7 @@ impl Children {
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests {
     use std::sync::Arc;
 
@@ -100,17 +101,17 @@ mod tests {
 
     use super::*;
     use crate::api::samplecontroller::v1alpha1::Foo;
-    use crate::testing::object_server::ObjectServer;
+    use crate::testing::test_server::TestServer;
 
     const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
     const OURS: &str = "windlass.dev/test";
 
     /// Returns a server with a live Foo, and the owner as of `cached`, or of the live object.
-    fn rig(metadata: &Value, cached: Option<&Value>) -> (ObjectServer, Children, Owner) {
-        let server = ObjectServer::default();
+    async fn rig(metadata: &Value, cached: Option<&Value>) -> (TestServer, Children, Owner) {
+        let server = TestServer::start().await;
         let with = |more: &Value| {
-            let mut foo = json!({"metadata": {"name": "one", "namespace": "ns", "uid": "u1", "generation": 1},
-                "spec": {"deploymentName": "web"}});
+            let mut foo = json!({"metadata": {"name": "one", "uid": "u1", "generation": 1},
+                "spec": {"deploymentName": "web", "replicas": 1}});
             for (key, value) in more.as_object().unwrap() {
                 foo["metadata"][key] = value.clone();
             }
@@ -123,14 +124,14 @@ mod tests {
         (server, children, Owner::of(&foo))
     }
 
-    fn finalizers(server: &ObjectServer) -> Value {
+    fn finalizers(server: &TestServer) -> Value {
         server.get(&format!("{FOOS}/one")).unwrap()["metadata"]["finalizers"].clone()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn foreign_finalizers_are_kept() {
         let others = json!({"finalizers": ["a.example/x", "b.example/y"]});
-        let (server, children, owner) = rig(&others, None);
+        let (server, children, owner) = rig(&others, None).await;
         let written = children.add_finalizer(&owner, OURS).await.unwrap().unwrap();
         assert_eq!(finalizers(&server), json!(["a.example/x", "b.example/y", OURS]));
         assert_eq!(server.requests(), [format!("PATCH {FOOS}/one")]);
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(server.requests(), Vec::<String>::new(), "the finalizer is already set");
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn finalizer_is_not_added_to_a_changed_owner() {
         for metadata in [
             json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}),
@@ -147,45 +148,44 @@ mod tests {
             json!({"generation": 2}),
             json!({"annotations": {"windlass.dev/paused": "true"}}),
         ] {
-            let (server, children, owner) = rig(&metadata, Some(&json!({})));
+            let (server, children, owner) = rig(&metadata, Some(&json!({}))).await;
             assert_eq!(children.add_finalizer(&owner, OURS).await.unwrap(), None, "{metadata}");
             assert_eq!(finalizers(&server), Value::Null);
         }
-        let (server, children, owner) = rig(&json!({}), None);
+        let (server, children, owner) = rig(&json!({}), None).await;
         server.remove(&format!("{FOOS}/one"));
         assert_eq!(children.add_finalizer(&owner, OURS).await.unwrap(), None);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn stale_finalizer_list_is_reread_once() {
-        let (server, children, owner) = rig(&json!({"finalizers": ["a.example/x"]}), Some(&json!({})));
+        let (server, children, owner) = rig(&json!({"finalizers": ["a.example/x"]}), Some(&json!({}))).await;
         assert!(children.add_finalizer(&owner, OURS).await.unwrap().is_some());
         assert_eq!(finalizers(&server), json!(["a.example/x", OURS]));
         assert_eq!(server.requests(), ["PATCH", "GET", "PATCH"].map(|verb| format!("{verb} {FOOS}/one")));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn finalizer_is_removed_only_from_a_deleted_owner() {
         let held = json!({"finalizers": [OURS]});
         let going = json!({"finalizers": ["a.example/x", OURS], "deletionTimestamp": "2020-01-01T00:00:00Z"});
-        let (server, children, owner) = rig(&held, Some(&going));
+        let (server, children, owner) = rig(&held, Some(&going)).await;
         assert!(!children.remove_finalizer(&owner, OURS).await.unwrap(), "the live owner stays");
         assert_eq!(finalizers(&server), json!([OURS]));
         for cached in
             [None, Some(&json!({"finalizers": [OURS], "deletionTimestamp": "2020-01-01T00:00:00Z"}))]
         {
-            let (server, children, owner) = rig(&going, cached);
+            let (server, children, owner) = rig(&going, cached).await;
             assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
             assert_eq!(finalizers(&server), json!(["a.example/x"]));
         }
         let another = json!({"finalizers": [OURS], "uid": "another life"});
-        let (server, children, owner) = rig(&another, Some(&going));
+        let (server, children, owner) = rig(&another, Some(&going)).await;
         assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
         assert_eq!(finalizers(&server), json!([OURS]), "the finalizer of another object stays");
     }
 
     /// The response carries the old version, which the cache has seen: the object is deleted without another store.
-    #[cfg(feature = "sim")]
     #[tokio::test(start_paused = true)]
     async fn removing_last_finalizer_waits_for_the_deletion_event() {
         use k8s_openapi::api::core::v1::ConfigMap;

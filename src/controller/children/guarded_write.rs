@@ -269,4 +269,5 @@ impl GuardedWrite<'_> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

@@ -104,4 +104,5 @@ fn odd(owner: &Owner, metadata: &Value) -> Option<ChildRef> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

@@ -223,7 +223,7 @@ impl<R: Reconcile> Reconciler<R> {
         &self.tools.children.states
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, feature = "sim"))]
     pub(crate) fn tools(&mut self) -> &mut Tools<R::Resource> {
         &mut self.tools
     }

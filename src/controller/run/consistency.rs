@@ -74,10 +74,10 @@ pub enum Presence {
 }
 
 /// A cache that receives no more events.
-#[cfg(test)]
+#[cfg(all(test, feature = "sim"))]
 pub(crate) struct Frozen;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "sim"))]
 impl StoreView for Frozen {
     fn resource_version(&self) -> Arc<str> {
         "1".into()

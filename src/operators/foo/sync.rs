@@ -60,4 +60,5 @@ impl FooSync {
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

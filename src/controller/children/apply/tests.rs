@@ -1,8 +1,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
-
 use super::*;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
@@ -11,7 +9,8 @@ use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
 use crate::controller::run::consistency::{Consistency, Frozen};
 use crate::controller::{ChildRef, Deletion};
-use crate::testing::object_server::ObjectServer;
+use crate::sim::Action;
+use crate::testing::test_server::{TestServer, version_of};
 
 const FOO: ApiResource = ApiResource::new("samplecontroller.k8s.io", "v1alpha1", "Foo", "foos");
 const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
@@ -37,7 +36,7 @@ fn wanted(replicas: i32) -> WantedDeployment {
 }
 
 /// Stores a Deployment that matches `wanted(1)`, with this owner reference.
-fn live(server: &ObjectServer, kind: &str, owner: &str, uid: &str) -> Value {
+fn live(server: &TestServer, kind: &str, owner: &str, uid: &str) -> Value {
     let mut object = json!({"metadata": {"name": "web", "namespace": "ns", "ownerReferences": [
         {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true,
             "blockOwnerDeletion": true}
@@ -51,30 +50,30 @@ fn cached(object: &Value) -> Cached<ObservedDeployment> {
 }
 
 /// As the operators create it, with a guard that holds nothing.
-fn children_of(server: &ObjectServer) -> Children {
+fn children_of(server: &TestServer) -> Children {
     Children::new(server.client(), Arc::new(Consistency::new()))
 }
 
 type Answer = Result<ApplyOutcome<ObservedDeployment>, Error>;
 
-async fn ensure(server: &ObjectServer, replicas: i32, cache: Option<&Value>) -> Answer {
+async fn ensure(server: &TestServer, replicas: i32, cache: Option<&Value>) -> Answer {
     with_owner(server, "owner-uid", 1);
     let children = children_of(server);
     children.apply(&owner(), &wanted(replicas), cache.map(cached).as_ref(), false).await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn no_difference_sends_nothing() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let object = live(&server, "Foo", "one", "owner-uid");
     let answer = ensure(&server, 1, Some(&object)).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Unchanged(_)), "{answer:?}");
     assert_eq!(server.requests(), Vec::<String>::new());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn missing_child_is_created_with_owner_reference() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let answer = ensure(&server, 3, None).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
     assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}")], "no read precedes it");
@@ -85,11 +84,11 @@ async fn missing_child_is_created_with_owner_reference() {
     assert_eq!((&reference["controller"], &reference["blockOwnerDeletion"]), (&json!(true), &json!(true)));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn update_sends_one_patch_with_uid_and_version() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let mut object = live(&server, "Foo", "one", "owner-uid");
-    object["spec"]["fieldOfTheFuture"] = json!({"keep": "me"});
+    object["spec"]["minReadySeconds"] = json!(7);
     let object = server.store(DEPLOYMENTS, object);
     let answer = ensure(&server, 2, Some(&object)).await.unwrap();
     let ApplyOutcome::Updated(observed, differences) = answer else { panic!("{answer:?}") };
@@ -99,60 +98,58 @@ async fn update_sends_one_patch_with_uid_and_version() {
     let metadata = &object["metadata"];
     let metadata = json!({"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]});
     assert_eq!(server.last_body(), json!({"metadata": metadata, "spec": {"replicas": 2}}));
-    assert_eq!(server.get(WEB).unwrap()["spec"]["fieldOfTheFuture"], json!({"keep": "me"}));
+    assert_eq!(server.get(WEB).unwrap()["spec"]["minReadySeconds"], 7, "a field that we do not know");
 }
 
 /// W1: another client wrote first. Both child and owner are read, as the cache may be stale for both.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn w1_conflict_rereads_and_retries_once() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let stale = live(&server, "Foo", "one", "owner-uid");
     let mut newer = stale.clone();
-    newer["metadata"]["resourceVersion"] = json!("77");
-    newer["spec"]["fieldOfTheFuture"] = json!({"keep": "me"});
-    server.store(DEPLOYMENTS, newer);
+    newer["spec"]["minReadySeconds"] = json!(7);
+    let newer = server.store(DEPLOYMENTS, newer);
     let answer = ensure(&server, 2, Some(&stale)).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Updated(..)), "{answer:?}");
     let asked =
         [format!("PATCH {WEB}"), format!("GET {WEB}"), format!("GET {FOOS}/one"), format!("PATCH {WEB}")];
     assert_eq!(server.requests(), asked);
-    assert_eq!(server.last_body()["metadata"]["resourceVersion"], "77");
-    assert_eq!(server.get(WEB).unwrap()["spec"]["fieldOfTheFuture"], json!({"keep": "me"}));
+    assert_eq!(version_of(&server.last_body()), version_of(&newer));
+    assert_eq!(server.get(WEB).unwrap()["spec"]["minReadySeconds"], 7);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn second_conflict_is_returned_as_error() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let object = live(&server, "Foo", "one", "owner-uid");
-    server.refuse(Method::PATCH, 409, "Conflict");
-    server.refuse(Method::PATCH, 409, "Conflict");
+    server.refuse("patch", 409, "Conflict");
+    server.refuse("patch", 409, "Conflict");
     let error = ensure(&server, 2, Some(&object)).await.unwrap_err();
     assert!(error.is_conflict());
 }
 
 /// R18: after the store is restored from a backup, versions repeat and only the uid identifies an object.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn r18_version_match_on_other_uid_writes_nothing() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
+    let backup = server.sim.version();
     let stale = live(&server, "Foo", "one", "owner-uid");
     let mut other = stale.clone();
     other["metadata"]["uid"] = json!("another");
     other["metadata"]["ownerReferences"][0]["uid"] = json!("another-owner");
-    server.store(DEPLOYMENTS, other);
+    assert!(server.sim.roll_back(backup));
+    let other = server.store(DEPLOYMENTS, other);
+    assert_eq!(version_of(&other), version_of(&stale));
     let answer = ensure(&server, 2, Some(&stale)).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Terminating(_)), "{answer:?}");
     assert_eq!(server.get(WEB).unwrap()["spec"]["replicas"], 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn stale_difference_changes_nothing() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let mut stale = live(&server, "Foo", "one", "owner-uid");
-    server.store(DEPLOYMENTS, {
-        let mut newer = stale.clone();
-        newer["metadata"]["resourceVersion"] = json!("77");
-        newer
-    });
+    server.store(DEPLOYMENTS, stale.clone());
     stale["spec"]["replicas"] = json!(9);
     let answer = ensure(&server, 1, Some(&stale)).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Unchanged(_)), "{answer:?}");
@@ -161,9 +158,9 @@ async fn stale_difference_changes_nothing() {
 }
 
 /// W3: the name is taken by our own child: the cache was stale, or our label was removed.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn w3_existing_child_missing_from_cache_is_repaired() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     live(&server, "Foo", "one", "owner-uid");
     let answer = ensure(&server, 2, None).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Updated(..)), "{answer:?}");
@@ -177,17 +174,16 @@ async fn w3_existing_child_missing_from_cache_is_repaired() {
 }
 
 /// Covers creating, updating and deleting a child, and adding and removing a finalizer of the owner.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_write_is_awaited_in_the_cache() {
-    let going = json!({"name": "one", "uid": "owner-uid", "generation": 1,
-        "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["windlass.dev/test"]});
     for what in ["create", "update", "delete", "add finalizer", "remove finalizer"] {
-        let server = ObjectServer::default();
-        with_owner(&server, "owner-uid", 1);
+        let server = TestServer::start().await;
+        let mut foo = with_owner(&server, "owner-uid", 1);
         let stale = (what != "create").then(|| live(&server, "Foo", "one", "owner-uid"));
         let guard = Consistency::new().with(ObservedDeployment::resource(), Frozen).with(FOO, Frozen);
         let guard = Arc::new(guard);
-        let (children, owner) = (Children::new(server.client(), guard.clone()), owner());
+        let children = Children::new(server.client(), guard.clone());
+        let owner = Owner { version: version_of(&foo).to_owned(), ..owner() };
         assert!(guard.is_ready(&owner.name));
         match what {
             "delete" => {
@@ -199,8 +195,11 @@ async fn every_write_is_awaited_in_the_cache() {
                 assert!(children.add_finalizer(&owner, "windlass.dev/test").await.unwrap().is_some());
             }
             "remove finalizer" => {
-                server.store(FOOS, json!({"metadata": going.clone()}));
-                let owner = Owner { finalizers: vec!["windlass.dev/test".to_owned()], ..owner.clone() };
+                foo["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                foo["metadata"]["finalizers"] = json!(["windlass.dev/test"]);
+                let version = version_of(&server.store(FOOS, foo)).to_owned();
+                let finalizers = vec!["windlass.dev/test".to_owned()];
+                let owner = Owner { version, finalizers, ..owner.clone() };
                 assert!(children.remove_finalizer(&owner, "windlass.dev/test").await.unwrap());
             }
             _ => {
@@ -213,39 +212,41 @@ async fn every_write_is_awaited_in_the_cache() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn create_with_lost_response_is_not_resent() {
-    let server = ObjectServer::default();
-    server.lose(Method::POST);
-    let answer = ensure(&server, 2, None).await.unwrap();
-    assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
-    assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")]);
+    for lost in [Action::DropAfter, Action::FailAfter(504)] {
+        let server = TestServer::start().await;
+        server.hit("create", lost);
+        let answer = ensure(&server, 2, None).await.unwrap();
+        assert!(matches!(answer, ApplyOutcome::Created(_)), "{answer:?}");
+        assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")]);
+    }
 }
 
 /// B4, B5: the name is taken by an object of another kind of owner, name or uid.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn foreign_object_is_never_written() {
     for (kind, name, uid) in [("Bar", "one", "owner-uid-of-bar"), ("Foo", "two", "another")] {
-        let server = ObjectServer::default();
+        let server = TestServer::start().await;
         live(&server, kind, name, uid);
         let answer = ensure(&server, 5, None).await.unwrap();
         assert!(matches!(answer, ApplyOutcome::ResourceExists { .. }), "{kind} {name}: {answer:?}");
         assert_eq!(server.requests(), [format!("POST {DEPLOYMENTS}"), format!("GET {WEB}")]);
     }
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     server.store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}}));
     let answer = ensure(&server, 5, None).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::ResourceExists { .. }), "{answer:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn terminating_or_previous_child_is_waited_for() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let object = live(&server, "Foo", "one", "previous uid");
     let answer = ensure(&server, 5, Some(&object)).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Terminating(None)), "{answer:?}");
 
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let mut object = live(&server, "Foo", "one", "owner-uid");
     object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     server.store(DEPLOYMENTS, object.clone());
@@ -255,42 +256,42 @@ async fn terminating_or_previous_child_is_waited_for() {
 }
 
 /// W10, W12: quota and validation.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn refused_create_returns_refused_with_status() {
     for (code, reason) in [(403, "Forbidden"), (422, "Invalid")] {
-        let server = ObjectServer::default();
-        server.refuse(Method::POST, code, reason);
+        let server = TestServer::start().await;
+        server.refuse("create", code, reason);
         let answer = ensure(&server, 1, None).await.unwrap();
         let ApplyOutcome::Refused { status, observed: None, .. } = answer else { panic!("{answer:?}") };
         assert_eq!((status.code, status.reason.as_str()), (code, reason));
     }
-    let server = ObjectServer::default();
-    server.refuse(Method::POST, 503, "ServiceUnavailable");
+    let server = TestServer::start().await;
+    server.refuse("create", 503, "ServiceUnavailable");
     assert!(ensure(&server, 1, None).await.is_err());
 }
 
 /// W10: quota is checked before existence, so a refusal does not imply that the name is free.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn w10_refused_create_still_finds_existing_object() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     live(&server, "Foo", "one", "owner-uid");
-    server.refuse(Method::POST, 403, "Forbidden");
+    server.refuse("create", 403, "Forbidden");
     let answer = ensure(&server, 2, None).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Updated(..)), "ours without its label: {answer:?}");
 
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     live(&server, "Bar", "one", "another");
-    server.refuse(Method::POST, 403, "Forbidden");
+    server.refuse("create", 403, "Forbidden");
     let answer = ensure(&server, 2, None).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::ResourceExists { .. }), "{answer:?}");
 }
 
 /// A refused update leaves the child unchanged and still reports it.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn refused_update_returns_the_observed_child() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     let object = live(&server, "Foo", "one", "owner-uid");
-    server.refuse(Method::PATCH, 422, "Invalid");
+    server.refuse("patch", 422, "Invalid");
     let answer = ensure(&server, 2, Some(&object)).await.unwrap();
     let ApplyOutcome::Refused { observed: Some(observed), .. } = answer else { panic!("{answer:?}") };
     assert_eq!(observed.spec.replicas, Some(1));
@@ -298,10 +299,10 @@ async fn refused_update_returns_the_observed_child() {
 
 /// B1, B7, R14: re-creating, repairing or scaling down a child requires that its owner has not changed. New children
 /// and increases need no read: see the header of the module.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn repairs_and_scale_downs_require_unchanged_owner() {
     for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
-        let server = ObjectServer::default();
+        let server = TestServer::start().await;
         with_owner(&server, uid, generation);
         let children = children_of(&server);
         let recreated = children.apply(&owner(), &wanted(1), None, true).await.unwrap();
@@ -324,13 +325,10 @@ async fn repairs_and_scale_downs_require_unchanged_owner() {
 
 /// R14: a pause changes no generation and takes effect once the cache shows it. Destructive writes and repairs read the
 /// owner live, so they never pass a stored pause.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn stored_pause_blocks_destructive_writes() {
-    let server = ObjectServer::default();
-    let paused = |value: &str| {
-        json!({"metadata": {"name": "one", "uid": "owner-uid", "generation": 1,
-            "annotations": {"windlass.dev/paused": value}}})
-    };
+    let server = TestServer::start().await;
+    let paused = |value: &str| json!({"metadata": {"name": "one", "uid": "owner-uid", "annotations": {"windlass.dev/paused": value}}});
     server.store(FOOS, paused("true"));
     let children = children_of(&server);
     let object = live(&server, "Foo", "one", "owner-uid");
@@ -353,11 +351,11 @@ async fn stored_pause_blocks_destructive_writes() {
 }
 
 /// W13: an admission webhook changes what we write.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn w13_webhook_mutation_reports_stored_otherwise() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
-    server.mutate(|object| object["spec"]["replicas"] = json!(7));
+    server.mutate(&json!({"spec": {"replicas": 7}}));
     let children = children_of(&server);
     let answer = children.apply(&owner(), &wanted(2), None, false).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::StoredOtherwise { is_new: true, .. }), "{answer:?}");
@@ -366,9 +364,9 @@ async fn w13_webhook_mutation_reports_stored_otherwise() {
 /// W13: the webhook does so each time.
 #[tokio::test(start_paused = true)]
 async fn repeatedly_reverted_child_is_contended() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
-    server.mutate(|object| object["spec"]["replicas"] = json!(7));
+    server.mutate(&json!({"spec": {"replicas": 7}}));
     let children = children_of(&server);
     let again = async || {
         let now = server.get(WEB).map(|object| cached(&object));
@@ -406,8 +404,9 @@ async fn repeatedly_reverted_child_is_contended() {
     }
 }
 
-fn with_owner(server: &ObjectServer, uid: &str, generation: i64) {
-    server.store(FOOS, json!({"metadata": {"name": "one", "uid": uid, "generation": generation}}));
+fn with_owner(server: &TestServer, uid: &str, generation: i64) -> Value {
+    let metadata = json!({"name": "one", "uid": uid, "generation": generation});
+    server.store(FOOS, json!({"metadata": metadata, "spec": {"deploymentName": "web", "replicas": 1}}))
 }
 
 /// Returns the reference of a child as it was observed.
@@ -416,7 +415,7 @@ fn child_ref(object: &Value) -> ChildRef {
 }
 
 /// Deletes `web` as it was observed, which `replacement()` replaces.
-async fn delete(server: &ObjectServer, web: &Value) -> Deletion {
+async fn delete(server: &TestServer, web: &Value) -> Deletion {
     let replacement = (&replacement(), false);
     children_of(server).delete_replaced(&owner(), replacement, &child_ref(web)).await.unwrap()
 }
@@ -425,7 +424,7 @@ fn replacement() -> WantedDeployment {
     WantedDeployment { name: "new".to_owned(), ..wanted(1) }
 }
 
-fn with_replacement(server: &ObjectServer) -> Value {
+fn with_replacement(server: &TestServer) -> Value {
     let mut new =
         json!({"metadata": {"name": "new", "namespace": "ns", "ownerReferences": [owner().reference()]}});
     replacement().write_into(&mut new);

@@ -1,24 +1,23 @@
 use std::sync::Arc;
 
-use http::Method;
 use serde_json::json;
 
 use super::*;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::ObjectName;
 use crate::controller::kinds::deployment::{DEPLOYMENTS, ObservedDeployment};
-use crate::testing::object_server::ObjectServer;
+use crate::testing::test_server::TestServer;
 
 const COLLECTION: &str = "/apis/apps/v1/namespaces/ns/deployments";
 
-fn rig() -> (ObjectServer, Children, Owner) {
-    let server = ObjectServer::default();
+async fn rig() -> (TestServer, Children, Owner) {
+    let server = TestServer::start().await;
     let children = Children::new(server.client(), Arc::default());
     let foos = ApiResource::of::<Foo>();
     (server, children, Owner::known_as(foos, ObjectName::new(Some("ns"), "one"), "u1", "1"))
 }
 
-fn store(server: &ObjectServer, name: &str, owner_uid: &str, has_labels: bool) {
+fn store(server: &TestServer, name: &str, owner_uid: &str, has_labels: bool) {
     let labels = if has_labels { json!(labels::common("Foo", "one")) } else { json!({}) };
     let reference = json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "name": "one",
         "uid": owner_uid, "controller": true});
@@ -30,9 +29,9 @@ fn names(found: &[ChildRef]) -> Vec<&str> {
     found.iter().map(|child| child.name.as_str()).collect()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn unlabelled_children_are_found_by_owner_uid() {
-    let (server, children, owner) = rig();
+    let (server, children, owner) = rig().await;
     store(&server, "bare", "u1", false);
     store(&server, "labelled", "u1", true);
     store(&server, "foreign", "another", false);
@@ -40,9 +39,9 @@ async fn unlabelled_children_are_found_by_owner_uid() {
     assert_eq!(names(&found), ["bare"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn uncached_children_are_found_by_their_labels() {
-    let (server, children, owner) = rig();
+    let (server, children, owner) = rig().await;
     store(&server, "bare", "u1", false);
     store(&server, "late", "u1", true);
     store(&server, "of-an-earlier-life", "u0", true);
@@ -55,20 +54,20 @@ async fn uncached_children_are_found_by_their_labels() {
 }
 
 /// I10
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn failed_list_returns_an_error() {
-    let (server, children, owner) = rig();
+    let (server, children, owner) = rig().await;
     for _ in 0..2 {
-        server.refuse(Method::GET, 500, "InternalError");
+        server.refuse("list", 500, "InternalError");
     }
     assert!(children.without_label(&owner, &DEPLOYMENTS).await.is_err());
     assert!(children.live_children::<ObservedDeployment>(&owner).await.is_err());
 }
 
 /// I7: the owner's finalizer must not be removed before this object is gone.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn malformed_object_naming_the_owner_counts() {
-    let (server, children, owner) = rig();
+    let (server, children, owner) = rig().await;
     for (name, uid) in [("odd", "u1"), ("others", "another")] {
         let metadata = json!({"name": name, "namespace": "ns", "generation": "seven",
             "ownerReferences": [{"uid": uid}]});

@@ -94,6 +94,7 @@ fn unreadable(error: &str, held_by: Option<&str>) -> String {
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests {
     use std::sync::Arc;
     use std::time::Duration;
@@ -107,7 +108,7 @@ mod tests {
     use crate::controller::{Children, ReconcileContext, StopReason, SyncHandler, SyncRequest, Tools};
     use crate::metrics::ControllerMetrics;
     use crate::record::EventRecorder;
-    use crate::testing::object_server::ObjectServer;
+    use crate::testing::test_server::TestServer;
     use crate::workqueue::Reasons;
 
     const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
@@ -128,7 +129,7 @@ mod tests {
 
     /// Runs a pass over an unreadable Foo that is being deleted, and returns the Foo from the server.
     async fn after_a_pass(finalizers: &[&str]) -> Value {
-        let server = ObjectServer::default();
+        let server = TestServer::start().await;
         let metadata = json!({"name": "one", "namespace": "ns", "uid": "u", "generation": 2,
             "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers});
         let foo = server.store(FOOS, json!({"metadata": metadata, "spec": {"replicas": "three"}}));
@@ -151,14 +152,14 @@ mod tests {
         server.get(&format!("{FOOS}/one")).unwrap()
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn deleted_unreadable_object_is_released_when_orphaned() {
         let foo = after_a_pass(&["windlass.dev/test", "orphan"]).await;
         assert_eq!(foo["metadata"]["finalizers"], json!(["orphan"]));
         assert_eq!(foo["status"], Value::Null);
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn deleted_unreadable_object_reports_how_to_release_it() {
         let foo = after_a_pass(&["windlass.dev/test"]).await;
         assert_eq!(foo["metadata"]["finalizers"], json!(["windlass.dev/test"]));

@@ -17,7 +17,8 @@ use crate::controller::{Children, Outcome, Reconciler, SyncHandler, SyncRequest,
 use crate::controller::{Consistency, Frozen};
 use crate::metrics::ControllerMetrics;
 use crate::record::{Event, EventRecorder, EventType};
-use crate::testing::object_server::ObjectServer;
+use crate::sim::Action;
+use crate::testing::test_server::TestServer;
 use crate::workqueue::{Reason, Reasons};
 
 const FOOS: &str = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/ns/foos";
@@ -26,7 +27,7 @@ const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/ns/deployments";
 
 /// Seeded caches and a server that logs requests, like sample-controller's `fixture`.
 struct Fixture {
-    server: ObjectServer,
+    server: TestServer,
     foos: StoreWriter<Foo>,
     deployments: StoreWriter<ObservedDeployment>,
     sync: Reconciler<FooSync>,
@@ -40,8 +41,8 @@ fn pass() -> SyncRequest<'static> {
 }
 
 impl Fixture {
-    fn new() -> Self {
-        let server = ObjectServer::default();
+    async fn new() -> Self {
+        let server = TestServer::start().await;
         let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
         let (recorder, events) = EventRecorder::to_buffer(clock, 100);
         let (foo_store, foos) = store::pair(Indexers::default());
@@ -85,8 +86,8 @@ impl Fixture {
     /// Sets the Deployment's status to fully rolled out.
     fn roll_out(&mut self, name: &str) {
         let mut deployment = self.server.get(&format!("{DEPLOYMENTS}/{name}")).unwrap();
-        deployment["status"] =
-            json!({"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
+        deployment["status"] = json!({"observedGeneration": deployment["metadata"]["generation"],
+            "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2});
         self.server.store(DEPLOYMENTS, deployment);
         self.catch_up();
     }
@@ -134,9 +135,9 @@ fn renamed(f: &mut Fixture) {
 }
 
 /// client-go: sample-controller `TestCreatesDeployment`
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_new_foo_gets_its_deployment() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("web", 1);
     let (outcome, requests) = f.sync().await;
     assert_eq!(outcome, Outcome::Done);
@@ -149,9 +150,9 @@ async fn a_new_foo_gets_its_deployment() {
 }
 
 /// client-go: sample-controller `TestDoNothing`
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_converged_foo_sends_nothing() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("web", 1);
     f.sync().await;
     f.roll_out("web");
@@ -164,9 +165,9 @@ async fn a_converged_foo_sends_nothing() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn events_come_on_transitions_only() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("web", 1);
     f.sync().await;
     f.roll_out("web");
@@ -181,9 +182,9 @@ async fn events_come_on_transitions_only() {
 }
 
 /// client-go: sample-controller `TestUpdateDeployment`
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn hand_edit_is_repaired_and_new_spec_applied() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     let mut foo = f.foo("web", 1);
     f.sync().await;
     f.events();
@@ -206,9 +207,9 @@ async fn hand_edit_is_repaired_and_new_spec_applied() {
 }
 
 /// client-go: sample-controller `TestNotControlledByUs`
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_foreign_deployment_is_left_alone_and_reported_once() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.server
         .store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": {"replicas": 5}}));
     f.foo("web", 1);
@@ -228,9 +229,9 @@ async fn a_foreign_deployment_is_left_alone_and_reported_once() {
     assert_eq!(f.events(), ["ChildCreated"], "the Foo recovers once the name is free");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn new_spec_refused_for_another_cause_is_reported() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("web", 1);
     for (generation, cause, expected) in
         [(1, "no such class", 1), (2, "no such class", 0), (3, "no such account", 1)]
@@ -239,7 +240,8 @@ async fn new_spec_refused_for_another_cause_is_reported() {
         foo["metadata"]["generation"] = json!(generation);
         f.server.store(FOOS, foo);
         f.catch_up();
-        f.server.refuse_with(http::Method::POST, 403, "Forbidden", cause);
+        let (reason, message) = ("Forbidden".to_owned(), cause.to_owned());
+        f.server.hit("create", Action::Refuse { code: 403, reason, message, retry_after: None });
         f.sync().await;
         assert_eq!(f.events(), vec!["ChildRefused"; expected], "{cause}");
     }
@@ -247,9 +249,9 @@ async fn new_spec_refused_for_another_cause_is_reported() {
 
 #[tokio::test(start_paused = true)]
 async fn refused_deployment_is_retried_every_two_minutes() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("web", 1);
-    f.server.refuse(http::Method::POST, 403, "Forbidden");
+    f.server.refuse("create", 403, "Forbidden");
     let (outcome, _) = f.sync().await;
     assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     assert_eq!(f.events(), ["ChildRefused"]);
@@ -264,23 +266,22 @@ async fn refused_deployment_is_retried_every_two_minutes() {
 }
 
 /// The cache holds the broken object, which has been corrected on the server.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_corrected_foo_is_not_called_unreadable() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     let mut foo = f.foo("web", 1);
     foo["spec"]["replicas"] = json!("three");
     f.server.store(FOOS, foo.clone());
     f.catch_up();
     foo["spec"]["replicas"] = json!(3);
-    foo["metadata"]["resourceVersion"] = json!("99");
     f.server.store(FOOS, foo);
     let (_, requests) = f.sync().await;
     assert_eq!(requests, ["GET foos/one"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_foo_being_deleted_is_left_alone() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     let mut foo = f.foo("web", 1);
     foo["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     f.server.store(FOOS, foo);
@@ -288,16 +289,16 @@ async fn a_foo_being_deleted_is_left_alone() {
     assert_eq!(f.sync().await, (Outcome::Done, vec![]));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn missing_foo_sends_nothing() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     assert_eq!(f.sync().await, (Outcome::Done, vec![]));
 }
 
 /// R16
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_unreadable_foo_keeps_its_deployment() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     let mut foo = f.foo("web", 1);
     f.sync().await;
     foo["spec"]["replicas"] = json!("three");
@@ -313,17 +314,17 @@ async fn an_unreadable_foo_keeps_its_deployment() {
 }
 
 /// W1: somebody else wrote the status meanwhile.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn conflicting_status_write_is_retried_once() {
     for conflicts in [1, 2] {
-        let mut f = Fixture::new();
+        let mut f = Fixture::new().await;
         f.foo("web", 1);
         f.sync().await;
         f.roll_out("web");
         f.events();
         f.server.requests();
         for _ in 0..conflicts {
-            f.server.refuse(http::Method::PATCH, 409, "Conflict");
+            f.server.refuse("patch", 409, "Conflict");
         }
         let key = ObjectName::new(Some("ns"), "one");
         let outcome = f.sync.sync(&key, pass()).await;
@@ -341,15 +342,14 @@ async fn conflicting_status_write_is_retried_once() {
 }
 
 /// The spec has changed as well, so neither status nor events are written.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn status_of_an_outdated_spec_is_not_written() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     let mut foo = f.foo("web", 1);
     f.sync().await;
     f.roll_out("web");
     f.events();
     foo["metadata"]["generation"] = json!(2);
-    foo["metadata"]["resourceVersion"] = Value::Null;
     foo["status"] = f.server.get(FOO).unwrap()["status"].clone();
     let newer = f.server.store(FOOS, foo);
     let (outcome, requests) = f.sync_without_catch_up().await;
@@ -359,9 +359,9 @@ async fn status_of_an_outdated_spec_is_not_written() {
     assert_eq!(f.events(), Vec::<&str>::new());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn key_waits_for_its_own_status_write() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     let (key, guard) = (ObjectName::new(Some("ns"), "one"), Consistency::new().with(Foo::resource(), Frozen));
     let guard = Arc::new(guard);
     f.sync.tools().consistency = guard.clone();
@@ -372,9 +372,9 @@ async fn key_waits_for_its_own_status_write() {
 }
 
 /// R9: the watch has lost an event, so the caches are stale.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn audit_repairs_drift_the_caches_missed() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("web", 1);
     f.sync().await;
     f.roll_out("web");
@@ -392,14 +392,10 @@ async fn audit_repairs_drift_the_caches_missed() {
 }
 
 /// W13
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn child_altered_by_webhook_is_reported_as_created() {
-    let mut f = Fixture::new();
-    f.server.mutate(|object| {
-        if object["kind"] == "Deployment" {
-            object["spec"]["replicas"] = json!(7);
-        }
-    });
+    let mut f = Fixture::new().await;
+    f.server.mutate(&json!({"spec": {"replicas": 7}}));
     f.foo("web", 1);
     for _ in 0..3 {
         f.sync().await;
@@ -411,7 +407,7 @@ async fn child_altered_by_webhook_is_reported_as_created() {
 /// W12
 #[tokio::test(start_paused = true)]
 async fn spec_refused_at_first_is_reported_as_update() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     let mut foo = f.foo("web", 1);
     f.sync().await;
     f.events();
@@ -419,7 +415,7 @@ async fn spec_refused_at_first_is_reported_as_update() {
     foo["metadata"]["generation"] = json!(2);
     f.server.store(FOOS, foo);
     f.catch_up();
-    f.server.refuse(http::Method::PATCH, 422, "Invalid");
+    f.server.refuse("patch", 422, "Invalid");
     f.sync().await;
     tokio::time::advance(Duration::from_secs(120)).await;
     f.sync().await;
@@ -427,9 +423,9 @@ async fn spec_refused_at_first_is_reported_as_update() {
 }
 
 /// The cached Foo is stale: nothing is repaired or reported for its old spec.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn pass_over_an_outdated_spec_reports_nothing() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     let mut foo = f.foo("web", 1);
     f.sync().await;
     f.events();
@@ -439,7 +435,6 @@ async fn pass_over_an_outdated_spec_reports_nothing() {
     f.catch_up();
     f.server.requests();
     foo["metadata"]["generation"] = json!(2);
-    foo["metadata"]["resourceVersion"] = Value::Null;
     f.server.store(FOOS, foo);
     let (outcome, requests) = f.sync_without_catch_up().await;
     assert_eq!(f.events(), Vec::<&str>::new());

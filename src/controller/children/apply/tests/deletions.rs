@@ -2,9 +2,9 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delete_reads_replacement_and_owner_and_sets_preconditions() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     with_replacement(&server);
     let object = live(&server, "Foo", "one", "owner-uid");
@@ -18,9 +18,9 @@ async fn delete_reads_replacement_and_owner_and_sets_preconditions() {
 }
 
 /// The response to the POST proved that the replacement exists.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn proven_replacement_is_not_read_again() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     let object = live(&server, "Foo", "one", "owner-uid");
     let (children, replacement) = (children_of(&server), (&replacement(), true));
@@ -29,14 +29,12 @@ async fn proven_replacement_is_not_read_again() {
     assert_eq!(server.requests(), [format!("GET {FOOS}/one"), format!("DELETE {WEB}")]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn conflicting_delete_is_retried_once() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     let stale = live(&server, "Foo", "one", "owner-uid");
-    let mut newer = stale.clone();
-    newer["metadata"]["resourceVersion"] = json!("77");
-    server.store(DEPLOYMENTS, newer);
+    server.store(DEPLOYMENTS, stale.clone());
     let (children, deployments) = (children_of(&server), ObservedDeployment::resource());
     let deletion = children.delete_surplus(&owner(), &deployments, &child_ref(&stale)).await.unwrap();
     assert_eq!(deletion, Deletion::Deleted);
@@ -46,15 +44,14 @@ async fn conflicting_delete_is_retried_once() {
 }
 
 /// B3: by the second try the child was released, is being deleted, or was re-created.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delete_conflict_stops_on_released_or_replaced_child() {
     for change in ["released", "going", "another"] {
-        let server = ObjectServer::default();
+        let server = TestServer::start().await;
         with_owner(&server, "owner-uid", 1);
         let stale = live(&server, "Foo", "one", "owner-uid");
         let mut newer = stale.clone();
         let metadata = &mut newer["metadata"];
-        metadata["resourceVersion"] = json!("77");
         match change {
             "released" => metadata["ownerReferences"] = json!([]),
             "going" => metadata["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
@@ -69,17 +66,17 @@ async fn delete_conflict_stops_on_released_or_replaced_child() {
 }
 
 /// B1, B7: the owner was re-created, has another spec, is being deleted, or is gone.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delete_is_skipped_when_owner_has_changed() {
     for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
-        let server = ObjectServer::default();
+        let server = TestServer::start().await;
         with_owner(&server, uid, generation);
         with_replacement(&server);
         let web = live(&server, "Foo", "one", "owner-uid");
         assert_eq!(delete(&server, &web).await, Deletion::NotNow);
         assert!(server.get(WEB).is_some());
     }
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_replacement(&server);
     let web = live(&server, "Foo", "one", "owner-uid");
     assert_eq!(delete(&server, &web).await, Deletion::NotNow, "the owner is gone");
@@ -92,9 +89,9 @@ async fn delete_is_skipped_when_owner_has_changed() {
     assert!(server.get(WEB).is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delete_is_skipped_without_a_matching_replacement() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     let web = live(&server, "Foo", "one", "owner-uid");
     assert_eq!(delete(&server, &web).await, Deletion::NotNow, "the replacement does not exist");
@@ -109,9 +106,9 @@ async fn delete_is_skipped_without_a_matching_replacement() {
     assert!(server.get(WEB).is_some());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn deleting_a_gone_or_terminating_child_does_nothing() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     with_replacement(&server);
     let mut object = live(&server, "Foo", "one", "owner-uid");
@@ -129,9 +126,9 @@ async fn deleting_a_gone_or_terminating_child_does_nothing() {
 }
 
 /// B1, P6: the child that was decided on is gone, and a new one has its name.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn recreated_child_with_same_name_is_not_deleted() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     let web = live(&server, "Foo", "one", "owner-uid");
     let (children, owner, deployments) = (children_of(&server), owner(), ObservedDeployment::resource());
@@ -145,7 +142,7 @@ async fn recreated_child_with_same_name_is_not_deleted() {
     assert_eq!(children.delete_surplus(&owner, &deployments, &now).await.unwrap(), Deletion::Deleted);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn deleted_owner_deletes_children_unless_orphaned() {
     let deleted = "2026-01-01T00:00:00Z";
     for (metadata, expected) in [
@@ -157,7 +154,7 @@ async fn deleted_owner_deletes_children_unless_orphaned() {
             Deletion::NotNow,
         ),
     ] {
-        let server = ObjectServer::default();
+        let server = TestServer::start().await;
         server.store(FOOS, json!({"metadata": metadata}));
         let web = child_ref(&live(&server, "Foo", "one", "owner-uid"));
         let (children, deployments) = (children_of(&server), ObservedDeployment::resource());

@@ -4,7 +4,7 @@ use super::*;
 use crate::api::labels;
 
 /// With a reference that does not block, the owner would be deleted before its child.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn owner_reference_is_restored_and_others_are_kept() {
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "theirs"});
     for (field, value, words) in [
@@ -19,7 +19,7 @@ async fn owner_reference_is_restored_and_others_are_kept() {
             "apiVersion was \"samplecontroller.k8s.io/v0\", wanted \"samplecontroller.k8s.io/v1alpha1\"",
         ),
     ] {
-        let server = ObjectServer::default();
+        let server = TestServer::start().await;
         let mut object = live(&server, "Foo", "one", "owner-uid");
         object["metadata"]["labels"][labels::MANAGED_BY] = json!(labels::MANAGER);
         let references = &mut object["metadata"]["ownerReferences"];
@@ -44,14 +44,14 @@ async fn owner_reference_is_restored_and_others_are_kept() {
 }
 
 /// An object that refers to our owner is foreign if it lacks our label or has another controller.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn owner_reference_alone_does_not_imply_ownership() {
     let ours = json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": "Foo", "name": "one", "uid": "owner-uid"});
     let theirs =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "a", "controller": true});
     let label = json!({labels::MANAGED_BY: labels::MANAGER});
     for (labels, references) in [(json!({}), json!([ours])), (label, json!([ours, theirs]))] {
-        let server = ObjectServer::default();
+        let server = TestServer::start().await;
         let metadata =
             json!({"name": "web", "namespace": "ns", "labels": labels, "ownerReferences": references});
         let object = server.store(DEPLOYMENTS, json!({"metadata": metadata}));

@@ -5,12 +5,12 @@ use super::*;
 /// This holds whatever triggers the pass.
 #[tokio::test(start_paused = true)]
 async fn refused_update_is_not_retried_on_every_pass() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     let object = cached(&live(&server, "Foo", "one", "owner-uid"));
     let children = children_of(&server);
     let again = async |owner: &Owner, replicas| {
-        server.refuse(Method::PATCH, 422, "Invalid");
+        server.refuse("patch", 422, "Invalid");
         let answer = children.apply(owner, &wanted(replicas), Some(&object), false).await.unwrap();
         let ApplyOutcome::Refused { observed: Some(_), status, requeue_after } = answer else {
             panic!("{answer:?}")
@@ -35,10 +35,10 @@ async fn refused_update_is_not_retried_on_every_pass() {
 /// The child is created by other means, and then deleted by hand.
 #[tokio::test(start_paused = true)]
 async fn hold_is_cleared_once_the_child_exists() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     let children = children_of(&server);
-    server.refuse(Method::POST, 403, "Forbidden");
+    server.refuse("create", 403, "Forbidden");
     let answer = children.apply(&owner(), &wanted(1), None, false).await.unwrap();
     assert!(matches!(answer, ApplyOutcome::Refused { .. }), "{answer:?}");
     let object = live(&server, "Foo", "one", "owner-uid");
@@ -51,7 +51,7 @@ async fn hold_is_cleared_once_the_child_exists() {
 /// An object without our label is not in the cache. The deletion of a cached object is noticed at once.
 #[tokio::test(start_paused = true)]
 async fn taken_name_is_not_retried_on_every_pass() {
-    let server = ObjectServer::default();
+    let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     let children = children_of(&server);
     let theirs = live(&server, "Bar", "one", "another");

@@ -2,9 +2,9 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn rename_creates_new_deployment_before_deleting_old() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("old", 1);
     f.sync().await;
     f.events();
@@ -23,9 +23,9 @@ async fn rename_creates_new_deployment_before_deleting_old() {
     assert_eq!(f.events(), ["ChildCreated", "ChildDeleted"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn old_deployment_without_label_is_found_live() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("old", 1);
     f.sync().await;
     renamed(&mut f);
@@ -35,14 +35,14 @@ async fn old_deployment_without_label_is_found_live() {
 }
 
 /// The list that finds unlabelled Deployments fails in the pass that creates the new one.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn failed_rename_searches_for_unlabelled_deployment_again() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("old", 1);
     f.sync().await;
     renamed(&mut f);
     take_label_off(&mut f);
-    f.server.refuse(http::Method::GET, 500, "InternalError");
+    f.server.refuse("list", 500, "InternalError");
     let key = ObjectName::new(Some("ns"), "one");
     assert!(f.sync.sync(&key, pass()).await.is_err());
     assert!(f.server.get(&format!("{DEPLOYMENTS}/new")).is_some());
@@ -54,14 +54,14 @@ async fn failed_rename_searches_for_unlabelled_deployment_again() {
 }
 
 /// A process ended after it created the new Deployment, before it deleted the old one.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn restart_finds_unlabelled_deployment_left_by_rename() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("old", 1);
     f.sync().await;
     renamed(&mut f);
     take_label_off(&mut f);
-    f.server.refuse(http::Method::GET, 500, "InternalError");
+    f.server.refuse("list", 500, "InternalError");
     let key = ObjectName::new(Some("ns"), "one");
     assert!(f.sync.sync(&key, pass()).await.is_err());
     let client = f.server.client();
@@ -83,7 +83,7 @@ fn take_label_off(f: &mut Fixture) {
 
 #[tokio::test(start_paused = true)]
 async fn old_deployment_counts_while_new_name_is_taken() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("old", 1);
     f.sync().await;
     f.roll_out("old");
@@ -102,9 +102,9 @@ async fn old_deployment_counts_while_new_name_is_taken() {
     assert_eq!(counts(&f), (json!(0), json!(0)), "the new Deployment exists, but has no Pods yet");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn second_taken_name_is_reported_too() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     for name in ["web", "new"] {
         f.server.store(DEPLOYMENTS, json!({"metadata": {"name": name, "namespace": "ns"}}));
     }
@@ -119,9 +119,9 @@ async fn second_taken_name_is_reported_too() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn old_deployment_stays_while_new_name_is_taken() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("old", 1);
     f.sync().await;
     f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
@@ -135,11 +135,11 @@ async fn old_deployment_stays_while_new_name_is_taken() {
 /// W9: the operator lacks permission to delete.
 #[tokio::test(start_paused = true)]
 async fn refused_delete_of_old_deployment_sets_condition() {
-    let mut f = Fixture::new();
+    let mut f = Fixture::new().await;
     f.foo("old", 1);
     f.sync().await;
     renamed(&mut f);
-    f.server.refuse(http::Method::DELETE, 403, "Forbidden");
+    f.server.refuse("delete", 403, "Forbidden");
     let (outcome, _) = f.sync().await;
     assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
     assert_eq!(f.ready().1, "ChildRefused");
