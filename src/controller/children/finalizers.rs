@@ -144,7 +144,7 @@ mod tests {
     async fn finalizer_is_not_added_to_a_changed_owner() {
         for metadata in [
             json!({"deletionTimestamp": "2020-01-01T00:00:00Z"}),
-            json!({"uid": "another life"}),
+            json!({"uid": "another uid"}),
             json!({"generation": 2}),
             json!({"annotations": {"windlass.dev/paused": "true"}}),
         ] {
@@ -179,7 +179,7 @@ mod tests {
             assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
             assert_eq!(finalizers(&server), json!(["a.example/x"]));
         }
-        let another = json!({"finalizers": [OURS], "uid": "another life"});
+        let another = json!({"finalizers": [OURS], "uid": "another uid"});
         let (server, children, owner) = rig(&another, Some(&going)).await;
         assert!(children.remove_finalizer(&owner, OURS).await.unwrap());
         assert_eq!(finalizers(&server), json!([OURS]), "the finalizer of another object stays");

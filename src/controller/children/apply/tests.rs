@@ -301,7 +301,7 @@ async fn refused_update_returns_the_observed_child() {
 /// and increases need no read: see the header of the module.
 #[tokio::test(start_paused = true)]
 async fn repairs_and_scale_downs_require_unchanged_owner() {
-    for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
+    for (uid, generation) in [("another uid", 1), ("owner-uid", 2)] {
         let server = TestServer::start().await;
         with_owner(&server, uid, generation);
         let children = children_of(&server);

@@ -37,7 +37,7 @@ async fn precondition_is_checked_against_the_live_owner() {
         (json!({"generation": 3}), &[]),
         (json!({"deletionTimestamp": deleted}), &[DeletingWithChildren]),
         (json!({"deletionTimestamp": deleted, "finalizers": ["orphan"]}), &[]),
-        (json!({"uid": "another life", "deletionTimestamp": deleted}), &[]),
+        (json!({"uid": "another uid", "deletionTimestamp": deleted}), &[]),
     ];
     for (metadata, met) in table {
         for precondition in [AsDecidedOn, DeletingWithChildren] {
@@ -78,7 +78,7 @@ async fn one_owner_read_serves_64_writes() {
 
 #[tokio::test(start_paused = true)]
 async fn changed_owner_holds_its_key() {
-    for moved in [Some(json!({"generation": 3})), Some(json!({"uid": "another life"})), None] {
+    for moved in [Some(json!({"generation": 3})), Some(json!({"uid": "another uid"})), None] {
         let (server, children, owner) = rig().await;
         if let Some(moved) = &moved {
             server.store(FOOS, foo(moved));

@@ -44,7 +44,7 @@ async fn uncached_children_are_found_by_their_labels() {
     let (server, children, owner) = rig().await;
     store(&server, "bare", "u1", false);
     store(&server, "late", "u1", true);
-    store(&server, "of-an-earlier-life", "u0", true);
+    store(&server, "of-a-previous-incarnation", "u0", true);
     let found = children.with_label(&owner, &DEPLOYMENTS).await.unwrap();
     assert_eq!(names(&found), ["late"]);
     let all: Vec<Cached<ObservedDeployment>> = children.live_children(&owner).await.unwrap();

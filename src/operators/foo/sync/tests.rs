@@ -208,7 +208,7 @@ async fn hand_edit_is_repaired_and_new_spec_applied() {
 
 /// client-go: sample-controller `TestNotControlledByUs`
 #[tokio::test(start_paused = true)]
-async fn a_foreign_deployment_is_left_alone_and_reported_once() {
+async fn foreign_deployment_is_untouched_and_reported_once() {
     let mut f = Fixture::new().await;
     f.server
         .store(DEPLOYMENTS, json!({"metadata": {"name": "web", "namespace": "ns"}, "spec": {"replicas": 5}}));

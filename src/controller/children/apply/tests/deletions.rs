@@ -68,7 +68,7 @@ async fn delete_conflict_stops_on_released_or_replaced_child() {
 /// B1, B7: the owner was re-created, has another spec, is being deleted, or is gone.
 #[tokio::test(start_paused = true)]
 async fn delete_is_skipped_when_owner_has_changed() {
-    for (uid, generation) in [("another life", 1), ("owner-uid", 2)] {
+    for (uid, generation) in [("another uid", 1), ("owner-uid", 2)] {
         let server = TestServer::start().await;
         with_owner(&server, uid, generation);
         with_replacement(&server);
@@ -133,7 +133,7 @@ async fn recreated_child_with_same_name_is_not_deleted() {
     let web = live(&server, "Foo", "one", "owner-uid");
     let (children, owner, deployments) = (children_of(&server), owner(), ObservedDeployment::resource());
     let now = child_ref(&web);
-    let former = ChildRef { uid: "the former life".to_owned(), ..now.clone() };
+    let former = ChildRef { uid: "former uid".to_owned(), ..now.clone() };
     let surplus = children.delete_surplus(&owner, &deployments, &former).await.unwrap();
     assert_eq!(surplus, Deletion::NothingToDo);
     let (outdated, _) = children.delete_outdated(&owner, &deployments, &former, &[]).await.unwrap();
@@ -148,7 +148,7 @@ async fn deleted_owner_deletes_children_unless_orphaned() {
     for (metadata, expected) in [
         (json!({"name": "one", "uid": "owner-uid", "deletionTimestamp": deleted}), Deletion::Deleted),
         (json!({"name": "one", "uid": "owner-uid"}), Deletion::NotNow),
-        (json!({"name": "one", "uid": "another life", "deletionTimestamp": deleted}), Deletion::NotNow),
+        (json!({"name": "one", "uid": "another uid", "deletionTimestamp": deleted}), Deletion::NotNow),
         (
             json!({"name": "one", "uid": "owner-uid", "deletionTimestamp": deleted, "finalizers": ["orphan"]}),
             Deletion::NotNow,
