@@ -182,6 +182,44 @@ fn rooms_of_the_controller_import_one_way() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+/// Returns the file of a room, without its ending, that a path in another file of the room leads to.
+fn neighbour<'a>(path: &'a [String], room: &str, is_nested: bool) -> Option<&'a String> {
+    let at = |index: usize| path.get(index).map(String::as_str);
+    match (at(0), at(1), at(2)) {
+        (Some("super"), Some("super"), _) if is_nested => path.get(2),
+        (Some("super"), _, _) if !is_nested => path.get(1),
+        (Some("crate"), Some("controller"), Some(inside)) if inside == room => path.get(3),
+        _ => None,
+    }
+}
+
+/// A file and the folder of its name count as one.
+#[test]
+fn files_of_a_room_import_without_circles() {
+    for (room, _) in ROOMS_MAY_IMPORT {
+        let root = Path::new(ROOT).join("src/controller").join(room);
+        let mut imports = BTreeMap::<String, BTreeSet<String>>::new();
+        for file in rust_files(&format!("src/controller/{room}")) {
+            let inside = file.strip_prefix(&root).unwrap().with_extension("");
+            let parts: Vec<String> = inside.iter().map(|part| part.to_string_lossy().into_owned()).collect();
+            if is_test_file(&file) || parts[0] == "mod" {
+                continue;
+            }
+            let of = imports.entry(parts[0].clone()).or_default();
+            of.extend(paths(&file).iter().filter_map(|path| neighbour(path, room, parts.len() > 1)).cloned());
+        }
+        // Takes away the files that import nothing of what is left, until none or only circles are left.
+        while let Some(free) = imports
+            .iter()
+            .find(|(name, of)| !of.iter().any(|other| other != *name && imports.contains_key(other)))
+        {
+            let free = free.0.clone();
+            imports.remove(&free);
+        }
+        assert!(imports.is_empty(), "{room} has a circle among {:?}", imports.keys());
+    }
+}
+
 /// The project implements this machinery itself.
 #[test]
 fn kube_runtime_is_not_a_dependency() {

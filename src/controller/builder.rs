@@ -29,8 +29,10 @@ use crate::cache::{
     Synced, UnknownIndex, object,
 };
 use crate::client::{ApiClient, Clock};
-use crate::controller::children::apply::Children;
-use crate::controller::reconcile::reconciler::{CustomResource, Reconcile, Reconciler, Tools};
+use crate::controller::children::Children;
+use crate::controller::reconcile::custom_resource::CustomResource;
+use crate::controller::reconcile::reconciler::{Reconcile, Reconciler};
+use crate::controller::reconcile::tools::Tools;
 use crate::controller::run::audit::Audits;
 use crate::controller::run::consistency::Consistency;
 use crate::controller::run::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};

@@ -35,7 +35,7 @@ mod reconcile;
 mod run;
 
 pub use builder::{BuildError, Builder, Limits, Shared, own_name};
-pub use children::apply::Children;
+pub use children::Children;
 pub use children::apply_outcome::ApplyOutcome;
 #[doc(hidden)] // for the benchmark of memory at rest
 pub use children::contention::Contention;
@@ -49,7 +49,9 @@ pub use kinds::difference::Difference;
 pub use kinds::health::{ChildHealth, HealthPhase};
 pub use manager::Manager;
 pub use reconcile::context::{ReconcileContext, StopReason};
-pub use reconcile::reconciler::{CommonStatus, CustomResource, Reconcile, Reconciler, StatusOf, Tools};
+pub use reconcile::custom_resource::{CommonStatus, CustomResource};
+pub use reconcile::reconciler::{Reconcile, Reconciler, StatusOf};
+pub use reconcile::tools::Tools;
 pub use run::audit::Audits;
 #[cfg(test)]
 pub(crate) use run::consistency::Frozen;

@@ -40,80 +40,26 @@
 //! # Locks and tasks
 //! None of its own; the repair history is behind one lock, the retry holds behind another.
 
-use std::fmt;
-use std::sync::Arc;
-
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::Children;
 pub(crate) use super::apply_outcome::ApplyOutcome;
-use super::contention::{self, Contention, Decision};
+use super::contention::{self, Decision};
 use super::guarded_write::Precondition;
-use super::object_state::ObjectStates;
 pub(crate) use super::owner::Owner;
 pub(in crate::controller) use super::owner::Ownership;
 use super::patch;
-use super::retry_holds::{Attempt, HoldReason, RetryHolds, hold_key};
+use super::retry_holds::{Attempt, HoldReason, hold_key};
 use crate::cache::{Cached, Object};
-use crate::client::{ApiClient, Error, ServerStatus};
+use crate::client::{Error, ServerStatus};
 use crate::controller::kinds::Wanted;
 pub(crate) use crate::controller::kinds::difference::{Difference, describe};
 use crate::controller::kinds::health::{EXISTS_RETRY, REFUSED_RETRY};
-use crate::controller::run::consistency::Consistency;
-
-/// Writes children; each controller has one.
-#[derive(Debug)]
-pub struct Children {
-    pub(in crate::controller) client: ApiClient,
-    pub(in crate::controller) consistency: Arc<Consistency>,
-    pub(in crate::controller) contention: Contention,
-    pub(in crate::controller) retry_holds: RetryHolds,
-    pub(in crate::controller) states: ObjectStates,
-    pub(in crate::controller) owners: Relist,
-}
-
-/// Makes the owners' informer relist.
-#[derive(Clone, Default)]
-pub(in crate::controller) struct Relist(Option<Arc<dyn Fn() + Send + Sync>>);
-
-impl Relist {
-    pub(in crate::controller) fn ask(&self) {
-        if let Some(relist) = &self.0 {
-            relist();
-        }
-    }
-}
-
-impl fmt::Debug for Relist {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Relist").field(&self.0.is_some()).finish()
-    }
-}
 
 // === impl Children ===
 
 impl Children {
-    /// Writes through `client`, and records every write with the guard.
-    #[must_use]
-    pub fn new(client: ApiClient, consistency: Arc<Consistency>) -> Self {
-        let (contention, retry_holds) = (Contention::default(), RetryHolds::default());
-        Self {
-            client,
-            consistency,
-            contention,
-            retry_holds,
-            states: ObjectStates::default(),
-            owners: Relist::default(),
-        }
-    }
-
-    /// Sets the function that relists the owners when a live read returns an older owner than the cache holds, which
-    /// means that the server's store was restored from a backup.
-    #[must_use]
-    pub fn relists_owners(self, relist: impl Fn() + Send + Sync + 'static) -> Self {
-        Self { owners: Relist(Some(Arc::new(relist))), ..self }
-    }
-
     /// Brings the child to its wanted state; `cached` is the cached object of that name. `is_applied` says that this
     /// spec was applied before: then a write repairs or re-creates the child, after a live read of the owner.
     ///

@@ -124,7 +124,7 @@ impl<O> ApplyOutcome<O> {
 // === impl ChildHealth ===
 
 impl ChildHealth {
-    /// Returns the health of a child of an `owner_kind` after [`Children::apply`](super::apply::Children::apply).
+    /// Returns the health of a child of an `owner_kind` after [`Children::apply`](super::Children::apply).
     #[must_use]
     pub fn of<W: Wanted>(owner_kind: &str, wanted: &W, applied: &ApplyOutcome<W::Observed>) -> Self {
         let name = wanted.name();

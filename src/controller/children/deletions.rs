@@ -22,10 +22,12 @@
 
 use std::time::Duration;
 
-use super::apply::{Children, decode};
+use super::Children;
+use super::apply::decode;
 use super::contention::{self, Decision};
-use super::guarded_write::{PartialObject, Precondition};
+use super::guarded_write::Precondition;
 use super::owner::{Owner, Ownership};
+use super::owner_evidence::PartialObject;
 use super::retry_holds::{self, Attempt, HoldReason};
 use crate::api::ApiResource;
 use crate::cache::{Cached, Meta, Object};

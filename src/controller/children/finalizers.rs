@@ -16,7 +16,7 @@
 //!   (test: `removing_last_finalizer_waits_for_the_deletion_event`)
 //! - A conflict costs one read and one retry. (test: `stale_finalizer_list_is_reread_once`)
 
-use super::apply::Children;
+use super::Children;
 use super::guarded_write::Precondition;
 use super::owner::Owner;
 use crate::client::Error;

@@ -6,9 +6,8 @@
 //! # How it works
 //! A write that carries uid and resourceVersion succeeds only on the state it was decided from, so it needs no live
 //! read of the child. The version of the *child* does not tell whether the *owner* has changed. Before a write that
-//! destroys or re-creates, [`Children::checked`] reads the owner's metadata; one read serves `EVIDENCE_WRITES` writes
-//! within
-//! `EVIDENCE_AGE`. All other writes are [`Children::unchecked`].
+//! destroys or re-creates, [`Children::checked`] reads the owner's metadata; one read serves many writes (see
+//! `owner_evidence`). All other writes are [`Children::unchecked`].
 //!
 //! | the write requires | the live owner |
 //! |---|---|
@@ -29,25 +28,15 @@
 //! - Nothing is written elsewhere. (test: `each_write_is_sent_from_one_file`)
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
-use std::time::Duration;
 
-use parking_lot::Mutex;
-use serde::Deserialize;
 use serde_json::Value;
-use tokio::sync::Semaphore;
-use tokio::time::Instant;
 
-use super::apply::Children;
+use super::Children;
 use super::owner::Owner;
+use super::owner_evidence::{LiveMeta, PartialObject};
 use crate::api::{ApiResource, annotations};
-use crate::cache::{Meta, Object, ObjectName, compare_versions};
+use crate::cache::{Object, ObjectName, compare_versions};
 use crate::client::Error;
-
-/// The number of writes that one live read of the owner serves.
-const EVIDENCE_WRITES: u32 = 64;
-/// How long a live read of the owner stays valid.
-const EVIDENCE_AGE: Duration = Duration::from_secs(1);
 
 /// What a write requires of the live owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,39 +52,6 @@ pub(in crate::controller) struct GuardedWrite<'a> {
     children: &'a Children,
     owner: &'a Owner,
     checked: Option<Precondition>,
-}
-
-/// The last live read of an owner, for one pass.
-#[derive(Debug)]
-pub(in crate::controller) struct OwnerEvidence {
-    /// Held while the owner is read, so that concurrent writes share one read.
-    reading: Semaphore,
-    last: Mutex<Option<Evidence>>,
-}
-
-#[derive(Debug)]
-struct Evidence {
-    meta: LiveMeta,
-    read_at: Instant,
-    writes_left: u32,
-}
-
-/// The fields of the owner that the check needs.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(in crate::controller) struct LiveMeta {
-    pub(in crate::controller) uid: String,
-    pub(in crate::controller) resource_version: String,
-    pub(in crate::controller) generation: i64,
-    pub(in crate::controller) deletion_timestamp: Option<String>,
-    pub(in crate::controller) finalizers: Vec<String>,
-    annotations: BTreeMap<String, String>,
-}
-
-/// An object of which only the metadata is decoded.
-#[derive(Deserialize)]
-pub(in crate::controller) struct PartialObject<M = Meta> {
-    pub(in crate::controller) metadata: M,
 }
 
 // === impl LiveMeta ===
@@ -126,32 +82,6 @@ impl LiveMeta {
     }
 }
 
-// === impl OwnerEvidence ===
-
-impl Default for OwnerEvidence {
-    fn default() -> Self {
-        Self { reading: Semaphore::new(1), last: Mutex::default() }
-    }
-}
-
-impl OwnerEvidence {
-    /// Returns the last read, and counts one write against it.
-    fn take(&self) -> Option<LiveMeta> {
-        let mut last = self.last.lock();
-        let evidence = last.as_mut()?;
-        if evidence.read_at.elapsed() > EVIDENCE_AGE {
-            return None;
-        }
-        evidence.writes_left = evidence.writes_left.checked_sub(1)?;
-        Some(evidence.meta.clone())
-    }
-
-    fn put(&self, meta: LiveMeta) {
-        let writes_left = EVIDENCE_WRITES - 1;
-        *self.last.lock() = Some(Evidence { meta, read_at: Instant::now(), writes_left });
-    }
-}
-
 // === impl Children ===
 
 impl Children {
@@ -171,7 +101,7 @@ impl Children {
         precondition: Precondition,
     ) -> Result<Option<GuardedWrite<'a>>, Error> {
         let write = GuardedWrite { children: self, owner, checked: Some(precondition) };
-        let Ok(_reading) = owner.evidence.reading.acquire().await else { return Ok(None) };
+        let Ok(_reading) = owner.evidence.reading().await else { return Ok(None) };
         let known = match owner.evidence.take() {
             Some(known) => Some(known),
             None => self.live_owner(owner).await?.inspect(|live| owner.evidence.put(live.clone())),

@@ -20,10 +20,10 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::apply::Children;
+use super::Children;
 use super::deletions::ChildRef;
-use super::guarded_write::PartialObject;
 use super::owner::{Owner, Ownership};
+use super::owner_evidence::PartialObject;
 use crate::api::{ApiResource, labels};
 use crate::cache::{Cached, Object, object};
 use crate::client::Error;

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::guarded_write::OwnerEvidence;
+use super::owner_evidence::OwnerEvidence;
 use crate::api::labels::Labels;
 use crate::api::{ApiResource, annotations, labels};
 use crate::cache::{Cached, ControllerRef, Meta, Object, ObjectName};

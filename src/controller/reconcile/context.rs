@@ -19,12 +19,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::reconciler::{CommonStatus, CustomResource, Tools};
+use super::custom_resource::{CommonStatus, CustomResource};
+use super::tools::Tools;
 use crate::api::annotations;
 use crate::api::conditions::{self, READY};
 use crate::cache::{Lister, Object, ObjectName, compare_versions};
 use crate::client::{Clock, Error, ServerStatus};
-use crate::controller::children::apply::Children;
+use crate::controller::children::Children;
 use crate::controller::children::apply_outcome::ApplyOutcome;
 use crate::controller::children::owner::Owner;
 use crate::controller::children::slow_start::slow_start_batch;

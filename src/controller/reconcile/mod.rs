@@ -6,10 +6,12 @@
 //! |---|---|
 //! | [`reconciler`] | gets the object, calls the kind, writes the status, records the events |
 //! | [`context`] | holds one pass over one object, and the operations a kind may use in it |
-//! | `common_status` | the macro for the part of a status that all kinds have |
+//! | `custom_resource` | the custom resource, and the part of its status that all kinds have |
+//! | `tools` | the clients, caches and recorders that a sync handler works with |
 //! | [`status`] | writes a status that differs from the stored one |
 
-mod common_status;
 pub(super) mod context;
+pub(super) mod custom_resource;
 pub(super) mod reconciler;
 pub(super) mod status;
+pub(super) mod tools;

@@ -20,29 +20,25 @@
 //! - No child of a paused object is written; its status stays current and reports the pause. (test: `a_paused_foo_is_watched_and_left_alone`)
 //! - A deletion proceeds despite a pause, and does not record the end of the pause. (test: `deleting_a_paused_redis_records_no_resumed_event`)
 
-use std::fmt;
 use std::hash::BuildHasher;
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::context::{ReconcileContext, StopReason};
+use super::custom_resource::{CommonStatus, CustomResource};
 use super::status::{Written, only_progress_moves, write};
+use super::tools::Tools;
 use crate::api::ApiResource;
 use crate::api::conditions::{self, ConditionSet, READY, RECONCILING, STALLED};
-use crate::cache::{Cached, Lister, Object, ObjectName};
-use crate::client::{ApiClient, Clock, Error};
-use crate::controller::children::apply::Children;
+use crate::cache::{Cached, Object, ObjectName};
+use crate::client::Error;
 use crate::controller::children::object_state::ObjectStates;
 use crate::controller::kinds::health::{ChildHealth, HealthPhase, UNDONE_RETRY, reason};
-use crate::controller::run::consistency::Consistency;
 use crate::controller::run::outcome::{Outcome, SyncError, SyncRequest};
 use crate::controller::run::worker::SyncHandler;
-use crate::metrics::ControllerMetrics;
-use crate::record::{EventRecorder, EventType};
+use crate::record::EventType;
 use crate::workqueue::Reason;
 
 /// The part of a sync handler that is specific to one kind.
@@ -89,64 +85,6 @@ fn failed_or<K: CustomResource>(
 
 /// The status type of the custom resource that `R` reconciles.
 pub type StatusOf<R> = <<R as Reconcile>::Resource as CustomResource>::Status;
-
-/// A custom resource whose status has the common fields.
-pub trait CustomResource:
-    kube_core::Resource<DynamicType = ()> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
-{
-    /// The type of the status.
-    type Status: CommonStatus;
-
-    /// Returns the stored status, if any.
-    fn status(&self) -> Option<&Self::Status>;
-}
-
-impl<K> CustomResource for K
-where
-    K: kube_core::Resource<DynamicType = ()>
-        + kube_core::object::HasStatus<Status: CommonStatus>
-        + DeserializeOwned
-        + Clone
-        + fmt::Debug
-        + Send
-        + Sync
-        + 'static,
-{
-    type Status = <K as kube_core::object::HasStatus>::Status;
-
-    fn status(&self) -> Option<&Self::Status> {
-        kube_core::object::HasStatus::status(self)
-    }
-}
-
-/// The fields that every status has.
-pub trait CommonStatus: Clone + Default + PartialEq + Serialize + fmt::Debug + Send + Sync + 'static {
-    /// Returns the generation that the status observes.
-    fn observed_generation(&self) -> Option<i64>;
-    /// Returns the conditions.
-    fn conditions(&self) -> Vec<Condition>;
-    /// Sets observed generation and conditions.
-    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>);
-}
-
-/// The clients, caches and recorders that a sync handler of kind `K` works with.
-#[derive(Debug)]
-pub struct Tools<K> {
-    /// Sends requests to the API server.
-    pub client: ApiClient,
-    /// Lists the objects of the kind, from the cache.
-    pub objects: Lister<K>,
-    /// Writes their children.
-    pub children: Children,
-    /// Tracks own writes until the caches show them.
-    pub consistency: Arc<Consistency>,
-    /// Records events.
-    pub recorder: EventRecorder,
-    /// Supplies the times in conditions.
-    pub clock: Clock,
-    /// Counts events such as contended children.
-    pub metrics: ControllerMetrics,
-}
 
 /// The sync handler for one kind; see the [module docs](self).
 #[derive(Debug)]

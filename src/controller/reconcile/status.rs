@@ -14,8 +14,8 @@ use serde_json::{Map, Value, json};
 
 use crate::api::conditions::{READY, RECONCILING, STALLED};
 use crate::client::{ApiClient, Error};
-use crate::controller::children::guarded_write::{LiveMeta, PartialObject};
 use crate::controller::children::owner::Owner;
+use crate::controller::children::owner_evidence::{LiveMeta, PartialObject};
 
 /// The result of writing a status.
 #[derive(Debug)]

@@ -1,9 +1,11 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
 use super::*;
 use crate::api::samplecontroller::v1alpha1::Foo;
+use crate::controller::children::owner_evidence::EVIDENCE_AGE;
 use crate::controller::run::consistency::{Consistency, Frozen};
 use crate::testing::test_server::{TestServer, version_of};
 

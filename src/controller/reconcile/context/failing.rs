@@ -25,7 +25,7 @@ use crate::cache::{Cached, Object};
 use crate::client::Error;
 use crate::controller::children::owner::Ownership;
 use crate::controller::kinds::health::ChildHealth;
-use crate::controller::reconcile::reconciler::CustomResource;
+use crate::controller::reconcile::custom_resource::CustomResource;
 
 impl<K: CustomResource> ReconcileContext<'_, K> {
     /// Reports that `what`, usually a child, failed; returns an error where the table ends the pass.

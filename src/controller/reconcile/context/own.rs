@@ -13,7 +13,7 @@ use crate::client::Error;
 use crate::controller::children::owner::Owner;
 use crate::controller::children::retry_holds::{Attempt, HoldReason, deletion_hold_key, hold_key};
 use crate::controller::kinds::health::{ChildHealth, HealthPhase, REFUSED_RETRY, UNDONE_RETRY};
-use crate::controller::reconcile::reconciler::CustomResource;
+use crate::controller::reconcile::custom_resource::CustomResource;
 use crate::controller::run::outcome::Outcome;
 
 /// The longest annotation value that is written. Kubernetes allows 256 KiB for all annotations together.

@@ -9,7 +9,7 @@ use super::ReconcileContext;
 use crate::cache::{Cached, Lister, Object};
 use crate::controller::children::apply_outcome::ApplyOutcome;
 use crate::controller::kinds::Wanted;
-use crate::controller::reconcile::reconciler::CustomResource;
+use crate::controller::reconcile::custom_resource::CustomResource;
 
 impl<K: CustomResource> ReconcileContext<'_, K> {
     /// Compares a child with `wanted` without writing. When the current spec is not applied and the wanted name has

@@ -16,7 +16,7 @@ use crate::controller::children::deletions::{ChildRef, Deletion};
 use crate::controller::children::slow_start::slow_start_batch;
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::health::UNDONE_RETRY;
-use crate::controller::reconcile::reconciler::CustomResource;
+use crate::controller::reconcile::custom_resource::CustomResource;
 use crate::controller::run::outcome::Outcome;
 use crate::record::EventType;
 

@@ -1,0 +1,89 @@
+//! A custom resource with a status, and the part of the status that all kinds have.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A custom resource whose status has the common fields.
+pub trait CustomResource:
+    kube_core::Resource<DynamicType = ()> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
+{
+    /// The type of the status.
+    type Status: CommonStatus;
+
+    /// Returns the stored status, if any.
+    fn status(&self) -> Option<&Self::Status>;
+}
+
+impl<K> CustomResource for K
+where
+    K: kube_core::Resource<DynamicType = ()>
+        + kube_core::object::HasStatus<Status: CommonStatus>
+        + DeserializeOwned
+        + Clone
+        + fmt::Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    type Status = <K as kube_core::object::HasStatus>::Status;
+
+    fn status(&self) -> Option<&Self::Status> {
+        kube_core::object::HasStatus::status(self)
+    }
+}
+
+/// The fields that every status has.
+pub trait CommonStatus: Clone + Default + PartialEq + Serialize + fmt::Debug + Send + Sync + 'static {
+    /// Returns the generation that the status observes.
+    fn observed_generation(&self) -> Option<i64>;
+    /// Returns the conditions.
+    fn conditions(&self) -> Vec<Condition>;
+    /// Sets observed generation and conditions.
+    fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>);
+}
+
+/// Implements [`CommonStatus`](crate::controller::CommonStatus) for a status with the fields `observed_generation`, an
+/// `Option<i64>`, and `conditions`, a `Vec` of [`Condition`](crate::controller::Condition).
+///
+/// ```
+/// use serde::Serialize;
+/// use windlass::controller::{CommonStatus, Condition};
+///
+/// #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+/// struct GreetingStatus {
+///     observed_generation: Option<i64>,
+///     conditions: Vec<Condition>,
+/// }
+///
+/// windlass::common_status!(GreetingStatus);
+///
+/// let mut status = GreetingStatus::default();
+/// status.set_common(Some(3), Vec::new());
+/// assert_eq!(CommonStatus::observed_generation(&status), Some(3));
+/// ```
+#[macro_export]
+macro_rules! common_status {
+    ($status:ty) => {
+        impl $crate::controller::CommonStatus for $status {
+            fn observed_generation(&self) -> Option<i64> {
+                self.observed_generation
+            }
+
+            fn conditions(&self) -> Vec<$crate::controller::Condition> {
+                self.conditions.clone()
+            }
+
+            fn set_common(
+                &mut self,
+                observed_generation: Option<i64>,
+                conditions: Vec<$crate::controller::Condition>,
+            ) {
+                self.observed_generation = observed_generation;
+                self.conditions = conditions;
+            }
+        }
+    };
+}
