@@ -207,11 +207,6 @@ impl<T: Key> RateLimitingQueue<T> {
         self.queue.add_after_with(key, delay, priority.max(known), merged(before, reasons));
     }
 
-    /// Merges an add into the pending delay of a key; see [`DelayingQueue::merge_pending`].
-    pub fn merge_pending(&self, key: &T, priority: i32, reasons: impl Into<Reasons>) -> bool {
-        self.queue.merge_pending(key, priority, reasons)
-    }
-
     /// Returns the number of keys that wait after a failure.
     #[must_use]
     pub fn backing_off(&self) -> usize {

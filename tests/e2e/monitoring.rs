@@ -1,6 +1,6 @@
 //! The alert rules and the dashboard: promtool accepts the rules, and everything that they name is exported.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -107,14 +107,121 @@ async fn rules_and_dashboard_use_exported_metrics() {
     }
     assert!(named.len() > 20, "{named:?}");
 
-    let mut scene = Scene::on(Bed::shared().await, "monitoring").await;
-    let lease = format!("--leader-elect-resource-namespace={}", scene.namespace);
-    scene.start_operator_with(&["--leader-elect", &lease, "--audit-period=1s"]);
-    scene.ready_foo("web", 1).await;
-    let address = address_of(scene.operator(), "/metrics").await;
-    let (_, text) = get(&address, "/metrics").await;
+    let text = exported_by_an_operator("monitoring").await;
     let exported: BTreeSet<&str> =
         text.lines().filter_map(|line| line.split(['{', ' ']).next()).filter(|name| *name != "#").collect();
     let missing: Vec<_> = named.iter().filter(|name| !exported.contains(name.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?} are not in\n{text}");
+}
+
+/// Returns the metrics of an operator that leads and has a Ready Foo.
+async fn exported_by_an_operator(name: &str) -> String {
+    let mut scene = Scene::on(Bed::shared().await, name).await;
+    let lease = format!("--leader-elect-resource-namespace={}", scene.namespace);
+    scene.start_operator_with(&["--leader-elect", &lease, "--audit-period=1s"]);
+    scene.ready_foo("web", 1).await;
+    let address = address_of(scene.operator(), "/metrics").await;
+    get(&address, "/metrics").await.1
+}
+
+#[apply(real_bed)]
+#[why = "sockets do not work with the embedded bed's paused clock"]
+async fn metrics_match_those_of_stock_dashboards() {
+    compare(&families(&exported_by_an_operator("dashboards").await));
+}
+
+/// A metric family: type, names of the labels, bounds of the buckets.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Family {
+    type_: String,
+    labels: BTreeSet<String>,
+    buckets: Vec<f64>,
+}
+
+/// The families that stock dashboards for Kubernetes' components and for controller-runtime use: name, type, labels,
+/// buckets, as their endpoints had them.
+const THEIRS: [&str; 2] = [
+    include_str!("../data/metrics-of-kube-controller-manager-1.36.txt"),
+    include_str!("../data/metrics-of-controller-runtime-0.24.txt"),
+];
+
+/// Families that have no meaning here: webhooks, exec plugins and transports of their clients, terminal errors (a
+/// condition here) and timeouts of reconciles; and readings that `/proc` of the process does not have.
+const LEFT_OUT: [&str; 12] = [
+    "controller_runtime_conversion_webhook_panics_total",
+    "controller_runtime_reconcile_timeouts_total",
+    "controller_runtime_terminal_reconcile_errors_total",
+    "controller_runtime_webhook_panics_total",
+    "process_network_receive_bytes_total",
+    "process_network_transmit_bytes_total",
+    "process_virtual_memory_max_bytes",
+    "rest_client_exec_plugin_certificate_rotation_age",
+    "rest_client_exec_plugin_ttl_seconds",
+    "rest_client_transport_cache_entries",
+    "rest_client_transport_cert_rotation_gc_calls_total",
+    "rest_client_transport_create_calls_total",
+];
+
+fn bound(text: &str) -> f64 {
+    if text == "+Inf" { f64::INFINITY } else { text.parse().unwrap_or_else(|_| panic!("{text} is no bound")) }
+}
+
+/// Parses OpenMetrics text.
+fn families(text: &str) -> BTreeMap<String, Family> {
+    let mut found = BTreeMap::<String, Family>::new();
+    let mut current = String::new();
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, type_) = rest.split_once(' ').expect("a name and a type");
+            current = if type_ == "counter" { format!("{name}_total") } else { name.to_owned() };
+            found.entry(current.clone()).or_default().type_ = type_.to_owned();
+        } else if !line.starts_with('#') {
+            let family = found.get_mut(&current).expect("a type precedes the samples");
+            let labels =
+                line.split_once('{').and_then(|(_, rest)| rest.rsplit_once('}')).map_or("", |(all, _)| all);
+            for label in labels.split("\",").filter(|label| !label.is_empty()) {
+                let (name, value) = label.split_once("=\"").expect("a label has a value");
+                if name == "le" {
+                    family.buckets.push(bound(value.trim_end_matches('"')));
+                } else {
+                    family.labels.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    for family in found.values_mut() {
+        family.buckets.sort_by(f64::total_cmp);
+        family.buckets.dedup();
+    }
+    found
+}
+
+/// Compares our families with theirs: ours may have more labels.
+fn compare(ours: &BTreeMap<String, Family>) {
+    let mut wrong = Vec::new();
+    for line in THEIRS.iter().flat_map(|list| list.lines()) {
+        let [name, type_, labels, buckets] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
+        let Some(own) = ours.get(name) else {
+            if !LEFT_OUT.contains(&name) {
+                wrong.push(format!("{name} is missing"));
+            }
+            continue;
+        };
+        // Our queues have the depth of each priority in a family of its own, so that this one is client-go's.
+        let is_extra = |label: &&str| *label == "-" || name == "workqueue_depth" && *label == "priority";
+        let missing: Vec<_> =
+            labels.split(',').filter(|label| !is_extra(label) && !own.labels.contains(*label)).collect();
+        let theirs: Vec<f64> =
+            if buckets == "-" { Vec::new() } else { buckets.split(',').map(bound).collect() };
+        // controller-runtime has two buckets more, for queues, than client-go.
+        let is_client_go = name.starts_with("workqueue_") && theirs.contains(&1000.0);
+        let is_near = |(a, b): (&f64, &f64)| a == b || (a / b - 1.0).abs() < 1e-9;
+        let is_same = theirs.len() == own.buckets.len() && theirs.iter().zip(&own.buckets).all(is_near);
+        if own.type_ != type_ || !missing.is_empty() || !(is_same || is_client_go) {
+            wrong.push(format!("{line}\n  ours: {own:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
