@@ -11,23 +11,23 @@ use serde_json::{Value, json};
 use crate::endpoints::address_of;
 use crate::support::{Bed, Operator, real_bed, run_to_end, wait_until};
 
-const NAMESPACE: &str = "windlass-system";
-const USER: &str = "system:serviceaccount:windlass-system:windlass";
+pub(crate) const NAMESPACE: &str = "windlass-system";
+pub(crate) const USER: &str = "system:serviceaccount:windlass-system:windlass";
 
-fn repository(path: &str) -> PathBuf {
+pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
 /// Runs kubectl, which must succeed, and returns its standard output.
 #[track_caller]
-fn kubectl(bed: &Bed, args: &[&str]) -> String {
+pub(crate) fn kubectl(bed: &Bed, args: &[&str]) -> String {
     let Output { status, stdout, stderr } = bed.kubectl(args);
     assert!(status.success(), "kubectl {args:?}: {}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).expect("kubectl prints text")
 }
 
 /// Writes a kubeconfig whose token is in a file, as a Pod has it.
-fn kubeconfig_of_pod(bed: &Bed, dir: &Path) -> PathBuf {
+pub(crate) fn kubeconfig_of_pod(bed: &Bed, dir: &Path) -> PathBuf {
     let token = write_token(bed, dir);
     let config = kubectl(bed, &["config", "view", "--raw", "--minify", "--output=json"]);
     let mut config: Value = serde_json::from_str(&config).unwrap();

@@ -11,6 +11,7 @@ mod audits;
 mod children;
 mod control_plane;
 mod crash;
+mod day;
 mod demo;
 mod deploy;
 mod endpoints;
