@@ -54,8 +54,8 @@ mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 
 # The embedded server, its demo and what they need stay out.
-cargo build --locked --release --no-default-features --features=cli,k8s-v1-36 --bin windlass --target-dir="$target/image/build"
-binary=$target/image/build/release/windlass
+cargo build --locked --profile image --no-default-features --features=cli,k8s-v1-36 --bin windlass --target-dir="$target/image/build"
+binary=$target/image/build/image/windlass
 
 files=$(mktemp -d)
 container=''
