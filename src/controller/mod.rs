@@ -51,10 +51,11 @@ pub use manager::Manager;
 pub use reconcile::context::{ReconcileContext, StopReason};
 pub use reconcile::custom_resource::{CommonStatus, CustomResource};
 pub use reconcile::reconciler::{Reconcile, Reconciler, StatusOf};
+#[cfg(test)]
+#[cfg(feature = "sim")]
+pub(crate) use reconcile::tests::fixture::{Caches, Fixture};
 pub use reconcile::tools::Tools;
 pub use run::audit::Audits;
-#[cfg(test)]
-pub(crate) use run::consistency::Frozen;
 pub use run::consistency::{Consistency, Presence, StoreView};
 pub use run::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
 pub use run::outcome::{Outcome, SyncError, SyncRequest};

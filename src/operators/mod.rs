@@ -79,7 +79,3 @@ fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
         run: Box::new(move |shutdown| Box::pin(controller.run(shutdown))),
     }
 }
-
-#[cfg(test)]
-#[cfg(feature = "sim")]
-mod tests;

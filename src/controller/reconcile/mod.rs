@@ -15,3 +15,7 @@ pub(super) mod custom_resource;
 pub(super) mod reconciler;
 pub(super) mod status;
 pub(super) mod tools;
+
+#[cfg(test)]
+#[cfg(feature = "sim")]
+pub(super) mod tests;

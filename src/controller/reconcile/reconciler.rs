@@ -13,12 +13,12 @@
 //! A kind implements [`Reconcile`] and works through its [`ReconcileContext`].
 //!
 //! # Guarantees
-//! - A status is written only when it differs. (test: `a_converged_foo_sends_nothing`)
+//! - A status is written only when it differs. (test: `unchanged_status_is_not_written`)
 //! - Events are recorded on transitions only, even across a restart. (test: `events_come_on_transitions_only`)
 //! - Each problem of each child has one event, even across a restart. (test: `each_problem_is_reported_once`, `taken_name_of_a_second_child_is_reported`, `refusal_of_a_second_child_is_reported`, `restart_does_not_report_taken_name_again`)
 //! - A pass for an audit reads the server, not the caches. (test: `audit_repairs_drift_the_caches_missed`)
-//! - No child of a paused object is written; its status stays current and reports the pause. (test: `a_paused_foo_is_watched_and_left_alone`)
-//! - A deletion proceeds despite a pause, and does not record the end of the pause. (test: `deleting_a_paused_redis_records_no_resumed_event`)
+//! - No child of a paused object is written; its status stays current and reports the pause. (test: `a_paused_object_is_watched_and_left_alone`)
+//! - A deletion proceeds despite a pause, and does not record the end of the pause. (test: `deleting_a_paused_object_records_no_resumed_event`)
 
 use std::hash::BuildHasher;
 use std::time::Duration;

@@ -17,7 +17,7 @@
 //! - A converged Foo sends no requests. (test: `a_converged_foo_sends_nothing`)
 //! - A rename creates the new Deployment before it deletes the old one. (test: `rename_creates_new_deployment_before_deleting_old`)
 //! - The old Deployment stays while the new name is taken. (test: `old_deployment_stays_while_new_name_is_taken`)
-//! - A Foo that is being deleted is left to the garbage collector. (test: `a_foo_being_deleted_is_left_alone`)
+//! - A Foo that is being deleted is left to the garbage collector. (test: `deleted_object_without_finalizer_is_left_alone`)
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@
 //! - The other children are still applied, and a lasting failure is reported. (test: `failing_child_is_reported_and_blocks_no_other`)
 //! - A short failure is not reported. (test: `short_failure_is_not_reported`)
 //! - A long `Retry-After` is reported at once and obeyed. (test: `long_retry_after_is_reported_immediately_and_obeyed`)
-//! - A forbidden read, a failing delete and a failing create in a batch are reported, too. (test: `forbidden_read_of_a_child_is_reported`, `lasting_delete_failure_of_a_child_is_reported`, `lasting_create_failure_of_a_pod_is_reported`)
+//! - A forbidden read, a failing delete and a failing create in a batch are reported, too. (test: `forbidden_read_of_a_child_is_reported`, `lasting_delete_failure_of_a_child_is_reported`, `lasting_create_failure_in_a_batch_is_reported`)
 //! - A broken connection ends the pass. (test: `a_broken_connection_ends_the_pass`)
 //! - No spec is recorded as applied meanwhile. (test: `partly_applied_spec_is_not_recorded_as_applied`)
 //! - The server's message is not repeated, because it may contain anything. (test: `failure_message_never_quotes_the_server`)

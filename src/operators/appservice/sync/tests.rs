@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::controller::Fixture;
 use crate::controller::Outcome;
-use crate::operators::tests::Fixture;
 use crate::sim::{Action, Fault, When};
 use crate::workqueue::Reasons;
 
@@ -103,57 +103,6 @@ async fn a_conflict_on_the_annotation_breaks_nothing() {
     f.converge("web").await;
     assert_eq!(f.get::<Deployment>("web").await.unwrap()["spec"]["replicas"], 2, "a hand edit is repaired");
     assert!(f.ready("web").await.0);
-}
-
-/// The write is refused (a webhook, a missing permission, annotations too long in total), or always fails.
-#[tokio::test(start_paused = true)]
-async fn failing_annotation_write_does_not_block_ready() {
-    for (code, reason) in [(403, "Forbidden"), (422, "Invalid"), (500, "InternalError")] {
-        let mut f = fixture().await;
-        // Matches the object itself, not its status.
-        let all = When::verb("patch").resource("appservices/");
-        let fault = f.sim.fault(Fault::new(all, Action::refuse(code, reason)));
-        f.create("web", spec(&json!([{"port": 80}]))).await;
-        for _ in 0..5 {
-            drop(f.pass("web", &Reasons::default()).await);
-            f.pass_time(Duration::from_secs(120)).await;
-        }
-        assert_eq!(f.ready("web").await, (true, "Available".to_owned()), "{code}");
-        let (outcome, asked) = f.pass("web", &Reasons::default()).await;
-        assert_eq!(asked, ["patch appservices/web"], "{code}");
-        let is_refusal = code != 500;
-        let again = Outcome::RequeueAfter(Duration::from_secs(120));
-        assert_eq!(outcome.ok(), is_refusal.then_some(again), "{code}: a refusal does not fail the pass");
-        f.pass_time(Duration::from_secs(119)).await;
-        let again = f.pass("web", &Reasons::default()).await.1;
-        assert_eq!(again.is_empty(), is_refusal, "{code}: a refusal is not retried on every pass: {again:?}");
-        for (at, value) in ["a", "b"].into_iter().enumerate() {
-            edit(&mut f, |app| {
-                app["metadata"]["annotations"] = json!({"windlass.dev/reconcile-at": value});
-                app["spec"]["image"] = json!(if at == 0 { "nginx:1.27" } else { "nginx:1.28" });
-            })
-            .await;
-            let asked = f.pass("web", &Reasons::default()).await.1;
-            assert!(asked.contains(&"patch appservices/web".to_owned()), "{code}: {asked:?}");
-        }
-        edit(&mut f, |app| app["spec"]["image"] = json!("nginx:1.27")).await;
-        f.sim.heal(fault);
-        f.converge("web").await;
-        assert_eq!(applied(&f.get::<AppService>("web").await.unwrap())["image"], "nginx:1.27", "{code}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn partly_applied_spec_is_not_recorded_as_applied() {
-    let mut f = fixture().await;
-    f.sim.fault(Fault::new(When::verb("create").resource("services"), Action::refuse(500, "InternalError")));
-    f.create("web", spec(&json!([{"port": 80}]))).await;
-    for _ in 0..3 {
-        let (outcome, asked) = f.pass("web", &Reasons::default()).await;
-        assert!(outcome.is_err() && !asked.contains(&"patch appservices/web".to_owned()), "{asked:?}");
-        f.pass_time(Duration::from_secs(10)).await;
-    }
-    assert_eq!(f.ready("web").await, (false, "ChildFailing".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]

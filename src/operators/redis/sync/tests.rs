@@ -1,5 +1,4 @@
 mod events;
-mod frame;
 mod rolls;
 
 use std::time::Duration;
@@ -8,8 +7,8 @@ use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::controller::Fixture;
 use crate::controller::Outcome;
-use crate::operators::tests::Fixture;
 use crate::sim::{Action, Fault, When};
 
 async fn fixture() -> Fixture<RedisSync> {
@@ -337,23 +336,6 @@ async fn spec_change_during_pause_hides_no_missing_pod() {
     assert_eq!(f.ready("x").await, (false, "Paused".to_owned()));
 }
 
-#[tokio::test(start_paused = true)]
-async fn deleting_a_paused_redis_records_no_resumed_event() {
-    let mut f = fixture().await;
-    f.create("x", spec(2)).await;
-    f.converge("x").await;
-    let pause = json!({"windlass.dev/paused": "true"});
-    f.edit::<Redis>("x", |redis| redis["metadata"]["annotations"] = pause).await;
-    f.catch_up().await;
-    f.sync("x").await;
-    f.events();
-    f.delete::<Redis>("x").await;
-    f.catch_up().await;
-    f.sync("x").await;
-    assert_eq!(f.ready("x").await, (false, "Deleting".to_owned()));
-    assert_eq!(f.events(), ["Deleting"]);
-}
-
 /// W10: a refusal does not tell whether the name is taken.
 #[tokio::test(start_paused = true)]
 async fn w10_refused_create_does_not_duplicate_a_pod() {
@@ -369,7 +351,7 @@ async fn w10_refused_create_does_not_duplicate_a_pod() {
 
 /// R9: the watch has lost an event, so the caches are stale.
 #[tokio::test(start_paused = true)]
-async fn audit_repairs_drift_the_caches_missed() {
+async fn audit_recreates_pod_the_caches_missed() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     f.converge("x").await;

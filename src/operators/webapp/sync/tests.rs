@@ -1,6 +1,6 @@
+mod deployment;
 mod ending;
 mod failures;
-mod frame;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::super::hooks;
 use super::*;
 use crate::api::webapp::v1::Hook;
 use crate::controller::Outcome;
-use crate::operators::tests::{Caches, Fixture};
+use crate::controller::{Caches, Fixture};
 use crate::operators::webapp::tasks::{HookError, HookFuture, TaskExecutor};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 

@@ -1,23 +1,50 @@
 //! Foos whose `deploymentName` changes.
 
 use super::*;
+use crate::workqueue::{Reason, Reasons};
+
+/// Returns the fixture with a Foo whose Deployment `old` exists.
+async fn with_old() -> Fixture<FooSync> {
+    let mut f = fixture().await;
+    f.create("one", spec("old")).await;
+    f.sync("one").await;
+    f.events();
+    f
+}
+
+/// Changes `spec.deploymentName` to `new`.
+async fn rename(f: &mut Fixture<FooSync>) {
+    f.edit::<Foo>("one", |foo| foo["spec"]["deploymentName"] = json!("new")).await;
+    f.catch_up().await;
+}
+
+/// Removes our label from the old Deployment, and so hides it from the cache.
+async fn take_label_off(f: &mut Fixture<FooSync>) {
+    f.edit::<Deployment>("old", |old| old["metadata"]["labels"] = json!({})).await;
+    f.catch_up().await;
+}
+
+/// Runs a pass whose list of Deployments fails, and updates the caches.
+async fn fails_to_list(f: &mut Fixture<FooSync>) {
+    let lists = When::verb("list").resource("deployments").user("operator").times(1);
+    f.sim.fault(Fault::new(lists, Action::refuse(500, "InternalError")));
+    assert!(f.pass("one", &Reasons::default()).await.0.is_err());
+    f.catch_up().await;
+}
 
 #[tokio::test(start_paused = true)]
 async fn rename_creates_new_deployment_before_deleting_old() {
-    let mut f = Fixture::new().await;
-    f.foo("old", 1);
-    f.sync().await;
-    f.events();
-    renamed(&mut f);
-    let (_, requests) = f.sync().await;
+    let mut f = with_old().await;
+    rename(&mut f).await;
+    let (_, asked) = f.sync("one").await;
     assert_eq!(
-        requests,
+        asked,
         [
-            "POST deployments",
-            "GET deployments",
-            "GET foos/one",
-            "DELETE deployments/old",
-            "PATCH foos/one/status",
+            "create deployments",
+            "list deployments",
+            "get foos/one",
+            "delete deployments/old",
+            "patch foos/one/status",
         ]
     );
     assert_eq!(f.events(), ["ChildCreated", "ChildDeleted"]);
@@ -25,127 +52,98 @@ async fn rename_creates_new_deployment_before_deleting_old() {
 
 #[tokio::test(start_paused = true)]
 async fn old_deployment_without_label_is_found_live() {
-    let mut f = Fixture::new().await;
-    f.foo("old", 1);
-    f.sync().await;
-    renamed(&mut f);
-    take_label_off(&mut f);
-    f.sync().await;
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
+    let mut f = with_old().await;
+    rename(&mut f).await;
+    take_label_off(&mut f).await;
+    f.sync("one").await;
+    assert_eq!(f.names::<Deployment>().await, ["new"]);
 }
 
 /// The list that finds unlabelled Deployments fails in the pass that creates the new one.
 #[tokio::test(start_paused = true)]
 async fn failed_rename_searches_for_unlabelled_deployment_again() {
-    let mut f = Fixture::new().await;
-    f.foo("old", 1);
-    f.sync().await;
-    renamed(&mut f);
-    take_label_off(&mut f);
-    f.server.refuse("list", 500, "InternalError");
-    let key = ObjectName::new(Some("ns"), "one");
-    assert!(f.sync.sync(&key, pass()).await.is_err());
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/new")).is_some());
-    f.catch_up();
-    take_label_off(&mut f);
-    f.sync().await;
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
-    assert_eq!(f.sync().await.1, Vec::<String>::new(), "the search ends");
+    let mut f = with_old().await;
+    rename(&mut f).await;
+    take_label_off(&mut f).await;
+    fails_to_list(&mut f).await;
+    assert_eq!(f.names::<Deployment>().await, ["new", "old"]);
+    f.sync("one").await;
+    assert_eq!(f.names::<Deployment>().await, ["new"]);
+    assert_eq!(f.sync("one").await.1, Vec::<String>::new(), "the search ends");
 }
 
 /// A process ended after it created the new Deployment, before it deleted the old one.
 #[tokio::test(start_paused = true)]
 async fn restart_finds_unlabelled_deployment_left_by_rename() {
-    let mut f = Fixture::new().await;
-    f.foo("old", 1);
-    f.sync().await;
-    renamed(&mut f);
-    take_label_off(&mut f);
-    f.server.refuse("list", 500, "InternalError");
-    let key = ObjectName::new(Some("ns"), "one");
-    assert!(f.sync.sync(&key, pass()).await.is_err());
-    let client = f.server.client();
-    f.sync.tools().children = Children::new(client, Arc::default());
-    f.catch_up();
-    take_label_off(&mut f);
-    let first = Reasons::from(Reason::Initial);
-    f.sync.sync(&key, SyncRequest::new(&first)).await.unwrap();
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none());
-}
-
-/// Removes our label from the old Deployment, and so hides it from the cache.
-fn take_label_off(f: &mut Fixture) {
-    let mut old = f.server.get(&format!("{DEPLOYMENTS}/old")).unwrap();
-    old["metadata"]["labels"] = json!({});
-    f.server.store(DEPLOYMENTS, old);
-    f.deployments.delete(&ObjectName::new(Some("ns"), "old"), "1");
+    let mut f = with_old().await;
+    rename(&mut f).await;
+    take_label_off(&mut f).await;
+    fails_to_list(&mut f).await;
+    f.restart(|caches, _| FooSync { deployments: caches.lister() }).await;
+    f.pass("one", &Reason::Initial.into()).await.0.unwrap();
+    assert_eq!(f.names::<Deployment>().await, ["new"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn old_deployment_counts_while_new_name_is_taken() {
-    let mut f = Fixture::new().await;
-    f.foo("old", 1);
-    f.sync().await;
-    f.roll_out("old");
-    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
-    renamed(&mut f);
-    f.sync().await;
-    let counts = |f: &Fixture| {
-        let status = f.server.get(FOO).unwrap()["status"].clone();
+    let mut f = with_old().await;
+    f.pass_time(Duration::from_secs(60)).await;
+    put_foreign(&f, "new").await;
+    rename(&mut f).await;
+    f.sync("one").await;
+    let counts = async |f: &Fixture<FooSync>| {
+        let status = f.status("one").await;
         (status["replicas"].clone(), status["availableReplicas"].clone())
     };
-    assert_eq!((f.ready().1.as_str(), counts(&f)), ("ResourceExists", (json!(2), json!(2))));
-    f.server.remove(&format!("{DEPLOYMENTS}/new"));
-    f.catch_up();
-    tokio::time::advance(Duration::from_secs(30)).await;
-    f.sync().await;
-    assert_eq!(counts(&f), (json!(0), json!(0)), "the new Deployment exists, but has no Pods yet");
+    assert_eq!(f.ready("one").await.1, "ResourceExists");
+    assert_eq!(counts(&f).await, (json!(2), json!(2)));
+    f.delete::<Deployment>("new").await;
+    f.pass_time(Duration::from_secs(30)).await;
+    f.sync("one").await;
+    assert_eq!(counts(&f).await, (json!(0), json!(0)), "the new Deployment exists, but has no Pods yet");
 }
 
 #[tokio::test(start_paused = true)]
 async fn second_taken_name_is_reported_too() {
-    let mut f = Fixture::new().await;
+    let mut f = fixture().await;
     for name in ["web", "new"] {
-        f.server.store(DEPLOYMENTS, json!({"metadata": {"name": name, "namespace": "ns"}}));
+        put_foreign(&f, name).await;
     }
-    f.foo("web", 1);
+    f.create("one", spec("web")).await;
     let note = |name: &str| format!("Resource {name:?} already exists and is not managed by Foo");
-    f.sync().await;
+    f.sync("one").await;
     assert_eq!(f.notes(), [("ErrResourceExists", note("web"))]);
-    renamed(&mut f);
+    rename(&mut f).await;
     for notes in [vec![("ErrResourceExists", note("new"))], vec![]] {
-        f.sync().await;
+        f.sync("one").await;
         assert_eq!(f.notes(), notes);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn old_deployment_stays_while_new_name_is_taken() {
-    let mut f = Fixture::new().await;
-    f.foo("old", 1);
-    f.sync().await;
-    f.server.store(DEPLOYMENTS, json!({"metadata": {"name": "new", "namespace": "ns"}}));
-    renamed(&mut f);
-    let (outcome, _) = f.sync().await;
+    let mut f = with_old().await;
+    put_foreign(&f, "new").await;
+    rename(&mut f).await;
+    let (outcome, _) = f.sync("one").await;
     assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(30)) });
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some());
-    assert_eq!(f.ready().1, "ResourceExists");
+    assert_eq!(f.names::<Deployment>().await, ["new", "old"]);
+    assert_eq!(f.ready("one").await.1, "ResourceExists");
 }
 
 /// W9: the operator lacks permission to delete.
 #[tokio::test(start_paused = true)]
 async fn refused_delete_of_old_deployment_sets_condition() {
-    let mut f = Fixture::new().await;
-    f.foo("old", 1);
-    f.sync().await;
-    renamed(&mut f);
-    f.server.refuse("delete", 403, "Forbidden");
-    let (outcome, _) = f.sync().await;
+    let mut f = with_old().await;
+    rename(&mut f).await;
+    let deletes = When::verb("delete").resource("deployments").user("operator").times(1);
+    f.sim.fault(Fault::new(deletes, Action::refuse(403, "Forbidden")));
+    let (outcome, _) = f.sync("one").await;
     assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(Duration::from_secs(120)) });
-    assert_eq!(f.ready().1, "ChildRefused");
-    f.sync().await;
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_some(), "the delete is not retried at once");
-    tokio::time::advance(Duration::from_secs(120)).await;
-    f.sync().await;
-    assert!(f.server.get(&format!("{DEPLOYMENTS}/old")).is_none(), "the delete succeeds once permitted");
+    assert_eq!(f.ready("one").await.1, "ChildRefused");
+    f.sync("one").await;
+    assert_eq!(f.names::<Deployment>().await, ["new", "old"], "the delete is not retried at once");
+    f.pass_time(Duration::from_secs(120)).await;
+    f.sync("one").await;
+    assert_eq!(f.names::<Deployment>().await, ["new"], "the delete succeeds once permitted");
 }

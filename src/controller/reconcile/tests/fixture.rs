@@ -27,7 +27,7 @@ use crate::workqueue::{Reason, Reasons};
 
 const NAMESPACE: &str = "default";
 
-/// Fills one cache from the server's objects; of Pods only those with our label, like the informer.
+/// Fills one cache from the server's objects.
 struct Feed {
     resource: ApiResource,
     fill: Fill,
@@ -37,12 +37,12 @@ type Fill = Box<dyn FnMut(&[Value]) + Send>;
 
 /// The caches that a handler reads.
 #[derive(Default)]
-pub(super) struct Caches(Vec<Feed>);
+pub(crate) struct Caches(Vec<Feed>);
 
 /// A handler under test; see the [module docs](self).
-pub(super) struct Fixture<R: Reconcile> {
-    pub(super) sim: Sim,
-    pub(super) sync: Reconciler<R>,
+pub(crate) struct Fixture<R: Reconcile> {
+    pub(crate) sim: Sim,
+    pub(crate) sync: Reconciler<R>,
     user: ApiClient,
     caches: Caches,
     events: mpsc::Receiver<Event>,
@@ -52,7 +52,7 @@ pub(super) struct Fixture<R: Reconcile> {
 
 impl Caches {
     /// Adds an empty cache for one kind, and returns its lister.
-    pub(super) fn lister<O: Object>(&mut self) -> Lister<O> {
+    pub(crate) fn lister<O: Object>(&mut self) -> Lister<O> {
         let (store, mut writer) = store::pair(Indexers::default());
         let fill = Box::new(move |live: &[Value]| fill(live, &mut writer));
         self.0.push(Feed { resource: O::resource(), fill });
@@ -72,12 +72,12 @@ where
     R::Resource: CustomResourceExt,
 {
     /// Creates a server that serves the kind, empty caches, and the handler.
-    pub(super) async fn new(make: impl FnOnce(&mut Caches) -> R) -> Self {
+    pub(crate) async fn new(make: impl FnOnce(&mut Caches) -> R) -> Self {
         Self::with_client(|caches, _| make(caches)).await
     }
 
     /// Like [`new`](Self::new), for a handler that needs the operator's client.
-    pub(super) async fn with_client(make: impl FnOnce(&mut Caches, ApiClient) -> R) -> Self {
+    pub(crate) async fn with_client(make: impl FnOnce(&mut Caches, ApiClient) -> R) -> Self {
         let sim = Sim::new(Settings::default());
         let of =
             |name| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, name), "default"));
@@ -94,7 +94,7 @@ where
     }
 
     /// Simulates a restart of the operator: nothing is remembered, and the caches are refilled.
-    pub(super) async fn restart(&mut self, make: impl FnOnce(&mut Caches, ApiClient) -> R) {
+    pub(crate) async fn restart(&mut self, make: impl FnOnce(&mut Caches, ApiClient) -> R) {
         let client = ApiClient::new(kube_client::Client::new(
             InProcessTransport::new(&self.sim, "operator"),
             "default",
@@ -123,7 +123,7 @@ where
     }
 
     /// Returns metrics that count from now on.
-    pub(super) fn metrics(&mut self) -> Metrics {
+    pub(crate) fn metrics(&mut self) -> Metrics {
         let metrics = Metrics::new();
         self.sync.tools().metrics = metrics.controller("test");
         metrics
@@ -132,7 +132,7 @@ where
     // --- actions of a user ---
 
     /// Creates an object of the kind, and updates the caches.
-    pub(super) async fn create(&mut self, name: &str, spec: Value) -> Value {
+    pub(crate) async fn create(&mut self, name: &str, spec: Value) -> Value {
         let resource = ApiResource::of::<R::Resource>();
         let object = json!({"apiVersion": resource.api_version(), "kind": resource.kind,
             "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec});
@@ -142,14 +142,14 @@ where
     }
 
     /// Edits an object of any kind; the caches stay stale.
-    pub(super) async fn edit<O: Object>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+    pub(crate) async fn edit<O: Object>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut live = self.get::<O>(name).await.unwrap();
         edit(&mut live);
         let _: Value = self.user.replace(&O::resource(), Some(NAMESPACE), name, &live).await.unwrap();
     }
 
     /// Merge-patches the status of an object of any kind; the caches stay stale.
-    pub(super) async fn edit_status<O: Object>(&self, name: &str, patch: Value) {
+    pub(crate) async fn edit_status<O: Object>(&self, name: &str, patch: Value) {
         let live = self.get::<O>(name).await.unwrap();
         let version = live["metadata"]["resourceVersion"].as_str().unwrap();
         let _: Value =
@@ -157,12 +157,20 @@ where
     }
 
     /// Creates an object of any kind; the caches stay stale.
-    pub(super) async fn put<O: Object>(&self, object: Value) {
+    pub(crate) async fn put<O: Object>(&self, object: Value) {
         let _: Value = self.user.create(&O::resource(), Some(NAMESPACE), &object).await.unwrap();
     }
 
+    /// Changes an object of any kind without validation; the caches stay stale.
+    pub(crate) async fn edit_behind<O: Object>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+        let mut live = self.get::<O>(name).await.unwrap();
+        edit(&mut live);
+        let resource = O::resource();
+        self.sim.write_behind(&resource.group, &resource.plural, &live);
+    }
+
     /// Deletes an object of any kind; the caches stay stale.
-    pub(super) async fn delete<O: Object>(&self, name: &str) {
+    pub(crate) async fn delete<O: Object>(&self, name: &str) {
         let live = self.get::<O>(name).await.unwrap();
         let of = |field: &str| live["metadata"][field].as_str().unwrap().to_owned();
         let (uid, version) = (of("uid"), of("resourceVersion"));
@@ -170,7 +178,7 @@ where
     }
 
     /// Deletes an object like `kubectl delete --cascade=orphan`, and updates the caches.
-    pub(super) async fn orphan(&mut self, name: &str) {
+    pub(crate) async fn orphan(&mut self, name: &str) {
         let client = kube_client::Client::new(InProcessTransport::new(&self.sim, "user"), "default");
         let resource = kube_core::ApiResource::erase::<R::Resource>(&());
         let api: kube_client::Api<kube_core::DynamicObject> =
@@ -184,12 +192,12 @@ where
     }
 
     /// Returns an object from the server.
-    pub(super) async fn get<O: Object>(&self, name: &str) -> Option<Value> {
+    pub(crate) async fn get<O: Object>(&self, name: &str) -> Option<Value> {
         self.user.get(&O::resource(), Some(NAMESPACE), name).await.unwrap()
     }
 
     /// Returns the sorted names of all objects of a kind on the server.
-    pub(super) async fn names<O: Object>(&self) -> Vec<String> {
+    pub(crate) async fn names<O: Object>(&self) -> Vec<String> {
         let all: Vec<Value> = self.user.list(&O::resource(), Some(NAMESPACE)).await.unwrap();
         let mut names: Vec<String> =
             all.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect();
@@ -202,13 +210,13 @@ where
     // --- time and passes ---
 
     /// Advances time, and updates the caches.
-    pub(super) async fn pass_time(&mut self, time: Duration) {
+    pub(crate) async fn pass_time(&mut self, time: Duration) {
         self.pass_time_without_catch_up(time).await;
         self.catch_up().await;
     }
 
     /// Advances time; the caches stay stale.
-    pub(super) async fn pass_time_without_catch_up(&mut self, time: Duration) {
+    pub(crate) async fn pass_time_without_catch_up(&mut self, time: Duration) {
         for _ in 0..10 {
             tokio::time::advance(time / 10).await;
             // The server carries out due work when accessed.
@@ -216,11 +224,11 @@ where
         }
     }
 
-    /// Updates the caches from the server.
-    pub(super) async fn catch_up(&mut self) {
+    /// Updates the caches from the server; like the informers, takes only children with our label.
+    pub(crate) async fn catch_up(&mut self) {
         for feed in &mut self.caches.0 {
             let mut live: Vec<Value> = self.user.list(&feed.resource, None).await.unwrap();
-            if feed.resource.kind == "Pod" {
+            if feed.resource.kind != ApiResource::of::<R::Resource>().kind {
                 live.retain(|child| child["metadata"]["labels"][labels::MANAGED_BY] == labels::MANAGER);
             }
             (feed.fill)(&live);
@@ -228,27 +236,27 @@ where
     }
 
     /// Runs a pass and updates the caches. Returns the outcome and the requests, such as `create pods`.
-    pub(super) async fn sync(&mut self, name: &str) -> (Outcome, Vec<String>) {
+    pub(crate) async fn sync(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass(name, &Reasons::default()).await;
         self.catch_up().await;
         (outcome.unwrap(), asked)
     }
 
     /// Runs a pass; the caches stay stale.
-    pub(super) async fn sync_without_catch_up(&mut self, name: &str) -> (Outcome, Vec<String>) {
+    pub(crate) async fn sync_without_catch_up(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass(name, &Reasons::default()).await;
         (outcome.unwrap(), asked)
     }
 
     /// Runs a pass for an audit, with live reads, and updates the caches.
-    pub(super) async fn audit(&mut self, name: &str) -> (Outcome, Vec<String>) {
+    pub(crate) async fn audit(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass(name, &Reason::Audit.into()).await;
         self.catch_up().await;
         (outcome.unwrap(), asked)
     }
 
     /// Runs a pass that may fail; the caches stay stale.
-    pub(super) async fn pass(
+    pub(crate) async fn pass(
         &mut self,
         name: &str,
         why: &Reasons,
@@ -268,7 +276,7 @@ where
     }
 
     /// Runs passes and advances time until a pass sends no requests.
-    pub(super) async fn converge(&mut self, name: &str) {
+    pub(crate) async fn converge(&mut self, name: &str) {
         for _ in 0..50 {
             let (_, asked) = self.sync(name).await;
             self.pass_time(Duration::from_secs(10)).await;
@@ -282,17 +290,22 @@ where
     // --- observations ---
 
     /// Returns the reasons of the events since the last call.
-    pub(super) fn events(&mut self) -> Vec<&'static str> {
+    pub(crate) fn events(&mut self) -> Vec<&'static str> {
         self.notes().into_iter().map(|(reason, _)| reason).collect()
     }
 
     /// Returns reasons and notes of the events since the last call.
-    pub(super) fn notes(&mut self) -> Vec<(&'static str, String)> {
-        std::iter::from_fn(|| self.events.try_recv().ok()).map(|event| (event.reason, event.note)).collect()
+    pub(crate) fn notes(&mut self) -> Vec<(&'static str, String)> {
+        self.recorded().into_iter().map(|event| (event.reason, event.note)).collect()
+    }
+
+    /// Returns the events since the last call.
+    pub(crate) fn recorded(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.events.try_recv().ok()).collect()
     }
 
     /// Returns status and reason of the Ready condition.
-    pub(super) async fn ready(&self, name: &str) -> (bool, String) {
+    pub(crate) async fn ready(&self, name: &str) -> (bool, String) {
         let object = self.get::<R::Resource>(name).await.unwrap();
         let conditions: Vec<Condition> =
             serde_json::from_value(object["status"]["conditions"].clone()).unwrap();
@@ -301,7 +314,7 @@ where
     }
 
     /// Returns the whole status.
-    pub(super) async fn status(&self, name: &str) -> Value {
+    pub(crate) async fn status(&self, name: &str) -> Value {
         self.get::<R::Resource>(name).await.unwrap()["status"].clone()
     }
 }
