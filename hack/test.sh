@@ -5,11 +5,11 @@
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    passes everything after -- to the part's test program
 #   hack/test.sh e2e --bed embedded    e2e on the embedded server only: takes seconds, needs no Go
-# Parts: fmt, lint, features, docs, codegen, unit, model, doc, e2e. --help says what each is.
+# Parts: fmt, lint, features, docs, unit, model, doc, e2e. --help says what each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-parts=(fmt lint features docs codegen unit model doc e2e)
+parts=(fmt lint features docs unit model doc e2e)
 chosen=()
 rest=()
 bed=both
@@ -24,8 +24,7 @@ hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
   lint      clippy, warnings denied; shell scripts parse; Go is formatted
   features  the library compiles without the program's features, the program without the demo's
   docs      the documentation builds, warnings denied
-  codegen   crd/ matches the types
-  unit      unit tests and the rules of the repository
+  unit      unit tests and the rules of the repository; crd/ matches the types
   model     the work queue under a model checker, which tries many orders of its threads
   doc       the examples: those in the documentation, and examples/
   e2e       end-to-end cases on two beds: the embedded server, and a real control plane, which is built with Go
@@ -140,7 +139,6 @@ features() {
   cargo check --no-default-features --features cli,k8s-v1-36 --locked
 }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --locked; }
-codegen() { hack/verify-codegen.sh; }
 unit() { cargo test --locked --lib --bins --test tidy -- "$@"; }
 model() { cargo test --locked --lib --features shuttle -- workqueue::queue::model; }
 doc() {
@@ -152,7 +150,7 @@ doc() {
   example 02_informer "- "
   example 03_rate_limiting "pass 4"
   example 04_controller "Hello, world"
-  example 05_task_executor "post-delete"
+  example 05_task_executor "post_delete"
 }
 # Cases mostly wait for the control plane, so more of them run at once than there are cores.
 e2e() {

@@ -19,6 +19,16 @@ fn crds_are_fresh() {
         let is_fresh = stored == yaml(&crd).unwrap();
         assert!(is_fresh, "{} is stale: run hack/update-codegen.sh", path.display());
     }
+    let files =
+        std::fs::read_dir(dir()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut files: Vec<String> = files.filter(|name| name.ends_with(".yaml")).collect();
+    files.retain(|name| name != "kustomization.yaml");
+    files.sort();
+    assert_eq!(files.len(), definitions().len(), "crd/ has other files: {files:?}");
+    let kustomization = std::fs::read_to_string(dir().join("kustomization.yaml")).unwrap();
+    let listed: Vec<String> =
+        kustomization.lines().filter_map(|line| line.strip_prefix("- ")).map(str::to_owned).collect();
+    assert_eq!(listed, files, "run hack/update-codegen.sh");
 }
 
 #[test]

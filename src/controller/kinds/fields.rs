@@ -8,7 +8,7 @@
 //! no JSON; tests check the code against every row of the table.
 //!
 //! Fields that no row names belong to others: they are neither compared nor written. The exception is the owner
-//! reference, which is the same for all kinds (see [`owner`](crate::controller::children::owner)).
+//! reference, which is the same for all kinds (see [`Owner`](crate::controller::Owner)).
 //!
 //! # Guarantees
 //! - Everything the code writes is named by a row. (test: `every_written_field_is_in_the_table`)

@@ -62,7 +62,7 @@ impl From<SyncError> for StopReason {
 /// A kind-specific condition: status, reason and message.
 pub(in crate::controller) type MoreCondition = (bool, String, String);
 
-/// One pass over one object; see the [module docs](self).
+/// One pass over one object; see the module.
 pub struct ReconcileContext<'a, K> {
     tools: &'a Tools<K>,
     object: Arc<K>,

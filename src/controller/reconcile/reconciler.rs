@@ -86,7 +86,7 @@ fn failed_or<K: CustomResource>(
 /// The status type of the custom resource that `R` reconciles.
 pub type StatusOf<R> = <<R as Reconcile>::Resource as CustomResource>::Status;
 
-/// The sync handler for one kind; see the [module docs](self).
+/// The sync handler for one kind; see the module.
 #[derive(Debug)]
 pub struct Reconciler<R: Reconcile> {
     tools: Tools<R::Resource>,

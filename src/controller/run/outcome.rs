@@ -156,8 +156,7 @@ impl<'a> SyncRequest<'a> {
         Self { is_cache_late, ..self }
     }
 
-    /// Whether the caches may lack writes of the leader before: then the object is read live before the first write. See
-    /// [`takeover`](super::takeover).
+    /// Whether the caches may lack writes of the leader before: then the object is read live before the first write.
     #[must_use]
     pub fn is_taking_over(&self) -> bool {
         self.is_taking_over
