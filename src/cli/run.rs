@@ -183,7 +183,7 @@ fn wire(
     names.iter().map(&mut wire).collect()
 }
 
-/// What runs.
+/// The tasks of a running operator, in the groups in which they stop.
 struct Parts {
     /// Informers, controllers and audits.
     machine: JoinSet<()>,

@@ -73,7 +73,7 @@ enum Output {
     Json,
 }
 
-/// The report that is printed.
+/// The report of `windlass status`.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Report {

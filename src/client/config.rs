@@ -236,6 +236,32 @@ mod tests {
         assert_eq!(config.server(), "https://127.0.0.1:1/");
     }
 
+    /// Connections are renewed when this changes.
+    #[tokio::test]
+    async fn replaced_certificates_and_keys_change_the_fingerprint() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("kubeconfig");
+        let kubeconfig = serde_json::json!({"current-context": "x",
+            "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "users": [{"name": "u", "user": {"client-certificate": dir.path().join("crt"),
+                "client-key": dir.path().join("key"), "tokenFile": dir.path().join("token")}}]});
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        let files = ["crt", "key", "token"];
+        for file in files {
+            std::fs::write(dir.path().join(file), "first").unwrap();
+        }
+        let source = ConfigSource { kubeconfig: Some(path), ..ConfigSource::default() };
+        let mut before = Config::load(&source).await.unwrap();
+        assert!(before.is_same(&Config::load(&source).await.unwrap()));
+        for file in files {
+            std::fs::write(dir.path().join(file), "second").unwrap();
+            let after = before.reload().await.unwrap();
+            assert!(!after.is_same(&before), "{file}");
+            before = after;
+        }
+    }
+
     #[tokio::test]
     async fn insecure_server_is_refused_unless_allowed() {
         let dir = tempfile::tempdir().unwrap();

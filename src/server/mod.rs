@@ -8,7 +8,7 @@
 //! - A client that sends nothing is dropped. (test: `silent_client_is_dropped`)
 //! - A connection serves one response, and a client that reads too slowly is dropped. (test: `connection_closes_after_one_response`, `client_that_does_not_read_is_dropped`)
 //! - At most [`CONNECTIONS`] are open at once, and none for long. (test: `silent_clients_do_not_lock_out_others`)
-//! - With a certificate, pages are served over TLS alone; with a guard, only to whom it lets in.
+//! - With a certificate, pages are served over TLS alone; with a guard, only to clients that it admits.
 //!   (test: `protected_pages_need_tls_and_a_permit`)
 //!
 //! # Locks and tasks
@@ -122,7 +122,7 @@ pub struct Server {
     site: Site,
 }
 
-/// What each connection needs.
+/// The content of the server, shared by its connections.
 #[derive(Clone)]
 struct Site {
     pages: Pages,
@@ -146,7 +146,7 @@ impl Server {
         Ok(Self { listener, address, site: Site { pages, guard: None, certificates: None } })
     }
 
-    /// Serves over TLS, and only to clients that `guard` lets in.
+    /// Serves over TLS, and only to clients that `guard` admits.
     #[must_use]
     pub fn protected_by(mut self, certificates: Certificates, guard: Guard) -> Self {
         self.site.certificates = Some(Arc::new(certificates));

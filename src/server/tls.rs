@@ -31,9 +31,10 @@ struct Loaded {
 
 /// A certificate or key cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("{place}: {cause}")]
+#[error("{what}: {cause}")]
 pub struct CertificateError {
-    place: String,
+    /// The file, directory or certificate.
+    what: String,
     cause: String,
 }
 
@@ -45,7 +46,7 @@ impl Certificates {
     /// # Errors
     /// [`CertificateError`] if the system provides no randomness.
     pub fn self_signed() -> Result<Self, CertificateError> {
-        let broken = |cause: String| CertificateError { place: "self-signed certificate".to_owned(), cause };
+        let broken = |cause: String| CertificateError { what: "self-signed certificate".to_owned(), cause };
         let own = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
         let own = own.map_err(|error| broken(error.to_string()))?;
         let key = PrivatePkcs8KeyDer::from(own.signing_key.serialize_der());
@@ -94,13 +95,13 @@ fn read(directory: &Path) -> Result<[Vec<u8>; 2], CertificateError> {
     let read = |file: &str| {
         let path = directory.join(file);
         let broken = |error: std::io::Error| (path.display().to_string(), error.to_string());
-        std::fs::read(&path).map_err(broken).map_err(|(place, cause)| CertificateError { place, cause })
+        std::fs::read(&path).map_err(broken).map_err(|(what, cause)| CertificateError { what, cause })
     };
     Ok([read(FILES[0])?, read(FILES[1])?])
 }
 
 fn parse(directory: &Path, [certificates, key]: &[Vec<u8>; 2]) -> Result<TlsAcceptor, CertificateError> {
-    let broken = |cause: String| CertificateError { place: directory.display().to_string(), cause };
+    let broken = |cause: String| CertificateError { what: directory.display().to_string(), cause };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(certificates).collect();
     let chain = chain.map_err(|error| broken(format!("{}: {error}", FILES[0])))?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| broken(format!("{}: {error}", FILES[1])))?;

@@ -28,6 +28,15 @@ impl Cluster {
         Self { bed, directory, kubeconfig }
     }
 
+    /// Starts a cluster, with one replica and all samples Ready.
+    async fn with_samples() -> (Self, Operator) {
+        let cluster = Self::start().await;
+        let operator = cluster.replica("operator");
+        cluster.apply_samples();
+        cluster.all_ready();
+        (cluster, operator)
+    }
+
     fn kubectl(&self, args: &[&str]) -> String {
         kubectl(&self.bed, args)
     }
@@ -69,10 +78,7 @@ impl Cluster {
 #[apply(real_bed)]
 #[why = "it needs a namespace controller and real deletions of definitions"]
 async fn a_removed_definition_is_named_and_comes_back() {
-    let cluster = Cluster::start().await;
-    let operator = cluster.replica("operator");
-    cluster.apply_samples();
-    cluster.all_ready();
+    let (cluster, operator) = Cluster::with_samples().await;
     let (health, metrics) =
         (address_of(&operator, "/livez /readyz").await, address_of(&operator, "/metrics").await);
     let trouble = "windlass_cache_trouble{kind=\"foos.samplecontroller.k8s.io\"}";
@@ -133,10 +139,7 @@ async fn a_namespace_deleted_under_load_leaves_nothing() {
 #[apply(real_bed)]
 #[why = "it needs roles"]
 async fn a_permission_can_be_taken_and_given_back() {
-    let cluster = Cluster::start().await;
-    let operator = cluster.replica("operator");
-    cluster.apply_samples();
-    cluster.all_ready();
+    let (cluster, operator) = Cluster::with_samples().await;
     cluster.kubectl(&["delete", "clusterrolebinding", "windlass"]);
     let mut replicas = (1..=2).cycle();
     // The server's authorizer learns of it a moment later.

@@ -1,4 +1,4 @@
-//! Protects `/metrics`: the client needs a bearer token that the API server knows, of a user who may get the path.
+//! Restricts `/metrics` to clients with a valid bearer token of the cluster whose user may get the path.
 //!
 //! Mirrors controller-runtime `pkg/metrics/filters` (`WithAuthenticationAndAuthorization`).
 //!
@@ -6,7 +6,7 @@
 //!
 //! # Guarantees
 //! - Without a valid token the answer is 401, without the right 403, without an answer from the API server 503.
-//!   (test: `only_users_with_the_right_get_in`)
+//!   (test: `only_authorized_users_are_admitted`)
 //! - An allowed token is reviewed once a minute; wrong tokens cannot flood the API server. (test: `reviews_are_cached_and_limited`)
 
 use std::collections::HashMap;
@@ -20,14 +20,14 @@ use crate::client::{ApiClient, Error};
 use crate::server::{Guard, Page};
 use crate::workqueue::{Bucket, RateLimiter};
 
-/// How long an allowed token is let in without a review.
+/// How long an allowed token is admitted without another review.
 const ALLOWED_FOR: Duration = Duration::from_secs(60);
 /// How many allowed tokens are remembered.
 const TOKENS_MAX: usize = 64;
 /// Reviews per second, and at once: a scraper needs one a minute.
 const REVIEWS: (f64, u32) = (5.0, 20);
 
-/// Decides who gets in; see the module.
+/// Decides about requests for metrics; see the module.
 struct Access {
     client: ApiClient,
     allowed: Mutex<HashMap<String, Instant>>,
@@ -104,8 +104,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a guard on a server that knows the tokens `good`, of a user with the right, and `poor`; and the number of
-    /// requests to the server.
+    /// Returns a guard and the number of its requests. The server knows two tokens: the user of `good` may read metrics,
+    /// the user of `poor` may not.
     fn rig() -> (Guard, Arc<AtomicUsize>) {
         let asked = Arc::<AtomicUsize>::default();
         let count = asked.clone();
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_users_with_the_right_get_in() {
+    async fn only_authorized_users_are_admitted() {
         let (guard, _) = rig();
         for (authorization, expected) in [
             (None, 401),
@@ -169,7 +169,7 @@ mod tests {
         let refused = codes.iter().filter(|code| **code == 429).count();
         assert_eq!(asked.load(Ordering::Relaxed), 2 + 100 - refused);
         assert!(refused >= 80, "{refused}");
-        assert_eq!(code(&guard, Some("Bearer good")).await, 200, "who is known gets in meanwhile");
+        assert_eq!(code(&guard, Some("Bearer good")).await, 200, "a reviewed token is admitted meanwhile");
         tokio::time::advance(ALLOWED_FOR).await;
         let before = asked.load(Ordering::Relaxed);
         assert_eq!(code(&guard, Some("Bearer good")).await, 200);

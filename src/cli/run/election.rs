@@ -149,7 +149,7 @@ impl Election {
 }
 
 impl Running {
-    /// Waits until leadership is lost, forever without an election.
+    /// Waits until leadership is lost. Without leader election, it never is.
     ///
     /// # Cancel safety
     /// Cancel-safe.

@@ -1,4 +1,4 @@
-//! Asks the API server whose token this is, and what its user may do. A standby may ask, too.
+//! Token and access reviews: who a bearer token belongs to, and what its user may do. A standby may request them, too.
 
 use http::Method;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
@@ -44,7 +44,7 @@ impl ApiClient {
         Ok(review.status.is_some_and(|status| status.allowed))
     }
 
-    /// Creates a review, which stores nothing, so it passes the gate as a read does.
+    /// Creates a review. The server stores no reviews, so the request passes the gate like a read.
     async fn review<T>(&self, review: &Value) -> Result<T, Error>
     where
         T: kube_core::Resource<DynamicType = ()> + serde::de::DeserializeOwned,

@@ -26,6 +26,15 @@ impl Rig {
         Self { directory, sim, tasks: JoinSet::new(), server: None }
     }
 
+    /// Starts a server, and connects to it.
+    async fn connected() -> (Self, ApiClient) {
+        let mut rig = Self::new();
+        let kubeconfig = rig.start_server().await;
+        rig.write(&kubeconfig);
+        let client = rig.connect().await;
+        (rig, client)
+    }
+
     /// Starts a server, at the address of the former one. Returns a kubeconfig with the server's authority and token.
     async fn start_server(&mut self) -> Value {
         let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -81,10 +90,7 @@ async fn pass(time: Duration) {
 
 #[tokio::test]
 async fn replaced_token_and_authority_are_used_soon() {
-    let mut rig = Rig::new();
-    let kubeconfig = rig.start_server().await;
-    rig.write(&kubeconfig);
-    let client = rig.connect().await;
+    let (mut rig, client) = Rig::connected().await;
     read(&client).await.unwrap();
     let kubeconfig = rig.start_server().await;
     assert!(matches!(read(&client).await, Err(Error::Transport { .. })), "the new authority is unknown");
@@ -112,10 +118,7 @@ async fn an_unauthorized_request_is_repeated_with_new_token() {
 
 #[tokio::test]
 async fn a_broken_configuration_keeps_the_last_good_one() {
-    let mut rig = Rig::new();
-    let kubeconfig = rig.start_server().await;
-    rig.write(&kubeconfig);
-    let client = rig.connect().await;
+    let (rig, client) = Rig::connected().await;
     let token = std::fs::read_to_string(rig.path("token")).unwrap();
     let kubeconfig = std::fs::read_to_string(rig.path("kubeconfig")).unwrap();
     let write = |name: &str, text: &str| std::fs::write(rig.path(name), text).unwrap();
@@ -137,10 +140,7 @@ async fn a_broken_configuration_keeps_the_last_good_one() {
 
 #[tokio::test]
 async fn another_server_is_not_followed() {
-    let mut rig = Rig::new();
-    let kubeconfig = rig.start_server().await;
-    rig.write(&kubeconfig);
-    let client = rig.connect().await;
+    let (rig, client) = Rig::connected().await;
     let other = HttpServer::bind(&rig.sim, SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     rig.write(&other.kubeconfig("me").unwrap());
     pass(PERIOD).await;
