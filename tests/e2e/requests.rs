@@ -254,7 +254,7 @@ async fn all(neighbours: usize) -> Bill {
 
 #[apply(both_beds)]
 async fn requests_stay_within_budget_regardless_of_neighbours() {
-    let (alone, beside) = (all(0).await, all(NEIGHBOURS).await);
+    let (alone, beside) = tokio::join!(all(0), all(NEIGHBOURS));
     eprintln!(
         "{:38} {:>6} {:>6} {:>6} {:>6} {:>6} {:>7}",
         "", "get", "list", "create", "patch", "delete", "bytes"
