@@ -18,6 +18,8 @@ mod logging;
 mod run;
 mod schema;
 mod status;
+#[cfg(feature = "tune")]
+mod tune;
 mod version;
 
 use std::fmt;
@@ -43,6 +45,10 @@ enum Command {
     /// Run the operator without a cluster: embedded API server, samples, live table
     #[cfg(feature = "demo")]
     Demo(demo::Args),
+    /// Find the flags for a load: try settings in virtual time, or look at a running operator
+    #[cfg(feature = "tune")]
+    #[command(subcommand)]
+    Tune(tune::Command),
     /// Show who leads, how many objects of each kind are Ready, and why others are not
     Status(status::Args),
     /// Print the custom resource definitions as YAML, for `kubectl apply -f -`
@@ -119,6 +125,8 @@ pub fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         #[cfg(feature = "demo")]
         Command::Demo(args) => demo::run(&args),
+        #[cfg(feature = "tune")]
+        Command::Tune(command) => tune::run(&command),
         Command::Status(args) => status::run(&args),
         Command::Crds(args) => crds::run(&args),
         Command::Schema(args) => schema::run(&args),

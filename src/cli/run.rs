@@ -47,20 +47,30 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     outcome
 }
 
-/// Runs the operator on an existing client; see [`run_over`](super::run_over).
-pub(super) async fn run_over(
-    client: ApiClient,
-    flags: &[&str],
-    seed: u64,
-    signals: mpsc::Receiver<&'static str>,
-) -> Result<(), Failure> {
+/// What a caller in this process gives the operator besides flags.
+pub(super) struct InProcess {
+    pub(super) metrics: Metrics,
+    pub(super) clock: Clock,
+    /// The tasks of WebApps, in place of those of the flags.
+    pub(super) tasks: Option<Vec<TaskEntry>>,
+    /// The seed of all randomness.
+    pub(super) seed: u64,
+}
+
+impl InProcess {
+    fn new(seed: u64) -> Self {
+        Self { metrics: Metrics::new(), clock: Clock::system(), tasks: None, seed }
+    }
+}
+
+/// Parses the flags of `run`; the environment is ignored, as its variables set only the flags of the process itself.
+pub(super) fn parse(flags: &[&str]) -> Result<Args, Failure> {
     #[derive(clap::Parser)]
     struct Flags {
         #[command(flatten)]
         args: Args,
     }
     let flags = std::iter::once("run").chain(flags.iter().copied());
-    // Environment variables set only the flags of the process itself.
     let command = <Flags as clap::CommandFactory>::command().mut_args(|arg| arg.env(None::<&str>));
     let matches = command.try_get_matches_from(flags);
     let flags = matches.and_then(|matches| <Flags as clap::FromArgMatches>::from_arg_matches(&matches));
@@ -68,7 +78,35 @@ pub(super) async fn run_over(
         cause: error.to_string().trim_start_matches("error: ").to_owned(),
         remedy: "See windlass run --help.".to_owned(),
     })?;
-    operate(Settings::of(&flags.args)?, client, seed, &mut Signals::Channel(signals)).await
+    Ok(flags.args)
+}
+
+/// Fails as `run` would with these flags.
+#[cfg(feature = "tune")]
+pub(super) fn check(flags: &[&str]) -> Result<(), Failure> {
+    let endpoints = ["--metrics-bind-address=0", "--health-probe-bind-address=0"];
+    let flags: Vec<&str> = endpoints.into_iter().chain(flags.iter().copied()).collect();
+    Settings::of(&parse(&flags)?).map(drop)
+}
+
+/// Runs the operator on an existing client; see [`run_over`](super::run_over).
+pub(super) async fn run_over(
+    client: ApiClient,
+    flags: &[&str],
+    seed: u64,
+    signals: mpsc::Receiver<&'static str>,
+) -> Result<(), Failure> {
+    run_in_process(client, flags, InProcess::new(seed), signals).await
+}
+
+/// Like [`run_over`], with what the caller gives.
+pub(super) async fn run_in_process(
+    client: ApiClient,
+    flags: &[&str],
+    given: InProcess,
+    signals: mpsc::Receiver<&'static str>,
+) -> Result<(), Failure> {
+    operate(Settings::of(&parse(flags)?)?, client, given, &mut Signals::Channel(signals)).await
 }
 
 async fn find_and_operate(settings: Settings) -> Result<(), Failure> {
@@ -82,14 +120,14 @@ async fn find_and_operate(settings: Settings) -> Result<(), Failure> {
         }
         client = connect(&settings.source) => client?,
     };
-    operate(settings, client, fastrand::u64(..), &mut signals).await
+    operate(settings, client, InProcess::new(fastrand::u64(..)), &mut signals).await
 }
 
 /// Wires the operator, runs it until a signal or a failure, and stops it.
 async fn operate(
     settings: Settings,
     client: ApiClient,
-    seed: u64,
+    InProcess { metrics, clock, tasks, seed }: InProcess,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     tracing::info!(
@@ -98,10 +136,8 @@ async fn operate(
         controllers = settings.controllers.join(","),
         "Starting"
     );
-    let metrics = Metrics::new();
     metrics.observe_process(version::BUILD.to_vec());
     let client = client.with_limits(settings.requests).with_metrics(&metrics);
-    let clock = Clock::system();
     let informers =
         SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
     let (recorder, sink) = record::pair(client.clone(), clock, record::instance());
@@ -119,7 +155,11 @@ async fn operate(
         audits: Audits::default(),
         leadership: election.leadership.clone(),
     };
-    let mut context = Context { shared, webapp_tasks: build_tasks(&settings.webapp_tasks, clock)? };
+    let webapp_tasks = match tasks {
+        Some(tasks) => tasks,
+        None => build_tasks(&settings.webapp_tasks, clock)?,
+    };
+    let mut context = Context { shared, webapp_tasks };
 
     let shutdown = CancellationToken::new();
     let mut machine = JoinSet::new();

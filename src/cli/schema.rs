@@ -3,8 +3,16 @@
 use super::{Failure, print};
 use crate::operators::webapp::tasks::file;
 
-/// The only file with a schema.
 const TASKS: &str = "webapp-tasks";
+#[cfg(feature = "tune")]
+const LOAD: &str = "tune-load";
+
+/// The files that have a schema, and the schemas.
+const SCHEMAS: &[(&str, fn() -> serde_json::Value)] = &[
+    (TASKS, file::schema),
+    #[cfg(feature = "tune")]
+    (LOAD, super::tune::schema),
+];
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -19,17 +27,18 @@ Editors with a YAML language server validate a file whose first line is
   # yaml-language-server: $schema=webapp-tasks.json
 and whose folder contains the output of this command as webapp-tasks.json.")]
 pub(super) struct Args {
-    /// File whose JSON Schema (draft 2020-12) to print: `webapp-tasks`
+    /// File whose JSON Schema (draft 2020-12) to print: `webapp-tasks`, or `tune-load` for `windlass tune sweep --load`
     #[arg(value_name = "FILE")]
     name: String,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if args.name != TASKS {
+    let Some((_, schema)) = SCHEMAS.iter().find(|(name, _)| *name == args.name) else {
+        let names: Vec<&str> = SCHEMAS.iter().map(|(name, _)| *name).collect();
         return Err(Failure::Usage {
             cause: format!("unknown schema {:?}", args.name),
-            remedy: format!("Schemas: {TASKS}."),
+            remedy: format!("Schemas: {}.", names.join(", ")),
         });
-    }
-    print(&format!("{:#}\n", file::schema()))
+    };
+    print(&format!("{:#}\n", schema()))
 }

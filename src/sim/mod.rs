@@ -93,6 +93,8 @@ pub use ledger::LedgerEntry;
 #[cfg(test)]
 pub(crate) use patch::strategic_merge;
 pub use request::Request;
+#[cfg(feature = "tune")]
+pub(crate) use transport::ReplyBody;
 pub use transport::{ConnectionError, InProcessTransport};
 pub use world::Switches;
 
@@ -242,6 +244,12 @@ impl Sim {
             core.note(&what);
             act(core)
         })
+    }
+
+    /// Returns the time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.shared.started.elapsed()
     }
 
     /// Returns the number of open watches.

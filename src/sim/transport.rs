@@ -15,7 +15,7 @@ use super::reply::{Piece, Reply};
 use super::{Request, Sim};
 
 /// The body of a response.
-pub(super) type ReplyBody = UnsyncBoxBody<Bytes, ConnectionError>;
+pub(crate) type ReplyBody = UnsyncBoxBody<Bytes, ConnectionError>;
 
 /// A connection to one of the servers as one user; pass it to `kube_client::Client::new`.
 #[derive(Clone, Debug)]

@@ -28,9 +28,9 @@ mod board;
 mod kinds;
 mod row;
 mod scaling;
-mod seen;
+pub(super) mod seen;
 mod server;
-mod setup;
+pub(super) mod setup;
 mod table;
 
 use std::path::PathBuf;

@@ -24,7 +24,7 @@ use crate::cache::{
 /// An object of the kind `K`.
 #[derive(Debug, Deserialize)]
 #[serde(bound = "")]
-pub(super) struct Seen<K> {
+pub(in crate::cli) struct Seen<K> {
     #[serde(default)]
     metadata: Meta,
     #[serde(default)]
@@ -45,6 +45,8 @@ pub(super) struct Spec {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Status {
+    #[cfg(feature = "tune")]
+    observed_generation: Option<i64>,
     pub(super) ready_replicas: Option<i64>,
     pub(super) available_replicas: Option<i64>,
     pub(super) conditions: Vec<Condition>,
@@ -171,6 +173,21 @@ where
 }
 
 // === impl Seen ===
+
+#[cfg(feature = "tune")]
+impl<K> Seen<K> {
+    /// Returns the generation for which the object is Ready, if it is.
+    pub(in crate::cli) fn ready_generation(&self) -> Option<i64> {
+        let conditions = &self.status.as_ref()?.conditions;
+        let ready = conditions.iter().find(|condition| condition.type_ == "Ready")?;
+        (ready.status == "True").then(|| ready.observed_generation.unwrap_or(self.metadata.generation))
+    }
+
+    /// Returns the generation that the status observes.
+    pub(in crate::cli) fn observed_generation(&self) -> Option<i64> {
+        self.status.as_ref()?.observed_generation
+    }
+}
 
 impl<K> Object for Seen<K>
 where

@@ -154,7 +154,7 @@ pub(super) async fn create<'a>(
 }
 
 /// Creates the definitions of all kinds, and waits until they are served.
-async fn define(client: &ApiClient) -> Result<(), Failure> {
+pub(in crate::cli) async fn define(client: &ApiClient) -> Result<(), Failure> {
     let mut names = Vec::new();
     for crd in crds::definitions() {
         let name = crd.metadata.name.clone().unwrap_or_default();
@@ -207,7 +207,7 @@ fn not_created(what: &str, error: &Error) -> Failure {
 }
 
 /// Formats an error with its causes.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
+pub(in crate::cli) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(inner) = cause {

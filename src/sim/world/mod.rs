@@ -83,6 +83,8 @@ pub(super) struct World {
     alive: HashMap<String, (Resource, Key)>,
     /// The dependents of each owner, by the owner's uid.
     dependents: HashMap<String, BTreeSet<(Resource, Key)>>,
+    /// Pods and ReplicaSets without a controller, which a workload may adopt.
+    orphans: BTreeSet<(Resource, Key)>,
     /// The namespaces and uids of recently removed owners, whose kinds may be gone, too.
     gone: VecDeque<(String, String)>,
 }
@@ -217,7 +219,7 @@ impl Core {
         }
     }
 
-    /// Updates both indexes after a change.
+    /// Updates the indexes after a change.
     fn index(&mut self, change: &Change) {
         let object_key = (change.resource.clone(), change.key.clone());
         let owners = |object: &Option<Arc<Value>>| -> BTreeSet<String> {
@@ -246,6 +248,13 @@ impl Core {
                 self.plan(Work::Waiting(resource, key));
             }
         }
+        if matches!((&*change.resource.0, &*change.resource.1), ("", "pods") | ("apps", "replicasets")) {
+            if change.after.as_ref().is_some_and(|object| controller_of(object).is_none()) {
+                self.world.orphans.insert(object_key.clone());
+            } else {
+                self.world.orphans.remove(&object_key);
+            }
+        }
         match (&change.before, &change.after) {
             (None, Some(object)) => {
                 self.world.alive.insert(text(object, "/metadata/uid").to_owned(), object_key);
@@ -262,6 +271,7 @@ impl Core {
         self.redefine();
         self.world.alive.clear();
         self.world.dependents.clear();
+        self.world.orphans.clear();
         self.world.gone.clear();
         let all: Vec<(Resource, Key, Arc<Value>)> = self
             .store

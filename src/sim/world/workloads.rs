@@ -95,11 +95,10 @@ impl Core {
     fn adopt(&mut self, of: BuiltIn, owner_kind: &str, owner: &Value) {
         let kind = self.catalogue.built_in(of);
         let namespace = text(owner, "/metadata/namespace");
-        let orphans: Vec<Arc<Value>> = self
-            .store
-            .collection(&kind.resource)
-            .filter(|(key, object)| key.0 == namespace && controller_of(object).is_none())
-            .map(|(_, object)| object.clone())
+        let orphans = self.world.orphans.iter();
+        let orphans: Vec<Arc<Value>> = orphans
+            .filter(|(resource, key)| *resource == kind.resource && key.0 == namespace)
+            .filter_map(|(resource, key)| self.store.get(resource, &key.0, &key.1).cloned())
             .filter(|object| !is_deleting(object) && selector_matches(&owner["spec"]["selector"], object))
             .collect();
         for orphan in orphans {
