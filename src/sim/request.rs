@@ -231,15 +231,23 @@ impl Call {
         parse_json(&self.body)
     }
 
-    /// Returns the `DeleteOptions` from the body and the query; the body takes precedence.
+    /// Returns the `DeleteOptions` from the body or, without one, from the query: a body makes the query irrelevant.
     pub(super) fn delete_options(&self) -> Outcome<DeleteOptions> {
-        let mut options = if self.body.is_empty() { json!({}) } else { self.json_body()? };
+        let options = if self.body.is_empty() { self.delete_options_of_query() } else { self.json_body()? };
         if !options.is_object() {
             return Err(Failure::bad_request("the body of a delete must be DeleteOptions"));
         }
+        let options: DeleteOptions = serde_json::from_value(options)
+            .map_err(|error| Failure::bad_request(format!("DeleteOptions: {error}")))?;
+        check_dry_run("DeleteOptions", options.dry_run.as_deref().unwrap_or_default())?;
+        Ok(options)
+    }
+
+    fn delete_options_of_query(&self) -> Value {
+        let mut options = json!({});
         for (parameter, is_number) in [("propagationPolicy", false), ("gracePeriodSeconds", true)] {
             let value = self.query.get(parameter);
-            if !value.is_empty() && options.get(parameter).is_none() {
+            if !value.is_empty() {
                 options[parameter] = if is_number {
                     value.parse::<i64>().map_or_else(|_| json!(value), Value::from)
                 } else {
@@ -250,10 +258,7 @@ impl Call {
         if !self.query.get("dryRun").is_empty() {
             options["dryRun"] = json!([self.query.get("dryRun")]);
         }
-        let options: DeleteOptions = serde_json::from_value(options)
-            .map_err(|error| Failure::bad_request(format!("DeleteOptions: {error}")))?;
-        check_dry_run("DeleteOptions", options.dry_run.as_deref().unwrap_or_default())?;
-        Ok(options)
+        options
     }
 }
 
