@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::config::{Config, ConfigError};
+use super::dry_run::{self, DryRun};
 use super::error::{Error, ServerStatus};
 use super::gate::{Gate, Passage, RequestLimits};
 use super::reachability::Reachability;
@@ -22,6 +23,7 @@ use crate::metrics::{Metrics, RequestMetrics};
 
 /// How long a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// Talks to one API server. Cheap to clone; all clones share the connections.
 ///
@@ -41,6 +43,7 @@ pub struct ApiClient {
     /// Label of the metrics.
     host: Arc<str>,
     manager: &'static str,
+    dry_run: Option<DryRun>,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -78,6 +81,7 @@ impl ApiClient {
             metrics,
             host: "".into(),
             manager: labels::MANAGER,
+            dry_run: None,
         }
     }
 
@@ -112,6 +116,19 @@ impl ApiClient {
     #[must_use]
     pub fn manager(&self) -> &'static str {
         self.manager
+    }
+
+    /// Makes every write a dry run, which the server answers and does not store; see [`DryRun`].
+    #[must_use]
+    pub fn with_dry_run(mut self, dry_run: DryRun) -> Self {
+        self.dry_run = Some(dry_run);
+        self
+    }
+
+    /// Returns where dry runs are collected; `None` if writes are real.
+    #[must_use]
+    pub fn dry_run(&self) -> Option<&DryRun> {
+        self.dry_run.as_ref()
     }
 
     /// Returns the gate that requests pass before they are sent.
@@ -179,9 +196,8 @@ impl ApiClient {
         namespace: Option<&str>,
         object: &Value,
     ) -> Result<T, Error> {
-        let path = format!("{}?fieldManager={}", resource.path(namespace), self.manager);
-        let body = self.call(Method::POST, &path, Some(object), "application/json").await?;
-        decode(&body, || format!("POST {path}"))
+        let target = Target { resource, namespace, name: None, is_status: false };
+        self.write(Method::POST, target, object, "application/json").await
     }
 
     /// Replaces an object with one built from a live read. The uid and resource version in `object` make the server
@@ -197,9 +213,7 @@ impl ApiClient {
         object: &Value,
     ) -> Result<T, Error> {
         debug_assert!(object.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
-        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), self.manager);
-        let body = self.call(Method::PUT, &path, Some(object), "application/json").await?;
-        decode(&body, || format!("PUT {path}"))
+        self.write(Method::PUT, Target::object(resource, namespace, name), object, "application/json").await
     }
 
     /// Applies a strategic merge patch to an object of a built-in kind. The patch carries uid and resource version, so
@@ -215,8 +229,8 @@ impl ApiClient {
         patch: &Value,
     ) -> Result<T, Error> {
         debug_assert!(patch.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
-        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), self.manager);
-        self.patch(&path, patch, "application/strategic-merge-patch+json").await
+        let target = Target::object(resource, namespace, name);
+        self.write(Method::PATCH, target, patch, "application/strategic-merge-patch+json").await
     }
 
     /// Replaces the finalizers of the object with this uid and resource version.
@@ -230,9 +244,9 @@ impl ApiClient {
         (uid, resource_version): (&str, &str),
         finalizers: &[String],
     ) -> Result<T, Error> {
-        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), self.manager);
         let metadata = json!({"uid": uid, "resourceVersion": resource_version, "finalizers": finalizers});
-        self.patch(&path, &json!({"metadata": metadata}), "application/merge-patch+json").await
+        let patch = json!({"metadata": metadata});
+        self.write(Method::PATCH, Target::object(resource, namespace, name), &patch, MERGE_PATCH).await
     }
 
     /// Merge-patches the status of the object at this resource version.
@@ -247,9 +261,9 @@ impl ApiClient {
         resource_version: &str,
         status: &Value,
     ) -> Result<T, Error> {
-        let path = format!("{}/{name}/status?fieldManager={}", resource.path(namespace), self.manager);
         let patch = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
-        self.patch(&path, &patch, "application/merge-patch+json").await
+        let target = Target { is_status: true, ..Target::object(resource, namespace, name) };
+        self.write(Method::PATCH, target, &patch, MERGE_PATCH).await
     }
 
     /// Sets one annotation of the object at this resource version.
@@ -263,10 +277,8 @@ impl ApiClient {
         resource_version: &str,
         (key, value): (&str, &str),
     ) -> Result<T, Error> {
-        let (namespace, name) = object;
-        let path = format!("{}/{name}?fieldManager={}", resource.path(namespace), self.manager);
         let patch = json!({"metadata": {"resourceVersion": resource_version, "annotations": {key: value}}});
-        self.patch(&path, &patch, "application/merge-patch+json").await
+        self.write(Method::PATCH, Target::object(resource, object.0, object.1), &patch, MERGE_PATCH).await
     }
 
     /// Deletes the object with this uid and resource version, with background propagation.
@@ -281,30 +293,20 @@ impl ApiClient {
         uid: &str,
         resource_version: &str,
     ) -> Result<(), Error> {
-        let path = format!("{}/{name}", resource.path(namespace));
         let options = json!({
             "kind": "DeleteOptions",
             "apiVersion": "v1",
             "preconditions": {"uid": uid, "resourceVersion": resource_version},
             "propagationPolicy": "Background",
         });
-        self.call(Method::DELETE, &path, Some(&options), "application/json").await.map(drop)
+        let target = Target::object(resource, namespace, name);
+        self.send_write(Method::DELETE, target, &options, "application/json").await.map(drop)
     }
 
     /// Whether the server returned only moments ago, so that a 403 may mean "not loaded yet".
     #[must_use]
     pub fn is_settling(&self) -> bool {
         self.reachability.is_settling()
-    }
-
-    async fn patch<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        patch: &Value,
-        content_type: &'static str,
-    ) -> Result<T, Error> {
-        let body = self.call(Method::PATCH, path, Some(patch), content_type).await?;
-        decode(&body, || format!("PATCH {path}"))
     }
 
     async fn call(
@@ -336,6 +338,14 @@ impl ApiClient {
         body: Option<&Value>,
         (content_type, accept): (&'static str, &'static str),
     ) -> Result<Bytes, Error> {
+        let marked;
+        let (path, body) = match &self.dry_run {
+            None => (path, body),
+            Some(_) => {
+                marked = dry_run::marked(passage, &method, path, body)?;
+                (marked.0.as_str(), marked.1.as_ref())
+            }
+        };
         let name = format!("{method} {path}");
         let body = body.map(Value::to_string).unwrap_or_default();
         self.metrics.sent(method.as_str(), body.len());
@@ -501,7 +511,7 @@ fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Formats an error and its causes in one line.
-pub(super) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(in crate::client) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     if is_about_credentials(error) {
         return CREDENTIALS.to_owned();
     }
@@ -535,6 +545,9 @@ mod events;
 mod leases;
 mod metadata;
 mod reviews;
+mod writes;
+
+use writes::Target;
 
 #[cfg(test)]
 mod tests;

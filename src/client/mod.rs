@@ -24,6 +24,7 @@
 mod api_client;
 mod clock;
 mod config;
+pub mod dry_run;
 mod error;
 mod gate;
 mod reachability;
@@ -33,5 +34,6 @@ mod transport;
 pub use api_client::ApiClient;
 pub use clock::Clock;
 pub use config::{Config, ConfigError, ConfigSource};
+pub use dry_run::DryRun;
 pub use error::{Cause, Error, ServerStatus};
 pub use gate::{Gate, RequestLimits};
