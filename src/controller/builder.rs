@@ -280,6 +280,10 @@ impl<'a, K: CustomResource> Builder<'a, K> {
                 .with_workers(self.workers)
                 .with_metrics(metrics);
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
+        let controller = match client.dry_run() {
+            Some(dry_run) => controller.with_dry_run(K::kind(&()).into_owned(), dry_run.clone()),
+            None => controller,
+        };
         let namespace = informers.namespace().map(str::to_owned);
         Ok(match leadership.clone() {
             Some(leadership) => {

@@ -107,6 +107,8 @@ enum Outlet {
     Lane(Arc<Lane>),
     /// To a test.
     Channel(mpsc::Sender<Event>),
+    /// Nowhere.
+    Nowhere,
 }
 
 /// Creates a recorder, and the sink that writes its events through `client` as `instance`.
@@ -135,6 +137,12 @@ impl EventRecorder {
         (Self { outlet: Outlet::Channel(sender), clock, counts: Arc::default() }, receiver)
     }
 
+    /// Creates a recorder that drops every event, uncounted.
+    #[must_use]
+    pub fn discarding(clock: Clock) -> Self {
+        Self { outlet: Outlet::Nowhere, clock, counts: Arc::default() }
+    }
+
     /// Records an event without waiting.
     pub fn event(
         &self,
@@ -148,6 +156,7 @@ impl EventRecorder {
         let is_dropped = match &self.outlet {
             Outlet::Lane(lane) => lane.push(event).is_some(),
             Outlet::Channel(sender) => sender.try_send(event).is_err(),
+            Outlet::Nowhere => false,
         };
         if is_dropped {
             self.counts.dropped("the event buffer is full");

@@ -47,6 +47,7 @@ use super::outcome::{Outcome, SyncError, SyncRequest};
 use super::takeover::Takeover;
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{self, EventHandler, Object, ObjectName, SharedInformer, Synced, wait_for_cache_sync};
+use crate::client::DryRun;
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
 use task_set::{Ended, TaskSet};
@@ -97,6 +98,8 @@ pub struct Controller<H> {
     takeover: Option<Takeover>,
     /// Whether the caches have caught up with the writes of another leader.
     has_caught_up: AtomicBool,
+    /// The kind of the objects, and where to report what their passes would do; `None` if writes are real.
+    dry_run: Option<(String, DryRun)>,
 }
 
 // === impl Controller ===
@@ -122,6 +125,7 @@ impl<H: SyncHandler> Controller<H> {
             started: synctrack::pair(name),
             takeover: None,
             has_caught_up: AtomicBool::new(true),
+            dry_run: None,
         }
     }
 
@@ -170,6 +174,13 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
+    /// Makes [`run`](Self::run) pass once over each object of this kind, report, and end.
+    #[must_use]
+    pub fn with_dry_run(mut self, kind: String, dry_run: DryRun) -> Self {
+        self.dry_run = Some((kind, dry_run));
+        self
+    }
+
     /// Returns a handle that changes the number of workers and lists their passes.
     #[must_use]
     pub fn workers(&self) -> Workers {
@@ -192,6 +203,9 @@ impl<H: SyncHandler> Controller<H> {
     pub async fn run(self, shutdown: CancellationToken) {
         if !self.caches_have_synced(&shutdown).await {
             return;
+        }
+        if let Some((kind, dry_run)) = &self.dry_run {
+            return self.run_dry(kind, dry_run, &shutdown).await;
         }
         let scope = shutdown.child_token();
         let mut tasks = TaskSet::of(self);
@@ -408,9 +422,7 @@ impl<H: SyncHandler> Controller<H> {
     fn panicked(&self, processing: &Processing<'_, ObjectName>, panic: &(dyn Any + Send), took: Duration) {
         self.metrics.failed(took, Retry::Panic);
         let attempt = self.back_off(processing, Duration::ZERO);
-        let text = panic.downcast_ref::<&str>().copied();
-        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        let text = text.unwrap_or("payload is not a string");
+        let text = text_of(panic);
         tracing::error!(panic = text, attempt, "Sync panicked; retrying with backoff");
     }
 
@@ -422,12 +434,20 @@ impl<H: SyncHandler> Controller<H> {
     }
 }
 
+/// Returns the message of a panic.
+fn text_of(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("payload is not a string")
+}
+
 impl<H> fmt::Debug for Controller<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Controller").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
+mod dry_run;
 mod task_set;
 mod workers;
 

@@ -88,6 +88,11 @@ pub(super) fn wire(context: &Context<'_>) -> Result<Wired, BuildError> {
     let sync =
         WebAppSync { client: context.shared.client.clone(), deployments, tasks: tasks.collect(), hooks };
     let controller = webapps.build(sync)?;
+    if context.shared.client.dry_run().is_some() {
+        // Without their runner, hooks are never called.
+        drop(runner);
+        return Ok(super::wired(controller));
+    }
     Ok(Wired {
         started: controller.started(),
         workers: controller.workers(),

@@ -25,7 +25,7 @@ use super::{FINALIZER, status, workload};
 use crate::api::annotations;
 use crate::api::webapp::v1::{Hook, Phase, WebApp, WebAppStatus, WebAppStep};
 use crate::cache::{Lister, Object, ObjectName};
-use crate::client::ApiClient;
+use crate::client::{ApiClient, dry_run};
 use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::{Reconcile, ReconcileContext, StopReason};
 use crate::record::EventType;
@@ -148,11 +148,14 @@ impl WebAppSync {
             _ => self.known(&ctx.owner().name, &goal, step),
         };
         let next = steps::advance(&mut steps, names.len(), &goal, known);
-        if let Next::Run(at) = next
-            && let Some(OneTask::Executor(task)) = self.tasks.get(at)
+        if let Next::Run(at) | Next::Recorded(at) = next
+            && let (Some(OneTask::Executor(task)), Some(hook)) = (self.tasks.get(at), steps[at].hook)
             && !ctx.is_paused()
         {
-            self.run(ctx, task, &steps[at]);
+            dry_run::would_call(task.executor.name(), hook.as_str());
+            if next == Next::Run(at) {
+                self.run(ctx, task, &steps[at]);
+            }
         }
         announce(ctx, &stored.steps, &steps, &goal);
         Ok((next, steps))

@@ -406,6 +406,7 @@ async fn busy_worker_yields_the_thread_to_other_tasks() {
 
 mod at_rest;
 mod backoff;
+mod dry_run;
 mod outcomes;
 mod own_writes;
 mod panics;
