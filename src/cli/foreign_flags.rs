@@ -33,7 +33,6 @@ const REMEDIES: &[(&str, &str)] = &[
     ("--kube-api-content-type", "Requests are always JSON: leave the flag out."),
     ("--feature-gates", "There are no feature gates: leave the flag out."),
     ("--config", "There is no configuration file: give flags, or environment variables WINDLASS_<FLAG>."),
-    ("--dry-run", "The operator has no dry run; `kubectl diff` shows changes of the custom resources alone."),
 ];
 
 /// Returns the failure for an unknown flag that has a remedy here.

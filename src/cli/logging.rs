@@ -25,9 +25,9 @@ pub(super) struct LogArgs {
     log_format: Option<Format>,
 
     /// Log level: error, warn, info, debug or trace, or a filter by module such as
-    /// `info,windlass::cache=debug`
-    #[arg(long, env = "WINDLASS_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
-    log_level: String,
+    /// `info,windlass::cache=debug`; default: info, with --dry-run warn
+    #[arg(long, env = "WINDLASS_LOG_LEVEL", value_name = "LEVEL")]
+    log_level: Option<String>,
 }
 
 /// For a command whose output is for people: nothing is logged unless asked for.
@@ -51,7 +51,7 @@ impl QuietLogArgs {
 /// Starts the log of a command that logs nothing by default.
 #[cfg(feature = "demo")]
 pub(super) fn start_quietly(args: &QuietLogArgs) -> Result<(), Failure> {
-    start(&LogArgs { log_format: None, log_level: args.log_level.clone() })
+    start(&LogArgs { log_format: None, log_level: None }, &args.log_level)
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -70,10 +70,11 @@ fn filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(format!("{QUIET},{text}")).map_err(|error| error.to_string())
 }
 
-/// Starts the log, and logs panics as one line without a backtrace.
-pub(super) fn start(args: &LogArgs) -> Result<(), Failure> {
-    let filter = filter(&args.log_level).map_err(|cause| Failure::Usage {
-        cause: format!("invalid value {:?} for '--log-level': {cause}", args.log_level),
+/// Starts the log, at the usual level if the flags give none, and logs panics as one line without a backtrace.
+pub(super) fn start(args: &LogArgs, usual: &str) -> Result<(), Failure> {
+    let level = args.log_level.as_deref().unwrap_or(usual);
+    let filter = filter(level).map_err(|cause| Failure::Usage {
+        cause: format!("invalid value {level:?} for '--log-level': {cause}"),
         remedy: "Use error, warn, info, debug or trace, or a filter such as info,windlass::cache=debug."
             .to_owned(),
     })?;

@@ -7,6 +7,8 @@
 //! | 0 | the command succeeded; `run` was stopped by a signal and finished everything in flight |
 //! | 1 | the command failed while running: a panic in the machinery, a drain that took too long |
 //! | 2 | usage error in a flag, value, controller or file; the message gives the cause, then the remedy |
+//!
+//! `run --dry-run` ends as `kubectl diff`: 0 nothing would change, 1 something would, 2 errors.
 
 mod crds;
 #[cfg(feature = "demo")]
@@ -80,13 +82,34 @@ enum Failure {
     Running(String),
     /// The process ends at once, and leaves things as they are.
     AtOnce(&'static str),
+    /// A dry run has no report.
+    Incomplete(String),
+}
+
+impl Failure {
+    /// Turns a failure while running into one of a dry run.
+    fn into_incomplete(self) -> Self {
+        match self {
+            Self::Running(cause) => Self::Incomplete(cause),
+            Self::AtOnce(cause) => Self::Incomplete(cause.to_owned()),
+            Self::Usage { .. } | Self::Incomplete(_) => self,
+        }
+    }
+
+    /// Returns the exit code.
+    fn code(&self) -> u8 {
+        match self {
+            Self::Usage { .. } | Self::Incomplete(_) => 2,
+            Self::Running(_) | Self::AtOnce(_) => 1,
+        }
+    }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage { cause, remedy } => write!(f, "error: {cause}\n\n{remedy}"),
-            Self::Running(cause) => write!(f, "error: {cause}"),
+            Self::Running(cause) | Self::Incomplete(cause) => write!(f, "error: {cause}"),
             Self::AtOnce(cause) => write!(f, "error: {cause}"),
         }
     }
@@ -104,10 +127,22 @@ pub async fn run_over(
     seed: u64,
     signals: tokio::sync::mpsc::Receiver<&'static str>,
 ) -> Result<(), (u8, String)> {
-    run::run_over(client, flags, seed, signals).await.map_err(|failure| {
-        let code = if matches!(failure, Failure::Usage { .. }) { 2 } else { 1 };
-        (code, failure.to_string())
-    })
+    let ended = run::run_over(client, flags, seed, signals).await;
+    ended.map_err(|failure| (failure.code(), failure.to_string()))
+}
+
+/// Makes `windlass run --dry-run` in this process on an existing client, for tests; see [`run_over`]. Returns the exit
+/// code and the report.
+///
+/// # Errors
+/// Returns the exit code and the message that the process would end with.
+pub async fn dry_run_over(
+    client: ApiClient,
+    flags: &[&str],
+    seed: u64,
+) -> Result<(u8, String), (u8, String)> {
+    let ended = run::dry_run_over(client, flags, seed).await;
+    ended.map_err(|failure| (failure.code(), failure.to_string()))
 }
 
 /// Runs the program with this process's arguments.
@@ -121,32 +156,32 @@ pub fn main() -> ExitCode {
             None => error.exit(),
         },
     };
+    let done = |()| 0;
     let outcome = match cli.command {
         Command::Run(args) => run::run(&args),
         #[cfg(feature = "demo")]
-        Command::Demo(args) => demo::run(&args),
+        Command::Demo(args) => demo::run(&args).map(done),
         #[cfg(feature = "tune")]
-        Command::Tune(command) => tune::run(&command),
-        Command::Status(args) => status::run(&args),
-        Command::Crds(args) => crds::run(&args),
-        Command::Schema(args) => schema::run(&args),
-        Command::Version(args) => version::run(&args),
-        Command::Completion { shell } => completion(shell),
+        Command::Tune(command) => tune::run(&command).map(done),
+        Command::Status(args) => status::run(&args).map(done),
+        Command::Crds(args) => crds::run(&args).map(done),
+        Command::Schema(args) => schema::run(&args).map(done),
+        Command::Version(args) => version::run(&args).map(done),
+        Command::Completion { shell } => completion(shell).map(done),
     };
-    let Err(failure) = outcome else {
-        log_writer::flush();
-        return ExitCode::SUCCESS;
-    };
-    end_with(&failure)
+    match outcome {
+        Ok(code) => {
+            log_writer::flush();
+            ExitCode::from(code)
+        }
+        Err(failure) => end_with(&failure),
+    }
 }
 
 /// Prints a failure and returns its exit code.
 fn end_with(failure: &Failure) -> ExitCode {
     log_writer::print_last(&failure.to_string());
-    match failure {
-        Failure::Usage { .. } => ExitCode::from(2),
-        Failure::Running(_) | Failure::AtOnce(_) => ExitCode::FAILURE,
-    }
+    ExitCode::from(failure.code())
 }
 
 fn completion(shell: Shell) -> Result<(), Failure> {

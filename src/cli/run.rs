@@ -3,6 +3,7 @@
 //! Stop order: informers and workers (syncs in flight finish), then the remaining events. A second signal exits
 //! at once.
 
+mod dry_run;
 mod election;
 mod flags;
 
@@ -35,16 +36,20 @@ const MOMENT: Duration = Duration::from_millis(250);
 /// How long writing the last events may take.
 const EVENTS_FLUSH: Duration = Duration::from_secs(5);
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+/// Runs the operator, or makes a dry run; returns the exit code.
+pub(super) fn run(args: &Args) -> Result<u8, Failure> {
     let settings = Settings::of(args)?;
-    logging::start(&args.logging)?;
+    let is_dry = settings.dry_run.is_some();
+    // The log says "Created child" of a write that is not stored.
+    logging::start(&args.logging, if is_dry { "warn" } else { "info" })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
     let outcome = runtime.block_on(find_and_operate(settings));
     // A thread that is still blocked (an exec plugin, a frozen disk) must not delay the exit.
     runtime.shutdown_background();
-    outcome
+    // 1 says that something would change.
+    if is_dry { outcome.map_err(Failure::into_incomplete) } else { outcome }
 }
 
 /// What a caller in this process gives the operator besides flags.
@@ -61,32 +66,6 @@ impl InProcess {
     fn new(seed: u64) -> Self {
         Self { metrics: Metrics::new(), clock: Clock::system(), tasks: None, seed }
     }
-}
-
-/// Parses the flags of `run`; the environment is ignored, as its variables set only the flags of the process itself.
-pub(super) fn parse(flags: &[&str]) -> Result<Args, Failure> {
-    #[derive(clap::Parser)]
-    struct Flags {
-        #[command(flatten)]
-        args: Args,
-    }
-    let flags = std::iter::once("run").chain(flags.iter().copied());
-    let command = <Flags as clap::CommandFactory>::command().mut_args(|arg| arg.env(None::<&str>));
-    let matches = command.try_get_matches_from(flags);
-    let flags = matches.and_then(|matches| <Flags as clap::FromArgMatches>::from_arg_matches(&matches));
-    let flags = flags.map_err(|error| Failure::Usage {
-        cause: error.to_string().trim_start_matches("error: ").to_owned(),
-        remedy: "See windlass run --help.".to_owned(),
-    })?;
-    Ok(flags.args)
-}
-
-/// Fails as `run` would with these flags.
-#[cfg(feature = "tune")]
-pub(super) fn check(flags: &[&str]) -> Result<(), Failure> {
-    let endpoints = ["--metrics-bind-address=0", "--health-probe-bind-address=0"];
-    let flags: Vec<&str> = endpoints.into_iter().chain(flags.iter().copied()).collect();
-    Settings::of(&parse(&flags)?).map(drop)
 }
 
 /// Runs the operator on an existing client; see [`run_over`](super::run_over).
@@ -106,21 +85,74 @@ pub(super) async fn run_in_process(
     given: InProcess,
     signals: mpsc::Receiver<&'static str>,
 ) -> Result<(), Failure> {
-    operate(Settings::of(&parse(flags)?)?, client, given, &mut Signals::Channel(signals)).await
+    let settings = settings_of(flags)?;
+    if settings.dry_run.is_some() {
+        return Err(Failure::Usage {
+            cause: "--dry-run is not a flag of a run on an existing client".to_owned(),
+            remedy: "Call dry_run_over.".to_owned(),
+        });
+    }
+    operate(settings, client, given, &mut Signals::Channel(signals)).await
 }
 
-async fn find_and_operate(settings: Settings) -> Result<(), Failure> {
+/// Makes a dry run on an existing client; see [`dry_run_over`](super::dry_run_over).
+pub(super) async fn dry_run_over(
+    client: ApiClient,
+    flags: &[&str],
+    seed: u64,
+) -> Result<(u8, String), Failure> {
+    let settings = settings_of(&[&["--dry-run"], flags].concat())?;
+    let how = settings.dry_run.expect("the flag is given");
+    let (_unused, signals) = mpsc::channel(1);
+    let mut signals = Signals::Channel(signals);
+    let report = dry_run::report(how, settings, client, seed, &mut signals, false).await;
+    report.map_err(Failure::into_incomplete)
+}
+
+/// Fails as `run` would with these flags.
+#[cfg(feature = "tune")]
+pub(super) fn check(flags: &[&str]) -> Result<(), Failure> {
+    let endpoints = ["--metrics-bind-address=0", "--health-probe-bind-address=0"];
+    settings_of(&[&endpoints, flags].concat()).map(drop)
+}
+
+/// Parses the flags of `run`; the environment is ignored, as its variables set only the flags of the process itself.
+fn settings_of(flags: &[&str]) -> Result<Settings, Failure> {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: Args,
+    }
+    let flags = std::iter::once("run").chain(flags.iter().copied());
+    let command = <Flags as clap::CommandFactory>::command().mut_args(|arg| arg.env(None::<&str>));
+    let matches = command.try_get_matches_from(flags);
+    let flags = matches.and_then(|matches| <Flags as clap::FromArgMatches>::from_arg_matches(&matches));
+    let flags = flags.map_err(|error| Failure::Usage {
+        cause: error.to_string().trim_start_matches("error: ").to_owned(),
+        remedy: "See windlass run --help.".to_owned(),
+    })?;
+    Settings::of(&flags.args)
+}
+
+async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
     let mut signals = Signals::listen()?;
     // An exec plugin of a kubeconfig may take long.
     let client = tokio::select! {
         biased;
         name = signals.next() => {
+            if settings.dry_run.is_some() {
+                return Err(Failure::Incomplete(format!("{name} ended the dry run before its report")));
+            }
             tracing::info!(signal = name, "Stopped before startup finished");
-            return Ok(());
+            return Ok(0);
         }
         client = connect(&settings.source) => client?,
     };
-    operate(settings, client, InProcess::new(fastrand::u64(..)), &mut signals).await
+    let seed = fastrand::u64(..);
+    match settings.dry_run {
+        Some(how) => dry_run::run(how, settings, client, seed, &mut signals).await,
+        None => operate(settings, client, InProcess::new(seed), &mut signals).await.map(|()| 0),
+    }
 }
 
 /// Wires the operator, runs it until a signal or a failure, and stops it.

@@ -14,6 +14,7 @@ mod crash;
 mod day;
 mod demo;
 mod deploy;
+mod dry_run;
 mod endpoints;
 mod every_kind;
 mod faults;

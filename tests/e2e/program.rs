@@ -162,7 +162,7 @@ async fn results_go_to_standard_output() {
 }
 
 /// Writes a kubeconfig for a port on which nothing listens.
-fn unreachable_server(dir: &tempfile::TempDir) -> std::path::PathBuf {
+pub(crate) fn unreachable_server(dir: &tempfile::TempDir) -> std::path::PathBuf {
     let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let path = dir.path().join("kubeconfig");
     let kubeconfig = format!(

@@ -8,7 +8,7 @@ use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-use self::outside::Outside;
+pub(crate) use self::outside::Outside;
 use crate::support::{Bed, Scene, both_beds, both_beds_with_kubectl, wait_until};
 
 const FINALIZER: &str = "webapp.jiajunhuang.com/finalizer";
@@ -140,7 +140,7 @@ fn of(tasks: [&str; 2], hooks: [&str; 3], generation: i64) -> Vec<String> {
 }
 
 /// Writes a tasks file with an HTTP task before and after the Deployment.
-fn tasks_file(outside: &Outside) -> NamedTempFile {
+pub(crate) fn tasks_file(outside: &Outside) -> NamedTempFile {
     let task = |name: &str| json!({"name": name, "type": "http", "url": outside.url(), "timeout": "30s"});
     let tasks = json!({"tasks": [task("first"), {"name": "workload", "type": "deployment"}, task("last")]});
     let file = NamedTempFile::new().unwrap();

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::super::endpoints::{self, Listeners, Protection};
 use super::super::{Failure, duration, logging};
+use super::dry_run::{DryRunFlags, DryRunSettings};
 use super::election::{ElectionFlags, ElectionSettings};
 use crate::client::{ConfigSource, RequestLimits};
 use crate::controller::Limits;
@@ -19,13 +20,15 @@ use crate::workqueue::DELAY_MAX;
 #[command(
     after_help = "DURATION is a number with a unit: 5ms, 20s, 2m, 1h30m.\n\nSIGINT, SIGTERM or SIGHUP stops \
                   the operator: syncs in flight finish first; a second signal exits at once. Exit codes: \
-                  0 orderly stop, 1 failure while running, 2 usage error."
+                  0 orderly stop, 1 failure while running, 2 usage error; those of --dry-run are with it."
 )]
 pub(in super::super) struct Args {
     #[command(flatten)]
     cluster: Cluster,
     #[command(flatten)]
     what: What,
+    #[command(flatten)]
+    dry_run: DryRunFlags,
     #[command(flatten)]
     queues: Queues,
     #[command(flatten)]
@@ -202,10 +205,9 @@ impl ConcurrentSyncs {
 #[command(next_help_heading = "Endpoints")]
 struct Endpoints {
     /// Address of /metrics, ADDRESS:PORT or :PORT for all addresses; 0 to disable. Without --metrics-secure anybody may
-    /// read them; they show no object names
-    #[arg(long, env = "WINDLASS_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:8080",
-          value_parser = bind_address)]
-    metrics_bind_address: BindAddress,
+    /// read them; they show no object names. Default: 127.0.0.1:8080, with --dry-run 0
+    #[arg(long, env = "WINDLASS_METRICS_BIND_ADDRESS", value_name = "ADDRESS", value_parser = bind_address)]
+    metrics_bind_address: Option<BindAddress>,
 
     /// Serve /metrics over TLS, and only to clients with a bearer token of the cluster whose user may get the
     /// non-resource URL /metrics. The operator needs to create TokenReviews and SubjectAccessReviews for that
@@ -217,14 +219,33 @@ struct Endpoints {
     #[arg(long, env = "WINDLASS_METRICS_CERT_DIR", value_name = "DIRECTORY")]
     metrics_cert_dir: Option<PathBuf>,
 
-    /// Address of /livez and /readyz, in the same notation; `?verbose` lists the checks
+    /// Address of /livez and /readyz, in the same notation; `?verbose` lists the checks. Default: 127.0.0.1:8081, with
+    /// --dry-run 0
     #[arg(long, env = "WINDLASS_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS",
-          default_value = "127.0.0.1:8081", value_parser = bind_address)]
-    health_probe_bind_address: BindAddress,
+          value_parser = bind_address)]
+    health_probe_bind_address: Option<BindAddress>,
+}
+
+impl Endpoints {
+    /// Binds the given addresses; a real run has defaults.
+    fn listen(&self, is_dry: bool) -> Result<Listeners, Failure> {
+        let address = |given: Option<BindAddress>, port: u16| {
+            given.unwrap_or_else(|| (!is_dry).then_some(SocketAddr::from(([127, 0, 0, 1], port))))
+        };
+        endpoints::listen(
+            address(self.metrics_bind_address, METRICS_PORT),
+            address(self.health_probe_bind_address, HEALTH_PORT),
+            Protection { is_on: self.metrics_secure, directory: self.metrics_cert_dir.clone() },
+        )
+    }
 }
 
 /// The address of an endpoint; `None` if the endpoint is switched off.
 type BindAddress = Option<SocketAddr>;
+
+/// The ports of metrics and health that a real run listens on by default.
+const METRICS_PORT: u16 = 8080;
+const HEALTH_PORT: u16 = 8081;
 
 /// The validated settings of a run.
 pub(super) struct Settings {
@@ -242,6 +263,8 @@ pub(super) struct Settings {
     pub(super) election: Option<ElectionSettings>,
     pub(super) listeners: Listeners,
     pub(super) shutdown_timeout: Duration,
+    /// `None` for a real run.
+    pub(super) dry_run: Option<DryRunSettings>,
 }
 
 impl Settings {
@@ -277,6 +300,7 @@ impl Settings {
             }
         }
 
+        let dry_run = DryRunSettings::of(&args.dry_run);
         let is_outside = args.cluster.kubeconfig.is_some() || args.cluster.context.is_some();
         Ok(Self {
             election: ElectionSettings::of(&args.election, is_outside)?,
@@ -304,16 +328,10 @@ impl Settings {
             },
             event_qps: args.cluster.event_qps,
             // Bind before anything runs or is logged.
-            listeners: endpoints::listen(
-                args.endpoints.metrics_bind_address,
-                args.endpoints.health_probe_bind_address,
-                Protection {
-                    is_on: args.endpoints.metrics_secure,
-                    directory: args.endpoints.metrics_cert_dir.clone(),
-                },
-            )?,
+            listeners: args.endpoints.listen(dry_run.is_some())?,
             resync_period: (!resync_period.is_zero()).then_some(resync_period),
             shutdown_timeout: args.shutdown_timeout,
+            dry_run,
         })
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::embedded::EmbeddedBed;
 use super::real::RealBed;
 use super::runs::{Mode, run_mode};
-use super::{Operator, wait_until};
+use super::{DryRun, Operator, wait_until};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -114,6 +114,14 @@ impl Bed {
         match self {
             Self::Real(bed) => bed.operator(user, false, flags),
             Self::Embedded(bed) => bed.operator(user, flags),
+        }
+    }
+
+    /// Makes a dry run as this user, with the operator's role or only with the permissions granted explicitly.
+    pub(crate) async fn dry_run(&self, user: &str, has_role: bool, flags: &[&str]) -> DryRun {
+        match self {
+            Self::Real(bed) => DryRun::of_program(&bed.kubeconfig(user, has_role), flags).await,
+            Self::Embedded(bed) => DryRun::in_process(bed.client(user), flags).await,
         }
     }
 

@@ -103,6 +103,15 @@ impl Scene {
         names
     }
 
+    /// Returns every object of the kinds that cases use, and the number of events, to compare them later.
+    pub(crate) async fn snapshot(&self) -> (Vec<Value>, usize) {
+        let mut all = Vec::new();
+        for (kind, ..) in KINDS {
+            all.extend(self.matching(kind, "").await);
+        }
+        (all, self.all_events().await.len())
+    }
+
     /// Returns the objects of a kind that match a label selector.
     pub(crate) async fn matching(&self, kind: &str, selector: &str) -> Vec<Value> {
         let found = self.of(kind).list(&ListParams::default().labels(selector)).await;

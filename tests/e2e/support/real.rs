@@ -85,10 +85,15 @@ impl RealBed {
 
     /// Starts an operator as this user, with the operator's role or without any role.
     pub(crate) fn operator(&self, user: &str, has_role: bool, flags: &[&str]) -> Operator {
+        let kubeconfig = self.kubeconfig(user, has_role);
+        Operator::start(&kubeconfig, self.logs.path().join(format!("{user}.log")), flags)
+    }
+
+    /// Returns the kubeconfig of a user, with the operator's role or without any role.
+    pub(crate) fn kubeconfig(&self, user: &str, has_role: bool) -> PathBuf {
         let groups = if has_role { GROUP } else { "" };
         let answer = self.launcher.command(&format!("identity {user} {groups}"));
-        let kubeconfig = PathBuf::from(answer["kubeconfig"].as_str().expect("a path"));
-        Operator::start(&kubeconfig, self.logs.path().join(format!("{user}.log")), flags)
+        PathBuf::from(answer["kubeconfig"].as_str().expect("a path"))
     }
 
     /// Allows a user only to read and patch Foos in a namespace.

@@ -11,7 +11,7 @@ use kube_client::api::{
 use serde_json::{Value, json};
 use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 
-use super::{Bed, LedgerEntry, Operator, wait_until};
+use super::{Bed, DryRun, LedgerEntry, Operator, wait_until};
 
 /// See the module.
 pub(crate) struct Scene {
@@ -65,6 +65,12 @@ impl Scene {
     pub(crate) fn start_operator_with(&mut self, flags: &[&str]) {
         let namespace = format!("--namespace={}", self.namespace);
         self.operator = Some(self.bed.operator(&self.user(), &[&[namespace.as_str()], flags].concat()));
+    }
+
+    /// Makes a dry run for this namespace, as the user of the scene's operators.
+    pub(crate) async fn dry_run(&self, flags: &[&str]) -> DryRun {
+        let namespace = format!("--namespace={}", self.namespace);
+        self.bed.dry_run(&self.user(), true, &[&[namespace.as_str()], flags].concat()).await
     }
 
     /// Starts an operator that may read and patch Foos but not Deployments.

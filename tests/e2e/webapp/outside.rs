@@ -35,7 +35,7 @@ struct Ledger {
 }
 
 /// See the module.
-pub(super) struct Outside {
+pub(crate) struct Outside {
     port: u16,
     ledger: Arc<Mutex<Ledger>>,
     _server: JoinSet<()>,
@@ -43,11 +43,11 @@ pub(super) struct Outside {
 
 impl Outside {
     /// Starts an endpoint that loses some answers.
-    pub(super) async fn start_with_losses(seed: u64) -> Self {
+    pub(crate) async fn start_with_losses(seed: u64) -> Self {
         Self::start_as(Ledger { losses: Some(fastrand::Rng::with_seed(seed)), ..Ledger::default() }).await
     }
 
-    pub(super) async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_as(Ledger::default()).await
     }
 
@@ -60,41 +60,41 @@ impl Outside {
         Self { port, ledger, _server: server }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}/hooks", self.port)
     }
 
-    pub(super) fn effects(&self) -> Vec<String> {
+    pub(crate) fn effects(&self) -> Vec<String> {
         self.ledger.lock().effects.clone()
     }
 
     /// Counts the requests for operations that had already taken effect.
-    pub(super) fn repeats(&self) -> usize {
+    pub(crate) fn repeats(&self) -> usize {
         self.ledger.lock().repeats
     }
 
     /// Answers `more` requests; the next one takes effect, but its answer is held until `release`.
-    pub(super) fn hold_after(&self, more: usize) {
+    pub(crate) fn hold_after(&self, more: usize) {
         self.ledger.lock().hold = Some(more);
     }
 
     /// Answers the held requests.
-    pub(super) fn release(&self) {
+    pub(crate) fn release(&self) {
         self.ledger.lock().release.notify_waiters();
     }
 
     /// Refuses a hook, given as `task.hook`, from now on.
-    pub(super) fn refuse(&self, what: &str, code: StatusCode) {
+    pub(crate) fn refuse(&self, what: &str, code: StatusCode) {
         self.ledger.lock().refused.insert(what.to_owned(), code);
     }
 
     /// Stops refusing.
-    pub(super) fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.ledger.lock().refused.clear();
     }
 
     /// Waits until the request of `hold_after` has arrived.
-    pub(super) async fn until_held(&self) {
+    pub(crate) async fn until_held(&self) {
         wait_until("a request is held", async || {
             let left = self.ledger.lock().hold;
             if left.is_none() { Ok(()) } else { Err(left) }

@@ -1,0 +1,244 @@
+//! `windlass run --dry-run`: one pass over each object, whose writes the server answers and does not store; then the
+//! report.
+//!
+//! The caches, controllers and sync handlers are those of a real run, on a client in which every write is a dry run
+//! (see [`client::dry_run`](crate::client::dry_run)). There is no election and no audit, no event is sent and no hook
+//! called. The running operator is not disturbed.
+//!
+//! | exit code | when |
+//! |---|---|
+//! | 0 | nothing would change |
+//! | 1 | something would change |
+//! | 2 | an object's pass failed or the server refused a write, or the caches did not fill |
+
+mod report;
+mod text;
+
+use std::io::{IsTerminal, Write as _};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::super::{Failure, duration, endpoints, print};
+use super::flags::Settings;
+use super::{Signals, build_tasks, failed, wire};
+use crate::cache::{CacheState, SharedInformerFactory, Synced, wait_for_cache_sync};
+use crate::client::{ApiClient, Clock, DryRun};
+use crate::controller::{Audits, Shared};
+use crate::metrics::Metrics;
+use crate::operators::Context;
+use crate::record::EventRecorder;
+use report::Report;
+
+/// How long a dry run takes before it shows its progress.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the progress is shown.
+const PROGRESS: Duration = Duration::from_millis(500);
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Dry run")]
+pub(super) struct DryRunFlags {
+    /// Print what the operator would change, and exit: each object has one pass, whose writes the server checks and does
+    /// not store. No Lease, event or hook. Exit codes: 0 nothing would change, 1 something would, 2 errors. Logs only
+    /// warnings and serves no endpoints unless flags ask for them
+    #[arg(long, env = "WINDLASS_DRY_RUN")]
+    dry_run: bool,
+
+    /// Format of the report of --dry-run: text, or json with stable fields
+    #[arg(
+        short,
+        long,
+        env = "WINDLASS_OUTPUT",
+        value_name = "FORMAT",
+        default_value = "text",
+        requires = "dry_run"
+    )]
+    output: Output,
+
+    /// How long --dry-run waits for its caches to fill. Too short: large clusters cannot be listed in time; too long: a
+    /// missing permission is reported late
+    #[arg(long, env = "WINDLASS_DRY_RUN_TIMEOUT", value_name = "DURATION", default_value = "60s",
+          value_parser = duration::parse, requires = "dry_run")]
+    dry_run_timeout: Duration,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+/// The settings of a dry run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DryRunSettings {
+    output: Output,
+    timeout: Duration,
+}
+
+impl DryRunSettings {
+    /// Returns the settings; `None` for a real run.
+    pub(super) fn of(flags: &DryRunFlags) -> Option<Self> {
+        let DryRunFlags { dry_run, output, dry_run_timeout } = *flags;
+        dry_run.then_some(Self { output, timeout: dry_run_timeout })
+    }
+}
+
+/// Makes the dry run, prints its report, and returns the exit code.
+pub(super) async fn run(
+    how: DryRunSettings,
+    settings: Settings,
+    client: ApiClient,
+    seed: u64,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let is_coloured = has_colours && std::io::stdout().is_terminal();
+    let (code, text) = report(how, settings, client, seed, signals, is_coloured).await?;
+    print(&text)?;
+    Ok(code)
+}
+
+/// Makes the dry run; returns the exit code and the report.
+pub(super) async fn report(
+    how: DryRunSettings,
+    settings: Settings,
+    client: ApiClient,
+    seed: u64,
+    signals: &mut Signals,
+    is_coloured: bool,
+) -> Result<(u8, String), Failure> {
+    let dry_run = DryRun::default();
+    let client = client.with_dry_run(dry_run.clone());
+    pass_over_all(how, settings, client, &dry_run, seed, signals).await?;
+    let report = Report::of(dry_run.take());
+    let text = match how.output {
+        Output::Text => text::format(&report, is_coloured),
+        Output::Json => {
+            let text = serde_json::to_string_pretty(&report).map_err(|error| {
+                Failure::Incomplete(format!("could not encode the report of the dry run: {error}"))
+            })?;
+            format!("{text}\n")
+        }
+    };
+    Ok((report.code(), text))
+}
+
+/// Wires the operator on a client that writes nothing, and runs it until each object had its pass.
+async fn pass_over_all(
+    how: DryRunSettings,
+    settings: Settings,
+    client: ApiClient,
+    dry_run: &DryRun,
+    seed: u64,
+    signals: &mut Signals,
+) -> Result<(), Failure> {
+    let (metrics, clock) = (Metrics::new(), Clock::system());
+    let client = client.with_limits(settings.requests).with_metrics(&metrics);
+    let informers = SharedInformerFactory::new(client.clone(), settings.namespace, None, seed);
+    let shared = Shared {
+        client: client.clone(),
+        informers: &informers,
+        recorder: EventRecorder::discarding(clock),
+        clock,
+        limits: settings.limits,
+        metrics: metrics.clone(),
+        audits: Audits::default(),
+        leadership: None,
+    };
+    let mut context = Context { shared, webapp_tasks: build_tasks(&settings.webapp_tasks, clock)? };
+    let wired = wire(&settings.controllers, &settings.workers_of, &mut context)?;
+    drop(context);
+
+    let (caches, stop) = (informers.states(), CancellationToken::new());
+    let started: Vec<Synced> = wired.iter().map(|wired| wired.started.clone()).collect();
+    let health = endpoints::health(caches.clone(), started.clone(), None, stop.clone());
+    endpoints::observe(&metrics, caches.clone());
+    let (mut controllers, mut others) = (JoinSet::new(), JoinSet::new());
+    for server in endpoints::servers(settings.listeners, &client, &metrics, health)? {
+        others.spawn(server.run(stop.clone()).in_current_span());
+    }
+    for wired in wired {
+        controllers.spawn((wired.run)(stop.child_token()).in_current_span());
+    }
+    let token = stop.child_token();
+    others.spawn(async move { informers.run(token).await }.in_current_span());
+
+    let passes = async {
+        let synced = timeout(how.timeout, wait_for_cache_sync(&started, &stop)).await;
+        synced
+            .map_err(drop)
+            .and_then(|synced| synced.map_err(drop))
+            .map_err(|()| not_synced(how, &caches()))?;
+        while let Some(ended) = controllers.join_next().await {
+            ended.map_err(|error| failed(Some(Err(error))))?;
+        }
+        Ok::<(), Failure>(())
+    };
+    let outcome = tokio::select! {
+        biased;
+        name = signals.next() => Err(Failure::Incomplete(format!("{name} ended the dry run before its report"))),
+        ended = others.join_next() => Err(failed(ended)),
+        outcome = passes => outcome,
+        () = show_progress(&caches, dry_run) => Ok(()),
+    };
+    clear_progress();
+    stop.cancel();
+    client.gate().shut_down();
+    controllers.shutdown().await;
+    others.shutdown().await;
+    outcome
+}
+
+/// Names the caches that have not filled, and why.
+fn not_synced(how: DryRunSettings, caches: &[CacheState]) -> Failure {
+    let missing = caches.iter().filter(|cache| !cache.is_synced);
+    let missing = missing.map(|CacheState { kind, trouble, .. }| match trouble {
+        Some(trouble) => format!("{kind} ({trouble})"),
+        None => format!("{kind} (not listed yet)"),
+    });
+    Failure::Usage {
+        cause: format!(
+            "--dry-run: these kinds could not be listed within {:?}: {}",
+            how.timeout,
+            missing.collect::<Vec<_>>().join(", ")
+        ),
+        remedy: "no response: check the server; 403: grant list and watch; 404: install the definition, or leave its \
+                 controller out with --controllers; otherwise raise --dry-run-timeout."
+            .to_owned(),
+    }
+}
+
+/// Shows how far the dry run is on a terminal; never ends.
+async fn show_progress(caches: &(impl Fn() -> Vec<CacheState> + Sync), dry_run: &DryRun) {
+    let mut next = Instant::now() + PATIENCE;
+    loop {
+        tokio::time::sleep_until(next).await;
+        next = Instant::now() + PROGRESS;
+        if !std::io::stderr().is_terminal() {
+            continue;
+        }
+        let line = match dry_run.progress() {
+            (_, 0) => {
+                let states = caches();
+                let listed = states.iter().filter(|cache| cache.is_synced).count();
+                format!("listed {listed} of {} kinds", states.len())
+            }
+            (ended, expected) => format!("{ended} of {expected} objects"),
+        };
+        progress_line(&line);
+    }
+}
+
+fn clear_progress() {
+    if std::io::stderr().is_terminal() {
+        progress_line("");
+    }
+}
+
+/// Replaces the line of the progress. A closed terminal is nobody's loss.
+fn progress_line(text: &str) {
+    drop(write!(std::io::stderr().lock(), "\r\x1b[K{text}"));
+}
