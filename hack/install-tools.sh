@@ -1,19 +1,38 @@
 #!/usr/bin/env bash
-# Gets the tools that only some tests need, into a cache outside the tree: promtool, from Debian's package prometheus.
-# Prints the names of those that cannot be had here; their tests are then skipped by name. Needs no root.
+# Gets tools that only some tests need, into a cache outside the tree. Prints the names of those that cannot be had
+# here; their tests are then skipped by name. Needs no root.
+#   hack/install-tools.sh              promtool
+#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; helm, built with Go (2 min)
 set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools
 mkdir -p "$cache"
-if [[ -x $cache/promtool ]] || command -v promtool >/dev/null; then exit 0; fi
-
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-get() {
+
+promtool() {
+  if [[ -x $cache/promtool ]] || command -v promtool >/dev/null; then return; fi
   command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
   cd "$work"
   # The list of packages may be missing or old; updating it needs root.
   apt-get --quiet --option APT::Sandbox::User=root download prometheus >&2 || { apt-get update >&2 && apt-get --quiet --option APT::Sandbox::User=root download prometheus >&2; } || return 1
   dpkg -x prometheus_*.deb . && install usr/bin/promtool "$cache/promtool"
 }
-if ! get; then echo promtool; fi
+
+helm() {
+  # One of another version in the cache is replaced.
+  if [[ -x $cache/helm ]] && cmp --quiet hack/helm/go.sum "$cache/helm.sum"; then return; fi
+  command -v go >/dev/null || return 1
+  echo "Building helm with Go: some minutes the first time, cached in $cache afterwards ..." >&2
+  CGO_ENABLED=0 go build -C hack/helm -mod=readonly -trimpath -buildvcs=false -ldflags='-s -w' -o "$work/helm" helm.sh/helm/v4/cmd/helm >&2 || return 1
+  install "$work/helm" "$cache/helm" && cp hack/helm/go.sum "$cache/helm.sum"
+}
+
+(($#)) || set -- promtool
+for tool; do
+  case $tool in
+    promtool | helm) ("$tool") || echo "$tool" ;;
+    *) echo "hack/install-tools.sh: unknown tool '$tool'" >&2; exit 2 ;;
+  esac
+done

@@ -57,10 +57,23 @@ fn status(kubeconfig: &Path, flags: &[&str]) -> Value {
 #[why = "it needs roles, service accounts and Pod security"]
 async fn installed_operator_works_with_its_own_role() {
     let bed = Bed::own(false).await;
-    let (deploy, samples) = (repository("hack/deploy"), repository("crd/samples"));
-    let (deploy, samples) = (deploy.to_str().unwrap(), samples.to_str().unwrap());
-    kubectl(&bed, &["apply", "--kustomize", deploy]);
-    kubectl(&bed, &["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
+    kubectl(&bed, &["apply", "--kustomize", repository("hack/deploy").to_str().unwrap()]);
+    operator_works_with_its_own_role(&bed, start_as_pod).await;
+}
+
+/// Starts the operator with the token of its service account, a log file and flags.
+pub(crate) fn start_as_pod(bed: &Bed, dir: &Path, name: &str, flags: &[&str]) -> Operator {
+    Operator::start(&kubeconfig_of_pod(bed, dir), dir.join(name), flags)
+}
+
+/// Runs two operators in place of the installed Pods, which run nothing here.
+pub(crate) async fn operator_works_with_its_own_role(
+    bed: &Bed,
+    start: impl Fn(&Bed, &Path, &str, &[&str]) -> Operator,
+) {
+    let samples = repository("crd/samples");
+    let samples = samples.to_str().unwrap();
+    kubectl(bed, &["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"]);
     // Its Pods meet the standard that the namespace enforces, or there would be none.
     let available = [
         "wait",
@@ -70,10 +83,10 @@ async fn installed_operator_works_with_its_own_role() {
         NAMESPACE,
         "--timeout=120s",
     ];
-    kubectl(&bed, &available);
+    kubectl(bed, &available);
 
     let dir = tempfile::tempdir().unwrap();
-    let kubeconfig = kubeconfig_of_pod(&bed, dir.path());
+    let kubeconfig = kubeconfig_of_pod(bed, dir.path());
     let election = format!("--leader-elect-resource-namespace={NAMESPACE}");
     let flags = [
         "--leader-elect",
@@ -82,15 +95,14 @@ async fn installed_operator_works_with_its_own_role() {
         "--leader-elect-renew-deadline=4s",
         "--leader-elect-retry-period=1s",
     ];
-    let start = |name: &str| Operator::start(&kubeconfig, dir.path().join(name), &flags);
-    let first = start("first");
+    let first = start(bed, dir.path(), "first", &flags);
     first.logged("Became the leader").await;
-    let second = start("second");
+    let second = start(bed, dir.path(), "second", &flags);
     second.logged("Standing by").await;
 
-    kubectl(&bed, &["apply", "--filename", samples]);
+    kubectl(bed, &["apply", "--filename", samples]);
     let ready = ["wait", "--for=condition=Ready", "windlass", "--all", "--timeout=120s"];
-    kubectl(&bed, &ready);
+    kubectl(bed, &ready);
     let status = status(&kubeconfig, &["--output=json"]);
     assert!(status["leader"]["holder"].as_str().is_some_and(|holder| !holder.is_empty()), "{status}");
     assert_eq!(status["notReady"], json!([]));
@@ -99,12 +111,12 @@ async fn installed_operator_works_with_its_own_role() {
     assert_eq!(objects, 10, "two samples of each kind: {status}");
     first.signal(Signal::KILL);
     second.logged("Became the leader").await;
-    kubectl(&bed, &["scale", "foo/example", "--replicas=3"]);
-    kubectl(&bed, &["delete", "redis", "--all", "--timeout=60s"]);
-    kubectl(&bed, &["delete", "webapp", "--all", "--timeout=60s"]);
-    kubectl(&bed, &ready);
+    kubectl(bed, &["scale", "foo/example", "--replicas=3"]);
+    kubectl(bed, &["delete", "redis", "--all", "--timeout=60s"]);
+    kubectl(bed, &["delete", "webapp", "--all", "--timeout=60s"]);
+    kubectl(bed, &ready);
 
-    let events = kubectl(&bed, &["get", "events.events.k8s.io", "--namespace", NAMESPACE]);
+    let events = kubectl(bed, &["get", "events.events.k8s.io", "--namespace", NAMESPACE]);
     assert!(events.contains("became leader"), "{events}");
     wait_until("the audit log has what the operator did", async || {
         let ledger = bed.ledger(USER);

@@ -8,6 +8,7 @@
 
 mod appservice;
 mod audits;
+mod chart;
 mod children;
 mod control_plane;
 mod crash;
@@ -22,6 +23,7 @@ mod fidelity;
 mod fixed_point;
 mod foo;
 mod generated;
+mod helm;
 mod kubectl;
 mod leader_election;
 mod many;

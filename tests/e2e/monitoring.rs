@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use macro_rules_attribute::apply;
 use serde_json::Value;
 
 use crate::endpoints::{address_of, get};
-use crate::support::{Bed, Scene, no_bed, real_bed};
+use crate::support::{Bed, Scene, no_bed, real_bed, tool};
 
 /// Metric families have one of these prefixes.
 const PREFIXES: [&str; 7] = [
@@ -32,29 +32,10 @@ fn rules() -> Value {
     rule["spec"].clone()
 }
 
-/// Finds promtool in the path or among the tools of `hack/install-tools.sh`. Without it the case is skipped, but not in
-/// CI, where only `WINDLASS_WITHOUT` allows that.
-fn promtool() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(std::env::home_dir()?.join(".cache")));
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(cache.map(|cache| cache.join("windlass/tools")));
-    let found = folders.map(|folder| folder.join("promtool")).find(|program| program.is_file());
-    if found.is_none() {
-        let is_excused = std::env::var("WINDLASS_WITHOUT").is_ok_and(|tools| tools.contains("promtool"));
-        assert!(
-            is_excused || std::env::var_os("CI").is_none(),
-            "promtool is missing: run hack/install-tools.sh"
-        );
-        eprintln!("skipped: promtool is missing; hack/install-tools.sh gets it");
-    }
-    found
-}
-
 #[apply(no_bed)]
 #[why = "promtool evaluates the rules by itself"]
 async fn each_alert_fires_when_it_should() {
-    let Some(promtool) = promtool() else { return };
+    let Some(promtool) = tool("promtool") else { return };
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("rules.yaml"), rules().to_string()).unwrap();
     fs::write(directory.path().join("rules-test.yaml"), monitoring("rules-test.yaml")).unwrap();

@@ -9,6 +9,7 @@ mod operator;
 mod real;
 pub(crate) mod runs;
 mod scene;
+mod tools;
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub(crate) use runs::{
     on_embedded_with_kubectl, on_real, real_bed,
 };
 pub(crate) use scene::{Scene, condition};
+pub(crate) use tools::tool;
 
 /// How long `wait_until` waits before it fails. Generous for the real bed, because a machine that runs several
 /// control planes may be slow. On the embedded bed the time is virtual.
