@@ -53,6 +53,8 @@ output=${output:-$target/image/windlass-$version.oci.tar}
 mkdir -p "$(dirname "$output")"
 output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 
+# Panic messages name source files: no matter where the crates are, the binary is the same.
+export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/crates"
 # The embedded server, its demo and what they need stay out.
 cargo build --locked --profile image --no-default-features --features=cli,k8s-v1-36 --bin windlass --target-dir="$target/image/build"
 binary=$target/image/build/image/windlass

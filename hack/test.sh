@@ -5,11 +5,13 @@
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    passes everything after -- to the part's test program
 #   hack/test.sh e2e --bed embedded    e2e on the embedded server only: takes seconds, needs no Go
-# Parts: fmt, lint, features, docs, unit, model, doc, e2e. --help says what each is.
+# Parts: fmt, lint, features, docs, unit, model, doc, e2e; only with `all`: image. --help says what each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 parts=(fmt lint features docs unit model doc e2e)
+# These take minutes and need further tools.
+more=(image)
 chosen=()
 rest=()
 bed=both
@@ -31,10 +33,13 @@ hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
   e2e       end-to-end cases on two beds: the embedded server, and a real control plane, which is built with Go
             the first time. On the real bed a selection of the cases runs: some of each operator, and those that
             need a real server. With `all`, --bed or ARGUMENTS, all of them run.
+  image     two builds of the image have one digest, and its program works on a real control plane (needs buildah
+            and root)
 
-Without a PART every part runs; `all` also runs every e2e case on the real bed. BED is embedded (needs only Rust,
-takes seconds), real, or both (the default). ARGUMENTS are passed to the test program of unit and e2e, for example
-part of a test's name. If a tool is missing, its part is skipped and counted; with CI set, that is a failure.
+Without a PART every part but image runs; `all` runs it, too, and every e2e case on the real bed. BED is embedded
+(needs only Rust, takes seconds), real, or both (the default). ARGUMENTS are passed to the test program of unit and
+e2e, for example part of a test's name. If a tool is missing, its part is skipped and counted; with CI set, that is a
+failure.
 
 Generated cases are the same in each run unless WINDLASS_E2E_SEED (1) or WINDLASS_FIXED_POINT_SPECS (20 of each kind)
 say otherwise. WINDLASS_FIDELITY_SEQUENCES (100) come from WINDLASS_FIDELITY_SEED, by default a new seed for each run,
@@ -69,8 +74,8 @@ HELP
       break
       ;;
     *)
-      if [[ " ${parts[*]} " != *" $1 "* ]]; then
-        echo "hack/test.sh: there is no part '$1'; parts: ${parts[*]}" >&2
+      if [[ " ${parts[*]} ${more[*]} " != *" $1 "* ]]; then
+        echo "hack/test.sh: there is no part '$1'; parts: ${parts[*]} ${more[*]}" >&2
         exit 2
       fi
       chosen+=("$1")
@@ -78,7 +83,10 @@ HELP
   esac
   shift
 done
-((${#chosen[@]})) || chosen=("${parts[@]}")
+if ! ((${#chosen[@]})); then
+  chosen=("${parts[@]}")
+  if $everything; then chosen+=("${more[@]}"); fi
+fi
 
 passed=0 failed=0 skipped=0
 summary=()
@@ -173,11 +181,24 @@ doc() {
   example 04_controller "Hello, world"
   example 05_task_executor "post_delete"
 }
+# The second build finds the first one's program, so that only the image is built again.
+image() {
+  local folder first second
+  folder=$(mktemp -d)
+  # shellcheck disable=SC2064
+  trap "rm -rf '$folder'" EXIT
+  first=$(hack/image.sh --root "$folder/root" --output "$folder/first.tar" | tee /dev/stderr | grep ^digest:)
+  second=$(hack/image.sh --output "$folder/second.tar" | grep ^digest:)
+  if [[ $first != "$second" ]]; then echo "a second build has another $second"; return 1; fi
+  hack/control-plane/control-plane.sh build
+  WINDLASS_IMAGE_ROOT=$folder/root cargo test --locked --test e2e -- image::
+}
 # Keeps the names of cases that a default run includes: on the real bed only those of the slice.
 in_slice() {
   # shellcheck disable=SC2086
   awk -v slice="$(echo $slice)" '
     BEGIN { n = split(slice, wanted, " ") }
+    /^image::/ { next }
     !/::real$/ { print; next }
     { for (i = 1; i <= n; i++) if (index($0, wanted[i])) { print; next } }'
 }
@@ -188,14 +209,14 @@ e2e() {
       # The control plane must be there before the cases start, even if only one of them runs.
       hack/control-plane/control-plane.sh build
       if [[ $extent == all ]]; then
-        cargo test --locked --test e2e -- --test-threads=6 "$@"
+        cargo test --locked --test e2e -- --test-threads=6 --skip image:: "$@"
       else
         # In one run, so that cases wait for the control plane while others compute.
         mapfile -t cases < <(cargo test --quiet --locked --test e2e -- --list | sed -n 's/: test$//p' | in_slice)
         cargo test --locked --test e2e -- --test-threads=6 --exact "${cases[@]}"
       fi
       ;;
-    real) cargo test --locked --test e2e -- --test-threads=6 --skip ::embedded "$@" ;;
+    real) cargo test --locked --test e2e -- --test-threads=6 --skip ::embedded --skip image:: "$@" ;;
     embedded)
       cargo build --quiet --locked --example control-plane
       local without_kubectl=()
@@ -236,6 +257,13 @@ missing() {
         tail -n 1 "$log"
       fi
       ;;
+    image)
+      if ! command -v buildah >/dev/null; then
+        echo "buildah is missing: apt-get install buildah"
+      elif ((EUID)); then
+        echo "chroot needs root"
+      fi
+      ;;
   esac
 }
 
@@ -252,6 +280,8 @@ for part in "${chosen[@]}"; do
     echo "$why"
     if [[ -n ${CI:-} ]]; then
       state=FAILED failed=$((failed + 1))
+    elif [[ $part != e2e ]]; then
+      state=skipped skipped=$((skipped + 1))
     else
       state=skipped
       bed=embedded
@@ -267,7 +297,7 @@ for part in "${chosen[@]}"; do
     detail="${detail:+$detail; }$why"
   elif run "$part"; then
     state=ok
-    case $part in unit | model | doc | e2e) count ;; *) passed=$((passed + 1)) ;; esac
+    case $part in unit | model | doc | e2e | image) count ;; *) passed=$((passed + 1)) ;; esac
     if [[ $part == e2e ]]; then
       beds
       without_tools
@@ -281,7 +311,7 @@ for part in "${chosen[@]}"; do
     fi
   else
     state=FAILED
-    case $part in unit | model | doc | e2e) count ;; esac
+    case $part in unit | model | doc | e2e | image) count ;; esac
     # A part that fails without a failed test, for example at compile time, counts as one failure.
     if [[ -z $detail || $detail == *", 0 failed"* ]]; then failed=$((failed + 1)); fi
   fi

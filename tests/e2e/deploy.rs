@@ -38,7 +38,7 @@ pub(crate) fn kubeconfig_of_pod(bed: &Bed, dir: &Path) -> PathBuf {
 }
 
 /// Writes a new token of the operator's service account.
-fn write_token(bed: &Bed, dir: &Path) -> PathBuf {
+pub(crate) fn write_token(bed: &Bed, dir: &Path) -> PathBuf {
     let token = kubectl(bed, &["create", "token", "windlass", "--namespace", NAMESPACE]);
     let path = dir.join("token");
     fs::write(&path, token.trim()).unwrap();

@@ -24,6 +24,7 @@ mod fixed_point;
 mod foo;
 mod generated;
 mod helm;
+mod image;
 mod kubectl;
 mod leader_election;
 mod many;

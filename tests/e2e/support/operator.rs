@@ -57,11 +57,16 @@ impl Ended {
 impl Operator {
     /// Starts the program with this kubeconfig and these additional flags.
     pub(crate) fn start(kubeconfig: &Path, log: PathBuf, flags: &[&str]) -> Self {
+        let kubeconfig = format!("--kubeconfig={}", kubeconfig.display());
+        Self::spawn(program(), log, &[&[kubeconfig.as_str()], flags].concat())
+    }
+
+    /// Starts the program by this command, with these additional flags.
+    pub(crate) fn spawn(mut program: Command, log: PathBuf, flags: &[&str]) -> Self {
         let log_start = fs::read(&log).unwrap_or_default().len();
         let file = File::options().create(true).append(true).open(&log).expect("a log file");
-        let child = program()
+        let child = program
             .arg("run")
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .args(["--log-format=text", "--log-level=info,windlass=debug"])
             .args(with_endpoints(flags, "127.0.0.1:0"))
             .stdin(Stdio::null())
