@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the operator's image: the binary without the embedded server, the libraries that it is linked to, the
-# certificates of public authorities, and nothing else. --help says more.
+# certificates of public authorities, the bill of materials, licences, and nothing else. --help says more.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -9,7 +9,8 @@ help() {
 hack/image.sh [FLAG...]
 
 Builds an OCI image with buildah (on Debian: apt-get install buildah; works as root without a daemon) and writes it as
-an archive. The same source gives the same digest. Prints the archive, its digest and its size.
+an archive. The same source gives the same digest. Prints the archive, its digest and its size. The image also has a bill
+of materials (CycloneDX) and the licences of everything in it; the tools for that are compiled the first time.
 
   --output FILE   the archive (target/image/windlass-VERSION.oci.tar)
   --tag TAG       tag within the archive (the version)
@@ -48,6 +49,10 @@ if [[ ${arch:=$native} != "$native" ]]; then
 fi
 command -v buildah >/dev/null || { echo "hack/image.sh: buildah is missing: apt-get install buildah" >&2; exit 1; }
 
+tools=${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools
+missing=$(hack/install-tools.sh cargo-cyclonedx cargo-about)
+if [[ -n $missing ]]; then echo "hack/image.sh: cannot build" $missing >&2; exit 1; fi
+
 target=$(cargo metadata --no-deps --format-version=1 | sed -E 's/.*"target_directory":"([^"]*)".*/\1/')
 output=${output:-$target/image/windlass-$version.oci.tar}
 mkdir -p "$(dirname "$output")"
@@ -56,8 +61,26 @@ output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 # Panic messages name source files: no matter where the crates are, the binary is the same.
 export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/crates"
 # The embedded server, its demo and what they need stay out.
-cargo build --locked --profile image --no-default-features --features=cli,k8s-v1-36 --bin windlass --target-dir="$target/image/build"
+features=(--no-default-features --features=cli,k8s-v1-36)
+cargo build --locked --profile image "${features[@]}" --bin windlass --target-dir="$target/image/build"
 binary=$target/image/build/image/windlass
+
+triple=$(rustc -vV | sed -n 's/^host: //p')
+# Takes a minute or two, and depends on these files alone.
+licences=$target/image/third-party.txt
+if ! [[ -s $licences ]] || [[ -n $(find Cargo.toml Cargo.lock hack/licences hack/install-tools.sh -newer "$licences") ]]; then
+  "$tools/cargo-about" about generate --locked --offline --fail --config=hack/licences/about.toml --target="$triple" "${features[@]}" \
+    --output-file="$licences.new" hack/licences/about.hbs
+  mv "$licences.new" "$licences"
+fi
+# This tool writes beside Cargo.toml.
+trap 'rm -f windlass.cdx.json' EXIT
+SOURCE_DATE_EPOCH=0 "$tools/cargo-cyclonedx" cyclonedx --quiet --format=json --spec-version=1.5 --no-build-deps --target="$triple" "${features[@]}" \
+  --override-filename=windlass.cdx
+sbom=$target/image/windlass.cdx.json
+# Neither the time nor the place of the build.
+sed -e '/^    "timestamp": /d' -e "s|path+file://$PWD#|pkg:cargo/|" windlass.cdx.json >"$sbom"
+rm windlass.cdx.json
 
 files=$(mktemp -d)
 container=''
@@ -68,13 +91,27 @@ clean() {
 trap clean EXIT
 install -D -m 755 "$binary" "$files/usr/bin/windlass"
 install -D -m 644 LICENSE "$files/usr/share/licenses/windlass/LICENSE"
+install -D -m 644 "$licences" "$files/usr/share/licenses/windlass/third-party.txt"
+install -D -m 644 "$sbom" "$files/usr/share/sbom/windlass.cdx.json"
 # Where the loader and the system's certificates are in the image is where they are here.
-ldd "$binary" | grep -o '/[^ ]*' | while read -r library; do
+mapfile -t libraries < <(ldd "$binary" | grep -o '/[^ ]*')
+for library in "${libraries[@]}"; do
   install -D -m 755 "$(readlink -f "$library")" "$files$library"
 done
 certificates=/etc/ssl/certs/ca-certificates.crt
 [[ -r $certificates ]] || { echo "hack/image.sh: $certificates is missing: apt-get install ca-certificates" >&2; exit 1; }
 install -D -m 644 "$certificates" "$files$certificates"
+# Where scanners look for what came from Debian, with its licences. On another system these packages go unnamed.
+if command -v dpkg >/dev/null; then
+  mkdir -p "$files/var/lib/dpkg/status.d"
+  install -D -m 644 /etc/os-release "$files/etc/os-release"
+  # The database may know a library by either path, where /lib is a link.
+  packages=$(dpkg --search "${libraries[@]}" $(readlink -f "${libraries[@]}") 2>/dev/null | sed 's/:.*//' | sort -u || true)
+  for package in $packages ca-certificates; do
+    dpkg --status "$package" >"$files/var/lib/dpkg/status.d/$package"
+    install -D -m 644 "/usr/share/doc/$package/copyright" "$files/usr/share/doc/$package/copyright"
+  done
+fi
 # A name for the user, for tools that want one.
 mkdir -p "$files/etc"
 echo 'windlass:x:65532:65532:windlass:/:/sbin/nologin' >"$files/etc/passwd"

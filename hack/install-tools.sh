@@ -2,7 +2,8 @@
 # Gets tools that only some tests need, into a cache outside the tree. Prints the names of those that cannot be had
 # here; their tests are then skipped by name. Needs no root.
 #   hack/install-tools.sh              promtool
-#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; helm, built with Go (2 min)
+#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; helm, built with Go; cargo-about and
+#                                      cargo-cyclonedx, built with Cargo: 2 to 3 minutes each
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -29,10 +30,23 @@ helm() {
   install "$work/helm" "$cache/helm" && cp hack/helm/go.sum "$cache/helm.sum"
 }
 
+# Builds a crate in this version, unless the cache has that.
+crate() {
+  local name=$1 version=$2
+  if [[ -x $cache/$name && $(cat "$cache/$name.version" 2>/dev/null) == "$version" ]]; then return; fi
+  echo "Building $name $version: some minutes the first time, cached in $cache afterwards ..." >&2
+  # Flags of the caller's build are not meant for this one.
+  env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS CARGO_TARGET_DIR="$work/target" \
+    cargo install --quiet --locked --root "$work" "$name@$version" "${@:3}" >&2 || return 1
+  install "$work/bin/$name" "$cache/$name" && echo "$version" >"$cache/$name.version"
+}
+cargo-about() { crate cargo-about 0.9.3 --features=cli; }
+cargo-cyclonedx() { crate cargo-cyclonedx 0.5.9; }
+
 (($#)) || set -- promtool
 for tool; do
   case $tool in
-    promtool | helm) ("$tool") || echo "$tool" ;;
+    promtool | helm | cargo-about | cargo-cyclonedx) ("$tool") || echo "$tool" ;;
     *) echo "hack/install-tools.sh: unknown tool '$tool'" >&2; exit 2 ;;
   esac
 done

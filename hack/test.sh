@@ -33,8 +33,8 @@ hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
   e2e       end-to-end cases on two beds: the embedded server, and a real control plane, which is built with Go
             the first time. On the real bed a selection of the cases runs: some of each operator, and those that
             need a real server. With `all`, --bed or ARGUMENTS, all of them run.
-  image     two builds of the image have one digest, and its program works on a real control plane (needs buildah
-            and root)
+  image     two builds of the image have one digest; its program works on a real control plane; it has the licences
+            of everything in it (needs buildah and root)
 
 Without a PART every part but image runs; `all` runs it, too, and every e2e case on the real bed. BED is embedded
 (needs only Rust, takes seconds), real, or both (the default). ARGUMENTS are passed to the test program of unit and

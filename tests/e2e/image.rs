@@ -8,10 +8,10 @@ use std::process::Command;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use macro_rules_attribute::apply;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::deploy::{NAMESPACE, kubectl, operator_works_with_its_own_role, repository, write_token};
-use crate::support::{Bed, Operator, real_bed};
+use crate::support::{Bed, Operator, no_bed, real_bed};
 
 /// What a Pod mounts.
 const ACCOUNT: &str = "var/run/secrets/kubernetes.io/serviceaccount";
@@ -62,4 +62,49 @@ async fn image_does_the_work_of_a_pod() {
     let root = directory.path();
     let start = |bed: &Bed, dir: &Path, name: &str, flags: &[&str]| start_in(root, bed, dir, name, flags);
     operator_works_with_its_own_role(&bed, start).await;
+}
+
+/// The crates in the image's program: name and version.
+fn crates() -> Vec<(String, String)> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--edges=normal", "--prefix=none", "--format={p}"])
+        .args(["--no-default-features", "--features=cli,k8s-v1-36"])
+        .current_dir(repository(""))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8(output.stdout).unwrap();
+    // Macros run in the compiler.
+    let lines = lines.lines().filter(|line| !line.contains("(proc-macro)"));
+    let words = lines.map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+    words.map(|words| (words[0].clone(), words[1].trim_start_matches('v').to_owned())).collect()
+}
+
+#[apply(no_bed)]
+#[why = "it looks at files"]
+async fn image_names_its_contents_and_their_licences() {
+    let Some(image) = root_of_image() else { return };
+    let read =
+        |path: &str| fs::read_to_string(image.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"));
+    let bill: Value = serde_json::from_str(&read("usr/share/sbom/windlass.cdx.json")).unwrap();
+    assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&json!("CycloneDX"), &json!("1.5")));
+    assert_eq!((&bill["serialNumber"], &bill["metadata"]["timestamp"]), (&Value::Null, &Value::Null));
+    assert!(!bill.to_string().contains("path+file"), "no place of the build");
+    let listed = |list: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let list = list.as_array().expect("components").iter();
+        list.map(|component| (text(&component["name"]), text(&component["version"]))).collect::<Vec<_>>()
+    };
+    let listed = listed(&bill["components"]);
+    let licences = read("usr/share/licenses/windlass/third-party.txt");
+    let crates = crates();
+    assert!(crates.len() > 100, "{crates:?}");
+    for (name, version) in crates.into_iter().filter(|(name, _)| name != "windlass") {
+        assert!(licences.contains(&format!("\n  {name} {version}")), "no licence of {name} {version}");
+        assert!(listed.contains(&(name.clone(), version.clone())), "{name} {version} is not in the bill");
+    }
+    for package in ["libc6", "ca-certificates"] {
+        assert!(read(&format!("var/lib/dpkg/status.d/{package}")).contains("\nVersion: "), "{package}");
+        assert!(!read(&format!("usr/share/doc/{package}/copyright")).is_empty(), "{package}");
+    }
 }
