@@ -2,8 +2,8 @@
 # Gets tools that only some tests need, into a cache outside the tree. Prints the names of those that cannot be had
 # here; their tests are then skipped by name. Needs no root.
 #   hack/install-tools.sh              promtool
-#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; helm, built with Go; cargo-about and
-#                                      cargo-cyclonedx, built with Cargo: 2 to 3 minutes each
+#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; helm, built with Go; cargo-about,
+#                                      cargo-cyclonedx and cargo-deny, built with Cargo: 2 to 4 minutes each
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -42,11 +42,12 @@ crate() {
 }
 cargo-about() { crate cargo-about 0.9.3 --features=cli; }
 cargo-cyclonedx() { crate cargo-cyclonedx 0.5.9; }
+cargo-deny() { crate cargo-deny 0.20.2; }
 
 (($#)) || set -- promtool
 for tool; do
   case $tool in
-    promtool | helm | cargo-about | cargo-cyclonedx) ("$tool") || echo "$tool" ;;
+    promtool | helm | cargo-about | cargo-cyclonedx | cargo-deny) ("$tool") || echo "$tool" ;;
     *) echo "hack/install-tools.sh: unknown tool '$tool'" >&2; exit 2 ;;
   esac
 done

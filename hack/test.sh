@@ -5,13 +5,13 @@
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    passes everything after -- to the part's test program
 #   hack/test.sh e2e --bed embedded    e2e on the embedded server only: takes seconds, needs no Go
-# Parts: fmt, lint, features, docs, unit, model, doc, e2e; only with `all`: image. --help says what each is.
+# Parts: fmt, lint, features, docs, unit, model, doc, e2e; only with `all`: image, deny. --help says what each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 parts=(fmt lint features docs unit model doc e2e)
 # These take minutes and need further tools.
-more=(image)
+more=(image deny)
 chosen=()
 rest=()
 bed=both
@@ -35,11 +35,12 @@ hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
             need a real server. With `all`, --bed or ARGUMENTS, all of them run.
   image     two builds of the image have one digest; its program works on a real control plane; it has the licences
             of everything in it (needs buildah and root)
+  deny      licences, sources and versions of the dependencies are as deny.toml allows
 
-Without a PART every part but image runs; `all` runs it, too, and every e2e case on the real bed. BED is embedded
-(needs only Rust, takes seconds), real, or both (the default). ARGUMENTS are passed to the test program of unit and
-e2e, for example part of a test's name. If a tool is missing, its part is skipped and counted; with CI set, that is a
-failure.
+Without a PART every part but the last two runs; `all` runs them, too, and every e2e case on the real bed. BED is
+embedded (needs only Rust, takes seconds), real, or both (the default). ARGUMENTS are passed to the test program of
+unit and e2e, for example part of a test's name. If a tool is missing, its part is skipped and counted; with CI set,
+that is a failure.
 
 Generated cases are the same in each run unless WINDLASS_E2E_SEED (1) or WINDLASS_FIXED_POINT_SPECS (20 of each kind)
 say otherwise. WINDLASS_FIDELITY_SEQUENCES (100) come from WINDLASS_FIDELITY_SEED, by default a new seed for each run,
@@ -193,6 +194,9 @@ image() {
   hack/control-plane/control-plane.sh build
   WINDLASS_IMAGE_ROOT=$folder/root cargo test --locked --test e2e -- image::
 }
+deny() {
+  "${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools/cargo-deny" --locked check -D warnings bans licenses sources
+}
 # Keeps the names of cases that a default run includes: on the real bed only those of the slice.
 in_slice() {
   # shellcheck disable=SC2086
@@ -262,6 +266,11 @@ missing() {
         echo "buildah is missing: apt-get install buildah"
       elif ((EUID)); then
         echo "chroot needs root"
+      fi
+      ;;
+    deny)
+      if [[ -n $(hack/install-tools.sh cargo-deny 2>"$log") ]]; then
+        echo "cargo-deny does not build here: $(tail -n 1 "$log")"
       fi
       ;;
   esac
