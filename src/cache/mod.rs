@@ -43,7 +43,7 @@ mod version;
 mod wire;
 
 pub use factory::SharedInformerFactory;
-pub use health::CacheState;
+pub use health::{CacheState, HandlerState, Progress, ReflectorPhase};
 pub use index::{IndexFn, Indexers};
 pub use list_watch::{ListWatch, ListerWatcher};
 pub use listers::Lister;

@@ -147,6 +147,11 @@ impl Registration {
     pub fn pending(&self) -> usize {
         self.pending.load(std::sync::atomic::Ordering::Relaxed)
     }
+
+    /// Whether both are the registration of the same handler.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.pending, &other.pending)
+    }
 }
 
 /// The task of one handler.

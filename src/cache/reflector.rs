@@ -50,7 +50,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
 use super::fifo::{Delta, Fifo};
-use super::health::{Health, Trouble};
+use super::health::{Health, ReflectorPhase, Shared};
 use super::list_watch::{ListOptions, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStream};
 use super::object::{Cached, Decoded, Object};
 use super::version;
@@ -113,7 +113,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     pub fn new(source: L, fifo: Arc<Fifo<K>>, resync_period: Option<Duration>, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let backoff = Backoff::new(random.fork());
-        let health = Health::new(K::resource().to_string(), Trouble::default());
+        let health = Health::new(K::resource().to_string(), Shared::default());
         let resync = resync_period.map(|period| Resync { period, next: Instant::now() + period });
         Self {
             source,
@@ -130,9 +130,9 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
     }
 
-    /// Reports to `trouble` why the kind currently cannot be listed or watched.
-    pub(crate) fn reporting(mut self, trouble: Trouble) -> Self {
-        self.health = Health::new(K::resource().to_string(), trouble);
+    /// Keeps its state in `shared`, for readers.
+    pub(crate) fn reporting(mut self, shared: Shared) -> Self {
+        self.health = Health::new(K::resource().to_string(), shared);
         self
     }
 
@@ -156,18 +156,26 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         loop {
             next = match next {
                 Next::List(delay) => {
-                    tokio::time::sleep(delay).await;
+                    self.pause(delay).await;
                     self.list().await
                 }
                 Next::Watch(delay) => {
-                    tokio::time::sleep(delay).await;
+                    self.pause(delay).await;
                     self.watch().await
                 }
             };
         }
     }
 
+    async fn pause(&self, delay: Duration) {
+        if !delay.is_zero() {
+            self.health.is(ReflectorPhase::BackingOff(Instant::now() + delay));
+        }
+        tokio::time::sleep(delay).await;
+    }
+
     async fn list(&mut self) -> Next {
+        self.health.is(ReflectorPhase::Listing);
         // This list serves a relist request made before it.
         if self.relist.notified().now_or_never().is_some() {
             self.last_version_unusable = true;
@@ -201,6 +209,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                 self.fifo.push(delta).await;
                 self.last_version = Some(resource_version);
                 self.health.works();
+                self.health.listed();
                 Next::Watch(Duration::ZERO)
             }
             Err(error) => Next::List(self.delay(&error)),
@@ -233,11 +242,13 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         let Some(from) = self.last_version.clone() else { return Next::List(Duration::ZERO) };
         let timeout = WATCH_TIMEOUT_MIN.mul_f64(1.0 + self.random.f64());
         let started = Instant::now();
+        self.health.is(ReflectorPhase::Connecting);
         let mut stream = match self.source.watch(&WatchOptions { resource_version: from, timeout }).await {
             Ok(stream) => stream,
             Err(error) => return self.watch_not_opened(&error),
         };
         self.health.works();
+        self.health.is(ReflectorPhase::Watching);
         let mut events = 0_u64;
         loop {
             let next = tokio::select! {
@@ -277,6 +288,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// server was restored from a backup: the event is not queued, and `false` asks for a list of the newest
     /// state.
     async fn pass_on(&mut self, event: WatchEvent<K>) -> bool {
+        self.health.received(matches!(event, WatchEvent::Bookmark(_)));
         let (version, delta) = match event {
             WatchEvent::Bookmark(version) => (version.clone(), Delta::Bookmark(version)),
             WatchEvent::Added(object) => versioned(object, Delta::Added),

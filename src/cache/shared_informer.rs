@@ -37,7 +37,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::fifo::Fifo;
-use super::health::{CacheState, Trouble};
+use super::health::{CacheState, HandlerState, Shared};
 use super::index::Indexers;
 use super::list_watch::ListerWatcher;
 use super::listers::Lister;
@@ -80,7 +80,9 @@ struct Inner<K: Object> {
     listeners: mpsc::UnboundedSender<Listener<K>>,
     /// The parts that `run` takes; `None` afterwards.
     parts: Mutex<Option<Parts<K>>>,
-    trouble: Trouble,
+    /// The state of the reflector.
+    shared: Shared,
+    handlers: Mutex<Vec<Handler>>,
     /// Tells the reflector to list again.
     relist: Arc<Notify>,
 }
@@ -89,6 +91,12 @@ struct Parts<K: Object> {
     reflect: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>,
     writer: StoreWriter<K>,
     listeners: mpsc::UnboundedReceiver<Listener<K>>,
+}
+
+/// A handler, as [`SharedInformer::state`] shows it.
+struct Handler {
+    name: String,
+    registration: Registration,
 }
 
 /// The informer has already been run.
@@ -113,8 +121,8 @@ impl<K: Object> SharedInformer<K> {
         let (store, writer) = store::pair(indexers);
         let (listeners, listeners_in) = mpsc::unbounded_channel();
         let sink = fifo.clone();
-        let trouble = Trouble::default();
-        let reported = trouble.clone();
+        let shared = Shared::default();
+        let reported = shared.clone();
         let relist = Arc::new(Notify::new());
         let requests = relist.clone();
 
@@ -124,7 +132,9 @@ impl<K: Object> SharedInformer<K> {
         });
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
         let processor = Mutex::new(Processor::new());
-        Self { inner: Arc::new(Inner { name, store, fifo, processor, listeners, parts, trouble, relist }) }
+        let handlers = Mutex::default();
+        let inner = Inner { name, store, fifo, processor, listeners, parts, shared, handlers, relist };
+        Self { inner: Arc::new(inner) }
     }
 
     /// Returns the cached kind, as `plural.group`.
@@ -155,11 +165,20 @@ impl<K: Object> SharedInformer<K> {
     /// Returns the current state of the cache.
     #[must_use]
     pub fn state(&self) -> CacheState {
+        let inner = &*self.inner;
+        let handler = |Handler { name, registration }: &Handler| HandlerState {
+            name: name.clone(),
+            pending: registration.pending(),
+        };
         CacheState {
-            kind: self.inner.name.clone(),
+            kind: inner.name.clone(),
             is_synced: self.synced().is_synced(),
-            trouble: self.inner.trouble.get(),
-            objects: self.inner.store.len(),
+            trouble: inner.shared.trouble(),
+            objects: inner.store.len(),
+            resource_version: inner.store.resource_version(),
+            progress: inner.shared.progress(),
+            queued: inner.fifo.len(),
+            handlers: inner.handlers.lock().iter().map(handler).collect(),
         }
     }
 
@@ -173,13 +192,15 @@ impl<K: Object> SharedInformer<K> {
     ///
     /// # Errors
     /// [`Ended`] if the informer has ended.
-    pub fn add_event_handler(&self, handler: impl EventHandler<K>) -> Result<Registration, Ended> {
+    pub fn add_event_handler<H: EventHandler<K>>(&self, handler: H) -> Result<Registration, Ended> {
         let mut processor = self.inner.processor.lock();
         let mut stored = self.inner.store.list();
         stored.sort_by_key(super::object::Cached::object_name);
         let (registration, listener) =
             processor.add(&self.inner.name, Box::new(handler), stored).ok_or(Ended)?;
         self.inner.listeners.send(listener).map_err(|_| Ended)?;
+        let handler = Handler { name: short_name::<H>(), registration: registration.clone() };
+        self.inner.handlers.lock().push(handler);
         Ok(registration)
     }
 
@@ -187,6 +208,7 @@ impl<K: Object> SharedInformer<K> {
     /// that was already removed, or belongs to another informer.
     pub fn remove_event_handler(&self, registration: &Registration) {
         self.inner.processor.lock().remove(registration);
+        self.inner.handlers.lock().retain(|handler| !handler.registration.is(registration));
     }
 
     /// Lists, watches and notifies until `shutdown`; changes queued by then are still delivered.
@@ -233,6 +255,12 @@ impl<K: Object> SharedInformer<K> {
             }
         }
     }
+}
+
+/// Returns the name of a type without its modules: `EnqueueOwner<Foo>`.
+fn short_name<T>() -> String {
+    let full = std::any::type_name::<T>();
+    full.split_inclusive(['<', '>', '(', ',', ' ']).filter_map(|part| part.rsplit("::").next()).collect()
 }
 
 /// Applies batches until the FIFO is closed and empty, then ends the listeners.

@@ -59,18 +59,20 @@ pub(super) fn listen(
         remedy: "Give a directory with tls.crt and tls.key in PEM, as a Secret of type kubernetes.io/tls has them."
             .to_owned(),
     })?;
-    let take = |flag: &str, address: Option<SocketAddr>| {
-        let taken = address.map(Listener::bind).transpose();
-        taken.map_err(|error| Failure::Usage {
-            cause: format!("{flag}: {error}"),
-            remedy: format!("Free the port, give {flag} another address, or switch it off with 0."),
-        })
-    };
     Ok(Listeners {
         metrics: take("--metrics-bind-address", metrics)?,
         health: take("--health-probe-bind-address", health.filter(|_| !is_shared))?,
         is_shared,
         certificates,
+    })
+}
+
+/// Binds the address of a flag, if there is one.
+pub(super) fn take(flag: &str, address: Option<SocketAddr>) -> Result<Option<Listener>, Failure> {
+    let taken = address.map(Listener::bind).transpose();
+    taken.map_err(|error| Failure::Usage {
+        cause: format!("{flag}: {error}"),
+        remedy: format!("Free the port, give {flag} another address, or switch it off with 0."),
     })
 }
 
@@ -198,7 +200,16 @@ mod tests {
     const UNPROTECTED: Protection = Protection { is_on: false, directory: None };
 
     fn cache(is_synced: bool, trouble: Option<&str>) -> CacheState {
-        CacheState { kind: "foos".to_owned(), is_synced, trouble: trouble.map(str::to_owned), objects: 0 }
+        CacheState {
+            kind: "foos".to_owned(),
+            is_synced,
+            trouble: trouble.map(str::to_owned),
+            objects: 0,
+            resource_version: "".into(),
+            progress: Default::default(),
+            queued: 0,
+            handlers: Vec::new(),
+        }
     }
 
     #[test]

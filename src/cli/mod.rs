@@ -11,6 +11,7 @@
 //! `run --dry-run` ends as `kubectl diff`: 0 nothing would change, 1 something would, 2 errors.
 
 mod crds;
+mod debug;
 #[cfg(feature = "demo")]
 mod demo;
 mod endpoints;
@@ -53,6 +54,8 @@ enum Command {
     Tune(tune::Command),
     /// Show who leads, how many objects of each kind are Ready, and why others are not
     Status(status::Args),
+    /// Show what a running operator is doing: its queues, its caches, the life of a key
+    Debug(debug::Args),
     /// Print the custom resource definitions as YAML, for `kubectl apply -f -`
     Crds(crds::Args),
     /// Print the JSON schema of a file that the program reads
@@ -127,7 +130,7 @@ pub async fn run_over(
     seed: u64,
     signals: tokio::sync::mpsc::Receiver<&'static str>,
 ) -> Result<(), (u8, String)> {
-    let ended = run::run_over(client, flags, seed, signals).await;
+    let ended = run::run_over(client, flags, seed, signals, None).await;
     ended.map_err(|failure| (failure.code(), failure.to_string()))
 }
 
@@ -164,6 +167,7 @@ pub fn main() -> ExitCode {
         #[cfg(feature = "tune")]
         Command::Tune(command) => tune::run(&command).map(done),
         Command::Status(args) => status::run(&args).map(done),
+        Command::Debug(args) => debug::run(&args).map(done),
         Command::Crds(args) => crds::run(&args).map(done),
         Command::Schema(args) => schema::run(&args).map(done),
         Command::Version(args) => version::run(&args).map(done),

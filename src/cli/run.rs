@@ -16,18 +16,21 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::debug::Debug;
 use super::{Failure, endpoints, logging, version};
 use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
-use crate::controller::{Audits, Shared, Workers};
+use crate::controller::{Audits, ControllerView, Shared, Workers};
 use crate::metrics::Metrics;
 use crate::operators::webapp::TaskEntry;
 use crate::operators::webapp::tasks::{self, TaskSpec};
 use crate::operators::{self, Context, Wired};
-use crate::record;
+use crate::record::{self, EventRecorder, EventSink};
 use election::{Election, Running};
 pub(super) use flags::Args;
 use flags::Settings;
+#[cfg(feature = "demo")]
+pub(super) use flags::{BindAddress, bind_address};
 
 /// How many keys a message lists.
 const KEYS_LISTED: usize = 10;
@@ -60,22 +63,25 @@ pub(super) struct InProcess {
     pub(super) tasks: Option<Vec<TaskEntry>>,
     /// The seed of all randomness.
     pub(super) seed: u64,
+    /// In place of that of the flags.
+    pub(super) debug: Option<Debug>,
 }
 
 impl InProcess {
     fn new(seed: u64) -> Self {
-        Self { metrics: Metrics::new(), clock: Clock::system(), tasks: None, seed }
+        Self { metrics: Metrics::new(), clock: Clock::system(), tasks: None, seed, debug: None }
     }
 }
 
-/// Runs the operator on an existing client; see [`run_over`](super::run_over).
+/// Runs the operator on an existing client; see [`run_over`](super::run_over). `debug` replaces the flag of that name.
 pub(super) async fn run_over(
     client: ApiClient,
     flags: &[&str],
     seed: u64,
     signals: mpsc::Receiver<&'static str>,
+    debug: Option<Debug>,
 ) -> Result<(), Failure> {
-    run_in_process(client, flags, InProcess::new(seed), signals).await
+    run_in_process(client, flags, InProcess { debug, ..InProcess::new(seed) }, signals).await
 }
 
 /// Like [`run_over`], with what the caller gives.
@@ -159,7 +165,7 @@ async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
 async fn operate(
     settings: Settings,
     client: ApiClient,
-    InProcess { metrics, clock, tasks, seed }: InProcess,
+    InProcess { metrics, clock, tasks, seed, debug }: InProcess,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     tracing::info!(
@@ -169,13 +175,12 @@ async fn operate(
         "Starting"
     );
     metrics.observe_process(version::BUILD.to_vec());
+    let debug = debug.or_else(|| settings.debug.map(|listener| Debug::new(listener, clock)));
     let client = client.with_limits(settings.requests).with_metrics(&metrics);
+    let client = debug.as_ref().map_or(client.clone(), |debug| debug.observe(client));
     let informers =
         SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
-    let (recorder, sink) = record::pair(client.clone(), clock, record::instance());
-    let queues = metrics.clone();
-    let sink = sink.with_qps(settings.event_qps).waits_while(move || queues.has_queued_keys());
-    endpoints::observe_events(&metrics, recorder.read_counts());
+    let (recorder, sink) = recorder(&client, clock, &metrics, settings.event_qps);
     let election = Election::of(settings.election, &client, &recorder, &metrics, seed)?;
     let shared = Shared {
         client: client.clone(),
@@ -187,10 +192,7 @@ async fn operate(
         audits: Audits::default(),
         leadership: election.leadership.clone(),
     };
-    let webapp_tasks = match tasks {
-        Some(tasks) => tasks,
-        None => build_tasks(&settings.webapp_tasks, clock)?,
-    };
+    let webapp_tasks = tasks.map_or_else(|| build_tasks(&settings.webapp_tasks, clock), Ok)?;
     let mut context = Context { shared, webapp_tasks };
 
     let shutdown = CancellationToken::new();
@@ -201,9 +203,13 @@ async fn operate(
     let caches = informers.states();
     endpoints::observe(&metrics, caches.clone());
     let started: Vec<Synced> = controllers.iter().map(|wired| wired.started.clone()).collect();
-    let workers: Vec<Workers> = controllers.iter().map(|wired| wired.workers.clone()).collect();
-    let health = endpoints::health(caches, started, election.leadership.clone(), shutdown.clone());
-    let servers = endpoints::servers(settings.listeners, &client, &metrics, health)?;
+    let views: Vec<ControllerView> = controllers.iter().map(|wired| wired.view.clone()).collect();
+    let workers: Vec<Workers> = views.iter().map(|view| view.workers.clone()).collect();
+    let health = endpoints::health(caches.clone(), started, election.leadership.clone(), shutdown.clone());
+    let mut servers = endpoints::servers(settings.listeners, &client, &metrics, health)?;
+    if let Some(debug) = debug {
+        servers.push(debug.server(views, caches, election.leadership.clone())?);
+    }
     for wired in controllers {
         machine.spawn((wired.run)(shutdown.child_token()).in_current_span());
     }
@@ -231,6 +237,20 @@ async fn operate(
         election.stop().await;
     }
     outcome
+}
+
+/// Creates the event recorder and its sink, and adds their counts to the metrics.
+fn recorder(
+    client: &ApiClient,
+    clock: Clock,
+    metrics: &Metrics,
+    event_qps: u32,
+) -> (EventRecorder, EventSink) {
+    let (recorder, sink) = record::pair(client.clone(), clock, record::instance());
+    let queues = metrics.clone();
+    let sink = sink.with_qps(event_qps).waits_while(move || queues.has_queued_keys());
+    endpoints::observe_events(metrics, recorder.read_counts());
+    (recorder, sink)
 }
 
 fn build_tasks(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, Failure> {

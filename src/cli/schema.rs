@@ -7,8 +7,10 @@ const TASKS: &str = "webapp-tasks";
 #[cfg(feature = "tune")]
 const LOAD: &str = "tune-load";
 
+type Schema = fn() -> serde_json::Value;
+
 /// The files that have a schema, and the schemas.
-const SCHEMAS: &[(&str, fn() -> serde_json::Value)] = &[
+const SCHEMAS: &[(&str, Schema)] = &[
     (TASKS, file::schema),
     #[cfg(feature = "tune")]
     (LOAD, super::tune::schema),

@@ -290,7 +290,7 @@ fn table(report: &Report, now: Timestamp) -> String {
 }
 
 /// Writes rows in columns, as wide as their widest cell.
-fn write_rows<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+pub(super) fn write_rows<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: BTreeMap<usize, usize> = (0..N).map(|column| (column, width(column))).collect();
     for row in rows {

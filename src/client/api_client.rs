@@ -16,6 +16,7 @@ use super::config::{Config, ConfigError};
 use super::dry_run::{self, DryRun};
 use super::error::{Error, ServerStatus};
 use super::gate::{Gate, Passage, RequestLimits};
+use super::observer::{Observed, RequestObserver};
 use super::reachability::Reachability;
 use super::rotation::Rotation;
 use crate::api::{ApiResource, labels};
@@ -40,6 +41,7 @@ pub struct ApiClient {
     reachability: Arc<Reachability>,
     gate: Arc<Gate>,
     metrics: RequestMetrics,
+    observer: Option<Arc<dyn RequestObserver>>,
     /// Label of the metrics.
     host: Arc<str>,
     manager: &'static str,
@@ -79,6 +81,7 @@ impl ApiClient {
             reachability: Arc::default(),
             gate: Arc::default(),
             metrics,
+            observer: None,
             host: "".into(),
             manager: labels::MANAGER,
             dry_run: None,
@@ -96,6 +99,13 @@ impl ApiClient {
     #[must_use]
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = metrics.requests(&self.host);
+        self
+    }
+
+    /// Tells `observer` of each request but the lists and watches of the caches.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Arc<dyn RequestObserver>) -> Self {
+        self.observer = Some(observer);
         self
     }
 
@@ -347,6 +357,7 @@ impl ApiClient {
             }
         };
         let name = format!("{method} {path}");
+        let observed = self.observer.as_ref().map(|of| Observed::began(of, method.as_str(), path));
         let body = body.map(Value::to_string).unwrap_or_default();
         self.metrics.sent(method.as_str(), body.len());
         let request = Request::builder()
@@ -362,6 +373,9 @@ impl ApiClient {
         let started = Instant::now();
         let Ok(permit) = self.gate.pass(passage).await else { return Err(Error::NotSent { request: name }) };
         self.metrics.waited(verb.as_str(), started.elapsed());
+        if let Some(observed) = &observed {
+            observed.sent();
+        }
         let _in_flight = permit.is_some().then(|| self.metrics.write_in_flight());
         let outcome = tokio::select! {
             biased;
@@ -369,6 +383,9 @@ impl ApiClient {
             () = self.gate.closed(passage) => Err(Error::Timeout { request: name, after: started.elapsed() }),
             outcome = self.send(&name, request, REQUEST_TIMEOUT) => outcome,
         };
+        if let Some(observed) = observed {
+            observed.answered(&outcome);
+        }
         if let Err(error) = &outcome
             && error.is_overload()
             && let Some(time) = error.retry_after()

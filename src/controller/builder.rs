@@ -278,6 +278,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         let controller =
             Controller::new(self.name, self.queue, Reconciler::new(tools, kind), self.consistency)
                 .with_workers(self.workers)
+                .with_objects(self.objects.store())
                 .with_metrics(metrics);
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
         let controller = match client.dry_run() {

@@ -58,8 +58,9 @@ pub use reconcile::tools::Tools;
 pub use run::audit::Audits;
 pub use run::consistency::{Consistency, Presence, StoreView};
 pub use run::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
+pub use run::observer::{PassEnd, PassFailure, PassObserver};
 pub use run::outcome::{Outcome, SyncError, SyncRequest};
-pub use run::worker::{Controller, RunningPass, SyncHandler, Workers};
+pub use run::worker::{Controller, ControllerView, RunningPass, SyncHandler, Workers};
 
 #[cfg(test)]
 #[cfg(feature = "sim")]

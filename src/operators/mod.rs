@@ -21,7 +21,7 @@ use std::fmt;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::Synced;
-use crate::controller::{BuildError, Controller, Shared, SyncHandler, Workers};
+use crate::controller::{BuildError, Controller, ControllerView, Shared, SyncHandler};
 
 use webapp::TaskEntry;
 
@@ -41,8 +41,8 @@ pub struct Context<'a> {
 pub struct Wired {
     /// Resolves when the workers have started.
     pub started: Synced,
-    /// Changes the number of workers.
-    pub workers: Workers,
+    /// Shows the controller's queue and workers.
+    pub view: ControllerView,
     /// Runs the controller until its token is cancelled.
     pub run: RunController,
 }
@@ -75,7 +75,7 @@ pub fn wire(name: &str, context: &Context<'_>) -> Result<Option<Wired>, BuildErr
 fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
     Wired {
         started: controller.started(),
-        workers: controller.workers(),
+        view: controller.view(),
         run: Box::new(move |shutdown| Box::pin(controller.run(shutdown))),
     }
 }

@@ -8,6 +8,8 @@
 //! - A client that sends nothing is dropped. (test: `silent_client_is_dropped`)
 //! - A connection serves one response, and a client that reads too slowly is dropped. (test: `connection_closes_after_one_response`, `client_that_does_not_read_is_dropped`)
 //! - At most [`CONNECTIONS`] are open at once, and none for long. (test: `silent_clients_do_not_lock_out_others`)
+//! - A handler may stream its response without end; when its client is gone, the response is dropped.
+//!   (test: `streamed_response_is_dropped_with_its_client`)
 //! - With a certificate, pages are served over TLS alone; with a guard, only to clients that it admits.
 //!   (test: `protected_pages_need_tls_and_a_permit`)
 //!
@@ -29,7 +31,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -66,6 +69,18 @@ impl Page {
     pub fn text(code: u16, body: impl Into<String>) -> Self {
         Self { code, media: "text/plain; charset=utf-8", body: body.into() }
     }
+
+    /// Converts the page to a response.
+    #[must_use]
+    pub fn into_answer(self) -> Answer {
+        let mut response = Response::new(Full::new(Bytes::from(self.body)).boxed_unsync());
+        *response.status_mut() = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.media));
+        headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        response
+    }
 }
 
 /// Returns the page for a path and a query, if there is one.
@@ -74,6 +89,12 @@ pub type Pages = Arc<dyn Fn(&str, &str) -> Option<Page> + Send + Sync>;
 /// Decides from the header `Authorization` and the path whether a client may see the page; returns the page to answer
 /// with if not.
 pub type Guard = Arc<dyn Fn(Option<String>, String) -> BoxFuture<'static, Result<(), Page>> + Send + Sync>;
+
+/// A response of a [`Handler`].
+pub type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// Answers requests. There is no limit on the time of a response, so that it may be a stream.
+pub type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Answer> + Send + Sync>;
 
 /// The server cannot listen on an address.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +134,12 @@ impl Listener {
         let address = inner.local_addr().map_err(error)?;
         Ok(Self { inner, address })
     }
+
+    /// Returns the bound address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 /// Serves pages on one address; see [`run`](Self::run).
@@ -125,9 +152,15 @@ pub struct Server {
 /// The content of the server, shared by its connections.
 #[derive(Clone)]
 struct Site {
-    pages: Pages,
+    content: Content,
     guard: Option<Guard>,
     certificates: Option<Arc<Certificates>>,
+}
+
+#[derive(Clone)]
+enum Content {
+    Pages(Pages),
+    Handler(Handler),
 }
 
 // === impl Server ===
@@ -141,9 +174,24 @@ impl Server {
     /// # Panics
     /// Panics outside a tokio runtime.
     pub fn new(listener: Listener, pages: Pages) -> Result<Self, ListenError> {
+        Self::of(listener, Content::Pages(pages))
+    }
+
+    /// Creates a server whose requests `handler` answers.
+    ///
+    /// # Errors
+    /// [`ListenError`] if the runtime does not accept the listener.
+    ///
+    /// # Panics
+    /// Panics outside a tokio runtime.
+    pub fn with_handler(listener: Listener, handler: Handler) -> Result<Self, ListenError> {
+        Self::of(listener, Content::Handler(handler))
+    }
+
+    fn of(listener: Listener, content: Content) -> Result<Self, ListenError> {
         let Listener { inner, address } = listener;
         let listener = TcpListener::from_std(inner).map_err(|source| ListenError { address, source })?;
-        Ok(Self { listener, address, site: Site { pages, guard: None, certificates: None } })
+        Ok(Self { listener, address, site: Site { content, guard: None, certificates: None } })
     }
 
     /// Serves over TLS, and only to clients that `guard` admits.
@@ -225,10 +273,19 @@ async fn converse(
     site: Site,
     has_asked: Arc<AtomicBool>,
 ) {
+    let patience = match &site.content {
+        Content::Pages(_) => PATIENCE,
+        Content::Handler(_) => Duration::MAX,
+    };
     let answer = service_fn(move |request| {
         has_asked.store(true, Ordering::Relaxed);
         let site = site.clone();
-        async move { Ok::<_, Infallible>(answer(&request, &site).await) }
+        async move {
+            Ok::<_, Infallible>(match &site.content {
+                Content::Pages(pages) => answer(&request, &site, pages).await,
+                Content::Handler(handler) => handler(request).await,
+            })
+        }
     });
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
@@ -236,26 +293,19 @@ async fn converse(
         // No client may keep a connection by sending a request now and then.
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), answer);
-    match tokio::time::timeout(PATIENCE, connection).await {
+    match tokio::time::timeout(patience, connection).await {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "Connection ended with an error"),
         Err(_) => tracing::debug!("Closed a slow client's connection"),
     }
 }
 
-async fn answer(request: &Request<Incoming>, site: &Site) -> Response<Full<Bytes>> {
-    let page = page(request, site).await.unwrap_or_else(|refusal| refusal);
-    let mut response = Response::new(Full::new(Bytes::from(page.body)));
-    *response.status_mut() = StatusCode::from_u16(page.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(page.media));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    response
+async fn answer(request: &Request<Incoming>, site: &Site, pages: &Pages) -> Answer {
+    page(request, site, pages).await.unwrap_or_else(|refusal| refusal).into_answer()
 }
 
 /// Returns the page, or the refusal.
-async fn page(request: &Request<Incoming>, site: &Site) -> Result<Page, Page> {
+async fn page(request: &Request<Incoming>, site: &Site, pages: &Pages) -> Result<Page, Page> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         return Err(Page::text(405, "405 method not allowed: use GET or HEAD\n"));
     }
@@ -265,7 +315,7 @@ async fn page(request: &Request<Incoming>, site: &Site) -> Result<Page, Page> {
         let authorization = authorization.and_then(|value| value.to_str().ok()).map(str::to_owned);
         guard(authorization, uri.path().to_owned()).await?;
     }
-    let page = (site.pages)(uri.path(), uri.query().unwrap_or_default());
+    let page = pages(uri.path(), uri.query().unwrap_or_default());
     page.ok_or_else(|| Page::text(404, "404 page not found\n"))
 }
 
@@ -397,5 +447,30 @@ mod tests {
         // A reset or an early end: in both cases the server did not wait.
         let outcome = stream.read_to_end(&mut received).await;
         assert!(outcome.is_err() || received.len() < LENGTH, "{} bytes", received.len());
+    }
+
+    #[tokio::test]
+    async fn streamed_response_is_dropped_with_its_client() {
+        let gone = CancellationToken::new();
+        let of_handler = gone.clone();
+        let handler: Handler = Arc::new(move |_| {
+            let guard = of_handler.clone().drop_guard();
+            Box::pin(async move {
+                let lines = futures_util::stream::unfold(guard, |guard| async {
+                    tokio::task::yield_now().await;
+                    Some((Ok(http_body::Frame::data(Bytes::from_static(b"line\n"))), guard))
+                });
+                Response::new(http_body_util::StreamBody::new(lines).boxed_unsync())
+            })
+        });
+        let server = Server::with_handler(Listener::bind(ANYWHERE).unwrap(), handler).unwrap();
+        let (address, mut tasks) = (server.address(), JoinSet::new());
+        tasks.spawn(server.run(CancellationToken::new()));
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        assert!(stream.read(&mut [0; 4096]).await.unwrap() > 0);
+        assert!(!gone.is_cancelled());
+        drop(stream);
+        tokio::time::timeout(PATIENCE, gone.cancelled()).await.expect("the response is dropped");
     }
 }

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::listing::{Listed, Stage};
+use super::listing::Listed;
 use super::metrics::{QueueMetrics, QueueState};
 use super::queue::{Key, Processing, Queue, QueueOptions};
 use super::reasons::{Reason, Reasons};
@@ -193,16 +193,20 @@ impl<T: Key> DelayingQueue<T> {
         // Read before the queue, because keys move from the delays to the queue.
         let delayed: Vec<Listed<T>> = {
             let waiting = self.delays.waiting.lock();
-            let listed = waiting.iter().map(|(key, due, priority, reasons)| {
-                let stage = Stage::Delayed { left: due.saturating_duration_since(now) };
-                Listed { key: key.clone(), stage, priority, reasons: reasons.clone() }
-            });
-            listed.take(max).collect()
+            waiting.iter().take(max).map(|delayed| delayed.listed(now)).collect()
         };
         let mut all = self.queue.list(max);
         let room = max - all.len();
         all.extend(delayed.into_iter().take(room));
         all
+    }
+
+    /// Returns the pending passes of `key`, as [`list`](Self::list) shows them.
+    #[must_use]
+    pub fn look_up(&self, key: &T) -> Vec<Listed<T>> {
+        let now = Instant::now();
+        let delayed = self.delays.waiting.lock().get(key).map(|delayed| delayed.listed(now));
+        self.queue.look_up(key).into_iter().chain(delayed).collect()
     }
 
     /// Returns a snapshot of the queue; see [`Queue::state`].

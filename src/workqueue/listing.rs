@@ -11,6 +11,7 @@
 //!   (test: `every_waiting_key_is_listed_with_its_reasons`)
 //! - The queue lists exactly the keys that it will hand out. (test: `the_queue_agrees_with_a_naive_model`)
 //! - A listing is never longer than requested. (test: `listing_respects_its_limit`)
+//! - A single key is looked up without visiting the others, and shown as in the listing. (test: `a_key_is_looked_up_as_it_is_listed`)
 
 use std::time::Duration;
 
@@ -55,11 +56,15 @@ pub enum Stage {
     },
     /// The end of its delay.
     Delayed {
+        /// How long the key has been delayed.
+        waited: Duration,
         /// The remaining delay.
         left: Duration,
     },
     /// The end of its backoff.
     BackingOff {
+        /// How long the key has backed off.
+        waited: Duration,
         /// The remaining backoff.
         left: Duration,
         /// Number of failures since the last success.

@@ -263,6 +263,13 @@ impl<T: Key> Queue<T> {
         self.inner.state.lock().list(now, max)
     }
 
+    /// Returns `key` as [`list`](Self::list) shows it, if it has a pending pass.
+    #[must_use]
+    pub fn look_up(&self, key: &T) -> Option<Listed<T>> {
+        let now = self.now();
+        self.inner.state.lock().look_up(key, now)
+    }
+
     /// Stops accepting keys. Queued keys are still handed out, then every get returns `None`. Ends a waiting drain.
     pub fn shut_down(&self) {
         self.stop(false);

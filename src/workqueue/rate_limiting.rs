@@ -275,14 +275,24 @@ impl<T: Key> RateLimitingQueue<T> {
     /// Returns the keys with a pending pass; see [`DelayingQueue::list`].
     #[must_use]
     pub fn list(&self, max: usize) -> Vec<Listed<T>> {
-        let mut all = self.queue.list(max);
+        self.with_backoffs(self.queue.list(max))
+    }
+
+    /// Returns the pending passes of `key`, as [`list`](Self::list) shows them.
+    #[must_use]
+    pub fn look_up(&self, key: &T) -> Vec<Listed<T>> {
+        self.with_backoffs(self.queue.look_up(key))
+    }
+
+    /// Tells the keys that wait after a failure from those with another delay.
+    fn with_backoffs(&self, mut all: Vec<Listed<T>>) -> Vec<Listed<T>> {
         let (now, pauses) = (Instant::now(), self.pauses.lock());
         let has_failed = |key: &T| pauses.get(key).is_some_and(|pause| pause.is_failure && pause.until > now);
         for Listed { key, stage, .. } in &mut all {
-            if let Stage::Delayed { left } = *stage
+            if let Stage::Delayed { waited, left } = *stage
                 && has_failed(key)
             {
-                *stage = Stage::BackingOff { left, failures: self.limiter.num_requeues(key) };
+                *stage = Stage::BackingOff { waited, left, failures: self.limiter.num_requeues(key) };
             }
         }
         all

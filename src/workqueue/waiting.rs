@@ -16,6 +16,7 @@ use std::collections::hash_map::{Entry, HashMap};
 use foldhash::fast::RandomState;
 use tokio::time::Instant;
 
+use super::listing::{Listed, Stage};
 use super::queue::Key;
 use super::reasons::Reasons;
 use super::room::give_back_room;
@@ -37,6 +38,8 @@ pub(super) struct Waiting<T> {
 struct WaitFor {
     /// The key's position in `by_time`.
     due: Due,
+    /// When the delay began.
+    since: Instant,
     priority: i32,
     reasons: Reasons,
 }
@@ -46,6 +49,21 @@ struct Due {
     at: Instant,
     /// Breaks ties: the earlier key is first.
     number: u64,
+}
+
+/// A delayed key, to be listed.
+pub(super) struct Delayed<'a, T> {
+    key: &'a T,
+    delay: &'a WaitFor,
+}
+
+impl<T: Clone> Delayed<'_, T> {
+    pub(super) fn listed(&self, now: Instant) -> Listed<T> {
+        let WaitFor { due, since, priority, reasons } = self.delay;
+        let left = due.at.saturating_duration_since(now);
+        let stage = Stage::Delayed { waited: now.saturating_duration_since(*since), left };
+        Listed { key: self.key.clone(), stage, priority: *priority, reasons: reasons.clone() }
+    }
 }
 
 impl WaitFor {
@@ -76,7 +94,7 @@ impl<T: Key> Waiting<T> {
         match self.by_key.entry(key) {
             Entry::Vacant(vacant) => {
                 self.by_time.insert(due, vacant.key().clone());
-                vacant.insert(WaitFor { due, priority, reasons });
+                vacant.insert(WaitFor { due, since: Instant::now(), priority, reasons });
             }
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
@@ -100,15 +118,20 @@ impl<T: Key> Waiting<T> {
 
     /// Removes a key; returns its priority and reasons.
     pub(super) fn remove(&mut self, key: &T) -> Option<(i32, Reasons)> {
-        let WaitFor { due, priority, reasons } = self.by_key.remove(key)?;
+        let WaitFor { due, priority, reasons, .. } = self.by_key.remove(key)?;
         self.by_time.remove(&due);
         give_back_room(&mut self.by_key);
         Some((priority, reasons))
     }
 
-    /// Returns all keys with due time, priority and reasons, in no particular order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&T, Instant, i32, &Reasons)> {
-        self.by_key.iter().map(|(key, known)| (key, known.due.at, known.priority, &known.reasons))
+    /// Returns all delayed keys, in no particular order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = Delayed<'_, T>> {
+        self.by_key.iter().map(|(key, delay)| Delayed { key, delay })
+    }
+
+    /// Returns this key, if it is delayed.
+    pub(super) fn get(&self, key: &T) -> Option<Delayed<'_, T>> {
+        self.by_key.get_key_value(key).map(|(key, delay)| Delayed { key, delay })
     }
 
     /// Returns when the first key is due.

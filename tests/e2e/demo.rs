@@ -31,14 +31,16 @@ const SAMPLES: &[&str] = &[
 ];
 
 /// A running demo.
-struct Demo {
+pub(crate) struct Demo {
     child: Child,
     kubeconfig: PathBuf,
+    /// The address on which it shows what it is doing.
+    debug: String,
     lines: std::sync::mpsc::Receiver<String>,
 }
 
 impl Demo {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let mut child = program()
             .args(["demo"])
             .stdin(Stdio::null())
@@ -54,14 +56,20 @@ impl Demo {
                 }
             }
         });
-        let mut demo = Self { child, kubeconfig: PathBuf::new(), lines };
+        let mut demo = Self { child, kubeconfig: PathBuf::new(), debug: String::new(), lines };
+        demo.debug = demo.line("http://").split_once("http://").expect("a URL").1.to_owned();
         let line = demo.line("KUBECONFIG=");
         demo.kubeconfig = line.split_once('=').expect("the line contains KUBECONFIG=").1.into();
         demo
     }
 
+    /// Returns the address of `/debug`.
+    pub(crate) fn debug(&self) -> &str {
+        self.debug.split('/').next().expect("an address")
+    }
+
     /// Returns the next line of output that contains this text.
-    fn line(&self, text: &str) -> String {
+    pub(crate) fn line(&self, text: &str) -> String {
         let mut seen = Vec::new();
         loop {
             match self.lines.recv_timeout(std::time::Duration::from_secs(60)) {

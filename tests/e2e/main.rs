@@ -13,6 +13,7 @@ mod children;
 mod control_plane;
 mod crash;
 mod day;
+mod debug;
 mod demo;
 mod deploy;
 mod dry_run;

@@ -4,8 +4,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use proptest::prelude::*;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::Instant;
 
 use super::*;
+use crate::cache::health::{Progress, ReflectorPhase};
 use crate::cache::list_watch::WatchEvent;
 use crate::cache::{Cached, Deleted, ObjectName};
 use crate::testing::{FakeSource, config_map, status_error};
@@ -433,4 +435,35 @@ async fn relist_recovers_lost_events() {
     assert_eq!(heard(&mut receiver).await, ["-gone last known", "~changed", "+new"]);
     assert_eq!(rig.source.requests()[2..], ["list newest", "watch 6"]);
     rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_shows_reflector_progress_and_handlers() {
+    let mut rig = Rig::new(&["a", "b"]);
+    let (handler, mut receiver) = recording();
+    let registration = rig.informer.add_event_handler(handler).unwrap();
+    assert_eq!(rig.informer.state().progress, Progress::default());
+    rig.source.script_lists([Some(status_error(503, "ServiceUnavailable"))]);
+    let (informer, shutdown) = (rig.informer.clone(), rig.shutdown.clone());
+    rig.tasks.spawn(async move { informer.run(shutdown).await });
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let phase = rig.informer.state().progress.phase;
+    assert!(matches!(phase, ReflectorPhase::BackingOff(until) if until > Instant::now()), "{phase:?}");
+    rig.informer.synced().synced().await;
+    rig.source.put(config_map("ns", "a", 0));
+    heard(&mut receiver).await;
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let CacheState { progress, resource_version, objects, queued, handlers, .. } = rig.informer.state();
+    assert_eq!((progress.phase, progress.lists, progress.events), (ReflectorPhase::Watching, 1, 1));
+    assert_eq!(progress.last_event.unwrap().elapsed().as_secs(), 3);
+    assert_eq!((&*resource_version, objects, queued), ("3", 2, 0));
+    assert_eq!(handlers, [HandlerState { name: "Recording".to_owned(), pending: 0 }]);
+    rig.informer.remove_event_handler(&registration);
+    assert_eq!(rig.informer.state().handlers, []);
+    rig.stop().await;
+}
+
+#[test]
+fn handler_names_have_no_modules() {
+    assert_eq!(short_name::<Vec<(std::time::Duration, u8)>>(), "Vec<(Duration, u8)>");
 }

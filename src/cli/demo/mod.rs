@@ -43,8 +43,10 @@ use tokio::time::Instant;
 use self::board::{Board, DemoEnd};
 use self::scaling::Scaling;
 use self::server::DemoServer;
-use super::run::Signals;
-use super::{Failure, duration, logging, print};
+use super::debug::Debug;
+use super::run::{BindAddress, Signals, bind_address};
+use super::{Failure, duration, endpoints, logging, print};
+use crate::client::Clock;
 
 /// How long the operator may take to stop.
 const STOPPING: &str = "5s";
@@ -63,6 +65,12 @@ pub(super) struct Args {
     /// Port of the embedded server on 127.0.0.1; default: a free port, also for 0
     #[arg(long, env = "WINDLASS_PORT", value_name = "PORT", help_heading = "Where")]
     port: Option<u16>,
+
+    /// Address of /debug, ADDRESS:PORT, or 0 to disable; default: a free port on 127.0.0.1. Anybody who reaches it sees
+    /// the names of objects
+    #[arg(long, env = "WINDLASS_DEBUG_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:0",
+          value_parser = bind_address, help_heading = "Where")]
+    debug_bind_address: BindAddress,
 
     /// YAML file with the custom resources to start with, of any kind of this operator; default: built-in samples
     #[arg(short = 'f', long, env = "WINDLASS_SAMPLES", value_name = "FILE", help_heading = "What")]
@@ -93,6 +101,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
+    let debug = endpoints::take("--debug-bind-address", args.debug_bind_address)?;
+    let debug = debug.map(|listener| Debug::new(listener, Clock::system()));
     let deadline = args.once.then(|| Instant::now() + args.timeout);
     let mut signals = Signals::listen()?;
     let stopped = || {
@@ -104,7 +114,7 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     };
     let prepared = async {
         let server = DemoServer::find(args.kubeconfig.as_deref(), args.port).await?;
-        print(&server.introduction(samples))?;
+        print(&server.introduction(samples, debug.as_ref().map(Debug::address)))?;
         let created = server.create(samples).await?;
         Ok::<_, Failure>((server, created))
     };
@@ -121,14 +131,14 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     let client = server.operator.clone();
     let shutdown_timeout = format!("--shutdown-timeout={STOPPING}");
     operator.spawn(async move {
-        // A demo needs no endpoints, and their ports may be in use.
+        // A demo needs no other endpoints, and their ports may be in use.
         let flags = [
             shutdown_timeout.as_str(),
             "--leader-elect=false",
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
         ];
-        super::run_over(client, &flags, fastrand::u64(..), signal).await
+        super::run::run_over(client, &flags, fastrand::u64(..), signal, debug).await
     });
     let board = Board::new(&server.client, server.clock, samples, args.logging.is_silent());
     let scaling = if args.once { None } else { Scaling::of(&server.client, &created) };
@@ -171,12 +181,13 @@ fn ended_by_itself() -> Failure {
 }
 
 /// How the operator's task ended: its outcome or a panic; `None` if the task was joined before.
-type Ended = Option<Result<Result<(), (u8, String)>, JoinError>>;
+type Ended = Option<Result<Result<(), Failure>, JoinError>>;
 
 fn operator_ended(ended: Ended) -> Result<(), Failure> {
     match ended {
         None | Some(Ok(Ok(()))) => Ok(()),
-        Some(Ok(Err((_, message)))) => {
+        Some(Ok(Err(failure))) => {
+            let message = failure.to_string();
             let cause = message.trim_start_matches("error: ");
             Err(Failure::Running(format!("the operator ended: {cause}")))
         }

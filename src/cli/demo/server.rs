@@ -110,7 +110,7 @@ impl DemoServer {
     }
 
     /// Returns the text printed at the start.
-    pub(super) fn introduction(&self, samples: &[Sample]) -> String {
+    pub(super) fn introduction(&self, samples: &[Sample], debug: Option<SocketAddr>) -> String {
         let kubeconfig = self.kubeconfig.display();
         let mut text = match &self.embedded {
             Some(embedded) => format!(
@@ -119,6 +119,10 @@ impl DemoServer {
             ),
             None => format!("Running on the cluster of {kubeconfig}; press Ctrl-C to stop the operator.\n"),
         };
+        if let Some(address) = debug {
+            writeln!(text, "What the operator is doing, as JSON: http://{address}/debug")
+                .expect("a string takes all");
+        }
         text.push_str("In a second terminal:\n");
         writeln!(text, "  export KUBECONFIG={kubeconfig}").expect("a string takes all");
         for (command, effect) in tries(samples) {

@@ -14,6 +14,7 @@ use crate::controller::Limits;
 use crate::operators;
 use crate::operators::webapp::tasks::{self, TaskSpec};
 use crate::record::EVENT_QPS;
+use crate::server::Listener;
 use crate::workqueue::DELAY_MAX;
 
 #[derive(Debug, clap::Args)]
@@ -224,6 +225,12 @@ struct Endpoints {
     #[arg(long, env = "WINDLASS_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS",
           value_parser = bind_address)]
     health_probe_bind_address: Option<BindAddress>,
+
+    /// Address of /debug, in the same notation: queues, caches, passes and requests as JSON, for `windlass debug`.
+    /// Anybody who reaches it sees the names of objects; off by default
+    #[arg(long, env = "WINDLASS_DEBUG_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0",
+          value_parser = bind_address)]
+    debug_bind_address: BindAddress,
 }
 
 impl Endpoints {
@@ -241,7 +248,7 @@ impl Endpoints {
 }
 
 /// The address of an endpoint; `None` if the endpoint is switched off.
-type BindAddress = Option<SocketAddr>;
+pub(in super::super) type BindAddress = Option<SocketAddr>;
 
 /// The ports of metrics and health that a real run listens on by default.
 const METRICS_PORT: u16 = 8080;
@@ -262,6 +269,8 @@ pub(super) struct Settings {
     /// `None` without leader election.
     pub(super) election: Option<ElectionSettings>,
     pub(super) listeners: Listeners,
+    /// The address of `/debug`, if it is served.
+    pub(super) debug: Option<Listener>,
     pub(super) shutdown_timeout: Duration,
     /// `None` for a real run.
     pub(super) dry_run: Option<DryRunSettings>,
@@ -329,6 +338,7 @@ impl Settings {
             event_qps: args.cluster.event_qps,
             // Bind before anything runs or is logged.
             listeners: args.endpoints.listen(dry_run.is_some())?,
+            debug: endpoints::take("--debug-bind-address", args.endpoints.debug_bind_address)?,
             resync_period: (!resync_period.is_zero()).then_some(resync_period),
             shutdown_timeout: args.shutdown_timeout,
             dry_run,
@@ -371,7 +381,7 @@ fn chosen(list: &[String]) -> Result<Vec<&'static str>, Failure> {
 }
 
 /// Parses `ADDRESS:PORT`, `:PORT` for all addresses (as in Go), `localhost:PORT`, or `0` for none.
-fn bind_address(text: &str) -> Result<BindAddress, String> {
+pub(in super::super) fn bind_address(text: &str) -> Result<BindAddress, String> {
     if text == "0" {
         return Ok(None);
     }
@@ -452,6 +462,22 @@ mod tests {
         for text in ["8080", "example.com:80", "127.0.0.1", ":", ""] {
             assert!(at(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn debug_is_off_unless_asked_for() {
+        #[derive(clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            args: Endpoints,
+        }
+        let address = |flags: &[&str]| {
+            let flags = ["run"].iter().chain(flags);
+            <Flags as clap::Parser>::try_parse_from(flags).unwrap().args.debug_bind_address
+        };
+        assert_eq!(address(&[]), None);
+        let given = address(&["--debug-bind-address=localhost:6060"]);
+        assert_eq!(given, Some("127.0.0.1:6060".parse().unwrap()));
     }
 
     #[test]

@@ -432,16 +432,18 @@ impl Arrivals {
         };
         // Thinning: arrivals at the highest rate, each kept with the chance of the rate at its time.
         let (mut times, mut at) = (Vec::new(), from.as_secs_f64());
-        while highest > 0.0 {
+        if highest <= 0.0 {
+            return times;
+        }
+        loop {
             at -= (1.0 - rng.f64()).ln() / highest;
             if at >= end.as_secs_f64() {
-                break;
+                return times;
             }
             if rng.f64() * highest < self.rate_at(at - from.as_secs_f64()) {
                 times.push(Duration::from_secs_f64(at));
             }
         }
-        times
     }
 
     /// Returns the rate at a time since the beginning, in seconds.

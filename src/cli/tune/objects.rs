@@ -98,7 +98,7 @@ enum Step {
 // === impl Objects ===
 
 impl Objects {
-    pub(super) fn new(load: &Load, client: Client) -> Result<Self, String> {
+    pub(super) fn new(load: &Load, client: &Client) -> Result<Self, String> {
         let kinds = load.kinds.iter().map(|name| {
             let kind = KINDS.iter().find(|kind| kind.controller == name);
             let kind = kind.ok_or_else(|| format!("there is no kind {name:?}"))?;

@@ -44,7 +44,7 @@ struct Line {
 pub(super) fn html(report: &Report<'_>, dimensions: &[Dimension]) -> String {
     let mut page = String::new();
     let title = "windlass tune sweep";
-    let _ = write!(
+    write!(
         page,
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\"><title>{title}</title>\n<style>\n{STYLE}</style></head>\n\
@@ -52,11 +52,11 @@ pub(super) fn html(report: &Report<'_>, dimensions: &[Dimension]) -> String {
         report.trials.len(),
         report.settings,
         report.seed
-    );
+    ).ok();
     if let Some(verdict) = &report.verdict {
         page.push_str("<h2>Verdict</h2>\n<div class=\"advice\">\n");
         for sentence in &verdict.text {
-            let _ = writeln!(page, "<p>{}</p>", escape(sentence));
+            writeln!(page, "<p>{}</p>", escape(sentence)).ok();
         }
         page.push_str("</div>\n");
         for knee in &verdict.knees {
@@ -97,11 +97,11 @@ pub(super) fn html(report: &Report<'_>, dimensions: &[Dimension]) -> String {
         &Axis::Seconds,
     ));
     if report.trials.len() > LINES {
-        let _ = writeln!(page, "<p>The plots over time show the first {LINES} settings.</p>");
+        writeln!(page, "<p>The plots over time show the first {LINES} settings.</p>").ok();
     }
     page.push_str(&rows(report, dimensions));
     let load = report.load.to_yaml().unwrap_or_default();
-    let _ = write!(page, "<h2>Load</h2>\n<pre>{}</pre>\n</body></html>\n", escape(&load));
+    write!(page, "<h2>Load</h2>\n<pre>{}</pre>\n</body></html>\n", escape(&load)).ok();
     page
 }
 
@@ -109,7 +109,7 @@ fn rows(report: &Report<'_>, dimensions: &[Dimension]) -> String {
     let mut text = "<h2>Settings</h2>\n<div class=\"scroll\"><table><thead><tr>".to_owned();
     let flags = dimensions.iter().map(|dimension| format!("--{}", dimension.flag));
     for heading in flags.chain(COLUMNS.map(|(heading, _)| heading.to_owned())) {
-        let _ = write!(text, "<th scope=\"col\">{heading}</th>");
+        write!(text, "<th scope=\"col\">{heading}</th>").ok();
     }
     text.push_str("</tr></thead><tbody>\n");
     for trial in report.trials {
@@ -119,7 +119,7 @@ fn rows(report: &Report<'_>, dimensions: &[Dimension]) -> String {
             .iter()
             .map(|dimension| trial.setting.get(dimension.flag).unwrap_or("default").to_owned());
         for value in values.chain(COLUMNS.map(|(_, of)| of(trial))) {
-            let _ = write!(text, "<td>{}</td>", escape(&value));
+            write!(text, "<td>{}</td>", escape(&value)).ok();
         }
         text.push_str("</tr>\n");
     }
@@ -145,11 +145,11 @@ fn plot(title: &str, unit: &str, lines: &[Line], axis: &Axis<'_>) -> String {
         SIZE.0, SIZE.1
     );
     let title = escape(unit);
-    let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\">{title}</text>", MARGIN.0, MARGIN.1 - 14.0);
+    writeln!(svg, "<text x=\"{}\" y=\"{}\">{title}</text>", MARGIN.0, MARGIN.1 - 14.0).ok();
     for tick in 0..=4 {
         let value = top * f64::from(tick) / 4.0;
         let (_, y) = at(0.0, value);
-        let _ = writeln!(
+        writeln!(
             svg,
             "<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
              <text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
@@ -158,16 +158,18 @@ fn plot(title: &str, unit: &str, lines: &[Line], axis: &Axis<'_>) -> String {
             MARGIN.0 - 6.0,
             y + 4.0,
             short(value)
-        );
+        )
+        .ok();
     }
     let mut tick = |x: f64, name: &str| {
         let (x, y) = at(x, 0.0);
-        let _ = writeln!(
+        writeln!(
             svg,
             "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             y + 18.0,
             escape(name)
-        );
+        )
+        .ok();
     };
     match axis {
         Axis::Seconds => (0..=4).for_each(|part| {
@@ -182,23 +184,20 @@ fn plot(title: &str, unit: &str, lines: &[Line], axis: &Axis<'_>) -> String {
         let mut points = String::new();
         for (x, y) in &line.points {
             let (x, y) = at(*x, *y);
-            let _ = write!(points, "{x:.1},{y:.1} ");
+            write!(points, "{x:.1},{y:.1} ").ok();
         }
-        let _ = writeln!(
+        writeln!(
             svg,
             "<polyline style=\"stroke:var(--s{})\" points=\"{}\"/>",
             number % LINES,
             points.trim_end()
-        );
+        )
+        .ok();
     }
     svg.push_str("</svg><figcaption>");
     for (number, line) in lines.iter().enumerate() {
-        let _ = write!(
-            svg,
-            "<span style=\"color:var(--s{})\">&#9644; {}</span>",
-            number % LINES,
-            escape(&line.name)
-        );
+        write!(svg, "<span style=\"color:var(--s{})\">&#9644; {}</span>", number % LINES, escape(&line.name))
+            .ok();
     }
     svg + "</figcaption></figure>\n"
 }

@@ -140,7 +140,7 @@ impl Rig {
         let client = self.client("load");
         let api_client = ApiClient::new(client.clone());
         setup::define(&api_client).await.map_err(|failure| failure.to_string())?;
-        let mut objects = Objects::new(&self.load, client)?;
+        let mut objects = Objects::new(&self.load, &client)?;
         let observer = ApiClient::new(self.client("observer"));
         let informers = SharedInformerFactory::new(observer, None, None, self.seed);
         objects.follow(&informers, &self.tracker, self.load.converged_when);
@@ -210,7 +210,8 @@ impl Rig {
             TaskEntry::Executor(Arc::new(SlowTask(self.load.webapp_task.0))),
             TaskEntry::Workload("workload".to_owned()),
         ];
-        let given = InProcess { metrics: metrics.clone(), clock, tasks: Some(tasks), seed: self.seed };
+        let given =
+            InProcess { metrics: metrics.clone(), clock, tasks: Some(tasks), seed: self.seed, debug: None };
         let mut ended = JoinSet::new();
         ended.spawn(async move {
             let flags: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -276,9 +277,8 @@ impl Rig {
         let mut times: Vec<f64> = self.tracker.results().iter().map(Duration::as_secs_f64).collect();
         times.sort_by(f64::total_cmp);
         let quantile = |share: f64| -> f64 {
-            // A whole number below the length: the cast loses nothing.
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
-            let at = ((times.len() as f64 * share).ceil() as usize).clamp(1, times.len().max(1)) - 1;
+            let rank = (0..times.len()).find(|at| to_f64(at + 1) >= share * to_f64(times.len()));
+            let at = rank.unwrap_or_default();
             times.get(at).copied().unwrap_or_default()
         };
         let figures = Figures::between(&Scrape::default(), samples.last(), seconds.max(1e-9));

@@ -1,6 +1,8 @@
-use super::*;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::client::Answer;
 
 const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
 
@@ -215,4 +217,54 @@ async fn write_held_past_the_deadline_is_not_sent() {
     let body = json!({});
     let (created, ()) = tokio::join!(client.create::<Value>(&maps, Some("ns"), &body), renews);
     assert!(created.is_ok(), "a renewal lets it go on: {created:?}");
+}
+
+/// Writes down what it is told.
+#[derive(Debug, Default)]
+struct Diary(parking_lot::Mutex<Vec<String>>);
+
+impl RequestObserver for Diary {
+    fn began(&self, method: &str, path: &str) -> u64 {
+        let mut lines = self.0.lock();
+        lines.push(format!("{method} {path}"));
+        lines.len() as u64
+    }
+
+    fn sent(&self, id: u64) {
+        self.0.lock().push(format!("{id} sent"));
+    }
+
+    fn ended(&self, id: u64, answer: Answer) {
+        self.0.lock().push(format!("{id} {answer:?}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn observer_is_told_of_each_request() {
+    let diary = Arc::new(Diary::default());
+    let client = answering(|request| match *request.method() {
+        Method::POST => (201, "{}".to_owned()),
+        _ => (409, "{}".to_owned()),
+    });
+    let client = client.with_observer(diary.clone());
+    let object = json!({});
+    client.create::<Value>(&DEPLOYMENTS, Some("ns"), &object).await.unwrap();
+    client.delete(&DEPLOYMENTS, Some("ns"), "x", "uid", "1").await.unwrap_err();
+    client.gate().close();
+    let held = async { client.create::<Value>(&DEPLOYMENTS, Some("ns"), &object).await };
+    tokio::time::timeout(Duration::from_secs(1), held).await.unwrap_err();
+    let path = "/apis/apps/v1/namespaces/ns/deployments";
+    assert_eq!(
+        *diary.0.lock(),
+        [
+            &format!("POST {path}"),
+            "1 sent",
+            "1 Success",
+            &format!("DELETE {path}/x"),
+            "4 sent",
+            "4 Code(409)",
+            &format!("POST {path}"),
+            "7 None",
+        ]
+    );
 }

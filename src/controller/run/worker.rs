@@ -43,15 +43,19 @@ use tracing::Instrument;
 
 use super::consistency::{self, Consistency, Readiness, Write};
 use super::hot_loop::{HotLoops, PACE, Temperature};
+use super::observer::PassEnd;
 use super::outcome::{Outcome, SyncError, SyncRequest};
 use super::takeover::Takeover;
 use crate::cache::synctrack::{self, SyncedSetter};
-use crate::cache::{self, EventHandler, Object, ObjectName, SharedInformer, Synced, wait_for_cache_sync};
+use crate::cache::{
+    self, EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync,
+};
 use crate::client::DryRun;
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
 use task_set::{Ended, TaskSet};
-pub use workers::{RunningPass, Workers};
+use workers::VersionOf;
+pub use workers::{ControllerView, RunningPass, Workers};
 
 /// How often caches that have not synced yet are named in the log.
 pub(crate) const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
@@ -91,6 +95,7 @@ pub struct Controller<H> {
     /// Holds a key until the caches have seen its own writes.
     consistency: Arc<Consistency>,
     workers: Workers,
+    version_of: VersionOf,
     metrics: ControllerMetrics,
     hot: Arc<HotLoops>,
     started: (SyncedSetter, Synced),
@@ -120,6 +125,7 @@ impl<H: SyncHandler> Controller<H> {
             caches: Vec::new(),
             consistency,
             workers: Workers::new(1),
+            version_of: Arc::new(|_| None),
             metrics: ControllerMetrics::unread(name),
             hot: Arc::default(),
             started: synctrack::pair(name),
@@ -159,6 +165,13 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
+    /// Sets the store of the objects that keys name, whose versions [`view`](Self::view) shows.
+    #[must_use]
+    pub fn with_objects<K: Object>(mut self, objects: Store<K>) -> Self {
+        self.version_of = Arc::new(move |key| Some(objects.get(key)?.resource_version().to_owned()));
+        self
+    }
+
     /// Counts passes in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: ControllerMetrics) -> Self {
@@ -185,6 +198,17 @@ impl<H: SyncHandler> Controller<H> {
     #[must_use]
     pub fn workers(&self) -> Workers {
         self.workers.clone()
+    }
+
+    /// Returns handles to read the controller's state while it runs.
+    #[must_use]
+    pub fn view(&self) -> ControllerView {
+        ControllerView {
+            name: self.name,
+            queue: self.queue.clone(),
+            workers: self.workers.clone(),
+            version_of: self.version_of.clone(),
+        }
     }
 
     /// Returns a handle that tells when the workers have started, or would if this process led.
@@ -330,6 +354,9 @@ impl<H: SyncHandler> Controller<H> {
                 // The event of our own write enqueues the key; this retry covers events that never come.
                 tracing::debug!("Waiting for the caches to observe this key's own writes");
                 self.metrics.waits_for_own_writes();
+                if let Some(observer) = self.workers.observer() {
+                    observer.held(key);
+                }
                 let (after, priority) = (Some(consistency::RETRY), processing.priority());
                 let options =
                     AddOptions { after, priority, reasons: reasons.clone(), ..AddOptions::default() };
@@ -343,8 +370,7 @@ impl<H: SyncHandler> Controller<H> {
             }
             let is_late = readiness == Readiness::FailedOpen;
             let is_taking_over = !self.has_caught_up.load(Ordering::Relaxed);
-            let running = RunningPass { key: key.clone(), reasons: reasons.clone(), since: started };
-            let listed = self.workers.begin(worker, running);
+            let listed = self.list_pass(processing, worker, started);
             self.consistency.begin_pass(key);
             let request = SyncRequest::new(reasons).late(is_late).taking_over(is_taking_over);
             let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
@@ -358,13 +384,34 @@ impl<H: SyncHandler> Controller<H> {
                 Ok(Err(_)) | Err(_) => Effect::Error,
             };
             self.metrics.effect(effect, reasons);
+            let observer = self.workers.observer();
+            let observed = observer.map(|observer| (observer, PassEnd::of(took, &ended, &writes)));
             match ended {
                 Ok(Ok(outcome)) => self.succeeded(processing, outcome, took, writes),
                 Ok(Err(error)) => self.failed(processing, &error, took),
                 Err(panic) => self.panicked(processing, &*panic, took),
             }
+            if let Some((observer, end)) = observed {
+                observer.ended(worker, key, end);
+            }
         };
         pass.instrument(span).await;
+    }
+
+    /// Lists a pass as running until the returned guard is dropped.
+    fn list_pass(
+        &self,
+        processing: &Processing<'_, ObjectName>,
+        worker: usize,
+        since: Instant,
+    ) -> impl Drop + use<H> {
+        let (key, reasons) = (processing.key(), processing.reasons());
+        let task = tokio::task::try_id();
+        let pass = RunningPass { worker, task, key: key.clone(), reasons: reasons.clone(), since };
+        if let Some(observer) = self.workers.observer() {
+            observer.began(worker, key, reasons, processing.priority(), processing.waited());
+        }
+        self.workers.begin(pass)
     }
 
     fn succeeded(

@@ -95,7 +95,7 @@ pub(super) fn wire(context: &Context<'_>) -> Result<Wired, BuildError> {
     }
     Ok(Wired {
         started: controller.started(),
-        workers: controller.workers(),
+        view: controller.view(),
         run: Box::new(move |shutdown| {
             Box::pin(async move {
                 tokio::join!(controller.run(shutdown.clone()), runner.run(shutdown));

@@ -129,13 +129,19 @@ impl<T: Key> State<T> {
 
     /// Returns at most `max` dirty keys.
     pub(super) fn list(&self, now: Duration, max: usize) -> Vec<Listed<T>> {
-        let listed = self.dirty.iter().map(|(key, dirty)| {
-            let waited = now.saturating_sub(dirty.added);
-            let is_processing = self.processing.contains_key(key);
-            let stage = if is_processing { Stage::Processed { waited } } else { Stage::Queued { waited } };
-            Listed { key: key.clone(), stage, priority: dirty.priority, reasons: dirty.reasons.clone() }
-        });
-        listed.take(max).collect()
+        self.dirty.iter().take(max).map(|(key, dirty)| self.listed(key, dirty, now)).collect()
+    }
+
+    /// Returns this key if it is dirty.
+    pub(super) fn look_up(&self, key: &T, now: Duration) -> Option<Listed<T>> {
+        self.dirty.get(key).map(|dirty| self.listed(key, dirty, now))
+    }
+
+    fn listed(&self, key: &T, dirty: &Dirty, now: Duration) -> Listed<T> {
+        let waited = now.saturating_sub(dirty.added);
+        let is_processing = self.processing.contains_key(key);
+        let stage = if is_processing { Stage::Processed { waited } } else { Stage::Queued { waited } };
+        Listed { key: key.clone(), stage, priority: dirty.priority, reasons: dirty.reasons.clone() }
     }
 
     /// Returns the counts and times for metrics.

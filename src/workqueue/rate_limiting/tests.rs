@@ -274,13 +274,13 @@ async fn every_waiting_key_is_listed_with_its_reasons() {
         reasons.iter().for_each(|reason| all.add(reason.clone()));
         Listed { key, stage, priority, reasons: all }
     };
-    let failed = Stage::BackingOff { left: 18 * MS, failures: 2 };
+    let failed = Stage::BackingOff { waited: 2 * MS, left: 18 * MS, failures: 2 };
     assert_eq!(
         listed,
         [
-            of("delayed", Stage::Delayed { left: 38 * MS }, 0, &[Reason::Timer]),
+            of("delayed", Stage::Delayed { waited: 2 * MS, left: 38 * MS }, 0, &[Reason::Timer]),
             of("failed", failed, 3, &[Reason::Manual, Reason::Retry(2)]),
-            of("paused", Stage::Delayed { left: 48 * MS }, 0, &[Reason::Timer]),
+            of("paused", Stage::Delayed { waited: 2 * MS, left: 48 * MS }, 0, &[Reason::Timer]),
             of("processed", Stage::Processed { waited: 2 * MS }, 0, &[Reason::Changed]),
             of("queued", Stage::Queued { waited: 5 * MS }, 7, &[Reason::Resync, Reason::Audit]),
         ]
@@ -303,4 +303,21 @@ async fn listing_respects_its_limit() {
     }
     let lengths = [0, 2, 3, 5, 6, 100].map(|max| queue.list(max).len());
     assert_eq!(lengths, [0, 2, 3, 5, 6, 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_is_looked_up_as_it_is_listed() {
+    let queue = queue();
+    for key in ["both", "queued"] {
+        queue.add(key, AddOptions::because(Reason::Manual));
+    }
+    queue.add_after("both", 5 * MS);
+    queue.back_off("failed", Duration::ZERO);
+    tokio::time::advance(MS / 2).await;
+    for key in ["both", "queued", "failed", "unknown"] {
+        let listed: Vec<_> = queue.list(100).into_iter().filter(|listed| listed.key == key).collect();
+        assert_eq!(queue.look_up(&key), listed, "{key}");
+    }
+    assert_eq!(queue.look_up(&"both").len(), 2);
+    assert!(matches!(queue.look_up(&"failed")[0].stage, Stage::BackingOff { failures: 1, .. }));
 }

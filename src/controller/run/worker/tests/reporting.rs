@@ -1,6 +1,8 @@
 //! Tests of the log lines, metrics and listing of passes.
 
 use super::*;
+use crate::cache::{Indexers, store};
+use crate::controller::run::observer::PassObserver;
 use crate::testing::capture_json;
 
 /// In the JSON log, each line has the fields of its span.
@@ -109,4 +111,60 @@ async fn passes_in_progress_are_listed() {
     assert!(!listed(&rig).iter().any(|pass| pass.contains("panics: manual for 5")), "{:?}", listed(&rig));
     rig.stop().await;
     assert!(rig.workers.passes().is_empty());
+}
+
+/// Writes down what it is told, one line each.
+#[derive(Debug, Default)]
+struct Diary(Mutex<Vec<String>>);
+
+impl PassObserver for Diary {
+    fn began(&self, worker: usize, key: &ObjectName, reasons: &Reasons, priority: i32, waited: Duration) {
+        let line = format!("{key} began by {worker} for {reasons} at {priority} after {waited:?}");
+        self.0.lock().push(line);
+    }
+
+    fn held(&self, key: &ObjectName) {
+        self.0.lock().push(format!("{key} held"));
+    }
+
+    fn ended(&self, _worker: usize, key: &ObjectName, end: PassEnd) {
+        let PassEnd { took, result, writes } = end;
+        self.0.lock().push(format!("{key} ended after {took:?} with {result:?}, {} writes", writes.len()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn observer_is_told_the_life_of_a_key() {
+    let (reader, mut writer) = store::pair(Indexers::default());
+    writer.upsert(Cached::new(Ok(config_map("ns", "child", 10))));
+    let resource = crate::api::ApiResource::of::<k8s_openapi::api::core::v1::ConfigMap>();
+    let consistency = Arc::new(Consistency::new().with(resource, reader));
+    let options = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
+    let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), options);
+    let mut rig = start_guarded(consistency.clone(), queue, 1, 3 * MS, |_, pass| match pass {
+        1 => Err(SyncError::new("a message that quotes a secret")),
+        _ => Ok(Outcome::Done),
+    });
+    let diary = Arc::new(Diary::default());
+    rig.workers.observe(diary.clone());
+    let key = ObjectName::new(Some("ns"), "a");
+    consistency.wrote(&key, &config_map("ns", "child", 11));
+    rig.queue.add(key, AddOptions { priority: 7, ..AddOptions::because(Reason::Manual) });
+    tokio::time::sleep(5 * MS).await;
+    rig.caches.set();
+    tokio::time::sleep(500 * MS).await;
+    writer.upsert(Cached::new(Ok(config_map("ns", "child", 11))));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let failure = "Err(PassFailure { retry: Error, status: None })";
+    assert_eq!(
+        *diary.0.lock(),
+        [
+            "ns/a held".to_owned(),
+            "ns/a began by 0 for manual at 7 after 0ns".to_owned(),
+            format!("ns/a ended after 3ms with {failure}, 0 writes"),
+            "ns/a began by 0 for manual, retry 1 at 7 after 0ns".to_owned(),
+            "ns/a ended after 3ms with Ok(Done), 0 writes".to_owned(),
+        ]
+    );
+    rig.stop().await;
 }

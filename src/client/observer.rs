@@ -1,0 +1,64 @@
+//! Tells an observer of each request but the lists and watches of the caches.
+//!
+//! Flow: client -> **observer** -> `/debug`
+//!
+//! # Guarantees
+//! - An observer is told when a request waits at the gate, when it is sent, and how it ended.
+//!   (test: `observer_is_told_of_each_request`)
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::error::Error;
+
+/// Is told of requests. The methods are called by the task that makes the request and must be quick.
+pub trait RequestObserver: fmt::Debug + Send + Sync + 'static {
+    /// A request has come to the gate. Returns an identifier for the other methods.
+    fn began(&self, method: &str, path: &str) -> u64;
+    /// The request has passed the gate and is sent.
+    fn sent(&self, id: u64);
+    /// The request ended, or its caller has dropped it.
+    fn ended(&self, id: u64, answer: Answer);
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The server did what was asked.
+    Success,
+    /// The server answered with this code.
+    Code(u16),
+    /// There was no response, or nobody waits for it any more.
+    None,
+}
+
+/// A request under observation, which ends when this is dropped.
+pub(super) struct Observed {
+    observer: Arc<dyn RequestObserver>,
+    id: u64,
+    answer: Answer,
+}
+
+impl Observed {
+    pub(super) fn began(observer: &Arc<dyn RequestObserver>, method: &str, path: &str) -> Self {
+        let path = path.split('?').next().unwrap_or_default();
+        Self { observer: observer.clone(), id: observer.began(method, path), answer: Answer::None }
+    }
+
+    pub(super) fn sent(&self) {
+        self.observer.sent(self.id);
+    }
+
+    pub(super) fn answered<T>(mut self, outcome: &Result<T, Error>) {
+        self.answer = match outcome {
+            Ok(_) => Answer::Success,
+            Err(error) => error.status().map_or(Answer::None, |status| Answer::Code(status.code)),
+        };
+    }
+}
+
+impl Drop for Observed {
+    fn drop(&mut self) {
+        self.observer.ended(self.id, self.answer);
+    }
+}

@@ -1,0 +1,75 @@
+//! `/debug` and `windlass debug`, on the operator of a demo.
+
+use macro_rules_attribute::apply;
+use serde_json::Value;
+
+use crate::demo::Demo;
+use crate::support::{no_bed, run_to_end, wait_until};
+
+/// Runs `windlass debug` with these arguments and returns its output.
+fn debug(demo: &Demo, arguments: &[&str]) -> String {
+    let address = format!("--address={}", demo.debug());
+    let all: Vec<&str> = ["debug"].iter().chain(arguments).copied().chain([&*address]).collect();
+    let output = run_to_end(&all, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
+async fn debug_prints_queues_caches_and_a_life() {
+    let demo = Demo::start();
+    demo.line("foo/example ready=True");
+    let queues = debug(&demo, &["queue"]);
+    assert!(
+        queues.starts_with("CONTROLLER  WORKERS  PROCESSING") && queues.contains("\nwebapp "),
+        "{queues}"
+    );
+    let caches = debug(&demo, &["caches"]);
+    let foos = caches.lines().find(|line| line.starts_with("foos.")).unwrap();
+    assert!(foos.contains(" watching ") && foos.contains(" ago "), "{caches}");
+    let life = debug(&demo, &["key", "example"]);
+    for part in [
+        "foo: version ",
+        ", at rest",
+        "because: ",
+        "POST /apis/apps/v1/namespaces/default/deployments: ok",
+        "Done after ",
+    ] {
+        assert!(life.contains(part), "{part:?} is not in\n{life}");
+    }
+    let json: Value = serde_json::from_str(&debug(&demo, &["key", "default/example", "-o=json"])).unwrap();
+    assert_eq!(json["controllers"][0]["controller"], "foo");
+    assert!(!json.to_string().contains("nginx"), "no object content");
+    let unknown = debug(&demo, &["key", "nobody"]);
+    assert_eq!(unknown, "No cache has default/nobody and no queue does.\n");
+}
+
+/// A name that resolves to a loopback address does not make another page's requests its own.
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
+async fn debug_refuses_requests_of_other_pages() {
+    let demo = Demo::start();
+    let url = format!("http://{}/debug/queues", demo.debug());
+    let client = reqwest::Client::new();
+    wait_until("the operator serves", async || client.get(&url).send().await.map(drop)).await;
+    for (name, value, code) in [
+        ("host", "evil.example", 421),
+        ("origin", "http://evil.example", 403),
+        ("origin", &*format!("http://{}", demo.debug()), 200),
+    ] {
+        let answer = client.get(&url).header(name, value).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), code, "{name}: {value}");
+    }
+}
+
+#[apply(no_bed)]
+#[why = "nothing runs"]
+async fn debug_names_the_missing_flag() {
+    let free = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap();
+    let output = run_to_end(&["debug", "queue", "--address", &free.to_string()], &[]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = format!("start the operator with --debug-bind-address={free}");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains("nothing listens there") && text.contains(&expected), "{text}");
+}
