@@ -1,6 +1,5 @@
 # Runs a real control plane with a release build of the operator. Sourced by the measurements in this directory.
-#   start_operator [FLAG...]   starts both, and passes the flags to `windlass run`
-#   start_control_plane        starts the control plane alone, with the definitions
+#   start_operator [FLAG...]   passes the flags to `windlass run`
 # Sets KUBECONFIG, $windlass, $kubectl, $audit (the audit log, one line per request), $operator (its process id) and
 # $work (a temporary directory). Stops the processes and removes $work when the script exits.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -18,7 +17,7 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM
 
-start_control_plane() {
+start_operator() {
   echo "Building windlass (release) and the launcher ..." >&2
   cargo build --quiet --release --bin windlass
   cargo build --quiet --example control-plane
@@ -31,10 +30,6 @@ start_control_plane() {
   KUBECONFIG=$(value kubeconfig) kubectl=$(value kubectl) audit=$(value auditLog)
   export KUBECONFIG
   define_kinds
-}
-
-start_operator() {
-  start_control_plane
   "$windlass" run --kubeconfig="$KUBECONFIG" --metrics-bind-address=0 --health-probe-bind-address=0 \
     --audit-period=0 --log-format=json "$@" >"$work/log" 2>&1 &
   operator=$!
