@@ -33,6 +33,10 @@ impl Scrape {
         for (name, labels, value) in text.lines().filter_map(series) {
             scrape.series.entry(name).or_default().push((labels, value));
         }
+        // Sums of floating point numbers depend on their order, which differs between scrapes.
+        for series in scrape.series.values_mut() {
+            series.sort_by(|(a, _), (b, _)| a.cmp(b));
+        }
         scrape
     }
 
