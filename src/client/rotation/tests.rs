@@ -37,7 +37,8 @@ impl Rig {
 
     /// Starts a server, at the address of the former one. Returns a kubeconfig with the server's authority and token.
     async fn start_server(&mut self) -> Value {
-        let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+        // Other tests listen on 127.0.0.1, so none takes the port between two servers.
+        let mut address = SocketAddr::from(([0, 0, 0, 0, 0, 0, 0, 1], 0));
         if let Some((former, server)) = self.server.take() {
             server.abort();
             assert!(self.tasks.join_next().await.unwrap().unwrap_err().is_cancelled());
