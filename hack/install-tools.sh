@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 promtool() {
-  if [[ -x $cache/promtool ]] || command -v promtool >/dev/null; then return; fi
+  if [[ -x $cache/promtool ]] || type -P promtool >/dev/null; then return; fi
   command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 1
   cd "$work"
   # The list of packages may be missing or old; updating it needs root.
