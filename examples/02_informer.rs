@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
 use windlass::cache::factory::Watched;
-use windlass::cache::{Cached, Deleted, EventHandler, SharedInformerFactory, object};
+use windlass::cache::{Cached, Deleted, EventHandler, SharedInformerFactory, Transform, object};
 use windlass::client::{ApiClient, Config, ConfigSource};
 use windlass::sim::{InProcessTransport, Settings, Sim};
 
@@ -66,7 +66,8 @@ async fn watch(
     users: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let factory = SharedInformerFactory::new(client, None, None, 0);
-    let informer = factory.informer(|| Watched { transform: Some(object::trim), ..Watched::default() });
+    let informer =
+        factory.informer(Watched { transform: Some(Transform::new(object::trim)), ..Watched::default() })?;
     let registration = informer.add_event_handler(print)?;
 
     let shutdown = CancellationToken::new();

@@ -104,9 +104,9 @@ impl Reconcile for GreetingSync {
 }
 
 fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<GreetingSync>>, BuildError> {
-    let mut greetings = Builder::new(shared, "greetings", own_name);
-    let maps = greetings.owns();
-    greetings.build(GreetingSync { maps })
+    let mut greetings = Builder::new(shared, "greetings", own_name)?;
+    let maps = greetings.owns()?;
+    Ok(greetings.build(GreetingSync { maps }))
 }
 
 #[tokio::main(flavor = "current_thread", start_paused = true)]

@@ -23,6 +23,7 @@
 //! - A queue that starts with a relist, as the reflector's does, is synced only after the relist is
 //!   applied, even if the relist is empty. (test: `synced_only_after_the_first_relist_is_applied`)
 //! - The producer waits while the queue is full. (test: `full_queue_blocks_the_producer`)
+//! - The producer can wait until all queued changes are applied. (test: `queue_is_drained_once_all_is_applied`)
 //! - Changes queued before a close are still delivered. (test: `close_delivers_queued_changes_then_ends`)
 //!
 //! # Differences from client-go
@@ -39,7 +40,9 @@ use std::fmt;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::object::{Cached, Object};
+use super::cached::Cached;
+use super::list_watch::Listed;
+use super::object::Object;
 use super::synctrack::{self, Synced, SyncedSetter};
 
 /// Maximum number of changes in one batch.
@@ -59,7 +62,7 @@ pub enum Delta<K: Object> {
     /// A complete list.
     ReplacedAll {
         /// All objects.
-        objects: Vec<Cached<K>>,
+        objects: Vec<Listed<K>>,
         /// Version of the list.
         resource_version: String,
         /// Whether the list was a consistent read, which replaces even newer cached versions.
@@ -93,6 +96,8 @@ struct State<K: Object> {
     population: Population,
     setter: SyncedSetter,
     closed: bool,
+    /// Whether the consumer has a batch that it has not reported yet.
+    is_applying: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +117,13 @@ impl<K: Object> Fifo<K> {
     #[must_use]
     pub fn new(name: &str) -> Self {
         let (setter, synced) = synctrack::pair(name);
-        let state = State { queue: VecDeque::new(), population: Population::Empty, setter, closed: false };
+        let state = State {
+            queue: VecDeque::new(),
+            population: Population::Empty,
+            setter,
+            closed: false,
+            is_applying: false,
+        };
         Self { state: Mutex::new(state), filled: Notify::new(), emptied: Notify::new(), synced }
     }
 
@@ -158,10 +169,34 @@ impl<K: Object> Fifo<K> {
 
     /// Reports that a batch has been applied.
     pub fn processed(&self, batch_was_initial_list: bool) {
+        let mut state = self.state.lock();
+        state.is_applying = false;
         if batch_was_initial_list {
-            let mut state = self.state.lock();
             state.population = Population::Done;
             state.setter.set();
+        }
+        drop(state);
+        self.emptied.notify_one();
+    }
+
+    /// Waits until every change that was queued is applied, or the queue is closed: the producer then knows what the
+    /// store has.
+    ///
+    /// # Cancel safety
+    /// Safe: it changes nothing.
+    pub async fn drained(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            tokio::pin!(emptied);
+            emptied.as_mut().enable();
+            let is_drained = {
+                let state = self.state.lock();
+                state.closed || state.queue.is_empty() && !state.is_applying
+            };
+            if is_drained {
+                return;
+            }
+            emptied.await;
         }
     }
 
@@ -246,6 +281,7 @@ impl<K: Object> State<K> {
         } else {
             deltas.push(first);
         }
+        self.is_applying = true;
         Some(Some(Batch { deltas, is_initial_list }))
     }
 }
@@ -272,6 +308,7 @@ mod tests {
     }
 
     fn relist(objects: Vec<Cached<ConfigMap>>) -> Delta<ConfigMap> {
+        let objects = objects.into_iter().map(Listed::Changed).collect();
         Delta::ReplacedAll { objects, resource_version: "9".to_owned(), authoritative: true }
     }
 
@@ -368,6 +405,22 @@ mod tests {
         fifo.pop_batch().await.unwrap();
         waiting.await;
         assert_eq!(fifo.len(), CAPACITY - BATCH_MAX + 1);
+    }
+
+    #[tokio::test]
+    async fn queue_is_drained_once_all_is_applied() {
+        let fifo = Fifo::new("t");
+        assert!(fifo.drained().now_or_never().is_some());
+        fifo.push(Delta::Added(object("a", 1))).await;
+        let mut drained = Box::pin(fifo.drained());
+        assert!(drained.as_mut().now_or_never().is_none());
+        let batch = fifo.pop_batch().await.unwrap();
+        assert!(drained.as_mut().now_or_never().is_none(), "it is not applied yet");
+        fifo.processed(batch.is_initial_list);
+        drained.await;
+        fifo.push(Delta::Added(object("b", 2))).await;
+        fifo.close();
+        assert!(fifo.drained().now_or_never().is_some(), "nobody waits for a closed queue");
     }
 
     /// client-go: `TestRealFIFO_PopShouldUnblockWhenClosed`

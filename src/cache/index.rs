@@ -6,13 +6,15 @@
 //! - A value is removed with its last object. (test: `delete_removes_empty_sets_from_the_index`)
 //! - An object may have several values, and they may change. (test: `an_object_may_have_several_values`)
 
-use std::collections::{BTreeSet, HashMap};
+use std::any::TypeId;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 
-use super::object::{Cached, Object};
+use super::cached::Cached;
+use super::object::Object;
 use super::object_name::ObjectName;
 
 /// Name of the index of objects by the uid of their controlling owner.
@@ -22,10 +24,21 @@ pub const OWNER_UID: &str = "owner-uid";
 /// store is being written.
 pub type IndexFn<K> = Box<dyn Fn(&Cached<K>) -> Vec<String> + Send + Sync>;
 
-/// Named index functions, fixed when the store is created. The default contains [`OWNER_UID`].
+/// Named index functions. The default contains [`OWNER_UID`].
 pub struct Indexers<K> {
-    functions: HashMap<&'static str, IndexFn<K>>,
+    functions: BTreeMap<&'static str, Indexer<K>>,
 }
+
+/// One index function, and its type, by which two requests for the same index are recognised.
+pub(crate) struct Indexer<K> {
+    function: IndexFn<K>,
+    pub(crate) id: TypeId,
+}
+
+/// Two indexes have the same name and different functions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an index named {0:?} exists with another function; choose another name")]
+pub struct IndexConflict(pub(crate) &'static str);
 
 // === impl Indexers ===
 
@@ -40,19 +53,20 @@ impl<K: Object> Indexers<K> {
         name: &'static str,
         function: impl Fn(&Cached<K>) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        let before = self.functions.insert(name, Box::new(function));
+        let indexer = Indexer { id: type_of(&function), function: Box::new(function) };
+        let before = self.functions.insert(name, indexer);
         assert!(before.is_none(), "an index named {name:?} already exists");
         self
     }
 
-    pub(crate) fn into_functions(self) -> HashMap<&'static str, IndexFn<K>> {
+    pub(crate) fn into_functions(self) -> BTreeMap<&'static str, Indexer<K>> {
         self.functions
     }
 }
 
 impl<K: Object> Default for Indexers<K> {
     fn default() -> Self {
-        Self { functions: HashMap::new() }.with(OWNER_UID, |object: &Cached<K>| {
+        Self { functions: BTreeMap::new() }.with(OWNER_UID, |object: &Cached<K>| {
             object.controller().map(|owner| owner.uid.to_owned()).into_iter().collect()
         })
     }
@@ -64,20 +78,29 @@ impl<K> fmt::Debug for Indexers<K> {
     }
 }
 
+fn type_of<T: 'static>(_: &T) -> TypeId {
+    TypeId::of::<T>()
+}
+
 /// One inverted index. Only the store's writer changes it.
 pub(crate) struct Index<K> {
-    function: IndexFn<K>,
+    indexer: Indexer<K>,
     /// Never holds an empty set.
     names: DashMap<String, BTreeSet<ObjectName>, RandomState>,
 }
 
 impl<K: Object> Index<K> {
-    pub(crate) fn new(function: IndexFn<K>) -> Self {
-        Self { function, names: DashMap::default() }
+    pub(crate) fn new(indexer: Indexer<K>) -> Self {
+        Self { indexer, names: DashMap::default() }
+    }
+
+    /// Returns the type of the index function.
+    pub(crate) fn id(&self) -> TypeId {
+        self.indexer.id
     }
 
     pub(crate) fn values(&self, object: &Cached<K>) -> Vec<String> {
-        (self.function)(object)
+        (self.indexer.function)(object)
     }
 
     pub(crate) fn names(&self, value: &str) -> Vec<ObjectName> {

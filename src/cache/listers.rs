@@ -8,8 +8,9 @@
 
 use kube_core::{Selector, SelectorExt};
 
+use super::cached::Cached;
 use super::index::OWNER_UID;
-use super::object::{Cached, Object};
+use super::object::Object;
 use super::object_name::ObjectName;
 use super::store::Store;
 

@@ -11,9 +11,10 @@
 //! | module | client-go | in one sentence |
 //! |---|---|---|
 //! | [`object_name`] | `object-names.go` | the key used everywhere |
-//! | [`object`] | `store.go` (`KeyFunc`), `meta` accessors | what the cache needs from a type, and objects that do not decode |
-//! | [`list_watch`] | `listwatch.go` | the cache's requests to the API server |
-//! | `wire` | `rest/watch/decoder.go` | decodes watch lines and list pages |
+//! | [`object`], [`meta`], [`owner`] | `store.go` (`KeyFunc`), `meta` accessors | what the cache needs from a type |
+//! | [`decode`], [`cached`] | | objects that do not decode keep their identity |
+//! | [`list_watch`] | `listwatch.go` (`ListerWatcher`) | what the reflector needs of a server |
+//! | `http`, `wire` | `listwatch.go` (`ListWatch`), `rest/watch` | the cache's requests to the API server |
 //! | [`reflector`] | `reflector.go` | lists, watches, resumes, relists |
 //! | [`fifo`] | `the_real_fifo.go` | ordered queue of changes between reflector and pump |
 //! | [`store`], [`index`] | `thread_safe_store.go`, `index.go` | objects by name, and inverted indexes |
@@ -25,31 +26,43 @@
 //! | [`listers`] | `listers.go` | read-only view of a store |
 
 mod backoff;
+pub mod cached;
+pub mod decode;
 pub mod factory;
 pub mod fifo;
 mod health;
+mod http;
 pub mod index;
 pub mod list_watch;
 pub mod listers;
+pub mod meta;
 pub mod object;
 pub mod object_name;
+pub mod owner;
 pub mod processor;
 mod pump;
 pub mod reflector;
+mod resync;
 pub mod shared_informer;
 pub mod store;
 pub mod synctrack;
 mod version;
 mod wire;
 
-pub use factory::SharedInformerFactory;
+pub use cached::Cached;
+pub use decode::Unreadable;
+pub use factory::{InformerError, SharedInformerFactory};
 pub use health::{CacheState, HandlerState, Progress, ReflectorPhase};
-pub use index::{IndexFn, Indexers};
-pub use list_watch::{ListWatch, ListerWatcher};
+pub use http::{ListWatch, Transform};
+pub use index::{IndexConflict, IndexFn, Indexers};
+pub use list_watch::ListerWatcher;
 pub use listers::Lister;
-pub use object::{Cached, ControllerRef, Meta, Object, Unreadable};
+pub use meta::Meta;
+pub use object::Object;
 pub use object_name::ObjectName;
+pub use owner::ControllerRef;
 pub use processor::{Deleted, EventHandler, Registration};
+pub use resync::{InvalidResyncPeriod, ResyncPeriod};
 pub use shared_informer::{Ended, InformerConfig, SharedInformer};
 pub use store::{Store, UnknownIndex};
 pub use synctrack::{Synced, wait_for_cache_sync};

@@ -27,7 +27,8 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::object::{Cached, Object};
+use super::cached::Cached;
+use super::object::Object;
 use super::object_name::ObjectName;
 use super::synctrack::{self, Synced, SyncedSetter};
 

@@ -4,31 +4,64 @@
 //! *Controller*; it is unrelated to this project's `controller` module.
 //! Flow: API server -> reflector -> fifo -> **pump** -> store, handlers
 //!
+//! # How it works
+//! A batch becomes a sequence of steps, each for one object. [`SLICE`] steps are applied under the delivery
+//! lock; then the lock is released and other tasks run, also in the middle of a relist or a resync. Each
+//! step compares its object with the store, so a handler that is added between two slices sees each
+//! change exactly once.
+//!
 //! # Guarantees
 //! - The store, not the event, decides between add and update. (test: `the_store_decides_between_add_and_update`)
 //! - An object is in the store before handlers are notified of it. (test: `a_handler_finds_the_object_in_the_store`)
 //! - A relist notifies of deletions first, then of additions and changes; unchanged objects are skipped.
 //!   (test: `relist_notifies_only_of_differences`)
 //! - An event older than the stored object is ignored. (test: `an_older_event_is_ignored`)
+//! - Other tasks run while a relist or a resync is applied. (test: `other_tasks_run_while_a_relist_is_applied`)
 //!
 //! # Differences from client-go
 //! Handlers are not notified of an unchanged object in a relist (client-go notifies those that resync)
-//! or of the deletion of an unknown object. Older events are ignored.
+//! or of the deletion of an unknown object. Older events are ignored. client-go applies a relist in one
+//! step, during which no reader is served.
 //!
 //! # Locks and tasks
-//! Runs under the delivery lock (see [`Processor`]), so that a handler added meanwhile sees each change
-//! exactly once; never awaits under the lock.
+//! Takes the delivery lock for each slice (see [`Processor`]); never awaits under the lock.
 
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
+
+use super::cached::Cached;
 use super::fifo::{Batch, Delta};
-use super::object::{Cached, Object};
+use super::list_watch::Listed;
+use super::object::Object;
+use super::object_name::ObjectName;
 use super::processor::{Deleted, Notification, Processor};
 use super::store::{Store, StoreWriter};
 use super::version;
+
+/// Number of objects that are applied without a pause.
+const SLICE: usize = 500;
 
 /// Applies batches; see the module.
 pub(crate) struct Pump<K: Object> {
     store: Store<K>,
     writer: StoreWriter<K>,
+}
+
+/// What is done with one object.
+enum Step<K: Object> {
+    Upsert(Cached<K>),
+    Delete(Cached<K>),
+    /// An object of a relist that is new or has changed.
+    Replace {
+        object: Cached<K>,
+        authoritative: bool,
+        is_in_initial_list: bool,
+    },
+    /// An object that a relist no longer contains.
+    Vanish(ObjectName),
+    /// Notify the handlers again.
+    Resync(ObjectName),
 }
 
 // === impl Pump ===
@@ -38,32 +71,87 @@ impl<K: Object> Pump<K> {
         Self { store, writer }
     }
 
-    /// Applies one batch and notifies the processor, which the caller has locked.
-    pub(crate) fn apply(&mut self, batch: Batch<K>, processor: &mut Processor<K>) {
-        let is_initial_list = batch.is_initial_list;
-        for delta in batch.deltas {
+    /// Applies one batch and notifies the processor.
+    pub(crate) async fn apply(&mut self, batch: Batch<K>, processor: &Mutex<Processor<K>>) {
+        let Batch { deltas, is_initial_list } = batch;
+        let mut steps = Vec::with_capacity(deltas.len());
+        // The version that the store has after the steps; a change to one object sets it itself.
+        let mut version = None;
+        for delta in deltas {
             match delta {
-                Delta::Added(object) | Delta::Updated(object) => self.upsert(object, processor),
-                Delta::Deleted(object) => self.delete(object, processor),
+                Delta::Added(object) | Delta::Updated(object) => steps.push(Step::Upsert(object)),
+                Delta::Deleted(object) => steps.push(Step::Delete(object)),
                 Delta::ReplacedAll { objects, resource_version, authoritative } => {
-                    self.replace(objects, &resource_version, authoritative, is_initial_list, processor);
+                    steps = self.relist(objects, authoritative, is_initial_list).await;
+                    version = Some(resource_version);
                 }
-                Delta::SyncAll => {
-                    let mut objects = self.store.list();
-                    objects.sort_by_key(Cached::object_name);
-                    for object in objects {
-                        processor.distribute(&Notification::Update { old: object.clone(), new: object });
-                    }
-                }
-                Delta::Bookmark(version) => self.writer.bookmark(&version),
+                Delta::SyncAll => steps = sorted(self.store.names()).map(Step::Resync).collect(),
+                Delta::Bookmark(bookmark) => version = Some(bookmark),
             }
         }
+        let mut steps = steps.into_iter();
+        while steps.len() > 0 {
+            {
+                let processor = processor.lock();
+                steps.by_ref().take(SLICE).for_each(|step| self.step(step, &processor));
+            }
+            if steps.len() > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        if let Some(version) = version {
+            self.writer.set_resource_version(&version);
+        }
         if is_initial_list {
-            processor.upstream_synced();
+            processor.lock().upstream_synced();
         }
     }
 
-    fn upsert(&mut self, object: Cached<K>, processor: &mut Processor<K>) {
+    /// Returns the steps of a relist: what vanished, then what is new or changed.
+    async fn relist(
+        &self,
+        objects: Vec<Listed<K>>,
+        authoritative: bool,
+        is_in_initial_list: bool,
+    ) -> Vec<Step<K>> {
+        let mut steps = Vec::new();
+        if !self.store.is_empty() {
+            let mut listed = HashSet::with_capacity(objects.len());
+            for slice in objects.chunks(SLICE) {
+                listed.extend(slice.iter().map(Listed::object_name));
+                tokio::task::yield_now().await;
+            }
+            let vanished = self.store.names().into_iter().filter(|name| !listed.contains(name)).collect();
+            steps.extend(sorted(vanished).map(Step::Vanish));
+        }
+        steps.extend(objects.into_iter().filter_map(|listed| match listed {
+            Listed::Unchanged(_) => None,
+            Listed::Changed(object) => Some(Step::Replace { object, authoritative, is_in_initial_list }),
+        }));
+        steps
+    }
+
+    fn step(&mut self, step: Step<K>, processor: &Processor<K>) {
+        match step {
+            Step::Upsert(object) => self.upsert(object, processor),
+            Step::Delete(last) => self.delete(last, processor),
+            Step::Replace { object, authoritative, is_in_initial_list } => {
+                self.replace(object, authoritative, is_in_initial_list, processor);
+            }
+            Step::Vanish(name) => {
+                if let Some(last_known) = self.writer.remove(&name) {
+                    processor.distribute(&Notification::Delete(Deleted::FinalStateUnknown { last_known }));
+                }
+            }
+            Step::Resync(name) => {
+                if let Some(object) = self.store.get(&name) {
+                    processor.distribute(&Notification::Update { old: object.clone(), new: object });
+                }
+            }
+        }
+    }
+
+    fn upsert(&mut self, object: Cached<K>, processor: &Processor<K>) {
         let stored = self.store.get(&object.object_name());
         if stored.is_some_and(|stored| is_stale(&object, &stored)) {
             tracing::debug!(kind = %K::resource(), object = ?object, "Ignored an event older than the cache");
@@ -76,10 +164,10 @@ impl<K: Object> Pump<K> {
         });
     }
 
-    fn delete(&mut self, last: Cached<K>, processor: &mut Processor<K>) {
+    fn delete(&mut self, last: Cached<K>, processor: &Processor<K>) {
         let name = last.object_name();
         let Some(stored) = self.store.get(&name) else {
-            self.writer.bookmark(last.resource_version());
+            self.writer.set_resource_version(last.resource_version());
             return;
         };
         if is_stale(&last, &stored) {
@@ -92,36 +180,29 @@ impl<K: Object> Pump<K> {
 
     fn replace(
         &mut self,
-        objects: Vec<Cached<K>>,
-        resource_version: &str,
+        object: Cached<K>,
         authoritative: bool,
         is_in_initial_list: bool,
-        processor: &mut Processor<K>,
+        processor: &Processor<K>,
     ) {
-        let before: Vec<Option<Cached<K>>> =
-            objects.iter().map(|object| self.store.get(&object.object_name())).collect();
-        let mut listed = objects;
-        if !authoritative {
-            for (object, before) in listed.iter_mut().zip(&before) {
-                if let Some(before) = before
-                    && is_stale(object, before)
-                {
-                    *object = before.clone();
-                }
-            }
+        let stored = self.store.get(&object.object_name());
+        let is_old = |stored: &Cached<K>| {
+            stored.is_same_version(&object) || !authoritative && is_stale(&object, stored)
+        };
+        if stored.as_ref().is_some_and(is_old) {
+            return;
         }
-        for last_known in self.writer.replace(&listed, resource_version) {
-            processor.distribute(&Notification::Delete(Deleted::FinalStateUnknown { last_known }));
-        }
-        for (object, before) in listed.into_iter().zip(before) {
-            match before {
-                None => processor.distribute(&Notification::Add { object, is_in_initial_list }),
-                Some(old)
-                    if old.uid() == object.uid() && old.resource_version() == object.resource_version() => {}
-                Some(old) => processor.distribute(&Notification::Update { old, new: object }),
-            }
-        }
+        self.writer.put(object.clone());
+        processor.distribute(&match stored {
+            Some(old) => Notification::Update { old, new: object },
+            None => Notification::Add { object, is_in_initial_list },
+        });
     }
+}
+
+fn sorted(mut names: Vec<ObjectName>) -> impl Iterator<Item = ObjectName> {
+    names.sort_unstable();
+    names.into_iter()
 }
 
 /// Returns whether the event is older than the stored object, of this or an earlier incarnation.

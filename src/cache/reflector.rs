@@ -4,42 +4,49 @@
 //! Flow: API server -> **reflector** -> fifo -> pump -> store, handlers
 //!
 //! # How it works
-//! There are two states. **Listing** fetches all pages and queues them as one relist, whose version is
-//! where the watch starts. **Watching** queues each event, bookmarks included, and then records its
-//! version. The way in which a watch ends determines the next step:
+//! There are two states. **Listing** reads all objects and queues them as one relist, whose version is where
+//! the watch starts. **Watching** queues each event, bookmarks included, and then records its version. The
+//! way in which a watch ends determines the next step:
 //!
 //! | what happened | next |
 //! |---|---|
 //! | the server ended the stream (its timeout) | watch again at once from the last version, without a list |
-//! | the stream broke, or was silent for 90 s | the same; list after 5 such streams in a row without an event |
+//! | the stream was silent for 90 s | the same |
+//! | the stream broke | the same; list after 5 such streams in a row without an event |
 //! | an event older than the last version | not queued; list with the version unset after a backoff |
-//! | a stream ended within 1 s without an event | watch again after a backoff |
+//! | a stream ended within 1 s | watch again after a backoff |
 //! | a relist was requested | list at once with the version unset |
-//! | opening: no connection, 429, 5xx | watch again from the same version after a backoff |
+//! | opening: no connection, 429, 5xx | watch again from the same version after a backoff; list after 5 times 5xx |
+//! | opening: 403, the permission to watch is missing | watch again after 10 to 30 s |
 //! | 410 at the start or in the stream | list, not older than the last version, after a backoff |
 //! | the list: 410, a version from the future, or older than the last one | list at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
 //! | 404 or 403 soon after a lost connection: the server is starting | the same request again after a backoff |
 //! | anything else | list again after a backoff |
 //!
+//! A list is *streamed* where the server can do that: it is the beginning of a watch, which goes on after
+//! it. Otherwise, if the stream fails, and if the relist was requested, it is read in pages. Before a list everything queued is applied,
+//! so that unchanged objects are recognised by comparing with the store.
+//!
 //! # Guarantees
 //! - The first list is a consistent read; later lists request the last version or a newer one. (test: `first_list_is_newest_and_relist_never_older`)
 //! - A watch resumes from the last version after a dropped stream, without a list. (test: `resumes_after_dropped_stream`)
 //! - An older event is not applied; a list of the newest state replaces the cache. (test: `older_event_causes_list_of_newest_state`)
 //! - A 410 causes a relist, which finds deletions that the watch missed. (test: `gone_means_relist`)
-//! - A partial list is never published. (test: `failed_page_publishes_nothing`)
-//! - 429 and lost connections back off without a relist. (test: `too_many_requests_backs_off_without_a_relist`)
+//! - A partial list is never published. (test: `failed_page_publishes_nothing`, `partial_stream_publishes_nothing`)
+//! - A server that cannot stream a list is asked for pages, and for a stream again later. (test: `server_without_streaming_lists_is_asked_for_pages`)
 //! - A requested relist reads the newest state; requests made before it begins are merged. (test: `pending_relist_requests_are_merged`)
 //!
 //! # Differences from client-go
 //! The first list leaves the version unset; client-go uses 0 and may go back in time after a restart. A
-//! 5xx on opening a watch says nothing about the version, so it causes no relist. A broken stream
-//! resumes like a closed one. Retry-After is obeyed. The first list is not streamed.
+//! broken stream resumes like a closed one. Retry-After is obeyed. A streaming list has a deadline for its
+//! end, and that a server cannot stream is remembered.
 //!
 //! # Locks and tasks
 //! None: the informer runs [`Reflector::run`] and cancels it with the token.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,10 +56,17 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backoff::Backoff;
+use super::cached::Cached;
+use super::decode::Decoded;
 use super::fifo::{Delta, Fifo};
 use super::health::{Health, ReflectorPhase, Shared};
-use super::list_watch::{ListOptions, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStream};
-use super::object::{Cached, Decoded, Object};
+use super::list_watch::{
+    ListOptions, Listed, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStart, WatchStream,
+};
+use super::object::Object;
+use super::object_name::ObjectName;
+use super::resync::ResyncPeriod;
+use super::store::Store;
 use super::version;
 use crate::client::Error;
 
@@ -68,6 +82,11 @@ const FRUITLESS_MAX: u32 = 5;
 /// Range of the delay before a missing kind or permission is tried again.
 const MISSING_MIN: Duration = Duration::from_secs(10);
 const MISSING_MAX: Duration = Duration::from_secs(30);
+/// Openings of a watch in a row that the server may answer with 5xx before a list is tried: it may have lost
+/// the version, but be able to list.
+const REFUSED_MAX: u32 = 5;
+/// How long a streaming list may send no object before its end.
+const INITIAL_EVENTS_SILENCE: Duration = Duration::from_secs(60);
 /// How long a restarted server may answer 403 or 404 because it has not loaded roles and kinds yet.
 const STARTING: Duration = Duration::from_secs(15);
 
@@ -76,10 +95,14 @@ const STARTING: Duration = Duration::from_secs(15);
 pub struct Reflector<K: Object, L> {
     source: L,
     fifo: Arc<Fifo<K>>,
+    /// What is known of the objects, to recognise unchanged ones in a list.
+    store: Store<K>,
     /// Version of the last queued change; `None` before the first list.
     last_version: Option<String>,
     /// Whether the last version is unusable, so that the next list reads the newest state.
     last_version_unusable: bool,
+    /// Whether the next list is read in pages.
+    distrusts_streams: bool,
     resync: Option<Resync>,
     /// Holds a permit while a relist is requested.
     relist: Arc<Notify>,
@@ -87,6 +110,8 @@ pub struct Reflector<K: Object, L> {
     lost: Option<Instant>,
     /// Number of streams in a row that broke without an event.
     fruitless: u32,
+    /// Number of openings in a row that were answered with 5xx.
+    refused: u32,
     backoff: Backoff,
     random: fastrand::Rng,
     health: Health,
@@ -99,31 +124,51 @@ struct Resync {
 }
 
 /// The next step, and the delay before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum Next<W> {
     List(Duration),
     Watch(Duration),
+    /// Go on with the stream of a list.
+    Follow(W),
+}
+
+/// How a streaming list failed.
+enum StreamingFailure {
+    /// Read pages instead.
+    ReadPages,
+    /// List again after this delay.
+    Again(Duration),
 }
 
 // === impl Reflector ===
 
 impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
-    /// Creates a reflector, which is idle until [`run`](Self::run). `seed` makes delays and timeouts repeatable.
+    /// Creates a reflector, which is idle until [`run`](Self::run). `store` is the one that the
+    /// FIFO is applied to. `seed` makes delays and timeouts repeatable.
     #[must_use]
-    pub fn new(source: L, fifo: Arc<Fifo<K>>, resync_period: Option<Duration>, seed: u64) -> Self {
+    pub fn new(
+        source: L,
+        fifo: Arc<Fifo<K>>,
+        store: Store<K>,
+        resync_period: Option<ResyncPeriod>,
+        seed: u64,
+    ) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let backoff = Backoff::new(random.fork());
         let health = Health::new(K::resource().to_string(), Shared::default());
-        let resync = resync_period.map(|period| Resync { period, next: Instant::now() + period });
+        let resync = resync_period.map(ResyncPeriod::get);
+        let resync = resync.map(|period| Resync { period, next: Instant::now() + period });
         Self {
             source,
             fifo,
+            store,
             last_version: None,
             last_version_unusable: false,
+            distrusts_streams: false,
             resync,
             relist: Arc::default(),
             lost: None,
             fruitless: 0,
+            refused: 0,
             backoff,
             random,
             health,
@@ -163,6 +208,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                     self.pause(delay).await;
                     self.watch().await
                 }
+                Next::Follow(stream) => self.follow(stream).await,
             };
         }
     }
@@ -174,60 +220,154 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         tokio::time::sleep(delay).await;
     }
 
-    async fn list(&mut self) -> Next {
+    async fn list(&mut self) -> Next<L::Watch> {
         self.health.is(ReflectorPhase::Listing);
         // This list serves a relist request made before it.
         if self.relist.notified().now_or_never().is_some() {
-            self.last_version_unusable = true;
+            self.requested_relist();
         }
+        self.fifo.drained().await;
         let version = match &self.last_version {
             Some(version) if !self.last_version_unusable => Version::NotOlderThan(version.clone()),
             _ => Version::Newest,
         };
+        if !self.distrusts_streams && self.source.can_stream_lists() {
+            match self.stream_list(version.clone()).await {
+                Ok((stream, listed)) => {
+                    self.publish(listed, version == Version::Newest).await;
+                    return Next::Follow(stream);
+                }
+                Err(StreamingFailure::Again(delay)) => return Next::List(delay),
+                Err(StreamingFailure::ReadPages) => {}
+            }
+        }
         let mut authoritative = version == Version::Newest;
         let mut outcome = self.list_all(version).await;
         let is_of_no_use = match &outcome {
-            Err(error) => error.is_expired() || error.is_too_large_resource_version(),
-            Ok((_, listed)) => self.last_version.as_ref().is_some_and(|last| version::is_older(listed, last)),
+            Err(error) => is_about_version(error),
+            Ok((_, listed)) => self.is_older_than_last(listed),
         };
         if is_of_no_use && !authoritative {
-            tracing::debug!(
-                kind = %K::resource(),
-                "Listing with the version unset, because the last version is unusable"
-            );
-            self.last_version_unusable = true;
+            self.distrust_version();
             authoritative = true;
             outcome = self.list_all(Version::Newest).await;
         }
         match outcome {
-            Ok((items, resource_version)) => {
-                let objects = items.into_iter().map(Cached::new).collect::<Vec<_>>();
-                tracing::debug!(kind = %K::resource(), objects = objects.len(), resource_version, "Listed");
-                self.last_version_unusable = false;
-                let delta =
-                    Delta::ReplacedAll { objects, resource_version: resource_version.clone(), authoritative };
-                self.fifo.push(delta).await;
-                self.last_version = Some(resource_version);
-                self.health.works();
-                self.health.listed();
+            Ok(listed) => {
+                self.publish(listed, authoritative).await;
                 Next::Watch(Duration::ZERO)
             }
             Err(error) => Next::List(self.delay(&error)),
         }
     }
 
-    /// Fetches all pages. Only a list of the newest state is paged: the server's watch cache serves other
+    /// Whoever asks for a relist has found that the watch lost an event: neither the last version nor another stream is
+    /// to be trusted.
+    fn requested_relist(&mut self) {
+        self.last_version_unusable = true;
+        self.distrusts_streams = true;
+    }
+
+    /// Queues a complete list.
+    async fn publish(&mut self, (objects, resource_version): (Vec<Listed<K>>, String), authoritative: bool) {
+        tracing::debug!(kind = %K::resource(), objects = objects.len(), resource_version, "Listed");
+        self.last_version_unusable = false;
+        self.distrusts_streams = false;
+        self.refused = 0;
+        let delta = Delta::ReplacedAll { objects, resource_version: resource_version.clone(), authoritative };
+        self.fifo.push(delta).await;
+        self.last_version = Some(resource_version);
+        self.health.listed();
+    }
+
+    fn is_older_than_last(&self, listed: &str) -> bool {
+        self.last_version.as_ref().is_some_and(|last| version::is_older(listed, last))
+    }
+
+    fn distrust_version(&mut self) {
+        tracing::debug!(
+            kind = %K::resource(),
+            "Listing with the version unset, because the last version is unusable"
+        );
+        self.last_version_unusable = true;
+    }
+
+    /// Reads all objects as the beginning of a watch, and returns the open watch with them.
+    async fn stream_list(
+        &mut self,
+        version: Version,
+    ) -> Result<(L::Watch, (Vec<Listed<K>>, String)), StreamingFailure> {
+        let is_newest = version == Version::Newest;
+        let start = WatchStart::InitialEvents(version);
+        let timeout = self.watch_timeout();
+        let mut stream = match self.source.watch(&WatchOptions { start, timeout }).await {
+            Ok(stream) => stream,
+            Err(error) => return Err(self.stream_failed(&error, is_newest)),
+        };
+        let mut objects = BTreeMap::<ObjectName, Listed<K>>::new();
+        let mut deadline = Instant::now() + INITIAL_EVENTS_SILENCE;
+        loop {
+            let event = match tokio::time::timeout_at(deadline, stream.next()).await {
+                Ok(Some(Ok(event))) => event,
+                Ok(Some(Err(error))) => return Err(self.stream_failed(&error, is_newest)),
+                Ok(None) | Err(_) => return Err(StreamingFailure::ReadPages),
+            };
+            match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    let listed = Listed::of(Cached::new(object), &self.store);
+                    objects.insert(listed.object_name(), listed);
+                }
+                WatchEvent::Deleted(object) => {
+                    objects.remove(&Cached::new(object).object_name());
+                }
+                WatchEvent::Bookmark { resource_version, ends_initial_events: true } => {
+                    if !is_newest && self.is_older_than_last(&resource_version) {
+                        self.distrust_version();
+                        return Err(StreamingFailure::Again(Duration::ZERO));
+                    }
+                    self.health.works();
+                    return Ok((stream, (objects.into_values().collect(), resource_version)));
+                }
+                // Bookmarks say nothing about the end, and must not extend the deadline.
+                WatchEvent::Bookmark { .. } => continue,
+            }
+            deadline = Instant::now() + INITIAL_EVENTS_SILENCE;
+        }
+    }
+
+    fn stream_failed(&mut self, error: &Error, is_newest: bool) -> StreamingFailure {
+        if is_about_version(error) && !is_newest {
+            self.distrust_version();
+            return StreamingFailure::Again(Duration::ZERO);
+        }
+        if error.is_connection() || error.is_too_many_requests() || self.is_starting(error) {
+            return StreamingFailure::Again(self.delay(error));
+        }
+        tracing::debug!(
+            kind = %K::resource(),
+            error = error as &dyn std::error::Error,
+            "Could not stream the list; reading it in pages"
+        );
+        if error.status().is_some_and(|status| matches!(status.code, 400 | 405 | 422)) {
+            self.source.cannot_stream_lists();
+        }
+        StreamingFailure::ReadPages
+    }
+
+    /// Reads all pages. Only a list of the newest state is paged: the server's watch cache serves other
     /// lists whole, and a page size would make the server read etcd.
-    async fn list_all(&self, version: Version) -> Result<(Vec<Decoded<K>>, String), Error> {
+    async fn list_all(&self, version: Version) -> Result<(Vec<Listed<K>>, String), Error> {
         let limit = (version == Version::Newest).then_some(PAGE_SIZE);
         let mut options = ListOptions { version, limit, continue_token: None };
-        let Page { mut items, resource_version, mut continue_token } = self.source.list(&options).await?;
+        let first = self.source.list(&options, &self.store).await?;
+        let Page { mut items, resource_version, mut continue_token } = first;
         while let Some(token) = continue_token.take() {
             options.continue_token = Some(token);
-            let page = match self.source.list(&options).await {
+            let page = match self.source.list(&options, &self.store).await {
                 Err(error) if error.is_expired() => {
+                    drop(items);
                     options = ListOptions { limit: None, continue_token: None, ..options };
-                    let whole = self.source.list(&options).await?;
+                    let whole = self.source.list(&options, &self.store).await?;
                     return Ok((whole.items, whole.resource_version));
                 }
                 page => page?,
@@ -238,15 +378,23 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         Ok((items, resource_version))
     }
 
-    async fn watch(&mut self) -> Next {
+    fn watch_timeout(&mut self) -> Duration {
+        WATCH_TIMEOUT_MIN.mul_f64(1.0 + self.random.f64())
+    }
+
+    async fn watch(&mut self) -> Next<L::Watch> {
         let Some(from) = self.last_version.clone() else { return Next::List(Duration::ZERO) };
-        let timeout = WATCH_TIMEOUT_MIN.mul_f64(1.0 + self.random.f64());
-        let started = Instant::now();
+        let timeout = self.watch_timeout();
         self.health.is(ReflectorPhase::Connecting);
-        let mut stream = match self.source.watch(&WatchOptions { resource_version: from, timeout }).await {
-            Ok(stream) => stream,
-            Err(error) => return self.watch_not_opened(&error),
-        };
+        match self.source.watch(&WatchOptions { start: WatchStart::After(from), timeout }).await {
+            Ok(stream) => Next::Follow(stream),
+            Err(error) => self.watch_not_opened(&error),
+        }
+    }
+
+    async fn follow(&mut self, mut stream: L::Watch) -> Next<L::Watch> {
+        let started = Instant::now();
+        self.refused = 0;
         self.health.works();
         self.health.is(ReflectorPhase::Watching);
         let mut events = 0_u64;
@@ -255,7 +403,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                 biased;
                 () = self.relist.notified() => {
                     tracing::debug!(kind = %K::resource(), "Relisting on request");
-                    self.last_version_unusable = true;
+                    self.requested_relist();
                     return Next::List(Duration::ZERO);
                 }
                 event = stream.next() => event,
@@ -288,9 +436,11 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// server was restored from a backup: the event is not queued, and `false` asks for a list of the newest
     /// state.
     async fn pass_on(&mut self, event: WatchEvent<K>) -> bool {
-        self.health.received(matches!(event, WatchEvent::Bookmark(_)));
+        self.health.received(matches!(event, WatchEvent::Bookmark { .. }));
         let (version, delta) = match event {
-            WatchEvent::Bookmark(version) => (version.clone(), Delta::Bookmark(version)),
+            WatchEvent::Bookmark { resource_version, .. } => {
+                (resource_version.clone(), Delta::Bookmark(resource_version))
+            }
             WatchEvent::Added(object) => versioned(object, Delta::Added),
             WatchEvent::Modified(object) => versioned(object, Delta::Updated),
             WatchEvent::Deleted(object) => versioned(object, Delta::Deleted),
@@ -315,7 +465,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     }
 
     /// Handles a stream that ended, or broke with an error: the next stream resumes at the last version.
-    fn watch_closed(&mut self, broke: Option<&Error>, was_empty: bool, lasted: Duration) -> Next {
+    fn watch_closed(&mut self, broke: Option<&Error>, was_empty: bool, lasted: Duration) -> Next<L::Watch> {
         if let Some(error) = broke {
             tracing::debug!(
                 kind = %K::resource(),
@@ -323,28 +473,42 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                 "Watch stream broke"
             );
             self.lost = Some(Instant::now());
-            self.fruitless += u32::from(was_empty);
+            // A quiet collection is silent, too, behind a proxy that drops bookmarks.
+            self.fruitless += u32::from(was_empty && !matches!(error, Error::Timeout { .. }));
         }
         if self.fruitless >= FRUITLESS_MAX {
             self.fruitless = 0;
             return Next::List(self.backoff.step());
         }
-        let very_short = was_empty && lasted < VERY_SHORT_WATCH;
-        Next::Watch(if very_short { self.backoff.step() } else { Duration::ZERO })
+        Next::Watch(match lasted < VERY_SHORT_WATCH {
+            true if was_empty => self.backoff.step(),
+            true => self.backoff.spread(VERY_SHORT_WATCH, 2 * VERY_SHORT_WATCH),
+            false => Duration::ZERO,
+        })
     }
 
-    fn watch_not_opened(&mut self, error: &Error) -> Next {
+    fn watch_not_opened(&mut self, error: &Error) -> Next<L::Watch> {
         if error.is_too_large_resource_version() {
             self.last_version_unusable = true;
             return Next::List(self.delay(error));
         }
-        let overloaded = error.status().is_some_and(|status| status.code == 429 || status.code >= 500);
         let delay = self.delay(error);
-        let same_again = error.is_connection() || overloaded || self.is_starting(error);
+        if error.status().is_some_and(|status| status.code >= 500) {
+            self.refused += 1;
+            if self.refused >= REFUSED_MAX {
+                self.refused = 0;
+                return Next::List(delay);
+            }
+            return Next::Watch(delay);
+        }
+        let same_again = error.is_connection()
+            || error.is_too_many_requests()
+            || error.is_forbidden()
+            || self.is_starting(error);
         if same_again { Next::Watch(delay) } else { Next::List(delay) }
     }
 
-    fn watch_ended(&mut self, error: &Error) -> Next {
+    fn watch_ended(&mut self, error: &Error) -> Next<L::Watch> {
         let delay = self.delay(error);
         if error.is_too_many_requests() { Next::Watch(delay) } else { Next::List(delay) }
     }
@@ -377,6 +541,11 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     fn is_starting(&self, error: &Error) -> bool {
         is_missing(error) && self.lost.is_some_and(|lost| lost.elapsed() < STARTING)
     }
+}
+
+/// Returns whether the server cannot list at the requested version.
+fn is_about_version(error: &Error) -> bool {
+    error.is_expired() || error.is_too_large_resource_version()
 }
 
 /// Returns whether the kind or the permission is missing.

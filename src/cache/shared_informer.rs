@@ -19,7 +19,7 @@
 //!
 //! # Differences from client-go
 //! `run` is a future that owns its tasks; nothing is spawned elsewhere. The resync period is per
-//! informer, not per handler. Indexers are passed to the constructor.
+//! informer, not per handler.
 //!
 //! # Locks and tasks
 //! The delivery lock (`processor`) is held while a batch is applied and while a handler is added; it is
@@ -27,7 +27,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -36,15 +35,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::cached::Cached;
 use super::fifo::Fifo;
 use super::health::{CacheState, HandlerState, Shared};
-use super::index::Indexers;
+use super::index::{IndexConflict, Indexers};
 use super::list_watch::ListerWatcher;
 use super::listers::Lister;
 use super::object::Object;
 use super::processor::{EventHandler, Listener, Processor, Registration};
 use super::pump::Pump;
 use super::reflector::Reflector;
+use super::resync::ResyncPeriod;
 use super::store::{self, Store, StoreWriter};
 use super::synctrack::Synced;
 
@@ -54,7 +55,7 @@ pub struct InformerConfig<K> {
     /// The indexes of the store.
     pub indexers: Indexers<K>,
     /// How often handlers are notified of every object again, without a request; `None` for never.
-    pub resync_period: Option<Duration>,
+    pub resync_period: Option<ResyncPeriod>,
     /// Seed of the random delays and timeouts.
     pub seed: u64,
 }
@@ -125,9 +126,10 @@ impl<K: Object> SharedInformer<K> {
         let reported = shared.clone();
         let relist = Arc::new(Notify::new());
         let requests = relist.clone();
+        let stored = store.clone();
 
         let reflect = Box::new(move |shutdown| -> BoxFuture<'static, ()> {
-            let reflector = Reflector::new(source, sink, resync_period, seed);
+            let reflector = Reflector::new(source, sink, stored, resync_period, seed);
             Box::pin(reflector.reporting(reported).relisting(requests).run(shutdown))
         });
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
@@ -182,6 +184,17 @@ impl<K: Object> SharedInformer<K> {
         }
     }
 
+    /// Adds indexes, before or while the informer runs: all of them or none. One that exists with the same function is
+    /// kept.
+    ///
+    /// # Errors
+    /// [`IndexConflict`] if an index of this name has another function.
+    pub fn add_indexers(&self, indexers: Indexers<K>) -> Result<(), IndexConflict> {
+        // Nothing is written to the store under the delivery lock.
+        let _delivery = self.inner.processor.lock();
+        self.inner.store.add_indexers(indexers)
+    }
+
     /// Ends the watch and lists the server's newest state; handlers are notified of the differences.
     /// Requests made before that list begins are merged.
     pub fn relist(&self) {
@@ -195,7 +208,7 @@ impl<K: Object> SharedInformer<K> {
     pub fn add_event_handler<H: EventHandler<K>>(&self, handler: H) -> Result<Registration, Ended> {
         let mut processor = self.inner.processor.lock();
         let mut stored = self.inner.store.list();
-        stored.sort_by_key(super::object::Cached::object_name);
+        stored.sort_by_cached_key(Cached::object_name);
         let (registration, listener) =
             processor.add(&self.inner.name, Box::new(handler), stored).ok_or(Ended)?;
         self.inner.listeners.send(listener).map_err(|_| Ended)?;
@@ -267,10 +280,7 @@ fn short_name<T>() -> String {
 async fn pump<K: Object>(inner: Arc<Inner<K>>, mut pump: Pump<K>) {
     while let Some(batch) = inner.fifo.pop_batch().await {
         let is_initial_list = batch.is_initial_list;
-        {
-            let mut processor = inner.processor.lock();
-            pump.apply(batch, &mut processor);
-        }
+        pump.apply(batch, &inner.processor).await;
         inner.fifo.processed(is_initial_list);
     }
     inner.processor.lock().close();

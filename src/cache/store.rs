@@ -17,16 +17,14 @@
 //! # Guarantees
 //! - Every stored object is in exactly the index sets of its values. (test: `the_store_agrees_with_a_naive_model`)
 //! - An index lookup never returns an object without the requested value. (test: `lookup_returns_only_objects_with_the_value`)
-//! - A relist removes the objects that the list does not contain. (test: `replace_returns_removed_objects`)
 //! - The version follows the last event, bookmark or relist. (test: `the_version_follows_the_last_change`)
 //! - [`for_each`](Store::for_each) visits each object once. (test: `for_each_visits_every_object_once`)
 //!
 //! # Differences from client-go
 //! client-go holds one lock over the whole map, so a relist blocks all readers; here it does not, hence
-//! the section above. Indexers are fixed when the store is created. Objects are `Arc`s, so no mutation
-//! detector is needed.
+//! the section above. Objects are `Arc`s, so no mutation detector is needed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -34,8 +32,10 @@ use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use parking_lot::RwLock;
 
-use super::index::{Index, Indexers};
-use super::object::{Cached, Object};
+use super::cached::Cached;
+use super::decode::Identity;
+use super::index::{Index, IndexConflict, Indexers};
+use super::object::Object;
 use super::object_name::ObjectName;
 
 /// Reads the objects of one kind. Cheap to clone.
@@ -50,12 +50,15 @@ pub struct StoreWriter<K> {
 
 struct Inner<K> {
     objects: DashMap<ObjectName, Cached<K>, RandomState>,
-    indexes: HashMap<&'static str, Index<K>>,
+    /// A set that is replaced as a whole when an index is added.
+    indexes: RwLock<Arc<Indexes<K>>>,
     /// Version of the last change in the store.
     resource_version: RwLock<Arc<str>>,
 }
 
-/// The store was created without this index.
+type Indexes<K> = BTreeMap<&'static str, Arc<Index<K>>>;
+
+/// The store has no such index.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("index with name {0} does not exist")]
 pub struct UnknownIndex(String);
@@ -64,9 +67,10 @@ pub struct UnknownIndex(String);
 #[must_use]
 pub fn pair<K: Object>(indexers: Indexers<K>) -> (Store<K>, StoreWriter<K>) {
     let functions = indexers.into_functions().into_iter();
+    let indexes = functions.map(|(name, indexer)| (name, Arc::new(Index::new(indexer)))).collect();
     let inner = Arc::new(Inner {
         objects: DashMap::default(),
-        indexes: functions.map(|(name, function)| (name, Index::new(function))).collect(),
+        indexes: RwLock::new(Arc::new(indexes)),
         resource_version: RwLock::new("".into()),
     });
     (Store { inner: inner.clone() }, StoreWriter { inner })
@@ -79,6 +83,14 @@ impl<K: Object> Store<K> {
     #[must_use]
     pub fn get(&self, name: &ObjectName) -> Option<Cached<K>> {
         self.inner.objects.get(name).map(|object| object.value().clone())
+    }
+
+    /// Returns the name of the object that has this identity, in this version.
+    pub(crate) fn has_version(&self, identity: &Identity<'_>) -> Option<ObjectName> {
+        let name = ObjectName::new(identity.namespace.as_deref(), &identity.name);
+        let stored = self.inner.objects.get(&name)?;
+        let is_same = stored.resource_version() == identity.resource_version && stored.uid() == identity.uid;
+        is_same.then(|| stored.key().clone())
     }
 
     /// Returns all objects, in no particular order.
@@ -145,8 +157,28 @@ impl<K: Object> Store<K> {
         self.inner.resource_version.read().clone()
     }
 
-    fn index(&self, name: &str) -> Result<&Index<K>, UnknownIndex> {
-        self.inner.indexes.get(name).ok_or_else(|| UnknownIndex(name.to_owned()))
+    fn index(&self, name: &str) -> Result<Arc<Index<K>>, UnknownIndex> {
+        self.inner.indexes.read().get(name).cloned().ok_or_else(|| UnknownIndex(name.to_owned()))
+    }
+
+    /// Adds indexes over the stored objects; all of them or none. One that exists with the same function is kept. The
+    /// caller holds the delivery lock, so that nothing is written meanwhile.
+    pub(super) fn add_indexers(&self, indexers: Indexers<K>) -> Result<(), IndexConflict> {
+        let before = self.inner.indexes.read().clone();
+        let mut indexes = (*before).clone();
+        for (name, indexer) in indexers.into_functions() {
+            match indexes.get(name) {
+                Some(existing) if existing.id() == indexer.id => {}
+                Some(_) => return Err(IndexConflict(name)),
+                None => {
+                    let index = Index::new(indexer);
+                    self.for_each(|name, object| index.insert(name, &index.values(object)));
+                    indexes.insert(name, Arc::new(index));
+                }
+            }
+        }
+        *self.inner.indexes.write() = Arc::new(indexes);
+        Ok(())
     }
 }
 
@@ -165,6 +197,12 @@ impl<K> fmt::Debug for Store<K> {
 // === impl StoreWriter ===
 
 impl<K: Object> StoreWriter<K> {
+    /// Returns a reader of the store.
+    #[must_use]
+    pub fn reader(&self) -> Store<K> {
+        Store { inner: self.inner.clone() }
+    }
+
     /// Stores an object and returns the one that it replaces.
     pub fn upsert(&mut self, object: Cached<K>) -> Option<Cached<K>> {
         let version: Arc<str> = object.resource_version().into();
@@ -175,38 +213,25 @@ impl<K: Object> StoreWriter<K> {
 
     /// Removes the object with this name and returns it; `resource_version` is that of the deletion.
     pub fn delete(&mut self, name: &ObjectName, resource_version: &str) -> Option<Cached<K>> {
-        let before = self.take(name);
-        *self.inner.resource_version.write() = resource_version.into();
+        let before = self.remove(name);
+        self.set_resource_version(resource_version);
         before
     }
 
-    /// Replaces the content with these objects and returns the objects removed by that, sorted by name. Of
-    /// two objects with the same name, the last wins.
-    pub fn replace(&mut self, objects: &[Cached<K>], resource_version: &str) -> Vec<Cached<K>> {
-        let listed: HashSet<ObjectName> = objects.iter().map(Cached::object_name).collect();
-        for object in objects {
-            self.put(object.clone());
-        }
-        let reader = Store { inner: self.inner.clone() };
-        let mut vanished: Vec<ObjectName> =
-            reader.names().into_iter().filter(|name| !listed.contains(name)).collect();
-        vanished.sort();
-        let vanished = vanished.iter().filter_map(|name| self.take(name)).collect();
-        *self.inner.resource_version.write() = resource_version.into();
-        vanished
-    }
-
-    /// Advances the version of the store without a change to an object.
-    pub fn bookmark(&mut self, resource_version: &str) {
+    /// Sets the version of the store.
+    pub fn set_resource_version(&mut self, resource_version: &str) {
         *self.inner.resource_version.write() = resource_version.into();
     }
 
+    /// Like [`upsert`](Self::upsert), but leaves the version of the store: a relist sets it at its end.
+    ///
     /// Inserts the new index values, then the object, then removes the old values, so that a lookup by a
     /// value that the object keeps always finds the object.
-    fn put(&mut self, object: Cached<K>) -> Option<Cached<K>> {
+    pub fn put(&mut self, object: Cached<K>) -> Option<Cached<K>> {
         let name = object.object_name();
+        let indexes = self.inner.indexes.read().clone();
         let new: Vec<(&Index<K>, Vec<String>)> =
-            self.inner.indexes.values().map(|index| (index, index.values(&object))).collect();
+            indexes.values().map(|index| (&**index, index.values(&object))).collect();
         for (index, values) in &new {
             index.insert(&name, values);
         }
@@ -221,9 +246,11 @@ impl<K: Object> StoreWriter<K> {
         before
     }
 
-    fn take(&mut self, name: &ObjectName) -> Option<Cached<K>> {
+    /// Removes an object, but leaves the version of the store.
+    pub fn remove(&mut self, name: &ObjectName) -> Option<Cached<K>> {
         let (_, before) = self.inner.objects.remove(name)?;
-        for index in self.inner.indexes.values() {
+        let indexes = self.inner.indexes.read().clone();
+        for index in indexes.values() {
             index.remove(name, &index.values(&before));
         }
         Some(before)

@@ -1,27 +1,25 @@
-//! Decodes the API server's responses: watch lines and list pages.
+//! Decodes the lines of a watch.
 //!
-//! Mirrors client-go `rest/watch/decoder.go` and the list decoding of `tools/pager`.
-//! Flow: API server -> **wire** -> list_watch -> reflector
+//! Mirrors client-go `rest/watch/decoder.go`.
+//! Flow: API server -> **wire** -> http -> reflector
 //!
 //! # Guarantees
-//! - An item that does not decode does not affect the others. (test: `undecodable_item_does_not_affect_others`)
 //! - A line truncated by the end of the stream is dropped. (test: `split_line_is_joined_and_truncated_line_dropped`)
-//! - A response that is not a list is an error, never an empty list. (test: `non_list_response_is_an_error`)
 //! - A malformed event is an error, not an object. (test: `malformed_event_is_a_decode_error`)
-//!
-//! # Differences from client-go
-//! A page is decoded item by item, straight into the cached type.
 
-use std::fmt;
+use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::list_watch::{Page, WatchEvent};
-use super::object::{self, Decoded, Object};
+use super::decode::decode;
+use super::list_watch::WatchEvent;
+use super::object::Object;
 use crate::client::ServerStatus;
+
+/// Annotation of the bookmark that ends the initial events of a streaming list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Splits a stream of bytes into lines, scanning each byte once.
 #[derive(Debug, Default)]
@@ -76,14 +74,23 @@ pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, Even
     #[serde(rename_all = "camelCase")]
     struct BookmarkMeta {
         resource_version: String,
+        #[serde(default)]
+        annotations: BTreeMap<String, String>,
     }
     let (kind, object) = split_event(line)?;
     Ok(match kind {
-        "ADDED" => WatchEvent::Added(object::decode(object)?),
-        "MODIFIED" => WatchEvent::Modified(object::decode(object)?),
-        "DELETED" => WatchEvent::Deleted(object::decode(object)?),
+        "ADDED" => WatchEvent::Added(decode(object)?),
+        "MODIFIED" => WatchEvent::Modified(decode(object)?),
+        "DELETED" => WatchEvent::Deleted(decode(object)?),
         "BOOKMARK" => {
-            WatchEvent::Bookmark(serde_json::from_slice::<Bookmark>(object)?.metadata.resource_version)
+            let BookmarkMeta { resource_version, annotations } =
+                serde_json::from_slice::<Bookmark>(object)?.metadata;
+            if resource_version.is_empty() {
+                return Err(EventError::Decode(serde::de::Error::missing_field("metadata.resourceVersion")));
+            }
+            let ends_initial_events =
+                annotations.get(INITIAL_EVENTS_END).is_some_and(|value| value == "true");
+            WatchEvent::Bookmark { resource_version, ends_initial_events }
         }
         "ERROR" => {
             let status = serde_json::from_slice::<kube_core::Status>(object)?;
@@ -118,102 +125,4 @@ fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
     }
     let envelope: Envelope<'_> = serde_json::from_slice(line)?;
     Ok((envelope.kind, envelope.object.get().as_bytes()))
-}
-
-/// Decodes a page item by item, without an intermediate tree of the whole page.
-pub(crate) fn decode_page<K: Object>(
-    body: &[u8],
-    transform: Option<fn(&mut K)>,
-) -> Result<Page<K>, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let page = PageSeed { transform }.deserialize(&mut json)?;
-    json.end()?;
-    Ok(page)
-}
-
-struct PageSeed<K> {
-    transform: Option<fn(&mut K)>,
-}
-
-impl<'de, K: Object> DeserializeSeed<'de> for PageSeed<K> {
-    type Value = Page<K>;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Page<K>, D::Error> {
-        json.deserialize_map(self)
-    }
-}
-
-impl<'de, K: Object> Visitor<'de> for PageSeed<K> {
-    type Value = Page<K>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of Kubernetes objects")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Page<K>, A::Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ListMeta {
-            #[serde(default)]
-            resource_version: String,
-            #[serde(default, rename = "continue")]
-            continue_token: Option<String>,
-        }
-        let mut meta: Option<ListMeta> = None;
-        let mut items = None;
-        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
-            match &*key {
-                "metadata" => meta = Some(map.next_value()?),
-                "items" => items = Some(map.next_value_seed(ItemsSeed { transform: self.transform })?),
-                _ => drop(map.next_value::<IgnoredAny>()?),
-            }
-        }
-        // A Table or a Status has no items, and must not be read as an empty list.
-        let items = items.ok_or_else(|| serde::de::Error::missing_field("items"))?;
-        let meta = meta.ok_or_else(|| serde::de::Error::missing_field("metadata"))?;
-        if meta.resource_version.is_empty() {
-            return Err(serde::de::Error::missing_field("metadata.resourceVersion"));
-        }
-        Ok(Page {
-            items,
-            resource_version: meta.resource_version,
-            continue_token: meta.continue_token.filter(|token| !token.is_empty()),
-        })
-    }
-}
-
-struct ItemsSeed<K> {
-    transform: Option<fn(&mut K)>,
-}
-
-impl<'de, K: Object> DeserializeSeed<'de> for ItemsSeed<K> {
-    type Value = Vec<Decoded<K>>;
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, json: D) -> Result<Self::Value, D::Error> {
-        json.deserialize_any(self)
-    }
-}
-
-impl<'de, K: Object> Visitor<'de> for ItemsSeed<K> {
-    type Value = Vec<Decoded<K>>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the items of a list")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self::Value, E> {
-        Ok(Vec::new())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
-        let mut decoded = Vec::new();
-        while let Some(item) = items.next_element::<&RawValue>()? {
-            let mut item = object::decode::<K>(item.get().as_bytes()).map_err(serde::de::Error::custom)?;
-            if let (Some(transform), Ok(object)) = (self.transform, &mut item) {
-                transform(object);
-            }
-            decoded.push(item);
-        }
-        Ok(decoded)
-    }
 }

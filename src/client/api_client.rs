@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube_client::Client;
 use kube_client::client::Body;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -24,6 +25,12 @@ use crate::metrics::{Metrics, RequestMetrics};
 
 /// How long a single request may take.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum length of an answer that is read as a whole: a page of 500 large objects.
+const BODY_MAX: usize = 256 << 20;
+/// Maximum length of a failure's body.
+const ERROR_BODY_MAX: usize = 1 << 20;
+/// How long a server that cannot stream lists is not asked for a stream again.
+const STREAMS_AGAIN: Duration = Duration::from_secs(30 * 60);
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
 /// Talks to one API server. Cheap to clone; all clones share the connections.
@@ -46,6 +53,8 @@ pub struct ApiClient {
     host: Arc<str>,
     manager: &'static str,
     dry_run: Option<DryRun>,
+    /// Until when lists are not streamed, because the server has refused it; shared by all clones.
+    no_streams_until: Arc<Mutex<Option<Instant>>>,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -85,6 +94,7 @@ impl ApiClient {
             host: "".into(),
             manager: labels::MANAGER,
             dry_run: None,
+            no_streams_until: Arc::default(),
         }
     }
 
@@ -180,20 +190,14 @@ impl ApiClient {
     ///
     /// # Errors
     /// [`Error`]: an error is never an empty list, and an answer without `items` is an error.
-    pub async fn list<T: DeserializeOwned>(
+    pub async fn list<T: DeserializeOwned + Send>(
         &self,
         resource: &ApiResource,
         namespace: Option<&str>,
     ) -> Result<Vec<T>, Error> {
-        #[derive(serde::Deserialize)]
-        #[serde(bound = "T: DeserializeOwned")]
-        struct List<T> {
-            items: Vec<T>,
-        }
-        let path = resource.path(namespace);
-        let body = self.call(Method::GET, &path, None, "application/json").await?;
-        let list: List<T> = decode(&body, || format!("GET {path}"))?;
-        Ok(list.items)
+        let mut objects = Vec::new();
+        self.each_object(resource, namespace, "", |object| objects.push(object)).await?;
+        Ok(objects)
     }
 
     /// Creates an object. A name that is taken is an error; nothing is overwritten.
@@ -408,44 +412,12 @@ impl ApiClient {
         let method = request.method().clone();
         let all = async {
             let response = self.open_inner(name, request).await?;
-            let body = response.into_body().collect().await;
-            body.map(http_body_util::Collected::to_bytes).map_err(|e| self.lost(name, Box::new(e)))
+            self.read_body(name, response.into_body(), BODY_MAX).await
         };
         let body =
             tokio::time::timeout(timeout, all).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))?;
         self.metrics.received(method.as_str(), body.len());
         Ok(body)
-    }
-
-    /// Sends a request and collects the answer's body. `idle` limits the wait for the head and for each frame, not the
-    /// whole download.
-    ///
-    /// # Errors
-    /// [`Error`]; an answer other than success is [`Error::Status`].
-    pub(crate) async fn download(
-        &self,
-        name: &str,
-        request: Request<Body>,
-        idle: Duration,
-    ) -> Result<Bytes, Error> {
-        let method = request.method().clone();
-        let mut body = self.open(name, request, idle).await?.into_body();
-        let mut collected = BytesMut::new();
-        loop {
-            match tokio::time::timeout(idle, body.frame()).await {
-                Err(_) => return Err(self.silent(name, idle)),
-                Ok(None) => {
-                    self.metrics.received(method.as_str(), collected.len());
-                    return Ok(collected.freeze());
-                }
-                Ok(Some(Err(error))) => return Err(self.lost(name, Box::new(error))),
-                Ok(Some(Ok(frame))) => {
-                    if let Ok(data) = frame.into_data() {
-                        collected.extend_from_slice(&data);
-                    }
-                }
-            }
-        }
     }
 
     /// Sends a request and returns the answer with its body unread; `timeout` covers the head alone.
@@ -475,19 +447,52 @@ impl ApiClient {
         }
         let code = response.status().as_u16();
         let retry_after = retry_after(response.headers());
-        let body = response.into_body().collect().await.map(http_body_util::Collected::to_bytes);
-        let body = body.map_err(|e| self.lost(name, Box::new(e)))?;
+        let body = match self.read_body(name, response.into_body(), ERROR_BODY_MAX).await {
+            // No Status object is that long.
+            Err(Error::TooLong { .. }) => Bytes::new(),
+            body => body?,
+        };
         let status = Box::new(ServerStatus::parse(code, retry_after, &body));
         Err(Error::Status { request: name.to_owned(), status })
     }
 
-    fn lost(&self, name: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    /// Reads a body of at most `max` bytes.
+    async fn read_body(&self, name: &str, body: Body, max: usize) -> Result<Bytes, Error> {
+        match Limited::new(body, max).collect().await {
+            Ok(collected) => Ok(collected.to_bytes()),
+            Err(error) if error.is::<LengthLimitError>() => {
+                Err(Error::TooLong { request: name.to_owned(), max })
+            }
+            Err(error) => Err(self.lost(name, error)),
+        }
+    }
+
+    /// Records the size of an answer's body.
+    pub(in crate::client) fn received(&self, method: &Method, bytes: usize) {
+        self.metrics.received(method.as_str(), bytes);
+    }
+
+    /// Whether the server can begin a watch with the current state, as far as known.
+    pub(crate) fn can_stream_lists(&self) -> bool {
+        self.no_streams_until.lock().is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// Remembers for [`STREAMS_AGAIN`] that the server cannot stream lists: it may be upgraded.
+    pub(crate) fn cannot_stream_lists(&self) {
+        *self.no_streams_until.lock() = Some(Instant::now() + STREAMS_AGAIN);
+    }
+
+    pub(in crate::client) fn lost(
+        &self,
+        name: &str,
+        source: Box<dyn std::error::Error + Send + Sync>,
+    ) -> Error {
         let source = if is_about_credentials(&*source) { CREDENTIALS.into() } else { source };
         self.reachability.failed(&*source);
         Error::Transport { request: name.to_owned(), source }
     }
 
-    fn silent(&self, name: &str, after: Duration) -> Error {
+    pub(in crate::client) fn silent(&self, name: &str, after: Duration) -> Error {
         let error = Error::Timeout { request: name.to_owned(), after };
         let now = Instant::now();
         self.reachability.silent(now.checked_sub(after).unwrap_or(now), &error);
@@ -505,10 +510,14 @@ fn names_an_object(error: &Error, name: &str) -> bool {
     error.status().is_some_and(|status| status.message.contains(&format!("\"{name}\"")))
 }
 
-/// Reads `Retry-After` in seconds, the form that API servers send.
+/// Reads `Retry-After`: seconds, as API servers send it, or a date, which is compared with the server's own `Date`.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
-    Some(Duration::from_secs(seconds))
+    let text = |name| headers.get(name)?.to_str().ok();
+    let date = |name| httpdate::parse_http_date(text(name)?).ok();
+    if let Some(seconds) = text(header::RETRY_AFTER)?.parse().ok().map(Duration::from_secs) {
+        return Some(seconds);
+    }
+    date(header::RETRY_AFTER)?.duration_since(date(header::DATE)?).ok()
 }
 
 /// Replaces kube-client's errors about credentials, which quote the plugin's command line and output.

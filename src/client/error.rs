@@ -52,9 +52,9 @@ pub enum Error {
         #[source]
         source: serde_json::Error,
     },
-    /// A line of a watch stream is longer than any object can be.
-    #[error("{request}: a line of the watch stream is longer than {max} bytes")]
-    LineTooLong {
+    /// A part of the answer is longer than any object can be.
+    #[error("{request}: an object of the answer is longer than {max} bytes")]
+    TooLong {
         /// Verb and path.
         request: String,
         /// The limit.
@@ -72,7 +72,7 @@ impl Error {
             | Self::Timeout { .. }
             | Self::NotSent { .. }
             | Self::Decode { .. }
-            | Self::LineTooLong { .. } => None,
+            | Self::TooLong { .. } => None,
         }
     }
 

@@ -27,6 +27,8 @@ mod config;
 pub mod dry_run;
 mod error;
 mod gate;
+mod list_body;
+pub(crate) mod list_items;
 mod observer;
 mod reachability;
 mod rotation;

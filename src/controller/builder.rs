@@ -25,8 +25,8 @@ use std::time::Duration;
 use crate::api::labels;
 use crate::cache::factory::Watched;
 use crate::cache::{
-    Cached, Ended, EventHandler, Indexers, Lister, Object, ObjectName, SharedInformer, SharedInformerFactory,
-    Synced, UnknownIndex, object,
+    Cached, Ended, EventHandler, Indexers, InformerError, Lister, Object, ObjectName, SharedInformer,
+    SharedInformerFactory, Synced, Transform, UnknownIndex, object,
 };
 use crate::client::{ApiClient, Clock};
 use crate::controller::children::Children;
@@ -116,14 +116,21 @@ pub struct Builder<'a, K: CustomResource> {
     consistency: Arc<Consistency>,
     caches: Vec<Synced>,
     workers: usize,
-    error: Option<BuildError>,
 }
 
 /// A controller that cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
-    /// Another controller has created the informer of the objects, without the index that this one needs.
-    #[error("controller {controller}: {source}; build it before controllers that own this kind as children")]
+    /// An informer cannot be had as the controller needs it.
+    #[error("controller {controller}: {source}")]
+    Informer {
+        /// The controller's name.
+        controller: &'static str,
+        /// The cause.
+        source: InformerError,
+    },
+    /// The informer of the objects has no index of child names.
+    #[error("controller {controller}: {source}")]
     Index {
         /// The controller's name.
         controller: &'static str,
@@ -154,12 +161,14 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     /// Starts building a controller called `name` in logs and metrics. `child_names` returns the children that an
     /// object wants, as `namespace/name`: the deletion of an object with that name enqueues it, whoever owned the
     /// child.
-    #[must_use]
+    ///
+    /// # Errors
+    /// [`BuildError`].
     pub fn new(
         shared: &'a Shared<'a>,
         name: &'static str,
         child_names: fn(&Cached<K>) -> Vec<String>,
-    ) -> Self {
+    ) -> Result<Self, BuildError> {
         let options =
             QueueOptions { ageing: Some(Ageing::default()), metrics: Some(shared.metrics.queue(name)) };
         let queue = RateLimitingQueue::with(shared.limits.limiter(), options);
@@ -167,18 +176,22 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     }
 
     /// Like [`new`](Self::new), with the caller's own queue: its own rate limiter, or other sources of keys.
-    #[must_use]
+    ///
+    /// # Errors
+    /// [`BuildError`].
     pub fn with_queue(
         shared: &'a Shared<'a>,
         name: &'static str,
         child_names: fn(&Cached<K>) -> Vec<String>,
         queue: RateLimitingQueue<ObjectName>,
-    ) -> Self {
-        let objects = shared.informers.informer(|| Watched {
-            transform: Some(object::trim),
+    ) -> Result<Self, BuildError> {
+        let watched = Watched {
+            transform: Some(Transform::new(object::trim)),
             indexers: Indexers::default().with(CHILD_NAME, child_names),
             ..Watched::default()
-        });
+        };
+        let objects = shared.informers.informer(watched);
+        let objects = objects.map_err(|source| BuildError::Informer { controller: name, source })?;
         shared.metrics.observe_queue(name, queue.clone());
         shared.audits.add_owner(&objects, queue.clone());
         let mut builder = Self {
@@ -189,11 +202,10 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             consistency: Arc::default(),
             caches: Vec::new(),
             workers: shared.limits.workers,
-            error: None,
         };
         let (objects, handler) = (builder.objects.clone(), EnqueueSelf::new(builder.queue.clone()));
-        builder.watches(&objects, handler);
-        builder
+        builder.watches(&objects, handler)?;
+        Ok(builder)
     }
 
     /// Sets the number of workers, in place of [`Limits::workers`].
@@ -208,44 +220,57 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     ///
     /// The informer selects children by our label, so that it neither decodes nor caches other people's objects. A
     /// name that is taken by an object without the label shows up as a 409 on create.
-    pub fn owns<O: Object>(&mut self) -> Lister<O> {
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn owns<O: Object>(&mut self) -> Result<Lister<O>, BuildError> {
         self.owns_with(|handler| handler)
     }
 
     /// Like [`owns`](Self::owns), for children with too many possible names to index: `known_by` maps the name of a
     /// child to the name to look up instead.
-    pub fn owns_named<O: Object>(&mut self, known_by: fn(&ObjectName) -> Option<ObjectName>) -> Lister<O> {
+    ///
+    /// # Errors
+    /// [`BuildError`].
+    pub fn owns_named<O: Object>(
+        &mut self,
+        known_by: fn(&ObjectName) -> Option<ObjectName>,
+    ) -> Result<Lister<O>, BuildError> {
         self.owns_with(|handler| handler.known_by(known_by))
     }
 
-    fn owns_with<O: Object>(&mut self, refine: impl FnOnce(EnqueueOwner<K>) -> EnqueueOwner<K>) -> Lister<O> {
+    fn owns_with<O: Object>(
+        &mut self,
+        refine: impl FnOnce(EnqueueOwner<K>) -> EnqueueOwner<K>,
+    ) -> Result<Lister<O>, BuildError> {
+        let controller = self.name;
         let selector = labels::selector(self.shared.client.manager());
-        let watched = || Watched { label_selector: Some(selector), ..Watched::default() };
+        let watched = Watched { label_selector: Some(selector), ..Watched::default() };
         let children = self.shared.informers.informer::<O>(watched);
+        let children = children.map_err(|source| BuildError::Informer { controller, source })?;
         self.shared.audits.add_child(&children);
-        match EnqueueOwner::new(self.objects.store(), self.queue.clone()) {
-            Ok(handler) => self.watches(&children, refine(handler)),
-            Err(source) => self.fail(BuildError::Index { controller: self.name, source }),
-        }
-        children.lister()
+        let handler = EnqueueOwner::new(self.objects.store(), self.queue.clone());
+        let handler = handler.map_err(|source| BuildError::Index { controller, source })?;
+        self.watches(&children, refine(handler))?;
+        Ok(children.lister())
     }
 
     /// Calls `handler` for each change of this kind, to add keys to the [`queue`](Self::queue). Workers wait until the
     /// handler has seen the first list, and a key waits until this cache has seen its own writes.
-    pub fn watches<O: Object>(&mut self, informer: &SharedInformer<O>, handler: impl EventHandler<O>) {
-        match informer.add_event_handler(handler) {
-            Ok(registration) => self.caches.push(registration.synced()),
-            Err(source) => {
-                let kind = O::resource().to_string();
-                self.fail(BuildError::Ended { controller: self.name, kind, source });
-            }
-        }
+    ///
+    /// # Errors
+    /// [`BuildError::Ended`].
+    pub fn watches<O: Object>(
+        &mut self,
+        informer: &SharedInformer<O>,
+        handler: impl EventHandler<O>,
+    ) -> Result<(), BuildError> {
+        let (controller, kind) = (self.name, O::resource().to_string());
+        let registration = informer.add_event_handler(handler);
+        let registration = registration.map_err(|source| BuildError::Ended { controller, kind, source })?;
+        self.caches.push(registration.synced());
         self.consistency.observe(O::resource(), informer.store());
-    }
-
-    /// Keeps the first error for [`build`](Self::build).
-    fn fail(&mut self, error: BuildError) {
-        self.error.get_or_insert(error);
+        Ok(())
     }
 
     /// Returns the queue of the controller's keys.
@@ -255,13 +280,8 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     }
 
     /// Builds the controller around the kind's reconciler.
-    ///
-    /// # Errors
-    /// The first [`BuildError`] of a part.
-    pub fn build<R: Reconcile<Resource = K>>(self, kind: R) -> Result<Controller<Reconciler<R>>, BuildError> {
-        if let Some(error) = self.error {
-            return Err(error);
-        }
+    #[must_use]
+    pub fn build<R: Reconcile<Resource = K>>(self, kind: R) -> Controller<Reconciler<R>> {
         let Shared { client, informers, recorder, clock, metrics, leadership, .. } = self.shared;
         let metrics = metrics.controller(self.name);
         let objects = self.objects.clone();
@@ -286,12 +306,12 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             None => controller,
         };
         let namespace = informers.namespace().map(str::to_owned);
-        Ok(match leadership.clone() {
+        match leadership.clone() {
             Some(leadership) => {
                 controller.with_takeover(Takeover::new(client.clone(), namespace, leadership))
             }
             None => controller,
-        })
+        }
     }
 }
 

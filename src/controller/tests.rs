@@ -161,11 +161,12 @@ impl Bed {
         let Self { seed, broken, .. } = *self;
         let client = client(&self.sim, "controller", 1);
         let informers = SharedInformerFactory::new(client.clone(), None, None, seed);
-        let foos = informers.informer(|| Watched {
+        let foos = informers.informer(Watched {
             indexers: Indexers::default().with(run::handlers::CHILD_NAME, |_| vec![]),
             ..<_>::default()
         });
-        let maps = informers.informer(Watched::<ConfigMap>::default);
+        let foos = foos.unwrap();
+        let maps = informers.informer(Watched::<ConfigMap>::default()).unwrap();
         let delays = if broken == Broken::Backoff { (0, 0) } else { (5, 10_000) };
         let (base, max) = (Duration::from_millis(delays.0), Duration::from_millis(delays.1));
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(base, max));

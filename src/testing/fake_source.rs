@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 
 use super::status_error;
 use crate::cache::list_watch::{
-    ListOptions, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStream,
+    ListOptions, Listed, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStart, WatchStream,
 };
-use crate::cache::{Object, ObjectName};
+use crate::cache::{Cached, Object, ObjectName, Store};
 use crate::client::Error;
 
 /// Holds objects, assigns versions, and answers lists and watches as a server would. Cheap to clone; all
@@ -34,6 +34,9 @@ struct State<K> {
     page_size: Option<usize>,
     list_errors: VecDeque<Option<Error>>,
     watch_errors: VecDeque<Error>,
+    can_stream_lists: bool,
+    /// Whether a streaming list ends; if not, the test sends the bookmark.
+    ends_initial_events: bool,
     requests: Vec<String>,
 }
 
@@ -69,6 +72,8 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
             page_size: None,
             list_errors: VecDeque::new(),
             watch_errors: VecDeque::new(),
+            can_stream_lists: false,
+            ends_initial_events: true,
             requests: Vec::new(),
         };
         Self { state: Arc::new(Mutex::new(state)) }
@@ -124,6 +129,16 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
         self.state.lock().page_size = Some(size);
     }
 
+    /// Lets lists be streamed; without this, they are read in pages.
+    pub fn stream_lists(&self) {
+        self.state.lock().can_stream_lists = true;
+    }
+
+    /// Leaves out the bookmark that ends a streaming list: [`send`](Self::send) it.
+    pub fn hold_initial_events(&self) {
+        self.state.lock().ends_initial_events = false;
+    }
+
     /// Scripts the next list requests, in order: `Some` fails, `None` succeeds.
     pub fn script_lists(&self, answers: impl IntoIterator<Item = Option<Error>>) {
         self.state.lock().list_errors.extend(answers);
@@ -134,7 +149,7 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
         self.state.lock().watch_errors.extend(errors);
     }
 
-    /// Returns the requests so far: `list newest`, `list >=7`, `list next`, `watch 7`.
+    /// Returns the requests so far: `list newest`, `list >=7`, `list next`, `stream newest`, `watch 7`.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.state.lock().requests.clone()
@@ -201,7 +216,7 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> State<K> {
         }
     }
 
-    fn page(&mut self, options: &ListOptions) -> Result<Page<K>, Error> {
+    fn page(&mut self, options: &ListOptions, stored: &Store<K>) -> Result<Page<K>, Error> {
         self.requests.push(match (&options.continue_token, &options.version) {
             (Some(_), _) => "list next".to_owned(),
             (None, Version::Newest) => "list newest".to_owned(),
@@ -212,24 +227,44 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> State<K> {
         }
         let from: usize = options.continue_token.as_deref().and_then(|t| t.parse().ok()).unwrap_or(0);
         let size = self.page_size.filter(|_| options.limit.is_some()).unwrap_or(usize::MAX);
-        let items = self.objects.values().skip(from).take(size).cloned().map(Ok).collect();
+        let listed = |object: &K| Listed::of(Cached::new(Ok(object.clone())), stored);
+        let items = self.objects.values().skip(from).take(size).map(listed).collect();
         let end = from.saturating_add(size);
         let continue_token = (end < self.objects.len()).then(|| end.to_string());
         Ok(Page { items, resource_version: self.version.to_string(), continue_token })
     }
 
     fn watch(&mut self, options: &WatchOptions) -> Result<FakeWatch<K>, Error> {
-        self.requests.push(format!("watch {}", options.resource_version));
+        self.requests.push(match &options.start {
+            WatchStart::After(version) => format!("watch {version}"),
+            WatchStart::InitialEvents(Version::Newest) => "stream newest".to_owned(),
+            WatchStart::InitialEvents(Version::NotOlderThan(version)) => format!("stream >={version}"),
+        });
         if let Some(error) = self.watch_errors.pop_front() {
             return Err(error);
         }
-        let from: u64 = options.resource_version.parse().unwrap_or(0);
-        if from < self.compacted {
-            return Err(status_error(410, "Expired"));
-        }
         let (sender, events) = mpsc::unbounded_channel();
-        for (_, change) in self.log.iter().filter(|(version, _)| *version > from) {
-            drop(sender.send(Ok(change.clone().into())));
+        match &options.start {
+            WatchStart::After(version) => {
+                let from: u64 = version.parse().unwrap_or(0);
+                if from < self.compacted {
+                    return Err(status_error(410, "Expired"));
+                }
+                for (_, change) in self.log.iter().filter(|(version, _)| *version > from) {
+                    drop(sender.send(Ok(change.clone().into())));
+                }
+            }
+            WatchStart::InitialEvents(_) => {
+                for object in self.objects.values() {
+                    drop(sender.send(Ok(WatchEvent::Added(Ok(object.clone())))));
+                }
+                if self.ends_initial_events {
+                    drop(sender.send(Ok(WatchEvent::Bookmark {
+                        resource_version: self.version.to_string(),
+                        ends_initial_events: true,
+                    })));
+                }
+            }
         }
         self.watchers.push(sender);
         Ok(FakeWatch { events })
@@ -256,8 +291,16 @@ impl<K: Object> WatchStream<K> for FakeWatch<K> {
 impl<K: Object + Resource<DynamicType = ()> + Clone> ListerWatcher<K> for FakeSource<K> {
     type Watch = FakeWatch<K>;
 
-    async fn list(&self, options: &ListOptions) -> Result<Page<K>, Error> {
-        self.state.lock().page(options)
+    async fn list(&self, options: &ListOptions, stored: &Store<K>) -> Result<Page<K>, Error> {
+        self.state.lock().page(options, stored)
+    }
+
+    fn can_stream_lists(&self) -> bool {
+        self.state.lock().can_stream_lists
+    }
+
+    fn cannot_stream_lists(&self) {
+        self.state.lock().can_stream_lists = false;
     }
 
     async fn watch(&self, options: &WatchOptions) -> Result<FakeWatch<K>, Error> {

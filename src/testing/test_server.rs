@@ -41,7 +41,13 @@ struct Log {
 impl TestServer {
     /// Starts a server; the clock must be paused.
     pub(crate) async fn start() -> Self {
-        let world = Switches { collector: false, workloads: false, pods: false, quotas: false };
+        let world = Switches {
+            collector: false,
+            workloads: false,
+            pods: false,
+            quotas: false,
+            ..Switches::default()
+        };
         let sim = Sim::new(Settings { world, ..Settings::default() });
         let server = Self { sim, log: Arc::default() };
         let namespace = json!({"metadata": {"name": "ns"}});

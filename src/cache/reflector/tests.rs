@@ -1,6 +1,8 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 
 use super::*;
+use crate::cache::Indexers;
+use crate::cache::store;
 use crate::testing::{FakeSource, config_map, connection_error, status_error};
 
 /// A reflector over a fake source, and the FIFO that it fills.
@@ -17,24 +19,28 @@ impl Rig {
 
     fn with_resync(source: FakeSource<ConfigMap>, resync: Option<Duration>) -> Self {
         let fifo = Arc::new(Fifo::new("config maps"));
-        let reflector = Reflector::new(source.clone(), fifo.clone(), resync, 7);
+        let (store, _) = store::pair(Indexers::default());
+        let resync = resync.map(|period| ResyncPeriod::new(period).unwrap());
+        let reflector = Reflector::new(source.clone(), fifo.clone(), store, resync, 7);
         Self { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) }
     }
 
     /// Runs the reflector for `time` and returns the queued changes.
     async fn pass(&mut self, time: Duration) -> Vec<String> {
-        tokio::select! {
-            biased;
-            () = &mut self.running => unreachable!("the reflector is not shut down"),
-            () = tokio::time::sleep(time) => {}
-        }
         let mut queued = Vec::new();
-        while !self.fifo.is_empty() {
-            let batch = self.fifo.pop_batch().await.unwrap();
-            self.fifo.processed(batch.is_initial_list);
-            queued.extend(batch.deltas.iter().map(short));
+        let until = Instant::now() + time;
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut self.running => unreachable!("the reflector is not shut down"),
+                batch = self.fifo.pop_batch() => {
+                    let batch = batch.unwrap();
+                    self.fifo.processed(batch.is_initial_list);
+                    queued.extend(batch.deltas.iter().map(short));
+                }
+                () = tokio::time::sleep_until(until) => return queued,
+            }
         }
-        queued
     }
 
     async fn settle(&mut self) -> Vec<String> {
@@ -49,12 +55,17 @@ fn short(delta: &Delta<ConfigMap>) -> String {
         Delta::Updated(object) => format!("~{}", name(object)),
         Delta::Deleted(object) => format!("-{}", name(object)),
         Delta::ReplacedAll { objects, authoritative, .. } => {
-            let names: Vec<String> = objects.iter().map(name).collect();
+            let names: Vec<String> =
+                objects.iter().map(|object| object.object_name().name().to_owned()).collect();
             format!("all [{}]{}", names.join(" "), if *authoritative { "" } else { " not older" })
         }
         Delta::SyncAll => "sync".to_owned(),
         Delta::Bookmark(version) => format!("bookmark {version}"),
     }
+}
+
+fn bookmark(version: &str) -> WatchEvent<ConfigMap> {
+    WatchEvent::Bookmark { resource_version: version.to_owned(), ends_initial_events: false }
 }
 
 fn with(names: &[&str]) -> FakeSource<ConfigMap> {
@@ -186,6 +197,63 @@ async fn denials_of_a_starting_server_cause_no_relist() {
     assert_eq!(rig.source.open_watches(), 1);
 }
 
+/// The server has lost the version, but can list.
+#[tokio::test(start_paused = true)]
+async fn watch_refused_with_5xx_leads_to_a_list() {
+    let source = with(&["a"]);
+    source.fail_watches((0..5).map(|_| status_error(500, "InternalError")));
+    let mut rig = Rig::new(source);
+    rig.pass(Duration::from_secs(120)).await;
+    let mut expected = vec!["list newest"];
+    expected.extend(["watch 1"; 5]);
+    expected.extend(["list >=1", "watch 1"]);
+    assert_eq!(rig.source.requests(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_watch_causes_no_list() {
+    let source = with(&["a"]);
+    source.fail_watches((0..10).map(|_| status_error(403, "Forbidden")));
+    let mut rig = Rig::new(source);
+    assert_eq!(rig.pass(Duration::from_secs(99)).await, ["all [a]"]);
+    let requests = rig.source.requests();
+    assert!((4..=10).contains(&requests.len()), "every 10 to 30 s: {requests:?}");
+    assert_eq!(requests[0], "list newest");
+    assert!(requests[1..].iter().all(|request| request == "watch 1"), "{requests:?}");
+    rig.pass(Duration::from_secs(300)).await;
+    rig.source.put(config_map("ns", "b", 0));
+    assert_eq!(rig.settle().await, ["+b"], "the permission was granted");
+}
+
+/// A proxy drops bookmarks, and nothing happens: each stream is silent until it times out.
+#[tokio::test(start_paused = true)]
+async fn silent_streams_cause_no_list() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.settle().await;
+    for _ in 0..10 {
+        rig.pass(Duration::from_secs(90)).await;
+        let timeout = || Error::Timeout { request: "watch".to_owned(), after: Duration::from_secs(90) };
+        rig.source.break_watches(timeout);
+    }
+    rig.settle().await;
+    let requests = rig.source.requests();
+    assert_eq!(requests.len(), 12);
+    assert!(requests[1..].iter().all(|request| request == "watch 1"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn stream_of_one_event_is_reopened_after_a_pause() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.settle().await;
+    for _ in 0..30 {
+        rig.source.put(config_map("ns", "a", 0));
+        rig.source.close_watches();
+        rig.pass(Duration::from_secs(1)).await;
+    }
+    let watches = rig.source.requests().len() - 1;
+    assert!((10..=30).contains(&watches), "{watches} watches in 30 s");
+}
+
 /// client-go: `TestReflectorHandleWatchResultChanClosedBefore`
 #[tokio::test(start_paused = true)]
 async fn a_very_short_watch_backs_off() {
@@ -205,10 +273,10 @@ async fn a_very_short_watch_backs_off() {
 async fn bookmarks_advance_the_version() {
     let mut rig = Rig::new(with(&["a"]));
     rig.settle().await;
-    rig.source.send(|| WatchEvent::Bookmark("40".to_owned()));
+    rig.source.send(|| bookmark("40"));
     assert_eq!(rig.settle().await, ["bookmark 40"]);
     rig.source.close_watches();
-    rig.settle().await;
+    rig.pass(Duration::from_secs(2)).await;
     assert_eq!(rig.source.requests().last().unwrap(), "watch 40");
 }
 
@@ -221,7 +289,7 @@ async fn older_event_causes_list_of_newest_state() {
     assert_eq!(rig.settle().await, Vec::<String>::new(), "a repeated event");
     rig.source.send(|| WatchEvent::Added(Ok(config_map("ns", "ghost", 2))));
     assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a b c]"]);
-    rig.source.send(|| WatchEvent::Bookmark("1".to_owned()));
+    rig.source.send(|| bookmark("1"));
     assert_eq!(rig.pass(Duration::from_secs(4)).await, ["all [a b c]"]);
     let lists = ["list newest", "watch 3", "list newest", "watch 3", "list newest", "watch 3"];
     assert_eq!(rig.source.requests(), lists);
@@ -253,7 +321,10 @@ async fn shutdown_closes_the_watch() {
     let source = with(&["a"]);
     let fifo = Arc::new(Fifo::new("config maps"));
     let shutdown = CancellationToken::new();
-    let mut running = Box::pin(Reflector::new(source.clone(), fifo, None, 7).run(shutdown.clone()));
+    let mut running = Box::pin(
+        Reflector::new(source.clone(), fifo, store::pair(Indexers::default()).0, None, 7)
+            .run(shutdown.clone()),
+    );
     tokio::select! {
         biased;
         () = &mut running => unreachable!("the reflector is not shut down yet"),
@@ -269,7 +340,8 @@ async fn shutdown_closes_the_watch() {
 async fn pending_relist_requests_are_merged() {
     let relist = Arc::new(Notify::new());
     let (source, fifo) = (with(&["a"]), Arc::new(Fifo::new("config maps")));
-    let reflector = Reflector::new(source.clone(), fifo.clone(), None, 7).relisting(relist.clone());
+    let (store, _) = store::pair(Indexers::default());
+    let reflector = Reflector::new(source.clone(), fifo.clone(), store, None, 7).relisting(relist.clone());
     let mut rig = Rig { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) };
     relist.notify_one();
     assert_eq!(rig.settle().await, ["all [a]"]);
@@ -285,4 +357,105 @@ async fn pending_relist_requests_are_merged() {
     assert_eq!(rig.pass(Duration::from_secs(5)).await, ["all [a b]"]);
     assert_eq!(rig.source.requests()[4..], ["list newest", "list newest", "watch 2"]);
     assert_eq!(rig.source.open_watches(), 1);
+}
+
+fn streaming(names: &[&str]) -> FakeSource<ConfigMap> {
+    let source = with(names);
+    source.stream_lists();
+    source
+}
+
+fn end_of_list(version: &str) -> WatchEvent<ConfigMap> {
+    WatchEvent::Bookmark { resource_version: version.to_owned(), ends_initial_events: true }
+}
+
+/// client-go: `TestWatchList`, `TestWatchListResourceVersion`
+#[tokio::test(start_paused = true)]
+async fn list_is_the_beginning_of_a_watch() {
+    let mut rig = Rig::new(streaming(&["b", "a"]));
+    assert_eq!(rig.settle().await, ["all [a b]"]);
+    rig.source.put(config_map("ns", "c", 0));
+    assert_eq!(rig.settle().await, ["+c"]);
+    assert_eq!(rig.source.requests(), ["stream newest"], "the stream goes on");
+    rig.source.break_watches(|| status_error(410, "Expired"));
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a b c] not older"]);
+    assert_eq!(rig.source.requests()[1..], ["stream >=3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_within_a_streaming_list_belong_to_it() {
+    let source = streaming(&["a", "b"]);
+    source.hold_initial_events();
+    let mut rig = Rig::new(source);
+    assert_eq!(rig.settle().await, Vec::<String>::new());
+    rig.source.delete(&"ns/a".parse().unwrap());
+    rig.source.put(config_map("ns", "c", 0));
+    rig.source.send(|| bookmark("4"));
+    assert_eq!(rig.settle().await, Vec::<String>::new());
+    rig.source.send(|| end_of_list("4"));
+    assert_eq!(rig.settle().await, ["all [b c]"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn partial_stream_publishes_nothing() {
+    let source = streaming(&["a", "b"]);
+    source.hold_initial_events();
+    let mut rig = Rig::new(source);
+    assert_eq!(rig.settle().await, Vec::<String>::new());
+    rig.source.break_watches(connection_error);
+    assert_eq!(rig.pass(Duration::from_secs(5)).await, Vec::<String>::new());
+    assert_eq!(rig.source.requests(), ["stream newest", "stream newest"]);
+    rig.source.close_watches();
+    assert_eq!(rig.settle().await, ["all [a b]"], "it ended without a bookmark: pages");
+    assert_eq!(rig.source.requests()[2..], ["list newest", "watch 2"]);
+}
+
+/// Bookmarks show that the connection is alive, not that the end will come.
+#[tokio::test(start_paused = true)]
+async fn streaming_list_without_an_end_is_read_in_pages() {
+    let source = streaming(&["a"]);
+    source.hold_initial_events();
+    let mut rig = Rig::new(source);
+    for _ in 0..5 {
+        assert_eq!(rig.pass(Duration::from_secs(11)).await, Vec::<String>::new());
+        rig.source.send(|| bookmark("1"));
+    }
+    assert_eq!(rig.pass(Duration::from_secs(6)).await, ["all [a]"]);
+    assert_eq!(rig.source.requests(), ["stream newest", "list newest", "watch 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_without_streaming_lists_is_asked_for_pages() {
+    let source = streaming(&["a"]);
+    source.fail_watches([status_error(422, "Invalid")]);
+    let mut rig = Rig::new(source);
+    assert_eq!(rig.settle().await, ["all [a]"]);
+    rig.source.break_watches(|| status_error(410, "Expired"));
+    rig.pass(Duration::from_secs(2)).await;
+    let requests = ["stream newest", "list newest", "watch 1", "list >=1", "watch 1"];
+    assert_eq!(rig.source.requests(), requests, "it is not asked for a stream each time");
+}
+
+/// An audit has found that the watch lost an event.
+#[tokio::test(start_paused = true)]
+async fn requested_relist_is_read_in_pages() {
+    let relist = Arc::new(Notify::new());
+    let (source, fifo) = (streaming(&["a"]), Arc::new(Fifo::new("config maps")));
+    let (store, _) = store::pair(Indexers::default());
+    let reflector = Reflector::new(source.clone(), fifo.clone(), store, None, 7).relisting(relist.clone());
+    let mut rig = Rig { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) };
+    rig.settle().await;
+    relist.notify_one();
+    assert_eq!(rig.settle().await, ["all [a]"]);
+    assert_eq!(rig.source.requests(), ["stream newest", "list newest", "watch 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expired_version_streams_the_newest_state_at_once() {
+    let mut rig = Rig::new(streaming(&["a"]));
+    rig.settle().await;
+    rig.source.fail_watches([status_error(410, "Expired")]);
+    rig.source.break_watches(|| status_error(410, "Expired"));
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a]"]);
+    assert_eq!(rig.source.requests(), ["stream newest", "stream >=1", "stream newest"]);
 }

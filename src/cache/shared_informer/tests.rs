@@ -156,6 +156,28 @@ async fn relist_notifies_only_of_differences() {
     rig.stop().await;
 }
 
+/// The handler is added in the middle of each of them: it must hear of each object exactly once.
+#[tokio::test(start_paused = true)]
+async fn other_tasks_run_while_a_relist_is_applied() {
+    let names: Vec<String> = (0..2000).map(|n| format!("n{n:04}")).collect();
+    let mut rig = Rig::new(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let informer = rig.informer.clone();
+    let late = async {
+        while informer.store().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert!(informer.store().len() < names.len(), "the relist was applied at once");
+        let (handler, receiver) = recording();
+        informer.add_event_handler(handler).unwrap();
+        receiver
+    };
+    let ((), mut receiver) = tokio::join!(rig.start(), late);
+    let mut all = heard(&mut receiver).await;
+    all.sort();
+    assert_eq!(all, names.iter().map(|name| format!("+{name} initial")).collect::<Vec<_>>());
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_older_event_is_ignored() {
     let mut rig = Rig::new(&["a"]);
@@ -323,7 +345,10 @@ async fn a_panicking_handler_ends_run() {
 
 #[tokio::test(start_paused = true)]
 async fn resync_notifies_of_every_object() {
-    let config = InformerConfig { resync_period: Some(Duration::from_secs(10)), ..InformerConfig::default() };
+    let config = InformerConfig {
+        resync_period: ResyncPeriod::new(Duration::from_secs(10)).ok(),
+        ..InformerConfig::default()
+    };
     let mut rig = Rig::with_config(&["a", "b"], config);
     let (handler, mut receiver) = recording();
     rig.informer.add_event_handler(handler).unwrap();

@@ -72,28 +72,18 @@ fn an_unknown_index_is_an_error() {
     assert_eq!(error.to_string(), "index with name shape does not exist");
 }
 
-#[test]
-fn replace_returns_removed_objects() {
-    let (store, mut writer) = store();
-    for name in ["c", "a", "b"] {
-        writer.upsert(object(name, 1, &["red"]));
-    }
-    let vanished = writer.replace(&[object("b", 5, &["blue"]), object("d", 4, &[])], "9");
-    assert_eq!(names(&vanished), ["a", "c"]);
-    assert_eq!(store.len(), 2);
-    assert!(store.by_index(BY_COLOUR, "red").unwrap().is_empty());
-}
-
 /// client-go: `TestThreadSafeStoreRV`
 #[test]
 fn the_version_follows_the_last_change() {
     let (store, mut writer) = store();
     assert_eq!(&*store.resource_version(), "");
-    writer.replace(&[object("a", 3, &[])], "10");
+    writer.put(object("a", 3, &[]));
+    assert_eq!(&*store.resource_version(), "");
+    writer.set_resource_version("10");
     assert_eq!(&*store.resource_version(), "10");
     writer.upsert(object("a", 12, &[]));
     assert_eq!(&*store.resource_version(), "12");
-    writer.bookmark("20");
+    writer.set_resource_version("20");
     assert_eq!(&*store.resource_version(), "20");
     writer.delete(&"ns/a".parse().unwrap(), "21");
     assert_eq!(&*store.resource_version(), "21");
@@ -128,7 +118,6 @@ fn lookup_returns_only_objects_with_the_value() {
 enum Step {
     Upsert(u8, Vec<u8>),
     Delete(u8),
-    Replace(Vec<(u8, Vec<u8>)>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -136,7 +125,6 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => entry().prop_map(|(name, values)| Step::Upsert(name, values)),
         2 => (0..6u8).prop_map(Step::Delete),
-        1 => prop::collection::vec(entry(), 0..6).prop_map(Step::Replace),
     ]
 }
 
@@ -162,11 +150,6 @@ proptest! {
                     writer.delete(&format!("ns/n{name}").parse().unwrap(), "2");
                     model.remove(&name);
                 }
-                Step::Replace(entries) => {
-                    let objects: Vec<_> = entries.iter().map(|(n, v)| generated(*n, v)).collect();
-                    writer.replace(&objects, "3");
-                    model = entries.into_iter().map(|(n, v)| (n, v.into_iter().collect())).collect();
-                }
             }
             prop_assert_eq!(store.len(), model.len());
             for value in 0..4u8 {
@@ -187,7 +170,9 @@ proptest! {
 fn for_each_visits_every_object_once() {
     let (store, mut writer) = store();
     let all: Vec<_> = (0..1000).map(|at| object(&format!("o{at:04}"), at, &[])).collect();
-    writer.replace(&all, "1000");
+    for object in &all {
+        writer.put(object.clone());
+    }
     let mut visited = Vec::new();
     store.for_each(|name, object| {
         assert_eq!(*name, object.object_name());

@@ -68,13 +68,14 @@ impl Board {
             .iter()
             .map(|watch| watch(&informers, Some(&labels::selector(labels::MANAGER)), &changed))
             .collect();
-        let events = informers.informer(|| Watched::<Event> {
+        let events = informers.informer(Watched::<Event> {
             indexers: Indexers::default().with(REGARDING, |event: &Cached<Event>| match event {
                 Cached::Readable(event) => event.regarding.iter().filter_map(|r| r.uid.clone()).collect(),
                 Cached::Unreadable(_) => Vec::new(),
             }),
             ..Watched::default()
         });
+        let events = events.expect("the only request for this kind");
         // Adding a handler fails only on a stopped informer, and this one has not started.
         drop(events.add_event_handler(Wake(changed.clone())));
         Self {

@@ -109,8 +109,8 @@ pub(super) fn watch<K>(
 where
     K: kube_core::Resource<DynamicType = ()> + 'static,
 {
-    let informer = informers
-        .informer(|| Watched::<Seen<K>> { label_selector: labels.map(str::to_owned), ..Watched::default() });
+    let watched = Watched::<Seen<K>> { label_selector: labels.map(str::to_owned), ..Watched::default() };
+    let informer = informers.informer(watched).expect("all requests for this kind are the same");
     // Adding a handler fails only on a stopped informer, and this one has not started.
     drop(informer.add_event_handler(Wake(changed.clone())));
     Box::new(informer.lister())
@@ -233,7 +233,9 @@ impl Shown {
     where
         K: kube_core::Resource<DynamicType = ()> + 'static,
     {
-        let decoded = crate::cache::object::decode::<Seen<K>>(object.to_string().as_bytes());
+        let mut object = object.clone();
+        object["metadata"]["resourceVersion"] = "1".into();
+        let decoded = crate::cache::decode::decode::<Seen<K>>(object.to_string().as_bytes());
         Self::of(&Cached::new(decoded.expect("the object has a name")))
     }
 }

@@ -9,6 +9,7 @@ use super::super::endpoints::{self, Listeners, Protection};
 use super::super::{Failure, duration, logging};
 use super::dry_run::{DryRunFlags, DryRunSettings};
 use super::election::{ElectionFlags, ElectionSettings};
+use crate::cache::ResyncPeriod;
 use crate::client::{ConfigSource, RequestLimits};
 use crate::controller::Limits;
 use crate::operators;
@@ -265,7 +266,7 @@ pub(super) struct Settings {
     pub(super) workers_of: BTreeMap<&'static str, usize>,
     pub(super) requests: RequestLimits,
     pub(super) event_qps: u32,
-    pub(super) resync_period: Option<Duration>,
+    pub(super) resync_period: Option<ResyncPeriod>,
     /// `None` without leader election.
     pub(super) election: Option<ElectionSettings>,
     pub(super) listeners: Listeners,
@@ -300,13 +301,11 @@ impl Settings {
                 remedy: "Give at most 24h, the longest delay between two retries.".to_owned(),
             });
         }
-        for (flag, period) in [("--resync-period", resync_period), ("--audit-period", audit_period)] {
-            if !period.is_zero() && period < Duration::from_secs(1) {
-                return Err(Failure::Usage {
-                    cause: format!("{flag} ({period:?}) is below 1s"),
-                    remedy: "Give at least 1s, or 0 for never.".to_owned(),
-                });
-            }
+        if !audit_period.is_zero() && audit_period < Duration::from_secs(1) {
+            return Err(Failure::Usage {
+                cause: format!("--audit-period ({audit_period:?}) is below 1s"),
+                remedy: "Give at least 1s, or 0 for never.".to_owned(),
+            });
         }
 
         let dry_run = DryRunSettings::of(&args.dry_run);
@@ -339,11 +338,22 @@ impl Settings {
             // Bind before anything runs or is logged.
             listeners: args.endpoints.listen(dry_run.is_some())?,
             debug: endpoints::take("--debug-bind-address", args.endpoints.debug_bind_address)?,
-            resync_period: (!resync_period.is_zero()).then_some(resync_period),
+            resync_period: resync(resync_period)?,
             shutdown_timeout: args.shutdown_timeout,
             dry_run,
         })
     }
+}
+
+/// Returns the resync period; none for 0.
+fn resync(period: Duration) -> Result<Option<ResyncPeriod>, Failure> {
+    if period.is_zero() {
+        return Ok(None);
+    }
+    ResyncPeriod::new(period).map(Some).map_err(|_| Failure::Usage {
+        cause: format!("--resync-period ({period:?}) is not between 1s and 1 year"),
+        remedy: "Give at least 1s and at most 1 year (8760h), or 0 for never.".to_owned(),
+    })
 }
 
 /// Reads the tasks of this file, or returns the default tasks.

@@ -129,7 +129,7 @@ pub(super) fn observe<K>(
 ) where
     K: kube_core::Resource<DynamicType = ()> + 'static,
 {
-    let informer = informers.informer(Watched::<Seen<K>>::default);
+    let informer = informers.informer(Watched::<Seen<K>>::default()).expect("the only request for this kind");
     // Adding a handler fails only on a stopped informer, and this one has not started.
     drop(informer.add_event_handler(Follow { tracker: tracker.clone(), kind, when }));
 }

@@ -37,7 +37,7 @@ use crate::client::{ApiClient, Clock};
 use crate::metrics::Metrics;
 use crate::operators::webapp::TaskEntry;
 use crate::operators::webapp::tasks::{HookCall, HookFuture, TaskExecutor};
-use crate::sim::{InProcessTransport, Settings, Sim};
+use crate::sim::{InProcessTransport, Settings, Sim, Switches};
 
 /// How long an earlier process may take to reconcile the objects.
 const PREPARATION: Duration = Duration::from_secs(3600);
@@ -129,7 +129,9 @@ struct SlowTask(Duration);
 impl Rig {
     fn new(load: &Arc<Load>, seed: u64) -> Self {
         let epoch = jiff::Timestamp::from_second(EPOCH).unwrap_or_default();
-        let sim = Sim::new(Settings { seed, epoch, ledger: 1, window: 100_000, ..Settings::default() });
+        // Pods say nothing about the operator, and would take most of the time.
+        let world = Switches { status_of_workloads: true, ..Switches::default() };
+        let sim = Sim::new(Settings { seed, epoch, ledger: 1, window: 100_000, world });
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });

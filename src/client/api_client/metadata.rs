@@ -8,12 +8,12 @@
 //! - An error is never reported as a missing object. (test: `metadata_of_one_object_is_read_live`)
 
 use http::Method;
-use serde::de::{DeserializeOwned, IgnoredAny};
-use serde::{Deserialize, Deserializer};
+use serde::de::DeserializeOwned;
 
-use super::{ApiClient, decode};
+use super::ApiClient;
 use crate::api::ApiResource;
 use crate::client::Error;
+use crate::client::list_items::for_each_item;
 
 /// Objects per page, as in client-go.
 const PAGE: usize = 500;
@@ -22,28 +22,6 @@ const METADATA_ONLY: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 /// `Accept` for the metadata of one object.
 const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-
-#[derive(Deserialize)]
-#[serde(bound = "T: DeserializeOwned")]
-struct Page<T> {
-    #[serde(default)]
-    metadata: PageMeta,
-    /// Required: an answer without it is an error. A server writes an empty list of metadata as null.
-    #[serde(deserialize_with = "null_is_empty")]
-    items: Vec<T>,
-}
-
-fn null_is_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
-    Ok(Option::deserialize(from)?.unwrap_or_default())
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct PageMeta {
-    #[serde(rename = "continue")]
-    next: String,
-    resource_version: String,
-}
 
 impl ApiClient {
     /// Reads the metadata of one object live. `T` decodes an object with a field `metadata`.
@@ -100,8 +78,9 @@ impl ApiClient {
     ) -> Result<String, Error> {
         let path = format!("{}?limit=1", resource.path(namespace));
         let body = self.call_for(Method::GET, &path, None, ("application/json", METADATA_ONLY)).await?;
-        let page: Page<IgnoredAny> = decode(&body, || format!("GET {path}"))?;
-        Ok(page.metadata.resource_version)
+        let page = for_each_item(&body, |_| Ok(()));
+        let page = page.map_err(|source| Error::Decode { request: format!("GET {path}"), source })?;
+        Ok(page.resource_version)
     }
 
     async fn each_item<T: DeserializeOwned>(
@@ -125,11 +104,14 @@ impl ApiClient {
         loop {
             let path = format!("{}?{}", resource.path(namespace), query(&next));
             let body = self.call_for(Method::GET, &path, None, ("application/json", accept)).await?;
-            let page: Page<T> = decode(&body, || format!("GET {path}"))?;
-            page.items.into_iter().for_each(&mut each);
-            next = page.metadata.next;
-            if next.is_empty() {
-                return Ok(page.metadata.resource_version);
+            let page = for_each_item(&body, |item| {
+                each(serde_json::from_slice(item)?);
+                Ok(())
+            });
+            let page = page.map_err(|source| Error::Decode { request: format!("GET {path}"), source })?;
+            match page.continue_token {
+                Some(token) => next = token,
+                None => return Ok(page.resource_version),
             }
         }
     }

@@ -268,3 +268,63 @@ async fn observer_is_told_of_each_request() {
         ]
     );
 }
+
+#[tokio::test]
+async fn endless_failure_is_cut() {
+    let service = tower::service_fn(|_: Request<Body>| {
+        let piece = Bytes::from(vec![b' '; 1 << 16]);
+        let frame = move || Ok::<_, Infallible>(http_body::Frame::data(piece.clone()));
+        let body = http_body_util::StreamBody::new(futures_util::stream::repeat_with(frame));
+        std::future::ready(Ok::<_, Infallible>(Response::builder().status(500).body(body).unwrap()))
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    let error = client.get::<Value>(&DEPLOYMENTS, Some("ns"), "web").await.unwrap_err();
+    assert_eq!(error.status().unwrap().message, "the answer 500 has no Status object");
+}
+
+#[test]
+fn retry_after_may_be_a_date() {
+    let wait = |retry_after: &str, date: Option<&str>| {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::RETRY_AFTER, retry_after.parse().unwrap());
+        headers.extend(date.map(|date| (header::DATE, date.parse().unwrap())));
+        super::retry_after(&headers)
+    };
+    let (now, later) = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:50:00 GMT");
+    assert_eq!(wait("7", None), Some(Duration::from_secs(7)));
+    assert_eq!(wait(later, Some(now)), Some(Duration::from_secs(23)));
+    assert_eq!(wait(now, Some(later)), None, "it has passed");
+    assert_eq!(wait(later, None), None, "without the server's time it says nothing");
+    assert_eq!(wait("soon", Some(now)), None);
+}
+
+/// A server that is upgraded may learn it.
+#[tokio::test(start_paused = true)]
+async fn refused_streaming_list_is_forgotten_after_half_an_hour() {
+    let client = answering(|_| (200, String::new()));
+    let clone = client.clone();
+    assert!(client.can_stream_lists());
+    clone.cannot_stream_lists();
+    assert!(!client.can_stream_lists());
+    tokio::time::advance(STREAMS_AGAIN).await;
+    assert!(client.can_stream_lists());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_list_times_out() {
+    let service = tower::service_fn(|_: Request<Body>| {
+        let start = Ok::<_, Infallible>(http_body::Frame::data(Bytes::from_static(b"{\"items\":[{}")));
+        let silence = futures_util::StreamExt::chain(
+            futures_util::stream::iter([start]),
+            futures_util::stream::pending(),
+        );
+        let body = http_body_util::StreamBody::new(silence);
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+    let idle = Duration::from_secs(60);
+    let mut list = client.open_list("list pods", request, idle).await.unwrap();
+    assert_eq!(list.next().await.unwrap().unwrap(), "{}");
+    assert!(matches!(list.next().await, Err(Error::Timeout { after, .. }) if after == idle));
+}

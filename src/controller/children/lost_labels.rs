@@ -25,7 +25,7 @@ use super::deletions::ChildRef;
 use super::owner::{Owner, Ownership};
 use super::owner_evidence::PartialObject;
 use crate::api::{ApiResource, labels};
-use crate::cache::{Cached, Object, object};
+use crate::cache::{Cached, Object, decode::decode};
 use crate::client::Error;
 
 impl Children {
@@ -58,7 +58,7 @@ impl Children {
         }
         let mut children = Vec::new();
         for item in found {
-            let decoded = object::decode(item.to_string().as_bytes());
+            let decoded = decode(item.to_string().as_bytes());
             let request = || format!("list {}", resource.plural);
             let child = decoded.map_err(|source| Error::Decode { request: request(), source })?;
             children.push(Cached::new(child));

@@ -90,10 +90,10 @@ async fn given_queue_workers_and_handlers_are_used() {
     let queue = RateLimitingQueue::new(no_delay);
     let mut manager = Manager::new(client(&sim, "operator"), Limits::default());
     let add = manager.add(|shared| {
-        let maps = shared.informers.informer::<ConfigMap>(Watched::default);
-        let mut foos = Builder::<Foo>::with_queue(shared, "passes", |_| Vec::new(), queue.clone());
-        foos.watches(&maps, EnqueueNamesake(foos.queue()));
-        foos.with_workers(3).build(passes.clone())
+        let maps = shared.informers.informer::<ConfigMap>(Watched::default()).unwrap();
+        let mut foos = Builder::<Foo>::with_queue(shared, "passes", |_| Vec::new(), queue.clone())?;
+        foos.watches(&maps, EnqueueNamesake(foos.queue()))?;
+        Ok(foos.with_workers(3).build(passes.clone()))
     });
     add.unwrap();
     let users = async {

@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn a_key_waits_for_its_writes() {
         let (guard, mut writer, key) = rig();
-        writer.replace(&[], "10");
+        writer.set_resource_version("10");
         assert!(guard.is_ready(&key), "nothing was written");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "11"));
@@ -419,13 +419,13 @@ mod tests {
         let (guard, mut maps, key) = rig();
         let (store, mut others) = store::pair::<ConfigMap>(Indexers::default());
         guard.observe(OTHERS, store);
-        maps.replace(&[], "10");
-        others.replace(&[], "10");
+        maps.set_resource_version("10");
+        others.set_resource_version("10");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         guard.wrote_state(&key, &OTHERS, name("written"), ("uid", "13"));
-        maps.bookmark("20");
+        maps.set_resource_version("20");
         assert!(!guard.is_ready(&key), "the cache of the other kind is late");
-        others.bookmark("13");
+        others.set_resource_version("13");
         assert!(guard.is_ready(&key));
     }
 
@@ -433,12 +433,12 @@ mod tests {
     #[test]
     fn superseded_write_does_not_block_the_key() {
         let (guard, mut writer, key) = rig();
-        writer.replace(&[], "10");
+        writer.set_resource_version("10");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         writer.upsert(map("a", 15));
         assert!(guard.is_ready(&key));
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "16"));
-        writer.bookmark("17");
+        writer.set_resource_version("17");
         assert!(guard.is_ready(&key));
     }
 
@@ -481,7 +481,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn guard_fails_open_after_thirty_seconds() {
         let (guard, mut writer, key) = rig();
-        writer.replace(&[], "10");
+        writer.set_resource_version("10");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         tokio::time::advance(PATIENCE - Duration::from_millis(1)).await;
         assert!(!guard.is_ready(&key));
@@ -497,7 +497,8 @@ mod tests {
     #[test]
     fn warning_names_unseen_writes_by_uid_and_version() {
         let (guard, mut writer, key) = rig();
-        writer.replace(&[map("a", 5)], "10");
+        writer.put(map("a", 5));
+        writer.set_resource_version("10");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid-of-ns-b", "11"));
         guard.wrote_state(&key, &MAPS, name("written"), ("uid-of-ns-c", "12"));
         guard.wrote_state(&key, &MAPS, name("written"), ("uid-of-ns-d", "9"));
@@ -563,10 +564,10 @@ mod tests {
         let (guard, mut writer, straggler) = rig();
         guard.wrote_state(&straggler, &MAPS, name("written"), ("uid", "99"));
         for keys in [1_000, 100_000] {
-            writer.replace(&[], "10");
+            writer.set_resource_version("10");
             let key = |at: usize| ObjectName::new(Some("ns"), &at.to_string());
             (0..keys).for_each(|at| guard.wrote_state(&key(at), &MAPS, name("written"), ("uid", "12")));
-            writer.bookmark("12");
+            writer.set_resource_version("12");
             assert!((0..keys).all(|at| guard.is_ready(&key(at))));
             assert_eq!(guard.len(), 1);
             assert!(
@@ -593,7 +594,7 @@ mod tests {
         let (guard, mut writer, key) = rig();
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
         assert!(guard.is_ready(&key), "the store has no version yet");
-        writer.replace(&[], "10");
+        writer.set_resource_version("10");
         guard.wrote_state(&key, &MAPS, name("written"), ("uid", "not a number"));
         assert!(guard.is_ready(&key));
         let secrets = ApiResource::new("", "v1", "Secret", "secrets");

@@ -48,7 +48,7 @@ pub const APPLIED_SPEC: &str = "batch.schwarzeni.github.com/applied-spec";
 
 /// Builds the AppService controller.
 pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<AppServiceSync>>, BuildError> {
-    let mut apps = Builder::new(shared, NAME, own_name);
-    let (deployments, services) = (apps.owns(), apps.owns());
-    apps.build(AppServiceSync { deployments, services })
+    let mut apps = Builder::new(shared, NAME, own_name)?;
+    let (deployments, services) = (apps.owns()?, apps.owns()?);
+    Ok(apps.build(AppServiceSync { deployments, services }))
 }

@@ -46,9 +46,9 @@ pub const NAME: &str = "foo";
 
 /// Builds the Foo controller.
 pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<FooSync>>, BuildError> {
-    let mut foos = Builder::new(shared, NAME, child_names);
-    let deployments = foos.owns();
-    foos.build(FooSync { deployments })
+    let mut foos = Builder::new(shared, NAME, child_names)?;
+    let deployments = foos.owns()?;
+    Ok(foos.build(FooSync { deployments }))
 }
 
 /// Returns the names of the children that a Foo wants.

@@ -41,7 +41,7 @@ pub const NAME: &str = "myapp";
 
 /// Builds the Myapp controller.
 pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<MyappSync>>, BuildError> {
-    let mut myapps = Builder::new(shared, NAME, own_name);
-    let (deployments, services, ingresses) = (myapps.owns(), myapps.owns(), myapps.owns());
-    myapps.build(MyappSync { deployments, services, ingresses })
+    let mut myapps = Builder::new(shared, NAME, own_name)?;
+    let (deployments, services, ingresses) = (myapps.owns()?, myapps.owns()?, myapps.owns()?);
+    Ok(myapps.build(MyappSync { deployments, services, ingresses }))
 }

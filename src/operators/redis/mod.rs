@@ -63,9 +63,9 @@ const CUT_RETRY: Duration = Duration::from_secs(1);
 
 /// Builds the Redis controller.
 pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<RedisSync>>, BuildError> {
-    let mut redises = Builder::new(shared, NAME, own_name);
-    let pods = redises.owns_named(owner_of);
-    redises.build(RedisSync { pods })
+    let mut redises = Builder::new(shared, NAME, own_name)?;
+    let pods = redises.owns_named(owner_of)?;
+    Ok(redises.build(RedisSync { pods }))
 }
 
 /// Returns the Redis name that a Pod's name implies: the index of child names cannot hold every Pod of a Redis.

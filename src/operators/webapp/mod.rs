@@ -78,8 +78,8 @@ impl fmt::Debug for TaskEntry {
 
 /// Builds the controller and the runner of its hooks.
 pub(super) fn wire(context: &Context<'_>) -> Result<Wired, BuildError> {
-    let mut webapps = Builder::new(&context.shared, NAME, own_name);
-    let deployments = webapps.owns();
+    let mut webapps = Builder::new(&context.shared, NAME, own_name)?;
+    let deployments = webapps.owns()?;
     let (hooks, runner) = hooks::pair(webapps.queue());
     let tasks = context.webapp_tasks.iter().map(|entry| match entry {
         TaskEntry::Workload(name) => OneTask::Workload(name.clone()),
@@ -87,7 +87,7 @@ pub(super) fn wire(context: &Context<'_>) -> Result<Wired, BuildError> {
     });
     let sync =
         WebAppSync { client: context.shared.client.clone(), deployments, tasks: tasks.collect(), hooks };
-    let controller = webapps.build(sync)?;
+    let controller = webapps.build(sync);
     if context.shared.client.dry_run().is_some() {
         // Without their runner, hooks are never called.
         drop(runner);

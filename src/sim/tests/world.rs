@@ -1,4 +1,5 @@
 use super::*;
+use crate::sim::Switches;
 
 const REVISION: &str = "deployment.kubernetes.io/revision";
 
@@ -36,6 +37,32 @@ async fn deployment_creates_pods_that_become_ready() {
     let version = bed.sim.version();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(bed.sim.version(), version, "an idle cluster writes nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deployment_without_pods_has_the_same_status() {
+    let mut statuses = Vec::new();
+    for status_of_workloads in [false, true] {
+        let world = Switches { status_of_workloads, ..Switches::default() };
+        let bed = Bed::with(Settings { world, ..Settings::default() });
+        let web = format!("{DEPLOYMENTS}/web");
+        let mut of_bed = Vec::new();
+        bed.ok("POST", DEPLOYMENTS, deployment("web", 3)).await;
+        for replicas in [3, 5, 1] {
+            bed.ok("PATCH", &web, json!({"spec": {"replicas": replicas}})).await;
+            settle().await;
+            let mut status = bed.get(&web).await.1["status"].take();
+            for condition in status["conditions"].as_array_mut().unwrap() {
+                let condition = condition.as_object_mut().unwrap();
+                condition.retain(|field, _| field == "type" || field == "status" || field == "reason");
+            }
+            of_bed.push(status);
+        }
+        let pods = bed.get(PODS).await.1["items"].as_array().unwrap().len();
+        assert_eq!(pods, usize::from(!status_of_workloads));
+        statuses.push(of_bed);
+    }
+    assert_eq!(statuses[0], statuses[1]);
 }
 
 /// This lets `kubectl rollout undo` find the previous revision repeatedly.
@@ -342,7 +369,8 @@ async fn a_groups_most_stable_version_is_preferred() {
 
 #[tokio::test(start_paused = true)]
 async fn each_simulated_controller_can_be_disabled() {
-    let world = crate::sim::Switches { collector: false, workloads: false, pods: false, quotas: false };
+    let world =
+        Switches { collector: false, workloads: false, pods: false, quotas: false, ..Switches::default() };
     let bed = Bed::with(Settings { world, ..Settings::default() });
     let quotas = "/api/v1/namespaces/default/resourcequotas";
     let quota = json!({"metadata": {"name": "q"}, "spec": {"hard": {"count/configmaps": "1"}}});

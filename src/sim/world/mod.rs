@@ -3,7 +3,7 @@
 //! | file | plays | switch |
 //! |---|---|---|
 //! | `collector.rs` | the garbage collector: background, foreground, orphan | `collector` |
-//! | `workloads.rs` | Deployment → ReplicaSet → Pods | `workloads` |
+//! | `workloads.rs` | Deployment → ReplicaSet → Pods, or the status alone | `workloads`, `status_of_workloads` |
 //! | `pods.rs` | scheduler and kubelet | `pods` |
 //! | `quotas.rs` | object count quotas | `quotas` |
 //! | `namespaces.rs` | the lifecycle of namespaces and CRDs | |
@@ -46,6 +46,8 @@ pub struct Switches {
     pub collector: bool,
     /// Deployments create ReplicaSets, which create Pods.
     pub workloads: bool,
+    /// In place of that, only the status of a Deployment is kept, as if it had its Pods: for runs with thousands of them.
+    pub status_of_workloads: bool,
     /// Pods are scheduled, become Ready and terminate.
     pub pods: bool,
     /// Quotas count objects and refuse new ones.
@@ -54,7 +56,7 @@ pub struct Switches {
 
 impl Default for Switches {
     fn default() -> Self {
-        Self { collector: true, workloads: true, pods: true, quotas: true }
+        Self { collector: true, workloads: true, status_of_workloads: false, pods: true, quotas: true }
     }
 }
 
@@ -131,6 +133,7 @@ impl Core {
         match work {
             Work::Owned(resource, key) if switches.collector => self.collect(&resource, &key),
             Work::Waiting(resource, key) if switches.collector => self.advance_deletion(&resource, &key),
+            Work::Deployment(key) if switches.status_of_workloads => self.pretend_pods(&key),
             Work::Deployment(key) if switches.workloads => self.sync_deployment(&key),
             Work::ReplicaSet(key) if switches.workloads => self.sync_replica_set(&key),
             Work::Pod(key) if switches.pods => self.sync_pod(&key),

@@ -21,6 +21,8 @@ use super::{Work, controller_of, is_deleting, set, set_condition};
 const BURST: usize = 500;
 /// The delay before a failed creation is retried.
 const RETRY: Duration = Duration::from_secs(1);
+/// How long pretended Pods take to become ready: about as long as simulated ones.
+const START: Duration = Duration::from_millis(25);
 /// The polling interval of a rollout that waits for Pods to end.
 const ENDING: Duration = Duration::from_millis(100);
 const HASH: &str = "pod-template-hash";
@@ -144,6 +146,33 @@ impl Core {
             member(member(&mut changed, "metadata"), "annotations")[REVISION] = revision;
         }
         self.tell(&mut changed, &sets, &hash, is_new);
+        self.amend(&kind, changed, &deployment);
+    }
+
+    /// Keeps the status of a Deployment as if a ReplicaSet had its Pods: they are there at once, and ready after
+    /// [`START`].
+    pub(super) fn pretend_pods(&mut self, key: &Key) {
+        let Some((kind, deployment)) = self.find(BuiltIn::Deployment, key) else { return };
+        if is_deleting(&deployment) {
+            return;
+        }
+        let desired = number(&deployment, "/spec/replicas");
+        let is_new =
+            number(&deployment, "/status/observedGeneration") != number(&deployment, "/metadata/generation");
+        let ready = if is_new { number(&deployment, "/status/readyReplicas").min(desired) } else { desired };
+        if ready < desired {
+            self.plan_in(START, Work::Deployment(key.clone()));
+        }
+        let hash = hash_of(&deployment["spec"]["template"]);
+        let name = format!("{}-{hash}", text(&deployment, "/metadata/name"));
+        let status = json!({"replicas": desired, "readyReplicas": ready, "availableReplicas": ready});
+        let set = json!({
+            "metadata": {"name": name, "labels": {HASH: hash}},
+            "spec": {"replicas": desired},
+            "status": status,
+        });
+        let mut changed = Value::clone(&deployment);
+        self.tell(&mut changed, &[Arc::new(set)], &hash, is_new);
         self.amend(&kind, changed, &deployment);
     }
 

@@ -13,6 +13,8 @@ use super::in_the_way::foreign_spec;
 use super::{KINDS, Kind};
 use crate::support::{Bed, EmbeddedBed, Scene, embedded_bed, pass};
 
+/// Number of kinds that the operator watches: its own, and their children.
+const WATCHED: usize = 9;
 const ROLE: &str = include_str!("../../../hack/deploy/base/role.yaml");
 
 /// Returns each resource, with its subresource, and each verb of the role. Finalizers have a subresource for permissions
@@ -108,9 +110,12 @@ async fn exercise(scene: &Scene) -> String {
     seen + &conditions(scene).await
 }
 
+/// Returns a scene whose server cannot stream lists, so that the permission to list is needed.
 async fn scene(name: &str) -> (Scene, Arc<EmbeddedBed>) {
     let scene = Scene::on(Bed::own(true).await, name).await;
     let Bed::Embedded(bed) = scene.bed.clone() else { unreachable!("the case runs on the embedded bed") };
+    let of = When::verb("watch").user(&scene.user()).times(WATCHED);
+    bed.sim.fault(Fault::new(of, Action::refuse(422, "Invalid")));
     (scene, bed)
 }
 

@@ -246,7 +246,13 @@ impl Servers {
         // First responses are compared, so the client must not retry.
         config.default_retry = false;
         let real = Client::try_from(config).expect("the client is valid");
-        let world = Switches { collector: false, workloads: false, pods: false, quotas: false };
+        let world = Switches {
+            collector: false,
+            workloads: false,
+            pods: false,
+            quotas: false,
+            ..Switches::default()
+        };
         let epoch = windlass::client::Clock::system().now();
         let sim = Sim::new(Settings { epoch, world, ..Settings::default() });
         let mut driver = JoinSet::new();

@@ -62,9 +62,15 @@ impl Caches {
 
 fn fill<O: Object>(live: &[Value], writer: &mut StoreWriter<O>) {
     let cached =
-        |object: &Value| Cached::new(crate::cache::object::decode(object.to_string().as_bytes()).unwrap());
-    let decoded: Vec<_> = live.iter().map(cached).collect();
-    writer.replace(&decoded, "1");
+        |object: &Value| Cached::new(crate::cache::decode::decode(object.to_string().as_bytes()).unwrap());
+    let live: Vec<Cached<O>> = live.iter().map(cached).collect();
+    for name in writer.reader().names() {
+        writer.remove(&name);
+    }
+    for object in live {
+        writer.put(object);
+    }
+    writer.set_resource_version("1");
 }
 
 impl<R: Reconcile> Fixture<R>

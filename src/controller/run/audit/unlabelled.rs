@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::AuditContext;
 use crate::api::{ApiResource, labels};
-use crate::cache::object::OwnerRef;
+use crate::cache::owner::OwnerRef;
 use crate::client::Error;
 
 #[derive(Deserialize)]
