@@ -1,5 +1,6 @@
 # Runs a real control plane with a release build of the operator. Sourced by the measurements in this directory.
 #   start_operator [FLAG...]   passes the flags to `windlass run`
+#   build_operator; start_control_plane   without an operator
 # Sets KUBECONFIG, $windlass, $kubectl, $audit (the audit log, one line per request), $operator (its process id) and
 # $work (a temporary directory). Stops the processes and removes $work when the script exits.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -17,10 +18,14 @@ stop() {
 trap stop EXIT
 trap 'exit 130' INT TERM
 
-start_operator() {
+build_operator() {
   echo "Building windlass (release) and the launcher ..." >&2
   cargo build --quiet --release --bin windlass
   cargo build --quiet --example control-plane
+}
+
+# Starts what build_operator has built, without an operator.
+start_control_plane() {
   set -m
   coproc LAUNCHER { exec "$target/debug/examples/control-plane" serve; }
   launcher=$LAUNCHER_PID lifeline=${LAUNCHER[1]}
@@ -30,6 +35,11 @@ start_operator() {
   KUBECONFIG=$(value kubeconfig) kubectl=$(value kubectl) audit=$(value auditLog)
   export KUBECONFIG
   define_kinds
+}
+
+start_operator() {
+  build_operator
+  start_control_plane
   "$windlass" run --kubeconfig="$KUBECONFIG" --metrics-bind-address=0 --health-probe-bind-address=0 \
     --audit-period=0 --log-format=json "$@" >"$work/log" 2>&1 &
   operator=$!

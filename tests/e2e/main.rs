@@ -38,6 +38,7 @@ mod redis;
 mod requests;
 mod schema;
 mod support;
+mod tune;
 mod two_views;
 mod usage;
 mod webapp;

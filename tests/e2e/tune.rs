@@ -1,0 +1,77 @@
+//! `windlass tune`: sweeps in virtual time, and a diagnosis of a running operator.
+
+use macro_rules_attribute::apply;
+use serde_json::{Value, json};
+
+use crate::endpoints::address_of;
+use crate::support::{Scene, no_bed, real_bed, run_to_end};
+
+/// Runs `windlass tune` to its end and returns what it prints.
+fn tune(arguments: &[&str]) -> String {
+    let all: Vec<&str> = ["tune"].iter().chain(arguments).copied().collect();
+    let output = run_to_end(&all, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("the output is text")
+}
+
+#[apply(no_bed)]
+#[why = "it brings its own server"]
+async fn sweep_names_the_flags_and_the_bottleneck() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("report.html");
+    let page = page.to_str().expect("the path is text");
+    let text = tune(&["sweep", "--objects=60", "--workers=1,4", "--report", page]);
+    let header = ["--workers", "p50", "p99", "max", "drained", "requests", "retries"];
+    let first = text.lines().next().unwrap_or_default();
+    assert!(header.iter().all(|column| first.contains(column)), "{text}");
+    assert!(text.contains("\nTake --workers=4: half of 60 changes converge within "), "{text}");
+    assert!(text.contains("\nThe bottleneck is the number of workers: "), "{text}");
+    assert!(text.contains("--workers=1 instead of 4: p99 "), "{text}");
+
+    let html = std::fs::read_to_string(page).unwrap();
+    assert!(html.starts_with("<!doctype html>") && html.contains("<svg"), "a page with plots");
+    assert!(!html.contains("src=") && !html.contains("href="), "it needs nothing but itself");
+}
+
+#[apply(no_bed)]
+#[why = "it brings its own server"]
+async fn sweep_with_the_same_seed_prints_the_same() {
+    let sweep = |seed| {
+        tune(&["sweep", "--profile=steady", "--objects=40", "--workers=2", "--output=json", "--seed", seed])
+    };
+    let report = sweep("7");
+    assert_eq!(report, sweep("7"));
+    assert_ne!(report, sweep("8"));
+    let trials: Value = serde_json::from_str(&report).unwrap();
+    let trial = &trials["trials"][0];
+    assert_eq!(trial["setting"], json!([{"flag": "workers", "value": "2"}]));
+    assert!(trial["converged"]["p99"].as_f64() > trial["converged"]["p50"].as_f64(), "{trial}");
+}
+
+#[apply(no_bed)]
+#[why = "nothing runs"]
+async fn sweep_refuses_a_load_by_its_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let load = folder.path().join("load.yaml");
+    std::fs::write(&load, "kinds: [foo]\nobjects: {cuont: 5}\n").unwrap();
+    let output = run_to_end(&["tune", "sweep", "--load", load.to_str().unwrap()], &[]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("cuont") && text.contains("load.yaml"), "{text}");
+}
+
+#[apply(real_bed)]
+#[why = "sockets do not work with the embedded bed's paused clock"]
+async fn diagnosis_reads_a_running_operator() {
+    let mut scene = Scene::new("diagnose").await;
+    scene.start_operator();
+    let address = address_of(scene.operator(), "/metrics").await;
+    let url = format!("http://{address}/metrics");
+    let report: Value = serde_json::from_str(&tune(&["diagnose", &url, "--for=2s", "--output=json"]))
+        .expect("the report is JSON");
+    let controllers = report["figures"]["controllers"].as_array().unwrap();
+    let names: Vec<_> = controllers.iter().map(|controller| controller["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["appservice", "foo", "myapp", "redis", "webapp"]);
+    assert!(controllers.iter().all(|controller| controller["workers"] == 2.0), "{controllers:?}");
+    assert!(!report["verdict"].as_array().unwrap().is_empty());
+}
