@@ -64,6 +64,8 @@ pub(super) struct Trial {
     pub(super) queued_share: f64,
     /// The mean share of the workers that was busy while keys were queued.
     pub(super) utilization_while_queued: f64,
+    /// How long the server was away.
+    pub(super) outage_seconds: f64,
     /// Keys that backed off after failures, on average.
     pub(super) mean_backing_off: f64,
     pub(super) retries: f64,
@@ -302,6 +304,7 @@ impl Rig {
             deepest_queue: samples.deepest(),
             queued_share: samples.queued_share(),
             utilization_while_queued: samples.utilization_while_queued(),
+            outage_seconds: self.load.server.outages.iter().map(|outage| outage.r#for.0.as_secs_f64()).sum(),
             mean_backing_off: samples.mean_backing_off(),
             retries,
             requests: requests.collect(),

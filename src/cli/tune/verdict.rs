@@ -30,6 +30,8 @@ pub(super) enum Bottleneck {
     ApiServer,
     /// `--kube-api-qps`.
     ClientLimit,
+    /// Changes wait until the server is back.
+    Outage,
     /// Keys that failed wait for their backoff or the bucket of `--queue-qps`.
     Retries,
     /// The operator's processors.
@@ -71,6 +73,7 @@ impl fmt::Display for Bottleneck {
         f.write_str(match self {
             Self::ApiServer => "the API server",
             Self::ClientLimit => "the client's limit, --kube-api-qps",
+            Self::Outage => "the outage: changes wait until the server is back",
             Self::Retries => "retries: keys that failed wait for their backoff",
             Self::Processor => "the operator's processors",
             Self::Workers => "the number of workers",
@@ -93,6 +96,10 @@ impl Bottleneck {
         }
         if limiter > request / 2.0 && limiter > 0.001 {
             return Self::ClientLimit;
+        }
+        // What was changed just before an outage waits for its end, and changes during it are few.
+        if trial.outage_seconds > 0.0 && trial.queued_share < 0.5 && trial.mean_backing_off < 1.0 {
+            return Self::Outage;
         }
         // Few keys that back off for long matter more than a queue that is drained between.
         if trial.mean_backing_off >= 1.0 && trial.queued_share < 0.5 {
@@ -241,6 +248,13 @@ fn why(trial: &Trial, bottleneck: Bottleneck) -> String {
             "a request waits {} for the limit and {} for its answer. Raise --kube-api-qps, or set it to 0",
             seconds(trial.figures.mean_limiter_wait_seconds.unwrap_or_default()),
             seconds(trial.figures.mean_request_seconds.unwrap_or_default()),
+        ),
+        Bottleneck::Outage => format!(
+            "the server is away for {} of {}, and keys are queued {} of the time. No flag shortens that; \
+             --queue-max-delay and --queue-qps decide how soon failed keys come back afterwards",
+            seconds(trial.outage_seconds),
+            seconds(trial.seconds),
+            percent(trial.queued_share),
         ),
         Bottleneck::Retries => format!(
             "{:.1} keys back off on average, and {} retries were made. A shorter --queue-max-delay, or a higher \
@@ -434,6 +448,7 @@ pub(super) mod tests {
             deepest_queue: 50.0,
             queued_share: 0.9,
             utilization_while_queued: 0.99,
+            outage_seconds: 0.0,
             mean_backing_off: 0.0,
             retries: 0.0,
             requests: vec![RequestCount { verb: "patch".to_owned(), code: 200, count: 400 }],
@@ -472,6 +487,9 @@ pub(super) mod tests {
         let throttled = RequestCount { verb: "patch".to_owned(), code: 429, count: 40 };
         let requests = vec![base.requests[0].clone(), throttled];
         assert_eq!(Bottleneck::of(&Trial { requests, ..base.clone() }), Bottleneck::ApiServer);
+        let away = Trial { outage_seconds: 5.0, ..idle.clone() };
+        assert_eq!(Bottleneck::of(&away), Bottleneck::Outage);
+        assert_eq!(Bottleneck::of(&Trial { mean_backing_off: 20.0, ..away }), Bottleneck::Retries);
         assert_eq!(Bottleneck::of(&Trial { mean_backing_off: 20.0, ..idle }), Bottleneck::Retries);
         let figures = Figures { mean_limiter_wait_seconds: Some(0.5), ..base.figures.clone() };
         assert_eq!(Bottleneck::of(&Trial { figures, ..base }), Bottleneck::ClientLimit);
