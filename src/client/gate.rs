@@ -11,7 +11,8 @@
 //! - Writes in flight never exceed their limit. (test: `writes_in_flight_are_limited`)
 //! - When the server itself is overloaded (429 with Retry-After, not from an admission webhook), all requests pause for
 //!   that time, 10 min at most. (test: `overload_pause_applies_to_all_requests`, `webhook_429_is_not_overload`)
-//! - With `qps` set, requests stay within that rate. (test: `requests_stay_within_the_rate`)
+//! - With `qps` set, requests stay within that rate; a new rate applies at once, also to requests that wait.
+//!   (test: `requests_stay_within_the_rate`, `new_rate_applies_to_waiting_requests`)
 //! - Events neither wait for other writes nor delay them; a closed gate or an overloaded server holds events, too.
 //!   (test: `events_bypass_write_and_rate_limits`)
 //! - During a shutdown a request waits at most 1 s for the rate, and for nothing else; otherwise it is not sent.
@@ -23,6 +24,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -60,7 +62,7 @@ impl Default for RequestLimits {
 pub struct Gate {
     state: watch::Sender<State>,
     in_flight: Semaphore,
-    rate: Option<Bucket>,
+    rate: watch::Sender<Option<Arc<Bucket>>>,
     /// End of the pause that an overloaded server asked for.
     not_before: Mutex<Option<Instant>>,
     /// When a deadline opened the gate, until the first write passes.
@@ -119,10 +121,19 @@ impl Gate {
         Self {
             state: watch::Sender::new(State { fence: Fence::Open, is_stopping: false }),
             in_flight: Semaphore::new(limits.writes_in_flight),
-            rate: limits.qps.map(|qps| Bucket::new(qps, limits.burst, RATE_WAIT_MAX)),
+            rate: watch::Sender::new(bucket(limits.qps, limits.burst)),
             not_before: Mutex::new(None),
             opened: Mutex::new(None),
         }
+    }
+
+    /// Sets the rate of requests; without `qps` there is no limit. The requests that wait for the old rate, and new
+    /// ones, wait for the new one.
+    ///
+    /// # Panics
+    /// If `qps` is not positive.
+    pub fn set_rate(&self, qps: Option<f64>, burst: u32) {
+        self.rate.send_replace(bucket(qps, burst));
     }
 
     /// Lets writes pass.
@@ -186,13 +197,22 @@ impl Gate {
             Passage::Read | Passage::Event => None,
             Passage::Write => Some(self.slot().await?),
         };
-        let rate = self.rate.as_ref().filter(|_| passage != Passage::Event);
+        let mut rate = self.rate.subscribe();
         loop {
             self.open_and_unpaused(passage).await?;
-            let Some(rate) = rate else { return Ok(permit) };
-            self.wait(RateLimiter::when(rate, &()), LAST_WAIT).await?;
+            let Some(bucket) = rate.borrow_and_update().clone().filter(|_| passage != Passage::Event) else {
+                return Ok(permit);
+            };
+            let is_replaced = tokio::select! {
+                biased;
+                Ok(()) = rate.changed() => true,
+                waited = self.wait(RateLimiter::when(&*bucket, &()), LAST_WAIT) => {
+                    waited?;
+                    false
+                }
+            };
             // A turn that comes while nothing may be sent is lost; otherwise turns would pile up.
-            if self.pause_left().is_none() && !self.is_closed_for(passage) {
+            if !is_replaced && self.pause_left().is_none() && !self.is_closed_for(passage) {
                 return Ok(permit);
             }
         }
@@ -289,6 +309,10 @@ impl Gate {
             () = stopping => Err(Stopping),
         }
     }
+}
+
+fn bucket(qps: Option<f64>, burst: u32) -> Option<Arc<Bucket>> {
+    qps.map(|qps| Arc::new(Bucket::new(qps, burst, RATE_WAIT_MAX)))
 }
 
 impl State {
@@ -395,6 +419,22 @@ mod tests {
             drop(gate.pass(Passage::Read).await.unwrap());
         }
         assert_eq!(started.elapsed(), SECOND, "three at once, then ten a second");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_rate_applies_to_waiting_requests() {
+        let gate = Gate::new(RequestLimits { qps: Some(0.01), burst: 1, ..RequestLimits::default() });
+        drop(gate.pass(Passage::Read).await.unwrap());
+        let started = Instant::now();
+        let faster = async {
+            tokio::time::sleep(SECOND).await;
+            gate.set_rate(Some(10.0), 1);
+        };
+        let (waiting, ()) = tokio::join!(gate.pass(Passage::Write), faster);
+        assert!(waiting.is_ok() && started.elapsed() == SECOND, "{:?}", started.elapsed());
+        assert_eq!(passes_after(&gate, Passage::Read).await, SECOND / 10);
+        gate.set_rate(None, 1);
+        assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@
 //! - A maximum wait limits the delay but not the count. (test: `maximum_wait_limits_only_the_delay`)
 //! - A bucket allows its burst at once, then its rate; its debt is limited. (test: `bucket_allows_its_burst_then_its_rate`, `bucket_debt_is_limited`)
 //! - Several limiters are all consulted, and the longest delay wins. (test: `longest_of_several_delays_wins`)
+//! - New limits apply from the next failure on; failures and debt stay counted. (test: `new_limits_apply_to_the_next_failure`)
 //! - The defaults are client-go's. (test: `defaults_match_those_of_client_go`)
 //! - A forgotten key leaves nothing behind, and the memory of an outage is freed. (test: `forgotten_key_leaves_no_entry`, `forgotten_keys_free_memory_of_an_outage`, `failing_key_keeps_no_memory_of_others`)
 
@@ -35,6 +36,19 @@ pub trait RateLimiter<T>: fmt::Debug + Send + Sync + 'static {
     fn failed(&self, key: &T) -> (Duration, u32) {
         (self.when(key), self.num_requeues(key))
     }
+    /// Adopts those of the new limits that it has itself. By default, none.
+    fn adopt(&self, _limits: &RetryLimits) {}
+}
+
+/// New limits for a queue that is in use; see [`RateLimiter::adopt`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RetryLimits {
+    /// Delay after the first failure of a key.
+    pub base_delay: Duration,
+    /// Failures per second, over all keys.
+    pub qps: f64,
+    /// Failures at once before `qps` applies.
+    pub burst: u32,
 }
 
 /// `base * 2^n` after n failures of a key, at most `max`.
@@ -51,7 +65,7 @@ pub trait RateLimiter<T>: fmt::Debug + Send + Sync + 'static {
 /// assert_eq!(limiter.when(&"a"), Duration::from_millis(5));
 /// ```
 pub struct ItemExponentialFailure<T> {
-    base: Duration,
+    base: Mutex<Duration>,
     max: Duration,
     failures: Failures<T>,
 }
@@ -60,7 +74,7 @@ impl<T: Key> ItemExponentialFailure<T> {
     /// Creates a limiter whose delays start at `base` and end at `max`.
     #[must_use]
     pub fn new(base: Duration, max: Duration) -> Self {
-        Self { base, max, failures: Failures::default() }
+        Self { base: Mutex::new(base), max, failures: Failures::default() }
     }
 }
 
@@ -72,7 +86,8 @@ impl<T: Key> RateLimiter<T> for ItemExponentialFailure<T> {
     fn failed(&self, key: &T) -> (Duration, u32) {
         let count = self.failures.count(key);
         // A nanosecond doubled a hundred times exceeds any maximum delay.
-        let nanos = self.base.as_nanos().checked_mul(1 << (count - 1).min(100));
+        let base = *self.base.lock();
+        let nanos = base.as_nanos().checked_mul(1 << (count - 1).min(100));
         let delay = nanos.and_then(|nanos| u64::try_from(nanos).ok()).map(Duration::from_nanos);
         (delay.unwrap_or(self.max).min(self.max), count)
     }
@@ -84,12 +99,16 @@ impl<T: Key> RateLimiter<T> for ItemExponentialFailure<T> {
     fn num_requeues(&self, key: &T) -> u32 {
         self.failures.of(key)
     }
+
+    fn adopt(&self, limits: &RetryLimits) {
+        *self.base.lock() = limits.base_delay;
+    }
 }
 
 impl<T> fmt::Debug for ItemExponentialFailure<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ItemExponentialFailure")
-            .field("base", &self.base)
+            .field("base", &*self.base.lock())
             .field("max", &self.max)
             .field("keys", &self.failures.keys())
             .finish()
@@ -216,6 +235,10 @@ impl<T: Key, L: RateLimiter<T>> RateLimiter<T> for WithMaxWait<L> {
     fn num_requeues(&self, key: &T) -> u32 {
         self.limiter.num_requeues(key)
     }
+
+    fn adopt(&self, limits: &RetryLimits) {
+        self.limiter.adopt(limits);
+    }
 }
 
 /// A token bucket over all keys: `burst` at once, then `qps` per second. Failures beyond that add to a debt, which
@@ -225,15 +248,14 @@ impl<T: Key, L: RateLimiter<T>> RateLimiter<T> for WithMaxWait<L> {
 /// failure of a healthy key waits for half an hour at 50 per second.
 #[derive(Debug)]
 pub struct Bucket {
-    qps: f64,
-    burst: f64,
-    /// The largest debt.
-    debt_max: f64,
+    max_delay: Duration,
     state: Mutex<Tokens>,
 }
 
 #[derive(Debug)]
 struct Tokens {
+    qps: f64,
+    burst: f64,
     /// Negative values are debt.
     tokens: f64,
     at: Instant,
@@ -248,17 +270,25 @@ impl Bucket {
     pub fn new(qps: f64, burst: u32, max_delay: Duration) -> Self {
         assert!(qps > 0.0, "a bucket needs a rate above zero");
         let burst = f64::from(burst);
-        let debt_max = max_delay.as_secs_f64() * qps;
-        Self { qps, burst, debt_max, state: Mutex::new(Tokens { tokens: burst, at: Instant::now() }) }
+        let tokens = Tokens { qps, burst, tokens: burst, at: Instant::now() };
+        Self { max_delay, state: Mutex::new(tokens) }
     }
 
     fn reserve(&self) -> Duration {
-        let now = Instant::now();
         let mut state = self.state.lock();
-        let earned = (now - state.at).as_secs_f64() * self.qps;
-        state.tokens = ((state.tokens + earned).min(self.burst) - 1.0).max(-self.debt_max);
-        state.at = now;
-        Duration::from_secs_f64((-state.tokens / self.qps).max(0.0))
+        state.earn();
+        let debt_max = self.max_delay.as_secs_f64() * state.qps;
+        state.tokens = (state.tokens - 1.0).max(-debt_max);
+        Duration::from_secs_f64((-state.tokens / state.qps).max(0.0))
+    }
+}
+
+impl Tokens {
+    fn earn(&mut self) {
+        let now = Instant::now();
+        let earned = (now - self.at).as_secs_f64() * self.qps;
+        self.tokens = (self.tokens + earned).min(self.burst);
+        self.at = now;
     }
 }
 
@@ -271,6 +301,14 @@ impl<T: Key> RateLimiter<T> for Bucket {
 
     fn num_requeues(&self, _key: &T) -> u32 {
         0
+    }
+
+    fn adopt(&self, limits: &RetryLimits) {
+        assert!(limits.qps > 0.0, "a bucket needs a rate above zero");
+        let mut state = self.state.lock();
+        // What was earned until now was earned at the old rate.
+        state.earn();
+        (state.qps, state.burst) = (limits.qps, f64::from(limits.burst));
     }
 }
 
@@ -303,6 +341,12 @@ impl<T: Key> RateLimiter<T> for MaxOf<T> {
 
     fn num_requeues(&self, key: &T) -> u32 {
         self.limiters.iter().map(|limiter| limiter.num_requeues(key)).max().unwrap_or_default()
+    }
+
+    fn adopt(&self, limits: &RetryLimits) {
+        for limiter in &self.limiters {
+            limiter.adopt(limits);
+        }
     }
 }
 

@@ -50,7 +50,7 @@ use super::delaying::DelayingQueue;
 use super::listing::{Listed, Stage};
 use super::metrics::QueueState;
 use super::queue::{Key, Processing, QueueOptions};
-use super::rate_limiters::RateLimiter;
+use super::rate_limiters::{RateLimiter, RetryLimits};
 use super::reasons::{Reason, Reasons};
 use super::room::give_back_room;
 use super::sync::Mutex;
@@ -230,6 +230,14 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn num_requeues(&self, key: &T) -> u32 {
         self.limiter.num_requeues(key)
+    }
+
+    /// Sets the limits of the rate limiter, from the next failure on.
+    ///
+    /// # Panics
+    /// If the limiter has a bucket and `qps` is not positive.
+    pub fn set_limits(&self, limits: &RetryLimits) {
+        self.limiter.adopt(limits);
     }
 
     /// Queues each key when it is due; see [`DelayingQueue::run`].

@@ -122,6 +122,27 @@ async fn bucket_debt_is_limited() {
     assert!(RateLimiter::when(&bucket, &"b") <= 20 * MS, "the debt is paid after two minutes");
 }
 
+#[tokio::test(start_paused = true)]
+async fn new_limits_apply_to_the_next_failure() {
+    let limiter = MaxOf::new(vec![
+        Box::new(ItemExponentialFailure::new(MS, 1000 * MS)) as Box<dyn RateLimiter<&str>>,
+        Box::new(Bucket::new(1000.0, 2, Duration::from_secs(120))),
+    ]);
+    assert_eq!((limiter.when(&"one"), limiter.when(&"one")), (MS, 2 * MS));
+    let limits = RetryLimits { base_delay: 10 * MS, qps: 10.0, burst: 1 };
+    limiter.adopt(&limits);
+    assert_eq!(limiter.failed(&"one"), (100 * MS, 3), "the bucket is empty, and earns 10 a second");
+    tokio::time::advance(Duration::from_secs(60)).await;
+    assert_eq!(limiter.when(&"one"), 80 * MS, "the new base, doubled three times");
+    assert_eq!(limiter.when(&"two"), 100 * MS, "the new burst is one");
+    limiter.adopt(&RetryLimits { qps: 1000.0, burst: 100, ..limits });
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(limiter.when(&"three"), 10 * MS);
+    let slower = WithMaxWait::new(limiter, MS);
+    slower.adopt(&limits);
+    assert_eq!(slower.when(&"four"), MS);
+}
+
 /// client-go: `TestMaxOfRateLimiter`
 #[test]
 fn longest_of_several_delays_wins() {
