@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Gets tools that only some tests need, into a cache outside the tree. Prints the names of those that cannot be had
-# here; their tests are then skipped by name. Needs no root.
-#   hack/install-tools.sh              promtool
-#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; helm, built with Go; cargo-about,
-#                                      cargo-cyclonedx and cargo-deny, built with Cargo: 2 to 4 minutes each
+# here; their tests are then skipped by name. Only chromium needs root: its package is installed.
+#   hack/install-tools.sh              promtool, chromium
+#   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; chromium, Debian's package; helm,
+#                                      built with Go; cargo-about, cargo-cyclonedx and cargo-deny, built with Cargo:
+#                                      2 to 4 minutes each
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,6 +20,13 @@ promtool() {
   # The list of packages may be missing or old; updating it needs root.
   apt-get --quiet --option APT::Sandbox::User=root download prometheus >&2 || { apt-get update >&2 && apt-get --quiet --option APT::Sandbox::User=root download prometheus >&2; } || return 1
   dpkg -x prometheus_*.deb . && install usr/bin/promtool "$cache/promtool"
+}
+
+chromium() {
+  if command -v chromium >/dev/null; then return; fi
+  command -v apt-get >/dev/null && ((EUID == 0)) || return 1
+  local install=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends install chromium fonts-dejavu-core)
+  "${install[@]}" >&2 || { apt-get update >&2 && "${install[@]}" >&2; } || return 1
 }
 
 helm() {
@@ -44,10 +52,10 @@ cargo-about() { crate cargo-about 0.9.3 --features=cli; }
 cargo-cyclonedx() { crate cargo-cyclonedx 0.5.9; }
 cargo-deny() { crate cargo-deny 0.20.2; }
 
-(($#)) || set -- promtool
+(($#)) || set -- promtool chromium
 for tool; do
   case $tool in
-    promtool | helm | cargo-about | cargo-cyclonedx | cargo-deny) ("$tool") || echo "$tool" ;;
+    promtool | chromium | helm | cargo-about | cargo-cyclonedx | cargo-deny) ("$tool") || echo "$tool" ;;
     *) echo "hack/install-tools.sh: unknown tool '$tool'" >&2; exit 2 ;;
   esac
 done

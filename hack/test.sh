@@ -104,7 +104,7 @@ trap 'exit 130' INT TERM HUP
 # and reports a failure.
 if [[ $bed != embedded && " ${chosen[*]} " == *" e2e "* ]] && command -v go >/dev/null; then
   build='hack/control-plane/control-plane.sh build'
-  if $everything; then build+='; hack/install-tools.sh promtool helm'; fi
+  if $everything; then build+='; hack/install-tools.sh promtool chromium helm'; fi
   setsid bash -c "$build" >/dev/null 2>&1 &
   builder=$!
 fi
@@ -131,7 +131,7 @@ has() { command -v "$1" >/dev/null || [[ -x ${XDG_CACHE_HOME:-$HOME/.cache}/wind
 # Counts the passed cases that did nothing for want of a tool as skipped, and names the tool.
 without_tools() {
   local tool cases n
-  for tool in promtool:monitoring::each_alert_fires helm:helm::; do
+  for tool in promtool:monitoring::each_alert_fires chromium:page:: helm:helm::; do
     cases=${tool#*:} tool=${tool%%:*}
     if has "$tool"; then continue; fi
     n=$(grep -cE "^test $cases.* ok$" "$log" || true)

@@ -208,7 +208,7 @@ async fn operate(
     let health = endpoints::health(caches.clone(), started, election.leadership.clone(), shutdown.clone());
     let mut servers = endpoints::servers(settings.listeners, &client, &metrics, health)?;
     if let Some(debug) = debug {
-        servers.push(debug.server(views, caches, election.leadership.clone())?);
+        servers.push(debug.server(views, caches, election.leadership.clone(), &client)?);
     }
     for wired in controllers {
         machine.spawn((wired.run)(shutdown.child_token()).in_current_span());

@@ -77,3 +77,27 @@ async fn debug_names_the_missing_flag() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text.contains("nothing listens there") && text.contains(&expected), "{text}");
 }
+
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
+async fn switches_need_token_and_own_origin() {
+    let demo = Demo::start();
+    let (page, token) = demo.page().split_once("#token=").expect("a token");
+    let url = format!("{page}debug/switch");
+    let client = reqwest::Client::new();
+    wait_until("the operator serves", async || client.get(page).send().await.map(drop)).await;
+    let own = page.trim_end_matches('/');
+    for (given, origin, body, code) in [
+        (token, own, "{\"workers\":3}", 200),
+        (token, own, "{\"workers\":99}", 400),
+        ("wrong", own, "{\"workers\":4}", 401),
+        (token, "http://evil.example", "{\"workers\":4}", 403),
+    ] {
+        let request = client.post(&url).header("x-windlass-token", given).header("origin", origin);
+        let answer = request.body(body).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), code, "{origin} {body}");
+    }
+    let shown: Value = client.get(format!("{page}debug")).send().await.unwrap().json().await.unwrap();
+    let workers: Vec<_> = shown["queues"].as_array().unwrap().iter().map(|queue| &queue["workers"]).collect();
+    assert_eq!(workers, [3, 3, 3, 3, 3]);
+}

@@ -34,8 +34,8 @@ const SAMPLES: &[&str] = &[
 pub(crate) struct Demo {
     child: Child,
     kubeconfig: PathBuf,
-    /// The address on which it shows what it is doing.
-    debug: String,
+    /// The URL of its page.
+    page: String,
     lines: std::sync::mpsc::Receiver<String>,
 }
 
@@ -56,8 +56,8 @@ impl Demo {
                 }
             }
         });
-        let mut demo = Self { child, kubeconfig: PathBuf::new(), debug: String::new(), lines };
-        demo.debug = demo.line("http://").split_once("http://").expect("a URL").1.to_owned();
+        let mut demo = Self { child, kubeconfig: PathBuf::new(), page: String::new(), lines };
+        demo.page = demo.line("Live page: ").split_once(": ").expect("a URL").1.to_owned();
         let line = demo.line("KUBECONFIG=");
         demo.kubeconfig = line.split_once('=').expect("the line contains KUBECONFIG=").1.into();
         demo
@@ -65,7 +65,12 @@ impl Demo {
 
     /// Returns the address of `/debug`.
     pub(crate) fn debug(&self) -> &str {
-        self.debug.split('/').next().expect("an address")
+        self.page.split('/').nth(2).expect("an address")
+    }
+
+    /// Returns the URL of the page, with its token.
+    pub(crate) fn page(&self) -> &str {
+        &self.page
     }
 
     /// Returns the next line of output that contains this text.

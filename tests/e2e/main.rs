@@ -32,6 +32,7 @@ mod many;
 mod monitoring;
 mod myapp;
 mod operations;
+mod page;
 mod plans;
 mod program;
 mod redis;

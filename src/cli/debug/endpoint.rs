@@ -3,21 +3,47 @@
 //! A web page on another site can make a browser send requests to this address, also under a name that its own DNS
 //! server resolves to a loopback address (DNS rebinding). So the Host must be an IP address or `localhost`, and an
 //! Origin must be this server's own.
+//!
+//! # Guarantees
+//! - The page requests nothing from elsewhere (test: `page_requests_nothing_from_elsewhere`)
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
 use hyper::body::Incoming;
 use serde::Serialize;
 
 use super::process::Process;
+use super::stream::Stream;
+#[cfg(feature = "demo")]
+use super::switches::Switchboard;
 use crate::cache::ObjectName;
 use crate::server::{Answer, Handler, Page};
 
 /// How many keys or events an answer has if `limit` is absent, and at most.
 const LIMIT: usize = 100;
 const LIMIT_MAX: usize = 1000;
+
+/// The files of the page, each with its path and media type.
+const FILES: [(&str, &str, &str); 4] = [
+    ("/", "text/html; charset=utf-8", include_str!("page/index.html")),
+    ("/page.css", "text/css; charset=utf-8", include_str!("page/page.css")),
+    ("/page.js", "text/javascript; charset=utf-8", include_str!("page/page.js")),
+    ("/parts.js", "text/javascript; charset=utf-8", include_str!("page/parts.js")),
+];
+/// The page loads nothing from elsewhere, runs no script in its markup, and is shown in no other page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// What the debug address serves.
+pub(super) struct Site {
+    pub(super) process: Arc<Process>,
+    pub(super) stream: Arc<Stream>,
+    /// Absent without switches.
+    #[cfg(feature = "demo")]
+    pub(super) switchboard: Option<Switchboard>,
+}
 
 /// The parameters of a request.
 struct Parameters {
@@ -26,16 +52,41 @@ struct Parameters {
 }
 
 /// Returns the handler of the debug address.
-pub(super) fn handler(process: Arc<Process>) -> Handler {
+pub(super) fn handler(site: Site) -> Handler {
+    let site = Arc::new(site);
     Arc::new(move |request: Request<Incoming>| {
-        let process = process.clone();
-        Box::pin(async move { answer(&process, &request) })
+        let site = site.clone();
+        Box::pin(async move {
+            let mut answer = site.answer(request).await.unwrap_or_else(Page::into_answer);
+            let headers = answer.headers_mut();
+            headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+            headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+            answer
+        })
     })
 }
 
-fn answer(process: &Process, request: &Request<Incoming>) -> Answer {
-    let page = admitted(request.headers()).and_then(|()| page(process, request));
-    page.unwrap_or_else(|refusal| refusal).into_answer()
+impl Site {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Answer, Page> {
+        admitted(request.headers())?;
+        #[cfg(feature = "demo")]
+        if let Some(switchboard) = &self.switchboard
+            && request.uri().path() == "/debug/switch"
+        {
+            return switchboard.answer(request).await.map(Page::into_answer);
+        }
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(Page::text(405, "405 method not allowed: use GET or HEAD\n"));
+        }
+        let path = request.uri().path();
+        if path == "/debug/stream" && *request.method() == Method::GET {
+            return self.stream.open();
+        }
+        if let Some((_, media, text)) = FILES.into_iter().find(|(file, ..)| *file == path) {
+            return Ok(Page { code: 200, media, body: text.to_owned() }.into_answer());
+        }
+        page(&self.process, &request).map(Page::into_answer)
+    }
 }
 
 /// Refuses requests that another web page may have caused.
@@ -55,9 +106,6 @@ pub(super) fn admitted(headers: &HeaderMap) -> Result<(), Page> {
 }
 
 fn page(process: &Process, request: &Request<Incoming>) -> Result<Page, Page> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return Err(Page::text(405, "405 method not allowed: use GET or HEAD\n"));
-    }
     let Parameters { key, limit } = parameters(request.uri().query().unwrap_or_default())?;
     match request.uri().path() {
         "/debug" | "/debug/" => json(&process.overview()),
@@ -125,6 +173,31 @@ mod tests {
             assert_eq!(code(host, None), 421, "{host}");
         }
         assert_eq!(admitted(&HeaderMap::new()).unwrap_err().code, 421);
+    }
+
+    #[test]
+    fn page_requests_nothing_from_elsewhere() {
+        for (path, _, text) in FILES {
+            let text = text.replace("http://www.w3.org/2000/svg", "");
+            assert!(!text.contains("://") && !text.contains("@import"), "{path}");
+        }
+        let (_, _, html) = FILES[0];
+        for (path, ..) in &FILES[1..] {
+            assert!(html.contains(&format!("=\"{path}\"")), "{path} is not used");
+        }
+        let attributes = html.split_whitespace().filter_map(|word| word.split_once('='));
+        let mut code = attributes.filter(|(name, _)| *name == "style" || name.starts_with("on"));
+        assert_eq!(code.next(), None, "the policy allows no code in the markup");
+        assert!(POLICY.starts_with("default-src 'none';") && !POLICY.contains("unsafe"));
+    }
+
+    #[test]
+    fn files_named_on_the_page_exist() {
+        let (_, _, parts) = FILES[3];
+        let files = parts.split('"').filter(|text| text.starts_with("src/") || text.starts_with("docs/"));
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let (found, lost): (Vec<_>, Vec<_>) = files.partition(|file| root.join(file).exists());
+        assert!(found.len() > 10 && lost.is_empty(), "{lost:?}");
     }
 
     #[test]

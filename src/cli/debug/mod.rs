@@ -1,10 +1,11 @@
-//! `/debug`: what the process is doing, as JSON, on an address of its own; and the command that prints it.
+//! `/debug`: what the process is doing, as JSON and as a live page, on an address of its own; and the command that
+//! prints it.
 //!
 //! client-go has no counterpart; the nearest are apiserver's `/debug/pprof` and kube-scheduler's cache dumper.
 //!
 //! ```text
-//! queues, workers, caches ──(read on request)──▶ Report ─▶ Endpoint ─▶ curl, `windlass debug`
-//! passes, requests ──(observers)──▶ Recorder ─────┘
+//! queues, workers, caches ──(read on request)──▶ Report ─┬▶ Endpoint ─▶ curl, `windlass debug`, the page
+//! passes, requests ──(observers)──▶ Recorder ─────┘      └▶ Stream ───▶ the page
 //! ```
 //!
 //! | file | holds |
@@ -13,6 +14,9 @@
 //! | `report.rs` | the answers, as types |
 //! | `process.rs` | reads the answers from the parts of the process |
 //! | `endpoint.rs` | paths, parameters, and the check of Host and Origin |
+//! | `stream.rs` | snapshots for the page, as server-sent events |
+//! | `page/` | the page: one HTML file, its style, its script, and the text about each part |
+//! | `switches.rs` | changes that the page of a demo asks for |
 //! | `command.rs` | `windlass debug` |
 //!
 //! # Guarantees
@@ -28,8 +32,13 @@ mod endpoint;
 mod process;
 mod recorder;
 mod report;
+mod stream;
+#[cfg(feature = "demo")]
+mod switches;
 
 use std::sync::Arc;
+
+use tokio::time::Instant;
 
 use super::Failure;
 use crate::cache::CacheState;
@@ -38,25 +47,46 @@ use crate::controller::ControllerView;
 use crate::leader_election::Leadership;
 use crate::server::{Listener, Server};
 pub(super) use command::{Args, run};
+use endpoint::Site;
 use process::Process;
 use recorder::Recorder;
+use stream::Stream;
+#[cfg(feature = "demo")]
+use switches::Switchboard;
+#[cfg(feature = "demo")]
+pub(super) use switches::{Live, Switches};
 
 /// What is prepared before the operator is wired.
 pub(super) struct Debug {
     listener: Listener,
     clock: Clock,
     recorder: Arc<Recorder>,
+    #[cfg(feature = "demo")]
+    switches: Option<switches::Given>,
 }
 
 impl Debug {
     pub(super) fn new(listener: Listener, clock: Clock) -> Self {
-        Self { listener, clock, recorder: Arc::new(Recorder::new(clock)) }
+        Self {
+            listener,
+            clock,
+            recorder: Arc::new(Recorder::new(clock)),
+            #[cfg(feature = "demo")]
+            switches: None,
+        }
     }
 
-    /// Returns the address that the server will listen on.
+    /// Gives the page switches.
     #[cfg(feature = "demo")]
-    pub(super) fn address(&self) -> std::net::SocketAddr {
-        self.listener.address()
+    pub(super) fn with_switches(self, switches: impl Switches) -> Result<Self, Failure> {
+        Ok(Self { switches: Some(switches::Given::new(switches)?), ..self })
+    }
+
+    /// Returns the URL of the page, with the token for its switches.
+    #[cfg(feature = "demo")]
+    pub(super) fn url(&self) -> String {
+        let token = self.switches.as_ref().map_or(String::new(), |given| format!("#token={}", given.token()));
+        format!("http://{}/{token}", self.listener.address())
     }
 
     /// Returns a client whose requests are shown.
@@ -70,15 +100,35 @@ impl Debug {
         controllers: Vec<ControllerView>,
         caches: impl Fn() -> Vec<CacheState> + Send + Sync + 'static,
         leadership: Option<Leadership>,
+        client: &ApiClient,
     ) -> Result<Server, Failure> {
-        let Self { listener, clock, recorder } = self;
+        let Self { listener, clock, recorder, .. } = self;
+        #[cfg(feature = "demo")]
+        let switchboard = self.switches.map(|given| {
+            let (controllers, client) = (controllers.clone(), client.clone());
+            let live = Live { controllers, client, kinds: caches().len() };
+            Switchboard::new(given, live)
+        });
+        #[cfg(feature = "demo")]
+        let switches = switchboard.as_ref().map(Switchboard::positions);
+        #[cfg(not(feature = "demo"))]
+        let (switches, _) = (None, client);
         for view in &controllers {
             view.workers.observe(Arc::new(recorder::OfController::new(recorder.clone(), view.clone())));
         }
-        let process = Process { controllers, caches: Box::new(caches), recorder, leadership, clock };
-        let server = Server::with_handler(listener, endpoint::handler(Arc::new(process)));
+        let started = Instant::now();
+        let caches = Box::new(caches);
+        let process = Process { controllers, caches, recorder, leadership, clock, started, switches };
+        let process = Arc::new(process);
+        let site = Site {
+            stream: Stream::new(process.clone()),
+            process,
+            #[cfg(feature = "demo")]
+            switchboard,
+        };
+        let server = Server::with_handler(listener, endpoint::handler(site));
         let server = server.map_err(|error| Failure::Running(error.to_string()))?;
-        tracing::info!(address = %server.address(), paths = "/debug", "Serving");
+        tracing::info!(address = %server.address(), paths = "/ /debug", "Serving");
         Ok(server)
     }
 }

@@ -5,18 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 use tokio::task::Id;
 use tokio::time::Instant;
 
 use super::recorder::Recorder;
 use super::report::{
-    self, Cache, InController, Key, KeyState, Leader, Life, Overview, Phase, Queue, Request,
+    self, Cache, InController, Key, KeyState, Leader, Life, Overview, Phase, Pipeline, Queue, Request,
+    Snapshot,
 };
 use crate::cache::{CacheState, ObjectName, ReflectorPhase};
 use crate::client::Clock;
 use crate::controller::{ControllerView, RunningPass};
 use crate::leader_election::Leadership;
 use crate::workqueue::{Listed, Stage};
+
+/// How many workers of a controller have a lane on the page.
+const LANES: usize = 32;
 
 /// The parts of the process.
 pub(super) struct Process {
@@ -25,6 +30,9 @@ pub(super) struct Process {
     pub(super) recorder: Arc<Recorder>,
     pub(super) leadership: Option<Leadership>,
     pub(super) clock: Clock,
+    pub(super) started: Instant,
+    /// Returns the positions of the page's switches, in a demo.
+    pub(super) switches: Option<Box<dyn Fn() -> Value + Send + Sync>>,
 }
 
 /// The requests in flight of each task.
@@ -37,14 +45,44 @@ impl Process {
             paths: ["/debug/queues", "/debug/caches", "/debug/requests", "/debug/keys?key="]
                 .map(str::to_owned)
                 .into(),
-            leader: self.leadership.as_ref().map(|leadership| Leader {
-                is_leader: leadership.is_leader(),
-                holder: leadership.holder(),
-                has_failed: leadership.error().is_some(),
-            }),
+            leader: self.leader(),
             queues: self.controllers.iter().map(counts).collect(),
             caches: self.caches(),
             requests_in_flight: self.recorder.requests().len(),
+        }
+    }
+
+    pub(super) fn leader(&self) -> Option<Leader> {
+        self.leadership.as_ref().map(|leadership| Leader {
+            is_leader: leadership.is_leader(),
+            holder: leadership.holder(),
+            has_failed: leadership.error().is_some(),
+        })
+    }
+
+    /// Returns what the page shows, with at most `limit` keys per queue.
+    pub(super) fn snapshot(&self, limit: usize) -> Snapshot {
+        let pipeline = |(view, queue): (&ControllerView, Queue)| {
+            let state = view.queue.state();
+            Pipeline {
+                queue,
+                by_priority: state.by_priority,
+                oldest_seconds: state.oldest_waiting.as_secs_f64(),
+                passes: self.recorder.passes(view.name),
+                lanes: self.recorder.last(view.name, LANES),
+            }
+        };
+        let requests = self.recorder.requests();
+        Snapshot {
+            time: self.clock.now(),
+            uptime_seconds: self.started.elapsed().as_secs_f64(),
+            leader: self.leader(),
+            caches: self.caches(),
+            queues: self.controllers.iter().zip(self.queues(None, limit)).map(pipeline).collect(),
+            in_flight: requests.len(),
+            held: requests.iter().filter(|(_, request)| request.is_held).count(),
+            requests: self.recorder.answered(),
+            switches: self.switches.as_ref().map(|switches| switches()),
         }
     }
 

@@ -3,7 +3,7 @@
 //! Flow: workers, client -> **recorder** -> process -> `/debug`
 //!
 //! A request belongs to the pass of the task that makes it. Of an event only names, numbers, codes and reasons are
-//! kept.
+//! kept. Passes and requests are also counted, for the page.
 //!
 //! # Guarantees
 //! - A request is shown with the pass that made it (test: `request_is_shown_with_its_pass`)
@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::task::Id;
 use tokio::time::Instant;
 
-use super::report::{Entry, Event, Request};
+use super::report::{Answered, Entry, Event, Lane, Passes, Request};
 use crate::cache::ObjectName;
 use crate::client::{Answer, Clock, RequestObserver};
 use crate::controller::{ControllerView, Outcome, PassEnd, PassFailure, PassObserver};
@@ -43,6 +43,21 @@ struct State {
     requests: BTreeMap<u64, Pending>,
     /// Number of requests so far.
     asked: u64,
+    /// The passes of each controller.
+    ended: BTreeMap<&'static str, Passes>,
+    /// The last pass of each worker.
+    last: BTreeMap<(&'static str, usize), LastPass>,
+    /// Number of requests by method and answer.
+    answered: BTreeMap<(String, String), u64>,
+}
+
+#[derive(Debug)]
+struct LastPass {
+    key: ObjectName,
+    ended: Instant,
+    took: Duration,
+    result: &'static str,
+    has_failed: bool,
 }
 
 #[derive(Debug)]
@@ -82,6 +97,36 @@ impl Recorder {
     pub(super) fn requests(&self) -> Vec<(Option<Id>, Request)> {
         let state = self.state.lock();
         state.requests.values().map(|pending| (pending.task, pending.shown())).collect()
+    }
+
+    /// Returns the counts of a controller's passes.
+    pub(super) fn passes(&self, controller: &str) -> Passes {
+        self.state.lock().ended.get(controller).cloned().unwrap_or_default()
+    }
+
+    /// Returns the last passes of this controller's first workers, up to `max`.
+    pub(super) fn last(&self, controller: &'static str, max: usize) -> Vec<Lane> {
+        let state = self.state.lock();
+        let lane = |(&(_, worker), last): (&(&'static str, usize), &LastPass)| Lane {
+            worker,
+            key: last.key.to_string(),
+            ended_seconds: last.ended.elapsed().as_secs_f64(),
+            took_seconds: last.took.as_secs_f64(),
+            result: last.result.to_owned(),
+            has_failed: last.has_failed,
+        };
+        state.last.range((controller, 0)..(controller, max)).map(lane).collect()
+    }
+
+    /// Returns the counts of answered requests, by method and answer.
+    pub(super) fn answered(&self) -> Vec<Answered> {
+        let state = self.state.lock();
+        let answered = state.answered.iter().map(|((method, answer), count)| Answered {
+            method: method.clone(),
+            answer: answer.clone(),
+            count: *count,
+        });
+        answered.collect()
     }
 
     fn record(&self, controller: &str, key: &ObjectName, event: Event) {
@@ -129,7 +174,17 @@ impl RequestObserver for Recorder {
     }
 
     fn ended(&self, id: u64, answer: Answer) {
-        let Some(pending) = self.state.lock().requests.remove(&id) else { return };
+        let answer = match answer {
+            Answer::Success => "ok".to_owned(),
+            Answer::Code(code) => code.to_string(),
+            Answer::None => "none".to_owned(),
+        };
+        let pending = {
+            let mut state = self.state.lock();
+            let Some(pending) = state.requests.remove(&id) else { return };
+            *state.answered.entry((pending.method.clone(), answer.clone())).or_default() += 1;
+            pending
+        };
         let Some((controller, key)) = &pending.pass else { return };
         let took = pending.began.elapsed();
         let held = pending.sent.map_or(took, |sent| sent - pending.began);
@@ -137,11 +192,7 @@ impl RequestObserver for Recorder {
             controller,
             key,
             Event::Request {
-                answer: match answer {
-                    Answer::Success => "ok".to_owned(),
-                    Answer::Code(code) => code.to_string(),
-                    Answer::None => "none".to_owned(),
-                },
+                answer,
                 took_seconds: took.as_secs_f64(),
                 held_seconds: held.as_secs_f64(),
                 method: pending.method,
@@ -170,8 +221,12 @@ impl OfController {
 
 impl PassObserver for OfController {
     fn began(&self, worker: usize, key: &ObjectName, reasons: &Reasons, priority: i32, waited: Duration) {
-        if let Some(task) = tokio::task::try_id() {
-            self.recorder.state.lock().passes.insert(task, (self.view.name, key.clone()));
+        {
+            let mut state = self.recorder.state.lock();
+            if let Some(task) = tokio::task::try_id() {
+                state.passes.insert(task, (self.view.name, key.clone()));
+            }
+            state.ended.entry(self.view.name).or_default().waited_seconds += waited.as_secs_f64();
         }
         let event = Event::Began {
             worker,
@@ -188,10 +243,25 @@ impl PassObserver for OfController {
     }
 
     fn ended(&self, worker: usize, key: &ObjectName, end: PassEnd) {
-        if let Some(task) = tokio::task::try_id() {
-            self.recorder.state.lock().passes.remove(&task);
-        }
         let PassEnd { took, result, writes } = end;
+        {
+            let mut state = self.recorder.state.lock();
+            if let Some(task) = tokio::task::try_id() {
+                state.passes.remove(&task);
+            }
+            let ended = state.ended.entry(self.view.name).or_default();
+            ended.count += 1;
+            ended.failed += u64::from(result.is_err());
+            ended.took_seconds += took.as_secs_f64();
+            let last = LastPass {
+                key: key.clone(),
+                ended: Instant::now(),
+                took,
+                result: name(&result),
+                has_failed: result.is_err(),
+            };
+            state.last.insert((self.view.name, worker), last);
+        }
         let status = result.as_ref().err().and_then(|failure| failure.status.as_ref());
         let event = Event::Ended {
             worker,

@@ -27,6 +27,74 @@ pub(super) struct Leader {
     pub(super) has_failed: bool,
 }
 
+/// `/debug/stream`: all that the page shows, but the life of a key.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Snapshot {
+    pub(super) time: Timestamp,
+    /// Time since `/debug` was prepared, which no change of the clock moves.
+    pub(super) uptime_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) leader: Option<Leader>,
+    pub(super) caches: Vec<Cache>,
+    pub(super) queues: Vec<Pipeline>,
+    pub(super) in_flight: usize,
+    /// Those of the requests in flight that are not sent yet.
+    pub(super) held: usize,
+    pub(super) requests: Vec<Answered>,
+    /// The positions of the switches; absent without switches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) switches: Option<serde_json::Value>,
+}
+
+/// The queue of a controller with some of its keys, and the counts of its passes.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pipeline {
+    #[serde(flatten)]
+    pub(super) queue: Queue,
+    /// Number of waiting keys of each priority, the highest first.
+    pub(super) by_priority: Vec<(i32, usize)>,
+    pub(super) oldest_seconds: f64,
+    pub(super) passes: Passes,
+    /// The last pass of each worker.
+    pub(super) lanes: Vec<Lane>,
+}
+
+/// The last pass of a worker.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Lane {
+    pub(super) worker: usize,
+    pub(super) key: String,
+    /// How long ago it ended.
+    pub(super) ended_seconds: f64,
+    pub(super) took_seconds: f64,
+    pub(super) result: String,
+    pub(super) has_failed: bool,
+}
+
+/// The passes of a controller since it started.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Passes {
+    pub(super) count: u64,
+    pub(super) failed: u64,
+    /// The sum of what the keys waited in the queue.
+    pub(super) waited_seconds: f64,
+    pub(super) took_seconds: f64,
+}
+
+/// The requests with one method and one answer since the start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Answered {
+    pub(super) method: String,
+    /// `ok`, a status code, or `none`.
+    pub(super) answer: String,
+    pub(super) count: u64,
+}
+
 /// A queue: its counts, and some of its keys.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

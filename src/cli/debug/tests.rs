@@ -72,6 +72,8 @@ impl Rig {
             recorder,
             leadership: None,
             clock,
+            started: Instant::now(),
+            switches: None,
         };
         Self { process, queue, _tasks: tasks }
     }

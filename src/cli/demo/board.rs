@@ -138,7 +138,10 @@ impl Board {
     }
 
     fn rows(&self) -> Vec<Row> {
-        self.ours.iter().flat_map(|shelf| shelf.all()).map(|object| self.row(&object)).collect()
+        let all = self.ours.iter().flat_map(|shelf| shelf.all());
+        // The page creates hundreds of objects, which would hide the others.
+        let shown = all.filter(|object| object.name.namespace() != Some(super::load::NAMESPACE));
+        shown.map(|object| self.row(&object)).collect()
     }
 
     fn row(&self, object: &Shown) -> Row {

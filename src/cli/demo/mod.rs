@@ -6,7 +6,8 @@
 //! ```text
 //! Sim ◀─InProcessTransport── operator (run_over)          ┌─▶ Board ─▶ rows ─▶ table or lines on standard output
 //!  ▲ ◀─InProcessTransport── setup: definitions, samples   │     └─▶ Scaling: a Redis, up and down
-//!  └──https── kubectl in another terminal   └─ informers of its own
+//!  ▲ ◀─InProcessTransport── Load ◀── Panel ◀── the page   └─ informers of its own
+//!  └──https── kubectl in another terminal
 //! ```
 //!
 //! | file | holds |
@@ -16,6 +17,7 @@
 //! | `seen.rs`, `row.rs` | the fields read of any kind of object, and the row made of them |
 //! | `board.rs`, `table.rs` | all rows, and the printing |
 //! | `scaling.rs` | the automatic scaling of a Redis |
+//! | `switches.rs`, `load.rs` | what the page changes: limits, faults, objects |
 //!
 //! # Guarantees
 //! - Exits with 0 when all samples are Ready (`--once`) or when stopped, with 1 when `--once` runs out of time
@@ -23,14 +25,18 @@
 //! - A taken port and a bad samples file are usage errors (test: `taken_port_and_bad_samples_file_are_refused`)
 //! - Children changed with kubectl are repaired (test: `external_changes_are_repaired`)
 //! - A Redis is scaled up and down automatically, except with `--once` (test: `demo_scales_a_redis`)
+//! - The page shows the operator live, and has switches on the embedded server alone
+//!   (test: `page_shows_a_scaled_redis_and_no_error`, `page_of_run_has_no_switches`)
 
 mod board;
 mod kinds;
+mod load;
 mod row;
 mod scaling;
 pub(super) mod seen;
 mod server;
 pub(super) mod setup;
+mod switches;
 mod table;
 
 use std::path::PathBuf;
@@ -66,11 +72,15 @@ pub(super) struct Args {
     #[arg(long, env = "WINDLASS_PORT", value_name = "PORT", help_heading = "Where")]
     port: Option<u16>,
 
-    /// Address of /debug, ADDRESS:PORT, or 0 to disable; default: a free port on 127.0.0.1. Anybody who reaches it sees
-    /// the names of objects
+    /// Address of the page and of /debug, ADDRESS:PORT, or 0 to disable; default: a free port on 127.0.0.1. Anybody who
+    /// reaches it sees the names of objects
     #[arg(long, env = "WINDLASS_DEBUG_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:0",
           value_parser = bind_address, help_heading = "Where")]
     debug_bind_address: BindAddress,
+
+    /// Open the page in the browser
+    #[arg(long, env = "WINDLASS_OPEN", help_heading = "What")]
+    open: bool,
 
     /// YAML file with the custom resources to start with, of any kind of this operator; default: built-in samples
     #[arg(short = 'f', long, env = "WINDLASS_SAMPLES", value_name = "FILE", help_heading = "What")]
@@ -90,6 +100,12 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.open && args.debug_bind_address.is_none() {
+        return Err(Failure::Usage {
+            cause: "--open with --debug-bind-address=0".to_owned(),
+            remedy: "Leave out one of them: the page is served on that address.".to_owned(),
+        });
+    }
     let samples = setup::read_samples(args.samples.as_deref())?;
     logging::start_quietly(&args.logging)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
@@ -98,6 +114,39 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let outcome = runtime.block_on(show(args, &samples));
     runtime.shutdown_background();
     outcome
+}
+
+/// The demo before the operator starts.
+struct Prepared<'a> {
+    server: DemoServer,
+    created: Vec<&'a setup::Sample>,
+    debug: Option<Debug>,
+    /// The load, and the browser.
+    others: JoinSet<()>,
+}
+
+async fn prepare<'a>(
+    args: &Args,
+    samples: &'a [setup::Sample],
+    debug: Option<Debug>,
+) -> Result<Prepared<'a>, Failure> {
+    let server = DemoServer::find(args.kubeconfig.as_deref(), args.port).await?;
+    let (load, panel) = server.playground().unzip();
+    let debug = match panel {
+        Some(panel) => debug.map(|debug| debug.with_switches(panel)).transpose()?,
+        None => debug,
+    };
+    let page = debug.as_ref().map(Debug::url);
+    print(&server.introduction(samples, page.as_deref()))?;
+    let created = server.create(samples).await?;
+    let mut others = JoinSet::new();
+    if let Some(load) = load {
+        others.spawn(load.run());
+    }
+    if let Some(page) = page.filter(|_| args.open) {
+        others.spawn_blocking(move || open(&page));
+    }
+    Ok(Prepared { server, created, debug, others })
 }
 
 async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
@@ -112,19 +161,13 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
             Ok(())
         }
     };
-    let prepared = async {
-        let server = DemoServer::find(args.kubeconfig.as_deref(), args.port).await?;
-        print(&server.introduction(samples, debug.as_ref().map(Debug::address)))?;
-        let created = server.create(samples).await?;
-        Ok::<_, Failure>((server, created))
-    };
-    let (mut server, created) = tokio::select! {
+    let Prepared { mut server, created, debug, others: _others } = tokio::select! {
         biased;
         _ = signals.next() => return stopped(),
         () = at(deadline) => {
             return Err(Failure::Running(format!("the server was not ready within --timeout ({:?})", args.timeout)));
         }
-        prepared = prepared => prepared?,
+        prepared = prepare(args, samples, debug) => prepared?,
     };
     let (stop, signal) = mpsc::channel(2);
     let mut operator = JoinSet::new();
@@ -165,6 +208,20 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
             args.timeout,
             reasons.join("\n")
         ))),
+    }
+}
+
+/// Opens a URL in the browser, and says so if that fails.
+fn open(url: &str) {
+    let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let opened = std::process::Command::new(opener)
+        .arg(url)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .status();
+    if !opened.is_ok_and(|status| status.success()) {
+        tracing::warn!("Could not run {opener}; open the URL by hand");
     }
 }
 

@@ -9,7 +9,9 @@ use kube_client::Client;
 use tokio::task::JoinSet;
 
 use super::Failure;
+use super::load::Load;
 use super::setup::{self, Sample};
+use super::switches::{OPERATOR, Panel};
 use crate::cli::run::connect;
 use crate::client::{ApiClient, Clock, ConfigSource};
 use crate::sim::{HttpError, HttpServer, InProcessTransport, Settings, Sim};
@@ -25,6 +27,7 @@ pub(super) struct DemoServer {
 }
 
 struct Embedded {
+    sim: Sim,
     address: SocketAddr,
     /// Tasks that drive the server's time and its connections.
     tasks: JoinSet<()>,
@@ -83,12 +86,13 @@ impl DemoServer {
         let kubeconfig = dir.path().join("kubeconfig");
         std::fs::write(&kubeconfig, format!("{text:#}\n")).map_err(|error| failed(&error))?;
         let client = |user| ApiClient::new(Client::new(InProcessTransport::new(&sim, user), "default"));
-        let (client, operator) = (client("demo"), client("windlass"));
+        let (client, operator) = (client("demo"), client(OPERATOR));
         let address = server.address();
         let mut tasks = JoinSet::new();
         tasks.spawn(server.run());
-        tasks.spawn(async move { sim.run().await });
-        let embedded = Some(Embedded { address, tasks, _dir: dir });
+        let time = sim.clone();
+        tasks.spawn(async move { time.run().await });
+        let embedded = Some(Embedded { sim, address, tasks, _dir: dir });
         Ok(Self { client, clock, operator, kubeconfig, embedded })
     }
 
@@ -96,6 +100,13 @@ impl DemoServer {
     pub(super) async fn create<'a>(&self, samples: &'a [Sample]) -> Result<Vec<&'a Sample>, Failure> {
         let makes_namespaces = self.embedded.is_some();
         setup::create(&self.client, samples, makes_namespaces).await
+    }
+
+    /// Returns what the page's switches change; `None` on a cluster.
+    pub(super) fn playground(&self) -> Option<(Load, Panel)> {
+        let Embedded { sim, .. } = self.embedded.as_ref()?;
+        let (load, orders) = Load::new(self.client.clone());
+        Some((load, Panel::new(sim.clone(), orders)))
     }
 
     /// Waits until the embedded server ends, which it should not.
@@ -110,7 +121,7 @@ impl DemoServer {
     }
 
     /// Returns the text printed at the start.
-    pub(super) fn introduction(&self, samples: &[Sample], debug: Option<SocketAddr>) -> String {
+    pub(super) fn introduction(&self, samples: &[Sample], page: Option<&str>) -> String {
         let kubeconfig = self.kubeconfig.display();
         let mut text = match &self.embedded {
             Some(embedded) => format!(
@@ -119,9 +130,8 @@ impl DemoServer {
             ),
             None => format!("Running on the cluster of {kubeconfig}; press Ctrl-C to stop the operator.\n"),
         };
-        if let Some(address) = debug {
-            writeln!(text, "What the operator is doing, as JSON: http://{address}/debug")
-                .expect("a string takes all");
+        if let Some(page) = page {
+            writeln!(text, "Live page: {page}").expect("a string takes all");
         }
         text.push_str("In a second terminal:\n");
         writeln!(text, "  export KUBECONFIG={kubeconfig}").expect("a string takes all");

@@ -227,8 +227,8 @@ struct Endpoints {
           value_parser = bind_address)]
     health_probe_bind_address: Option<BindAddress>,
 
-    /// Address of /debug, in the same notation: queues, caches, passes and requests as JSON, for `windlass debug`.
-    /// Anybody who reaches it sees the names of objects; off by default
+    /// Address of /debug, in the same notation: queues, caches, passes and requests as JSON, for `windlass debug`, and
+    /// as a live page. Anybody who reaches it sees the names of objects; off by default
     #[arg(long, env = "WINDLASS_DEBUG_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0",
           value_parser = bind_address)]
     debug_bind_address: BindAddress,

@@ -1,6 +1,7 @@
 //! Test support: beds (API servers), scenes (a namespace with an operator), and `wait_until`.
 
 mod bed;
+mod browser;
 mod dry_run;
 mod embedded;
 mod launcher;
@@ -15,6 +16,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 pub(crate) use bed::{Bed, LedgerEntry};
+pub(crate) use browser::Browser;
 pub(crate) use dry_run::DryRun;
 pub(crate) use embedded::{EmbeddedBed, seed};
 pub(crate) use launcher::Launcher;
