@@ -45,11 +45,11 @@ measure() (
   sed -E "s,server: .*,server: https://$proxy," "$KUBECONFIG" >"$work/delayed"
   started=$EPOCHREALTIME
   "$windlass" run --kubeconfig="$work/delayed" --controllers=foo --workers="$workers" --audit-period=0 \
-    --leader-elect=false --metrics-bind-address=127.0.0.1:0 --health-probe-bind-address=0 >"$work/log" 2>&1 &
+    --leader-elect=false --log-format=text --metrics-bind-address=127.0.0.1:0 --health-probe-bind-address=0 >"$work/log" 2>&1 &
   operator=$!
   until_ready default "$foos"
-  metrics=$(sed -nE 's,.*(http://[0-9.:]+/metrics).*,\1,p' "$work/log" | head -n 1)
-  curl --silent --show-error "$metrics" >"$work/metrics"
+  address=$(sed -nE '/paths="?\/metrics/ s,.*address="?([0-9.:]+).*,\1,p' "$work/log" | head -n 1)
+  curl --silent --show-error --fail "http://$address/metrics" >"$work/metrics"
   times "$audit" "$started" >"$work/times"
   awk -v workers="$workers" -v hz="$(getconf CLK_TCK)" '
     FILENAME ~ /times$/ { time[++n] = $1 }

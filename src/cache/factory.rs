@@ -161,7 +161,8 @@ impl SharedInformerFactory {
             .with_field_selector(selection.field_selector.clone())
             .with_transform(transform);
         let seed = self.random.lock().u64(..);
-        let config = InformerConfig { indexers, resync_period: self.resync_period, seed };
+        let config =
+            InformerConfig { indexers, resync_period: self.resync_period, seed, ..InformerConfig::default() };
         let informer = SharedInformer::new(source, config);
         let (running, reading) = (informer.clone(), informer.clone());
         let run: RunInformer = Box::new(move |shutdown| {

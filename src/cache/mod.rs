@@ -20,6 +20,7 @@
 //! | [`store`], [`index`] | `thread_safe_store.go`, `index.go` | objects by name, and inverted indexes |
 //! | `pump` | `controller.go` | applies changes to the store, then notifies the processor |
 //! | [`processor`] | `shared_informer.go` (`sharedProcessor`) | fans out to handlers |
+//! | [`handlers`] | `controller.go` (`ResourceEventHandlerFuncs`) | handlers of closures, and filters |
 //! | [`synctrack`] | `synctrack/` | the `Synced` handle |
 //! | [`shared_informer`] | `shared_informer.go` | combines the parts above |
 //! | [`factory`] | `informers/factory.go` | one informer per kind |
@@ -30,6 +31,7 @@ pub mod cached;
 pub mod decode;
 pub mod factory;
 pub mod fifo;
+pub mod handlers;
 mod health;
 mod http;
 pub mod index;
@@ -52,6 +54,7 @@ mod wire;
 pub use cached::Cached;
 pub use decode::Unreadable;
 pub use factory::{InformerError, SharedInformerFactory};
+pub use handlers::{FilteredHandler, HandlerFns, filtered};
 pub use health::{CacheState, HandlerState, Progress, ReflectorPhase};
 pub use http::{ListWatch, Transform};
 pub use index::{IndexConflict, IndexFn, Indexers};
@@ -63,7 +66,7 @@ pub use object_name::ObjectName;
 pub use owner::ControllerRef;
 pub use processor::{Deleted, EventHandler, Registration};
 pub use resync::{InvalidResyncPeriod, ResyncPeriod};
-pub use shared_informer::{Ended, InformerConfig, SharedInformer};
+pub use shared_informer::{Ended, InformerConfig, SharedInformer, WatchErrorHandler};
 pub use store::{Store, UnknownIndex};
 pub use synctrack::{Synced, wait_for_cache_sync};
 pub use version::compare as compare_versions;

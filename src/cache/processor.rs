@@ -24,7 +24,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::cached::Cached;
@@ -42,8 +42,8 @@ pub trait EventHandler<K: Object>: Send + 'static {
         let _ = (object, is_in_initial_list);
     }
 
-    /// Called when an object changed; on a resync `old` and `new` are the same. An object that was
-    /// deleted and recreated may also appear as an update: compare the uids.
+    /// Called when an object changed; on a resync `old` and `new` are the same. Both are the same incarnation: one that
+    /// was deleted and created again is a deletion and an addition, even if the watch missed both.
     fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
         let _ = (old, new);
     }
@@ -130,6 +130,8 @@ pub struct Registration {
     synced: Synced,
     removed: CancellationToken,
     pending: PendingGauge,
+    /// Whether the handler's task runs.
+    running: watch::Receiver<bool>,
 }
 
 /// Number of buffered notifications; shared by both ends of a buffer.
@@ -149,6 +151,12 @@ impl Registration {
         self.pending.load(std::sync::atomic::Ordering::Relaxed)
     }
 
+    /// Waits until the handler's task has ended, or returns at once if it does not run.
+    pub(crate) async fn ended(&self) {
+        // An error means that the task has ended.
+        self.running.clone().wait_for(|running| !running).await.ok();
+    }
+
     /// Whether both are the registration of the same handler.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.pending, &other.pending)
@@ -162,6 +170,7 @@ pub(crate) struct Listener<K: Object> {
     setter: SyncedSetter,
     removed: CancellationToken,
     pending: PendingGauge,
+    running: watch::Sender<bool>,
 }
 
 struct Sender<K: Object> {
@@ -206,8 +215,10 @@ impl<K: Object> Processor<K> {
             sender.send(Notification::UpstreamSynced);
         }
         self.senders.push(sender);
-        let registration = Registration { synced, removed: removed.clone(), pending: pending.clone() };
-        let listener = Listener { handler, notifications: receiver, setter, removed, pending };
+        let (running, is_running) = watch::channel(false);
+        let registration =
+            Registration { synced, removed: removed.clone(), pending: pending.clone(), running: is_running };
+        let listener = Listener { handler, notifications: receiver, setter, removed, pending, running };
         Some((registration, listener))
     }
 
@@ -254,6 +265,10 @@ impl<K: Object> Sender<K> {
 impl<K: Object> Listener<K> {
     /// Calls the handler until the informer ends or the handler is removed.
     pub(crate) async fn run(mut self) {
+        if self.removed.is_cancelled() {
+            return;
+        }
+        self.running.send_replace(true);
         loop {
             let notification = tokio::select! {
                 biased;

@@ -16,11 +16,13 @@
 //! - A relist notifies of deletions first, then of additions and changes; unchanged objects are skipped.
 //!   (test: `relist_notifies_only_of_differences`)
 //! - An event older than the stored object is ignored. (test: `an_older_event_is_ignored`)
+//! - An object that was deleted and created again unseen is a deletion and an addition. (test: `unseen_recreation_is_a_deletion_and_an_addition`)
 //! - Other tasks run while a relist or a resync is applied. (test: `other_tasks_run_while_a_relist_is_applied`)
 //!
 //! # Differences from client-go
 //! Handlers are not notified of an unchanged object in a relist (client-go notifies those that resync)
-//! or of the deletion of an unknown object. Older events are ignored. client-go applies a relist in one
+//! or of the deletion of an unknown object. Older events are ignored. client-go shows an unseen recreation
+//! as an update. client-go applies a relist in one
 //! step, during which no reader is served.
 //!
 //! # Locks and tasks
@@ -158,10 +160,7 @@ impl<K: Object> Pump<K> {
             return;
         }
         let old = self.writer.upsert(object.clone());
-        processor.distribute(&match old {
-            Some(old) => Notification::Update { old, new: object },
-            None => Notification::Add { object, is_in_initial_list: false },
-        });
+        changed(old, object, false, processor);
     }
 
     fn delete(&mut self, last: Cached<K>, processor: &Processor<K>) {
@@ -193,10 +192,24 @@ impl<K: Object> Pump<K> {
             return;
         }
         self.writer.put(object.clone());
-        processor.distribute(&match stored {
-            Some(old) => Notification::Update { old, new: object },
-            None => Notification::Add { object, is_in_initial_list },
-        });
+        changed(stored, object, is_in_initial_list, processor);
+    }
+}
+
+/// Notifies of an object that was written. If it is another incarnation, the deletion of the one before was missed.
+fn changed<K: Object>(
+    old: Option<Cached<K>>,
+    new: Cached<K>,
+    is_in_initial_list: bool,
+    processor: &Processor<K>,
+) {
+    match old {
+        Some(old) if old.uid() == new.uid() => processor.distribute(&Notification::Update { old, new }),
+        Some(last_known) => {
+            processor.distribute(&Notification::Delete(Deleted::FinalStateUnknown { last_known }));
+            processor.distribute(&Notification::Add { object: new, is_in_initial_list });
+        }
+        None => processor.distribute(&Notification::Add { object: new, is_in_initial_list }),
     }
 }
 

@@ -66,6 +66,7 @@ use super::list_watch::{
 use super::object::Object;
 use super::object_name::ObjectName;
 use super::resync::ResyncPeriod;
+use super::shared_informer::WatchErrorHandler;
 use super::store::Store;
 use super::version;
 use crate::client::Error;
@@ -115,6 +116,7 @@ pub struct Reflector<K: Object, L> {
     backoff: Backoff,
     random: fastrand::Rng,
     health: Health,
+    on_watch_error: Option<WatchErrorHandler>,
 }
 
 #[derive(Debug)]
@@ -172,6 +174,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             backoff,
             random,
             health,
+            on_watch_error: None,
         }
     }
 
@@ -184,6 +187,12 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Lists the newest state each time `relist` is notified.
     pub(crate) fn relisting(mut self, relist: Arc<Notify>) -> Self {
         self.relist = relist;
+        self
+    }
+
+    /// Tells `handler` of failures.
+    pub(crate) fn telling(mut self, handler: Option<WatchErrorHandler>) -> Self {
+        self.on_watch_error = handler;
         self
     }
 
@@ -516,6 +525,9 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Logs the error and returns the delay before the next request. An expired version is routine and
     /// logged only at debug level.
     fn delay(&mut self, error: &Error) -> Duration {
+        if let Some(WatchErrorHandler(handler)) = &self.on_watch_error {
+            handler(error);
+        }
         if error.is_connection() {
             self.lost = Some(Instant::now());
         }

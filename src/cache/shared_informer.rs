@@ -48,6 +48,7 @@ use super::reflector::Reflector;
 use super::resync::ResyncPeriod;
 use super::store::{self, Store, StoreWriter};
 use super::synctrack::Synced;
+use crate::client::Error;
 
 /// Configuration of an informer.
 #[derive(Debug)]
@@ -56,13 +57,27 @@ pub struct InformerConfig<K> {
     pub indexers: Indexers<K>,
     /// How often handlers are notified of every object again, without a request; `None` for never.
     pub resync_period: Option<ResyncPeriod>,
+    /// Called with each failure of a list, or of opening a watch; it must be quick. Failures are logged in any case.
+    pub on_watch_error: Option<WatchErrorHandler>,
     /// Seed of the random delays and timeouts.
     pub seed: u64,
 }
 
+/// Is called with failures of a list or watch.
+///
+/// Mirrors `WatchErrorHandler`.
+#[derive(Clone)]
+pub struct WatchErrorHandler(pub Arc<dyn Fn(&Error) + Send + Sync>);
+
+impl fmt::Debug for WatchErrorHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchErrorHandler").finish_non_exhaustive()
+    }
+}
+
 impl<K: Object> Default for InformerConfig<K> {
     fn default() -> Self {
-        Self { indexers: Indexers::default(), resync_period: None, seed: 0 }
+        Self { indexers: Indexers::default(), resync_period: None, on_watch_error: None, seed: 0 }
     }
 }
 
@@ -116,7 +131,7 @@ impl<K: Object> SharedInformer<K> {
     /// Creates an informer over `source`, which is idle until [`run`](Self::run).
     #[must_use]
     pub fn new(source: impl ListerWatcher<K>, config: InformerConfig<K>) -> Self {
-        let InformerConfig { indexers, resync_period, seed } = config;
+        let InformerConfig { indexers, resync_period, on_watch_error, seed } = config;
         let name = K::resource().to_string();
         let fifo = Arc::new(Fifo::new(&name));
         let (store, writer) = store::pair(indexers);
@@ -130,7 +145,7 @@ impl<K: Object> SharedInformer<K> {
 
         let reflect = Box::new(move |shutdown| -> BoxFuture<'static, ()> {
             let reflector = Reflector::new(source, sink, stored, resync_period, seed);
-            Box::pin(reflector.reporting(reported).relisting(requests).run(shutdown))
+            Box::pin(reflector.reporting(reported).relisting(requests).telling(on_watch_error).run(shutdown))
         });
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
         let processor = Mutex::new(Processor::new());
@@ -222,6 +237,18 @@ impl<K: Object> SharedInformer<K> {
     pub fn remove_event_handler(&self, registration: &Registration) {
         self.inner.processor.lock().remove(registration);
         self.inner.handlers.lock().retain(|handler| !handler.registration.is(registration));
+    }
+
+    /// Like [`remove_event_handler`](Self::remove_event_handler), and waits until a call in progress has returned. Must
+    /// not be awaited by the handler itself.
+    ///
+    /// Mirrors `ShutDownEventHandler`.
+    ///
+    /// # Cancel safety
+    /// Safe: the handler is removed at the first poll.
+    pub async fn shut_down_event_handler(&self, registration: &Registration) {
+        self.remove_event_handler(registration);
+        registration.ended().await;
     }
 
     /// Lists, watches and notifies until `shutdown`; changes queued by then are still delivered.

@@ -2,6 +2,7 @@
 
 mod access;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use crate::cache::{CacheState, Synced};
+use crate::cache::{CacheState, HandlerState, Synced};
 use crate::client::ApiClient;
 use crate::leader_election::Leadership;
 use crate::metrics::{self, CacheReading, EventReading, Metrics};
@@ -120,6 +121,10 @@ pub(super) fn observe(metrics: &Metrics, caches: impl Fn() -> Vec<CacheState> + 
         is_synced: cache.is_synced,
         is_troubled: cache.trouble.is_some(),
         objects: cache.objects,
+        queued: cache.queued,
+        handlers: by_name(cache.handlers),
+        lists: cache.progress.lists,
+        events: cache.progress.events,
     };
     metrics.observe_caches(move || caches().into_iter().map(reading).collect());
 }
@@ -191,6 +196,16 @@ fn verdict(cache: &CacheState) -> Verdict {
         (false, Some(trouble)) => Verdict::Failed(format!("not listed yet: {trouble}")),
         (false, None) => Verdict::Failed("not listed yet".to_owned()),
     }
+}
+
+/// Returns the handlers' waiting notifications by name: controllers that own the same kind of child have handlers of one
+/// type for each owner, whose names differ.
+fn by_name(handlers: Vec<HandlerState>) -> Vec<(String, usize)> {
+    let mut sums = BTreeMap::new();
+    for HandlerState { name, pending } in handlers {
+        *sums.entry(name).or_default() += pending;
+    }
+    sums.into_iter().collect()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
@@ -303,6 +303,14 @@ pub struct CacheReading {
     pub is_troubled: bool,
     /// Number of objects in the cache.
     pub objects: usize,
+    /// Number of changes between reflector and store.
+    pub queued: usize,
+    /// Number of notifications that wait, by handler.
+    pub handlers: Vec<(String, usize)>,
+    /// Number of completed lists.
+    pub lists: u64,
+    /// Number of watch events, without bookmarks.
+    pub events: u64,
 }
 
 /// Collects the gauges of caches.
@@ -317,7 +325,7 @@ impl fmt::Debug for Caches {
 impl Collector for Caches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&CacheReading) -> f64;
-        let gauges: [(&str, &str, Value); 3] = [
+        let gauges: [(&str, &str, Value); 4] = [
             ("windlass_cache_synced", "Whether the first list of a kind has completed", |cache| {
                 f64::from(u8::from(cache.is_synced))
             }),
@@ -325,8 +333,30 @@ impl Collector for Caches {
                 f64::from(u8::from(cache.is_troubled))
             }),
             ("windlass_cache_objects", "Objects in the cache of a kind", |cache| cache.objects as f64),
+            ("windlass_cache_queued", "Changes of a kind between reflector and store", |cache| {
+                cache.queued as f64
+            }),
+        ];
+        let counters: [(&str, &str, fn(&CacheReading) -> u64); 2] = [
+            ("windlass_cache_lists", "Completed lists of a kind", |cache| cache.lists),
+            ("windlass_cache_events", "Watch events of a kind, without bookmarks", |cache| cache.events),
         ];
         let caches = (self.0)();
+        for (name, help, value) in counters {
+            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for cache in &caches {
+                let labels = [("kind", cache.kind.as_str())];
+                ConstCounter::new(value(cache)).encode(metric.encode_family(&labels)?)?;
+            }
+        }
+        let (name, help) = ("windlass_handler_pending", "Notifications that wait for a handler");
+        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for cache in &caches {
+            for (handler, pending) in &cache.handlers {
+                let labels = [("kind", cache.kind.as_str()), ("handler", handler.as_str())];
+                ConstGauge::new(*pending as f64).encode(metric.encode_family(&labels)?)?;
+            }
+        }
         for (name, help, value) in gauges {
             let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             for cache in &caches {

@@ -357,8 +357,16 @@ mod tests {
         queue.add("secret-team/secret-name".to_owned(), <_>::default());
         let child = Reason::Child { kind: "Secret".into(), name: "secret-team/secret-name".into() };
         metrics.controller("foo").effect(Effect::Nothing, &child.into());
-        let reading =
-            CacheReading { kind: "foos".to_owned(), is_synced: true, is_troubled: false, objects: 1 };
+        let reading = CacheReading {
+            kind: "foos".to_owned(),
+            is_synced: true,
+            is_troubled: false,
+            objects: 1,
+            queued: 2,
+            handlers: vec![("EnqueueSelf".to_owned(), 3)],
+            lists: 4,
+            events: 5,
+        };
         metrics.observe_caches(move || vec![reading.clone()]);
         metrics.audits("foos").audited(AuditResult::Clean);
         metrics.observe_events(|| EventReading { written: 3, failed: 2, dropped: 1 });
@@ -375,11 +383,20 @@ mod tests {
         for (result, count) in [("written", 3.0), ("failed", 2.0), ("dropped", 1.0)] {
             assert_eq!(value(&text, &format!("windlass_events_total{{result=\"{result}\"}}")), count);
         }
+        for (series, count) in [
+            ("windlass_cache_lists_total{kind=\"foos\"}", 4.0),
+            ("windlass_cache_events_total{kind=\"foos\"}", 5.0),
+            ("windlass_cache_queued{kind=\"foos\"}", 2.0),
+            ("windlass_handler_pending{kind=\"foos\",handler=\"EnqueueSelf\"}", 3.0),
+        ] {
+            assert_eq!(value(&text, series), count);
+        }
         let known = [
             "cause",
             "code",
             "controller",
             "effect",
+            "handler",
             "host",
             "kind",
             "le",

@@ -178,6 +178,61 @@ async fn other_tasks_run_while_a_relist_is_applied() {
     rig.stop().await;
 }
 
+/// client-go: `TestRemoveEventHandler_SynchronousShutdown`, `TestShutDownEventHandler_Lifecycles`
+#[tokio::test(start_paused = true)]
+async fn shut_down_handler_is_not_called_again() {
+    let mut rig = Rig::new(&["a"]);
+    let (never_run, mut silent) = recording();
+    let never_run = rig.informer.add_event_handler(never_run).unwrap();
+    rig.informer.shut_down_event_handler(&never_run).await;
+    let (handler, mut receiver) = recording();
+    let registration = rig.informer.add_event_handler(handler).unwrap();
+    rig.start().await;
+    assert_eq!(heard(&mut receiver).await, ["+a initial"]);
+    rig.source.put(config_map("ns", "b", 0));
+    for _ in 0..2 {
+        rig.informer.shut_down_event_handler(&registration).await;
+    }
+    assert!(receiver.is_closed(), "the handler is dropped");
+    assert_eq!(heard(&mut silent).await, Vec::<String>::new());
+    rig.stop().await;
+}
+
+/// client-go: `TestSharedInformerErrorHandling`
+#[tokio::test(start_paused = true)]
+async fn watch_error_handler_hears_of_each_failure() {
+    let failures = Arc::new(Mutex::new(Vec::new()));
+    let heard = failures.clone();
+    let handler = WatchErrorHandler(Arc::new(move |error: &Error| heard.lock().push(error.to_string())));
+    let config = InformerConfig { on_watch_error: Some(handler), ..InformerConfig::default() };
+    let mut rig = Rig::with_config(&["a"], config);
+    rig.source.script_lists([Some(status_error(500, "InternalError"))]);
+    rig.start().await;
+    assert_eq!(*failures.lock(), ["test: 500 InternalError: requested by the test"]);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn unseen_recreation_is_a_deletion_and_an_addition() {
+    let mut rig = Rig::new(&["a", "b"]);
+    let (handler, mut receiver) = recording();
+    rig.informer.add_event_handler(handler).unwrap();
+    rig.start().await;
+    heard(&mut receiver).await;
+    let again = |name: &str| {
+        let mut map = config_map("ns", name, 0);
+        map.metadata.uid = Some("another".to_owned());
+        map
+    };
+    rig.source.put(again("a"));
+    assert_eq!(heard(&mut receiver).await, ["-a last known", "+a"], "by an event");
+    rig.source.put_unseen(again("b"));
+    rig.source.break_watches(|| status_error(410, "Expired"));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(heard(&mut receiver).await, ["-b last known", "+b"], "by a relist");
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_older_event_is_ignored() {
     let mut rig = Rig::new(&["a"]);
