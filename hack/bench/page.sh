@@ -8,6 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 rate=${1:-300} rounds=${2:-20} window=3
 cargo build --quiet --release --locked
 work=$(mktemp -d)
+: >"$work/out"
 "${CARGO_TARGET_DIR:-target}/release/windlass" demo >"$work/out" 2>&1 &
 demo=$!
 trap 'kill -INT $demo 2>/dev/null; wait $demo 2>/dev/null; rm -rf "$work"' EXIT

@@ -168,7 +168,7 @@ async fn page_fits_phones_and_projectors() {
     let Some(mut browser) = open(demo.page()).await else { return };
     demo.line("webapp/example-webapp-full ready=True");
     browser.set("workers", 1).await;
-    browser.set("faults.latencyMs", 100).await;
+    browser.set("faults.latencyMs", 300).await;
     browser.click("[data-change='{\"create\":100}']").await;
     browser.wait_for("keys wait", &format!("{} > 60", all("waiting")), TEXT).await;
     for (width, height) in [(400, 800), (1024, 768), (1400, 1120), (3840, 2160)] {
@@ -187,9 +187,9 @@ async fn page_fits_phones_and_projectors() {
     }
     if let Some(file) = std::env::var_os("WINDLASS_SCREENSHOT") {
         browser.resize(1400, 1120).await;
-        browser.wait_for("the plots have a history", "history.length > 40", TEXT).await;
+        browser.wait_for("the plots have a history", "history.length > 36", TEXT).await;
         browser.set("workers", 6).await;
-        browser.wait_for("the queue drains", &format!("{} < 15", all("waiting")), TEXT).await;
+        browser.wait_for("the queue drains", &format!("{} < 50", all("waiting")), TEXT).await;
         browser.screenshot(file.as_ref()).await;
     }
 }
