@@ -9,7 +9,7 @@ use crate::support::{
 use crate::webapp::{Outside, tasks_file};
 
 /// The kinds and a converging spec of each.
-fn one_of_each() -> [(&'static str, Value); 5] {
+pub(crate) fn one_of_each() -> [(&'static str, Value); 5] {
     let template = json!({"image": "nginx:1.27", "containerPort": 80, "servicePort": 80});
     [
         ("Foo", json!({"deploymentName": "foo", "replicas": 1})),
@@ -24,7 +24,7 @@ fn one_of_each() -> [(&'static str, Value); 5] {
 }
 
 /// Returns a scene with a Ready object of each kind and no operator; the name of each object is its kind in lower case.
-async fn converged(name: &str) -> Scene {
+pub(crate) async fn converged(name: &str) -> Scene {
     let mut scene = Scene::on(Bed::shared().await, name).await;
     scene.start_operator();
     for (kind, spec) in one_of_each() {

@@ -37,6 +37,7 @@ mod plans;
 mod program;
 mod redis;
 mod requests;
+mod restore;
 mod schema;
 mod support;
 mod tune;

@@ -16,7 +16,7 @@
 //! # Guarantees
 //! - Tasks run first to last, hooks in their order, each recorded before it runs. (test: `hooks_run_in_order_each_recorded_first`)
 //! - A deletion undoes the started tasks only, last to first. (test: `deletion_undoes_started_tasks_in_reverse`)
-//! - A finished hook does not run again for the same generation. (test: `a_finished_hook_is_not_run_again`)
+//! - A finished hook does not run again for the same uid and generation. (test: `a_finished_hook_is_not_run_again`, `steps_of_another_uid_run_again`)
 //! - After a crash or a failure a hook runs again under the same ID. (test: `recorded_hook_is_rerun_under_the_same_id`, `failed_hook_is_retried_under_the_same_id`)
 //! - A new generation waits for the running hook, then runs all tasks under new IDs. (test: `new_generation_waits_for_the_running_hook`)
 //! - Backoff and Retry-After count from the recorded times, also in a new process; a user can cut short the backoff
@@ -174,7 +174,7 @@ pub(super) fn advance(
         }
     }
     let next = match goal.direction {
-        Direction::Creation => next_to_do(&steps[..count], goal.generation),
+        Direction::Creation => next_to_do(&steps[..count], goal),
         Direction::Deletion => next_to_undo(steps),
     };
     let Some((at, hook)) = next else { return Next::Finished };
@@ -184,7 +184,7 @@ pub(super) fn advance(
     let step = &mut steps[at];
     let is_retry = step.phase == Phase::Failed && step.hook == Some(hook) && !is_superseded(step, goal);
     if is_retry {
-        if is_given_up(step, goal.direction) && !goal.is_asked {
+        if is_given_up(step, goal.direction) && is_of(step, goal.uid) && !goal.is_asked {
             return Next::GivenUp(at);
         }
         let delay = retry_delay(step, goal);
@@ -232,11 +232,13 @@ fn is_of(step: &WebAppStep, uid: &str) -> bool {
     step.hook.is_some_and(|hook| step.operation_id == operation_id(uid, &step.name, hook, step.generation))
 }
 
-/// Returns the first task that has not succeeded for this generation, and its next hook.
-fn next_to_do(steps: &[WebAppStep], generation: i64) -> Option<(usize, Hook)> {
-    let at = steps.iter().position(|s| s.generation != generation || s.phase != Phase::Succeeded)?;
+/// Returns the first task that has not succeeded for this WebApp and generation, and its next hook. A restored status has
+/// the steps of another uid, whose generations count differently.
+fn next_to_do(steps: &[WebAppStep], goal: &Goal<'_>) -> Option<(usize, Hook)> {
+    let is_current = |step: &WebAppStep| step.generation == goal.generation && is_of(step, goal.uid);
+    let at = steps.iter().position(|step| step.phase != Phase::Succeeded || !is_current(step))?;
     let step = &steps[at];
-    let is_begun = step.generation == generation && !step.hook.is_none_or(Hook::is_undo);
+    let is_begun = is_current(step) && !step.hook.is_none_or(Hook::is_undo);
     let hook = match (step.phase, step.hook) {
         (Phase::Running, Some(hook)) if is_begun => hook.next(),
         (Phase::Failed, Some(hook)) if is_begun => Some(hook),

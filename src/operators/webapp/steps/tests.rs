@@ -75,6 +75,35 @@ fn a_finished_hook_is_not_run_again() {
     assert_eq!(steps, before);
 }
 
+/// As after the restore of a backup with its status: the generation is the same by chance, and says nothing.
+#[test]
+fn steps_of_another_uid_run_again() {
+    let other = Goal { uid: "other", ..goal(1, Direction::Creation) };
+    let of_new = goal(1, Direction::Creation);
+    let mut fresh = aligned(&[], &TASKS);
+    let all = run(&mut fresh, &of_new);
+    let mut finished = aligned(&[], &TASKS);
+    run(&mut finished, &other);
+    let mut given_up = aligned(&[], &TASKS);
+    advance(&mut given_up, 3, &other, nothing);
+    let error = HookError::permanent("no");
+    assert_eq!(advance(&mut given_up, 3, &other, |_| Known::Ended(Err(error.clone()))), Next::GivenUp(0));
+    // The failure's backoff is kept, so that a client that spoils records causes no loop.
+    let later = goal_at(of_new, 1000);
+    for mut restored in [finished, given_up] {
+        assert_eq!(run(&mut restored, &later), all);
+        let ids = |steps: &[WebAppStep]| -> Vec<String> {
+            steps.iter().map(|step| step.operation_id.clone()).collect()
+        };
+        assert_eq!(ids(&restored), ids(&fresh));
+    }
+    // A deletion undoes what they record, as operations of this uid.
+    let mut restored = aligned(&[], &TASKS);
+    run(&mut restored, &other);
+    run(&mut restored, &goal(1, Direction::Deletion));
+    assert!(restored.iter().all(|step| step.phase == Phase::Undone && is_of(step, "u")));
+}
+
 #[test]
 fn recorded_hook_is_rerun_under_the_same_id() {
     let mut steps = aligned(&[], &TASKS);
