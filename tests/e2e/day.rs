@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use macro_rules_attribute::apply;
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 use crate::deploy::{NAMESPACE, USER, kubeconfig_of_pod, kubectl, repository};
 use crate::endpoints::{address_of, get};
@@ -35,6 +38,19 @@ impl Cluster {
         cluster.apply_samples();
         cluster.all_ready();
         (cluster, operator)
+    }
+
+    /// Makes the kubeconfig name a file with the server's authority, and returns that file.
+    fn authority_in_file(&self) -> PathBuf {
+        let text = std::fs::read_to_string(&self.kubeconfig).unwrap();
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        let cluster = config["clusters"][0]["cluster"].as_object_mut().unwrap();
+        let data = cluster.remove("certificate-authority-data").unwrap();
+        let file = self.directory.path().join("ca.crt");
+        std::fs::write(&file, BASE64_STANDARD.decode(data.as_str().unwrap()).unwrap()).unwrap();
+        cluster.insert("certificate-authority".to_owned(), json!(file));
+        std::fs::write(&self.kubeconfig, config.to_string()).unwrap();
+        file
     }
 
     fn kubectl(&self, args: &[&str]) -> String {
@@ -155,6 +171,29 @@ async fn a_permission_can_be_taken_and_given_back() {
     cluster.all_ready();
     let available = "--output=jsonpath={.status.availableReplicas}";
     assert_eq!(cluster.kubectl(&["get", "foo/example", available]), "3");
+    assert_eq!(operator.terminate().await.code(), Some(0));
+}
+
+/// The operator reads the authority from a file, as in a Pod. While that is the old one, the server is not trusted.
+#[apply(real_bed)]
+#[why = "it needs a server with a certificate of another authority"]
+async fn a_replaced_authority_is_followed_without_restart() {
+    let cluster = Cluster::start().await;
+    let authority = cluster.authority_in_file();
+    // A leader that cannot renew its lease exits.
+    let flags = ["--leader-elect=false"];
+    let mut operator = Operator::start(&cluster.kubeconfig, cluster.directory.path().join("log"), &flags);
+    cluster.apply_samples();
+    cluster.all_ready();
+    let replaced = cluster.bed.replace_authority().await;
+    operator.logged("invalid peer certificate").await;
+    cluster.create_foo("default", "again");
+    let trusts = "Using new credentials for the API server";
+    assert!(!operator.log().contains(trusts), "{}", operator.log());
+    std::fs::copy(replaced, authority).unwrap();
+    operator.logged(trusts).await;
+    cluster.all_ready();
+    assert!(operator.is_running() && !operator.log().contains("anicked"), "{}", operator.log());
     assert_eq!(operator.terminate().await.code(), Some(0));
 }
 

@@ -173,6 +173,25 @@ impl Instance {
         if name == "kube-apiserver" { self.apiserver_ready().await } else { Ok(()) }
     }
 
+    /// Restarts the API server with a certificate of a new authority, and the others with kubeconfigs that trust it.
+    /// Returns the new authority's file.
+    pub(crate) async fn replace_authority(&mut self) -> anyhow::Result<PathBuf> {
+        let beside: Vec<&str> =
+            self.processes.iter().map(|process| process.name).filter(|name| *name != "etcd").collect();
+        for name in beside.iter().rev() {
+            self.kill(name).await?;
+        }
+        let file = self.authority.replace_for_server()?;
+        self.authority.kubeconfig(&self.server(), "admin", &["system:masters".to_owned()])?;
+        for name in beside {
+            if name != "kube-apiserver" {
+                self.identity(&format!("system:{name}"), &[])?;
+            }
+            self.restart(name).await?;
+        }
+        Ok(file)
+    }
+
     /// Sends a process a signal.
     pub(crate) fn signal(&mut self, name: &str, signal: Signal) -> anyhow::Result<()> {
         let child = self.process(name)?.child.as_ref();
@@ -317,7 +336,7 @@ impl Instance {
         if name == "kube-controller-manager" {
             args.extend([
                 format!("--service-account-private-key-file={}", pki("service-accounts.key")),
-                format!("--root-ca-file={}", pki("ca.crt")),
+                format!("--root-ca-file={}", pki("server-ca.crt")),
                 "--use-service-account-credentials=true".to_owned(),
                 "--controllers=*,-nodeipam,-route,-cloud-node-lifecycle".to_owned(),
                 "--horizontal-pod-autoscaler-sync-period=2s".to_owned(),

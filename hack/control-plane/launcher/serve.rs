@@ -5,6 +5,7 @@
 //! | `kill NAME` | kills a process |
 //! | `start NAME` | restarts a killed process; waits until the API server is ready |
 //! | `freeze NAME`, `thaw NAME` | sends a process SIGSTOP, SIGCONT |
+//! | `replace-authority` | restarts everything but etcd with a server certificate of a new authority, and returns its file |
 //! | `identity USER [GROUP ...]` | writes a kubeconfig for a user and returns its path |
 //!
 //! When standard input closes, because the caller exits or crashes, the launcher stops everything and exits.
@@ -52,6 +53,9 @@ async fn obey(instance: &mut Instance, line: &str) -> anyhow::Result<Value> {
         ["start", name] => instance.restart(name).await?,
         ["freeze", name] => instance.signal(name, Signal::STOP)?,
         ["thaw", name] => instance.signal(name, Signal::CONT)?,
+        ["replace-authority"] => {
+            return Ok(json!({"authority": instance.replace_authority().await?}));
+        }
         ["identity", user, ref groups @ ..] => {
             let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
             return Ok(json!({"kubeconfig": instance.identity(user, &groups)?}));

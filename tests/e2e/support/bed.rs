@@ -4,6 +4,7 @@
 //! embedded one is wrong.
 
 use std::fmt::Debug;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::Arc;
 
@@ -176,6 +177,14 @@ impl Bed {
         match self {
             Self::Real(bed) => bed.start_server().await,
             Self::Embedded(bed) => bed.sim.start(0),
+        }
+    }
+
+    /// Restarts the API server of the real bed with a certificate of a new authority, and returns the authority's file.
+    pub(crate) async fn replace_authority(&self) -> PathBuf {
+        match self {
+            Self::Real(bed) => bed.replace_authority().await,
+            Self::Embedded(_) => unreachable!("only the real bed has an authority"),
         }
     }
 

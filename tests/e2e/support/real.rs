@@ -1,7 +1,7 @@
 //! The real bed: a control plane and operators that run as processes.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
@@ -11,6 +11,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBind
 use kube_client::api::{Api, PostParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::Operator;
@@ -30,7 +31,7 @@ const RULES: [&str; 2] = [
 #[derive(Debug)]
 pub(crate) struct RealBed {
     launcher: Launcher,
-    config: Config,
+    config: Mutex<Config>,
     logs: tempfile::TempDir,
 }
 
@@ -55,11 +56,7 @@ impl RealBed {
     fn start() -> Self {
         let launcher = Launcher::start();
         eprintln!("control plane: {}", launcher.ready.dir.display());
-        let kubeconfig = Kubeconfig::read_from(&launcher.ready.kubeconfig).expect("a kubeconfig");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("the runtime starts");
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options);
-        let config = runtime.block_on(config).expect("a usable kubeconfig");
+        let config = Mutex::new(load(&launcher.ready.kubeconfig));
         Self { launcher, config, logs: tempfile::tempdir().expect("a temporary directory for logs") }
     }
 
@@ -80,7 +77,7 @@ impl RealBed {
 
     /// Creates an administrator's client. Each test needs its own, because a client is bound to one runtime.
     pub(crate) fn client(&self) -> Client {
-        Client::try_from(self.config.clone()).expect("the client is valid")
+        Client::try_from(self.config.lock().clone()).expect("the client is valid")
     }
 
     /// Starts an operator as this user, with the operator's role or without any role.
@@ -165,6 +162,18 @@ impl RealBed {
         started.await.expect("the API server starts again");
     }
 
+    /// Restarts the API server with a certificate of a new authority, which the administrator trusts from now on, and
+    /// returns the new authority's file.
+    pub(crate) async fn replace_authority(self: &Arc<Self>) -> PathBuf {
+        let bed = self.clone();
+        let replaced = tokio::task::spawn_blocking(move || {
+            let answer = bed.launcher.command("replace-authority");
+            *bed.config.lock() = load(&bed.launcher.ready.kubeconfig);
+            PathBuf::from(answer["authority"].as_str().expect("a path"))
+        });
+        replaced.await.expect("the API server starts again")
+    }
+
     /// Sends the API server SIGSTOP: its connections stay open, but it does not answer.
     pub(crate) fn freeze_server(&self) {
         self.launcher.command("freeze kube-apiserver");
@@ -196,4 +205,13 @@ impl RealBed {
         assert!(answer.status().is_success(), "{call}: {}", answer.text().await.unwrap_or_default());
         answer.json().await.expect("etcd answers in JSON")
     }
+}
+
+/// Loads the administrator's kubeconfig. Must not be called by a task.
+fn load(kubeconfig: &Path) -> Config {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("the runtime starts");
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options);
+    runtime.block_on(config).expect("a usable kubeconfig")
 }
