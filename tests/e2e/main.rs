@@ -28,6 +28,7 @@ mod helm;
 mod image;
 mod kubectl;
 mod leader_election;
+mod log;
 mod many;
 mod monitoring;
 mod myapp;

@@ -287,11 +287,12 @@ impl<R: Reconcile> Reconciler<R> {
 /// Logs that an object has become Ready, is not Ready any more, or waits for a user.
 fn log_transition(before: &[Condition], now: &ChildHealth) {
     let (was_ready, was_stalled) = (conditions::is_true(before, READY), conditions::is_true(before, STALLED));
-    let ChildHealth { reason, message, .. } = now;
+    // In the JSON log a field named message would be a second key of that name.
+    let ChildHealth { reason, message: note, .. } = now;
     match now.phase {
-        HealthPhase::Ready if !was_ready => tracing::info!(reason, message, "Became Ready"),
-        HealthPhase::Reconciling if was_ready => tracing::info!(reason, message, "Is no longer Ready"),
-        HealthPhase::Stalled if !was_stalled => tracing::info!(reason, message, "Stalled"),
+        HealthPhase::Ready if !was_ready => tracing::info!(reason, note, "Became Ready"),
+        HealthPhase::Reconciling if was_ready => tracing::info!(reason, note, "Is no longer Ready"),
+        HealthPhase::Stalled if !was_stalled => tracing::info!(reason, note, "Stalled"),
         HealthPhase::Ready | HealthPhase::Reconciling | HealthPhase::Stalled => {}
     }
 }

@@ -67,8 +67,8 @@ impl Operator {
         let file = File::options().create(true).append(true).open(&log).expect("a log file");
         let child = program
             .arg("run")
-            .args(["--log-format=text", "--log-level=info,windlass=debug"])
             .args(with_endpoints(flags, "127.0.0.1:0"))
+            .args(not_given(flags, &["--log-format=text", "--log-level=info,windlass=debug"]))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(file)
@@ -222,6 +222,13 @@ fn with_endpoints(flags: &[&str], address: &str) -> Vec<String> {
         all.push("--leader-elect=false".to_owned());
     }
     all
+}
+
+/// Returns the defaults whose flag a case does not give.
+fn not_given<'a>(flags: &[&str], defaults: &[&'a str]) -> Vec<&'a str> {
+    let name = |flag: &str| flag.split('=').next().unwrap_or_default().to_owned();
+    let is_given = |default: &&str| flags.iter().any(|flag| name(flag) == name(default));
+    defaults.iter().copied().filter(|default| !is_given(default)).collect()
 }
 
 /// Runs the program with these arguments until it exits.
