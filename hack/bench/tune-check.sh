@@ -39,10 +39,10 @@ measure() (
     object samplecontroller.k8s.io/v1alpha1 Foo "foo-$n" "{deploymentName: foo-$n, replicas: 1}"
   done >"$work/foos.yaml"
   "$kubectl" create -f "$work/foos.yaml" >/dev/null
-  server=$(sed -nE 's,^ *server: https://(.*)$,\1,p' "$KUBECONFIG")
+  server=$(grep -oE '127\.0\.0\.1:[0-9]+' "$KUBECONFIG")
   coproc PROXY { exec "$target/release/examples/delay-proxy" "$server" "$added"; }
   read -r proxy <&"${PROXY[0]}"
-  sed -E "s,server: .*,server: https://$proxy," "$KUBECONFIG" >"$work/delayed"
+  sed -E "s,127\.0\.0\.1:[0-9]+,$proxy," "$KUBECONFIG" >"$work/delayed"
   started=$EPOCHREALTIME
   "$windlass" run --kubeconfig="$work/delayed" --controllers=foo --workers="$workers" --audit-period=0 \
     --leader-elect=false --log-format=text --metrics-bind-address=127.0.0.1:0 --health-probe-bind-address=0 >"$work/log" 2>&1 &
@@ -58,7 +58,7 @@ measure() (
     FILENAME ~ /stat$/ { cpu = ($14 + $15) / hz }
     END {
       rank = int(n * 0.99); if (rank < 1) rank = 1
-      printf "%d %.3f %.3f %.1f %.0f\n", workers, time[n], time[rank], seconds / requests * 1000, cpu / requests * 1e6
+      printf "%d %.3f %.3f %.0f %.0f\n", workers, time[n], time[rank], seconds / requests * 1e6, cpu / requests * 1e6
     }' "$work/times" "$work/metrics" "/proc/$operator/stat"
 )
 
@@ -71,7 +71,7 @@ cat >"$work/load.yaml" <<YAML
 kinds: [foo]
 objects: {count: $foos, converged: false}
 server:
-  latency: [{median: ${request}ms}]
+  latency: [{median: ${request}us}]
 operator: {cpuPerRequest: ${cpu}us, cpus: $(nproc)}
 YAML
 "$windlass" tune sweep --load "$work/load.yaml" --workers "${all_workers// /,}" --output json >"$work/predicted"
@@ -81,7 +81,7 @@ import json, sys
 measured = [line.split() for line in open(sys.argv[1])]
 trials = json.load(open(sys.argv[2]))["trials"]
 foos = int(sys.argv[3])
-print(f"a request takes {sys.argv[4]} ms and {sys.argv[5]} us of the operator's processor time")
+print(f"a request takes {int(sys.argv[4]) / 1000:.1f} ms and {sys.argv[5]} us of the operator's processor time")
 print(f"{'workers':>7} {'':>10} {'drained':>9} {'Foos/s':>7} {'p99':>9}")
 missed = 0
 for (workers, drained, p99, *_), trial in zip(measured, trials):
