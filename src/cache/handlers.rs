@@ -12,6 +12,11 @@ use super::cached::Cached;
 use super::object::Object;
 use super::processor::{Deleted, EventHandler};
 
+type OnAdd<K> = Box<dyn FnMut(&Cached<K>, bool) + Send>;
+type OnUpdate<K> = Box<dyn FnMut(&Cached<K>, &Cached<K>) + Send>;
+type OnDelete<K> = Box<dyn FnMut(&Deleted<K>) + Send>;
+type Filter<K> = Box<dyn Fn(&Cached<K>) -> bool + Send>;
+
 /// Calls closures; see [`EventHandler`] for what they may do.
 ///
 /// ```
@@ -24,14 +29,14 @@ use super::processor::{Deleted, EventHandler};
 /// # drop(handler);
 /// ```
 pub struct HandlerFns<K: Object> {
-    add: Box<dyn FnMut(&Cached<K>, bool) + Send>,
-    update: Box<dyn FnMut(&Cached<K>, &Cached<K>) + Send>,
-    delete: Box<dyn FnMut(&Deleted<K>) + Send>,
+    add: OnAdd<K>,
+    update: OnUpdate<K>,
+    delete: OnDelete<K>,
 }
 
 /// Passes on to a handler the objects that match a filter; see [`filtered`].
 pub struct FilteredHandler<K, H> {
-    matches: Box<dyn Fn(&Cached<K>) -> bool + Send>,
+    matches: Filter<K>,
     handler: H,
 }
 

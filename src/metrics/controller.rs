@@ -325,6 +325,7 @@ impl fmt::Debug for Caches {
 impl Collector for Caches {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         type Value = fn(&CacheReading) -> f64;
+        type Count = fn(&CacheReading) -> u64;
         let gauges: [(&str, &str, Value); 4] = [
             ("windlass_cache_synced", "Whether the first list of a kind has completed", |cache| {
                 f64::from(u8::from(cache.is_synced))
@@ -337,7 +338,7 @@ impl Collector for Caches {
                 cache.queued as f64
             }),
         ];
-        let counters: [(&str, &str, fn(&CacheReading) -> u64); 2] = [
+        let counters: [(&str, &str, Count); 2] = [
             ("windlass_cache_lists", "Completed lists of a kind", |cache| cache.lists),
             ("windlass_cache_events", "Watch events of a kind, without bookmarks", |cache| cache.events),
         ];
