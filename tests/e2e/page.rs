@@ -189,7 +189,7 @@ async fn page_fits_phones_and_projectors() {
         browser.resize(1400, 1120).await;
         browser.wait_for("the plots have a history", "history.length > 36", TEXT).await;
         browser.set("workers", 6).await;
-        browser.wait_for("the queue drains", &format!("{} < 50", all("waiting")), TEXT).await;
+        browser.wait_for("six are busy", &format!("{} === 6", all("processing")), TEXT).await;
         browser.screenshot(file.as_ref()).await;
     }
 }

@@ -44,7 +44,7 @@ struct State {
     /// Number of requests so far.
     asked: u64,
     /// The passes of each controller.
-    ended: BTreeMap<&'static str, Passes>,
+    passes_of: BTreeMap<&'static str, Passes>,
     /// The last pass of each worker.
     last: BTreeMap<(&'static str, usize), LastPass>,
     /// Number of requests by method and answer.
@@ -101,7 +101,7 @@ impl Recorder {
 
     /// Returns the counts of a controller's passes.
     pub(super) fn passes(&self, controller: &str) -> Passes {
-        self.state.lock().ended.get(controller).cloned().unwrap_or_default()
+        self.state.lock().passes_of.get(controller).cloned().unwrap_or_default()
     }
 
     /// Returns the last passes of this controller's first workers, up to `max`.
@@ -226,7 +226,9 @@ impl PassObserver for OfController {
             if let Some(task) = tokio::task::try_id() {
                 state.passes.insert(task, (self.view.name, key.clone()));
             }
-            state.ended.entry(self.view.name).or_default().waited_seconds += waited.as_secs_f64();
+            let passes = state.passes_of.entry(self.view.name).or_default();
+            passes.begun += 1;
+            passes.waited_seconds += waited.as_secs_f64();
         }
         let event = Event::Began {
             worker,
@@ -249,10 +251,10 @@ impl PassObserver for OfController {
             if let Some(task) = tokio::task::try_id() {
                 state.passes.remove(&task);
             }
-            let ended = state.ended.entry(self.view.name).or_default();
-            ended.count += 1;
-            ended.failed += u64::from(result.is_err());
-            ended.took_seconds += took.as_secs_f64();
+            let passes = state.passes_of.entry(self.view.name).or_default();
+            passes.count += 1;
+            passes.failed += u64::from(result.is_err());
+            passes.took_seconds += took.as_secs_f64();
             let last = LastPass {
                 key: key.clone(),
                 ended: Instant::now(),

@@ -78,9 +78,11 @@ pub(super) struct Lane {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Passes {
+    pub(super) begun: u64,
+    /// Those that have ended.
     pub(super) count: u64,
     pub(super) failed: u64,
-    /// The sum of what the keys waited in the queue.
+    /// The sum of what the keys of all begun passes waited in the queue.
     pub(super) waited_seconds: f64,
     pub(super) took_seconds: f64,
 }

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::process::Process;
 use super::recorder::{EVENTS_MAX, OfController, Recorder};
-use super::report::{Event, Key, KeyState};
+use super::report::{Event, Key, KeyState, Pipeline};
 use super::*;
 use crate::api::ApiResource;
 use crate::cache::ObjectName;
@@ -141,6 +141,12 @@ async fn request_is_shown_with_its_pass() {
     let Event::Ended { result, next_seconds: Some(next), .. } = &ended.event else { panic!("{ended:?}") };
     assert_eq!((&**result, next.round()), ("RequeueAfter", 60.0));
     assert_eq!(life.controllers[0].states[0].state, KeyState::Delayed);
+    let snapshot = rig.process.snapshot(100);
+    let Pipeline { passes, lanes, .. } = &snapshot.queues[0];
+    assert_eq!((passes.begun, passes.count, passes.failed, passes.took_seconds.round()), (1, 1, 0, 10.0));
+    assert_eq!((&*lanes[0].key, &*lanes[0].result), ("ns/slow", "RequeueAfter"));
+    let answered = &snapshot.requests[0];
+    assert_eq!((&*answered.method, &*answered.answer, answered.count), ("GET", "ok", 1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,7 +155,8 @@ async fn answers_have_no_object_content() {
     rig.add("refused").await;
     let life = rig.process.life(&key("refused"), 100);
     assert!(matches!(&life.events[1].event, Event::Request { answer, .. } if answer == "422"), "{life:?}");
-    let text = serde_json::to_string(&(life, rig.process.overview(), rig.keys())).unwrap();
+    let snapshot = rig.process.snapshot(100);
+    let text = serde_json::to_string(&(life, rig.process.overview(), rig.keys(), snapshot)).unwrap();
     assert!(text.contains("422 Invalid") && !text.contains(CONTENT), "{text}");
 }
 

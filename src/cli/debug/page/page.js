@@ -95,6 +95,7 @@ function totals(snapshot) {
   return {
     at: snapshot.uptimeSeconds,
     changes: sum(snapshot.caches, (cache) => cache.events),
+    begun: sum(snapshot.queues, (queue) => queue.passes.begun),
     passes: sum(snapshot.queues, (queue) => queue.passes.count),
     waited: sum(snapshot.queues, (queue) => queue.passes.waitedSeconds),
     took: sum(snapshot.queues, (queue) => queue.passes.tookSeconds),
@@ -116,15 +117,17 @@ function remember(snapshot) {
   rates.byAnswer = (name) => (now.byAnswer.get(name) - (then.byAnswer.get(name) ?? 0)) / span;
   const last = history.at(-1);
   if (last && now.at - last.at < STEP) return;
-  const passes = last ? now.passes - last.passes : 0;
-  const mean = (name) => (passes > 0 ? ((now[name] - last[name]) / passes) * 1000 : null);
+  const mean = (total, count) => {
+    const passes = last ? now[count] - last[count] : 0;
+    return passes > 0 ? ((now[total] - last[total]) / passes) * 1000 : null;
+  };
   history.push({
     ...now,
     values: [
       [sum(snapshot.queues, (queue) => queue.waiting), sum(snapshot.queues, (queue) => queue.backingOff)],
       [rates.changes, rates.passes],
       [rates.answered, rates.failed],
-      [mean("waited"), mean("took")],
+      [mean("waited", "begun"), mean("took", "passes")],
     ],
   });
   if (history.length > HISTORY) history.shift();
