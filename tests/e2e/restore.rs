@@ -1,6 +1,6 @@
 //! A restored backup: objects that come back with new uids, with and without their children and statuses.
 
-use kube_client::api::{DeleteParams, Patch, PatchParams};
+use kube_client::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
@@ -208,10 +208,30 @@ async fn restored_children_without_owners_are_left_alone() {
     for (verb, name, code) in writes_to_children(&scene, since) {
         assert_eq!((verb.as_str(), code), ("create", 409), "{name} is nobody's");
     }
+    let pods = pods_of_foo(&scene).await;
     for (kind, child) in &backup.children {
-        scene.unmake(kind, text(child, "name"), DeleteParams::background()).await;
+        let orphans =
+            DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+        let how = if *kind == "Deployment" { orphans } else { DeleteParams::background() };
+        scene.unmake(kind, text(child, "name"), how).await;
     }
     backup.is_back(&scene).await;
+    scene.rest_for_a_while().await;
+    assert_eq!(
+        pods_of_foo(&scene).await,
+        pods,
+        "the new Deployment has adopted the Pods of the restored one"
+    );
+}
+
+/// Returns the uids of the Pods of the Foo's Deployment. The embedded server has none.
+async fn pods_of_foo(scene: &Scene) -> Vec<String> {
+    let deployment = scene.look("Deployment", "foo").await.unwrap();
+    let labels = deployment["spec"]["selector"]["matchLabels"].as_object().unwrap();
+    let selector: Vec<String> =
+        labels.iter().map(|(key, value)| format!("{key}={}", value.as_str().unwrap())).collect();
+    let pods = scene.matching("Pod", &selector.join(",")).await;
+    pods.iter().map(|pod| text(pod, "uid").to_owned()).collect()
 }
 
 /// A restored status speaks of another uid: in particular, the tasks that its steps record were run for that one.
