@@ -49,6 +49,9 @@ which is printed. With WINDLASS_OPERATIONS_ON_REAL=1 every field of every spec i
 WINDLASS_CRASH_POINTS (a number, or all) sets how many points of each workload the crash plan tries; by default
 8 cuts and 4 errors.
 
+WINDLASS_KUBERNETES=1.31 runs the cases of the real bed on the oldest Kubernetes that is supported, which is built the
+first time.
+
 WINDLASS_TWO_VIEWS_PLANS (a number, or all; default 6) sets how many plans with two operators are tried for each
 workload, from WINDLASS_TWO_VIEWS_SEED, by default a new seed for each run, which is printed.
 HELP
