@@ -55,6 +55,48 @@ func memory(pid int) (resident, peak float64, err error) {
 	return resident, peak, nil
 }
 
+// How many files a process has open, and how many of them are established TCP connections.
+func descriptors(pid int) (all, connections int, err error) {
+	established, err := establishedSockets(pid)
+	if err != nil {
+		return 0, 0, err
+	}
+	directory := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, entry := range entries {
+		// It may be closed meanwhile.
+		target, err := os.Readlink(directory + "/" + entry.Name())
+		if err != nil {
+			continue
+		}
+		all++
+		if established[target] {
+			connections++
+		}
+	}
+	return all, connections, nil
+}
+
+// The established TCP sockets in the network that a process sees, as the links in /proc name them.
+func establishedSockets(pid int) (map[string]bool, error) {
+	sockets := map[string]bool{}
+	for _, family := range []string{"tcp", "tcp6"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, family))
+		if err != nil && !os.IsNotExist(err) {
+			return nil, err
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			if fields := strings.Fields(line); len(fields) > 9 && fields[3] == "01" {
+				sockets["socket:["+fields[9]+"]"] = true
+			}
+		}
+	}
+	return sockets, nil
+}
+
 // A controller that runs.
 type process struct {
 	command *exec.Cmd

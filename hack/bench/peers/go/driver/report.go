@@ -34,6 +34,8 @@ var columns = []column{
 	{"etcd s", 2, func(r Result) float64 { return r.EtcdCPU }},
 	{"rss MB", 1, func(r Result) float64 { return r.Resident }},
 	{"peak MB", 1, func(r Result) float64 { return r.Peak }},
+	{"fds", 0, func(r Result) float64 { return float64(r.Descriptors) }},
+	{"conns", 0, func(r Result) float64 { return float64(r.Connections) }},
 	{"wall s", 1, func(r Result) float64 { return r.Wall }},
 	{"p50 ms", 1, func(r Result) float64 { return r.P50 }},
 	{"p99 ms", 1, func(r Result) float64 { return r.P99 }},

@@ -23,22 +23,24 @@ const (
 
 // Result is what one scenario of one run measured.
 type Result struct {
-	Round      int     `json:"round"`
-	Controller string  `json:"controller"`
-	Scenario   string  `json:"scenario"`
-	Foos       int     `json:"foos"`
-	Samples    int     `json:"samples"`
-	Wall       float64 `json:"wallSeconds"`
-	CPU        float64 `json:"controllerSeconds"`
-	ServerCPU  float64 `json:"apiserverSeconds"`
-	EtcdCPU    float64 `json:"etcdSeconds"`
-	Resident   float64 `json:"residentMB"`
-	Peak       float64 `json:"peakMB"`
-	P50        float64 `json:"p50Milliseconds"`
-	P99        float64 `json:"p99Milliseconds"`
-	Max        float64 `json:"maxMilliseconds"`
-	Rested     bool    `json:"rested"`
-	Requests   []Count `json:"requests"`
+	Round       int     `json:"round"`
+	Controller  string  `json:"controller"`
+	Scenario    string  `json:"scenario"`
+	Foos        int     `json:"foos"`
+	Samples     int     `json:"samples"`
+	Wall        float64 `json:"wallSeconds"`
+	CPU         float64 `json:"controllerSeconds"`
+	ServerCPU   float64 `json:"apiserverSeconds"`
+	EtcdCPU     float64 `json:"etcdSeconds"`
+	Resident    float64 `json:"residentMB"`
+	Descriptors int     `json:"descriptors"`
+	Connections int     `json:"connections"`
+	Peak        float64 `json:"peakMB"`
+	P50         float64 `json:"p50Milliseconds"`
+	P99         float64 `json:"p99Milliseconds"`
+	Max         float64 `json:"maxMilliseconds"`
+	Rested      bool    `json:"rested"`
+	Requests    []Count `json:"requests"`
 }
 
 // Count is a number of requests of one sort.
@@ -267,6 +269,9 @@ func (r *runner) measure(ctx context.Context, name string, work func() (measured
 		CPU: (ended[0] - began[0]).Seconds(), ServerCPU: (ended[1] - began[1]).Seconds(), EtcdCPU: (ended[2] - began[2]).Seconds(),
 	}
 	if result.Resident, result.Peak, err = memory(r.controller.pid()); err != nil {
+		return err
+	}
+	if result.Descriptors, result.Connections, err = descriptors(r.controller.pid()); err != nil {
 		return err
 	}
 	if count := len(m.latencies); count > 0 {
