@@ -81,7 +81,7 @@ impl Meta {
         self.owners().find(|owner| owner.controller)
     }
 
-    /// Returns the reference to the owner with this uid; see [`Object::owner`].
+    /// Returns the reference to the owner with this uid; see [`Object::owner`](super::Object::owner).
     #[must_use]
     pub fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
         the_owner(self.owners(), uid)
