@@ -57,6 +57,9 @@ struct Bill {
 impl Bill {
     async fn beside(neighbours: usize) -> Self {
         let mut scene = Scene::on(Bed::own(true).await, "requests").await;
+        // The server refuses Pods until their namespace has this account.
+        let account = async || scene.look("ServiceAccount", "default").await.ok_or("no account");
+        wait_until("the default service account exists", account).await;
         let all = futures_util::stream::iter(0..neighbours);
         all.for_each_concurrent(50, |at| neighbour(&scene, at)).await;
         scene.start_operator();
