@@ -52,12 +52,18 @@ WINDLASS_CRASH_POINTS (a number, or all) sets how many points of each workload t
 WINDLASS_KUBERNETES=1.31 runs the cases of the real bed on the oldest Kubernetes that is supported, which is built the
 first time.
 
-WINDLASS_TWO_VIEWS_PLANS (a number, or all; default 6) sets how many plans with two operators are tried for each
+WINDLASS_TWO_VIEWS_PLANS (a number, or all; default 3) sets how many plans with two operators are tried for each
 workload, from WINDLASS_TWO_VIEWS_SEED, by default a new seed for each run, which is printed.
+
+WINDLASS_PERMISSIONS (a number, or all; default 6, with `all` all of them) sets how many permissions of the role are
+taken away, one at a time, chosen anew in each run.
 HELP
       exit 0
       ;;
-    all) extent=all everything=true ;;
+    all)
+      extent=all everything=true
+      export WINDLASS_PERMISSIONS=${WINDLASS_PERMISSIONS:-all}
+      ;;
     --bed | --bed=*)
       extent=all
       if [[ $1 == --bed ]]; then

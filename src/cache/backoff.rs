@@ -40,6 +40,11 @@ impl Backoff {
         delay
     }
 
+    /// Makes the next delay the first one again.
+    pub(crate) fn start_over(&mut self) {
+        self.base = FIRST;
+    }
+
     /// Returns a random delay between `from` and `to`, independent of the growing delays.
     pub(crate) fn spread(&mut self, from: Duration, to: Duration) -> Duration {
         from + (to - from).mul_f64(self.random.f64())

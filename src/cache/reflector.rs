@@ -18,7 +18,7 @@
 //! | a relist was requested | list at once with the version unset |
 //! | opening: no connection, 429, 5xx | watch again from the same version after a backoff; list after 5 times 5xx |
 //! | opening: 403, the permission to watch is missing | watch again after 10 to 30 s |
-//! | 410 at the start or in the stream | list, not older than the last version, after a backoff |
+//! | 410 at the start or in the stream | list, not older than the last version, after a backoff (the shortest, if the server was away) |
 //! | the list: 410, a version from the future, or older than the last one | list at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
 //! | 404 or 403 soon after a lost connection: the server is starting | the same request again after a backoff |
@@ -109,6 +109,8 @@ pub struct Reflector<K: Object, L> {
     relist: Arc<Notify>,
     /// When a request last got no answer, or a stream broke.
     lost: Option<Instant>,
+    /// Whether the last failure was that of a connection.
+    is_unanswered: bool,
     /// Number of streams in a row that broke without an event.
     fruitless: u32,
     /// Number of openings in a row that were answered with 5xx.
@@ -169,6 +171,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             resync,
             relist: Arc::default(),
             lost: None,
+            is_unanswered: false,
             fruitless: 0,
             refused: 0,
             backoff,
@@ -530,6 +533,11 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
         if error.is_connection() {
             self.lost = Some(Instant::now());
+        }
+        let was_unanswered = std::mem::replace(&mut self.is_unanswered, error.is_connection());
+        if was_unanswered && error.is_expired() {
+            // The server is back, without the events in between: the list need not wait as long as a connection.
+            self.backoff.start_over();
         }
         let is_starting = self.is_starting(error);
         let delay = if is_missing(error) && !is_starting {

@@ -8,6 +8,7 @@ mod election;
 mod flags;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -20,7 +21,7 @@ use super::debug::Debug;
 use super::{Failure, endpoints, logging, version};
 use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
-use crate::controller::{Audits, ControllerView, Shared, Workers};
+use crate::controller::{Audits, ControllerView, PassObserver, Shared, Workers};
 use crate::metrics::Metrics;
 use crate::operators::webapp::TaskEntry;
 use crate::operators::webapp::tasks::{self, TaskSpec};
@@ -65,11 +66,13 @@ pub(super) struct InProcess {
     pub(super) seed: u64,
     /// In place of that of the flags.
     pub(super) debug: Option<Debug>,
+    /// Is told of every pass, if there is no `debug`.
+    pub(super) passes: Option<Arc<dyn PassObserver>>,
 }
 
 impl InProcess {
     fn new(seed: u64) -> Self {
-        Self { metrics: Metrics::new(), clock: Clock::system(), tasks: None, seed, debug: None }
+        Self { metrics: Metrics::new(), clock: Clock::system(), tasks: None, seed, debug: None, passes: None }
     }
 }
 
@@ -165,7 +168,7 @@ async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
 async fn operate(
     settings: Settings,
     client: ApiClient,
-    InProcess { metrics, clock, tasks, seed, debug }: InProcess,
+    InProcess { metrics, clock, tasks, seed, debug, passes }: InProcess,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     tracing::info!(
@@ -209,6 +212,8 @@ async fn operate(
     let mut servers = endpoints::servers(settings.listeners, &client, &metrics, health)?;
     if let Some(debug) = debug {
         servers.push(debug.server(views, caches, election.leadership.clone(), &client)?);
+    } else if let Some(observer) = passes {
+        workers.iter().for_each(|workers| workers.observe(observer.clone()));
     }
     for wired in controllers {
         machine.spawn((wired.run)(shutdown.child_token()).in_current_span());

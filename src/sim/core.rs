@@ -257,6 +257,7 @@ impl Core {
                     None => failure,
                 })
             }
+            (_, Some(Action::Overload { retry_after })) => Ok(Reply::overloaded(*retry_after)),
             (Err(failure), _) => Err(failure.clone()),
             (Ok(Some(call)), _) if call.verb == "watch" => {
                 self.open_watch(server, &request.user, call, fault).map(Reply::Stream)

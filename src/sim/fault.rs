@@ -63,6 +63,12 @@ pub enum Action {
         /// Seconds to wait before a retry.
         retry_after: Option<u32>,
     },
+    /// Refuses the request as a server does that has too many: 429 in plain text, with seconds to wait before a retry.
+    #[serde(rename_all = "camelCase")]
+    Overload {
+        /// Seconds to wait before a retry.
+        retry_after: u32,
+    },
     /// Delays the request.
     Delay(Duration),
     /// Executes the request, but answers with an error of this code.

@@ -98,6 +98,15 @@ impl Reply {
         Self::Whole { code, media: "text/plain; charset=utf-8", headers: Vec::new(), body }
     }
 
+    /// Answers as a server that has too many requests. This comes before any resource, so it is no `Status`.
+    pub(super) fn overloaded(retry_after: u32) -> Self {
+        let mut reply = Self::text(429, "Too many requests, please try again later.");
+        if let Self::Whole { headers, .. } = &mut reply {
+            headers.push(("retry-after", retry_after.to_string()));
+        }
+        reply
+    }
+
     pub(super) fn failure(failure: &Failure) -> Self {
         let (body, is_json) = failure.body();
         let mut reply = Self::text(failure.code, body);

@@ -27,14 +27,19 @@ mod run;
 use macro_rules_attribute::apply;
 
 use crate::plans::call::Call;
+use crate::plans::share::Share;
 use crate::plans::workloads;
 use crate::support::embedded_bed;
 use gate::{Act, Flaw, Late};
-use plan::{Reference, Share, check, cuts, errors, share};
+use plan::{Reference, check, cuts, errors};
 
 /// The number of points tried for each workload unless `WINDLASS_CRASH_POINTS` is set.
 const CUTS: Share = Share::Some(8);
 const ERRORS: Share = Share::Some(4);
+
+fn share(usual: Share) -> Share {
+    Share::from_env("WINDLASS_CRASH_POINTS", usual)
+}
 
 #[apply(embedded_bed)]
 #[why = "the operator must die at an exact call, and the clock is paused"]

@@ -138,8 +138,8 @@ impl Bill {
             }
             assert_eq!(cost.by_verb.get("update"), None, "{scenario}");
             assert!(events == 0 || cost.events <= events, "{scenario}: {cost:?}");
-            // Each object's write may lose a race, and its retry another.
-            assert!(lost <= 2 * N, "{scenario}: {cost:?}");
+            // Each object's write may lose a race, and so may two retries.
+            assert!(lost <= 3 * N, "{scenario}: {cost:?}");
         }
     }
 }

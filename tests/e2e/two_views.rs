@@ -26,43 +26,49 @@ mod run;
 
 use macro_rules_attribute::apply;
 
+use crate::plans::share::Share;
 use crate::plans::workloads;
 use crate::support::embedded_bed;
 use gate::Flaw;
-use plan::{Plans, Share, check, seed, share};
+use plan::{Plans, check, seed};
 use run::Plan;
 
 /// The number of plans tried for each workload unless `WINDLASS_TWO_VIEWS_PLANS` is set.
-const PLANS: usize = 6;
+const PLANS: Share = Share::Some(3);
+
+/// Returns how many plans are tried.
+fn plans() -> Share {
+    Share::from_env("WINDLASS_TWO_VIEWS_PLANS", PLANS)
+}
 
 #[apply(embedded_bed)]
 #[why = "two API servers must have different views, and the clock is paused"]
 fn foo_survives_operators_with_different_views() {
-    check(&workloads::foo(), share(PLANS));
+    check(&workloads::foo(), plans());
 }
 
 #[apply(embedded_bed)]
 #[why = "two API servers must have different views, and the clock is paused"]
 fn myapp_survives_operators_with_different_views() {
-    check(&workloads::myapp(), share(PLANS));
+    check(&workloads::myapp(), plans());
 }
 
 #[apply(embedded_bed)]
 #[why = "two API servers must have different views, and the clock is paused"]
 fn appservice_survives_operators_with_different_views() {
-    check(&workloads::appservice(), share(PLANS));
+    check(&workloads::appservice(), plans());
 }
 
 #[apply(embedded_bed)]
 #[why = "two API servers must have different views, and the clock is paused"]
 fn redis_survives_operators_with_different_views() {
-    check(&workloads::redis(), share(PLANS));
+    check(&workloads::redis(), plans());
 }
 
 #[apply(embedded_bed)]
 #[why = "two API servers must have different views, and the clock is paused"]
 fn webapp_survives_operators_with_different_views() {
-    check(&workloads::webapp(), share(PLANS));
+    check(&workloads::webapp(), plans());
 }
 
 /// A suspended operator reveals deletes and patches without preconditions.

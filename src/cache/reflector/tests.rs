@@ -117,6 +117,20 @@ async fn gone_means_relist() {
     assert_eq!(rig.source.requests(), ["list newest", "watch 2", "watch 2", "list >=2", "watch 3"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn list_after_an_outage_waits_the_shortest_delay() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.settle().await;
+    rig.pass(Duration::from_secs(5)).await;
+    let outage = std::iter::repeat_with(connection_error).take(6);
+    rig.source.fail_watches(outage.chain([status_error(410, "Expired")]));
+    rig.source.close_watches();
+    while rig.source.requests().len() < 9 {
+        assert_eq!(rig.pass(Duration::from_millis(100)).await, Vec::<String>::new());
+    }
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a] not older"]);
+}
+
 /// client-go: `TestReflectorExpiredExactResourceVersion`, `TestReflectorFullListIfTooLarge`
 #[tokio::test(start_paused = true)]
 async fn unusable_version_is_dropped_at_once() {

@@ -90,7 +90,7 @@ struct Faults {
     latency_ms: u64,
     /// Every write is answered with 500.
     errors: bool,
-    /// Every write is answered with 429 and a Retry-After of 1 s.
+    /// Every write is answered with 429 and a Retry-After of 1 s, as by an overloaded server: all requests pause.
     throttling: bool,
     /// An admission webhook rejects each write of a Deployment.
     webhook: bool,
@@ -170,8 +170,7 @@ impl Panel {
             let then = if wanted.errors {
                 Action::refuse(500, "InternalError")
             } else if wanted.throttling {
-                let (reason, message) = ("TooManyRequests".to_owned(), "slow down".to_owned());
-                Action::Refuse { code: 429, reason, message, retry_after: Some(1) }
+                Action::Overload { retry_after: 1 }
             } else {
                 break;
             };

@@ -207,6 +207,8 @@ pub(super) struct Period {
 pub(super) struct Operator {
     /// Processor time for each request.
     pub(super) cpu_per_request: Span,
+    /// Processor time for each pass that sends a request, besides that of its requests.
+    pub(super) cpu_per_pass: Span,
     /// The processors that share this work.
     pub(super) cpus: usize,
 }
@@ -309,7 +311,8 @@ impl Default for Server {
 /// Measured: see docs/tuning.md.
 impl Default for Operator {
     fn default() -> Self {
-        Self { cpu_per_request: Span(Duration::from_micros(300)), cpus: 2 }
+        let micros = |micros| Span(Duration::from_micros(micros));
+        Self { cpu_per_request: micros(300), cpu_per_pass: micros(5), cpus: 2 }
     }
 }
 

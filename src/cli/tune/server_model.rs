@@ -3,16 +3,18 @@
 //! ```text
 //! operator ─▶ operator's processors ─▶ requests in flight (429 beyond) ─▶ latency, webhooks, failures ─▶ Sim
 //! ```
-//! A watch counts while it is opened. The model's times are exact on average: tokio's timers fire on whole
+//! A watch counts while it is opened. A pass costs processor time with its first request; without one it is over at once. The model's times are exact on average: tokio's timers fire on whole
 //! milliseconds, so a part of a millisecond is waited for with a probability of that size.
 //!
 //! # Guarantees
 //! - Latencies have the median and the 99th percentile that were asked for. (test: `latencies_have_median_and_p99`)
-//! - Requests beyond the limit get 429 with Retry-After. (test: `requests_beyond_the_limit_get_429`)
+//! - Requests beyond the limit get 429 with Retry-After, as from an overloaded server. (test: `requests_beyond_the_limit_get_429`)
 //! - Failures and webhooks hit only the requests that they name. (test: `rules_apply_to_named_requests_only`)
 //! - Processor time is shared: requests wait for each other. (test: `requests_share_the_operators_processors`)
+//! - A pass costs once, whatever its requests. (test: `first_request_of_a_pass_pays_for_it`)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -23,11 +25,15 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use kube_client::client::Body;
 use parking_lot::Mutex;
+use tokio::task;
 use tokio::time::Instant;
 use tower_service::Service;
 
 use super::load::{Load, Span};
+use crate::cache::ObjectName;
+use crate::controller::{PassEnd, PassObserver};
 use crate::sim::{ConnectionError, InProcessTransport, ReplyBody, Sim};
+use crate::workqueue::Reasons;
 
 /// The 99th percentile of the standard normal distribution.
 pub(super) const Z99: f64 = 2.326_347_874;
@@ -60,7 +66,13 @@ struct State {
     counts: Counts,
     /// When each processor of the operator is free again.
     free_at: Vec<Instant>,
+    /// The workers' tasks whose pass has not sent a request yet.
+    unpaid: HashSet<task::Id>,
 }
+
+/// Tells the model when passes begin.
+#[derive(Clone)]
+pub(super) struct Passes(Arc<Mutex<State>>);
 
 /// A request's verb and the plural of its resource.
 fn classify(request: &http::Request<Body>) -> (&'static str, String) {
@@ -113,8 +125,14 @@ impl ModelTransport {
     pub(super) fn new(sim: &Sim, user: &str, load: Arc<Load>, seed: u64) -> Self {
         let began = Instant::now();
         let free_at = vec![began; load.operator.cpus];
-        let state = State { rng: fastrand::Rng::with_seed(seed), counts: Counts::default(), free_at };
+        let (rng, counts) = (fastrand::Rng::with_seed(seed), Counts::default());
+        let state = State { rng, counts, free_at, unpaid: HashSet::new() };
         Self { inner: InProcessTransport::new(sim, user), load, state: Arc::new(Mutex::new(state)), began }
+    }
+
+    /// Returns the observer that the operator has to tell of its passes.
+    pub(super) fn passes(&self) -> Passes {
+        Passes(self.state.clone())
     }
 
     /// Returns what was counted so far.
@@ -127,11 +145,11 @@ impl ModelTransport {
         self.compute().await;
         let Some(under_way) = self.begin() else {
             self.count(verb, 429);
-            return Ok(self.refuse(StatusCode::TOO_MANY_REQUESTS, "the server has too many requests"));
+            return Ok(self.overloaded());
         };
         tokio::time::sleep(self.latency(verb, &resource)).await;
         let answer = match self.failure(verb, &resource) {
-            Some(code) => Ok(self.refuse(code, "the server failed, as the load says")),
+            Some(code) => Ok(refusal(code)),
             None => self.inner.call(request).await,
         };
         drop(under_way);
@@ -139,14 +157,17 @@ impl ModelTransport {
         answer
     }
 
-    /// Waits for a processor, and keeps it for the time that a request costs.
+    /// Waits for a processor, and keeps it for the time that a request, and its pass, cost.
     async fn compute(&self) {
-        let cost = self.load.operator.cpu_per_request.0;
-        if cost.is_zero() {
-            return;
-        }
+        let operator = self.load.operator;
         let pause = {
-            let State { rng, counts, free_at } = &mut *self.state.lock();
+            let State { rng, counts, free_at, unpaid } = &mut *self.state.lock();
+            let is_first = task::try_id().is_some_and(|task| unpaid.remove(&task));
+            let of_pass = if is_first { operator.cpu_per_pass.0 } else { Duration::ZERO };
+            let cost = operator.cpu_per_request.0 + of_pass;
+            if cost.is_zero() {
+                return;
+            }
             let now = Instant::now();
             let first = (0..free_at.len()).min_by_key(|at| free_at[*at]).unwrap_or_default();
             let end = free_at[first].max(now) + cost;
@@ -204,19 +225,53 @@ impl ModelTransport {
         *self.state.lock().counts.requests.entry((verb.to_owned(), code)).or_default() += 1;
     }
 
-    fn refuse(&self, code: StatusCode, message: &str) -> Response<ReplyBody> {
-        let reason = if code == StatusCode::TOO_MANY_REQUESTS { "TooManyRequests" } else { "InternalError" };
-        let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-            "message": message, "reason": reason, "code": code.as_u16()});
-        let body = Full::new(Bytes::from(status.to_string())).map_err(|never| match never {}).boxed_unsync();
-        let mut response = Response::new(body);
-        *response.status_mut() = code;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if code == StatusCode::TOO_MANY_REQUESTS {
-            let seconds = self.load.server.retry_after.0.as_secs();
-            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+    /// Answers as a server that has too many requests: it has no resource yet, so this is no `Status`.
+    fn overloaded(&self) -> Response<ReplyBody> {
+        let text = "Too many requests, please try again later.";
+        let mut response = answer(StatusCode::TOO_MANY_REQUESTS, "text/plain; charset=utf-8", text.into());
+        let seconds = self.load.server.retry_after.0.as_secs();
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         response
+    }
+}
+
+/// A failure that the load asks for.
+fn refusal(code: StatusCode) -> Response<ReplyBody> {
+    let reason = if code == StatusCode::TOO_MANY_REQUESTS { "TooManyRequests" } else { "InternalError" };
+    let status = serde_json::json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "the server failed, as the load says", "reason": reason, "code": code.as_u16()});
+    answer(code, "application/json", status.to_string().into())
+}
+
+fn answer(code: StatusCode, media: &'static str, body: Bytes) -> Response<ReplyBody> {
+    let body = Full::new(body).map_err(|never| match never {}).boxed_unsync();
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+// === impl Passes ===
+
+impl PassObserver for Passes {
+    fn began(&self, _: usize, _: &ObjectName, _: &Reasons, _: i32, _: Duration) {
+        if let Some(task) = task::try_id() {
+            self.0.lock().unpaid.insert(task);
+        }
+    }
+
+    fn held(&self, _: &ObjectName) {}
+
+    fn ended(&self, _: usize, _: &ObjectName, _: PassEnd) {
+        if let Some(task) = task::try_id() {
+            self.0.lock().unpaid.remove(&task);
+        }
+    }
+}
+
+impl fmt::Debug for Passes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Passes")
     }
 }
 
@@ -245,6 +300,11 @@ mod tests {
     fn model(server: Server, operator: Operator) -> ModelTransport {
         let load = Load { server, operator, ..Load::default() };
         ModelTransport::new(&Sim::new(Settings::default()), "operator", Arc::new(load), 1)
+    }
+
+    /// An operator that costs nothing, on two processors.
+    fn free() -> Operator {
+        Operator { cpu_per_request: millis(0), cpu_per_pass: millis(0), cpus: 2 }
     }
 
     fn constant(median: u64) -> Vec<Latency> {
@@ -294,7 +354,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_beyond_the_limit_get_429() {
         let server = Server { latency: constant(50), requests_in_flight: 2, ..Server::default() };
-        let model = model(server, Operator { cpu_per_request: millis(0), cpus: 1 });
+        let model = model(server, free());
         let mut requests = JoinSet::new();
         for _ in 0..3 {
             let mut model = model.clone();
@@ -306,6 +366,7 @@ mod tests {
         let refused: Vec<_> = answers.iter().filter(|answer| answer.status() == 429).collect();
         assert_eq!(refused.len(), 1);
         assert_eq!(refused[0].headers()["retry-after"], "1");
+        assert_eq!(refused[0].headers()["content-type"], "text/plain; charset=utf-8");
         assert_eq!((model.counts().peak, model.counts().in_flight), (2, 0));
         assert!((model.counts().busy - 0.1).abs() < 1e-9);
     }
@@ -323,7 +384,7 @@ mod tests {
             webhooks: vec![webhook],
             ..Server::default()
         };
-        let model = model(server, Operator { cpu_per_request: millis(0), cpus: 1 });
+        let model = model(server, free());
         let ms = Duration::from_millis;
         assert_eq!(get(&model, "/api/v1/pods").await, (503, ms(5)));
         assert_eq!(get(&model, "/api/v1/services").await, (200, ms(5)));
@@ -334,7 +395,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_share_the_operators_processors() {
         let server = Server { latency: Vec::new(), ..Server::default() };
-        let model = model(server, Operator { cpu_per_request: millis(10), cpus: 2 });
+        let model = model(server, Operator { cpu_per_request: millis(10), ..free() });
         let began = Instant::now();
         let mut requests = JoinSet::new();
         for _ in 0..10 {
@@ -344,5 +405,23 @@ mod tests {
         requests.join_all().await;
         assert_eq!(began.elapsed(), Duration::from_millis(50));
         assert!((model.counts().cpu - 0.1).abs() < 1e-9);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn first_request_of_a_pass_pays_for_it() {
+        let server = Server { latency: Vec::new(), ..Server::default() };
+        let model = model(server, Operator { cpu_per_pass: millis(10), ..free() });
+        let (passes, key, ms) = (model.passes(), "ns/a".parse().unwrap(), Duration::from_millis);
+        let mut worker = JoinSet::new();
+        worker.spawn(async move {
+            let mut took = vec![get(&model, "/api/v1/pods").await.1];
+            for _ in 0..2 {
+                passes.began(0, &key, &Reasons::default(), 0, Duration::ZERO);
+                took.push(get(&model, "/api/v1/pods").await.1);
+                took.push(get(&model, "/api/v1/pods").await.1);
+            }
+            took
+        });
+        assert_eq!(worker.join_all().await, [[ms(0), ms(10), ms(0), ms(10), ms(0)]]);
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use tokio::sync::mpsc;
 
-use super::load::{Load, Profile};
+use super::load::{Load, Profile, Span};
 use super::observed;
 use super::report::{self, Report};
 use super::setting::{Combine, Dimension, FlagValue, Setting, expand, settings};
@@ -41,8 +41,9 @@ Without any, --workers=1..32 is tried.
   windlass tune sweep --load load.yaml --workers 1..16 --report report.html
   windlass tune sweep --from http://127.0.0.1:8080/metrics --target-p99 2s
 
-Virtual time has no processor time but the one that the load gives each request (operator.cpuPerRequest), so the result \
-is a prediction for a machine on which that is true. docs/tuning.md says how close it comes.")]
+Virtual time has no processor time but the one that the load gives each request (operator.cpuPerRequest) and each pass \
+(operator.cpuPerPass, --cpu-per-pass), so the result is a prediction for a machine on which that is true. \
+docs/tuning.md says how close it comes.")]
 pub(in crate::cli) struct Args {
     /// A load by name
     #[arg(long, value_enum, value_name = "NAME", default_value = "startup", conflicts_with_all = ["load", "from"],
@@ -60,6 +61,10 @@ pub(in crate::cli) struct Args {
     /// Number of objects, in place of the load's
     #[arg(long, value_name = "N", help_heading = "Load")]
     objects: Option<usize>,
+
+    /// Processor time of a pass that sends requests, besides that of the requests, in place of the load's
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Load")]
+    cpu_per_pass: Option<Duration>,
 
     /// Print the load as YAML and exit
     #[arg(long, help_heading = "Load")]
@@ -242,6 +247,9 @@ async fn load_of(args: &Args) -> Result<Load, Failure> {
     };
     if let Some(count) = args.objects {
         load.objects.count = count;
+    }
+    if let Some(cost) = args.cpu_per_pass {
+        load.operator.cpu_per_pass = Span(cost);
     }
     load.check().map_err(|cause| Failure::Usage { cause, remedy: "Change the load.".to_owned() })?;
     Ok(load)

@@ -34,6 +34,7 @@ use crate::cache::SharedInformerFactory;
 use crate::cli::demo::setup;
 use crate::cli::run::{self, InProcess};
 use crate::client::{ApiClient, Clock};
+use crate::controller::PassObserver;
 use crate::metrics::Metrics;
 use crate::operators::webapp::TaskEntry;
 use crate::operators::webapp::tasks::{HookCall, HookFuture, TaskExecutor};
@@ -159,7 +160,9 @@ impl Rig {
         }
 
         let transport = ModelTransport::new(&self.sim, "windlass", self.load.clone(), self.seed);
-        let mut process = self.start(Client::new(transport.clone(), "default"), &setting.arguments());
+        let passes = Some(Arc::new(transport.passes()) as _);
+        let client = Client::new(transport.clone(), "default");
+        let mut process = self.start(client, &setting.arguments(), passes);
         let began = Instant::now();
         let mut schedule = JoinSet::new();
         schedule.spawn(objects.play(self.load.clone(), self.seed, self.tracker.clone()));
@@ -199,7 +202,7 @@ impl Rig {
     }
 
     /// Starts the operator with these flags.
-    fn start(&self, client: Client, flags: &[String]) -> Process {
+    fn start(&self, client: Client, flags: &[String], passes: Option<Arc<dyn PassObserver>>) -> Process {
         let metrics = Metrics::new();
         let (stop, signals) = mpsc::channel(1);
         let mut all = vec![
@@ -214,8 +217,14 @@ impl Rig {
             TaskEntry::Executor(Arc::new(SlowTask(self.load.webapp_task.0))),
             TaskEntry::Workload("workload".to_owned()),
         ];
-        let given =
-            InProcess { metrics: metrics.clone(), clock, tasks: Some(tasks), seed: self.seed, debug: None };
+        let given = InProcess {
+            metrics: metrics.clone(),
+            clock,
+            tasks: Some(tasks),
+            seed: self.seed,
+            debug: None,
+            passes,
+        };
         let mut ended = JoinSet::new();
         ended.spawn(async move {
             let flags: Vec<&str> = all.iter().map(String::as_str).collect();
@@ -236,7 +245,7 @@ impl Rig {
 
     /// Lets an operator on a perfect server reconcile the objects, and stops it.
     async fn prepare(&self) -> Result<(), String> {
-        let mut process = self.start(self.client("earlier"), &["--workers=64".to_owned()]);
+        let mut process = self.start(self.client("earlier"), &["--workers=64".to_owned()], None);
         let deadline = Instant::now() + PREPARATION;
         while self.tracker.pending() > 0 {
             tokio::select! {

@@ -22,6 +22,8 @@ pub(super) struct Rules {
     validator: Validator,
     /// Whether the schema has no rules, as most schemas.
     is_empty: bool,
+    /// Whether no rule sees anything but the spec and the name.
+    only_spec: bool,
 }
 
 impl fmt::Debug for Rules {
@@ -34,16 +36,24 @@ impl fmt::Debug for Rules {
 
 impl Rules {
     pub(super) fn compile(schema: &Value) -> Self {
-        let mut is_empty = true;
-        each_rule(schema, "", &mut |_, _| is_empty = false);
-        Self { compiled: compile_schema(schema), validator: Validator::new(), is_empty }
+        let (mut is_empty, mut only_spec) = (true, true);
+        each_rule(schema, "", &mut |path, rule| {
+            is_empty = false;
+            let text = rule.get("rule").and_then(Value::as_str).unwrap_or_default();
+            only_spec &= path.starts_with(".properties[spec]") || sees_spec_and_name(path, text);
+        });
+        Self { compiled: compile_schema(schema), validator: Validator::new(), is_empty, only_spec }
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty
     }
 
+    /// Adds what the rules refuse. What an update leaves unchanged is not checked again.
     pub(super) fn check(&self, object: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {
+        if self.only_spec && stored.is_some_and(|stored| stored.get("spec") == object.get("spec")) {
+            return;
+        }
         let (object, stored) = (visible(object), stored.map(visible));
         let Err(errors) = self.validator.validate_compiled(&self.compiled, &object, stored.as_ref()) else {
             return;
@@ -67,6 +77,14 @@ impl Rules {
             causes.push(cause);
         }
     }
+}
+
+/// Whether a rule at the root reads only the spec and the name.
+fn sees_spec_and_name(path: &str, rule: &str) -> bool {
+    let mut uses = rule.split("self").skip(1);
+    path.starts_with(".x-kubernetes-validations")
+        && !rule.contains("oldSelf")
+        && uses.all(|rest| rest.starts_with(".spec") || rest.starts_with(".metadata.name"))
 }
 
 /// Returns the part of an object visible to rules: of the metadata, only the names.
@@ -209,5 +227,24 @@ mod tests {
         Rules::compile(&schema).check(&json!({"spec": {}}), None, &mut causes);
         assert_eq!(causes.len(), 1);
         assert_eq!(causes[0].field, "spec");
+    }
+
+    #[test]
+    fn unchanged_spec_is_not_checked_again() {
+        let refused = |schema: &Value, object: &Value, stored: &Value| {
+            let mut causes = Vec::new();
+            Rules::compile(schema).check(object, Some(stored), &mut causes);
+            !causes.is_empty()
+        };
+        let never = |text: &str| json!({"type": "object", "x-kubernetes-validations": [{"rule": text}]});
+        let of = |part: &str| json!({"type": "object", "properties": {part: never("false")}});
+        let [one, two] = [1, 2].map(|a| json!({"metadata": {"name": "n"}, "spec": {"a": a}, "status": {}}));
+        for schema in [of("spec"), never("size(self.metadata.name) > 9 && has(self.spec.a)")] {
+            assert!(!refused(&schema, &one, &one), "{schema}");
+            assert!(refused(&schema, &two, &one), "{schema}");
+        }
+        for schema in [of("status"), never("has(self.status.a)"), never("self != oldSelf")] {
+            assert!(refused(&schema, &one, &one), "{schema}");
+        }
     }
 }

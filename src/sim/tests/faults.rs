@@ -30,6 +30,16 @@ async fn fault_hits_only_the_nth_match_and_prints() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn overload_is_answered_in_plain_text() {
+    let bed = Bed::new();
+    bed.sim.fault(Fault::new(When::any(), Action::Overload { retry_after: 3 }));
+    let response = bed.send("GET", MAPS, "application/json", Vec::new()).await.unwrap();
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "3");
+    assert_eq!(response.headers()["content-type"], "text/plain; charset=utf-8");
+}
+
+#[tokio::test(start_paused = true)]
 async fn healed_fault_no_longer_applies() {
     let bed = Bed::new();
     let fault =

@@ -9,6 +9,7 @@ use super::gate::{Act, Flaw, Late};
 use super::run::{Order, Run, run};
 use crate::plans::call::{Call, Made};
 use crate::plans::outcome::{self, Mask};
+use crate::plans::share::Share;
 use crate::plans::workloads::{self, Kind, Workload};
 use crate::support::{is_ready, seed};
 
@@ -18,14 +19,6 @@ const FAILURES_SHOWN: usize = 3;
 const CALLS_SHOWN: usize = 30;
 /// The seconds in the Retry-After header of a 429.
 const RETRY_AFTER: u32 = 7;
-
-/// How many points of a workload are tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
-    All,
-    /// This many, chosen by the seed.
-    Some(usize),
-}
 
 /// The undisturbed run of a workload.
 pub(super) struct Reference<'a> {
@@ -111,12 +104,9 @@ impl<'a> Reference<'a> {
     /// Runs the workload once for each call and disturbance, or for a share of them.
     pub(super) fn try_all(&self, acts: impl Fn(&Call) -> Vec<Act>, share: Share) -> Report {
         let calls = self.clean.calls.iter().map(|made| &made.call);
-        let mut points: Vec<(Call, Act)> =
+        let points: Vec<(Call, Act)> =
             calls.flat_map(|call| acts(call).into_iter().map(|act| (call.clone(), act))).collect();
-        if let Share::Some(count) = share {
-            fastrand::Rng::with_seed(self.order.seed).shuffle(&mut points);
-            points.truncate(count);
-        }
+        let points = share.of(points, &mut fastrand::Rng::with_seed(self.order.seed));
         let mut report = Report { calls: self.clean.calls.len(), points: points.len(), ..Report::default() };
         for (call, act) in points {
             let run = run(self.order, Some((call.clone(), act.clone())));
@@ -192,16 +182,4 @@ pub(super) fn check(plan: &str, kind: &Kind, acts: impl Fn(&Call) -> Vec<Act> + 
     }
     let shown = failures.len().min(FAILURES_SHOWN);
     assert!(failures.is_empty(), "{} failed; the first:\n{}", failures.len(), failures[..shown].join("\n\n"));
-}
-
-/// Returns the share of points to try for each workload, from `WINDLASS_CRASH_POINTS`.
-pub(super) fn share(usual: Share) -> Share {
-    match std::env::var("WINDLASS_CRASH_POINTS").as_deref() {
-        Err(_) => usual,
-        Ok("all") => Share::All,
-        Ok(text) => match text.parse() {
-            Ok(count) => Share::Some(count),
-            Err(_) => panic!("WINDLASS_CRASH_POINTS={text} is neither a number nor all"),
-        },
-    }
 }

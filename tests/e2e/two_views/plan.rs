@@ -11,20 +11,13 @@ use super::oracle;
 use super::run::{Order, Plan, Run, run};
 use crate::plans::call::Made;
 use crate::plans::outcome::{self, Churn, Mask, State};
+use crate::plans::share::Share;
 use crate::plans::workloads::{Kind, NAME, Step, Workload};
 
 /// How many failures are printed in full.
 const FAILURES_SHOWN: usize = 3;
 /// How many calls are printed for a failure.
 const CALLS_SHOWN: usize = 30;
-
-/// How many plans of a workload are tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Share {
-    All,
-    /// This many, chosen by the seed.
-    Some(usize),
-}
 
 /// The undisturbed run of a workload.
 struct Reference {
@@ -291,17 +284,5 @@ pub(super) fn seed() -> u64 {
     match std::env::var("WINDLASS_TWO_VIEWS_SEED") {
         Ok(text) => text.parse().unwrap_or_else(|_| panic!("WINDLASS_TWO_VIEWS_SEED={text} is not a number")),
         Err(_) => u64::from(fastrand::u32(..)),
-    }
-}
-
-/// Returns the share of plans to try for each workload, from `WINDLASS_TWO_VIEWS_PLANS`.
-pub(super) fn share(usual: usize) -> Share {
-    match std::env::var("WINDLASS_TWO_VIEWS_PLANS").as_deref() {
-        Err(_) => Share::Some(usual),
-        Ok("all") => Share::All,
-        Ok(text) => match text.parse() {
-            Ok(count) => Share::Some(count),
-            Err(_) => panic!("WINDLASS_TWO_VIEWS_PLANS={text} is neither a number nor all"),
-        },
     }
 }
