@@ -21,7 +21,7 @@ const N: usize = 4;
 /// The number of Pods of a scenario's Redis.
 const PODS: usize = 20;
 /// The number of other managed objects in the namespace.
-const NEIGHBOURS: usize = 2_000;
+const NEIGHBOURS: usize = 1_000;
 /// Longer than the operator delays a status update that only changes numbers.
 const QUIET: Duration = Duration::from_secs(3);
 

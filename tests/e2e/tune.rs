@@ -37,7 +37,7 @@ async fn sweep_names_the_flags_and_the_bottleneck() {
 #[why = "it brings its own server"]
 async fn sweep_with_the_same_seed_prints_the_same() {
     let sweep = |seed| {
-        tune(&["sweep", "--profile=steady", "--objects=40", "--workers=2", "--output=json", "--seed", seed])
+        tune(&["sweep", "--profile=startup", "--objects=40", "--workers=2", "--output=json", "--seed", seed])
     };
     let report = sweep("7");
     assert_eq!(report, sweep("7"));

@@ -14,7 +14,7 @@ use super::super::sync::checked::KEEPS_WAKEUPS;
 use super::*;
 
 /// Number of orders tried for each test.
-const ORDERS: usize = 5000;
+const ORDERS: usize = 3000;
 
 const KEYS: usize = 2;
 
