@@ -390,11 +390,12 @@ impl ApiClient {
         if let Some(observed) = observed {
             observed.answered(&outcome);
         }
-        if let Err(error) = &outcome
-            && error.is_overload()
-            && let Some(time) = error.retry_after()
-        {
-            self.gate.asked_to_wait(time);
+        match &outcome {
+            Err(error) if error.is_overload() => {
+                error.retry_after().into_iter().for_each(|time| self.gate.asked_to_wait(time));
+            }
+            Ok(_) | Err(Error::Status { .. }) => self.gate.served(),
+            Err(_) => {}
         }
         outcome
     }

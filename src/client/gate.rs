@@ -11,6 +11,7 @@
 //! - Writes in flight never exceed their limit. (test: `writes_in_flight_are_limited`)
 //! - When the server itself is overloaded (429 with Retry-After, not from an admission webhook), all requests pause for
 //!   that time, 10 min at most. (test: `overload_pause_applies_to_all_requests`, `webhook_429_is_not_overload`)
+//! - While the server serves other requests, only the refused one waits. (test: `partial_overload_pauses_nothing`)
 //! - With `qps` set, requests stay within that rate; a new rate applies at once, also to requests that wait.
 //!   (test: `requests_stay_within_the_rate`, `new_rate_applies_to_waiting_requests`)
 //! - Events neither wait for other writes nor delay them; a closed gate or an overloaded server holds events, too.
@@ -37,6 +38,8 @@ use crate::workqueue::{Bucket, RateLimiter};
 
 /// How long a request waits for the rate while the process is stopping.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+/// How long ago a request was served by a server that has room for some.
+const SERVED: Duration = Duration::from_secs(1);
 /// The longest wait for the rate.
 const RATE_WAIT_MAX: Duration = Duration::from_secs(3600);
 
@@ -65,6 +68,8 @@ pub struct Gate {
     rate: watch::Sender<Option<Arc<Bucket>>>,
     /// End of the pause that an overloaded server asked for.
     not_before: Mutex<Option<Instant>>,
+    /// When the server last answered a request otherwise than that it has too many.
+    served: Mutex<Option<Instant>>,
     /// When a deadline opened the gate, until the first write passes.
     opened: Mutex<Option<Instant>>,
 }
@@ -123,6 +128,7 @@ impl Gate {
             in_flight: Semaphore::new(limits.writes_in_flight),
             rate: watch::Sender::new(bucket(limits.qps, limits.burst)),
             not_before: Mutex::new(None),
+            served: Mutex::new(None),
             opened: Mutex::new(None),
         }
     }
@@ -169,8 +175,17 @@ impl Gate {
         self.state.send_if_modified(|state| std::mem::replace(&mut state.fence, fence) != fence);
     }
 
-    /// Pauses all requests for the time that an overloaded server asked for.
+    /// Records that the server has answered a request otherwise than that it has too many.
+    pub(super) fn served(&self) {
+        *self.served.lock() = Some(Instant::now());
+    }
+
+    /// Pauses all requests for the time that an overloaded server asked for, unless it serves others: it has room for
+    /// some, and workers that all pause and start at once would use it once in that time.
     pub(super) fn asked_to_wait(&self, time: Duration) {
+        if self.served.lock().is_some_and(|served| served.elapsed() < SERVED) {
+            return;
+        }
         let until = Instant::now() + time.min(RETRY_AFTER_MAX);
         let mut not_before = self.not_before.lock();
         *not_before = Some(not_before.map_or(until, |known| known.max(until)));
@@ -409,6 +424,17 @@ mod tests {
         gate.asked_to_wait(3600 * SECOND);
         assert_eq!(passes_after(&gate, Passage::Write).await, 600 * SECOND);
         assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn partial_overload_pauses_nothing() {
+        let gate = Gate::default();
+        gate.served();
+        gate.asked_to_wait(5 * SECOND);
+        assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
+        tokio::time::advance(SERVED).await;
+        gate.asked_to_wait(5 * SECOND);
+        assert_eq!(passes_after(&gate, Passage::Write).await, 5 * SECOND);
     }
 
     #[tokio::test(start_paused = true)]

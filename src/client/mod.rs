@@ -19,7 +19,7 @@
 //! # Differences from client-go
 //! The client never retries (client-go repeats requests answered with Retry-After), and has no rate limit unless
 //! one is configured: it relies on the server's priority and fairness. A Retry-After from an overloaded server
-//! pauses all requests; see [`Gate`].
+//! that serves no other request pauses all of them; see [`Gate`].
 
 mod api_client;
 mod clock;

@@ -90,7 +90,7 @@ struct Faults {
     latency_ms: u64,
     /// Every write is answered with 500.
     errors: bool,
-    /// Every write is answered with 429 and a Retry-After of 1 s, as by an overloaded server: all requests pause.
+    /// Every write is answered with 429 and a Retry-After of 1 s, as by an overloaded server: once it serves nothing else, all requests pause.
     throttling: bool,
     /// An admission webhook rejects each write of a Deployment.
     webhook: bool,

@@ -41,7 +41,7 @@ async fn a_failed_post_is_not_sent_again() {
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
-/// A 429 from the server itself, without a Status, pauses all requests; a webhook's 429 concerns its request alone.
+/// A 429 from a server that serves nothing, without a Status, pauses all requests; a webhook's 429 concerns its request alone.
 #[tokio::test(start_paused = true)]
 async fn overloaded_server_pauses_all_requests() {
     let of_a_webhook = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429, "reason": "TooManyRequests",
@@ -62,6 +62,10 @@ async fn overloaded_server_pauses_all_requests() {
         let refused = client.create::<Value>(&DEPLOYMENTS, Some("ns"), &json!({})).await.unwrap_err();
         assert!(refused.is_too_many_requests());
         let started = Instant::now();
+        client.get::<Value>(&DEPLOYMENTS, Some("ns"), "another").await.unwrap();
+        assert_eq!(started.elapsed().as_secs(), seconds, "{refused}");
+        // The server serves some requests, so a refusal now holds back nothing else.
+        client.create::<Value>(&DEPLOYMENTS, Some("ns"), &json!({})).await.unwrap_err();
         client.get::<Value>(&DEPLOYMENTS, Some("ns"), "another").await.unwrap();
         assert_eq!(started.elapsed().as_secs(), seconds, "{refused}");
     }
