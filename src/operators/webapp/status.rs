@@ -13,7 +13,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::steps::{Direction, Next, running};
+use super::steps::{Direction, Next, Subject, is_current, running};
 use super::{FINALIZER, workload};
 use crate::api::labels;
 use crate::api::webapp::v1::{Phase, WebAppCondition, WebAppStatus, WebAppStep};
@@ -78,7 +78,7 @@ pub(super) fn health(
     steps: &[WebAppStep],
     next: &Next,
     direction: Direction,
-    generation: i64,
+    subject: Subject<'_>,
 ) -> Option<ChildHealth> {
     let is_undo = direction == Direction::Deletion;
     let (at, time) = match next {
@@ -127,7 +127,7 @@ pub(super) fn health(
             ChildHealth::reconciling(reason::PAUSED, message)
         }
         Next::Finished | Next::Recorded(_) | Next::Run(_) | Next::Wait(..) => {
-            let done = steps.iter().filter(|step| is_done(step, is_undo, generation)).count();
+            let done = steps.iter().filter(|step| is_done(step, is_undo, subject)).count();
             let mut message =
                 format!("Running task {:?}: {hook}; {done} of {} tasks are done", step.name, steps.len());
             if !step.message.is_empty() {
@@ -154,9 +154,9 @@ pub(super) fn remedy(is_undo: bool) -> String {
     }
 }
 
-fn is_done(step: &WebAppStep, is_undo: bool, generation: i64) -> bool {
+fn is_done(step: &WebAppStep, is_undo: bool, subject: Subject<'_>) -> bool {
     match step.phase {
-        Phase::Succeeded => !is_undo && step.generation == generation,
+        Phase::Succeeded => !is_undo && is_current(step, subject),
         Phase::Undone => true,
         Phase::Pending => is_undo,
         Phase::Running | Phase::Failed | Phase::Undoing => false,
@@ -172,8 +172,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::api::webapp::v1::Hook;
+    use crate::api::webapp::v1::{Hook, WebAppSpec};
     use crate::controller::HealthPhase;
+    use crate::operators::webapp::tasks::operation_id;
 
     fn step() -> WebAppStep {
         WebAppStep {
@@ -188,7 +189,15 @@ mod tests {
 
     #[test]
     fn each_step_state_maps_to_a_health() {
-        let done = |generation| WebAppStep { phase: Phase::Succeeded, generation, ..WebAppStep::default() };
+        let spec = WebAppSpec { version: "1".to_owned(), replicas: 1, image: "nginx".to_owned() };
+        let subject = Subject { uid: "u", generation: 2, spec: &spec };
+        let done = |generation| WebAppStep {
+            phase: Phase::Succeeded,
+            hook: Some(Hook::PostCreate),
+            operation_id: operation_id("u", "", Hook::PostCreate, generation, &spec),
+            generation,
+            ..WebAppStep::default()
+        };
         let mut steps = [step(), done(1), done(2)];
         let second = Duration::from_secs(1);
         use Direction::{Creation, Deletion};
@@ -235,7 +244,7 @@ mod tests {
             (Next::Unknown(0), Deletion, false, Stalled, "TaskUnknown", "no task of that name"),
         ] {
             steps[0].permanent = is_for_good;
-            let health = health(&steps, &next, direction, 2).unwrap();
+            let health = health(&steps, &next, direction, subject).unwrap();
             assert_eq!((health.phase, health.reason), (phase, reason), "{next:?}");
             assert!(health.message.contains(words), "{next:?}: {}", health.message);
         }
@@ -244,10 +253,12 @@ mod tests {
     #[test]
     fn retry_reports_attempts_and_delay() {
         let second = Duration::from_secs(1);
-        let retry = health(&[step()], &Next::Retry(0, second), Direction::Creation, 2).unwrap();
+        let spec = WebAppSpec { version: "1".to_owned(), replicas: 1, image: "nginx".to_owned() };
+        let subject = Subject { uid: "u", generation: 2, spec: &spec };
+        let retry = health(&[step()], &Next::Retry(0, second), Direction::Creation, subject).unwrap();
         assert_eq!(retry.message, "Task \"a\": create failed (2 attempts) and will be retried: no");
         assert_eq!(retry.requeue_after, Some(second));
-        assert_eq!(health(&[], &Next::Finished, Direction::Creation, 2), None);
+        assert_eq!(health(&[], &Next::Finished, Direction::Creation, subject), None);
     }
 
     #[test]

@@ -16,9 +16,10 @@
 //! # Guarantees
 //! - Tasks run first to last, hooks in their order, each recorded before it runs. (test: `hooks_run_in_order_each_recorded_first`)
 //! - A deletion undoes the started tasks only, last to first. (test: `deletion_undoes_started_tasks_in_reverse`)
-//! - A finished hook does not run again for the same uid and generation. (test: `a_finished_hook_is_not_run_again`, `steps_of_another_uid_run_again`)
-//! - After a crash or a failure a hook runs again under the same ID. (test: `recorded_hook_is_rerun_under_the_same_id`, `failed_hook_is_retried_under_the_same_id`)
+//! - A finished hook does not run again for the same uid, generation and spec. (test: `a_finished_hook_is_not_run_again`, `steps_of_another_uid_run_again`, `other_spec_of_the_same_generation_runs_again`)
+//! - After a crash or a failure a hook runs again under the ID that is stored. (test: `recorded_hook_is_rerun_under_the_same_id`, `failed_hook_is_retried_under_the_same_id`, `ids_of_the_first_version_are_kept`)
 //! - A new generation waits for the running hook, then runs all tasks under new IDs. (test: `new_generation_waits_for_the_running_hook`)
+//! - Steps of tasks that this process does not have are left as they are. (test: `processes_with_different_tasks_do_not_fight`)
 //! - Backoff and Retry-After count from the recorded times, also in a new process; a user can cut short the backoff
 //!   only. (test: `backoff_follows_the_recorded_times`, `new_spec_and_deletion_honour_retry_after`)
 //! - From any record the steps end with every task succeeded, or undone. (test: `any_recorded_state_reaches_the_goal`)
@@ -28,8 +29,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::tasks::{HookError, RETRY_AFTER_MAX, operation_id};
-use crate::api::webapp::v1::{Hook, Phase, WebAppStep};
+use super::tasks::{HookError, RETRY_AFTER_MAX, call, operation_id};
+use crate::api::webapp::v1::{Hook, Phase, WebAppSpec, WebAppStep};
 
 /// Whether the tasks are run or undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,11 +54,18 @@ pub(super) enum Known {
     Elsewhere(Duration),
 }
 
+/// What the tasks are run for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Subject<'a> {
+    pub(super) uid: &'a str,
+    pub(super) generation: i64,
+    pub(super) spec: &'a WebAppSpec,
+}
+
 /// The state that the steps have to reach, and the circumstances.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Goal<'a> {
-    pub(super) uid: &'a str,
-    pub(super) generation: i64,
+    pub(super) subject: Subject<'a>,
     pub(super) direction: Direction,
     /// Whether new hooks may be started.
     pub(super) may_start: bool,
@@ -101,14 +109,28 @@ const BACKOFF_MAX: Duration = Duration::from_secs(120);
 /// Message of a hook whose end is no longer awaited.
 const OVERTAKEN: &str = "superseded by a newer spec or a deletion before it finished";
 
-/// Returns one step per task, in order, followed by the started steps of tasks that no longer exist.
+/// Returns one step per task, in order, followed by the steps of tasks that this process does not have. They are left
+/// as they are: to be undone they need their task, and another process may have it.
 pub(super) fn aligned(stored: &[WebAppStep], tasks: &[&str]) -> Vec<WebAppStep> {
     let known = |name: &str| stored.iter().find(|step| step.name == name).cloned();
     let fresh = |name: &str| WebAppStep { name: name.to_owned(), ..WebAppStep::default() };
-    let others = stored.iter().filter(|step| {
-        !tasks.contains(&step.name.as_str()) && step.hook.is_some() && step.phase != Phase::Undone
-    });
+    let others = stored.iter().filter(|step| !tasks.contains(&step.name.as_str()));
     tasks.iter().map(|name| known(name).unwrap_or_else(|| fresh(name))).chain(others.cloned()).collect()
+}
+
+/// Returns the steps of [`aligned`], of which the first `count` have a task, in the order in which to store them: that
+/// of the tasks, unless some are missing here. Then it is the stored order, over which two processes with different
+/// tasks would fight.
+pub(super) fn in_order_to_store(
+    mut steps: Vec<WebAppStep>,
+    count: usize,
+    stored: &[WebAppStep],
+) -> Vec<WebAppStep> {
+    if steps.len() > count {
+        let place = |step: &WebAppStep| stored.iter().position(|other| other.name == step.name);
+        steps.sort_by_key(|step| place(step).unwrap_or(usize::MAX));
+    }
+    steps
 }
 
 /// Returns the step whose hook has a recorded start but no end.
@@ -118,11 +140,13 @@ pub(super) fn running(steps: &[WebAppStep]) -> Option<usize> {
         .position(|step| matches!(step.phase, Phase::Running | Phase::Undoing) && step.finished_at.is_none())
 }
 
-/// Whether a recorded hook is obsolete: of another generation or direction.
+/// Whether a recorded hook is obsolete: of another generation, spec or direction.
 pub(super) fn is_superseded(step: &WebAppStep, goal: &Goal<'_>) -> bool {
+    let Subject { uid, generation, .. } = goal.subject;
     let is_undo = step.hook.is_some_and(Hook::is_undo);
+    let is_of_other_spec = || is_of(step, uid) && !is_current(step, goal.subject);
     match goal.direction {
-        Direction::Creation => is_undo || step.generation != goal.generation,
+        Direction::Creation => is_undo || step.generation != generation || is_of_other_spec(),
         Direction::Deletion => !is_undo,
     }
 }
@@ -135,10 +159,11 @@ pub(super) fn advance(
     goal: &Goal<'_>,
     known: impl Fn(&WebAppStep) -> Known,
 ) -> Next {
-    if let Some(at) = running(steps) {
+    if let Some(at) = running(&steps[..count]) {
         let step = &mut steps[at];
         let superseded = is_superseded(step, goal);
-        let known = if is_of(step, goal.uid) { known(step) } else { Known::Elsewhere(Duration::ZERO) };
+        let known =
+            if is_of(step, goal.subject.uid) { known(step) } else { Known::Elsewhere(Duration::ZERO) };
         match known {
             Known::Ended(Ok(())) => done(step, goal.now),
             Known::Ended(Err(HookError::NotYet { message, requeue_after })) if !superseded => {
@@ -160,7 +185,7 @@ pub(super) fn advance(
                     return Next::Retry(at, retry_delay(step, goal));
                 }
             }
-            Known::Nothing if !superseded && at < count => return Next::Run(at),
+            Known::Nothing if !superseded => return Next::Run(at),
             Known::Waiting(..) if superseded => failed(step, OVERTAKEN, goal.now),
             Known::Nothing | Known::Elsewhere(Duration::ZERO) => {
                 failed(step, if superseded { OVERTAKEN } else { "its result is unknown" }, goal.now);
@@ -184,7 +209,7 @@ pub(super) fn advance(
     let step = &mut steps[at];
     let is_retry = step.phase == Phase::Failed && step.hook == Some(hook) && !is_superseded(step, goal);
     if is_retry {
-        if is_given_up(step, goal.direction) && is_of(step, goal.uid) && !goal.is_asked {
+        if is_given_up(step, goal.direction) && is_of(step, goal.subject.uid) && !goal.is_asked {
             return Next::GivenUp(at);
         }
         let delay = retry_delay(step, goal);
@@ -229,13 +254,23 @@ fn asked_for(step: &WebAppStep, goal: &Goal<'_>) -> Duration {
 
 /// Whether the recorded operation ID belongs to this WebApp's step.
 fn is_of(step: &WebAppStep, uid: &str) -> bool {
-    step.hook.is_some_and(|hook| step.operation_id == operation_id(uid, &step.name, hook, step.generation))
+    step.hook.is_some_and(|hook| call::is_of(&step.operation_id, uid, &step.name, hook, step.generation))
 }
 
-/// Returns the first task that has not succeeded for this WebApp and generation, and its next hook. A restored status has
-/// the steps of another uid, whose generations count differently.
+/// Whether the recorded operation is for this WebApp, generation and spec. An ID of the first version of this program
+/// says nothing about the spec.
+pub(super) fn is_current(step: &WebAppStep, Subject { uid, generation, spec }: Subject<'_>) -> bool {
+    let is_recorded = |hook| {
+        step.operation_id == operation_id(uid, &step.name, hook, generation, spec)
+            || step.operation_id == call::without_spec(uid, &step.name, hook, generation)
+    };
+    step.generation == generation && step.hook.is_some_and(is_recorded)
+}
+
+/// Returns the first task that has not succeeded for this WebApp, generation and spec, and its next hook. A restored
+/// status has the steps of another uid, whose generations count differently.
 fn next_to_do(steps: &[WebAppStep], goal: &Goal<'_>) -> Option<(usize, Hook)> {
-    let is_current = |step: &WebAppStep| step.generation == goal.generation && is_of(step, goal.uid);
+    let is_current = |step: &WebAppStep| is_current(step, goal.subject);
     let at = steps.iter().position(|step| step.phase != Phase::Succeeded || !is_current(step))?;
     let step = &steps[at];
     let is_begun = is_current(step) && !step.hook.is_none_or(Hook::is_undo);
@@ -261,11 +296,13 @@ fn next_to_undo(steps: &[WebAppStep]) -> Option<(usize, Hook)> {
 
 fn start(step: &mut WebAppStep, hook: Hook, is_retry: bool, goal: &Goal<'_>) {
     let now = Some(Time(whole_seconds(goal.now)));
+    let Subject { uid, generation, spec } = goal.subject;
     // A retry is the same operation, and an undo keeps the generation with which it began.
-    let generation = if is_retry || step.phase == Phase::Undoing { step.generation } else { goal.generation };
-    let name = std::mem::take(&mut step.name);
+    let generation = if is_retry || step.phase == Phase::Undoing { step.generation } else { generation };
+    let is_known = is_retry && is_of(step, uid);
+    let (name, id) = (std::mem::take(&mut step.name), std::mem::take(&mut step.operation_id));
     *step = WebAppStep {
-        operation_id: operation_id(goal.uid, &name, hook, generation),
+        operation_id: if is_known { id } else { operation_id(uid, &name, hook, generation, spec) },
         name,
         phase: if hook.is_undo() { Phase::Undoing } else { Phase::Running },
         hook: Some(hook),

@@ -16,14 +16,15 @@
 use std::fmt;
 
 use kube_core::Resource;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::hooks::{Hooks, Task};
-use super::steps::{self, Direction, Goal, Known, Next};
+use super::steps::{self, Direction, Goal, Known, Next, Subject};
 use super::tasks::{DEFAULT_TIMEOUT, HookCall};
 use super::{FINALIZER, status, workload};
 use crate::api::annotations;
-use crate::api::webapp::v1::{Hook, Phase, WebApp, WebAppStatus, WebAppStep};
+use crate::api::webapp::v1::{Hook, Phase, WebApp, WebAppSpec, WebAppStatus, WebAppStep};
 use crate::cache::{Lister, Object, ObjectName};
 use crate::client::{ApiClient, dry_run};
 use crate::controller::kinds::deployment::ObservedDeployment;
@@ -73,15 +74,13 @@ impl Reconcile for WebAppSync {
         let (next, steps) = self.go_on(ctx, &stored, Direction::Creation).await?;
         // While a pause holds back a new spec, the status describes the former spec, if its tasks have all succeeded.
         let is_of_former = ctx.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
-        let (next, generation) = match stored.observed_generation {
-            Some(former) if is_of_former => (Next::Finished, former),
-            Some(_) | None => (next, ctx.owner().generation),
-        };
-        let is_workload_done = self.is_workload_done(&steps, generation);
-        if is_workload_done && ctx.reports().is_empty() {
+        let next = if is_of_former { Next::Finished } else { next };
+        let object = ctx.shared();
+        let subject = subject(&object);
+        if (is_of_former || self.is_workload_done(&steps, subject)) && ctx.reports().is_empty() {
             ctx.apply(&workload::wanted(ctx.object()), &self.deployments).await?;
         }
-        match status::health(&steps, &next, Direction::Creation, ctx.owner().generation) {
+        match status::health(&steps, &next, Direction::Creation, subject) {
             Some(health) => ctx.report(health),
             None if ctx.reports().is_empty() => ctx.report(workload::none_wanted()),
             None => {}
@@ -102,7 +101,7 @@ impl Reconcile for WebAppSync {
             None
         } else {
             let (next, steps) = self.go_on(ctx, &stored, Direction::Deletion).await?;
-            let health = status::health(&steps, &next, Direction::Deletion, ctx.owner().generation);
+            let health = status::health(&steps, &next, Direction::Deletion, subject(&ctx.shared()));
             health.map(|health| (health, steps))
         };
         let Some((health, steps)) = is_over else {
@@ -133,10 +132,9 @@ impl WebAppSync {
     ) -> Result<(Next, Vec<WebAppStep>), StopReason> {
         let names: Vec<&str> = self.tasks.iter().map(OneTask::name).collect();
         let mut steps = steps::aligned(&stored.steps, &names);
-        let uid = ctx.owner().uid.clone();
+        let object = ctx.shared();
         let goal = Goal {
-            uid: &uid,
-            generation: ctx.owner().generation,
+            subject: subject(&object),
             direction,
             may_start: !ctx.is_paused(),
             is_asked: stored.handled_reconcile_at != reconcile_at(ctx),
@@ -198,7 +196,7 @@ impl WebAppSync {
         let Some(hook) = step.hook else { return };
         let (client, owner, object, recorded) =
             (self.client.clone(), ctx.owner().clone(), ctx.shared(), step.clone());
-        let call = HookCall::for_generation(&step.name, hook, object.clone(), step.generation);
+        let call = HookCall::recorded(step, hook, object.clone());
         let is_wanted = async move {
             let (namespace, name) = (owner.name.namespace(), owner.name.name());
             let live: Option<Value> = client.get(&owner.resource, namespace, name).await?;
@@ -215,11 +213,11 @@ impl WebAppSync {
         of_tasks.all(|step| step.phase == Phase::Succeeded && Some(step.generation) == generation)
     }
 
-    /// Whether the Deployment's task has succeeded for the spec of this generation.
-    fn is_workload_done(&self, steps: &[WebAppStep], generation: i64) -> bool {
+    /// Whether the Deployment's task has succeeded for this spec.
+    fn is_workload_done(&self, steps: &[WebAppStep], subject: Subject<'_>) -> bool {
         let at = self.tasks.iter().position(|task| matches!(task, OneTask::Workload(_)));
         at.and_then(|at| steps.get(at))
-            .is_some_and(|step| step.phase == Phase::Succeeded && step.generation == generation)
+            .is_some_and(|step| step.phase == Phase::Succeeded && steps::is_current(step, subject))
     }
 
     /// Builds the status from the steps and the Deployment.
@@ -232,6 +230,7 @@ impl WebAppSync {
         let has_workload = self.tasks.iter().any(|task| matches!(task, OneTask::Workload(_)));
         let deployment = has_workload.then(|| workload::observed(ctx, &self.deployments)).flatten();
         let has_failed = steps.iter().any(|step| step.phase == Phase::Failed || step.attempts > 1);
+        let steps = steps::in_order_to_store(steps, self.tasks.len(), &stored.steps);
         let handled = if steps == stored.steps {
             // A change of the annotation since then has not been handled yet.
             stored.handled_reconcile_at.clone()
@@ -244,6 +243,11 @@ impl WebAppSync {
     }
 }
 
+fn subject(webapp: &WebApp) -> Subject<'_> {
+    let generation = webapp.meta().generation.unwrap_or_default();
+    Subject { uid: Object::uid(webapp), generation, spec: &webapp.spec }
+}
+
 fn reconcile_at(ctx: &ReconcileContext<'_, WebApp>) -> Option<String> {
     ctx.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
 }
@@ -253,8 +257,11 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
     let meta = &live["metadata"];
     let steps = live["status"]["steps"].as_array();
     let recorded = steps.into_iter().flatten().find(|recorded| recorded["name"] == *step.name);
+    // After a restore of the store, another spec may have the same generation.
+    let spec = WebAppSpec::deserialize(&live["spec"]);
     meta["uid"] == Object::uid(object)
         && meta["generation"] == Object::generation(object)
+        && spec.is_ok_and(|spec| spec == object.spec)
         && meta["deletionTimestamp"].is_null() != object.is_deleting()
         && (object.is_deleting() || meta["annotations"][annotations::PAUSED] != "true")
         && recorded.is_some_and(|recorded| {
@@ -276,7 +283,7 @@ fn announce(
         let former = before.iter().find(|former| former.name == step.name);
         let hook = step.hook.map_or("a hook", |hook| hook.as_str());
         let is_same = former.is_some_and(|former| {
-            (former.phase, former.generation, former.hook) == (step.phase, step.generation, step.hook)
+            (former.phase, &former.operation_id, former.hook) == (step.phase, &step.operation_id, step.hook)
         });
         // A hook that keeps failing is reported once, and once more if it fails permanently.
         let is_known_failure =

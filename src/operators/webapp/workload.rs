@@ -107,8 +107,9 @@ async fn left(
     deployments: &Lister<ObservedDeployment>,
 ) -> Result<Vec<ChildRef>, Error> {
     let cached = deployments.controlled_by(&ctx.owner().uid);
+    let cached: Vec<ChildRef> = cached.iter().map(ChildRef::of).filter(|child| child.is_controlled).collect();
     if !cached.is_empty() {
-        return Ok(cached.iter().map(ChildRef::of).collect());
+        return Ok(cached);
     }
     let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedDeployment::resource());
     let mut left = children.without_label(owner, &resource).await?;

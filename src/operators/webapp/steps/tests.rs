@@ -1,4 +1,5 @@
 use std::cell::RefCell;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 
@@ -6,8 +7,20 @@ use super::*;
 
 const TASKS: [&str; 3] = ["a", "b", "c"];
 
+static SPEC: LazyLock<WebAppSpec> = LazyLock::new(|| spec("1"));
+static OTHER: LazyLock<WebAppSpec> = LazyLock::new(|| spec("2"));
+
+fn spec(version: &str) -> WebAppSpec {
+    WebAppSpec { version: version.to_owned(), replicas: 1, image: "nginx".to_owned() }
+}
+
 fn goal(generation: i64, direction: Direction) -> Goal<'static> {
-    Goal { uid: "u", generation, direction, may_start: true, is_asked: false, now: Timestamp::UNIX_EPOCH }
+    let subject = Subject { uid: "u", generation, spec: &SPEC };
+    Goal { subject, direction, may_start: true, is_asked: false, now: Timestamp::UNIX_EPOCH }
+}
+
+fn goal_of(subject: Subject<'static>) -> Goal<'static> {
+    Goal { subject, ..goal(1, Direction::Creation) }
 }
 
 fn nothing(_: &WebAppStep) -> Known {
@@ -56,7 +69,7 @@ fn hooks_run_in_order_each_recorded_first() {
         (steps[0].hook, steps[0].phase, steps[0].attempts),
         (Some(Hook::PreCreate), Phase::Running, 1)
     );
-    assert_eq!(steps[0].operation_id, operation_id("u", "a", Hook::PreCreate, 1));
+    assert_eq!(steps[0].operation_id, operation_id("u", "a", Hook::PreCreate, 1, &SPEC));
     let mut log = Vec::new();
     for task in TASKS {
         log.extend(Hook::CREATION.map(|hook| format!("{task}.{hook}@1")));
@@ -78,8 +91,8 @@ fn a_finished_hook_is_not_run_again() {
 /// As after the restore of a backup with its status: the generation is the same by chance, and says nothing.
 #[test]
 fn steps_of_another_uid_run_again() {
-    let other = Goal { uid: "other", ..goal(1, Direction::Creation) };
     let of_new = goal(1, Direction::Creation);
+    let other = goal_of(Subject { uid: "other", ..of_new.subject });
     let mut fresh = aligned(&[], &TASKS);
     let all = run(&mut fresh, &of_new);
     let mut finished = aligned(&[], &TASKS);
@@ -102,6 +115,50 @@ fn steps_of_another_uid_run_again() {
     run(&mut restored, &other);
     run(&mut restored, &goal(1, Direction::Deletion));
     assert!(restored.iter().all(|step| step.phase == Phase::Undone && is_of(step, "u")));
+}
+
+/// After a restore of the store the generation counts from an earlier one, and comes again with another spec.
+#[test]
+fn other_spec_of_the_same_generation_runs_again() {
+    let first = goal(1, Direction::Creation);
+    let second = goal_of(Subject { spec: &OTHER, ..first.subject });
+    let ids = |steps: &[WebAppStep]| -> Vec<String> {
+        steps.iter().map(|step| step.operation_id.clone()).collect()
+    };
+    let mut finished = aligned(&[], &TASKS);
+    let all = run(&mut finished, &first);
+    let before = ids(&finished);
+    assert_eq!(run(&mut finished, &second), all);
+    assert!(ids(&finished).iter().all(|id| !before.contains(id)));
+
+    let mut running = aligned(&[], &TASKS);
+    advance(&mut running, 3, &first, nothing);
+    assert!(is_superseded(&running[0], &second));
+    assert_eq!(advance(&mut running, 3, &second, |_| Known::Running), Next::Wait(0, None));
+    assert_eq!(advance(&mut running, 3, &second, ended_well), Next::Recorded(0));
+    assert_eq!((running[0].hook, running[0].attempts), (Some(Hook::PreCreate), 1));
+}
+
+/// A process of the first version has recorded IDs that do not depend on the spec.
+#[test]
+fn ids_of_the_first_version_are_kept() {
+    let goal = goal(1, Direction::Creation);
+    let first = |step: &mut WebAppStep| {
+        step.operation_id = call::without_spec("u", &step.name, step.hook.unwrap(), step.generation);
+        step.operation_id.clone()
+    };
+    let mut finished = aligned(&[], &TASKS);
+    run(&mut finished, &goal);
+    finished.iter_mut().for_each(|step| drop(first(step)));
+    assert_eq!(run(&mut finished, &goal), Vec::<String>::new());
+
+    let mut running = aligned(&[], &TASKS);
+    advance(&mut running, 3, &goal, nothing);
+    let id = first(&mut running[0]);
+    assert_eq!(advance(&mut running, 3, &goal, nothing), Next::Run(0));
+    assert_eq!(advance(&mut running, 3, &goal, failed), Next::Retry(0, Duration::from_secs(2)));
+    assert_eq!(advance(&mut running, 3, &goal_at(goal, 9), nothing), Next::Recorded(0));
+    assert_eq!((&running[0].operation_id, running[0].attempts), (&id, 2));
 }
 
 #[test]
@@ -318,6 +375,28 @@ fn removed_task_keeps_its_step_and_blocks_deletion() {
     assert_eq!(advance(&mut fewer, 2, &goal(2, Direction::Deletion), nothing), Next::Unknown(2));
 }
 
+/// Without leader election, and while a rollout brings another list of tasks.
+#[test]
+fn processes_with_different_tasks_do_not_fight() {
+    let goal = goal(1, Direction::Creation);
+    let lists: [&[&str]; 2] = [&["a", "b"], &["c", "b"]];
+    let mut stored = Vec::new();
+    let mut quiet = 0;
+    for turn in 0..100 {
+        let tasks = lists[turn % 2];
+        let mut steps = aligned(&stored, tasks);
+        // Each process has run what it finds recorded for one of its tasks.
+        advance(&mut steps, tasks.len(), &goal, ended_well);
+        let steps = in_order_to_store(steps, tasks.len(), &stored);
+        quiet = if steps == stored { quiet + 1 } else { 0 };
+        stored = steps;
+    }
+    assert!(quiet > 50, "the last write was {quiet} turns ago");
+    let names: Vec<&str> = stored.iter().map(|step| step.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert!(stored.iter().all(|step| step.phase == Phase::Succeeded && step.attempts == 1), "{stored:#?}");
+}
+
 fn any_step(name: &'static str) -> impl Strategy<Value = WebAppStep> {
     let hooks = [
         None,
@@ -335,7 +414,7 @@ fn any_step(name: &'static str) -> impl Strategy<Value = WebAppStep> {
             name: name.to_owned(),
             hook: hooks[hook],
             operation_id: hooks[hook]
-                .map(|hook| operation_id("u", name, hook, generation))
+                .map(|hook| operation_id("u", name, hook, generation, &SPEC))
                 .unwrap_or_default(),
             phase: phases[phase],
             generation,

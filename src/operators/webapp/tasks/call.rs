@@ -6,10 +6,10 @@ use std::sync::Arc;
 use kube_core::Resource;
 
 use super::Hook;
-use crate::api::webapp::v1::{WebApp, WebAppSpec};
+use crate::api::webapp::v1::{WebApp, WebAppSpec, WebAppStep};
 use crate::cache::ObjectName;
 
-/// One operation: a hook of a task, for one generation of a WebApp.
+/// One operation: a hook of a task, for one spec of a WebApp.
 #[derive(Clone)]
 pub struct HookCall {
     operation_id: String,
@@ -22,19 +22,20 @@ pub struct HookCall {
 // === impl HookCall ===
 
 impl HookCall {
-    /// Creates the call of this task's hook for the WebApp's own generation.
+    /// Creates the call of this task's hook for the WebApp's generation and spec.
     #[must_use]
     pub fn new(task: &str, hook: Hook, webapp: Arc<WebApp>) -> Self {
-        let generation = webapp.meta().generation.unwrap_or_default();
-        Self::for_generation(task, hook, webapp, generation)
+        let meta = webapp.meta();
+        let generation = meta.generation.unwrap_or_default();
+        let uid = meta.uid.as_deref().unwrap_or_default();
+        let operation_id = operation_id(uid, task, hook, generation, &webapp.spec);
+        Self { operation_id, task: task.to_owned(), hook, generation, webapp }
     }
 
-    /// Creates the call of this task's hook for the generation with which the operation began.
-    #[must_use]
-    pub fn for_generation(task: &str, hook: Hook, webapp: Arc<WebApp>, generation: i64) -> Self {
-        let uid = webapp.meta().uid.as_deref().unwrap_or_default();
-        let operation_id = operation_id(uid, task, hook, generation);
-        Self { operation_id, task: task.to_owned(), hook, generation, webapp }
+    /// Creates the call of an operation whose start is recorded: with its ID, and the generation with which it began.
+    pub(in super::super) fn recorded(step: &WebAppStep, hook: Hook, webapp: Arc<WebApp>) -> Self {
+        let (operation_id, task) = (step.operation_id.clone(), step.name.clone());
+        Self { operation_id, task, hook, generation: step.generation, webapp }
     }
 
     /// Returns the operation's ID, which all its attempts share and no other operation has. See [`operation_id`].
@@ -86,7 +87,7 @@ impl HookCall {
     }
 
     /// Returns the generation of the WebApp that the operation is for. It grows with each change of the spec, and with
-    /// the deletion.
+    /// the deletion; only a restore of the cluster's store takes it back.
     #[must_use]
     pub fn generation(&self) -> i64 {
         self.generation
@@ -111,25 +112,57 @@ impl fmt::Debug for HookCall {
     }
 }
 
-/// Returns the ID of one operation: a UUID (version 8, RFC 9562) made of the first 16 bytes of the SHA-256 of
-/// `uid/task/hook/generation`.
+/// Returns the ID of one operation: a UUID (version 8, RFC 9562). Its first 8 bytes are those of the SHA-256 of
+/// `uid/task/hook/generation`, the others are bytes 8 to 15 of the SHA-256 of `uid/task/hook/generation/spec`, the spec
+/// being JSON without blanks. After a restore of the cluster's store a generation comes again, possibly with another
+/// spec, which is another operation.
 ///
 /// The ID is the same on every platform and in every version: a process that takes over after a crash or an upgrade
 /// repeats its predecessor's operation under the same ID, and the called system recognises the operation. So the
 /// derivation must never change.
 ///
 /// ```
+/// use windlass::api::webapp::v1::WebAppSpec;
 /// use windlass::operators::webapp::tasks::{Hook, operation_id};
-/// let id = operation_id("0b4f6a0e-6d0d-4b0a-9d0f-3a5f0c1f6f5e", "prepare", Hook::PreCreate, 1);
-/// assert_eq!(id, "2f67a581-c050-81dd-955b-af4440bc3d65");
+/// let spec = WebAppSpec { version: "1.25".to_owned(), replicas: 2, image: "nginx".to_owned() };
+/// let id = operation_id("0b4f6a0e-6d0d-4b0a-9d0f-3a5f0c1f6f5e", "prepare", Hook::PreCreate, 1, &spec);
+/// assert_eq!(id, "2f67a581-c050-81dd-afd4-766acbf8445e");
 /// ```
 #[must_use]
-pub fn operation_id(uid: &str, task: &str, hook: Hook, generation: i64) -> String {
-    // Neither a uid, a hook nor a number holds a slash, so no two operations have the same text.
-    let text = format!("{uid}/{task}/{hook}/{generation}");
-    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
+pub fn operation_id(uid: &str, task: &str, hook: Hook, generation: i64, spec: &WebAppSpec) -> String {
+    let operation = text(uid, task, hook, generation);
+    let spec = serde_json::to_string(spec).unwrap_or_default();
+    uuid(&sha256(&operation)[..8], &sha256(&format!("{operation}/{spec}"))[8..16])
+}
+
+/// Whether an ID is of this hook and generation, for any spec: only the first half is compared.
+pub(in super::super) fn is_of(id: &str, uid: &str, task: &str, hook: Hook, generation: i64) -> bool {
+    const FIRST_HALF: usize = "00000000-0000-0000-".len();
+    let wanted = without_spec(uid, task, hook, generation);
+    id.len() == wanted.len() && id.get(..FIRST_HALF) == wanted.get(..FIRST_HALF)
+}
+
+/// Returns the ID that the first version of this program gave an operation, whatever its spec. It may be recorded by a
+/// process of that version, and is then repeated, not replaced.
+pub(in super::super) fn without_spec(uid: &str, task: &str, hook: Hook, generation: i64) -> String {
+    let digest = sha256(&text(uid, task, hook, generation));
+    uuid(&digest[..8], &digest[8..16])
+}
+
+/// Neither a uid, a hook nor a number holds a slash, so no two operations have the same text.
+fn text(uid: &str, task: &str, hook: Hook, generation: i64) -> String {
+    format!("{uid}/{task}/{hook}/{generation}")
+}
+
+fn sha256(text: &str) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes()).as_ref());
+    bytes
+}
+
+fn uuid(first: &[u8], second: &[u8]) -> String {
     let mut id = String::with_capacity(36);
-    for (at, byte) in digest.as_ref()[..16].iter().enumerate() {
+    for (at, byte) in first.iter().chain(second).enumerate() {
         let byte = match at {
             // The version, and the variant.
             6 => (byte & 0x0f) | 0x80,

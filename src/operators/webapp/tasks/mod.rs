@@ -16,7 +16,8 @@
 //! Implement the hooks that you need; the others succeed at once. A hook may run more than once for the same operation:
 //! the process may die, or an answer may be lost, before the result is recorded. Every attempt has the same
 //! [`HookCall::operation_id`]: pass it on to the system that you call, or check first whether the effect exists. A call
-//! for an older generation must not overwrite the effect of a newer one: [`HookCall::generation`] only grows.
+//! for an older generation must not overwrite the effect of a newer one: [`HookCall::generation`] grows, except when the
+//! cluster's store is restored; a restored spec has IDs of its own.
 //! See `examples/05_task_executor.rs` for a complete task.
 //!
 //! # Guarantees
@@ -30,7 +31,7 @@
 //! There, hooks get only the object, so a retry looks like a second operation; they return any error, so retryable and
 //! permanent failures look alike; and no timeout ends a hanging hook.
 
-mod call;
+pub(super) mod call;
 #[cfg(feature = "cli")]
 pub mod file;
 #[cfg(feature = "http-tasks")]

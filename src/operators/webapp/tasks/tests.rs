@@ -30,15 +30,18 @@ fn all_hooks() -> impl Iterator<Item = Hook> {
 fn operation_ids_are_fixed() {
     let other = "6f0f4d5e-0000-4000-8000-000000000001";
     let fixed = [
-        (UID, "prepare", Hook::PreCreate, 1, "2f67a581-c050-81dd-955b-af4440bc3d65"),
-        (UID, "prepare", Hook::PreCreate, 2, "d1ace623-9708-8b40-bb8f-035414edd79e"),
-        (UID, "prepare", Hook::Create, 1, "eaedb093-8e61-829c-b0ac-39b3318a354b"),
-        (UID, "announce", Hook::PreCreate, 1, "4d5c9373-4956-87c3-bff1-3c74af56370d"),
-        (other, "prepare", Hook::PreCreate, 1, "89cd8853-1a21-89fa-bc83-0587b845713d"),
+        (UID, "prepare", Hook::PreCreate, 1, "2f67a581-c050-81dd-ba99-29de86c53825"),
+        (UID, "prepare", Hook::PreCreate, 2, "d1ace623-9708-8b40-95fa-cb8872a43ad5"),
+        (UID, "prepare", Hook::Create, 1, "eaedb093-8e61-829c-b204-ce93ac3fb8ba"),
+        (UID, "announce", Hook::PreCreate, 1, "4d5c9373-4956-87c3-b767-1c5402ad6b6d"),
+        (other, "prepare", Hook::PreCreate, 1, "89cd8853-1a21-89fa-a119-c09d5bb7ecd7"),
     ];
+    let spec = webapp().spec.clone();
     for (uid, task, hook, generation, expected) in fixed {
-        assert_eq!(operation_id(uid, task, hook, generation), expected);
+        assert_eq!(operation_id(uid, task, hook, generation, &spec), expected);
     }
+    let of_first_version = call::without_spec(UID, "prepare", Hook::PreCreate, 1);
+    assert_eq!(of_first_version, "2f67a581-c050-81dd-955b-af4440bc3d65");
 }
 
 #[test]
@@ -52,12 +55,16 @@ fn operation_ids_are_unique_per_hook_and_generation() {
     }) {
         for generation in [0, 1, 11, i64::MAX] {
             made += 1;
-            seen.insert(operation_id(uid, task, hook, generation));
-            assert!(!seen.insert(operation_id(uid, task, hook, generation)), "a retry has the same ID");
+            let id = operation_id(uid, task, hook, generation, &webapp().spec);
+            assert!(call::is_of(&id, uid, task, hook, generation));
+            assert!(seen.insert(id), "another operation has this ID");
+            let other = WebAppSpec { version: "other".to_owned(), ..webapp().spec.clone() };
+            assert!(seen.insert(operation_id(uid, task, hook, generation, &other)));
         }
     }
-    assert_eq!(seen.len(), made);
-    assert_eq!(call(Hook::Create).operation_id(), operation_id(UID, "notify", Hook::Create, 1));
+    assert_eq!(seen.len(), 2 * made);
+    let same = operation_id(UID, "notify", Hook::Create, 1, &webapp().spec);
+    assert_eq!(call(Hook::Create).operation_id(), same, "a retry has the same ID");
 }
 
 /// Records the hooks that are called; `post_delete` is not implemented.
