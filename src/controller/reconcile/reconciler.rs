@@ -98,6 +98,7 @@ pub struct Reconciler<R: Reconcile> {
 impl<R: Reconcile> SyncHandler for Reconciler<R> {
     async fn sync(&self, key: &ObjectName, request: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         let cached = self.tools.objects.get(key);
+        let is_cached = cached.is_some();
         let found = if request.reads_live() { self.live(key, cached).await? } else { cached };
         let object = match found {
             None => {
@@ -106,6 +107,9 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
                 }
                 self.states().forget(key);
                 self.kind.gone(key);
+                if !is_cached {
+                    self.tools.consistency.forget(key);
+                }
                 return Ok(Outcome::Done);
             }
             Some(Cached::Unreadable(unreadable)) => {

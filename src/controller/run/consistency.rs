@@ -304,6 +304,12 @@ impl Consistency {
         }
     }
 
+    /// Drops the writes of a key whose object is gone, on the server and in the cache: after a restore of the store, the
+    /// caches may not reach their versions, and nothing would look at the key again.
+    pub(in crate::controller) fn forget(&self, key: &ObjectName) {
+        self.writes.lock().remove(key);
+    }
+
     /// Returns the number of keys with writes that the caches have not shown.
     #[must_use]
     pub fn len(&self) -> usize {

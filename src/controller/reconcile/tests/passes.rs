@@ -1,10 +1,30 @@
 //! Which object a pass sees, and whether it acts at all.
 
+use std::sync::Arc;
+
 use super::*;
+use crate::api::ApiResource;
+use crate::cache::ObjectName;
+use crate::controller::run::consistency::{Consistency, Frozen};
 
 #[tokio::test(start_paused = true)]
 async fn missing_object_sends_nothing() {
     assert_eq!(plain().await.sync("web").await, (Outcome::Done, vec![]));
+}
+
+/// R18: the caches of a restored store may never reach the versions that were written.
+#[tokio::test(start_paused = true)]
+async fn vanished_object_leaves_no_awaited_writes() {
+    let mut f = plain().await;
+    f.create("here", spec(1)).await;
+    let foos = ApiResource::of::<Foo>();
+    let guard = Arc::new(Consistency::new().with(foos.clone(), Frozen));
+    f.sync.tools().consistency = guard.clone();
+    for name in ["here", "vanished"] {
+        guard.awaits(&ObjectName::new(Some("default"), name), &foos, ("uid", "1000"));
+        f.sync(name).await;
+    }
+    assert_eq!(guard.len(), 1, "only the existing object still waits");
 }
 
 /// Its children are left to the garbage collector.
