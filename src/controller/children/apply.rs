@@ -116,10 +116,10 @@ impl Children {
         match owner.ownership(&**observed) {
             Ownership::Foreign => ApplyOutcome::ResourceExists { requeue_after: EXISTS_RETRY },
             Ownership::PreviousIncarnation => ApplyOutcome::Terminating(None),
-            Ownership::Ours if observed.is_deleting() => {
+            Ownership::Ours | Ownership::Released if observed.is_deleting() => {
                 ApplyOutcome::Terminating(Some(W::Observed::clone(observed)))
             }
-            Ownership::Ours => {
+            Ownership::Ours | Ownership::Released => {
                 let (observed, differences) =
                     (W::Observed::clone(observed), owner.differences(wanted, observed));
                 if differences.is_empty() {
@@ -226,10 +226,10 @@ impl Children {
                 return Ok(ApplyOutcome::ResourceExists { requeue_after: EXISTS_RETRY });
             }
             Ownership::PreviousIncarnation => return Ok(ApplyOutcome::Terminating(None)),
-            Ownership::Ours if observed.is_deleting() => {
+            Ownership::Ours | Ownership::Released if observed.is_deleting() => {
                 return Ok(ApplyOutcome::Terminating(Some(observed)));
             }
-            Ownership::Ours => {}
+            Ownership::Ours | Ownership::Released => {}
         }
         let differences = owner.differences(wanted, &observed);
         if differences.is_empty() {

@@ -11,7 +11,8 @@
 //! - Nothing is deleted if the owner has changed or was paused.
 //!   (test: `delete_is_skipped_when_owner_has_changed`, `stored_pause_blocks_destructive_writes`)
 //! - Nothing is deleted if its replacement does not exist. (test: `delete_is_skipped_without_a_matching_replacement`)
-//! - Another object of the same name is not deleted. (test: `recreated_child_with_same_name_is_not_deleted`)
+//! - Another object of the same name, or a released child, is not deleted.
+//!   (test: `recreated_child_with_same_name_is_not_deleted`, `child_without_controller_reference_is_not_deleted`)
 //! - After a conflict the child is read once, and deleted if it is still ours.
 //!   (test: `conflicting_delete_is_retried_once`)
 //! - A child is no longer replaced if each replacement differs again.
@@ -41,7 +42,7 @@ use crate::controller::kinds::health::REFUSED_RETRY;
 pub enum Deletion {
     /// The server accepted the deletion.
     Deleted,
-    /// Nothing to do: the child is gone, being deleted, or not ours.
+    /// Nothing to do: the child is gone, being deleted, or not ours to delete.
     NothingToDo,
     /// The owner or the child's replacement has changed since the decision; decide again on the next pass.
     NotNow,
@@ -65,6 +66,8 @@ pub struct ChildRef {
     pub version: String,
     /// Whether the child is already being deleted.
     pub is_deleting: bool,
+    /// Whether its owner is its controller; no other child is deleted.
+    pub is_controlled: bool,
 }
 
 // === impl ChildRef ===
@@ -78,12 +81,14 @@ impl ChildRef {
             uid: child.uid().to_owned(),
             version: child.resource_version().to_owned(),
             is_deleting: child.is_deleting(),
+            is_controlled: child.controller().is_some(),
         }
     }
 
     pub(in crate::controller) fn of_meta(meta: Meta) -> Self {
         Self {
             is_deleting: meta.deletion_timestamp.is_some(),
+            is_controlled: meta.controller().is_some(),
             name: meta.name,
             uid: meta.uid,
             version: meta.resource_version,
@@ -185,7 +190,7 @@ impl Children {
         child: &ChildRef,
         precondition: Precondition,
     ) -> Result<Deletion, Error> {
-        if child.is_deleting {
+        if child.is_deleting || !child.is_controlled {
             return Ok(Deletion::NothingToDo);
         }
         let attempt = Attempt::delete(owner, &child.uid);

@@ -92,14 +92,17 @@ fn labels_of(owner: &Owner) -> String {
     labels::to_selector(&owner.child_labels())
 }
 
-/// Returns an object with malformed metadata as a child, if its owner references contain the owner's uid.
+/// Returns an object with malformed metadata as a child, if the owner is its controller.
 fn odd(owner: &Owner, metadata: &Value) -> Option<ChildRef> {
     let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-    metadata["ownerReferences"].to_string().contains(&owner.uid).then(|| ChildRef {
+    let mut references = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let is_ours = |reference: &Value| reference["uid"] == *owner.uid && reference["controller"] == true;
+    references.any(is_ours).then(|| ChildRef {
         name: text("name"),
         uid: text("uid"),
         version: text("resourceVersion"),
         is_deleting: !metadata["deletionTimestamp"].is_null(),
+        is_controlled: true,
     })
 }
 

@@ -5,7 +5,7 @@
 //! | the child's owner references | owner |
 //! |---|---|
 //! | our uid, as controller | us |
-//! | our uid, no controller, and our label | us: another client has cleared the controller flag |
+//! | our uid, no controller, and our label | released by another client: repaired while it is wanted, never deleted |
 //! | another uid of our kind and name, as controller | a previous incarnation of us |
 //! | anything else | someone else: nothing is ever adopted |
 //!
@@ -53,6 +53,8 @@ pub struct Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::controller) enum Ownership {
     Ours,
+    /// Ours, but another client has cleared the controller flag.
+    Released,
     PreviousIncarnation,
     Foreign,
 }
@@ -133,13 +135,13 @@ impl Owner {
         self.ownership_by(child.controller(), child.owner(&self.uid).is_some(), child.labels())
     }
 
-    /// Whether a cached object is ours, even if it does not decode.
+    /// Whether a cached object is ours or released, even if it does not decode.
     pub(in crate::controller) fn owns<O: Object>(&self, child: &Cached<O>) -> bool {
         let ownership = match child {
             Cached::Readable(child) => self.ownership(&**child),
             Cached::Unreadable(child) => self.ownership_of_meta(&child.meta),
         };
-        ownership == Ownership::Ours
+        matches!(ownership, Ownership::Ours | Ownership::Released)
     }
 
     /// Like [`ownership`](Self::ownership), for an object of which only the metadata is known.
@@ -156,7 +158,7 @@ impl Owner {
         match controller {
             Some(owner) if owner.uid == self.uid => Ownership::Ours,
             None if is_owner && labels.is_some_and(|labels| labels::is_managed_by(labels, self.manager)) => {
-                Ownership::Ours
+                Ownership::Released
             }
             Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
                 Ownership::PreviousIncarnation

@@ -12,13 +12,13 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Wanted;
 use super::container;
 pub use super::container::{ObservedContainer, WantedContainer};
 use super::difference::{Difference, all_labels_differ, differs, labels_differ, merge_keys, object_at};
 use super::fields::Field;
 use super::health::{ChildHealth, reason};
 pub use super::observed::ObservedCondition;
+use super::{AUTOMOUNT, Wanted};
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
@@ -237,6 +237,9 @@ impl Wanted for WantedDeployment {
         object_at(live, &["spec", "selector"]).insert("matchLabels".to_owned(), json!(self.selector));
         merge_keys(live, &["spec", "template", "metadata", "labels"], &self.pod_labels);
         let pod = object_at(live, &["spec", "template", "spec"]);
+        if !pod.contains_key("containers") {
+            pod.insert(AUTOMOUNT.to_owned(), false.into());
+        }
         let containers = pod.entry("containers").or_insert_with(|| json!([]));
         if !containers.is_array() {
             *containers = json!([]);

@@ -7,8 +7,9 @@
 //! by default. The kind's `differences` and `write_into` are that table in typed code, so that a comparison builds
 //! no JSON; tests check the code against every row of the table.
 //!
-//! Fields that no row names belong to others: they are neither compared nor written. The exception is the owner
-//! reference, which is the same for all kinds (see [`Owner`](crate::controller::Owner)).
+//! Fields that no row names belong to others: they are neither compared nor written. The exceptions are the
+//! owner reference, which is the same for all kinds (see [`Owner`](crate::controller::Owner)), and the token of the
+//! service account, which a new Pod is told not to mount.
 //!
 //! # Guarantees
 //! - Everything the code writes is named by a row. (test: `every_written_field_is_in_the_table`)

@@ -26,6 +26,9 @@ use difference::Difference;
 use fields::Field;
 use health::ChildHealth;
 
+/// The field of a Pod's spec by which it gets a token of its service account.
+const AUTOMOUNT: &str = "automountServiceAccountToken";
+
 /// A child as its owner wants it.
 pub trait Wanted: Send + Sync {
     /// The projection of the child in the cache.
@@ -38,7 +41,8 @@ pub trait Wanted: Send + Sync {
     fn name(&self) -> &str;
     /// Returns the fields of ours that differ in meaning from the wanted state.
     fn differences(&self, observed: &Self::Observed) -> Vec<Difference>;
-    /// Writes our fields into a live or an empty object, and keeps everything else.
+    /// Writes our fields into a live or an empty object, and keeps everything else. The Pods of a new object mount no
+    /// token of a service account; that is never compared, so that nothing restarts for it.
     fn write_into(&self, live: &mut Value);
 
     /// Whether writing these differences removes something that serves users: a replica, a port, a host.

@@ -22,12 +22,12 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::Wanted;
 use super::container::{self, ObservedContainer, WantedContainer};
 use super::difference::{Difference, describe, labels_differ, merge_keys, object_at};
 use super::fields::Field;
 use super::health::{ChildHealth, reason};
 use super::observed::ObservedCondition;
+use super::{AUTOMOUNT, Wanted};
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::cache::Meta;
@@ -141,7 +141,9 @@ impl Wanted for WantedPod {
     fn write_into(&self, live: &mut Value) {
         merge_keys(live, &["metadata", "labels"], &self.labels);
         if live.pointer("/spec/containers").is_none() {
-            object_at(live, &["spec"]).insert("containers".to_owned(), json!([self.container.to_json()]));
+            let spec = object_at(live, &["spec"]);
+            spec.insert(AUTOMOUNT.to_owned(), false.into());
+            spec.insert("containers".to_owned(), json!([self.container.to_json()]));
         }
     }
 

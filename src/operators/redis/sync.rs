@@ -92,6 +92,7 @@ impl Reconcile for RedisSync {
         }
         let pods = self.pods(ctx).await?;
         let mut left: Vec<ChildRef> = pods.iter().map(ChildRef::of).collect();
+        left.retain(|pod| pod.is_controlled);
         if left.is_empty() {
             // Pods that the cache does not show must be gone, too.
             let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedPod::resource());

@@ -39,6 +39,29 @@ async fn terminated_pod_is_replaced_under_its_name() {
     scene.until_event("Redis", "cache", "PodRecreated").await;
 }
 
+/// I3: a Pod that somebody else made, with our labels and a reference to the Redis that is not its controller's.
+#[apply(both_beds)]
+async fn pod_without_controller_reference_is_left_alone() {
+    let scene = scene("redis-lookalike", 2).await;
+    let mut pod = scene.look("Pod", "cache-1").await.unwrap();
+    let reference = &mut pod["metadata"]["ownerReferences"][0];
+    (reference["controller"], reference["blockOwnerDeletion"]) = (json!(false), json!(false));
+    let references = pod["metadata"]["ownerReferences"].clone();
+    let metadata =
+        json!({"name": "cache-7", "labels": pod["metadata"]["labels"], "ownerReferences": references});
+    scene
+        .make_whole(
+            "Pod",
+            json!({"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "redis"}]}}),
+        )
+        .await;
+    scene.change("Redis", "cache", json!({"spec": {"replicas": 1}})).await;
+    scene.until_names("Pod", &["cache-0", "cache-7"]).await;
+    scene.until_ready("Redis", "cache").await;
+    scene.rest().await;
+    assert_eq!(deleted(&scene), ["cache-1"]);
+}
+
 #[apply(both_beds)]
 async fn terminating_pod_is_awaited_without_a_loop() {
     let scene = scene("redis-stuck", 2).await;

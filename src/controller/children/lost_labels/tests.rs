@@ -70,7 +70,7 @@ async fn malformed_object_naming_the_owner_counts() {
     let (server, children, owner) = rig().await;
     for (name, uid) in [("odd", "u1"), ("others", "another")] {
         let metadata = json!({"name": name, "namespace": "ns", "generation": "seven",
-            "ownerReferences": [{"uid": uid}]});
+            "ownerReferences": [{"uid": uid, "controller": true}]});
         server.store(COLLECTION, json!({"metadata": metadata}));
     }
     let found = children.without_label(&owner, &DEPLOYMENTS).await.unwrap();

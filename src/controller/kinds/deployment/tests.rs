@@ -41,6 +41,19 @@ fn check(change: impl FnOnce(&mut Value), expected: &[&str]) {
 }
 
 #[test]
+fn only_a_new_deployment_is_told_to_mount_no_token() {
+    let mut new = json!({});
+    wanted().write_into(&mut new);
+    assert_eq!(new["spec"]["template"]["spec"][AUTOMOUNT], false);
+    let mut former = new.clone();
+    former["spec"]["template"]["spec"].as_object_mut().unwrap().remove(AUTOMOUNT);
+    assert_eq!(fields(&wanted(), &former), Vec::<String>::new());
+    former["spec"]["replicas"] = json!(7);
+    wanted().write_into(&mut former);
+    assert_eq!(former["spec"]["template"]["spec"].get(AUTOMOUNT), None);
+}
+
+#[test]
 fn every_changed_deployment_field_is_named() {
     check(|_| {}, &[]);
     check(|live| live["spec"]["replicas"] = json!(7), &["spec.replicas"]);

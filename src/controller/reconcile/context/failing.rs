@@ -23,7 +23,6 @@ use std::time::Duration;
 use super::{ReconcileContext, StopReason};
 use crate::cache::{Cached, Object};
 use crate::client::Error;
-use crate::controller::children::owner::Ownership;
 use crate::controller::kinds::health::ChildHealth;
 use crate::controller::reconcile::custom_resource::CustomResource;
 
@@ -48,10 +47,10 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         self.failure.as_ref().and_then(Error::retry_after).unwrap_or_default()
     }
 
-    /// Returns the cached child if this object controls it.
+    /// Returns the cached child if this object owns it.
     pub(super) fn ours<O: Object + Clone>(&self, cached: &Cached<O>) -> Option<O> {
         let child = cached.readable()?;
-        (self.owner.ownership(&**child) == Ownership::Ours).then(|| O::clone(child))
+        self.owner.owns(cached).then(|| O::clone(child))
     }
 }
 

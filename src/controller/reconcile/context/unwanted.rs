@@ -122,7 +122,8 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
             others.retain(|known| !unlabelled.iter().any(|one| one.name == known.name));
             others.extend(unlabelled);
         }
-        others.retain(|child| !child.is_deleting && but != Some(child.name.as_str()));
+        let is_other = |child: &ChildRef| but != Some(child.name.as_str());
+        others.retain(|child| child.is_controlled && !child.is_deleting && is_other(child));
         others.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(others)
     }

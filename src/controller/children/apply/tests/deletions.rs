@@ -142,6 +142,22 @@ async fn recreated_child_with_same_name_is_not_deleted() {
     assert_eq!(children.delete_surplus(&owner, &deployments, &now).await.unwrap(), Deletion::Deleted);
 }
 
+/// I3: our label and a reference that is not the controller's do not make an object ours to delete.
+#[tokio::test(start_paused = true)]
+async fn child_without_controller_reference_is_not_deleted() {
+    let server = TestServer::start().await;
+    with_owner(&server, "owner-uid", 1);
+    let mut web = live(&server, "Foo", "one", "owner-uid");
+    web["metadata"]["ownerReferences"][0]["controller"] = json!(false);
+    let web = server.store(DEPLOYMENTS, web);
+    server.requests();
+    let (children, owner, deployments) = (children_of(&server), owner(), ObservedDeployment::resource());
+    let deletion = children.delete_surplus(&owner, &deployments, &child_ref(&web)).await.unwrap();
+    assert_eq!((deletion, server.requests().len()), (Deletion::NothingToDo, 0));
+    assert_eq!(children.with_label(&owner, &deployments).await.unwrap(), []);
+    assert_eq!(children.without_label(&owner, &deployments).await.unwrap(), []);
+}
+
 #[tokio::test(start_paused = true)]
 async fn deleted_owner_deletes_children_unless_orphaned() {
     let deleted = "2026-01-01T00:00:00Z";
