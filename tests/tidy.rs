@@ -357,6 +357,7 @@ fn every_source_file_is_compiled() {
         "tests/e2e/main.rs",
         "benches/at_rest.rs",
         "benches/audit.rs",
+        "benches/cache/main.rs",
         "benches/sim.rs",
         "benches/workqueue.rs",
         "hack/bench/delay-proxy/main.rs",
