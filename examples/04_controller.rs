@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
 use windlass::api::labels::Labels;
-use windlass::cache::Lister;
+use windlass::cache::{Lister, Object};
 use windlass::client::ApiClient;
 use windlass::controller::kinds::difference::{differs, labels_differ, merge_keys};
 use windlass::controller::kinds::fields::Field;
@@ -73,8 +73,7 @@ impl Wanted for WantedMap {
 
     fn differences(&self, observed: &ConfigMap) -> Vec<Difference> {
         let mut found = Vec::new();
-        let labels = observed.metadata.labels.clone().unwrap_or_default();
-        labels_differ(&mut found, "metadata.labels", &labels, &self.labels);
+        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
         let text = observed.data.as_ref().and_then(|data| data.get("text"));
         differs(&mut found, "data.text", &text, &Some(&self.text));
         found

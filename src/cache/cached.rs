@@ -89,12 +89,12 @@ impl<K: Object> Cached<K> {
         }
     }
 
-    /// Returns the labels, if any.
+    /// Returns a copy of the labels, for a selector.
     #[must_use]
-    pub fn labels(&self) -> Option<&BTreeMap<String, String>> {
+    pub fn labels(&self) -> BTreeMap<String, String> {
         match self {
             Self::Readable(object) => object.labels(),
-            Self::Unreadable(object) => Some(&object.meta.labels),
+            Self::Unreadable(object) => object.meta.labels.to_map(),
         }
     }
 

@@ -50,8 +50,7 @@ impl<K: Object> Lister<K> {
             objects.retain(|object| object.object_name().namespace() == Some(namespace));
         }
         if !selector.selects_all() {
-            let none = std::collections::BTreeMap::new();
-            objects.retain(|object| selector.matches(object.labels().unwrap_or(&none)));
+            objects.retain(|object| selector.matches(&object.labels()));
         }
         objects
     }

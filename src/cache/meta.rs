@@ -4,35 +4,61 @@
 //! - Annotations are not kept. (test: `projection_drops_annotations`)
 //! - A malformed label or owner reference does not hide the identity. (test: `malformed_metadata_keeps_the_identity`)
 
-use std::collections::BTreeMap;
-
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use super::object_name::ObjectName;
 use super::owner::{ControllerRef, OwnerRef, the_owner};
+use super::text::{Text, TextMap};
 
-/// The metadata of a projection, without annotations.
+/// The metadata of a projection, without annotations. Its lists are boxed slices: a `Vec` that is read from JSON has
+/// room for four elements, and most lists here have one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
+#[serde(from = "OnTheWire")]
 pub struct Meta {
-    /// Name.
-    pub name: String,
-    /// Namespace; `None` for cluster-scoped objects.
-    pub namespace: Option<String>,
+    /// Namespace and name, shared with the store, its indexes and the queues.
+    pub name: ObjectName,
     /// Uid, which identifies one incarnation of the object.
-    pub uid: String,
+    pub uid: Box<str>,
     /// Resource version.
-    pub resource_version: String,
+    pub resource_version: Box<str>,
     /// Generation, which counts spec changes.
     pub generation: i64,
     /// When the deletion was requested; `None` if it was not.
-    pub deletion_timestamp: Option<String>,
+    pub deletion_timestamp: Option<Box<str>>,
     /// Labels.
-    pub labels: BTreeMap<String, String>,
+    pub labels: TextMap,
     /// References to all owners.
-    pub owner_references: Vec<OwnerRef>,
+    pub owner_references: Box<[OwnerRef]>,
+}
+
+/// The metadata as a server sends it.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct OnTheWire {
+    name: Text,
+    namespace: Option<Text>,
+    uid: Box<str>,
+    resource_version: Box<str>,
+    generation: i64,
+    deletion_timestamp: Option<Box<str>>,
+    labels: TextMap,
+    owner_references: Box<[OwnerRef]>,
+}
+
+impl From<OnTheWire> for Meta {
+    fn from(read: OnTheWire) -> Self {
+        Self {
+            name: ObjectName::new(read.namespace.as_deref(), &read.name),
+            uid: read.uid,
+            resource_version: read.resource_version,
+            generation: read.generation,
+            deletion_timestamp: read.deletion_timestamp,
+            labels: read.labels,
+            owner_references: read.owner_references,
+        }
+    }
 }
 
 impl Meta {
@@ -49,17 +75,16 @@ impl Meta {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Identity {
-            name: String,
-            namespace: Option<String>,
+            name: Text,
+            namespace: Option<Text>,
             #[serde(default)]
-            uid: String,
-            resource_version: String,
+            uid: Box<str>,
+            resource_version: Box<str>,
         }
         let Identity { name, namespace, uid, resource_version } =
             Identity::deserialize(&Value::Object(metadata.clone()))?;
         Ok(Self {
-            name,
-            namespace,
+            name: ObjectName::new(namespace.as_deref(), &name),
             uid,
             resource_version,
             generation: lenient(metadata, "generation"),
@@ -72,7 +97,7 @@ impl Meta {
     /// Returns the key of the object.
     #[must_use]
     pub fn object_name(&self) -> ObjectName {
-        ObjectName::new(self.namespace.as_deref(), &self.name)
+        self.name.clone()
     }
 
     /// Returns the controlling owner, if any.
@@ -108,7 +133,7 @@ mod tests {
         for odd in [r#""labels":{"a":1}"#, r#""ownerReferences":[{"name":7}]"#, r#""generation":"x""#] {
             let json = format!(r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"7",{odd}}}}}"#);
             let unreadable = decode::<ConfigMap>(json.as_bytes()).unwrap().unwrap_err();
-            assert_eq!((unreadable.meta.name.as_str(), unreadable.meta.uid.as_str()), ("a", "u"), "{odd}");
+            assert_eq!((unreadable.meta.name.name(), &*unreadable.meta.uid), ("a", "u"), "{odd}");
         }
     }
 
@@ -117,6 +142,6 @@ mod tests {
         let json =
             r#"{"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}"#;
         let kept: Meta = serde_json::from_str(json).unwrap();
-        assert_eq!(kept, Meta { name: "a".to_owned(), ..Meta::default() });
+        assert_eq!(kept, Meta { name: ObjectName::new(None, "a"), ..Meta::default() });
     }
 }

@@ -12,6 +12,7 @@
 //! |---|---|---|
 //! | [`object_name`] | `object-names.go` | the key used everywhere |
 //! | [`object`], [`meta`], [`owner`] | `store.go` (`KeyFunc`), `meta` accessors | what the cache needs from a type |
+//! | [`text`] | | texts and labels that many objects share |
 //! | [`decode`], [`cached`] | | objects that do not decode keep their identity |
 //! | [`list_watch`] | `listwatch.go` (`ListerWatcher`) | what the reflector needs of a server |
 //! | `http`, `wire` | `listwatch.go` (`ListWatch`), `rest/watch` | the cache's requests to the API server |
@@ -48,6 +49,7 @@ mod resync;
 pub mod shared_informer;
 pub mod store;
 pub mod synctrack;
+pub mod text;
 mod version;
 mod wire;
 
@@ -69,4 +71,5 @@ pub use resync::{InvalidResyncPeriod, ResyncPeriod};
 pub use shared_informer::{Ended, InformerConfig, SharedInformer, WatchErrorHandler};
 pub use store::{Store, UnknownIndex};
 pub use synctrack::{Synced, wait_for_cache_sync};
+pub use text::{Text, TextMap};
 pub use version::compare as compare_versions;

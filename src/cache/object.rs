@@ -39,8 +39,10 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     fn generation(&self) -> i64;
     /// Returns whether the object is being deleted.
     fn is_deleting(&self) -> bool;
-    /// Returns the labels, if any.
-    fn labels(&self) -> Option<&BTreeMap<String, String>>;
+    /// Returns the value of a label.
+    fn label(&self, key: &str) -> Option<&str>;
+    /// Returns a copy of all labels, for a selector.
+    fn labels(&self) -> BTreeMap<String, String>;
     /// Returns the annotations, if any; always `None` for a projection that does not keep them.
     fn annotations(&self) -> Option<&BTreeMap<String, String>> {
         None
@@ -86,8 +88,12 @@ where
         self.meta().deletion_timestamp.is_some()
     }
 
-    fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        self.meta().labels.as_ref()
+    fn label(&self, key: &str) -> Option<&str> {
+        self.meta().labels.as_ref()?.get(key).map(String::as_str)
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        self.meta().labels.clone().unwrap_or_default()
     }
 
     fn annotations(&self) -> Option<&BTreeMap<String, String>> {

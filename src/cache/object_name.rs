@@ -15,7 +15,7 @@ use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Namespace and name of an object; cluster-scoped objects have no namespace.
+/// Namespace and name of an object; cluster-scoped objects have no namespace. The default is empty.
 ///
 /// ```
 /// use windlass::cache::ObjectName;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// assert_eq!(ObjectName::new(None, "node-1").to_string(), "node-1");
 /// # Ok::<(), windlass::cache::object_name::ParseError>(())
 /// ```
-#[derive(Clone, Eq)]
+#[derive(Clone, Default, Eq)]
 pub struct ObjectName {
     /// `namespace/name`, or `name`; neither holds a slash.
     text: Arc<str>,

@@ -8,6 +8,7 @@
 
 use serde::Deserialize;
 
+use super::text::Text;
 use crate::api::ApiResource;
 
 /// An owner reference; usually the one with `controller: true`.
@@ -41,13 +42,13 @@ impl ControllerRef<'_> {
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerRef {
     /// `group/version`.
-    pub api_version: String,
+    pub api_version: Text,
     /// Kind.
-    pub kind: String,
+    pub kind: Text,
     /// Name.
-    pub name: String,
+    pub name: Text,
     /// Uid of the owner.
-    pub uid: String,
+    pub uid: Box<str>,
     /// Whether this owner controls the object.
     pub controller: bool,
     /// Whether a foreground deletion of the owner waits until this object is gone.

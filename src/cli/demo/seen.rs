@@ -217,8 +217,12 @@ where
         self.metadata.deletion_timestamp.is_some()
     }
 
-    fn labels(&self) -> Option<&BTreeMap<String, String>> {
-        Some(&self.metadata.labels)
+    fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.get(key)
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        self.metadata.labels.to_map()
     }
 
     fn controller(&self) -> Option<ControllerRef<'_>> {

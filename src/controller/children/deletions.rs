@@ -89,9 +89,9 @@ impl ChildRef {
         Self {
             is_deleting: meta.deletion_timestamp.is_some(),
             is_controlled: meta.controller().is_some(),
-            name: meta.name,
-            uid: meta.uid,
-            version: meta.resource_version,
+            name: meta.name.name().to_owned(),
+            uid: meta.uid.into(),
+            version: meta.resource_version.into(),
         }
     }
 }
@@ -236,10 +236,10 @@ impl Children {
         let namespace = owner.name.namespace();
         let live = self.client.get_metadata::<PartialObject>(resource, namespace, &child.name).await?;
         Ok(live.map(|live| live.metadata).and_then(|live| {
-            let is_same = live.uid == child.uid
+            let is_same = *live.uid == child.uid
                 && live.deletion_timestamp.is_none()
                 && owner.ownership_of_meta(&live) == Ownership::Ours;
-            is_same.then_some(live.resource_version)
+            is_same.then(|| live.resource_version.into())
         }))
     }
 }

@@ -194,7 +194,7 @@ impl GuardedWrite<'_> {
         let written: PartialObject =
             client.set_finalizers(resource, object, (uid, version), finalizers).await?;
         self.owner.wrote(consistency, &written.metadata.resource_version);
-        Ok(written.metadata.resource_version)
+        Ok(written.metadata.resource_version.into())
     }
 }
 

@@ -132,7 +132,11 @@ impl Owner {
     }
 
     pub(in crate::controller) fn ownership<O: Object>(&self, child: &O) -> Ownership {
-        self.ownership_by(child.controller(), child.owner(&self.uid).is_some(), child.labels())
+        self.ownership_by(
+            child.controller(),
+            child.owner(&self.uid).is_some(),
+            child.label(labels::MANAGED_BY),
+        )
     }
 
     /// Whether a cached object is ours or released, even if it does not decode.
@@ -146,20 +150,22 @@ impl Owner {
 
     /// Like [`ownership`](Self::ownership), for an object of which only the metadata is known.
     pub(in crate::controller) fn ownership_of_meta(&self, child: &Meta) -> Ownership {
-        self.ownership_by(child.controller(), child.owner(&self.uid).is_some(), Some(&child.labels))
+        self.ownership_by(
+            child.controller(),
+            child.owner(&self.uid).is_some(),
+            child.labels.get(labels::MANAGED_BY),
+        )
     }
 
     fn ownership_by(
         &self,
         controller: Option<ControllerRef<'_>>,
         is_owner: bool,
-        labels: Option<&Labels>,
+        managed_by: Option<&str>,
     ) -> Ownership {
         match controller {
             Some(owner) if owner.uid == self.uid => Ownership::Ours,
-            None if is_owner && labels.is_some_and(|labels| labels::is_managed_by(labels, self.manager)) => {
-                Ownership::Released
-            }
+            None if is_owner && managed_by == Some(self.manager) => Ownership::Released,
             Some(owner) if owner.is_a(&self.resource) && owner.name == self.name.name() => {
                 Ownership::PreviousIncarnation
             }

@@ -33,6 +33,7 @@ use serde_json::{Value, json};
 use super::difference::{Difference, difference, differs, differs_hidden, missing, object_at, replace_list};
 use super::fields::Field;
 use crate::api::quantity::normal;
+use crate::cache::Text;
 
 /// The owner of each field of a container; fields that are not named belong to others.
 pub const FIELDS: &[Field] = &[
@@ -90,17 +91,17 @@ pub struct WantedContainer {
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedContainer {
     /// The name.
-    pub name: String,
+    pub name: Text,
     /// The image.
-    pub image: String,
+    pub image: Text,
     /// The environment.
-    pub env: Vec<EnvVar>,
+    pub env: Box<[EnvVar]>,
     /// The ports.
-    pub ports: Vec<ContainerPort>,
+    pub ports: Box<[ContainerPort]>,
     /// Limits, requests and claims.
     pub resources: ResourceRequirements,
     /// The image pull policy.
-    pub image_pull_policy: String,
+    pub image_pull_policy: Text,
 }
 
 // === impl WantedContainer ===
@@ -118,9 +119,14 @@ impl WantedContainer {
             found.push(missing(field));
             return;
         };
-        differs(found, format!("{field}.image"), &live.image, &self.image);
+        differs(found, format!("{field}.image"), live.image.as_str(), self.image.as_str());
         if let Some(policy) = &self.image_pull_policy {
-            differs(found, format!("{field}.imagePullPolicy"), &live.image_pull_policy, policy);
+            differs(
+                found,
+                format!("{field}.imagePullPolicy"),
+                live.image_pull_policy.as_str(),
+                policy.as_str(),
+            );
         }
         differs_hidden(found, format!("{field}.env"), &meanings(&live.env, env), &meanings(&self.env, env));
         differs_hidden(found, format!("{field}.ports"), &ports(&live.ports), &ports(&self.ports));
@@ -141,9 +147,14 @@ impl WantedContainer {
             found.push(missing(field));
             return;
         };
-        differs(found, format!("{field}.image"), &live.image, &self.image);
+        differs(found, format!("{field}.image"), live.image.as_str(), self.image.as_str());
         if let Some(policy) = self.image_pull_policy.as_ref().filter(|_| live.image_pull_policy != "Always") {
-            differs(found, format!("{field}.imagePullPolicy"), &live.image_pull_policy, policy);
+            differs(
+                found,
+                format!("{field}.imagePullPolicy"),
+                live.image_pull_policy.as_str(),
+                policy.as_str(),
+            );
         }
         let (live_env, wanted_env) = (meanings(&live.env, env), meanings(&self.env, env));
         differs_hidden(found, format!("{field}.env"), &common(&live_env, &wanted_env), &wanted_env);

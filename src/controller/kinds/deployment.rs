@@ -21,7 +21,7 @@ pub use super::observed::ObservedCondition;
 use super::{AUTOMOUNT, Wanted};
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::Meta;
+use crate::cache::{Meta, Object, TextMap};
 
 /// The API resource of Deployments.
 pub const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
@@ -85,7 +85,7 @@ pub struct ObservedSpec {
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedSelector {
     /// The labels to match.
-    pub match_labels: Labels,
+    pub match_labels: TextMap,
 }
 
 /// The template of Pods.
@@ -103,7 +103,7 @@ pub struct ObservedTemplate {
 #[serde(default)]
 pub struct ObservedTemplateMeta {
     /// The labels of the Pods.
-    pub labels: Labels,
+    pub labels: TextMap,
 }
 
 /// The spec of a Pod in a template.
@@ -111,7 +111,7 @@ pub struct ObservedTemplateMeta {
 #[serde(default)]
 pub struct ObservedPodSpec {
     /// The containers, ours and others'.
-    pub containers: Vec<ObservedContainer>,
+    pub containers: Box<[ObservedContainer]>,
 }
 
 /// The status that the Deployment controller reports.
@@ -135,7 +135,7 @@ pub struct ObservedStatus {
     /// How often the name of a new ReplicaSet was already taken.
     pub collision_count: Option<i32>,
     /// `Available`, `Progressing`, `ReplicaFailure`.
-    pub conditions: Vec<ObservedCondition>,
+    pub conditions: Box<[ObservedCondition]>,
 }
 
 // === impl ObservedDeployment ===
@@ -191,15 +191,15 @@ impl Wanted for WantedDeployment {
     }
 
     fn differences(&self, observed: &ObservedDeployment) -> Vec<Difference> {
-        let (metadata, spec) = (&observed.metadata, &observed.spec);
+        let spec = &observed.spec;
         let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", &metadata.labels, &self.labels);
+        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
         differs(&mut found, "spec.replicas", &spec.replicas.unwrap_or(1), &self.replicas);
         let live = &spec.selector.match_labels;
         all_labels_differ(&mut found, "spec.selector.matchLabels", live, &self.selector);
         let template = &spec.template;
         let labels = &template.metadata.labels;
-        labels_differ(&mut found, "spec.template.metadata.labels", labels, &self.pod_labels);
+        labels_differ(&mut found, "spec.template.metadata.labels", |key| labels.get(key), &self.pod_labels);
         for wanted in &self.containers {
             wanted.differences("spec.template.spec.containers", &template.spec.containers, &mut found);
         }

@@ -29,6 +29,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::api::labels::Labels;
+use crate::cache::TextMap;
 
 /// One field that differs from the wanted state.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,11 +84,17 @@ where
     }
 }
 
-/// Compares labels by our keys; keys that are not wanted belong to others.
-pub fn labels_differ(found: &mut Vec<Difference>, field: &str, live: &Labels, wanted: &Labels) {
+/// Compares labels by our keys; keys that are not wanted belong to others. `live` returns the live value of a key, as
+/// [`Object::label`](crate::cache::Object::label) does.
+pub fn labels_differ<'a>(
+    found: &mut Vec<Difference>,
+    field: &str,
+    live: impl Fn(&str) -> Option<&'a str>,
+    wanted: &Labels,
+) {
     for (key, value) in wanted {
-        let live = live.get(key);
-        if live != Some(value) {
+        let live = live(key);
+        if live != Some(value.as_str()) {
             let live = live.map_or_else(|| "none".to_owned(), |live| format!("{live:?}"));
             found.push(difference(format!("{field}[{key}]"), live, format!("{value:?}")));
         }
@@ -98,10 +105,10 @@ pub fn labels_differ(found: &mut Vec<Difference>, field: &str, live: &Labels, wa
 pub(in crate::controller) fn all_labels_differ(
     found: &mut Vec<Difference>,
     field: &str,
-    live: &Labels,
+    live: &TextMap,
     wanted: &Labels,
 ) {
-    labels_differ(found, field, live, wanted);
+    labels_differ(found, field, |key| live.get(key), wanted);
     for (key, value) in live.iter().filter(|(key, _)| !wanted.contains_key(*key)) {
         found.push(difference(format!("{field}[{key}]"), format!("{value:?}"), "none".to_owned()));
     }
@@ -193,9 +200,9 @@ mod tests {
         assert_eq!(found(|found| differs(found, "a", "x", "y")), r#"a was "x", wanted "y""#);
         assert_eq!(found(|found| differs_hidden(found, "a", "x", "y")), "a was different");
         let (live, wanted) =
-            (labels(&[("a", "1"), ("b", "2")]), labels(&[("a", "1"), ("b", "3"), ("c", "4")]));
+            (TextMap::from_iter([("a", "1"), ("b", "2")]), labels(&[("a", "1"), ("b", "3"), ("c", "4")]));
         let shown = r#"l[b] was "2", wanted "3"; l[c] was none, wanted "4""#;
-        assert_eq!(found(|found| labels_differ(found, "l", &live, &wanted)), shown);
+        assert_eq!(found(|found| labels_differ(found, "l", |key| live.get(key), &wanted)), shown);
         assert_eq!(found(|found| found.push(missing("a".to_owned()))), "a was missing");
     }
 

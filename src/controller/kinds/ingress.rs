@@ -22,7 +22,7 @@ use super::difference::{Difference, differs, differs_hidden, labels_differ, merg
 use super::fields::Field;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::Meta;
+use crate::cache::{Meta, Object, Text};
 
 /// The API resource of Ingresses.
 pub const INGRESSES: ApiResource = ApiResource::new("networking.k8s.io", "v1", "Ingress", "ingresses");
@@ -71,7 +71,7 @@ pub struct ObservedIngress {
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedIngressSpec {
     /// The class of the controller that serves it.
-    pub ingress_class_name: Option<String>,
+    pub ingress_class_name: Option<Text>,
     /// The routes from hosts and paths to Services.
     pub rules: Vec<IngressRule>,
 }
@@ -92,7 +92,7 @@ impl Wanted for WantedIngress {
     fn differences(&self, observed: &ObservedIngress) -> Vec<Difference> {
         let spec = &observed.spec;
         let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", &observed.metadata.labels, &self.labels);
+        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
         let class = spec.ingress_class_name.as_deref();
         differs(&mut found, "spec.ingressClassName", &class, &Some(self.class.as_str()));
         differs_hidden(&mut found, "spec.rules", &spec.rules, &vec![self.rule()]);

@@ -5,19 +5,21 @@
 
 use serde::Deserialize;
 
+use crate::cache::Text;
+
 /// A condition of a child.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ObservedCondition {
     /// The type.
     #[serde(rename = "type")]
-    pub type_: String,
+    pub type_: Text,
     /// `True`, `False` or `Unknown`.
-    pub status: String,
+    pub status: Text,
     /// The reason, in one word.
-    pub reason: String,
+    pub reason: Text,
     /// The message, for people.
-    pub message: String,
+    pub message: Text,
 }
 
 /// Implements [`Object`](crate::cache::Object) for a projection through its field `metadata`, a
@@ -67,8 +69,12 @@ macro_rules! object_by_metadata {
                 self.metadata.deletion_timestamp.is_some()
             }
 
-            fn labels(&self) -> Option<&$crate::api::labels::Labels> {
-                Some(&self.metadata.labels)
+            fn label(&self, key: &str) -> Option<&str> {
+                self.metadata.labels.get(key)
+            }
+
+            fn labels(&self) -> $crate::api::labels::Labels {
+                self.metadata.labels.to_map()
             }
 
             fn controller(&self) -> Option<$crate::cache::ControllerRef<'_>> {

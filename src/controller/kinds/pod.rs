@@ -30,7 +30,7 @@ use super::observed::ObservedCondition;
 use super::{AUTOMOUNT, Wanted};
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::Meta;
+use crate::cache::{Meta, Object, Text};
 
 /// The API resource of Pods.
 pub const PODS: ApiResource = ApiResource::new("", "v1", "Pod", "pods");
@@ -67,9 +67,9 @@ pub struct ObservedPod {
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedPodSpec {
     /// The containers, ours and others'.
-    pub containers: Vec<ObservedContainer>,
+    pub containers: Box<[ObservedContainer]>,
     /// The node; empty until the Pod is scheduled.
-    pub node_name: String,
+    pub node_name: Text,
 }
 
 /// The status of a Pod.
@@ -77,11 +77,11 @@ pub struct ObservedPodSpec {
 #[serde(default)]
 pub struct ObservedPodStatus {
     /// `Pending`, `Running`, `Succeeded`, `Failed`, `Unknown`.
-    pub phase: String,
+    pub phase: Text,
     /// The reason, in one word, such as `Evicted`.
-    pub reason: String,
+    pub reason: Text,
     /// The message, for people.
-    pub message: String,
+    pub message: Text,
     /// The condition `Ready`; other conditions are not kept.
     #[serde(rename = "conditions", deserialize_with = "only_ready")]
     pub ready: Option<ObservedCondition>,
@@ -134,7 +134,7 @@ impl Wanted for WantedPod {
     /// Returns the differences that can be written in place; for the rest see [`WantedPod::is_outdated`].
     fn differences(&self, observed: &ObservedPod) -> Vec<Difference> {
         let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", &observed.metadata.labels, &self.labels);
+        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
         found
     }
 
@@ -162,7 +162,7 @@ impl Wanted for WantedPod {
             Some(ready) => (&ready.reason, &ready.message),
             None => (&status.reason, &status.message),
         };
-        let said = [&status.phase, why, message].map(String::as_str);
+        let said = [&status.phase, why, message].map(Text::as_str);
         let said: Vec<&str> = said.into_iter().filter(|said| !said.is_empty()).collect();
         ChildHealth::reconciling(
             reason::PROGRESSING,

@@ -39,7 +39,7 @@ use super::difference::{
 use super::fields::Field;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::Meta;
+use crate::cache::{Meta, Object, Text, TextMap};
 
 /// The API resource of Services.
 pub const SERVICES: ApiResource = ApiResource::new("", "v1", "Service", "services");
@@ -116,23 +116,23 @@ pub struct ObservedService {
 pub struct ObservedServiceSpec {
     /// `ClusterIP`, `NodePort`, or another.
     #[serde(rename = "type")]
-    pub type_: String,
+    pub type_: Text,
     /// The labels that select the Pods.
-    pub selector: Labels,
+    pub selector: TextMap,
     /// All ports.
-    pub ports: Vec<ServicePort>,
+    pub ports: Box<[ServicePort]>,
     /// The cluster IP; the string `None` for a headless Service.
     #[serde(rename = "clusterIP")]
-    pub cluster_ip: String,
+    pub cluster_ip: Text,
 }
 
 impl Default for ObservedServiceSpec {
     fn default() -> Self {
         Self {
-            type_: ServiceType::ClusterIp.as_str().to_owned(),
-            selector: Labels::new(),
-            ports: Vec::new(),
-            cluster_ip: String::new(),
+            type_: ServiceType::ClusterIp.as_str().into(),
+            selector: TextMap::default(),
+            ports: Box::default(),
+            cluster_ip: Text::default(),
         }
     }
 }
@@ -166,7 +166,7 @@ impl Wanted for WantedService {
     fn differences(&self, observed: &ObservedService) -> Vec<Difference> {
         let spec = &observed.spec;
         let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", &observed.metadata.labels, &self.labels);
+        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
         differs(&mut found, "spec.type", spec.type_.as_str(), self.service_type.as_str());
         all_labels_differ(&mut found, "spec.selector", &spec.selector, &self.selector);
         let (live, wanted) = self.comparable(&spec.ports);
@@ -199,7 +199,7 @@ impl Wanted for WantedService {
             spec.remove("loadBalancerSourceRanges");
         }
         spec.insert("type".to_owned(), json!(self.service_type.as_str()));
-        if before.selector != self.selector {
+        if before.selector.to_map() != self.selector {
             replace_list(spec, "selector", &self.selector);
         }
         let (live, wanted) = self.comparable(&before.ports);

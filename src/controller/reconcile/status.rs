@@ -46,7 +46,7 @@ pub(in crate::controller) async fn write<S: Serialize>(
     };
     let read = async || client.get::<Value>(resource, name.namespace(), name.name()).await;
     let error = match send(version, &patch).await {
-        Ok(written) => return Ok(Written::Stored(Some(written.metadata.resource_version))),
+        Ok(written) => return Ok(Written::Stored(Some(written.metadata.resource_version.into()))),
         Err(error) => error,
     };
     if may_be_stored(&error) {
@@ -72,7 +72,7 @@ pub(in crate::controller) async fn write<S: Serialize>(
         return Ok(Written::Stored(Some(meta.resource_version)));
     };
     let written = send(&meta.resource_version, &patch).await?;
-    Ok(Written::Stored(Some(written.metadata.resource_version)))
+    Ok(Written::Stored(Some(written.metadata.resource_version.into())))
 }
 
 /// Whether two statuses differ only in numbers, messages and conditions other than `Ready`, `Reconciling` and `Stalled`.

@@ -45,7 +45,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{ApiResource, labels};
-use crate::cache::{Object, ObjectName, SharedInformer};
+use crate::cache::{Object, ObjectName, SharedInformer, TextMap};
 use crate::client::ApiClient;
 use crate::metrics::Metrics;
 use crate::workqueue::RateLimitingQueue;
@@ -163,10 +163,10 @@ impl Role {
     }
 
     /// Whether the informer's selector matches an object with these labels.
-    fn selects(self, of_object: &labels::Labels, manager: &str) -> bool {
+    fn selects(self, of_object: &TextMap, manager: &str) -> bool {
         match self {
             Self::Owner => true,
-            Self::Child => labels::is_managed_by(of_object, manager),
+            Self::Child => of_object.get(labels::MANAGED_BY) == Some(manager),
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn of_the_deployment(
             .map(|condition| {
                 // A condition must have a reason.
                 let reason = if condition.reason.is_empty() { type_ } else { &condition.reason };
-                (condition.status == "True", reason.to_owned(), condition.message.clone())
+                (condition.status == "True", reason.to_owned(), condition.message.to_string())
             });
         (type_, found)
     })

@@ -291,7 +291,7 @@ mod tests {
         };
         let pod = |name: &str, is_going: bool| {
             let mut pod = ObservedPod::default();
-            pod.metadata.name = name.into();
+            pod.metadata.name = crate::cache::ObjectName::new(None, name);
             pod.metadata.deletion_timestamp = is_going.then(|| "2020-01-01T00:00:00Z".into());
             Cached::new(Ok(pod))
         };

@@ -137,7 +137,7 @@ fn observed_pod_exposes_its_metadata() {
         ("ns/web-0".to_owned(), "u", "7")
     );
     assert_eq!((pod.generation(), pod.is_deleting(), pod.controller().unwrap().uid), (2, true, "o"));
-    assert_eq!(pod.labels().unwrap()["a"], "b");
+    assert_eq!(pod.label("a"), Some("b"));
     assert_eq!(ObservedPod::resource(), PODS);
     assert_eq!(pod.spec.node_name, "node-0");
 }

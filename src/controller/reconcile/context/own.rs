@@ -91,7 +91,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         let client = &self.tools.client;
         let error = match client.annotate::<Written>(resource, object, &self.version, (key, value)).await {
             Ok(written) => {
-                self.version = written.metadata.resource_version;
+                self.version = written.metadata.resource_version.into();
                 self.owner.wrote(&self.tools.consistency, &self.version);
                 return;
             }

@@ -36,7 +36,7 @@ impl<R: Reconcile> Reconciler<R> {
         let live: Option<Value> = self.tools.client.get(&resource, key.namespace(), key.name()).await?;
         let version = live.as_ref().and_then(|live| live.pointer("/metadata/resourceVersion")?.as_str());
         let (Some(live), Some(version)) = (&live, version) else { return Ok(Outcome::Done) };
-        if version != object.meta.resource_version {
+        if *version != *object.meta.resource_version {
             // The object has changed since; the event for the new version wakes the key.
             return Ok(Outcome::Done);
         }

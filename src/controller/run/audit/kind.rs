@@ -232,10 +232,10 @@ impl<K: Object> KindAudit<K> {
             Mismatch::Missed { name, uid, .. } => selected.is_some_and(|live| {
                 // Check the version before the object: a cache that has reached it receives nothing older.
                 let has_passed = self.has_passed(&live.resource_version);
-                live.uid == *uid && has_passed && !self.has(name, uid, &live.resource_version)
+                *live.uid == **uid && has_passed && !self.has(name, uid, &live.resource_version)
             }),
             Mismatch::Ghost { uid, .. } => {
-                selected.is_none_or(|live| live.uid != *uid) && self.differs(mismatch, list)
+                selected.is_none_or(|live| *live.uid != **uid) && self.differs(mismatch, list)
             }
         }
     }
