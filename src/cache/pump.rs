@@ -16,7 +16,8 @@
 //! - A relist notifies of deletions first, then of additions and changes; unchanged objects are skipped.
 //!   (test: `relist_notifies_only_of_differences`)
 //! - An event older than the stored object is ignored. (test: `an_older_event_is_ignored`)
-//! - An object that was deleted and created again unseen is a deletion and an addition. (test: `unseen_recreation_is_a_deletion_and_an_addition`)
+//! - An object that was deleted and created again unseen is a deletion and an addition; if that one is deleted, too,
+//!   handlers are notified of the one that they know. (test: `unseen_recreation_is_a_deletion_and_an_addition`)
 //! - Other tasks run while a relist or a resync is applied. (test: `other_tasks_run_while_a_relist_is_applied`)
 //!
 //! # Differences from client-go
@@ -174,7 +175,12 @@ impl<K: Object> Pump<K> {
             return;
         }
         self.writer.delete(&name, last.resource_version());
-        processor.distribute(&Notification::Delete(Deleted::Observed(last)));
+        // Handlers do not know an incarnation that was created unseen: what they knew is gone.
+        let deleted = match stored.uid() == last.uid() {
+            true => Deleted::Observed(last),
+            false => Deleted::FinalStateUnknown { last_known: stored },
+        };
+        processor.distribute(&Notification::Delete(deleted));
     }
 
     fn replace(

@@ -1,20 +1,36 @@
 //! A fake source for lists and watches, without a server; each fault is a method.
 //!
 //! Mirrors client-go `tools/cache/testing/fake_controller_source.go` (`FakeControllerSource`).
+//!
+//! # How it works
+//! Objects are kept as JSON and decoded for each answer, as they are from a server: a source of full objects serves
+//! projections and metadata, too, and may hold an object that does not decode. Every change has a version; a list is
+//! read in pages from a snapshot, which a compaction expires.
+//!
+//! # Guarantees
+//! - An object is decoded into the type of the source, and one that does not decode keeps its identity. (test: `projection_of_a_full_object_is_decoded`)
+//! - Pages show the objects at the version of the first page, or fail. (test: `pages_show_one_version_or_fail`)
+//! - A watch replays the changes after its version, or fails when they are compacted. (test: `watch_replays_changes_or_fails`)
+//! - A store that went back in time has no later version. (test: `restored_source_refuses_later_versions`)
 
-use std::collections::{BTreeMap, VecDeque};
+mod state;
+
+use std::collections::BTreeMap;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Duration;
 
-use kube_core::Resource;
 use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::Value;
 use tokio::sync::mpsc;
 
+use self::state::{Change, State, event_of};
 use super::status_error;
-use crate::cache::list_watch::{
-    ListOptions, Listed, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStart, WatchStream,
-};
-use crate::cache::{Cached, Object, ObjectName, Store};
+use crate::cache::decode::Decoded;
+use crate::cache::list_watch::{ListOptions, ListerWatcher, Page, WatchEvent, WatchOptions, WatchStream};
+use crate::cache::{Object, ObjectName, Store};
 use crate::client::Error;
 
 /// Holds objects, assigns versions, and answers lists and watches as a server would. Cheap to clone; all
@@ -23,70 +39,29 @@ pub struct FakeSource<K> {
     state: Arc<Mutex<State<K>>>,
 }
 
-struct State<K> {
-    version: u64,
-    objects: BTreeMap<ObjectName, K>,
-    /// Changes that watches replay, with their versions.
-    log: Vec<(u64, Change<K>)>,
-    /// Watches cannot start at versions below this one.
-    compacted: u64,
-    watchers: Vec<mpsc::UnboundedSender<Result<WatchEvent<K>, Error>>>,
-    page_size: Option<usize>,
-    list_errors: VecDeque<Option<Error>>,
-    watch_errors: VecDeque<Error>,
-    can_stream_lists: bool,
-    /// Whether a streaming list ends; if not, the test sends the bookmark.
-    ends_initial_events: bool,
-    requests: Vec<String>,
-}
-
-#[derive(Clone)]
-enum Change<K> {
-    Added(K),
-    Modified(K),
-    Deleted(K),
-}
-
-impl<K> From<Change<K>> for WatchEvent<K> {
-    fn from(change: Change<K>) -> Self {
-        match change {
-            Change::Added(object) => Self::Added(Ok(object)),
-            Change::Modified(object) => Self::Modified(Ok(object)),
-            Change::Deleted(object) => Self::Deleted(Ok(object)),
-        }
-    }
-}
-
 // === impl FakeSource ===
 
-impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
+impl<K: Object> FakeSource<K> {
     /// Creates an empty source.
     #[must_use]
     pub fn new() -> Self {
-        let state = State {
-            version: 0,
-            objects: BTreeMap::new(),
-            log: Vec::new(),
-            compacted: 0,
-            watchers: Vec::new(),
-            page_size: None,
-            list_errors: VecDeque::new(),
-            watch_errors: VecDeque::new(),
-            can_stream_lists: false,
-            ends_initial_events: true,
-            requests: Vec::new(),
-        };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(State::new())) }
     }
 
-    /// Adds or changes an object, gives it the next version and notifies the watches.
-    pub fn put(&self, object: K) {
-        self.state.lock().put(object, true);
+    // --- objects ---
+
+    /// Adds or changes an object, gives it the next version and notifies the watches. `object` is anything that has
+    /// the JSON of an object. One without a uid keeps its uid, or gets a new one.
+    ///
+    /// # Panics
+    /// If the object has no name.
+    pub fn put(&self, object: impl Serialize) {
+        self.state.lock().put(json(&object), true);
     }
 
     /// Like [`put`](Self::put), but hides the change from all watches.
-    pub fn put_unseen(&self, object: K) {
-        self.state.lock().put(object, false);
+    pub fn put_unseen(&self, object: impl Serialize) {
+        self.state.lock().put(json(&object), false);
     }
 
     /// Removes an object and notifies the watches.
@@ -99,9 +74,43 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
         self.state.lock().delete(name, false);
     }
 
+    /// Removes an object and creates it again, with another uid.
+    pub fn recreate(&self, name: &ObjectName) {
+        self.state.lock().recreate(name, true);
+    }
+
+    /// Like [`recreate`](Self::recreate), but hides both changes from all watches.
+    pub fn recreate_unseen(&self, name: &ObjectName) {
+        self.state.lock().recreate(name, false);
+    }
+
+    /// Reads one object live, as a sync handler does before it destroys something.
+    ///
+    /// # Errors
+    /// 404 if there is no such object.
+    pub fn get(&self, name: &ObjectName) -> Result<Decoded<K>, Error> {
+        let state = self.state.lock();
+        let object = state.objects.get(name).ok_or_else(|| status_error(404, "NotFound"))?;
+        state::decoded(object)
+    }
+
+    /// Returns the names and versions of all objects.
+    #[must_use]
+    pub fn objects(&self) -> BTreeMap<ObjectName, String> {
+        let state = self.state.lock();
+        state.objects.iter().map(|(name, object)| (name.clone(), state::version_of(object))).collect()
+    }
+
+    // --- faults of watches ---
+
     /// Sends any event to the open watches, such as a duplicate, an old event or a bookmark.
     pub fn send(&self, event: impl Fn() -> WatchEvent<K>) {
-        self.state.lock().watchers.retain(|watcher| watcher.send(Ok(event())).is_ok());
+        self.state.lock().send(|| Ok(event()));
+    }
+
+    /// Sends the last `count` changes to the open watches again, oldest first.
+    pub fn repeat(&self, count: usize) {
+        self.state.lock().repeat(count);
     }
 
     /// Ends all open watches as a server does at their timeout.
@@ -117,16 +126,26 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
         }
     }
 
-    /// Compacts the history: watches that start before the current version fail with 410.
-    pub fn compact(&self) {
-        let state = &mut *self.state.lock();
-        state.compacted = state.version;
-        state.log.clear();
+    /// Fails the next watch requests with these errors, in order.
+    pub fn fail_watches(&self, errors: impl IntoIterator<Item = Error>) {
+        self.state.lock().watch_errors.extend(errors);
     }
+
+    // --- faults of lists ---
 
     /// Splits lists into pages of this size.
     pub fn page_size(&self, size: usize) {
         self.state.lock().page_size = Some(size);
+    }
+
+    /// Answers each page after this time.
+    pub fn delay_pages(&self, time: Duration) {
+        self.state.lock().page_delay = time;
+    }
+
+    /// Scripts the next list requests, in order: `Some` fails, `None` succeeds.
+    pub fn script_lists(&self, answers: impl IntoIterator<Item = Option<Error>>) {
+        self.state.lock().list_errors.extend(answers);
     }
 
     /// Lets lists be streamed; without this, they are read in pages.
@@ -139,28 +158,36 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
         self.state.lock().ends_initial_events = false;
     }
 
-    /// Scripts the next list requests, in order: `Some` fails, `None` succeeds.
-    pub fn script_lists(&self, answers: impl IntoIterator<Item = Option<Error>>) {
-        self.state.lock().list_errors.extend(answers);
+    // --- faults of the store ---
+
+    /// Compacts the history: watches that start before the current version, and pages of lists that have begun, fail
+    /// with 410.
+    pub fn compact(&self) {
+        self.state.lock().compact();
     }
 
-    /// Fails the next watch requests with these errors, in order.
-    pub fn fail_watches(&self, errors: impl IntoIterator<Item = Error>) {
-        self.state.lock().watch_errors.extend(errors);
+    /// Takes the last `count` changes back, as a restored backup does, and ends all watches. Later changes have the
+    /// versions of those that were lost; a list of a version that no longer exists fails.
+    pub fn restore(&self, count: usize) {
+        self.state.lock().restore(count);
     }
+
+    /// Ends what [`script_lists`](Self::script_lists), [`fail_watches`](Self::fail_watches),
+    /// [`delay_pages`](Self::delay_pages) and [`hold_initial_events`](Self::hold_initial_events) have ordered.
+    pub fn end_faults(&self) {
+        let state = &mut *self.state.lock();
+        state.list_errors.clear();
+        state.watch_errors.clear();
+        state.page_delay = Duration::ZERO;
+        state.ends_initial_events = true;
+    }
+
+    // --- observations ---
 
     /// Returns the requests so far: `list newest`, `list >=7`, `list next`, `stream newest`, `watch 7`.
     #[must_use]
     pub fn requests(&self) -> Vec<String> {
         self.state.lock().requests.clone()
-    }
-
-    /// Returns the names and versions of all objects.
-    #[must_use]
-    pub fn objects(&self) -> BTreeMap<ObjectName, String> {
-        let state = self.state.lock();
-        let version = |object: &K| object.resource_version().to_owned();
-        state.objects.iter().map(|(name, object)| (name.clone(), version(object))).collect()
     }
 
     /// Returns the number of open watches.
@@ -172,7 +199,11 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> FakeSource<K> {
     }
 }
 
-impl<K: Object + Resource<DynamicType = ()> + Clone> Default for FakeSource<K> {
+fn json(object: &impl Serialize) -> Value {
+    serde_json::to_value(object).expect("an object serializes")
+}
+
+impl<K: Object> Default for FakeSource<K> {
     fn default() -> Self {
         Self::new()
     }
@@ -190,90 +221,16 @@ impl<K> fmt::Debug for FakeSource<K> {
     }
 }
 
-// === impl State ===
-
-impl<K: Object + Resource<DynamicType = ()> + Clone> State<K> {
-    fn put(&mut self, mut object: K, seen: bool) {
-        self.version += 1;
-        object.meta_mut().resource_version = Some(self.version.to_string());
-        let before = self.objects.insert(object.object_name(), object.clone());
-        let change = if before.is_some() { Change::Modified(object) } else { Change::Added(object) };
-        self.tell(change, seen);
-    }
-
-    fn delete(&mut self, name: &ObjectName, seen: bool) {
-        if let Some(mut object) = self.objects.remove(name) {
-            self.version += 1;
-            object.meta_mut().resource_version = Some(self.version.to_string());
-            self.tell(Change::Deleted(object), seen);
-        }
-    }
-
-    fn tell(&mut self, change: Change<K>, seen: bool) {
-        if seen {
-            self.watchers.retain(|watcher| watcher.send(Ok(change.clone().into())).is_ok());
-            self.log.push((self.version, change));
-        }
-    }
-
-    fn page(&mut self, options: &ListOptions, stored: &Store<K>) -> Result<Page<K>, Error> {
-        self.requests.push(match (&options.continue_token, &options.version) {
-            (Some(_), _) => "list next".to_owned(),
-            (None, Version::Newest) => "list newest".to_owned(),
-            (None, Version::NotOlderThan(version)) => format!("list >={version}"),
-        });
-        if let Some(Some(error)) = self.list_errors.pop_front() {
-            return Err(error);
-        }
-        let from: usize = options.continue_token.as_deref().and_then(|t| t.parse().ok()).unwrap_or(0);
-        let size = self.page_size.filter(|_| options.limit.is_some()).unwrap_or(usize::MAX);
-        let listed = |object: &K| Listed::of(Cached::new(Ok(object.clone())), stored);
-        let items = self.objects.values().skip(from).take(size).map(listed).collect();
-        let end = from.saturating_add(size);
-        let continue_token = (end < self.objects.len()).then(|| end.to_string());
-        Ok(Page { items, resource_version: self.version.to_string(), continue_token })
-    }
-
-    fn watch(&mut self, options: &WatchOptions) -> Result<FakeWatch<K>, Error> {
-        self.requests.push(match &options.start {
-            WatchStart::After(version) => format!("watch {version}"),
-            WatchStart::InitialEvents(Version::Newest) => "stream newest".to_owned(),
-            WatchStart::InitialEvents(Version::NotOlderThan(version)) => format!("stream >={version}"),
-        });
-        if let Some(error) = self.watch_errors.pop_front() {
-            return Err(error);
-        }
-        let (sender, events) = mpsc::unbounded_channel();
-        match &options.start {
-            WatchStart::After(version) => {
-                let from: u64 = version.parse().unwrap_or(0);
-                if from < self.compacted {
-                    return Err(status_error(410, "Expired"));
-                }
-                for (_, change) in self.log.iter().filter(|(version, _)| *version > from) {
-                    drop(sender.send(Ok(change.clone().into())));
-                }
-            }
-            WatchStart::InitialEvents(_) => {
-                for object in self.objects.values() {
-                    drop(sender.send(Ok(WatchEvent::Added(Ok(object.clone())))));
-                }
-                if self.ends_initial_events {
-                    drop(sender.send(Ok(WatchEvent::Bookmark {
-                        resource_version: self.version.to_string(),
-                        ends_initial_events: true,
-                    })));
-                }
-            }
-        }
-        self.watchers.push(sender);
-        Ok(FakeWatch { events })
-    }
+/// An event on its way to a watch: a change is decoded when it is read.
+enum Sent<K> {
+    Event(WatchEvent<K>),
+    Change(Change),
 }
 
 /// An open watch on a [`FakeSource`].
 pub struct FakeWatch<K> {
-    events: mpsc::UnboundedReceiver<Result<WatchEvent<K>, Error>>,
+    events: mpsc::UnboundedReceiver<Result<Sent<K>, Error>>,
+    _kind: PhantomData<fn() -> K>,
 }
 
 impl<K> fmt::Debug for FakeWatch<K> {
@@ -284,15 +241,27 @@ impl<K> fmt::Debug for FakeWatch<K> {
 
 impl<K: Object> WatchStream<K> for FakeWatch<K> {
     async fn next(&mut self) -> Option<Result<WatchEvent<K>, Error>> {
-        self.events.recv().await
+        Some(match self.events.recv().await? {
+            Ok(Sent::Event(event)) => Ok(event),
+            Ok(Sent::Change(change)) => event_of(&change),
+            Err(error) => Err(error),
+        })
     }
 }
 
-impl<K: Object + Resource<DynamicType = ()> + Clone> ListerWatcher<K> for FakeSource<K> {
+impl<K: Object> ListerWatcher<K> for FakeSource<K> {
     type Watch = FakeWatch<K>;
 
     async fn list(&self, options: &ListOptions, stored: &Store<K>) -> Result<Page<K>, Error> {
-        self.state.lock().page(options, stored)
+        let (answer, delay) = {
+            let state = &mut *self.state.lock();
+            (state.begin_list(options), state.page_delay)
+        };
+        let page = answer?;
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        self.state.lock().page(&page, stored)
     }
 
     fn can_stream_lists(&self) -> bool {
@@ -307,3 +276,6 @@ impl<K: Object + Resource<DynamicType = ()> + Clone> ListerWatcher<K> for FakeSo
         self.state.lock().watch(options)
     }
 }
+
+#[cfg(test)]
+mod tests;

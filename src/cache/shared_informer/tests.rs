@@ -1,8 +1,9 @@
+mod histories;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use proptest::prelude::*;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
@@ -230,6 +231,9 @@ async fn unseen_recreation_is_a_deletion_and_an_addition() {
     rig.source.break_watches(|| status_error(410, "Expired"));
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(heard(&mut receiver).await, ["-b last known", "+b"], "by a relist");
+    rig.source.recreate_unseen(&key("b"));
+    rig.source.delete(&key("b"));
+    assert_eq!(heard(&mut receiver).await, ["-b last known"], "by the deletion of an unknown incarnation");
     rig.stop().await;
 }
 
@@ -412,90 +416,6 @@ async fn resync_notifies_of_every_object() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(heard(&mut receiver).await, ["~a", "~b"]);
     rig.stop().await;
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Put(u8),
-    PutUnseen(u8),
-    Delete(u8),
-    DeleteUnseen(u8),
-    Close,
-    Gone,
-    Compact,
-    Wait(u8),
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    prop_oneof![
-        4 => (0..5u8).prop_map(Step::Put),
-        1 => (0..5u8).prop_map(Step::PutUnseen),
-        3 => (0..5u8).prop_map(Step::Delete),
-        1 => (0..5u8).prop_map(Step::DeleteUnseen),
-        1 => Just(Step::Close),
-        1 => Just(Step::Gone),
-        1 => Just(Step::Compact),
-        2 => (0..5u8).prop_map(Step::Wait),
-    ]
-}
-
-/// Builds a copy of the source from notifications.
-#[derive(Clone, Default)]
-struct Mirror(Arc<Mutex<BTreeMap<ObjectName, String>>>);
-
-impl EventHandler<ConfigMap> for Mirror {
-    fn on_add(&mut self, object: &Cached<ConfigMap>, _: bool) {
-        let before = self.0.lock().insert(object.object_name(), object.resource_version().to_owned());
-        assert_eq!(before, None, "{object:?} was added twice");
-    }
-
-    fn on_update(&mut self, _: &Cached<ConfigMap>, new: &Cached<ConfigMap>) {
-        let before = self.0.lock().insert(new.object_name(), new.resource_version().to_owned());
-        assert!(before.is_some(), "{new:?} was updated before it was added");
-    }
-
-    fn on_delete(&mut self, object: &Deleted<ConfigMap>) {
-        assert!(self.0.lock().remove(&object.object_name()).is_some(), "{object:?} was not there");
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
-    /// client-go: `TestHammerController`. Whatever events are lost, after one relist the store and every
-    /// handler agree with the source.
-    #[test]
-    fn store_and_handlers_converge_to_the_source(steps in prop::collection::vec(step(), 1..40)) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-        runtime.block_on(async {
-            let mut rig = Rig::new(&["n0", "n1"]);
-            let mirror = Mirror::default();
-            rig.informer.add_event_handler(mirror.clone()).unwrap();
-            rig.start().await;
-            for step in steps {
-                match step {
-                    Step::Put(n) => rig.source.put(config_map("ns", &format!("n{n}"), 0)),
-                    Step::PutUnseen(n) => rig.source.put_unseen(config_map("ns", &format!("n{n}"), 0)),
-                    Step::Delete(n) => rig.source.delete(&key(&format!("n{n}"))),
-                    Step::DeleteUnseen(n) => rig.source.delete_unseen(&key(&format!("n{n}"))),
-                    Step::Close => rig.source.close_watches(),
-                    Step::Gone => rig.source.break_watches(|| status_error(410, "Expired")),
-                    Step::Compact => rig.source.compact(),
-                    Step::Wait(seconds) => tokio::time::sleep(Duration::from_secs(seconds.into())).await,
-                }
-            }
-            rig.source.break_watches(|| status_error(410, "Expired"));
-            tokio::time::sleep(Duration::from_secs(120)).await;
-            rig.source.break_watches(|| status_error(410, "Expired"));
-            tokio::time::sleep(Duration::from_secs(120)).await;
-            let expected = rig.source.objects();
-            let store = rig.informer.store();
-            let stored: BTreeMap<ObjectName, String> =
-                store.list().iter().map(|o| (o.object_name(), o.resource_version().to_owned())).collect();
-            assert_eq!(stored, expected);
-            assert_eq!(*mirror.0.lock(), expected);
-            rig.stop().await;
-        });
-    }
 }
 
 /// R9: the watch lost events.
