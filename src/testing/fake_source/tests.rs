@@ -55,10 +55,10 @@ async fn projection_of_a_full_object_is_decoded() {
     full.data = Some([("key".to_owned(), "value".to_owned())].into());
     source.put(&full);
     let read = source.get(&key("a")).unwrap().unwrap();
-    assert_eq!((read.metadata.uid.as_str(), read.data["key"].as_str()), ("uid-of-ns-a", "value"));
+    assert_eq!((&*read.metadata.uid, read.data["key"].as_str()), ("uid-of-ns-a", "value"));
     source.put(json!({"metadata": {"namespace": "ns", "name": "b"}, "data": 7}));
     let unreadable = source.get(&key("b")).unwrap().err().expect("its data does not decode");
-    assert_eq!((unreadable.meta.uid.as_str(), unreadable.meta.resource_version.as_str()), ("uid-1", "2"));
+    assert_eq!((&*unreadable.meta.uid, &*unreadable.meta.resource_version), ("uid-1", "2"));
     assert!(source.get(&key("c")).err().expect("there is none").is_not_found());
     assert_eq!(page(&source, None).await.unwrap().items.len(), 2);
 }
