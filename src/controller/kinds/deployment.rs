@@ -6,8 +6,11 @@
 //! - A written Deployment has no differences, whatever was there before.
 //!   (test: `applied_deployment_has_no_differences`)
 //! - Writing it again changes nothing. (test: `applied_deployment_has_no_differences`)
+//! - Equal containers of two Deployments are kept once. (test: `equal_containers_are_shared`)
 //! - Fields that are not ours are kept. (test: `foreign_deployment_fields_are_kept`)
 //! - Defaults of a real server are not differences. (test: `written_deployment_reads_back_without_differences`)
+
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -111,7 +114,8 @@ pub struct ObservedTemplateMeta {
 #[serde(default)]
 pub struct ObservedPodSpec {
     /// The containers, ours and others'.
-    pub containers: Box<[ObservedContainer]>,
+    #[serde(deserialize_with = "container::shared")]
+    pub containers: Arc<[ObservedContainer]>,
 }
 
 /// The status that the Deployment controller reports.

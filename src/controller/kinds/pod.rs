@@ -19,6 +19,8 @@
 //!   (test: `server_additions_to_a_pod_are_no_difference`, `written_pod_reads_back_and_is_not_outdated`)
 //! - An evicted Pod is finished. (test: `ready_and_finished_follow_the_status`)
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
@@ -67,7 +69,8 @@ pub struct ObservedPod {
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedPodSpec {
     /// The containers, ours and others'.
-    pub containers: Box<[ObservedContainer]>,
+    #[serde(deserialize_with = "container::shared")]
+    pub containers: Arc<[ObservedContainer]>,
     /// The node; empty until the Pod is scheduled.
     pub node_name: Text,
 }

@@ -265,3 +265,16 @@ fn rollout_is_done_with_exactly_the_wanted_pods() {
     late.metadata.generation = 3;
     assert!(!late.is_available(), "the counts refer to an older spec");
 }
+
+#[test]
+fn equal_containers_are_shared() {
+    let read = |image: &str| -> ObservedDeployment {
+        let containers = json!([{"name": "web", "image": image}]);
+        serde_json::from_value(json!({"spec": {"template": {"spec": {"containers": containers}}}})).unwrap()
+    };
+    let containers = |of: &ObservedDeployment| of.spec.template.spec.containers.clone();
+    let [one, two, other, again] = ["a", "a", "b", "a"].map(read);
+    assert!(std::sync::Arc::ptr_eq(&containers(&one), &containers(&two)));
+    assert_eq!(&*containers(&other)[0].image, "b");
+    assert_eq!(containers(&one), containers(&again));
+}
