@@ -95,6 +95,8 @@ struct Selection {
 }
 
 struct Entry {
+    /// `plural.group`.
+    kind: String,
     selection: Selection,
     transform: Option<TypeId>,
     informer: Box<dyn Any + Send>,
@@ -161,8 +163,12 @@ impl SharedInformerFactory {
             .with_field_selector(selection.field_selector.clone())
             .with_transform(transform);
         let seed = self.random.lock().u64(..);
-        let config =
-            InformerConfig { indexers, resync_period: self.resync_period, seed, ..InformerConfig::default() };
+        let name = match informers.iter().filter(|entry| entry.kind == kind()).count() {
+            0 => self.client.manager().to_owned(),
+            others => format!("{}-{}", self.client.manager(), others + 1),
+        };
+        let resync_period = self.resync_period;
+        let config = InformerConfig { name, indexers, resync_period, seed, ..InformerConfig::default() };
         let informer = SharedInformer::new(source, config);
         let (running, reading) = (informer.clone(), informer.clone());
         let run: RunInformer = Box::new(move |shutdown| {
@@ -171,6 +177,7 @@ impl SharedInformerFactory {
             })
         });
         informers.push(Entry {
+            kind: kind(),
             selection,
             transform: transform_id,
             informer: Box::new(informer.clone()),
@@ -189,7 +196,7 @@ impl SharedInformerFactory {
     /// Runs all informers requested so far, until `shutdown`.
     ///
     /// # Panics
-    /// Propagates a handler's panic.
+    /// Propagates a panic of an index function. A handler's panic is only logged.
     ///
     /// # Cancel safety
     /// Not cancel-safe: cancel `shutdown` instead.

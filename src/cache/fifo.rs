@@ -14,7 +14,7 @@
 //! # How it works
 //! One producer, the reflector, pushes changes and waits while [`CAPACITY`] are queued. One consumer,
 //! the pump, pops batches: the changes to distinct objects at the head, or one change that concerns
-//! all objects (a relist, a resync, a bookmark). The pump reports each batch when it is applied; the
+//! all objects (a relist, a bookmark). The pump reports each batch when it is applied; the
 //! queue is *synced* once the first relist is reported.
 //!
 //! # Guarantees
@@ -27,7 +27,8 @@
 //! - Changes queued before a close are still delivered. (test: `close_delivers_queued_changes_then_ends`)
 //!
 //! # Differences from client-go
-//! There is only atomic mode. The transform runs once per object, where it is decoded. Back-pressure is
+//! There is only atomic mode. A resync does not pass through the queue: the pump makes it from the store. The
+//! transform runs once per object, where it is decoded. Back-pressure is
 //! a wait for room instead of a lock held during processing.
 //!
 //! # Locks and tasks
@@ -68,8 +69,6 @@ pub enum Delta<K: Object> {
         /// Whether the list was a consistent read, which replaces even newer cached versions.
         authoritative: bool,
     },
-    /// Notify the handlers of every stored object again.
-    SyncAll,
     /// Nothing changed up to this version.
     Bookmark(String),
 }
@@ -251,7 +250,7 @@ impl<K: Object> State<K> {
                     self.population = Population::Done;
                     self.setter.set();
                 }
-                Delta::SyncAll | Delta::Bookmark(_) => {}
+                Delta::Bookmark(_) => {}
             }
         }
         self.queue.push_back(delta);
@@ -291,7 +290,7 @@ impl<K: Object> Delta<K> {
     fn object_name(&self) -> Option<super::ObjectName> {
         match self {
             Self::Added(object) | Self::Updated(object) | Self::Deleted(object) => Some(object.object_name()),
-            Self::ReplacedAll { .. } | Self::SyncAll | Self::Bookmark(_) => None,
+            Self::ReplacedAll { .. } | Self::Bookmark(_) => None,
         }
     }
 }
@@ -312,7 +311,7 @@ mod tests {
         Delta::ReplacedAll { objects, resource_version: "9".to_owned(), authoritative: true }
     }
 
-    /// Formats the changes of a batch: `+a@1`, `~a@2`, `-a@3`, `all`, `sync`, `bookmark`.
+    /// Formats the changes of a batch: `+a@1`, `~a@2`, `-a@3`, `all`, `bookmark`.
     fn text(batch: &Batch<ConfigMap>) -> Vec<String> {
         let short = |object: &Cached<ConfigMap>| {
             format!("{}@{}", object.object_name().name(), object.resource_version())
@@ -322,7 +321,6 @@ mod tests {
             Delta::Updated(object) => format!("~{}", short(object)),
             Delta::Deleted(object) => format!("-{}", short(object)),
             Delta::ReplacedAll { .. } => "all".to_owned(),
-            Delta::SyncAll => "sync".to_owned(),
             Delta::Bookmark(_) => "bookmark".to_owned(),
         };
         batch.deltas.iter().map(delta).collect()
@@ -355,13 +353,11 @@ mod tests {
             fifo.push(Delta::Added(object(name, version))).await;
         }
         fifo.push(relist(vec![])).await;
-        fifo.push(Delta::SyncAll).await;
         fifo.push(Delta::Bookmark("12".to_owned())).await;
         fifo.push(Delta::Deleted(object("c", 13))).await;
         assert_eq!(pop(&fifo).await, ["+a@1", "+b@2"]);
         assert_eq!(pop(&fifo).await, ["+a@3", "+c@4"]);
         assert_eq!(pop(&fifo).await, ["all"]);
-        assert_eq!(pop(&fifo).await, ["sync"]);
         assert_eq!(pop(&fifo).await, ["bookmark"]);
         assert_eq!(pop(&fifo).await, ["-c@13"]);
     }

@@ -1,4 +1,10 @@
-//! The state of a reflector: logged once per change with at most one reminder a minute, and read by metrics and `/debug`.
+//! The state of a cache: counted in place, and read by metrics and `/debug` when they are asked. Failures of list and
+//! watch are logged once per change, with at most one reminder a minute.
+//!
+//! # Guarantees
+//! - A lasting failure is logged once a minute. (test: `lasting_failure_is_logged_once_a_minute`)
+//! - Each list is counted with the reason for it. (test: `lists_are_counted_by_their_reason`)
+//! - An object or answer that does not decode is counted. (test: `objects_and_answers_that_do_not_decode_are_counted`)
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,6 +12,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::list_watch::Traffic;
+use crate::api::ApiResource;
 use crate::client::Error;
 
 const REMINDER: Duration = Duration::from_secs(60);
@@ -26,13 +34,86 @@ pub enum ReflectorPhase {
     BackingOff(Instant),
 }
 
+/// Why a kind is listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ListReason {
+    /// Nothing was listed yet.
+    #[default]
+    First,
+    /// The server no longer has the version that the watch had reached.
+    Expired,
+    /// The server sent an event older than the last version.
+    OlderEvent,
+    /// Several watches broke without an event.
+    BrokenStreams,
+    /// The server answered several requests for a watch with 5xx.
+    Refused,
+    /// [`SharedInformer::relist`](super::SharedInformer::relist) was called.
+    Requested,
+    /// The watch ended with another error.
+    Error,
+}
+
+impl ListReason {
+    /// All reasons.
+    pub const ALL: [Self; 7] = [
+        Self::First,
+        Self::Expired,
+        Self::OlderEvent,
+        Self::BrokenStreams,
+        Self::Refused,
+        Self::Requested,
+        Self::Error,
+    ];
+
+    /// Returns the reason in one word, as a label.
+    #[must_use]
+    pub fn as_label(self) -> &'static str {
+        match self {
+            Self::First => "first",
+            Self::Expired => "expired",
+            Self::OlderEvent => "older_event",
+            Self::BrokenStreams => "broken_streams",
+            Self::Refused => "refused",
+            Self::Requested => "requested",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// A handler of an informer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct HandlerState {
-    /// The handler's type, without its modules.
+    /// The handler's name; its type, without modules, unless it was given another.
     pub name: String,
     /// Number of notifications that wait for the handler.
     pub pending: usize,
+    /// Number of calls that took 100 ms or longer.
+    pub slow: u64,
+    /// Number of calls that panicked.
+    pub panics: u64,
+}
+
+/// How long the batches of a FIFO took, from the store to the buffers of the handlers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ProcessingLatency {
+    /// Number of batches up to each of [`BOUNDS`](Self::BOUNDS), and of longer ones; not cumulative.
+    pub buckets: [u64; Self::BOUNDS.len() + 1],
+    /// Sum of all durations in seconds.
+    pub sum: f64,
+}
+
+impl ProcessingLatency {
+    /// Upper bounds in seconds, as in client-go.
+    pub const BOUNDS: [f64; 12] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
+
+    fn observe(&mut self, took: Duration) {
+        let seconds = took.as_secs_f64();
+        let at = Self::BOUNDS.iter().position(|bound| seconds <= *bound).unwrap_or(Self::BOUNDS.len());
+        self.buckets[at] += 1;
+        self.sum += seconds;
+    }
 }
 
 /// The progress of a reflector.
@@ -42,6 +123,10 @@ pub struct Progress {
     pub phase: ReflectorPhase,
     /// Number of completed lists.
     pub lists: u64,
+    /// Number of completed lists by reason, in the order of [`ListReason::ALL`].
+    pub lists_by_reason: [u64; ListReason::ALL.len()],
+    /// Number of objects, events and lists that did not decode.
+    pub decode_errors: u64,
     /// Number of watch events, without bookmarks.
     pub events: u64,
     /// When the last event or bookmark arrived.
@@ -49,9 +134,13 @@ pub struct Progress {
 }
 
 /// The state of one kind's cache.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CacheState {
+    /// The informer's name.
+    pub name: String,
+    /// The kind.
+    pub resource: ApiResource,
     /// The kind, `plural.group`.
     pub kind: String,
     /// Whether the first list is in the store; remains true when the connection is lost later.
@@ -66,6 +155,10 @@ pub struct CacheState {
     pub progress: Progress,
     /// Number of changes in the FIFO.
     pub queued: usize,
+    /// How long the batches of the FIFO took.
+    pub processing: ProcessingLatency,
+    /// The bytes received.
+    pub traffic: Traffic,
     /// The handlers, in the order in which they were added.
     pub handlers: Vec<HandlerState>,
 }
@@ -79,6 +172,7 @@ struct State {
     /// Why the kind currently cannot be listed or watched.
     trouble: Option<String>,
     progress: Progress,
+    processing: ProcessingLatency,
 }
 
 impl Shared {
@@ -88,6 +182,15 @@ impl Shared {
 
     pub(crate) fn progress(&self) -> Progress {
         self.0.lock().progress.clone()
+    }
+
+    pub(crate) fn processing(&self) -> ProcessingLatency {
+        self.0.lock().processing.clone()
+    }
+
+    /// Records how long a batch took.
+    pub(crate) fn processed(&self, took: Duration) {
+        self.0.lock().processing.observe(took);
     }
 }
 
@@ -112,8 +215,22 @@ impl Health {
     }
 
     /// Records a completed list.
-    pub(crate) fn listed(&self) {
-        self.shared.0.lock().progress.lists += 1;
+    pub(crate) fn listed(&self, reason: ListReason) {
+        let progress = &mut self.shared.0.lock().progress;
+        progress.lists += 1;
+        progress.lists_by_reason[reason as usize] += 1;
+    }
+
+    /// Records objects that did not decode.
+    pub(crate) fn undecodable(&self, objects: usize) {
+        self.shared.0.lock().progress.decode_errors += objects as u64;
+    }
+
+    /// Records an answer that did not decode.
+    pub(crate) fn answered(&self, error: &Error) {
+        if matches!(error, Error::Decode { .. }) {
+            self.undecodable(1);
+        }
     }
 
     /// Records a watch event.

@@ -14,7 +14,7 @@
 //! - An unchanged item is not decoded again. (test: `unchanged_item_is_not_decoded_again`)
 //! - An item that does not decode does not affect the others. (test: `undecodable_item_does_not_affect_others`)
 //! - A silent stream ends after 90 s. (test: `silent_stream_times_out`)
-//! - A resync does not extend the timeout of a silent stream. (test: `dropped_wait_does_not_extend_idle_timeout`)
+//! - A dropped wait does not extend the timeout of a silent stream. (test: `dropped_wait_does_not_extend_idle_timeout`)
 //! - The length of a line is limited. (test: `overlong_line_is_an_error`)
 //!
 //! # Differences from client-go
@@ -35,7 +35,8 @@ use tokio::time::Instant;
 use super::cached::Cached;
 use super::decode;
 use super::list_watch::{
-    ListOptions, Listed, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStart, WatchStream,
+    ListOptions, Listed, ListerWatcher, Page, Traffic, Version, WatchEvent, WatchOptions, WatchStart,
+    WatchStream,
 };
 use super::object::Object;
 use super::store::Store;
@@ -100,6 +101,7 @@ pub struct ListWatch<K> {
     label_selector: Option<String>,
     field_selector: Option<String>,
     transform: Option<Transform<K>>,
+    traffic: Traffic,
 }
 
 // === impl ListWatch ===
@@ -116,6 +118,7 @@ impl<K: Object> ListWatch<K> {
             label_selector: None,
             field_selector: None,
             transform: None,
+            traffic: Traffic::default(),
         }
     }
 
@@ -209,6 +212,7 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
             let listed = self.listed(&item, stored);
             items.push(listed.map_err(|source| Error::Decode { request: name.clone(), source })?);
         }
+        self.traffic.listed(list.received());
         let ListMeta { resource_version, continue_token } = list.finish()?;
         Ok(Page { items, resource_version, continue_token })
     }
@@ -219,6 +223,10 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
 
     fn cannot_stream_lists(&self) {
         self.client.cannot_stream_lists();
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.traffic.clone()
     }
 
     async fn watch(&self, options: &WatchOptions) -> Result<WatchBody<K>, Error> {
@@ -243,6 +251,7 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
             last_byte: Instant::now(),
             lines: Lines::default(),
             transform: self.transform.clone(),
+            traffic: self.traffic.clone(),
             _kind: PhantomData,
         })
     }
@@ -262,6 +271,7 @@ pub struct WatchBody<K> {
     last_byte: Instant,
     lines: Lines,
     transform: Option<Transform<K>>,
+    traffic: Traffic,
     _kind: PhantomData<fn() -> K>,
 }
 
@@ -290,6 +300,7 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
             };
             self.last_byte = Instant::now();
             if let Ok(data) = frame.into_data() {
+                self.traffic.watched(data.len());
                 self.lines.push(&data);
             }
         }

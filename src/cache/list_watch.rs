@@ -10,6 +10,8 @@
 //! An error inside a stream ends it as an `Err`, never as an object. A list does not deliver again what
 //! the store has.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::cached::Cached;
@@ -101,8 +103,18 @@ pub trait WatchStream<K>: Send {
     /// Returns the next event, `None` when the server ended the stream, or an error when it broke.
     ///
     /// # Cancel safety
-    /// Must be safe: a resync drops the future and calls again, and must not lose an event or a deadline.
+    /// Must be safe: a caller that drops the future and calls again must not lose an event or a deadline.
     fn next(&mut self) -> impl Future<Output = Option<Result<WatchEvent<K>, Error>>> + Send;
+}
+
+/// Counts the bytes that a source has received. Cheap to clone; clones share their counts.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    lists: AtomicU64,
+    watches: AtomicU64,
 }
 
 /// Lists and watches one kind.
@@ -126,8 +138,43 @@ pub trait ListerWatcher<K: Object>: Send + Sync + 'static {
     /// Called when the server has refused [`WatchStart::InitialEvents`].
     fn cannot_stream_lists(&self) {}
 
+    /// Returns the bytes received; a source that does not count them returns zeros.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+
     /// Opens a watch.
     fn watch(&self, options: &WatchOptions) -> impl Future<Output = Result<Self::Watch, Error>> + Send;
+}
+
+// === impl Traffic ===
+
+impl Traffic {
+    /// Returns the bytes of lists.
+    #[must_use]
+    pub fn of_lists(&self) -> u64 {
+        self.0.lists.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of watches, streamed lists included.
+    #[must_use]
+    pub fn of_watches(&self) -> u64 {
+        self.0.watches.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn listed(&self, bytes: usize) {
+        self.0.lists.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn watched(&self, bytes: usize) {
+        self.0.watches.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for Traffic {
+    fn eq(&self, other: &Self) -> bool {
+        (self.of_lists(), self.of_watches()) == (other.of_lists(), other.of_watches())
+    }
 }
 
 // === impl Listed ===

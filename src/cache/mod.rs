@@ -20,7 +20,7 @@
 //! | [`fifo`] | `the_real_fifo.go` | ordered queue of changes between reflector and pump |
 //! | [`store`], [`index`] | `thread_safe_store.go`, `index.go` | objects by name, and inverted indexes |
 //! | `pump` | `controller.go` | applies changes to the store, then notifies the processor |
-//! | [`processor`] | `shared_informer.go` (`sharedProcessor`) | fans out to handlers |
+//! | [`processor`], `listener` | `shared_informer.go` (`sharedProcessor`, `processorListener`) | fans out to handlers |
 //! | [`handlers`] | `controller.go` (`ResourceEventHandlerFuncs`) | handlers of closures, and filters |
 //! | [`synctrack`] | `synctrack/` | the `Synced` handle |
 //! | [`shared_informer`] | `shared_informer.go` | combines the parts above |
@@ -37,6 +37,7 @@ mod health;
 mod http;
 pub mod index;
 pub mod list_watch;
+pub(crate) mod listener;
 pub mod listers;
 pub mod meta;
 pub mod object;
@@ -57,16 +58,16 @@ pub use cached::Cached;
 pub use decode::Unreadable;
 pub use factory::{InformerError, SharedInformerFactory};
 pub use handlers::{FilteredHandler, HandlerFns, filtered};
-pub use health::{CacheState, HandlerState, Progress, ReflectorPhase};
+pub use health::{CacheState, HandlerState, ListReason, ProcessingLatency, Progress, ReflectorPhase};
 pub use http::{ListWatch, Transform};
 pub use index::{IndexConflict, IndexFn, Indexers};
-pub use list_watch::ListerWatcher;
+pub use list_watch::{ListerWatcher, Traffic};
 pub use listers::Lister;
 pub use meta::Meta;
 pub use object::Object;
 pub use object_name::ObjectName;
 pub use owner::ControllerRef;
-pub use processor::{Deleted, EventHandler, Registration};
+pub use processor::{Deleted, EventHandler, HandlerOptions, HandlerResync, Registration};
 pub use resync::{InvalidResyncPeriod, ResyncPeriod};
 pub use shared_informer::{Ended, InformerConfig, SharedInformer, WatchErrorHandler};
 pub use store::{Store, UnknownIndex};

@@ -14,6 +14,10 @@
 //! - A registration is synced only after its handler has returned from every initial add. (test: `registration_syncs_after_its_handler_returns`)
 //! - A removed handler is not called again once its current call returns; its buffer is dropped.
 //!   (test: `removed_handler_is_not_called_again`)
+//! - Each handler resyncs in its own period. (test: `each_handler_resyncs_in_its_own_period`)
+//!
+//! # Differences from client-go
+//! A resync period is each handler's own: none raises or lowers that of another.
 //!
 //! # Locks and tasks
 //! The informer locks the processor with its *delivery lock* (client-go's `blockDeltas`) to distribute
@@ -23,19 +27,26 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::cached::Cached;
+use super::health::HandlerState;
+use super::listener::{Counts, Listener};
 use super::object::Object;
 use super::object_name::ObjectName;
-use super::synctrack::{self, Synced, SyncedSetter};
+use super::resync::ResyncPeriod;
+use super::synctrack::{self, Synced};
 
 /// Is notified of changes. The methods are called in order and must be quick: they should only queue
 /// the key of the affected object.
 ///
-/// Mirrors `ResourceEventHandler`. A panic in a handler ends the informer.
+/// Mirrors `ResourceEventHandler`. A panic in a handler is logged and counted; the handler gets the object again with its
+/// next change, or with a resync.
 pub trait EventHandler<K: Object>: Send + 'static {
     /// Called for each object of the first list (or of the store, for a late handler), and for new objects.
     fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {
@@ -124,18 +135,38 @@ pub(crate) enum Notification<K: Object> {
     UpstreamSynced,
 }
 
+/// How a handler is called.
+///
+/// Mirrors `HandlerOptions`.
+#[derive(Clone, Debug, Default)]
+pub struct HandlerOptions {
+    /// The name in log and metrics; the handler's type, without modules, if there is none.
+    pub name: Option<String>,
+    /// How often the handler is notified of every object again.
+    pub resync: HandlerResync,
+}
+
+/// How often a handler is notified of every object again, without a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HandlerResync {
+    /// As its informer is configured.
+    #[default]
+    OfInformer,
+    /// Never.
+    Never,
+    /// Once in each period.
+    Every(ResyncPeriod),
+}
+
 /// The registration of a handler with an informer.
 #[derive(Clone, Debug)]
 pub struct Registration {
     synced: Synced,
     removed: CancellationToken,
-    pending: PendingGauge,
+    counts: Arc<Counts>,
     /// Whether the handler's task runs.
     running: watch::Receiver<bool>,
 }
-
-/// Number of buffered notifications; shared by both ends of a buffer.
-type PendingGauge = Arc<std::sync::atomic::AtomicUsize>;
 
 impl Registration {
     /// Returns a handle that is synced once this handler has returned from every initial add. Workers
@@ -148,7 +179,17 @@ impl Registration {
     /// Returns the number of notifications that wait for this handler.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.pending.load(std::sync::atomic::Ordering::Relaxed)
+        self.counts.pending.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn state(&self) -> HandlerState {
+        let Counts { name, slow, panics, .. } = &*self.counts;
+        HandlerState {
+            name: name.clone(),
+            pending: self.pending(),
+            slow: slow.load(Ordering::Relaxed),
+            panics: panics.load(Ordering::Relaxed),
+        }
     }
 
     /// Waits until the handler's task has ended, or returns at once if it does not run.
@@ -159,23 +200,21 @@ impl Registration {
 
     /// Whether both are the registration of the same handler.
     pub(crate) fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.pending, &other.pending)
+        Arc::ptr_eq(&self.counts, &other.counts)
     }
-}
-
-/// The task of one handler.
-pub(crate) struct Listener<K: Object> {
-    handler: Box<dyn EventHandler<K>>,
-    notifications: mpsc::UnboundedReceiver<Notification<K>>,
-    setter: SyncedSetter,
-    removed: CancellationToken,
-    pending: PendingGauge,
-    running: watch::Sender<bool>,
 }
 
 struct Sender<K: Object> {
     notifications: mpsc::UnboundedSender<Notification<K>>,
-    pending: PendingGauge,
+    counts: Arc<Counts>,
+    resync: Option<Resync>,
+}
+
+struct Resync {
+    period: Duration,
+    next: Instant,
+    /// Whether the resync in progress is for this handler.
+    is_due: bool,
 }
 
 /// All handlers of one informer; see the module.
@@ -197,7 +236,9 @@ impl<K: Object> Processor<K> {
     /// has ended. The caller runs the listener.
     pub(crate) fn add(
         &mut self,
-        name: &str,
+        kind: &str,
+        name: String,
+        resync: Option<ResyncPeriod>,
         handler: Box<dyn EventHandler<K>>,
         stored: Vec<Cached<K>>,
     ) -> Option<(Registration, Listener<K>)> {
@@ -205,9 +246,11 @@ impl<K: Object> Processor<K> {
             return None;
         }
         let (sender, receiver) = mpsc::unbounded_channel();
-        let (setter, synced) = synctrack::pair(name);
-        let (removed, pending) = (CancellationToken::new(), PendingGauge::default());
-        let sender = Sender { notifications: sender, pending: pending.clone() };
+        let (setter, synced) = synctrack::pair(kind);
+        let (removed, counts) = (CancellationToken::new(), Arc::new(Counts { name, ..Counts::default() }));
+        let resync = resync.map(ResyncPeriod::get);
+        let resync = resync.map(|period| Resync { period, next: Instant::now() + period, is_due: false });
+        let sender = Sender { notifications: sender, counts: counts.clone(), resync };
         for object in stored {
             sender.send(Notification::Add { object, is_in_initial_list: true });
         }
@@ -217,14 +260,16 @@ impl<K: Object> Processor<K> {
         self.senders.push(sender);
         let (running, is_running) = watch::channel(false);
         let registration =
-            Registration { synced, removed: removed.clone(), pending: pending.clone(), running: is_running };
-        let listener = Listener { handler, notifications: receiver, setter, removed, pending, running };
+            Registration { synced, removed: removed.clone(), counts: counts.clone(), running: is_running };
+        let complained = None;
+        let listener =
+            Listener { handler, notifications: receiver, setter, removed, counts, running, complained };
         Some((registration, listener))
     }
 
     /// Removes a handler; ignores the registration of another informer.
     pub(crate) fn remove(&mut self, registration: &Registration) {
-        let at = self.senders.iter().position(|sender| Arc::ptr_eq(&sender.pending, &registration.pending));
+        let at = self.senders.iter().position(|sender| Arc::ptr_eq(&sender.counts, &registration.counts));
         if let Some(at) = at {
             registration.removed.cancel();
             self.senders.remove(at);
@@ -235,6 +280,36 @@ impl<K: Object> Processor<K> {
         for sender in &self.senders {
             sender.send(notification.clone());
         }
+    }
+
+    /// Returns when the next resync is due.
+    pub(crate) fn next_resync(&self) -> Option<Instant> {
+        self.senders.iter().filter_map(|sender| Some(sender.resync.as_ref()?.next)).min()
+    }
+
+    /// Begins a resync of the handlers for which it is due; `false` if there are none.
+    pub(crate) fn begin_resync(&mut self) -> bool {
+        let now = Instant::now();
+        let resyncs = self.senders.iter_mut().filter_map(|sender| sender.resync.as_mut());
+        for resync in resyncs.filter(|resync| resync.next <= now) {
+            resync.is_due = true;
+            resync.next = now + resync.period;
+        }
+        self.senders.iter().any(Sender::is_resyncing)
+    }
+
+    /// Notifies the handlers of the resync in progress.
+    pub(crate) fn resync(&self, notification: &Notification<K>) {
+        for sender in self.senders.iter().filter(|sender| sender.is_resyncing()) {
+            sender.send(notification.clone());
+        }
+    }
+
+    pub(crate) fn end_resync(&mut self) {
+        self.senders
+            .iter_mut()
+            .filter_map(|sender| sender.resync.as_mut())
+            .for_each(|resync| resync.is_due = false);
     }
 
     /// Marks the initial list as distributed.
@@ -255,41 +330,23 @@ impl<K: Object> Processor<K> {
 impl<K: Object> Sender<K> {
     /// Buffers a notification; drops it if the listener has ended.
     fn send(&self, notification: Notification<K>) {
-        self.pending.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.counts.pending.fetch_add(1, Ordering::Relaxed);
         if self.notifications.send(notification).is_err() {
-            self.pending.store(0, std::sync::atomic::Ordering::Relaxed);
+            self.counts.pending.store(0, Ordering::Relaxed);
         }
+    }
+
+    fn is_resyncing(&self) -> bool {
+        self.resync.as_ref().is_some_and(|resync| resync.is_due)
     }
 }
 
-impl<K: Object> Listener<K> {
-    /// Calls the handler until the informer ends or the handler is removed.
-    pub(crate) async fn run(mut self) {
-        if self.removed.is_cancelled() {
-            return;
-        }
-        self.running.send_replace(true);
-        loop {
-            let notification = tokio::select! {
-                biased;
-                () = self.removed.cancelled() => return,
-                notification = self.notifications.recv() => notification,
-            };
-            let Some(notification) = notification else { return };
-            self.deliver(&notification);
-            self.pending.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-            tokio::task::coop::consume_budget().await;
-        }
-    }
-
-    fn deliver(&mut self, notification: &Notification<K>) {
-        match notification {
-            Notification::Add { object, is_in_initial_list } => {
-                self.handler.on_add(object, *is_in_initial_list);
-            }
-            Notification::Update { old, new } => self.handler.on_update(old, new),
-            Notification::Delete(deleted) => self.handler.on_delete(deleted),
-            Notification::UpstreamSynced => self.setter.set(),
+impl<K: Object> Notification<K> {
+    pub(super) fn object_name(&self) -> Option<ObjectName> {
+        match self {
+            Self::Add { object, .. } | Self::Update { new: object, .. } => Some(object.object_name()),
+            Self::Delete(deleted) => Some(deleted.object_name()),
+            Self::UpstreamSynced => None,
         }
     }
 }

@@ -63,7 +63,7 @@ enum Step<K: Object> {
     },
     /// An object that a relist no longer contains.
     Vanish(ObjectName),
-    /// Notify the handlers again.
+    /// Notify the handlers that resync again.
     Resync(ObjectName),
 }
 
@@ -88,10 +88,30 @@ impl<K: Object> Pump<K> {
                     steps = self.relist(objects, authoritative, is_initial_list).await;
                     version = Some(resource_version);
                 }
-                Delta::SyncAll => steps = sorted(self.store.names()).map(Step::Resync).collect(),
                 Delta::Bookmark(bookmark) => version = Some(bookmark),
             }
         }
+        self.take(steps, processor).await;
+        if let Some(version) = version {
+            self.writer.set_resource_version(&version);
+        }
+        if is_initial_list {
+            processor.lock().upstream_synced();
+        }
+    }
+
+    /// Notifies the handlers whose resync is due of every stored object again.
+    pub(crate) async fn resync(&mut self, processor: &Mutex<Processor<K>>) {
+        if !processor.lock().begin_resync() {
+            return;
+        }
+        let steps = sorted(self.store.names()).map(Step::Resync).collect();
+        self.take(steps, processor).await;
+        processor.lock().end_resync();
+    }
+
+    /// Takes steps, in slices.
+    async fn take(&mut self, steps: Vec<Step<K>>, processor: &Mutex<Processor<K>>) {
         let mut steps = steps.into_iter();
         while steps.len() > 0 {
             {
@@ -101,12 +121,6 @@ impl<K: Object> Pump<K> {
             if steps.len() > 0 {
                 tokio::task::yield_now().await;
             }
-        }
-        if let Some(version) = version {
-            self.writer.set_resource_version(&version);
-        }
-        if is_initial_list {
-            processor.lock().upstream_synced();
         }
     }
 
@@ -148,7 +162,7 @@ impl<K: Object> Pump<K> {
             }
             Step::Resync(name) => {
                 if let Some(object) = self.store.get(&name) {
-                    processor.distribute(&Notification::Update { old: object.clone(), new: object });
+                    processor.resync(&Notification::Update { old: object.clone(), new: object });
                 }
             }
         }

@@ -40,7 +40,7 @@
 //! # Differences from client-go
 //! The first list leaves the version unset; client-go uses 0 and may go back in time after a restart. A
 //! broken stream resumes like a closed one. Retry-After is obeyed. A streaming list has a deadline for its
-//! end, and that a server cannot stream is remembered.
+//! end, and that a server cannot stream is remembered. Resyncs are not its task: the pump makes them from the store.
 //!
 //! # Locks and tasks
 //! None: the informer runs [`Reflector::run`] and cancels it with the token.
@@ -59,13 +59,12 @@ use super::backoff::Backoff;
 use super::cached::Cached;
 use super::decode::Decoded;
 use super::fifo::{Delta, Fifo};
-use super::health::{Health, ReflectorPhase, Shared};
+use super::health::{Health, ListReason, ReflectorPhase, Shared};
 use super::list_watch::{
     ListOptions, Listed, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStart, WatchStream,
 };
 use super::object::Object;
 use super::object_name::ObjectName;
-use super::resync::ResyncPeriod;
 use super::shared_informer::WatchErrorHandler;
 use super::store::Store;
 use super::version;
@@ -104,7 +103,6 @@ pub struct Reflector<K: Object, L> {
     last_version_unusable: bool,
     /// Whether the next list is read in pages.
     distrusts_streams: bool,
-    resync: Option<Resync>,
     /// Holds a permit while a relist is requested.
     relist: Arc<Notify>,
     /// When a request last got no answer, or a stream broke.
@@ -117,14 +115,10 @@ pub struct Reflector<K: Object, L> {
     refused: u32,
     backoff: Backoff,
     random: fastrand::Rng,
+    /// Why the next list is made.
+    reason: ListReason,
     health: Health,
     on_watch_error: Option<WatchErrorHandler>,
-}
-
-#[derive(Debug)]
-struct Resync {
-    period: Duration,
-    next: Instant,
 }
 
 /// The next step, and the delay before it.
@@ -149,18 +143,10 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Creates a reflector, which is idle until [`run`](Self::run). `store` is the one that the
     /// FIFO is applied to. `seed` makes delays and timeouts repeatable.
     #[must_use]
-    pub fn new(
-        source: L,
-        fifo: Arc<Fifo<K>>,
-        store: Store<K>,
-        resync_period: Option<ResyncPeriod>,
-        seed: u64,
-    ) -> Self {
+    pub fn new(source: L, fifo: Arc<Fifo<K>>, store: Store<K>, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let backoff = Backoff::new(random.fork());
         let health = Health::new(K::resource().to_string(), Shared::default());
-        let resync = resync_period.map(ResyncPeriod::get);
-        let resync = resync.map(|period| Resync { period, next: Instant::now() + period });
         Self {
             source,
             fifo,
@@ -168,7 +154,6 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             last_version: None,
             last_version_unusable: false,
             distrusts_streams: false,
-            resync,
             relist: Arc::default(),
             lost: None,
             is_unanswered: false,
@@ -176,6 +161,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             refused: 0,
             backoff,
             random,
+            reason: ListReason::First,
             health,
             on_watch_error: None,
         }
@@ -276,8 +262,16 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Whoever asks for a relist has found that the watch lost an event: neither the last version nor another stream is
     /// to be trusted.
     fn requested_relist(&mut self) {
+        self.because(ListReason::Requested);
         self.last_version_unusable = true;
         self.distrusts_streams = true;
+    }
+
+    /// Records why the next list is made; the first one needs no reason.
+    fn because(&mut self, reason: ListReason) {
+        if self.last_version.is_some() {
+            self.reason = reason;
+        }
     }
 
     /// Queues a complete list.
@@ -286,10 +280,12 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         self.last_version_unusable = false;
         self.distrusts_streams = false;
         self.refused = 0;
+        let is_unreadable = |listed: &&Listed<K>| matches!(listed, Listed::Changed(Cached::Unreadable(_)));
+        self.health.undecodable(objects.iter().filter(is_unreadable).count());
         let delta = Delta::ReplacedAll { objects, resource_version: resource_version.clone(), authoritative };
         self.fifo.push(delta).await;
         self.last_version = Some(resource_version);
-        self.health.listed();
+        self.health.listed(self.reason);
     }
 
     fn is_older_than_last(&self, listed: &str) -> bool {
@@ -355,6 +351,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         if error.is_connection() || error.is_too_many_requests() || self.is_starting(error) {
             return StreamingFailure::Again(self.delay(error));
         }
+        self.health.answered(error);
         tracing::debug!(
             kind = %K::resource(),
             error = error as &dyn std::error::Error,
@@ -419,13 +416,6 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                     return Next::List(Duration::ZERO);
                 }
                 event = stream.next() => event,
-                () = resync_due(self.resync.as_ref()) => {
-                    self.fifo.push(Delta::SyncAll).await;
-                    if let Some(resync) = &mut self.resync {
-                        resync.next = Instant::now() + resync.period;
-                    }
-                    continue;
-                }
             };
             match next {
                 Some(Ok(event)) => {
@@ -465,11 +455,15 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                     "The server sent an event older than the last version; relisting"
                 );
                 self.last_version_unusable = true;
+                self.because(ListReason::OlderEvent);
                 return false;
             }
             // A bookmark may repeat the last version; any other event that does is a replay.
             Some(Ordering::Equal) if !matches!(delta, Delta::Bookmark(_)) => return true,
             Some(Ordering::Equal | Ordering::Greater) | None => {}
+        }
+        if let Delta::Added(object) | Delta::Updated(object) | Delta::Deleted(object) = &delta {
+            self.health.undecodable(usize::from(object.readable().is_none()));
         }
         self.fifo.push(delta).await;
         self.last_version = Some(version);
@@ -490,6 +484,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
         if self.fruitless >= FRUITLESS_MAX {
             self.fruitless = 0;
+            self.because(ListReason::BrokenStreams);
             return Next::List(self.backoff.step());
         }
         Next::Watch(match lasted < VERY_SHORT_WATCH {
@@ -500,6 +495,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     }
 
     fn watch_not_opened(&mut self, error: &Error) -> Next<L::Watch> {
+        self.because(reason_of(error));
         if error.is_too_large_resource_version() {
             self.last_version_unusable = true;
             return Next::List(self.delay(error));
@@ -509,6 +505,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             self.refused += 1;
             if self.refused >= REFUSED_MAX {
                 self.refused = 0;
+                self.because(ListReason::Refused);
                 return Next::List(delay);
             }
             return Next::Watch(delay);
@@ -521,6 +518,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     }
 
     fn watch_ended(&mut self, error: &Error) -> Next<L::Watch> {
+        self.because(reason_of(error));
         let delay = self.delay(error);
         if error.is_too_many_requests() { Next::Watch(delay) } else { Next::List(delay) }
     }
@@ -528,6 +526,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Logs the error and returns the delay before the next request. An expired version is routine and
     /// logged only at debug level.
     fn delay(&mut self, error: &Error) -> Duration {
+        self.health.answered(error);
         if let Some(WatchErrorHandler(handler)) = &self.on_watch_error {
             handler(error);
         }
@@ -568,6 +567,10 @@ fn is_about_version(error: &Error) -> bool {
     error.is_expired() || error.is_too_large_resource_version()
 }
 
+fn reason_of(error: &Error) -> ListReason {
+    if is_about_version(error) { ListReason::Expired } else { ListReason::Error }
+}
+
 /// Returns whether the kind or the permission is missing.
 fn is_missing(error: &Error) -> bool {
     error.is_not_found() || error.is_forbidden()
@@ -576,13 +579,6 @@ fn is_missing(error: &Error) -> bool {
 fn versioned<K: Object>(object: Decoded<K>, delta: fn(Cached<K>) -> Delta<K>) -> (String, Delta<K>) {
     let object = Cached::new(object);
     (object.resource_version().to_owned(), delta(object))
-}
-
-async fn resync_due(resync: Option<&Resync>) {
-    match resync {
-        Some(resync) => tokio::time::sleep_until(resync.next).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

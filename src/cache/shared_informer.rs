@@ -12,14 +12,13 @@
 //! - A handler added late receives the stored objects as adds, then every change exactly once. (test: `late_handler_sees_each_change_once`)
 //! - An informer is synced once the first list is in the store. (test: `informer_syncs_when_first_list_is_stored`)
 //! - `run` returns only after all of its tasks have ended. (test: `run_returns_after_all_its_tasks_end`)
-//! - `run` propagates a handler's panic. (test: `a_panicking_handler_ends_run`)
+//! - `run` propagates a panic of the informer's own tasks, such as that of an index function. (test: `panicking_index_ends_run`)
 //! - Adding a handler to an ended informer is an error. (test: `ended_informer_rejects_handlers`)
 //! - A second `run` is an error. (test: `second_run_is_an_error`)
 //! - A relist recovers lost events and notifies the handlers. (test: `relist_recovers_lost_events`)
 //!
 //! # Differences from client-go
-//! `run` is a future that owns its tasks; nothing is spawned elsewhere. The resync period is per
-//! informer, not per handler.
+//! `run` is a future that owns its tasks; nothing is spawned elsewhere.
 //!
 //! # Locks and tasks
 //! The delivery lock (`processor`) is held while a batch is applied and while a handler is added; it is
@@ -32,17 +31,19 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::cached::Cached;
 use super::fifo::Fifo;
-use super::health::{CacheState, HandlerState, Shared};
+use super::health::{CacheState, Shared};
 use super::index::{IndexConflict, Indexers};
-use super::list_watch::ListerWatcher;
+use super::list_watch::{ListerWatcher, Traffic};
+use super::listener::Listener;
 use super::listers::Lister;
 use super::object::Object;
-use super::processor::{EventHandler, Listener, Processor, Registration};
+use super::processor::{EventHandler, HandlerOptions, HandlerResync, Processor, Registration};
 use super::pump::Pump;
 use super::reflector::Reflector;
 use super::resync::ResyncPeriod;
@@ -53,9 +54,12 @@ use crate::client::Error;
 /// Configuration of an informer.
 #[derive(Debug)]
 pub struct InformerConfig<K> {
+    /// The label `name` of its metrics, which tells apart the informers of one kind.
+    pub name: String,
     /// The indexes of the store.
     pub indexers: Indexers<K>,
-    /// How often handlers are notified of every object again, without a request; `None` for never.
+    /// How often handlers are notified of every object again, without a request; `None` for never. A handler may have a
+    /// period of its own: see [`SharedInformer::add_event_handler_with`].
     pub resync_period: Option<ResyncPeriod>,
     /// Called with each failure of a list, or of opening a watch; it must be quick. Failures are logged in any case.
     pub on_watch_error: Option<WatchErrorHandler>,
@@ -77,7 +81,13 @@ impl fmt::Debug for WatchErrorHandler {
 
 impl<K: Object> Default for InformerConfig<K> {
     fn default() -> Self {
-        Self { indexers: Indexers::default(), resync_period: None, on_watch_error: None, seed: 0 }
+        Self {
+            name: String::new(),
+            indexers: Indexers::default(),
+            resync_period: None,
+            on_watch_error: None,
+            seed: 0,
+        }
     }
 }
 
@@ -87,7 +97,12 @@ pub struct SharedInformer<K: Object> {
 }
 
 struct Inner<K: Object> {
-    name: String,
+    /// The kind, `plural.group`.
+    kind: String,
+    /// The label `name` of its metrics.
+    metrics_name: String,
+    resync_period: Option<ResyncPeriod>,
+    traffic: Traffic,
     store: Store<K>,
     fifo: Arc<Fifo<K>>,
     /// The delivery lock.
@@ -98,7 +113,9 @@ struct Inner<K: Object> {
     parts: Mutex<Option<Parts<K>>>,
     /// The state of the reflector.
     shared: Shared,
-    handlers: Mutex<Vec<Handler>>,
+    handlers: Mutex<Vec<Registration>>,
+    /// Tells the pump that the next resync may be due earlier.
+    resync_added: Notify,
     /// Tells the reflector to list again.
     relist: Arc<Notify>,
 }
@@ -107,12 +124,6 @@ struct Parts<K: Object> {
     reflect: Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>,
     writer: StoreWriter<K>,
     listeners: mpsc::UnboundedReceiver<Listener<K>>,
-}
-
-/// A handler, as [`SharedInformer::state`] shows it.
-struct Handler {
-    name: String,
-    registration: Registration,
 }
 
 /// The informer has already been run.
@@ -131,9 +142,9 @@ impl<K: Object> SharedInformer<K> {
     /// Creates an informer over `source`, which is idle until [`run`](Self::run).
     #[must_use]
     pub fn new(source: impl ListerWatcher<K>, config: InformerConfig<K>) -> Self {
-        let InformerConfig { indexers, resync_period, on_watch_error, seed } = config;
-        let name = K::resource().to_string();
-        let fifo = Arc::new(Fifo::new(&name));
+        let InformerConfig { name, indexers, resync_period, on_watch_error, seed } = config;
+        let kind = K::resource().to_string();
+        let fifo = Arc::new(Fifo::new(&kind));
         let (store, writer) = store::pair(indexers);
         let (listeners, listeners_in) = mpsc::unbounded_channel();
         let sink = fifo.clone();
@@ -142,22 +153,35 @@ impl<K: Object> SharedInformer<K> {
         let relist = Arc::new(Notify::new());
         let requests = relist.clone();
         let stored = store.clone();
+        let traffic = source.traffic();
 
         let reflect = Box::new(move |shutdown| -> BoxFuture<'static, ()> {
-            let reflector = Reflector::new(source, sink, stored, resync_period, seed);
+            let reflector = Reflector::new(source, sink, stored, seed);
             Box::pin(reflector.reporting(reported).relisting(requests).telling(on_watch_error).run(shutdown))
         });
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
-        let processor = Mutex::new(Processor::new());
-        let handlers = Mutex::default();
-        let inner = Inner { name, store, fifo, processor, listeners, parts, shared, handlers, relist };
+        let inner = Inner {
+            kind,
+            metrics_name: name,
+            resync_period,
+            traffic,
+            store,
+            fifo,
+            processor: Mutex::new(Processor::new()),
+            listeners,
+            parts,
+            shared,
+            handlers: Mutex::default(),
+            resync_added: Notify::new(),
+            relist,
+        };
         Self { inner: Arc::new(inner) }
     }
 
     /// Returns the cached kind, as `plural.group`.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.inner.name
+        &self.inner.kind
     }
 
     /// Returns the store.
@@ -183,19 +207,19 @@ impl<K: Object> SharedInformer<K> {
     #[must_use]
     pub fn state(&self) -> CacheState {
         let inner = &*self.inner;
-        let handler = |Handler { name, registration }: &Handler| HandlerState {
-            name: name.clone(),
-            pending: registration.pending(),
-        };
         CacheState {
-            kind: inner.name.clone(),
+            name: inner.metrics_name.clone(),
+            resource: K::resource(),
+            kind: inner.kind.clone(),
             is_synced: self.synced().is_synced(),
             trouble: inner.shared.trouble(),
             objects: inner.store.len(),
             resource_version: inner.store.resource_version(),
             progress: inner.shared.progress(),
             queued: inner.fifo.len(),
-            handlers: inner.handlers.lock().iter().map(handler).collect(),
+            processing: inner.shared.processing(),
+            traffic: inner.traffic.clone(),
+            handlers: inner.handlers.lock().iter().map(Registration::state).collect(),
         }
     }
 
@@ -221,14 +245,36 @@ impl<K: Object> SharedInformer<K> {
     /// # Errors
     /// [`Ended`] if the informer has ended.
     pub fn add_event_handler<H: EventHandler<K>>(&self, handler: H) -> Result<Registration, Ended> {
-        let mut processor = self.inner.processor.lock();
-        let mut stored = self.inner.store.list();
+        self.add_event_handler_with(handler, HandlerOptions::default())
+    }
+
+    /// Like [`add_event_handler`](Self::add_event_handler), with a name and a resync period of the handler's own.
+    ///
+    /// Mirrors `AddEventHandlerWithResyncPeriod` and `AddEventHandlerWithOptions`.
+    ///
+    /// # Errors
+    /// [`Ended`] if the informer has ended.
+    pub fn add_event_handler_with<H: EventHandler<K>>(
+        &self,
+        handler: H,
+        options: HandlerOptions,
+    ) -> Result<Registration, Ended> {
+        let HandlerOptions { name, resync } = options;
+        let name = name.unwrap_or_else(short_name::<H>);
+        let inner = &*self.inner;
+        let resync = match resync {
+            HandlerResync::OfInformer => inner.resync_period,
+            HandlerResync::Never => None,
+            HandlerResync::Every(period) => Some(period),
+        };
+        let mut processor = inner.processor.lock();
+        let mut stored = inner.store.list();
         stored.sort_by_cached_key(Cached::object_name);
-        let (registration, listener) =
-            processor.add(&self.inner.name, Box::new(handler), stored).ok_or(Ended)?;
-        self.inner.listeners.send(listener).map_err(|_| Ended)?;
-        let handler = Handler { name: short_name::<H>(), registration: registration.clone() };
-        self.inner.handlers.lock().push(handler);
+        let added = processor.add(&inner.kind, name, resync, Box::new(handler), stored);
+        let (registration, listener) = added.ok_or(Ended)?;
+        inner.listeners.send(listener).map_err(|_| Ended)?;
+        inner.handlers.lock().push(registration.clone());
+        inner.resync_added.notify_one();
         Ok(registration)
     }
 
@@ -236,7 +282,7 @@ impl<K: Object> SharedInformer<K> {
     /// that was already removed, or belongs to another informer.
     pub fn remove_event_handler(&self, registration: &Registration) {
         self.inner.processor.lock().remove(registration);
-        self.inner.handlers.lock().retain(|handler| !handler.registration.is(registration));
+        self.inner.handlers.lock().retain(|handler| !handler.is(registration));
     }
 
     /// Like [`remove_event_handler`](Self::remove_event_handler), and waits until a call in progress has returned. Must
@@ -257,7 +303,7 @@ impl<K: Object> SharedInformer<K> {
     /// [`AlreadyStarted`] on a second call.
     ///
     /// # Panics
-    /// Propagates a handler's panic, which should end the process.
+    /// Propagates a panic of an index function, which should end the process. A handler's panic is only logged.
     ///
     /// # Cancel safety
     /// Not cancel-safe: cancel `shutdown` instead.
@@ -305,12 +351,33 @@ fn short_name<T>() -> String {
 
 /// Applies batches until the FIFO is closed and empty, then ends the listeners.
 async fn pump<K: Object>(inner: Arc<Inner<K>>, mut pump: Pump<K>) {
-    while let Some(batch) = inner.fifo.pop_batch().await {
+    loop {
+        let next_resync = inner.processor.lock().next_resync();
+        let batch = tokio::select! {
+            biased;
+            () = until(next_resync) => {
+                pump.resync(&inner.processor).await;
+                continue;
+            }
+            batch = inner.fifo.pop_batch() => batch,
+            () = inner.resync_added.notified() => continue,
+        };
+        let Some(batch) = batch else { break };
         let is_initial_list = batch.is_initial_list;
+        let started = Instant::now();
         pump.apply(batch, &inner.processor).await;
+        inner.shared.processed(started.elapsed());
         inner.fifo.processed(is_initial_list);
     }
     inner.processor.lock().close();
+}
+
+/// Waits until a point in time; forever if there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
 }
 
 impl<K: Object> Clone for SharedInformer<K> {
@@ -321,7 +388,7 @@ impl<K: Object> Clone for SharedInformer<K> {
 
 impl<K: Object> fmt::Debug for SharedInformer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedInformer").field("name", &self.inner.name).finish_non_exhaustive()
+        f.debug_struct("SharedInformer").field("kind", &self.inner.kind).finish_non_exhaustive()
     }
 }
 

@@ -2,7 +2,6 @@
 
 mod access;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,10 +9,10 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::Failure;
-use crate::cache::{CacheState, HandlerState, Synced};
+use crate::cache::{CacheState, ListReason, ProcessingLatency, Synced};
 use crate::client::ApiClient;
 use crate::leader_election::Leadership;
-use crate::metrics::{self, CacheReading, EventReading, Metrics};
+use crate::metrics::{self, CacheReading, EventReading, HandlerReading, Metrics};
 use crate::record::EventCounts;
 use crate::server::{Certificates, Check, Health, Listener, Page, Pages, Server, Verdict};
 
@@ -116,17 +115,35 @@ pub(super) fn servers(
 
 /// Adds the state of the caches to the metrics.
 pub(super) fn observe(metrics: &Metrics, caches: impl Fn() -> Vec<CacheState> + Send + Sync + 'static) {
-    let reading = |cache: CacheState| CacheReading {
+    metrics.observe_caches(move || caches().into_iter().map(reading).collect());
+}
+
+fn reading(cache: CacheState) -> CacheReading {
+    let CacheState { resource, progress, processing, traffic, .. } = cache;
+    let bounds = ProcessingLatency::BOUNDS.into_iter().chain([f64::INFINITY]);
+    let handlers = cache.handlers.into_iter().map(|handler| HandlerReading {
+        name: handler.name,
+        pending: handler.pending,
+        slow: handler.slow,
+        panics: handler.panics,
+    });
+    CacheReading {
+        name: cache.name,
+        resource: [resource.group, resource.version, resource.plural].map(String::from),
         kind: cache.kind,
         is_synced: cache.is_synced,
         is_troubled: cache.trouble.is_some(),
         objects: cache.objects,
+        resource_version: cache.resource_version.as_ref().to_owned(),
         queued: cache.queued,
-        handlers: by_name(cache.handlers),
-        lists: cache.progress.lists,
-        events: cache.progress.events,
-    };
-    metrics.observe_caches(move || caches().into_iter().map(reading).collect());
+        processing: (bounds.zip(processing.buckets).collect(), processing.sum),
+        handlers: handlers.collect(),
+        lists: ListReason::ALL.map(ListReason::as_label).into_iter().zip(progress.lists_by_reason).collect(),
+        events: progress.events,
+        decode_errors: progress.decode_errors,
+        list_bytes: traffic.of_lists(),
+        watch_bytes: traffic.of_watches(),
+    }
 }
 
 /// Adds the counts of written, failed and dropped events to the metrics.
@@ -198,16 +215,6 @@ fn verdict(cache: &CacheState) -> Verdict {
     }
 }
 
-/// Returns the handlers' waiting notifications by name: controllers that own the same kind of child have handlers of one
-/// type for each owner, whose names differ.
-fn by_name(handlers: Vec<HandlerState>) -> Vec<(String, usize)> {
-    let mut sums = BTreeMap::new();
-    for HandlerState { name, pending } in handlers {
-        *sums.entry(name).or_default() += pending;
-    }
-    sums.into_iter().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +223,8 @@ mod tests {
 
     fn cache(is_synced: bool, trouble: Option<&str>) -> CacheState {
         CacheState {
+            name: "windlass".to_owned(),
+            resource: crate::api::ApiResource::new("", "v1", "Foo", "foos"),
             kind: "foos".to_owned(),
             is_synced,
             trouble: trouble.map(str::to_owned),
@@ -223,6 +232,8 @@ mod tests {
             resource_version: "".into(),
             progress: Default::default(),
             queued: 0,
+            processing: Default::default(),
+            traffic: Default::default(),
             handlers: Vec::new(),
         }
     }

@@ -76,6 +76,11 @@ impl ListBody {
         }
     }
 
+    /// Returns the number of bytes so far.
+    pub(crate) fn received(&self) -> usize {
+        self.received
+    }
+
     /// Returns the metadata, after the last item.
     ///
     /// # Errors

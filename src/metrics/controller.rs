@@ -1,14 +1,10 @@
-//! Metrics of controllers and caches.
+//! Metrics of controllers.
 
-use std::fmt;
 use std::time::Duration;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -289,82 +285,5 @@ impl ControllerMetrics {
     /// Counts a child that another client keeps reverting.
     pub fn contended(&self) {
         self.contended.inc();
-    }
-}
-
-/// The state of the cache of one kind.
-#[derive(Clone, Debug)]
-pub struct CacheReading {
-    /// The kind, `plural.group`.
-    pub kind: String,
-    /// Whether the first list is complete.
-    pub is_synced: bool,
-    /// Whether the kind cannot be listed or watched at present.
-    pub is_troubled: bool,
-    /// Number of objects in the cache.
-    pub objects: usize,
-    /// Number of changes between reflector and store.
-    pub queued: usize,
-    /// Number of notifications that wait, by handler.
-    pub handlers: Vec<(String, usize)>,
-    /// Number of completed lists.
-    pub lists: u64,
-    /// Number of watch events, without bookmarks.
-    pub events: u64,
-}
-
-/// Collects the gauges of caches.
-pub(super) struct Caches(pub(super) Box<dyn Fn() -> Vec<CacheReading> + Send + Sync>);
-
-impl fmt::Debug for Caches {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Caches").finish_non_exhaustive()
-    }
-}
-
-impl Collector for Caches {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        type Value = fn(&CacheReading) -> f64;
-        type Count = fn(&CacheReading) -> u64;
-        let gauges: [(&str, &str, Value); 4] = [
-            ("windlass_cache_synced", "Whether the first list of a kind has completed", |cache| {
-                f64::from(u8::from(cache.is_synced))
-            }),
-            ("windlass_cache_trouble", "Whether listing or watching a kind currently fails", |cache| {
-                f64::from(u8::from(cache.is_troubled))
-            }),
-            ("windlass_cache_objects", "Objects in the cache of a kind", |cache| cache.objects as f64),
-            ("windlass_cache_queued", "Changes of a kind between reflector and store", |cache| {
-                cache.queued as f64
-            }),
-        ];
-        let counters: [(&str, &str, Count); 2] = [
-            ("windlass_cache_lists", "Completed lists of a kind", |cache| cache.lists),
-            ("windlass_cache_events", "Watch events of a kind, without bookmarks", |cache| cache.events),
-        ];
-        let caches = (self.0)();
-        for (name, help, value) in counters {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for cache in &caches {
-                let labels = [("kind", cache.kind.as_str())];
-                ConstCounter::new(value(cache)).encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        let (name, help) = ("windlass_handler_pending", "Notifications that wait for a handler");
-        let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        for cache in &caches {
-            for (handler, pending) in &cache.handlers {
-                let labels = [("kind", cache.kind.as_str()), ("handler", handler.as_str())];
-                ConstGauge::new(*pending as f64).encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        for (name, help, value) in gauges {
-            let mut metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for cache in &caches {
-                let labels = [("kind", cache.kind.as_str())];
-                ConstGauge::new(value(cache)).encode(metric.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
     }
 }

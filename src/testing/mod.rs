@@ -10,7 +10,7 @@ mod log;
 pub(crate) mod test_server;
 
 #[cfg(all(test, feature = "cli"))]
-pub(crate) use log::{capture_json, capture_log};
+pub(crate) use log::{CapturedLog, capture_json, capture_log};
 
 pub use fake_source::{FakeSource, FakeWatch};
 

@@ -12,7 +12,8 @@ use crate::endpoints::{address_of, get};
 use crate::support::{Bed, Scene, no_bed, real_bed, tool};
 
 /// Metric families have one of these prefixes.
-const PREFIXES: [&str; 7] = [
+const PREFIXES: [&str; 8] = [
+    "informer_",
     "windlass_",
     "workqueue_",
     "controller_runtime_",

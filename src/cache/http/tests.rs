@@ -99,7 +99,7 @@ async fn silent_stream_times_out() {
     assert_eq!(before.elapsed(), IDLE_TIMEOUT);
 }
 
-/// A resync repeatedly drops the wait for the next event; the deadline must not move.
+/// The wait for the next event is dropped repeatedly; the deadline must not move.
 #[tokio::test(start_paused = true)]
 async fn dropped_wait_does_not_extend_idle_timeout() {
     let mut watch = source(&[], true).watch(&options()).await.unwrap();

@@ -14,14 +14,9 @@ struct Rig {
 
 impl Rig {
     fn new(source: FakeSource<ConfigMap>) -> Self {
-        Self::with_resync(source, None)
-    }
-
-    fn with_resync(source: FakeSource<ConfigMap>, resync: Option<Duration>) -> Self {
         let fifo = Arc::new(Fifo::new("config maps"));
         let (store, _) = store::pair(Indexers::default());
-        let resync = resync.map(|period| ResyncPeriod::new(period).unwrap());
-        let reflector = Reflector::new(source.clone(), fifo.clone(), store, resync, 7);
+        let reflector = Reflector::new(source.clone(), fifo.clone(), store, 7);
         Self { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) }
     }
 
@@ -59,7 +54,6 @@ fn short(delta: &Delta<ConfigMap>) -> String {
                 objects.iter().map(|object| object.object_name().name().to_owned()).collect();
             format!("all [{}]{}", names.join(" "), if *authoritative { "" } else { " not older" })
         }
-        Delta::SyncAll => "sync".to_owned(),
         Delta::Bookmark(version) => format!("bookmark {version}"),
     }
 }
@@ -320,15 +314,6 @@ async fn repeatedly_broken_streams_cause_a_relist() {
     assert_eq!(rig.pass(Duration::from_secs(60)).await, ["all [a] not older"]);
 }
 
-/// client-go: `TestReflectorResyncChan`
-#[tokio::test(start_paused = true)]
-async fn resync_runs_each_period_without_a_request() {
-    let mut rig = Rig::with_resync(with(&["a"]), Some(Duration::from_secs(10)));
-    rig.settle().await;
-    assert_eq!(rig.pass(Duration::from_secs(31)).await, ["sync", "sync", "sync"]);
-    assert_eq!(rig.source.requests(), ["list newest", "watch 1"]);
-}
-
 /// client-go: `TestRunUntil`
 #[tokio::test(start_paused = true)]
 async fn shutdown_closes_the_watch() {
@@ -336,8 +321,7 @@ async fn shutdown_closes_the_watch() {
     let fifo = Arc::new(Fifo::new("config maps"));
     let shutdown = CancellationToken::new();
     let mut running = Box::pin(
-        Reflector::new(source.clone(), fifo, store::pair(Indexers::default()).0, None, 7)
-            .run(shutdown.clone()),
+        Reflector::new(source.clone(), fifo, store::pair(Indexers::default()).0, 7).run(shutdown.clone()),
     );
     tokio::select! {
         biased;
@@ -355,7 +339,7 @@ async fn pending_relist_requests_are_merged() {
     let relist = Arc::new(Notify::new());
     let (source, fifo) = (with(&["a"]), Arc::new(Fifo::new("config maps")));
     let (store, _) = store::pair(Indexers::default());
-    let reflector = Reflector::new(source.clone(), fifo.clone(), store, None, 7).relisting(relist.clone());
+    let reflector = Reflector::new(source.clone(), fifo.clone(), store, 7).relisting(relist.clone());
     let mut rig = Rig { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) };
     relist.notify_one();
     assert_eq!(rig.settle().await, ["all [a]"]);
@@ -456,7 +440,7 @@ async fn requested_relist_is_read_in_pages() {
     let relist = Arc::new(Notify::new());
     let (source, fifo) = (streaming(&["a"]), Arc::new(Fifo::new("config maps")));
     let (store, _) = store::pair(Indexers::default());
-    let reflector = Reflector::new(source.clone(), fifo.clone(), store, None, 7).relisting(relist.clone());
+    let reflector = Reflector::new(source.clone(), fifo.clone(), store, 7).relisting(relist.clone());
     let mut rig = Rig { source, fifo, running: Box::pin(reflector.run(CancellationToken::new())) };
     rig.settle().await;
     relist.notify_one();

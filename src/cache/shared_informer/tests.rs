@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::Instant;
 
 use super::*;
-use crate::cache::health::{Progress, ReflectorPhase};
+use crate::cache::health::{HandlerState, ListReason, Progress, ReflectorPhase};
 use crate::cache::list_watch::WatchEvent;
 use crate::cache::{Cached, Deleted, ObjectName};
 use crate::testing::{FakeSource, config_map, status_error};
@@ -384,37 +384,135 @@ async fn second_run_is_an_error() {
     rig.stop().await;
 }
 
-struct Panicking;
+/// Returns the lines of the log above level debug.
+#[cfg(feature = "cli")]
+fn complaints(log: &crate::testing::CapturedLog) -> Vec<String> {
+    log.lines().into_iter().filter(|line| !line.starts_with("DEBUG")).collect()
+}
+
+/// Panics at objects named `b`.
+struct Panicking(Recording);
 
 impl EventHandler<ConfigMap> for Panicking {
-    fn on_add(&mut self, _: &Cached<ConfigMap>, _: bool) {
-        std::panic::resume_unwind(Box::new("the handler panicked"));
+    fn on_add(&mut self, object: &Cached<ConfigMap>, is_in_initial_list: bool) {
+        if name(object) == "b" {
+            std::panic::resume_unwind(Box::new("the handler panicked"));
+        }
+        self.0.on_add(object, is_in_initial_list);
     }
+}
+
+/// client-go: `TestEventPanics`
+#[tokio::test(start_paused = true)]
+async fn panicking_handler_stops_no_other() {
+    #[cfg(feature = "cli")]
+    let log = crate::testing::capture_log();
+    let mut rig = Rig::new(&["a", "b", "c"]);
+    let (handler, mut heard_by_panicking) = recording();
+    let panicking = rig.informer.add_event_handler(Panicking(handler)).unwrap();
+    let (handler, mut heard_by_other) = recording();
+    rig.informer.add_event_handler(handler).unwrap();
+    rig.start().await;
+    panicking.synced().synced().await;
+    assert_eq!(heard(&mut heard_by_panicking).await, ["+a initial", "+c initial"]);
+    assert_eq!(heard(&mut heard_by_other).await, ["+a initial", "+b initial", "+c initial"]);
+    let handlers = rig.informer.state().handlers;
+    assert_eq!(handlers.iter().map(|handler| handler.panics).collect::<Vec<_>>(), [1, 0]);
+    #[cfg(feature = "cli")]
+    {
+        let text = "ERROR Event handler panicked; it is notified of the object again after a change or a resync \
+            kind=configmaps handler=Panicking object=ns/b panic=the handler panicked";
+        assert_eq!(complaints(&log), [text]);
+    }
+    rig.stop().await;
 }
 
 /// client-go: `TestPanicPropagated`
 #[tokio::test(start_paused = true)]
-async fn a_panicking_handler_ends_run() {
-    let mut rig = Rig::new(&["a"]);
-    rig.informer.add_event_handler(Panicking).unwrap();
-    rig.start().await;
+async fn panicking_index_ends_run() {
+    let panicking = |_: &Cached<ConfigMap>| std::panic::resume_unwind(Box::new("the index panicked"));
+    let indexers = Indexers::default().with("panicking", panicking);
+    let mut rig = Rig::with_config(&["a"], InformerConfig { indexers, ..InformerConfig::default() });
+    let (informer, shutdown) = (rig.informer.clone(), rig.shutdown.clone());
+    rig.tasks.spawn(async move { informer.run(shutdown).await });
     let failure = rig.tasks.join_next().await.unwrap().unwrap_err();
     assert!(failure.is_panic());
 }
 
+/// Takes 100 ms for each addition.
+struct Slow(std::sync::mpsc::Receiver<()>);
+
+impl EventHandler<ConfigMap> for Slow {
+    fn on_add(&mut self, _: &Cached<ConfigMap>, _: bool) {
+        let timeout = self.0.recv_timeout(Duration::from_millis(100));
+        assert!(timeout.is_err(), "nothing is sent");
+    }
+}
+
+/// The clock runs: the handler blocks its thread.
+#[tokio::test]
+async fn slow_handler_is_named_in_log_and_state() {
+    #[cfg(feature = "cli")]
+    let log = crate::testing::capture_log();
+    let mut rig = Rig::new(&["a", "b"]);
+    let (_nothing, silence) = std::sync::mpsc::channel();
+    let options = HandlerOptions { name: Some("the slow one".to_owned()), ..HandlerOptions::default() };
+    let slow = rig.informer.add_event_handler_with(Slow(silence), options).unwrap();
+    rig.start().await;
+    slow.synced().synced().await;
+    let state = rig.informer.state().handlers.remove(0);
+    assert_eq!((state.name.as_str(), state.pending, state.slow), ("the slow one", 0, 2));
+    #[cfg(feature = "cli")]
+    {
+        let lines = complaints(&log);
+        assert_eq!(lines.len(), 1, "one reminder a minute: {lines:?}");
+        assert!(lines[0].starts_with("WARN Event handler was slow; it should only queue keys"), "{lines:?}");
+        assert!(lines[0].contains("kind=configmaps handler=the slow one"), "{lines:?}");
+    }
+    rig.stop().await;
+}
+
+/// client-go: `TestListenerResyncPeriods`, `TestResyncCheckPeriod`, `TestReflectorResyncChan`
 #[tokio::test(start_paused = true)]
-async fn resync_notifies_of_every_object() {
+async fn each_handler_resyncs_in_its_own_period() {
     let config = InformerConfig {
         resync_period: ResyncPeriod::new(Duration::from_secs(10)).ok(),
         ..InformerConfig::default()
     };
     let mut rig = Rig::with_config(&["a", "b"], config);
-    let (handler, mut receiver) = recording();
-    rig.informer.add_event_handler(handler).unwrap();
+    let every = |seconds| HandlerResync::Every(ResyncPeriod::new(Duration::from_secs(seconds)).unwrap());
+    let mut heard_by = Vec::new();
+    for resync in [HandlerResync::OfInformer, HandlerResync::Never, every(4), every(7)] {
+        let (handler, receiver) = recording();
+        let options = HandlerOptions { resync, ..HandlerOptions::default() };
+        let registration = rig.informer.add_event_handler_with(handler, options).unwrap();
+        heard_by.push((receiver, registration));
+    }
     rig.start().await;
-    heard(&mut receiver).await;
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(heard(&mut receiver).await, ["~a", "~b"]);
+    for (receiver, _) in &mut heard_by {
+        heard(receiver).await;
+    }
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    let (requests, mut resyncs) = (rig.source.requests().len(), Vec::new());
+    for (receiver, _) in &mut heard_by {
+        let all = heard(receiver).await;
+        assert!(all.chunks(2).all(|both| both == ["~a", "~b"]), "{all:?}");
+        resyncs.push(all.len() / 2);
+    }
+    assert_eq!(resyncs, [2, 0, 5, 3]);
+    assert_eq!(requests, 2, "a list and a watch: a resync asks the server for nothing");
+    for (_, registration) in &heard_by {
+        rig.informer.remove_event_handler(registration);
+    }
+    let (handler, mut late) = recording();
+    let options = HandlerOptions { resync: every(1), ..HandlerOptions::default() };
+    rig.informer.add_event_handler_with(handler, options).unwrap();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert_eq!(
+        heard(&mut late).await,
+        ["+a initial", "+b initial", "~a", "~b"],
+        "added to a running informer"
+    );
     rig.stop().await;
 }
 
@@ -457,9 +555,58 @@ async fn state_shows_reflector_progress_and_handlers() {
     assert_eq!((progress.phase, progress.lists, progress.events), (ReflectorPhase::Watching, 1, 1));
     assert_eq!(progress.last_event.unwrap().elapsed().as_secs(), 3);
     assert_eq!((&*resource_version, objects, queued), ("3", 2, 0));
-    assert_eq!(handlers, [HandlerState { name: "Recording".to_owned(), pending: 0 }]);
+    assert_eq!(handlers, [HandlerState { name: "Recording".to_owned(), ..HandlerState::default() }]);
     rig.informer.remove_event_handler(&registration);
     assert_eq!(rig.informer.state().handlers, []);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_are_counted_by_their_reason() {
+    let mut rig = Rig::new(&["a"]);
+    rig.start().await;
+    let pass = || tokio::time::sleep(Duration::from_secs(120));
+    rig.source.break_watches(|| status_error(410, "Expired"));
+    pass().await;
+    rig.source.fail_watches((0..5).map(|_| status_error(500, "InternalError")));
+    rig.source.close_watches();
+    pass().await;
+    for _ in 0..5 {
+        rig.source.break_watches(crate::testing::connection_error);
+        pass().await;
+    }
+    rig.source.put(config_map("ns", "a", 0));
+    pass().await;
+    rig.source.send(|| WatchEvent::Added(Ok(config_map("ns", "ghost", 1))));
+    pass().await;
+    rig.informer.relist();
+    pass().await;
+    rig.source.break_watches(|| status_error(500, "InternalError"));
+    pass().await;
+    let progress = rig.informer.state().progress;
+    let reasons = ListReason::ALL.map(ListReason::as_label).into_iter().zip(progress.lists_by_reason);
+    let expected = ["first", "expired", "older_event", "broken_streams", "refused", "requested", "error"];
+    assert_eq!(reasons.collect::<Vec<_>>(), expected.map(|reason| (reason, 1)));
+    assert_eq!(progress.lists, 7);
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_and_answers_that_do_not_decode_are_counted() {
+    let mut rig = Rig::new(&["a"]);
+    let unreadable =
+        |name: &str| serde_json::json!({"metadata": {"namespace": "ns", "name": name}, "data": 7});
+    rig.source.put(unreadable("b"));
+    rig.start().await;
+    rig.source.put(unreadable("c"));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(rig.informer.state().progress.decode_errors, 2, "in the list, and an event");
+    rig.source.break_watches(|| Error::Decode {
+        request: "test".to_owned(),
+        source: serde::de::Error::custom("malformed"),
+    });
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(rig.informer.state().progress.decode_errors, 3, "unchanged objects are not decoded again");
     rig.stop().await;
 }
 

@@ -46,6 +46,7 @@ use super::hot_loop::{HotLoops, PACE, Temperature};
 use super::observer::PassEnd;
 use super::outcome::{Outcome, SyncError, SyncRequest};
 use super::takeover::Takeover;
+use crate::cache::listener::text_of;
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{
     self, EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync,
@@ -479,13 +480,6 @@ impl<H: SyncHandler> Controller<H> {
         self.queue.back_off_with(key.clone(), at_least, processing.priority(), reasons);
         self.queue.num_requeues(key)
     }
-}
-
-/// Returns the message of a panic.
-fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("payload is not a string")
 }
 
 impl<H> fmt::Debug for Controller<H> {
