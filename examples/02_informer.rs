@@ -1,7 +1,7 @@
-//! Watches Deployments and prints every change.
+//! Watches Pods and prints what happens to them.
 //!
 //! Run with: `cargo run --example 02_informer`, on the embedded server, where a user creates, scales and deletes a
-//! Deployment; or with `cargo run --example 02_informer -- cluster`, against the cluster of your kubeconfig (or of
+//! Deployment, whose Pods come and go; or with `cargo run --example 02_informer -- cluster`, against the cluster of your kubeconfig (or of
 //! `hack/control-plane/control-plane.sh up`), until Ctrl-C.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
@@ -9,8 +9,9 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
@@ -20,24 +21,25 @@ use windlass::client::{ApiClient, Config, ConfigSource};
 use windlass::sim::{InProcessTransport, Settings, Sim};
 
 /// Prints every change, in order; a real handler only enqueues a key and returns.
-#[derive(Default)]
 struct Print {
-    /// Notified of each deletion.
-    deleted: Arc<Notify>,
+    /// Has a permit for each addition and each deletion.
+    told: Arc<Semaphore>,
 }
 
-impl EventHandler<Deployment> for Print {
-    fn on_add(&mut self, object: &Cached<Deployment>, is_in_initial_list: bool) {
+impl EventHandler<Pod> for Print {
+    fn on_add(&mut self, object: &Cached<Pod>, is_in_initial_list: bool) {
         println!("+ {object:?}{}", if is_in_initial_list { " (was there)" } else { "" });
+        self.told.add_permits(1);
     }
 
-    fn on_update(&mut self, _old: &Cached<Deployment>, new: &Cached<Deployment>) {
-        println!("~ {new:?}");
+    fn on_update(&mut self, _old: &Cached<Pod>, new: &Cached<Pod>) {
+        let status = new.readable().and_then(|pod| pod.status.as_ref());
+        println!("~ {new:?} {}", status.and_then(|status| status.phase.as_deref()).unwrap_or_default());
     }
 
-    fn on_delete(&mut self, object: &Deleted<Deployment>) {
+    fn on_delete(&mut self, object: &Deleted<Pod>) {
         println!("- {object:?}");
-        self.deleted.notify_one();
+        self.told.add_permits(1);
     }
 }
 
@@ -46,20 +48,21 @@ async fn main() -> anyhow::Result<()> {
     if std::env::args().nth(1).as_deref() == Some("cluster") {
         let config = Config::load(&ConfigSource::default()).await?;
         let client = ApiClient::connect(config).await?;
-        return watch(client, Print::default(), async { Ok(tokio::signal::ctrl_c().await?) }).await;
+        let print = Print { told: Arc::new(Semaphore::new(0)) };
+        return watch(client, print, async { Ok(tokio::signal::ctrl_c().await?) }).await;
     }
     let sim = Sim::new(Settings::default());
     let client =
         |user| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, user), "default"));
-    let print = Print::default();
-    let deleted = print.deleted.clone();
+    let told = Arc::new(Semaphore::new(0));
+    let print = Print { told: told.clone() };
     tokio::select! {
-        outcome = watch(client("informer"), print, use_a_deployment(client("user"), &deleted)) => outcome,
+        outcome = watch(client("informer"), print, use_a_deployment(client("user"), &told)) => outcome,
         () = sim.run() => Ok(()),
     }
 }
 
-/// Prints every change of a Deployment while `users` work.
+/// Prints every change of a Pod while `users` work.
 async fn watch(
     client: ApiClient,
     print: Print,
@@ -76,19 +79,15 @@ async fn watch(
     tasks.spawn(async move { factory.run(stop).await });
 
     registration.synced().synced().await;
-    println!(
-        "synced: {} Deployments at version {}",
-        informer.store().len(),
-        informer.store().resource_version()
-    );
+    println!("synced: {} Pods at version {}", informer.store().len(), informer.store().resource_version());
     users.await?;
     shutdown.cancel();
     tasks.join_all().await;
     Ok(())
 }
 
-/// Creates, scales and deletes a Deployment, and waits until the handler has seen the end.
-async fn use_a_deployment(client: ApiClient, deleted: &Notify) -> anyhow::Result<()> {
+/// Creates, scales and deletes a Deployment, and waits until the handler has seen its three Pods come and go.
+async fn use_a_deployment(client: ApiClient, told: &Semaphore) -> anyhow::Result<()> {
     let deployments = ApiResource::of::<Deployment>();
     let labels = json!({"app": "web"});
     let template =
@@ -104,6 +103,7 @@ async fn use_a_deployment(client: ApiClient, deleted: &Notify) -> anyhow::Result
             outcome => break drop(outcome?),
         }
     }
+    told.acquire_many(3).await?.forget();
     loop {
         let (uid, version) = current(&client).await?;
         match client.delete(&deployments, Some("default"), "web", &uid, &version).await {
@@ -111,7 +111,7 @@ async fn use_a_deployment(client: ApiClient, deleted: &Notify) -> anyhow::Result
             outcome => break outcome?,
         }
     }
-    deleted.notified().await;
+    told.acquire_many(3).await?.forget();
     Ok(())
 }
 

@@ -186,10 +186,13 @@ doc() {
   cargo build --quiet --locked --examples
   example() { [[ $(cargo run --quiet --locked --example "$1") == *"$2"* ]] || { echo "example $1 does not print $2"; return 1; }; }
   example 01_work_queue "later"
-  example 02_informer "- "
+  example 02_informer "- Observed(default/web-"
   example 03_rate_limiting "pass 4"
   example 04_controller "Hello, world"
   example 05_task_executor "post_delete"
+  example 06_index "on node-a: [default/web-1@1, default/web-3@4]"
+  example 07_projection "web-1 is Running"
+  example 08_handlers "fast has seen all 20 objects"
 }
 # The second build finds the first one's program, so that only the image is built again.
 image() {

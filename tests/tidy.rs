@@ -398,12 +398,10 @@ fn reach(file: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
     }
 }
 
-/// Each "(test: `name`)" in a header names an existing test.
-#[test]
-fn every_promise_names_an_existing_test() {
+/// Returns the names of all tests in these files.
+fn tests_in(files: &[PathBuf]) -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
-    let files: Vec<PathBuf> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
-    for file in &files {
+    for file in files {
         let text = fs::read_to_string(file).unwrap();
         // Tests inside `proptest!` need no attribute.
         let mut attributed = false;
@@ -421,6 +419,40 @@ fn every_promise_names_an_existing_test() {
             }
         }
     }
+    tests
+}
+
+/// The last column of the tables in `docs/client-go-tests.md` names existing tests, and no test is named twice as left
+/// out and covered.
+#[test]
+fn tests_of_the_client_go_page_exist() {
+    let text = fs::read_to_string(Path::new(ROOT).join("docs/client-go-tests.md")).unwrap();
+    let (covered, left_out) = text.split_once("## Left out").unwrap();
+    let tests = tests_in(&rust_files("src"));
+    let (mut theirs, mut missing) = (BTreeSet::new(), Vec::new());
+    for row in covered.lines().filter(|line| line.starts_with("| `")) {
+        let [first, _, last] = row.trim_matches('|').split(" | ").collect::<Vec<_>>()[..] else {
+            panic!("{row}")
+        };
+        theirs.extend(first.split('`').skip(1).step_by(2));
+        let mut named = last.split('`').skip(1).step_by(2).peekable();
+        assert!(named.peek().is_some(), "no test of ours in {row}");
+        missing.extend(named.filter(|name| !tests.contains(*name)).map(str::to_owned));
+    }
+    assert_eq!(missing, Vec::<String>::new());
+    assert!(theirs.len() > 60, "only {} tests of client-go were found: does the search work?", theirs.len());
+    let rows = left_out.lines().filter(|line| line.starts_with("| `"));
+    let names =
+        rows.flat_map(|row| row.split(" | ").next().unwrap_or_default().split('`').skip(1).step_by(2));
+    let both: Vec<&str> = names.filter(|name| theirs.contains(name)).collect();
+    assert_eq!(both, Vec::<&str>::new(), "covered and left out");
+}
+
+/// Each "(test: `name`)" in a header names an existing test.
+#[test]
+fn every_promise_names_an_existing_test() {
+    let files: Vec<PathBuf> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
+    let tests = tests_in(&files);
     let mut promises = 0;
     let mut missing = Vec::new();
     for file in &files {

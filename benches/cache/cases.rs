@@ -13,6 +13,7 @@ use tokio::runtime::{self, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use windlass::api::ApiResource;
 use windlass::api::samplecontroller::v1alpha1::Foo;
 use windlass::cache::fifo::{Delta, Fifo};
 use windlass::cache::index::OWNER_UID;
@@ -21,7 +22,7 @@ use windlass::cache::list_watch::{
 };
 use windlass::cache::{
     Cached, HandlerFns, Indexers, InformerConfig, ListWatch, ListerWatcher, Object, ObjectName,
-    ReflectorPhase, SharedInformer, Store, Transform, object, store, wait_for_cache_sync,
+    ReflectorPhase, SharedInformer, Store, Transform, TypedObject, object, store, wait_for_cache_sync,
 };
 use windlass::client::Error;
 use windlass::controller::kinds::deployment::ObservedDeployment;
@@ -85,11 +86,11 @@ fn pairs(count: usize) -> Server {
     Server { pages: Arc::new(pages.into()), ..Server::default() }
 }
 
-fn whole<K: Object>(server: &Server) -> ListWatch<K> {
+fn whole<K: TypedObject>(server: &Server) -> ListWatch<K> {
     ListWatch::new(server.client())
 }
 
-fn trimmed<K: Object + Resource>(server: &Server) -> ListWatch<K> {
+fn trimmed<K: TypedObject + Resource>(server: &Server) -> ListWatch<K> {
     whole(server).with_transform(Some(Transform::new(object::trim)))
 }
 
@@ -189,6 +190,10 @@ impl WatchStream<ObservedDeployment> for Silence {
 
 impl ListerWatcher<ObservedDeployment> for Memory {
     type Watch = Silence;
+
+    fn resource(&self) -> ApiResource {
+        ObservedDeployment::resource()
+    }
 
     async fn list(
         &self,

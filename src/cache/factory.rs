@@ -6,6 +6,7 @@
 //! - Repeated requests for a kind with the same selectors return the same informer, with the indexes of all
 //!   requests. (test: `a_kind_has_one_informer_for_each_selector`)
 //! - Requests that contradict each other are errors. (test: `contradicting_request_is_an_error`)
+//! - Kinds that are known at run time have informers of their own. (test: `kinds_known_at_run_time_have_informers`)
 //!
 //! # Differences from client-go
 //! `run` is a future that owns the informers' tasks; an informer requested later needs another call
@@ -24,10 +25,12 @@ use tracing::Instrument;
 use super::health::CacheState;
 use super::http::{ListWatch, Transform};
 use super::index::{IndexConflict, Indexers};
-use super::object::Object;
+use super::namespaced::NamespacedInformers;
+use super::object::{Object, TypedObject};
 use super::resync::ResyncPeriod;
 use super::shared_informer::{InformerConfig, SharedInformer};
-use crate::client::ApiClient;
+use crate::api::ApiResource;
+use crate::client::{ApiClient, ServedKind};
 
 /// How one kind is listed, watched and indexed.
 #[derive(Debug)]
@@ -89,14 +92,14 @@ pub enum InformerError {
 /// What an informer is shared by.
 #[derive(Debug, PartialEq, Eq)]
 struct Selection {
-    kind: TypeId,
+    type_: TypeId,
+    resource: ApiResource,
+    namespace: Option<String>,
     label_selector: Option<String>,
     field_selector: Option<String>,
 }
 
 struct Entry {
-    /// `plural.group`.
-    kind: String,
     selection: Selection,
     transform: Option<TypeId>,
     informer: Box<dyn Any + Send>,
@@ -135,15 +138,61 @@ impl SharedInformerFactory {
     ///
     /// # Errors
     /// [`InformerError`].
-    pub fn informer<K: Object>(&self, watched: Watched<K>) -> Result<SharedInformer<K>, InformerError> {
-        let kind = || K::resource().to_string();
-        let Watched { label_selector, field_selector, transform, indexers } = watched;
-        if let Some(namespace) = self.namespace.clone()
-            && !K::is_namespaced()
-        {
+    pub fn informer<K: TypedObject>(&self, watched: Watched<K>) -> Result<SharedInformer<K>, InformerError> {
+        let kind = ServedKind { resource: K::resource(), is_namespaced: K::is_namespaced() };
+        self.informer_of(&kind, watched)
+    }
+
+    /// Like [`informer`](Self::informer), for a kind that is known at run time:
+    /// [`ApiClient::discover`] finds it. `K` is [`DynamicObject`](super::DynamicObject), or a projection that suits several kinds.
+    ///
+    /// # Errors
+    /// [`InformerError`].
+    pub fn informer_of<K: Object>(
+        &self,
+        kind: &ServedKind,
+        watched: Watched<K>,
+    ) -> Result<SharedInformer<K>, InformerError> {
+        self.informer_in(kind, self.namespace.clone(), watched)
+    }
+
+    /// Returns the informers of this kind in several namespaces, with one lister; for a client whose rights end there.
+    /// `watched` is called for each. The factory's own namespace is ignored.
+    ///
+    /// # Errors
+    /// [`InformerError`].
+    pub fn informers_in<K: TypedObject>(
+        &self,
+        namespaces: &[&str],
+        watched: impl Fn() -> Watched<K>,
+    ) -> Result<NamespacedInformers<K>, InformerError> {
+        let kind = ServedKind { resource: K::resource(), is_namespaced: K::is_namespaced() };
+        let informer = |namespace: &&str| {
+            let informer = self.informer_in(&kind, Some((*namespace).to_owned()), watched())?;
+            Ok(((*namespace).to_owned(), informer))
+        };
+        Ok(NamespacedInformers::new(namespaces.iter().map(informer).collect::<Result<_, InformerError>>()?))
+    }
+
+    fn informer_in<K: Object>(
+        &self,
+        served: &ServedKind,
+        namespace: Option<String>,
+        watched: Watched<K>,
+    ) -> Result<SharedInformer<K>, InformerError> {
+        let ServedKind { resource, is_namespaced } = served;
+        let kind = || resource.to_string();
+        if let (Some(namespace), false) = (namespace.clone(), is_namespaced) {
             return Err(InformerError::ClusterScoped { kind: kind(), namespace });
         }
-        let selection = Selection { kind: TypeId::of::<K>(), label_selector, field_selector };
+        let Watched { label_selector, field_selector, transform, indexers } = watched;
+        let selection = Selection {
+            type_: TypeId::of::<K>(),
+            resource: resource.clone(),
+            namespace,
+            label_selector,
+            field_selector,
+        };
         let mut informers = self.informers.lock();
         let existing = informers.iter().find(|entry| entry.selection == selection);
         if let Some(entry) = existing
@@ -156,14 +205,28 @@ impl SharedInformerFactory {
             added.map_err(|source| InformerError::Index { kind: kind(), source })?;
             return Ok(informer.clone());
         }
+        let others = informers.iter().filter(|entry| entry.selection.resource == *resource).count();
+        let (entry, informer) = self.create(selection, transform, indexers, others);
+        informers.push(entry);
+        Ok(informer)
+    }
+
+    /// Creates an informer; `others` is the number of those of its kind.
+    fn create<K: Object>(
+        &self,
+        selection: Selection,
+        transform: Option<Transform<K>>,
+        indexers: Indexers<K>,
+        others: usize,
+    ) -> (Entry, SharedInformer<K>) {
         let transform_id = transform.as_ref().map(Transform::id);
-        let source = ListWatch::<K>::new(self.client.clone())
-            .with_namespace(self.namespace.clone())
+        let source = ListWatch::<K>::of(self.client.clone(), selection.resource.clone())
+            .with_namespace(selection.namespace.clone())
             .with_label_selector(selection.label_selector.clone())
             .with_field_selector(selection.field_selector.clone())
             .with_transform(transform);
         let seed = self.random.lock().u64(..);
-        let name = match informers.iter().filter(|entry| entry.kind == kind()).count() {
+        let name = match others {
             0 => self.client.manager().to_owned(),
             others => format!("{}-{}", self.client.manager(), others + 1),
         };
@@ -176,15 +239,14 @@ impl SharedInformerFactory {
                 running.run(shutdown).await.expect("the informer was already started outside of the factory");
             })
         });
-        informers.push(Entry {
-            kind: kind(),
+        let entry = Entry {
             selection,
             transform: transform_id,
             informer: Box::new(informer.clone()),
             run: Some(run),
             state: Arc::new(move || reading.state()),
-        });
-        Ok(informer)
+        };
+        (entry, informer)
     }
 
     /// Returns a function that reads the current states of the caches requested so far.
@@ -225,7 +287,7 @@ impl fmt::Debug for SharedInformerFactory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Cached, object};
+    use crate::cache::{Cached, DynamicObject, object};
     use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 
     fn factory(namespace: Option<&str>) -> SharedInformerFactory {
@@ -288,5 +350,26 @@ mod tests {
         let scope =
             "nodes are not in namespaces and cannot be watched in \"ns\"; use a factory for all namespaces";
         assert_eq!(error, scope);
+    }
+
+    #[tokio::test]
+    async fn kinds_known_at_run_time_have_informers() {
+        let factory = factory(None);
+        let served = |plural: &'static str| ServedKind {
+            resource: ApiResource::new("example.com", "v1", "Thing", plural),
+            is_namespaced: false,
+        };
+        for plural in ["things", "others", "things"] {
+            let informer = factory.informer_of(&served(plural), Watched::<DynamicObject>::default()).unwrap();
+            assert_eq!(informer.name(), format!("{plural}.example.com"));
+        }
+        let watched = Watched::<Secret>::default();
+        factory.informer_of(&served("things"), watched).unwrap();
+        let names: Vec<String> = factory.states()().into_iter().map(|state| state.name).collect();
+        assert_eq!(names, ["windlass", "windlass", "windlass-2"], "one informer for each kind and type");
+        let error = factory.informers_in::<Node>(&["a"], Watched::default).unwrap_err();
+        assert!(matches!(error, InformerError::ClusterScoped { .. }), "{error}");
+        let two = factory.informers_in::<Secret>(&["a", "b"], Watched::default).unwrap();
+        assert_eq!((two.informers().count(), factory.informers.lock().len()), (2, 5));
     }
 }

@@ -16,6 +16,7 @@
 //! - A silent stream ends after 90 s. (test: `silent_stream_times_out`)
 //! - A dropped wait does not extend the timeout of a silent stream. (test: `dropped_wait_does_not_extend_idle_timeout`)
 //! - The length of a line is limited. (test: `overlong_line_is_an_error`)
+//! - A server is asked for metadata only if the type has nothing else. (test: `metadata_type_asks_for_metadata_only`)
 //!
 //! # Differences from client-go
 //! There is an idle timeout: a server sends a bookmark every minute, so after 90 s without a byte the
@@ -38,12 +39,12 @@ use super::list_watch::{
     ListOptions, Listed, ListerWatcher, Page, Traffic, Version, WatchEvent, WatchOptions, WatchStart,
     WatchStream,
 };
-use super::object::Object;
+use super::object::{Object, TypedObject};
 use super::store::Store;
 use super::wire::{EventError, Lines, decode_event};
 use crate::api::ApiResource;
 use crate::client::list_items::ListMeta;
-use crate::client::{ApiClient, Error};
+use crate::client::{ApiClient, Error, METADATA_OF_LIST, METADATA_OF_ONE};
 
 /// How long a watch may be silent: a server sends a bookmark every minute.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -107,10 +108,18 @@ pub struct ListWatch<K> {
 // === impl ListWatch ===
 
 impl<K: Object> ListWatch<K> {
-    /// Creates a source for all objects of the kind.
+    /// Creates a source for all objects of the type's kind.
     #[must_use]
-    pub fn new(client: ApiClient) -> Self {
-        let resource = K::resource();
+    pub fn new(client: ApiClient) -> Self
+    where
+        K: TypedObject,
+    {
+        Self::of(client, K::resource())
+    }
+
+    /// Creates a source for all objects of a kind that is known at run time.
+    #[must_use]
+    pub fn of(client: ApiClient, resource: ApiResource) -> Self {
         Self {
             client,
             resource,
@@ -151,6 +160,11 @@ impl<K: Object> ListWatch<K> {
     }
 
     fn request(&self, verb: &str, query: &[(&str, &str)]) -> Result<(String, Request<Body>), Error> {
+        let accept = match (K::is_metadata_only(), verb) {
+            (false, _) => "application/json",
+            (true, "list") => METADATA_OF_LIST,
+            (true, _) => METADATA_OF_ONE,
+        };
         let mut pairs = form_urlencoded::Serializer::new(String::new());
         for (name, selector) in
             [("labelSelector", &self.label_selector), ("fieldSelector", &self.field_selector)]
@@ -163,7 +177,7 @@ impl<K: Object> ListWatch<K> {
         let name = format!("{verb} {}", self.resource);
         let uri = format!("{}?{}", self.resource.path(self.namespace.as_deref()), pairs.finish());
         let request = Request::get(uri)
-            .header(header::ACCEPT, HeaderValue::from_static("application/json"))
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
             // Newer servers compress each watch event separately, which a stream decompressor truncates; compressing a
             // list costs the server more than sending it.
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
@@ -188,6 +202,10 @@ impl<K: Object> ListWatch<K> {
 
 impl<K: Object> ListerWatcher<K> for ListWatch<K> {
     type Watch = WatchBody<K>;
+
+    fn resource(&self) -> ApiResource {
+        self.resource.clone()
+    }
 
     async fn list(&self, options: &ListOptions, stored: &Store<K>) -> Result<Page<K>, Error> {
         let limit = options.limit.map(|limit| limit.to_string());

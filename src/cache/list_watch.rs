@@ -19,6 +19,7 @@ use super::decode::Decoded;
 use super::object::Object;
 use super::object_name::ObjectName;
 use super::store::Store;
+use crate::api::ApiResource;
 use crate::client::Error;
 
 /// The resource version that a list requests.
@@ -121,6 +122,9 @@ struct Counts {
 pub trait ListerWatcher<K: Object>: Send + Sync + 'static {
     /// An open watch.
     type Watch: WatchStream<K>;
+
+    /// Returns the kind.
+    fn resource(&self) -> ApiResource;
 
     /// Fetches one page. Objects that `stored` has with the same uid and version may be returned as
     /// [`Listed::Unchanged`].

@@ -32,6 +32,8 @@ const REMINDER: Duration = Duration::from_secs(60);
 /// The counts of one handler; shared by both ends of its buffer.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
+    /// The kind, `plural.group`.
+    pub(super) kind: String,
     pub(super) name: String,
     /// Number of buffered notifications.
     pub(super) pending: AtomicUsize,
@@ -78,20 +80,32 @@ impl<K: Object> Listener<K> {
         let started = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.call(notification)));
         let took = started.elapsed();
-        let (kind, handler) = (K::resource(), self.counts.name.as_str());
+        let (kind, handler) = (self.counts.kind.as_str(), self.counts.name.as_str());
         if let Err(panic) = outcome {
             self.counts.panics.fetch_add(1, Ordering::Relaxed);
             let object = notification.object_name();
             let object = object.as_ref().map(tracing::field::display);
             let panic = text_of(&*panic);
-            tracing::error!(%kind, handler, object, panic, "Event handler panicked; it is notified of the object again after a change or a resync");
+            tracing::error!(
+                kind,
+                handler,
+                object,
+                panic,
+                "Event handler panicked; it is notified of the object again after a change or a resync"
+            );
         }
         if took >= SLOW {
             self.counts.slow.fetch_add(1, Ordering::Relaxed);
             if self.complained.is_none_or(|at| at.elapsed() >= REMINDER) {
                 self.complained = Some(Instant::now());
                 let (took, pending) = (took.as_secs_f32(), self.counts.pending.load(Ordering::Relaxed));
-                tracing::warn!(%kind, handler, took, pending, "Event handler was slow; it should only queue keys");
+                tracing::warn!(
+                    kind,
+                    handler,
+                    took,
+                    pending,
+                    "Event handler was slow; it should only queue keys"
+                );
             }
         }
     }

@@ -6,6 +6,9 @@
 //! A miss is `None`, not an error. Returned objects are shared and immutable. Stores have no namespace index: no
 //! controller here lists by namespace, and the index would cost memory and time for each object.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use kube_core::{Selector, SelectorExt};
 
 use super::cached::Cached;
@@ -14,10 +17,16 @@ use super::object::Object;
 use super::object_name::ObjectName;
 use super::store::Store;
 
-/// Reads what an informer has cached. Cheap to clone.
+/// Reads what an informer has cached, or what several have in a namespace each. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Lister<K> {
-    store: Store<K>,
+    stores: Stores<K>,
+}
+
+#[derive(Clone, Debug)]
+enum Stores<K> {
+    One(Store<K>),
+    ByNamespace(Arc<BTreeMap<String, Store<K>>>),
 }
 
 // === impl Lister ===
@@ -26,26 +35,32 @@ impl<K: Object> Lister<K> {
     /// Creates a view of `store`.
     #[must_use]
     pub fn new(store: Store<K>) -> Self {
-        Self { store }
+        Self { stores: Stores::One(store) }
     }
 
-    /// Returns the version that the store has seen; see [`Store::resource_version`].
+    /// Creates a view of the stores of several namespaces.
     #[must_use]
-    pub fn resource_version(&self) -> std::sync::Arc<str> {
-        self.store.resource_version()
+    pub fn of_namespaces(stores: BTreeMap<String, Store<K>>) -> Self {
+        Self { stores: Stores::ByNamespace(Arc::new(stores)) }
     }
 
     /// Returns the object with this name.
     #[must_use]
     pub fn get(&self, name: &ObjectName) -> Option<Cached<K>> {
-        self.store.get(name)
+        match &self.stores {
+            Stores::One(store) => store.get(name),
+            Stores::ByNamespace(stores) => stores.get(name.namespace()?)?.get(name),
+        }
     }
 
     /// Returns the objects of one namespace, or of all with `None`, that match the selector, in no particular order.
     /// Scans the whole store: a sync handler should use an [`index`](Self::index) instead.
     #[must_use]
     pub fn list(&self, namespace: Option<&str>, selector: &Selector) -> Vec<Cached<K>> {
-        let mut objects = self.store.list();
+        let mut objects = match &self.stores {
+            Stores::One(store) => store.list(),
+            Stores::ByNamespace(stores) => stores.values().flat_map(Store::list).collect(),
+        };
         if let Some(namespace) = namespace {
             objects.retain(|object| object.object_name().namespace() == Some(namespace));
         }
@@ -67,7 +82,14 @@ impl<K: Object> Lister<K> {
     /// If the store was created without this index.
     #[must_use]
     pub fn index(&self, index: &str, value: &str) -> Vec<Cached<K>> {
-        self.store.by_index(index, value).expect("the lister's informer was created without this index")
+        let found = |store: &Store<K>| {
+            store.by_index(index, value).expect("the lister's informer was created without this index")
+        };
+        match &self.stores {
+            Stores::One(store) => found(store),
+            // Sorted by namespace, then by name.
+            Stores::ByNamespace(stores) => stores.values().flat_map(found).collect(),
+        }
     }
 }
 

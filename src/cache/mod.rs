@@ -26,6 +26,7 @@
 //! | [`shared_informer`] | `shared_informer.go` | combines the parts above |
 //! | [`factory`] | `informers/factory.go` | one informer per kind |
 //! | [`listers`] | `listers.go` | read-only view of a store |
+//! | [`namespaced`] | controller-runtime `multi_namespace_cache.go` | several namespaces behind one lister |
 
 mod backoff;
 pub mod cached;
@@ -40,6 +41,7 @@ pub mod list_watch;
 pub(crate) mod listener;
 pub mod listers;
 pub mod meta;
+pub mod namespaced;
 pub mod object;
 pub mod object_name;
 pub mod owner;
@@ -64,7 +66,8 @@ pub use index::{IndexConflict, IndexFn, Indexers};
 pub use list_watch::{ListerWatcher, Traffic};
 pub use listers::Lister;
 pub use meta::Meta;
-pub use object::Object;
+pub use namespaced::NamespacedInformers;
+pub use object::{DynamicObject, Object, TypedObject};
 pub use object_name::ObjectName;
 pub use owner::ControllerRef;
 pub use processor::{Deleted, EventHandler, HandlerOptions, HandlerResync, Registration};

@@ -7,11 +7,20 @@
 //! drops unused fields ([`trim`]), or a *projection*: a narrower serde type that is decoded straight
 //! from the wire, with [`Meta`](super::Meta) for its metadata. Projections omit annotations, which
 //! nothing compares.
+//!
+//! Most types are of one kind ([`TypedObject`]), `kube_core`'s `PartialObjectMeta<K>` among them, which has the metadata
+//! of that kind only. A [`DynamicObject`] is of any kind: [`ApiClient::discover`](crate::client::ApiClient::discover) finds a kind at
+//! run time.
+//!
+//! # Guarantees
+//! - An object of a kind found at run time has the same identity and owners. (test: `dynamic_object_has_the_same_identity`)
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
-use kube_core::ClusterResourceScope;
+use kube_core::{ClusterResourceScope, ObjectMeta, Resource};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::object_name::ObjectName;
@@ -20,15 +29,9 @@ use crate::api::ApiResource;
 
 /// A type that the cache can hold.
 ///
-/// Implemented for every type that `kube_core` knows; a projection implements it by hand.
+/// Implemented for every type that `kube_core` knows; [`object_by_metadata!`](crate::object_by_metadata) implements it for
+/// a projection.
 pub trait Object: DeserializeOwned + Send + Sync + 'static {
-    /// Returns the API resource of this type.
-    fn resource() -> ApiResource;
-    /// Returns whether objects of this type are in namespaces.
-    #[must_use]
-    fn is_namespaced() -> bool {
-        true
-    }
     /// Returns the namespace and name.
     fn object_name(&self) -> ObjectName;
     /// Returns the uid, which identifies one incarnation of the object.
@@ -49,15 +52,87 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
     }
     /// Returns the controlling owner, if any.
     fn controller(&self) -> Option<ControllerRef<'_>>;
+    /// Whether only the metadata is wanted, so that servers are asked for nothing else.
+    #[must_use]
+    fn is_metadata_only() -> bool {
+        false
+    }
     /// Returns the reference to the owner with this uid, if any; if there are several, the controlling one.
     fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
         self.controller().filter(|owner| owner.uid == uid)
     }
 }
 
+/// A type whose objects are all of one kind.
+pub trait TypedObject: Object {
+    /// Returns the API resource of this type.
+    fn resource() -> ApiResource;
+    /// Returns whether objects of this type are in namespaces.
+    #[must_use]
+    fn is_namespaced() -> bool {
+        true
+    }
+}
+
+/// The methods of [`Object`] that read an `ObjectMeta`.
+macro_rules! by_object_meta {
+    ($self:ident, $meta:expr) => {
+        fn object_name(&$self) -> ObjectName {
+            ObjectName::new($meta.namespace.as_deref(), $meta.name.as_deref().unwrap_or_default())
+        }
+
+        fn uid(&$self) -> &str {
+            $meta.uid.as_deref().unwrap_or_default()
+        }
+
+        fn resource_version(&$self) -> &str {
+            $meta.resource_version.as_deref().unwrap_or_default()
+        }
+
+        fn generation(&$self) -> i64 {
+            $meta.generation.unwrap_or_default()
+        }
+
+        fn is_deleting(&$self) -> bool {
+            $meta.deletion_timestamp.is_some()
+        }
+
+        fn label(&$self, key: &str) -> Option<&str> {
+            $meta.labels.as_ref()?.get(key).map(String::as_str)
+        }
+
+        fn labels(&$self) -> BTreeMap<String, String> {
+            $meta.labels.clone().unwrap_or_default()
+        }
+
+        fn annotations(&$self) -> Option<&BTreeMap<String, String>> {
+            $meta.annotations.as_ref()
+        }
+
+        fn controller(&$self) -> Option<ControllerRef<'_>> {
+            owners_in($meta).find(|owner| owner.controller)
+        }
+
+        fn owner(&$self, uid: &str) -> Option<ControllerRef<'_>> {
+            the_owner(owners_in($meta), uid)
+        }
+    };
+}
+
 impl<T> Object for T
 where
-    T: kube_core::Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Send + Sync + 'static,
+    T: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Send + Sync + 'static,
+{
+    by_object_meta!(self, self.meta());
+
+    fn is_metadata_only() -> bool {
+        T::metadata_api()
+    }
+}
+
+impl<T> TypedObject for T
+where
+    T: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Send + Sync + 'static,
 {
     fn resource() -> ApiResource {
         ApiResource::of::<T>()
@@ -66,51 +141,27 @@ where
     fn is_namespaced() -> bool {
         TypeId::of::<T::Scope>() != TypeId::of::<ClusterResourceScope>()
     }
+}
 
-    fn object_name(&self) -> ObjectName {
-        let meta = self.meta();
-        ObjectName::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default())
-    }
+/// An object of any kind, as JSON: `kube_core`'s type, which the cache can hold in this form.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct DynamicObject(pub kube_core::DynamicObject);
 
-    fn uid(&self) -> &str {
-        self.meta().uid.as_deref().unwrap_or_default()
-    }
+impl Deref for DynamicObject {
+    type Target = kube_core::DynamicObject;
 
-    fn resource_version(&self) -> &str {
-        self.meta().resource_version.as_deref().unwrap_or_default()
-    }
-
-    fn generation(&self) -> i64 {
-        self.meta().generation.unwrap_or_default()
-    }
-
-    fn is_deleting(&self) -> bool {
-        self.meta().deletion_timestamp.is_some()
-    }
-
-    fn label(&self, key: &str) -> Option<&str> {
-        self.meta().labels.as_ref()?.get(key).map(String::as_str)
-    }
-
-    fn labels(&self) -> BTreeMap<String, String> {
-        self.meta().labels.clone().unwrap_or_default()
-    }
-
-    fn annotations(&self) -> Option<&BTreeMap<String, String>> {
-        self.meta().annotations.as_ref()
-    }
-
-    fn controller(&self) -> Option<ControllerRef<'_>> {
-        owners_of(self).find(|owner| owner.controller)
-    }
-
-    fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
-        the_owner(owners_of(self), uid)
+    fn deref(&self) -> &kube_core::DynamicObject {
+        &self.0
     }
 }
 
-fn owners_of<T: kube_core::Resource>(object: &T) -> impl Iterator<Item = ControllerRef<'_>> {
-    object.meta().owner_references.iter().flatten().map(|owner| ControllerRef {
+impl Object for DynamicObject {
+    by_object_meta!(self, &self.0.metadata);
+}
+
+fn owners_in(meta: &ObjectMeta) -> impl Iterator<Item = ControllerRef<'_>> {
+    meta.owner_references.iter().flatten().map(|owner| ControllerRef {
         api_version: &owner.api_version,
         kind: &owner.kind,
         name: &owner.name,
@@ -122,7 +173,7 @@ fn owners_of<T: kube_core::Resource>(object: &T) -> impl Iterator<Item = Control
 
 /// Drops `managedFields` and the last-applied annotation, which take two thirds of a typical object's
 /// memory; a transform for full types.
-pub fn trim<T: kube_core::Resource>(object: &mut T) {
+pub fn trim<T: Resource>(object: &mut T) {
     let meta = object.meta_mut();
     meta.managed_fields = None;
     if let Some(annotations) = &mut meta.annotations {
@@ -134,6 +185,7 @@ pub fn trim<T: kube_core::Resource>(object: &mut T) {
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
+    use kube_core::PartialObjectMeta;
 
     #[test]
     fn trim_drops_managed_fields_and_last_applied() {
@@ -147,5 +199,24 @@ mod tests {
         assert_eq!(object.metadata.managed_fields, None);
         let annotations = object.metadata.annotations.unwrap();
         assert_eq!(annotations.into_keys().collect::<Vec<_>>(), ["keep"]);
+    }
+
+    #[test]
+    fn dynamic_object_has_the_same_identity() {
+        let json = serde_json::json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"key": "value"}, "metadata": {
+            "name": "a", "namespace": "ns", "uid": "u", "resourceVersion": "7", "generation": 2, "labels": {"app": "x"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "o", "controller": true}],
+        }});
+        fn identity<T: Object>(json: &serde_json::Value) -> String {
+            let object = T::deserialize(json).unwrap();
+            let owner = object.controller().map(|owner| owner.uid.to_owned());
+            let parts = (object.uid(), object.resource_version(), object.generation(), object.is_deleting());
+            format!("{} {parts:?} {owner:?} {:?}", object.object_name(), object.labels())
+        }
+        let typed = identity::<ConfigMap>(&json);
+        assert_eq!(typed, r#"ns/a ("u", "7", 2, false) Some("o") {"app": "x"}"#);
+        assert_eq!(identity::<DynamicObject>(&json), typed);
+        assert_eq!(identity::<PartialObjectMeta<ConfigMap>>(&json), typed);
+        assert_eq!(<PartialObjectMeta<ConfigMap> as TypedObject>::resource(), ConfigMap::resource());
     }
 }

@@ -247,7 +247,8 @@ impl<K: Object> Processor<K> {
         }
         let (sender, receiver) = mpsc::unbounded_channel();
         let (setter, synced) = synctrack::pair(kind);
-        let (removed, counts) = (CancellationToken::new(), Arc::new(Counts { name, ..Counts::default() }));
+        let (removed, counts) =
+            (CancellationToken::new(), Arc::new(Counts { kind: kind.to_owned(), name, ..Counts::default() }));
         let resync = resync.map(ResyncPeriod::get);
         let resync = resync.map(|period| Resync { period, next: Instant::now() + period, is_due: false });
         let sender = Sender { notifications: sender, counts: counts.clone(), resync };

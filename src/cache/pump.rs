@@ -47,6 +47,8 @@ const SLICE: usize = 500;
 
 /// Applies batches; see the module.
 pub(crate) struct Pump<K: Object> {
+    /// The kind, `plural.group`.
+    kind: String,
     store: Store<K>,
     writer: StoreWriter<K>,
 }
@@ -70,8 +72,8 @@ enum Step<K: Object> {
 // === impl Pump ===
 
 impl<K: Object> Pump<K> {
-    pub(crate) fn new(store: Store<K>, writer: StoreWriter<K>) -> Self {
-        Self { store, writer }
+    pub(crate) fn new(kind: &str, store: Store<K>, writer: StoreWriter<K>) -> Self {
+        Self { kind: kind.to_owned(), store, writer }
     }
 
     /// Applies one batch and notifies the processor.
@@ -171,7 +173,7 @@ impl<K: Object> Pump<K> {
     fn upsert(&mut self, object: Cached<K>, processor: &Processor<K>) {
         let stored = self.store.get(&object.object_name());
         if stored.is_some_and(|stored| is_stale(&object, &stored)) {
-            tracing::debug!(kind = %K::resource(), object = ?object, "Ignored an event older than the cache");
+            tracing::debug!(kind = self.kind, object = ?object, "Ignored an event older than the cache");
             return;
         }
         let old = self.writer.upsert(object.clone());
@@ -185,7 +187,7 @@ impl<K: Object> Pump<K> {
             return;
         };
         if is_stale(&last, &stored) {
-            tracing::debug!(kind = %K::resource(), object = ?last, "Ignored the deletion of a previous incarnation");
+            tracing::debug!(kind = self.kind, object = ?last, "Ignored the deletion of a previous incarnation");
             return;
         }
         self.writer.delete(&name, last.resource_version());

@@ -93,6 +93,8 @@ const STARTING: Duration = Duration::from_secs(15);
 /// Feeds a FIFO from a source; see the module.
 #[derive(Debug)]
 pub struct Reflector<K: Object, L> {
+    /// The kind, `plural.group`.
+    kind: String,
     source: L,
     fifo: Arc<Fifo<K>>,
     /// What is known of the objects, to recognise unchanged ones in a list.
@@ -146,8 +148,10 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     pub fn new(source: L, fifo: Arc<Fifo<K>>, store: Store<K>, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let backoff = Backoff::new(random.fork());
-        let health = Health::new(K::resource().to_string(), Shared::default());
+        let kind = source.resource().to_string();
+        let health = Health::new(kind.clone(), Shared::default());
         Self {
+            kind,
             source,
             fifo,
             store,
@@ -169,7 +173,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
 
     /// Keeps its state in `shared`, for readers.
     pub(crate) fn reporting(mut self, shared: Shared) -> Self {
-        self.health = Health::new(K::resource().to_string(), shared);
+        self.health = Health::new(self.kind.clone(), shared);
         self
     }
 
@@ -276,7 +280,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
 
     /// Queues a complete list.
     async fn publish(&mut self, (objects, resource_version): (Vec<Listed<K>>, String), authoritative: bool) {
-        tracing::debug!(kind = %K::resource(), objects = objects.len(), resource_version, "Listed");
+        tracing::debug!(kind = self.kind, objects = objects.len(), resource_version, "Listed");
         self.last_version_unusable = false;
         self.distrusts_streams = false;
         self.refused = 0;
@@ -294,7 +298,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
 
     fn distrust_version(&mut self) {
         tracing::debug!(
-            kind = %K::resource(),
+            kind = self.kind,
             "Listing with the version unset, because the last version is unusable"
         );
         self.last_version_unusable = true;
@@ -353,7 +357,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
         self.health.answered(error);
         tracing::debug!(
-            kind = %K::resource(),
+            kind = self.kind,
             error = error as &dyn std::error::Error,
             "Could not stream the list; reading it in pages"
         );
@@ -411,7 +415,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             let next = tokio::select! {
                 biased;
                 () = self.relist.notified() => {
-                    tracing::debug!(kind = %K::resource(), "Relisting on request");
+                    tracing::debug!(kind = self.kind, "Relisting on request");
                     self.requested_relist();
                     return Next::List(Duration::ZERO);
                 }
@@ -450,7 +454,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         match self.last_version.as_ref().and_then(|last| version::compare(&version, last)) {
             Some(Ordering::Less) => {
                 tracing::warn!(
-                    kind = %K::resource(),
+                    kind = self.kind,
                     version,
                     "The server sent an event older than the last version; relisting"
                 );
@@ -473,11 +477,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Handles a stream that ended, or broke with an error: the next stream resumes at the last version.
     fn watch_closed(&mut self, broke: Option<&Error>, was_empty: bool, lasted: Duration) -> Next<L::Watch> {
         if let Some(error) = broke {
-            tracing::debug!(
-                kind = %K::resource(),
-                error = error as &dyn std::error::Error,
-                "Watch stream broke"
-            );
+            tracing::debug!(kind = self.kind, error = error as &dyn std::error::Error, "Watch stream broke");
             self.lost = Some(Instant::now());
             // A quiet collection is silent, too, behind a proxy that drops bookmarks.
             self.fruitless += u32::from(was_empty && !matches!(error, Error::Timeout { .. }));
@@ -546,7 +546,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         };
         if error.is_expired() || is_starting {
             tracing::debug!(
-                kind = %K::resource(),
+                kind = self.kind,
                 error = error as &dyn std::error::Error,
                 delay = delay.as_secs_f32(),
                 "List or watch failed; retrying"

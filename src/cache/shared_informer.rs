@@ -49,6 +49,7 @@ use super::reflector::Reflector;
 use super::resync::ResyncPeriod;
 use super::store::{self, Store, StoreWriter};
 use super::synctrack::Synced;
+use crate::api::ApiResource;
 use crate::client::Error;
 
 /// Configuration of an informer.
@@ -97,6 +98,7 @@ pub struct SharedInformer<K: Object> {
 }
 
 struct Inner<K: Object> {
+    resource: ApiResource,
     /// The kind, `plural.group`.
     kind: String,
     /// The label `name` of its metrics.
@@ -143,7 +145,8 @@ impl<K: Object> SharedInformer<K> {
     #[must_use]
     pub fn new(source: impl ListerWatcher<K>, config: InformerConfig<K>) -> Self {
         let InformerConfig { name, indexers, resync_period, on_watch_error, seed } = config;
-        let kind = K::resource().to_string();
+        let resource = source.resource();
+        let kind = resource.to_string();
         let fifo = Arc::new(Fifo::new(&kind));
         let (store, writer) = store::pair(indexers);
         let (listeners, listeners_in) = mpsc::unbounded_channel();
@@ -161,6 +164,7 @@ impl<K: Object> SharedInformer<K> {
         });
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
         let inner = Inner {
+            resource,
             kind,
             metrics_name: name,
             resync_period,
@@ -182,6 +186,12 @@ impl<K: Object> SharedInformer<K> {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.inner.kind
+    }
+
+    /// Returns the cached kind.
+    #[must_use]
+    pub fn resource(&self) -> &ApiResource {
+        &self.inner.resource
     }
 
     /// Returns the store.
@@ -209,7 +219,7 @@ impl<K: Object> SharedInformer<K> {
         let inner = &*self.inner;
         CacheState {
             name: inner.metrics_name.clone(),
-            resource: K::resource(),
+            resource: inner.resource.clone(),
             kind: inner.kind.clone(),
             is_synced: self.synced().is_synced(),
             trouble: inner.shared.trouble(),
@@ -319,7 +329,9 @@ impl<K: Object> SharedInformer<K> {
             inner.fifo.close();
         };
         tasks.spawn(reflecting.in_current_span());
-        tasks.spawn(pump(self.inner.clone(), Pump::new(self.store(), writer)).in_current_span());
+        tasks.spawn(
+            pump(self.inner.clone(), Pump::new(&self.inner.kind, self.store(), writer)).in_current_span(),
+        );
         loop {
             tokio::select! {
                 biased;

@@ -568,12 +568,15 @@ fn user_agent() -> String {
     format!("windlass/{} ({os}/{arch})", env!("CARGO_PKG_VERSION"))
 }
 
+mod discovery;
 mod events;
 mod leases;
 mod metadata;
 mod reviews;
 mod writes;
 
+pub use discovery::ServedKind;
+pub(crate) use metadata::{METADATA_OF_LIST, METADATA_OF_ONE};
 use writes::Target;
 
 #[cfg(test)]

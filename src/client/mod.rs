@@ -34,7 +34,8 @@ mod reachability;
 mod rotation;
 mod transport;
 
-pub use api_client::ApiClient;
+pub use api_client::{ApiClient, ServedKind};
+pub(crate) use api_client::{METADATA_OF_LIST, METADATA_OF_ONE};
 pub use clock::Clock;
 pub use config::{Config, ConfigError, ConfigSource};
 pub use dry_run::DryRun;

@@ -25,8 +25,8 @@ use std::time::Duration;
 use crate::api::labels;
 use crate::cache::factory::Watched;
 use crate::cache::{
-    Cached, Ended, EventHandler, Indexers, InformerError, Lister, Object, ObjectName, SharedInformer,
-    SharedInformerFactory, Synced, Transform, UnknownIndex, object,
+    Cached, Ended, EventHandler, Indexers, InformerError, Lister, ObjectName, SharedInformer,
+    SharedInformerFactory, Synced, Transform, TypedObject, UnknownIndex, object,
 };
 use crate::client::{ApiClient, Clock};
 use crate::controller::children::Children;
@@ -151,7 +151,7 @@ pub enum BuildError {
 
 /// The child names of an object whose children all share its name, for [`Builder::new`].
 #[must_use]
-pub fn own_name<K: Object>(object: &Cached<K>) -> Vec<String> {
+pub fn own_name<K: TypedObject>(object: &Cached<K>) -> Vec<String> {
     vec![object.object_name().to_string()]
 }
 
@@ -223,7 +223,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     ///
     /// # Errors
     /// [`BuildError`].
-    pub fn owns<O: Object>(&mut self) -> Result<Lister<O>, BuildError> {
+    pub fn owns<O: TypedObject>(&mut self) -> Result<Lister<O>, BuildError> {
         self.owns_with(|handler| handler)
     }
 
@@ -232,14 +232,14 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     ///
     /// # Errors
     /// [`BuildError`].
-    pub fn owns_named<O: Object>(
+    pub fn owns_named<O: TypedObject>(
         &mut self,
         known_by: fn(&ObjectName) -> Option<ObjectName>,
     ) -> Result<Lister<O>, BuildError> {
         self.owns_with(|handler| handler.known_by(known_by))
     }
 
-    fn owns_with<O: Object>(
+    fn owns_with<O: TypedObject>(
         &mut self,
         refine: impl FnOnce(EnqueueOwner<K>) -> EnqueueOwner<K>,
     ) -> Result<Lister<O>, BuildError> {
@@ -260,7 +260,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     ///
     /// # Errors
     /// [`BuildError::Ended`].
-    pub fn watches<O: Object>(
+    pub fn watches<O: TypedObject>(
         &mut self,
         informer: &SharedInformer<O>,
         handler: impl EventHandler<O>,

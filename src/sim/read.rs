@@ -102,7 +102,7 @@ pub(super) fn wants_table(call: &Call) -> bool {
 }
 
 /// Returns whether the client accepts metadata only.
-fn wants_metadata(call: &Call) -> bool {
+pub(super) fn wants_metadata(call: &Call) -> bool {
     call.accept.split(',').next().is_some_and(|first| first.contains("as=PartialObjectMetadata"))
 }
 

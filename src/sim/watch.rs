@@ -38,6 +38,7 @@ pub(super) struct Watcher {
     pub(super) version: String,
     pub(super) selection: Selection,
     pub(super) is_table: bool,
+    pub(super) is_metadata: bool,
     /// The object to include in each table row (`includeObject`).
     pub(super) include: String,
     /// Everything up to this version has been sent.

@@ -11,7 +11,7 @@ use super::core::{Core, Task};
 use super::failure::{Cause, Failure, Outcome};
 use super::fault::{Action, Subject};
 use super::kinds::Resource;
-use super::read::{include, presented, too_old, version_of, wants_table};
+use super::read::{include, presented, too_old, version_of, wants_metadata, wants_table};
 use super::reply::Piece;
 use super::request::Call;
 use super::selectors::Selection;
@@ -102,6 +102,7 @@ impl Core {
             version: call.version.clone(),
             selection,
             is_table: wants_table(call),
+            is_metadata: wants_metadata(call),
             include: include(call).to_owned(),
             position: start.position,
             is_frozen: matches!(fault, Some(Action::Freeze)),
@@ -157,6 +158,8 @@ impl Core {
     fn shown_in_watch(&self, watcher: &Watcher, shown: &Value) -> Value {
         if watcher.is_table {
             table::table(&watcher.kind, &watcher.version, std::slice::from_ref(shown), self, &watcher.include)
+        } else if watcher.is_metadata {
+            table::metadata_only(shown)
         } else {
             shown.clone()
         }
@@ -193,13 +196,14 @@ impl Core {
                 continue;
             };
             let as_asked = (version, type_, watcher.kind.group.clone(), watcher.version.clone());
-            let line = match lines.get(&as_asked).filter(|_| !watcher.is_table) {
+            let is_whole = !watcher.is_table && !watcher.is_metadata;
+            let line = match lines.get(&as_asked).filter(|_| is_whole) {
                 Some(line) => line.clone(),
                 None => {
                     let mut shown = presented(&watcher.kind, &watcher.version, object);
                     shown["metadata"]["resourceVersion"] = json!(version.to_string());
                     let line = watch::line(type_, &self.shown_in_watch(watcher, &shown));
-                    if !watcher.is_table {
+                    if is_whole {
                         lines.insert(as_asked, line.clone());
                     }
                     line

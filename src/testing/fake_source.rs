@@ -28,24 +28,35 @@ use tokio::sync::mpsc;
 
 use self::state::{Change, State, event_of};
 use super::status_error;
+use crate::api::ApiResource;
 use crate::cache::decode::Decoded;
 use crate::cache::list_watch::{ListOptions, ListerWatcher, Page, WatchEvent, WatchOptions, WatchStream};
-use crate::cache::{Object, ObjectName, Store};
+use crate::cache::{Object, ObjectName, Store, TypedObject};
 use crate::client::Error;
 
 /// Holds objects, assigns versions, and answers lists and watches as a server would. Cheap to clone; all
 /// clones are the same source.
 pub struct FakeSource<K> {
     state: Arc<Mutex<State<K>>>,
+    resource: Arc<ApiResource>,
 }
 
 // === impl FakeSource ===
 
 impl<K: Object> FakeSource<K> {
-    /// Creates an empty source.
+    /// Creates an empty source of the type's kind.
     #[must_use]
-    pub fn new() -> Self {
-        Self { state: Arc::new(Mutex::new(State::new())) }
+    pub fn new() -> Self
+    where
+        K: TypedObject,
+    {
+        Self::of(K::resource())
+    }
+
+    /// Creates an empty source of a kind that is known at run time.
+    #[must_use]
+    pub fn of(resource: ApiResource) -> Self {
+        Self { state: Arc::new(Mutex::new(State::new())), resource: Arc::new(resource) }
     }
 
     // --- objects ---
@@ -203,7 +214,7 @@ fn json(object: &impl Serialize) -> Value {
     serde_json::to_value(object).expect("an object serializes")
 }
 
-impl<K: Object> Default for FakeSource<K> {
+impl<K: TypedObject> Default for FakeSource<K> {
     fn default() -> Self {
         Self::new()
     }
@@ -211,7 +222,7 @@ impl<K: Object> Default for FakeSource<K> {
 
 impl<K> Clone for FakeSource<K> {
     fn clone(&self) -> Self {
-        Self { state: self.state.clone() }
+        Self { state: self.state.clone(), resource: self.resource.clone() }
     }
 }
 
@@ -251,6 +262,10 @@ impl<K: Object> WatchStream<K> for FakeWatch<K> {
 
 impl<K: Object> ListerWatcher<K> for FakeSource<K> {
     type Watch = FakeWatch<K>;
+
+    fn resource(&self) -> ApiResource {
+        ApiResource::clone(&self.resource)
+    }
 
     async fn list(&self, options: &ListOptions, stored: &Store<K>) -> Result<Page<K>, Error> {
         let (answer, delay) = {

@@ -17,7 +17,7 @@ use macro_rules_attribute::apply;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use windlass::api::labels::Labels;
-use windlass::cache::Object;
+use windlass::cache::TypedObject;
 use windlass::controller::Wanted;
 use windlass::controller::kinds::container::WantedContainer;
 use windlass::controller::kinds::deployment::WantedDeployment;

@@ -26,6 +26,7 @@ mod foo;
 mod generated;
 mod helm;
 mod image;
+mod informers;
 mod kubectl;
 mod leader_election;
 mod log;

@@ -61,6 +61,31 @@ async fn split_line_is_joined_and_truncated_line_dropped() {
 }
 
 #[tokio::test]
+async fn metadata_type_asks_for_metadata_only() {
+    async fn accepted<K: TypedObject>() -> Vec<String> {
+        let asked = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let seen = asked.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            seen.lock().push(request.headers()[header::ACCEPT].to_str().unwrap().to_owned());
+            let page = r#"{"metadata":{"resourceVersion":"7"},"items":null}"#;
+            std::future::ready(Ok::<_, Infallible>(http::Response::new(Body::from(page.as_bytes().to_vec()))))
+        });
+        let source = ListWatch::<K>::new(ApiClient::new(Client::new(service, "default")));
+        let list = ListOptions { version: Version::Newest, limit: None, continue_token: None };
+        source.list(&list, &store::pair(Indexers::default()).0).await.unwrap();
+        source.watch(&options()).await.unwrap();
+        assert_eq!(source.traffic().of_lists(), 49, "the bytes are counted");
+        std::mem::take(&mut *asked.lock())
+    }
+    assert_eq!(accepted::<ConfigMap>().await, ["application/json"; 2]);
+    let [list, watch] = &accepted::<kube_core::PartialObjectMeta<ConfigMap>>().await[..] else {
+        panic!("two requests")
+    };
+    assert!(list.starts_with("application/json;as=PartialObjectMetadataList;"), "{list}");
+    assert!(watch.starts_with("application/json;as=PartialObjectMetadata;"), "{watch}");
+}
+
+#[tokio::test]
 async fn error_event_returns_the_server_status() {
     let pieces =
         &["{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"code\":410,\

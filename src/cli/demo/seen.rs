@@ -19,6 +19,7 @@ use crate::api::ApiResource;
 use crate::cache::factory::Watched;
 use crate::cache::{
     Cached, ControllerRef, Deleted, EventHandler, Lister, Meta, Object, ObjectName, SharedInformerFactory,
+    TypedObject,
 };
 
 /// An object of the kind `K`.
@@ -119,7 +120,7 @@ where
 /// Wakes the board.
 pub(super) struct Wake(pub(super) Arc<Notify>);
 
-impl<K: Object> EventHandler<K> for Wake {
+impl<K: TypedObject> EventHandler<K> for Wake {
     fn on_add(&mut self, _: &Cached<K>, _: bool) {
         self.0.notify_one();
     }
@@ -189,14 +190,19 @@ impl<K> Seen<K> {
     }
 }
 
-impl<K> Object for Seen<K>
+impl<K> TypedObject for Seen<K>
 where
     K: kube_core::Resource<DynamicType = ()> + 'static,
 {
     fn resource() -> ApiResource {
         ApiResource::of::<K>()
     }
+}
 
+impl<K> Object for Seen<K>
+where
+    K: kube_core::Resource<DynamicType = ()> + 'static,
+{
     fn object_name(&self) -> ObjectName {
         self.metadata.object_name()
     }

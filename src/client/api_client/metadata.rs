@@ -18,10 +18,11 @@ use crate::client::list_items::for_each_item;
 /// Objects per page, as in client-go.
 const PAGE: usize = 500;
 /// `Accept` for a list of metadata; a server that cannot reduce objects sends them whole.
-const METADATA_ONLY: &str =
+pub(crate) const METADATA_OF_LIST: &str =
     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-/// `Accept` for the metadata of one object.
-const METADATA_OF_ONE: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// `Accept` for the metadata of one object, and for a watch of metadata.
+pub(crate) const METADATA_OF_ONE: &str =
+    "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 
 impl ApiClient {
     /// Reads the metadata of one object live. `T` decodes an object with a field `metadata`.
@@ -50,7 +51,7 @@ impl ApiClient {
         selector: &str,
         each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
-        self.each_item(resource, namespace, (selector, METADATA_ONLY), each).await
+        self.each_item(resource, namespace, (selector, METADATA_OF_LIST), each).await
     }
 
     /// Calls `each` with every matching object, whole; otherwise like [`each_metadata`](Self::each_metadata).
@@ -77,7 +78,7 @@ impl ApiClient {
         namespace: Option<&str>,
     ) -> Result<String, Error> {
         let path = format!("{}?limit=1", resource.path(namespace));
-        let body = self.call_for(Method::GET, &path, None, ("application/json", METADATA_ONLY)).await?;
+        let body = self.call_for(Method::GET, &path, None, ("application/json", METADATA_OF_LIST)).await?;
         let page = for_each_item(&body, |_| Ok(()));
         let page = page.map_err(|source| Error::Decode { request: format!("GET {path}"), source })?;
         Ok(page.resource_version)

@@ -332,3 +332,37 @@ async fn a_silent_list_times_out() {
     assert_eq!(list.next().await.unwrap().unwrap(), "{}");
     assert!(matches!(list.next().await, Err(Error::Timeout { after, .. }) if after == idle));
 }
+
+#[tokio::test]
+async fn kind_is_discovered_or_is_not_served() {
+    let client = answering(|request| match request.uri().path() {
+        "/apis/apps/v1" => {
+            let served = json!({"kind": "APIResourceList", "groupVersion": "apps/v1", "resources": [
+                {"name": "deployments/scale", "kind": "Scale", "namespaced": true},
+                {"name": "deployments/status", "kind": "Deployment", "namespaced": true},
+                {"name": "deployments", "kind": "Deployment", "namespaced": true},
+            ]});
+            (200, served.to_string())
+        }
+        "/api/v1" => {
+            let served = json!({"resources": [{"name": "nodes", "kind": "Node", "namespaced": false}]});
+            (200, served.to_string())
+        }
+        _ => (404, json!({"kind": "Status", "code": 404, "reason": "NotFound"}).to_string()),
+    });
+    let found = client.discover("apps", "v1", "Deployment").await.unwrap().unwrap();
+    assert_eq!((found.resource, found.is_namespaced), (DEPLOYMENTS, true));
+    let node = client.discover("", "v1", "Node").await.unwrap().unwrap();
+    assert_eq!((node.resource.path(None).as_str(), node.is_namespaced), ("/api/v1/nodes", false));
+    for (group, kind) in [("apps", "Scale"), ("apps", "Foo"), ("example.com", "Deployment")] {
+        assert_eq!(client.discover(group, "v1", kind).await.unwrap(), None, "{group} {kind}");
+    }
+}
+
+#[tokio::test]
+async fn failed_discovery_is_an_error() {
+    for (code, body) in [(503, ""), (403, ""), (200, "{}"), (200, "no JSON")] {
+        let client = answering(move |_| (code, body.to_owned()));
+        assert!(client.discover("apps", "v1", "Deployment").await.is_err(), "{code} {body}");
+    }
+}

@@ -51,7 +51,7 @@ pub(crate) use super::owner::Owner;
 pub(in crate::controller) use super::owner::Ownership;
 use super::patch;
 use super::retry_holds::{Attempt, HoldReason, hold_key};
-use crate::cache::{Cached, Object};
+use crate::cache::{Cached, Object, TypedObject};
 use crate::client::{Error, ServerStatus};
 use crate::controller::kinds::Wanted;
 pub(crate) use crate::controller::kinds::difference::{Difference, describe};
@@ -359,7 +359,7 @@ struct Found<O> {
     live: Option<Value>,
 }
 
-impl<O: Object> Found<O> {
+impl<O: TypedObject> Found<O> {
     fn decode(live: Value, name: &str) -> Result<Self, Error> {
         Ok(Self { observed: decode(&live, name)?, live: Some(live) })
     }

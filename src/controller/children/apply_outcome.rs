@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::cache::Object;
+use crate::cache::TypedObject;
 use crate::client::ServerStatus;
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::{Difference, describe};

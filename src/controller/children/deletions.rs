@@ -31,7 +31,7 @@ use super::owner::{Owner, Ownership};
 use super::owner_evidence::PartialObject;
 use super::retry_holds::{self, Attempt, HoldReason};
 use crate::api::ApiResource;
-use crate::cache::{Cached, Meta, Object};
+use crate::cache::{Cached, Meta, Object, TypedObject};
 use crate::client::{Error, ServerStatus};
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::Difference;
@@ -75,7 +75,7 @@ pub struct ChildRef {
 impl ChildRef {
     /// Returns the reference of a cached child.
     #[must_use]
-    pub fn of<O: Object>(child: &Cached<O>) -> Self {
+    pub fn of<O: TypedObject>(child: &Cached<O>) -> Self {
         Self {
             name: child.object_name().name().to_owned(),
             uid: child.uid().to_owned(),

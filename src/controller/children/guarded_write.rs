@@ -35,7 +35,7 @@ use super::Children;
 use super::owner::Owner;
 use super::owner_evidence::{LiveMeta, PartialObject};
 use crate::api::{ApiResource, annotations};
-use crate::cache::{Object, ObjectName, compare_versions};
+use crate::cache::{ObjectName, TypedObject, compare_versions};
 use crate::client::Error;
 
 /// What a write requires of the live owner.
@@ -146,7 +146,7 @@ impl Children {
 
 impl GuardedWrite<'_> {
     /// Creates a child.
-    pub(in crate::controller) async fn create<O: Object>(self, body: &Value) -> Result<O, Error> {
+    pub(in crate::controller) async fn create<O: TypedObject>(self, body: &Value) -> Result<O, Error> {
         let namespace = self.owner.name.namespace();
         let resource = O::resource();
         let created = self.children.client.create::<O>(&resource, namespace, body).await?;
@@ -156,7 +156,11 @@ impl GuardedWrite<'_> {
     }
 
     /// Patches a child; the patch carries the uid and version that it was computed from.
-    pub(in crate::controller) async fn patch<O: Object>(self, name: &str, patch: &Value) -> Result<O, Error> {
+    pub(in crate::controller) async fn patch<O: TypedObject>(
+        self,
+        name: &str,
+        patch: &Value,
+    ) -> Result<O, Error> {
         let namespace = self.owner.name.namespace();
         let resource = O::resource();
         let patched = self.children.client.patch_strategic::<O>(&resource, namespace, name, patch).await?;

@@ -25,7 +25,7 @@ use super::deletions::ChildRef;
 use super::owner::{Owner, Ownership};
 use super::owner_evidence::PartialObject;
 use crate::api::{ApiResource, labels};
-use crate::cache::{Cached, Object, decode::decode};
+use crate::cache::{Cached, TypedObject, decode::decode};
 use crate::client::Error;
 
 impl Children {
@@ -49,7 +49,7 @@ impl Children {
     ///
     /// # Errors
     /// As [`without_label`](Self::without_label).
-    pub async fn live_children<O: Object>(&self, owner: &Owner) -> Result<Vec<Cached<O>>, Error> {
+    pub async fn live_children<O: TypedObject>(&self, owner: &Owner) -> Result<Vec<Cached<O>>, Error> {
         let (namespace, resource) = (owner.name.namespace(), O::resource());
         let mut found: Vec<Value> = Vec::new();
         self.client.each_object(&resource, namespace, &labels_of(owner), |item| found.push(item)).await?;

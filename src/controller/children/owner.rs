@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::owner_evidence::OwnerEvidence;
 use crate::api::labels::Labels;
 use crate::api::{ApiResource, annotations, labels};
-use crate::cache::{Cached, ControllerRef, Meta, Object, ObjectName};
+use crate::cache::{Cached, ControllerRef, Meta, Object, ObjectName, TypedObject};
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::{Difference, differs, object_at};
 use crate::controller::run::consistency::Consistency;
@@ -64,7 +64,7 @@ pub(in crate::controller) enum Ownership {
 impl Owner {
     /// Returns the owner that this object represents.
     #[must_use]
-    pub fn of<K: kube_core::Resource<DynamicType = ()> + Object>(object: &K) -> Self {
+    pub fn of<K: kube_core::Resource<DynamicType = ()> + TypedObject>(object: &K) -> Self {
         Self {
             resource: ApiResource::of::<K>(),
             name: object.object_name(),
@@ -131,7 +131,7 @@ impl Owner {
         })
     }
 
-    pub(in crate::controller) fn ownership<O: Object>(&self, child: &O) -> Ownership {
+    pub(in crate::controller) fn ownership<O: TypedObject>(&self, child: &O) -> Ownership {
         self.ownership_by(
             child.controller(),
             child.owner(&self.uid).is_some(),
@@ -140,7 +140,7 @@ impl Owner {
     }
 
     /// Whether a cached object is ours or released, even if it does not decode.
-    pub(in crate::controller) fn owns<O: Object>(&self, child: &Cached<O>) -> bool {
+    pub(in crate::controller) fn owns<O: TypedObject>(&self, child: &Cached<O>) -> bool {
         let ownership = match child {
             Cached::Readable(child) => self.ownership(&**child),
             Cached::Unreadable(child) => self.ownership_of_meta(&child.meta),
@@ -185,7 +185,7 @@ impl Owner {
     }
 
     /// Adds the differences between the child's reference to us and [`reference`](Self::reference).
-    pub(crate) fn reference_differs<O: Object>(&self, child: &O, found: &mut Vec<Difference>) {
+    pub(crate) fn reference_differs<O: TypedObject>(&self, child: &O, found: &mut Vec<Difference>) {
         let Some(live) = child.owner(&self.uid) else { return };
         let name = self.name.name();
         let mut differ = |field: &str, live: &str, wanted: &str| {

@@ -21,7 +21,7 @@ pub mod service;
 
 use serde_json::Value;
 
-use crate::cache::Object;
+use crate::cache::TypedObject;
 use difference::Difference;
 use fields::Field;
 use health::ChildHealth;
@@ -32,7 +32,7 @@ const AUTOMOUNT: &str = "automountServiceAccountToken";
 /// A child as its owner wants it.
 pub trait Wanted: Send + Sync {
     /// The projection of the child in the cache.
-    type Observed: Object + Clone;
+    type Observed: TypedObject + Clone;
 
     /// The owner of each field of the child.
     const FIELDS: &'static [Field];

@@ -22,13 +22,13 @@ pub struct ObservedCondition {
     pub message: Text,
 }
 
-/// Implements [`Object`](crate::cache::Object) for a projection through its field `metadata`, a
-/// [`Meta`](crate::cache::Meta).
+/// Implements [`Object`](crate::cache::Object) and [`TypedObject`](crate::cache::TypedObject) for a projection through its
+/// field `metadata`, a [`Meta`](crate::cache::Meta).
 ///
 /// ```
 /// use serde::Deserialize;
 /// use windlass::api::ApiResource;
-/// use windlass::cache::{Meta, Object};
+/// use windlass::cache::{Meta, Object, TypedObject};
 ///
 /// #[derive(Deserialize)]
 /// struct ObservedSecret {
@@ -44,11 +44,13 @@ pub struct ObservedCondition {
 #[macro_export]
 macro_rules! object_by_metadata {
     ($projection:ty, $resource:expr) => {
-        impl $crate::cache::Object for $projection {
+        impl $crate::cache::TypedObject for $projection {
             fn resource() -> $crate::api::ApiResource {
                 $resource
             }
+        }
 
+        impl $crate::cache::Object for $projection {
             fn object_name(&self) -> $crate::cache::ObjectName {
                 self.metadata.object_name()
             }

@@ -23,7 +23,7 @@ use super::custom_resource::{CommonStatus, CustomResource};
 use super::tools::Tools;
 use crate::api::annotations;
 use crate::api::conditions::{self, READY};
-use crate::cache::{Lister, Object, ObjectName, compare_versions};
+use crate::cache::{Lister, Object, ObjectName, TypedObject, compare_versions};
 use crate::client::{Clock, Error, ServerStatus};
 use crate::controller::children::Children;
 use crate::controller::children::apply_outcome::ApplyOutcome;

@@ -21,7 +21,7 @@ use super::context::{ReconcileContext, StopReason};
 use super::reconciler::Reconcile;
 use crate::api::labels;
 use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
-use crate::cache::{Lister, Object};
+use crate::cache::{Lister, TypedObject};
 use crate::controller::children::apply_outcome::ApplyOutcome;
 use crate::controller::children::deletions::ChildRef;
 use crate::controller::kinds::container::WantedContainer;

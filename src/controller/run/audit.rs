@@ -45,7 +45,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{ApiResource, labels};
-use crate::cache::{Object, ObjectName, SharedInformer, TextMap};
+use crate::cache::{ObjectName, SharedInformer, TextMap, TypedObject};
 use crate::client::ApiClient;
 use crate::metrics::Metrics;
 use crate::workqueue::RateLimitingQueue;
@@ -96,17 +96,21 @@ enum Role {
 
 impl Audits {
     /// Adds a kind whose names are the keys of `queue`.
-    pub fn add_owner<K: Object>(&self, informer: &SharedInformer<K>, queue: RateLimitingQueue<ObjectName>) {
+    pub fn add_owner<K: TypedObject>(
+        &self,
+        informer: &SharedInformer<K>,
+        queue: RateLimitingQueue<ObjectName>,
+    ) {
         self.owners.lock().add(informer.store(), queue);
         self.add(informer, Role::Owner);
     }
 
     /// Adds a kind of children, whose informer selects by our label. Ignores a kind that was added before.
-    pub fn add_child<K: Object>(&self, informer: &SharedInformer<K>) {
+    pub fn add_child<K: TypedObject>(&self, informer: &SharedInformer<K>) {
         self.add(informer, Role::Child);
     }
 
-    fn add<K: Object>(&self, informer: &SharedInformer<K>, role: Role) {
+    fn add<K: TypedObject>(&self, informer: &SharedInformer<K>, role: Role) {
         let (resource, informer) = (K::resource(), informer.clone());
         let mut kinds = self.kinds.lock();
         if kinds.iter().any(|kind| kind.resource == resource) {

@@ -44,7 +44,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::time::Instant;
 
 use crate::api::ApiResource;
-use crate::cache::{Object, ObjectName, Store, compare_versions};
+use crate::cache::{ObjectName, Store, TypedObject, compare_versions};
 use crate::workqueue::has_spare_room;
 
 /// How soon a waiting key is checked again if no event enqueues it.
@@ -88,7 +88,7 @@ impl StoreView for Frozen {
     }
 }
 
-impl<K: Object> StoreView for Store<K> {
+impl<K: TypedObject> StoreView for Store<K> {
     fn resource_version(&self) -> Arc<str> {
         Self::resource_version(self)
     }
@@ -194,7 +194,7 @@ impl Consistency {
     }
 
     /// Records a write by a sync of `key`; `object` is the server's response.
-    pub fn wrote<O: Object>(&self, key: &ObjectName, object: &O) {
+    pub fn wrote<O: TypedObject>(&self, key: &ObjectName, object: &O) {
         let state = (object.uid(), object.resource_version());
         self.wrote_state(key, &O::resource(), object.object_name(), state);
     }

@@ -22,7 +22,7 @@
 use std::fmt;
 
 use crate::api::annotations;
-use crate::cache::{Cached, Deleted, EventHandler, Object, ObjectName, Store, UnknownIndex};
+use crate::cache::{Cached, Deleted, EventHandler, ObjectName, Store, TypedObject, UnknownIndex};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
 /// The index of custom resources by the children they want, as `namespace/name`.
@@ -53,11 +53,11 @@ fn when_there_is_time(reason: Reason) -> AddOptions {
 }
 
 /// Returns the annotation by which users request a pass.
-fn reconcile_at<K: Object>(object: &Cached<K>) -> Option<&String> {
+fn reconcile_at<K: TypedObject>(object: &Cached<K>) -> Option<&String> {
     object.annotations()?.get(annotations::RECONCILE_AT)
 }
 
-impl<K: Object> EventHandler<K> for EnqueueSelf {
+impl<K: TypedObject> EventHandler<K> for EnqueueSelf {
     fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {
         let options =
             if is_in_initial_list { when_there_is_time(Reason::Initial) } else { at_once(Reason::Created) };
@@ -94,7 +94,7 @@ pub struct EnqueueOwner<P> {
     known_by: fn(&ObjectName) -> Option<ObjectName>,
 }
 
-impl<P: Object> EnqueueOwner<P> {
+impl<P: TypedObject> EnqueueOwner<P> {
     /// Creates a handler that looks up owners in `owners` and adds their keys to `queue`.
     ///
     /// # Errors
@@ -111,7 +111,7 @@ impl<P: Object> EnqueueOwner<P> {
         Self { known_by, ..self }
     }
 
-    fn enqueue_owner<K: Object>(&self, child: &Cached<K>, priority: i32) {
+    fn enqueue_owner<K: TypedObject>(&self, child: &Cached<K>, priority: i32) {
         let Some(reference) = child.controller().filter(|owner| owner.is_a(&P::resource())) else { return };
         let owner = ObjectName::new(child.object_name().namespace(), reference.name);
         if self.owners.get(&owner).is_some_and(|found| found.uid() == reference.uid) {
@@ -120,12 +120,12 @@ impl<P: Object> EnqueueOwner<P> {
     }
 }
 
-fn because_of<K: Object>(child: &Cached<K>, priority: i32) -> AddOptions {
+fn because_of<K: TypedObject>(child: &Cached<K>, priority: i32) -> AddOptions {
     let name = child.object_name().to_string().into();
     AddOptions { priority, ..AddOptions::because(Reason::Child { kind: K::resource().kind, name }) }
 }
 
-impl<P: Object, K: Object> EventHandler<K> for EnqueueOwner<P> {
+impl<P: TypedObject, K: TypedObject> EventHandler<K> for EnqueueOwner<P> {
     fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {
         self.enqueue_owner(object, if is_in_initial_list { LOW_PRIORITY } else { 0 });
     }

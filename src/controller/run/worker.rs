@@ -49,7 +49,7 @@ use super::takeover::Takeover;
 use crate::cache::listener::text_of;
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{
-    self, EventHandler, Object, ObjectName, SharedInformer, Store, Synced, wait_for_cache_sync,
+    self, EventHandler, ObjectName, SharedInformer, Store, Synced, TypedObject, wait_for_cache_sync,
 };
 use crate::client::DryRun;
 use crate::metrics::{ControllerMetrics, Effect, Retry};
@@ -141,7 +141,7 @@ impl<H: SyncHandler> Controller<H> {
     ///
     /// # Errors
     /// [`cache::Ended`] when the informer has ended.
-    pub fn watches<K: Object>(
+    pub fn watches<K: TypedObject>(
         mut self,
         informer: &SharedInformer<K>,
         handler: impl EventHandler<K>,
@@ -168,7 +168,7 @@ impl<H: SyncHandler> Controller<H> {
 
     /// Sets the store of the objects that keys name, whose versions [`view`](Self::view) shows.
     #[must_use]
-    pub fn with_objects<K: Object>(mut self, objects: Store<K>) -> Self {
+    pub fn with_objects<K: TypedObject>(mut self, objects: Store<K>) -> Self {
         self.version_of = Arc::new(move |key| Some(objects.get(key)?.resource_version().to_owned()));
         self
     }

@@ -6,7 +6,7 @@
 use super::plan::{Plan, PruneReason};
 use super::{CUT_RETRY, WRITES_MAX, wanted};
 use crate::api::redis::v1::Redis;
-use crate::cache::{Cached, Object};
+use crate::cache::{Cached, TypedObject};
 use crate::controller::kinds::difference::describe;
 use crate::controller::kinds::health::{UNDONE_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;

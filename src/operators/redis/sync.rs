@@ -16,7 +16,7 @@ use super::prune::{names, prune};
 use super::{CUT_RETRY, FINALIZER, WRITES_MAX, status, wanted};
 use crate::api::conditions::{self, READY};
 use crate::api::redis::v1::{Redis, RedisStatus};
-use crate::cache::{Cached, Lister, Object};
+use crate::cache::{Cached, Lister, TypedObject};
 use crate::controller::kinds::health::{EXISTS_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;
 use crate::controller::{

@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::tasks::HookError;
 use crate::api::labels::{self, Labels};
 use crate::api::webapp::v1::{Hook, WebApp, image_reference};
-use crate::cache::{Lister, Object, ObjectName};
+use crate::cache::{Lister, Object, ObjectName, TypedObject};
 use crate::client::Error;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};

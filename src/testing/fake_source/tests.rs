@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::api::ApiResource;
 use crate::cache::list_watch::{Version, WatchStart};
-use crate::cache::{Indexers, Meta, store};
+use crate::cache::{Cached, Indexers, Meta, store};
 use crate::testing::{config_map, connection_error};
 
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ async fn events<K: Object>(mut watch: FakeWatch<K>) -> Vec<String> {
                 continue;
             }
         };
-        events.push(format!("{sign}{:?}", crate::cache::Cached::new(object)));
+        events.push(format!("{sign}{:?}", Cached::new(object)));
     }
     events
 }

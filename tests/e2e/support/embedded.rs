@@ -97,6 +97,13 @@ impl EmbeddedBed {
         self.denied.lock().push(id);
     }
 
+    /// Refuses the user's watches of a resource with 403.
+    pub(crate) fn deny_watches(&self, user: &str, resource: &str) {
+        let refusal = Action::refuse(403, "Forbidden");
+        let id = self.sim.fault(Fault::new(When::verb("watch").user(user).resource(resource), refusal));
+        self.denied.lock().push(id);
+    }
+
     /// Lifts all refusals made by `deny`.
     pub(crate) fn allow(&self) {
         for id in self.denied.lock().drain(..) {

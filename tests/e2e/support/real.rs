@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
-use kube_client::api::{Api, PostParams};
+use kube_client::api::{Api, Patch, PatchParams, PostParams};
 use kube_client::config::{KubeConfigOptions, Kubeconfig};
 use kube_client::{Client, Config};
 use parking_lot::Mutex;
@@ -101,6 +101,26 @@ impl RealBed {
         let role = parse(json!({"metadata": {"name": "only-foos"}, "rules": [foos]}));
         roles.create(&PostParams::default(), &role).await.expect("a valid role");
         self.bind(user, namespace, "Role", "only-foos").await;
+    }
+
+    /// Allows a user only these verbs on config maps in a namespace; replaces what was granted before.
+    pub(crate) async fn grant_config_maps(&self, user: &str, namespace: &str, verbs: &[&str]) {
+        const ROLE: &str = "only-config-maps";
+        let roles: Api<Role> = Api::namespaced(self.client(), namespace);
+        let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": verbs}]);
+        if roles.get_opt(ROLE).await.expect("roles can be read").is_some() {
+            let patch = Patch::Merge(json!({"rules": rules}));
+            roles.patch(ROLE, &PatchParams::default(), &patch).await.expect("a valid patch");
+            return;
+        }
+        let role = parse(json!({"metadata": {"name": ROLE}, "rules": rules}));
+        roles.create(&PostParams::default(), &role).await.expect("a valid role");
+        self.bind(user, namespace, "Role", ROLE).await;
+    }
+
+    /// Creates a client of a user who has only the permissions granted explicitly.
+    pub(crate) async fn client_of(&self, user: &str) -> Client {
+        Client::try_from(read(&self.kubeconfig(user, false)).await).expect("the client is valid")
     }
 
     /// Grants a user the operator's role in a namespace.
@@ -209,9 +229,12 @@ impl RealBed {
 
 /// Loads the administrator's kubeconfig. Must not be called by a task.
 fn load(kubeconfig: &Path) -> Config {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("the runtime starts");
+    runtime.block_on(read(kubeconfig))
+}
+
+async fn read(kubeconfig: &Path) -> Config {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options);
-    runtime.block_on(config).expect("a usable kubeconfig")
+    Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a usable kubeconfig")
 }

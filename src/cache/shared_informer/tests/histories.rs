@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::*;
 use crate::api::ApiResource;
-use crate::cache::{Meta, compare_versions};
+use crate::cache::{Meta, TypedObject, compare_versions};
 use crate::testing::connection_error;
 
 /// Number of histories, unless `WINDLASS_CACHE_HISTORIES` says otherwise.
@@ -140,7 +140,7 @@ struct History<K: Object> {
     steps: Vec<String>,
 }
 
-impl<K: Object> History<K> {
+impl<K: TypedObject> History<K> {
     fn new(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
         let source = FakeSource::new();
@@ -324,7 +324,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {text}")))
 }
 
-async fn check<K: Object>(seed: u64) {
+async fn check<K: TypedObject>(seed: u64) {
     let mut history = History::<K>::new(seed);
     if let Some(fault) = history.run().await {
         panic!("WINDLASS_CACHE_SEED={seed}: {fault}\n{}", history.steps.join("\n"));

@@ -2,7 +2,7 @@ use k8s_openapi::api::core::v1::ContainerPort;
 use proptest::prelude::*;
 
 use super::*;
-use crate::cache::Object;
+use crate::cache::TypedObject;
 use crate::controller::HealthPhase;
 
 fn wanted(image: &str, port: i32) -> WantedPod {

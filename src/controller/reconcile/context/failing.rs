@@ -21,7 +21,7 @@
 use std::time::Duration;
 
 use super::{ReconcileContext, StopReason};
-use crate::cache::{Cached, Object};
+use crate::cache::{Cached, TypedObject};
 use crate::client::Error;
 use crate::controller::kinds::health::ChildHealth;
 use crate::controller::reconcile::custom_resource::CustomResource;
@@ -48,7 +48,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
     }
 
     /// Returns the cached child if this object owns it.
-    pub(super) fn ours<O: Object + Clone>(&self, cached: &Cached<O>) -> Option<O> {
+    pub(super) fn ours<O: TypedObject + Clone>(&self, cached: &Cached<O>) -> Option<O> {
         let child = cached.readable()?;
         self.owner.owns(cached).then(|| O::clone(child))
     }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::{ReconcileContext, StopReason};
 use crate::api::ApiResource;
-use crate::cache::{Lister, Object};
+use crate::cache::{Lister, Object, TypedObject};
 use crate::client::Error;
 use crate::controller::children::apply_outcome::ApplyOutcome;
 use crate::controller::children::deletions::{ChildRef, Deletion};
@@ -60,7 +60,11 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
     ///
     /// # Errors
     /// As for [`prune_others`](Self::prune_others).
-    pub async fn prune_all<O: Object>(&mut self, lister: &Lister<O>, why: &str) -> Result<(), StopReason> {
+    pub async fn prune_all<O: TypedObject>(
+        &mut self,
+        lister: &Lister<O>,
+        why: &str,
+    ) -> Result<(), StopReason> {
         if self.is_paused {
             return Ok(());
         }
@@ -111,7 +115,11 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
     /// Returns the object's children of a kind, except `but` and those being deleted. Searches for children that lost
     /// our label when a rename, by this or a former process, may have left them behind, and in passes with live
     /// reads.
-    async fn others<O: Object>(&self, lister: &Lister<O>, but: Option<&str>) -> Result<Vec<ChildRef>, Error> {
+    async fn others<O: TypedObject>(
+        &self,
+        lister: &Lister<O>,
+        but: Option<&str>,
+    ) -> Result<Vec<ChildRef>, Error> {
         let mut others: Vec<ChildRef> =
             lister.controlled_by(&self.owner.uid).iter().map(ChildRef::of).collect();
         let was_cut_off = self.request.is_first() && self.owner.generation > 1 && !self.is_applied;
@@ -129,7 +137,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
     }
 
     /// Returns the children, or reports the error and returns none.
-    fn unless_failing<O: Object>(
+    fn unless_failing<O: TypedObject>(
         &mut self,
         children: Result<Vec<ChildRef>, Error>,
     ) -> Result<Vec<ChildRef>, StopReason> {
@@ -139,7 +147,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         })
     }
 
-    fn deleted<O: Object>(
+    fn deleted<O: TypedObject>(
         &mut self,
         name: &str,
         deletion: Result<Deletion, Error>,

@@ -6,7 +6,7 @@ const LASTS: Duration = Duration::from_secs(10);
 const ERROR: (u16, &str) = (500, "InternalError");
 
 /// Returns a Ready object whose child of this kind has just been deleted.
-async fn without<O: Object>() -> Fixture<PlainKind> {
+async fn without<O: TypedObject>() -> Fixture<PlainKind> {
     let mut f = with_service().await;
     f.create("web", spec(2)).await;
     f.converge("web").await;

@@ -15,7 +15,7 @@ use crate::api::ApiResource;
 use crate::api::conditions::{self, READY};
 use crate::api::labels;
 use crate::cache::store::{self, StoreWriter};
-use crate::cache::{Cached, Indexers, Lister, Object, ObjectName};
+use crate::cache::{Cached, Indexers, Lister, ObjectName, TypedObject};
 use crate::client::{ApiClient, Clock};
 use crate::controller::{
     Children, Outcome, Reconcile, Reconciler, SyncError, SyncHandler, SyncRequest, Tools,
@@ -52,7 +52,7 @@ pub(crate) struct Fixture<R: Reconcile> {
 
 impl Caches {
     /// Adds an empty cache for one kind, and returns its lister.
-    pub(crate) fn lister<O: Object>(&mut self) -> Lister<O> {
+    pub(crate) fn lister<O: TypedObject>(&mut self) -> Lister<O> {
         let (store, mut writer) = store::pair(Indexers::default());
         let fill = Box::new(move |live: &[Value]| fill(live, &mut writer));
         self.0.push(Feed { resource: O::resource(), fill });
@@ -60,7 +60,7 @@ impl Caches {
     }
 }
 
-fn fill<O: Object>(live: &[Value], writer: &mut StoreWriter<O>) {
+fn fill<O: TypedObject>(live: &[Value], writer: &mut StoreWriter<O>) {
     let cached =
         |object: &Value| Cached::new(crate::cache::decode::decode(object.to_string().as_bytes()).unwrap());
     let live: Vec<Cached<O>> = live.iter().map(cached).collect();
@@ -148,14 +148,14 @@ where
     }
 
     /// Edits an object of any kind; the caches stay stale.
-    pub(crate) async fn edit<O: Object>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+    pub(crate) async fn edit<O: TypedObject>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut live = self.get::<O>(name).await.unwrap();
         edit(&mut live);
         let _: Value = self.user.replace(&O::resource(), Some(NAMESPACE), name, &live).await.unwrap();
     }
 
     /// Merge-patches the status of an object of any kind; the caches stay stale.
-    pub(crate) async fn edit_status<O: Object>(&self, name: &str, patch: Value) {
+    pub(crate) async fn edit_status<O: TypedObject>(&self, name: &str, patch: Value) {
         let live = self.get::<O>(name).await.unwrap();
         let version = live["metadata"]["resourceVersion"].as_str().unwrap();
         let _: Value =
@@ -163,12 +163,12 @@ where
     }
 
     /// Creates an object of any kind; the caches stay stale.
-    pub(crate) async fn put<O: Object>(&self, object: Value) {
+    pub(crate) async fn put<O: TypedObject>(&self, object: Value) {
         let _: Value = self.user.create(&O::resource(), Some(NAMESPACE), &object).await.unwrap();
     }
 
     /// Changes an object of any kind without validation; the caches stay stale.
-    pub(crate) async fn edit_behind<O: Object>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+    pub(crate) async fn edit_behind<O: TypedObject>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut live = self.get::<O>(name).await.unwrap();
         edit(&mut live);
         let resource = O::resource();
@@ -176,7 +176,7 @@ where
     }
 
     /// Deletes an object of any kind; the caches stay stale.
-    pub(crate) async fn delete<O: Object>(&self, name: &str) {
+    pub(crate) async fn delete<O: TypedObject>(&self, name: &str) {
         let live = self.get::<O>(name).await.unwrap();
         let of = |field: &str| live["metadata"][field].as_str().unwrap().to_owned();
         let (uid, version) = (of("uid"), of("resourceVersion"));
@@ -198,12 +198,12 @@ where
     }
 
     /// Returns an object from the server.
-    pub(crate) async fn get<O: Object>(&self, name: &str) -> Option<Value> {
+    pub(crate) async fn get<O: TypedObject>(&self, name: &str) -> Option<Value> {
         self.user.get(&O::resource(), Some(NAMESPACE), name).await.unwrap()
     }
 
     /// Returns the sorted names of all objects of a kind on the server.
-    pub(crate) async fn names<O: Object>(&self) -> Vec<String> {
+    pub(crate) async fn names<O: TypedObject>(&self) -> Vec<String> {
         let all: Vec<Value> = self.user.list(&O::resource(), Some(NAMESPACE)).await.unwrap();
         let mut names: Vec<String> =
             all.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect();

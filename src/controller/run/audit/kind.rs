@@ -10,7 +10,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 use super::uids::Uids;
 use super::{AuditContext, Role, UNLABELLED_EVERY, unlabelled};
 use crate::api::ApiResource;
-use crate::cache::{Meta, Object, ObjectName, SharedInformer, Store, compare_versions};
+use crate::cache::{Meta, ObjectName, SharedInformer, Store, TypedObject, compare_versions};
 use crate::client::Error;
 use crate::metrics::{AuditMetrics, AuditResult};
 
@@ -24,7 +24,7 @@ const MISMATCHES_MAX: usize = 1000;
 const TRIES: u32 = 8;
 
 /// Audits one kind; see the module.
-pub(super) struct KindAudit<K: Object> {
+pub(super) struct KindAudit<K: TypedObject> {
     informer: SharedInformer<K>,
     store: Store<K>,
     resource: ApiResource,
@@ -74,7 +74,7 @@ enum Mismatch {
 
 // === impl KindAudit ===
 
-impl<K: Object> KindAudit<K> {
+impl<K: TypedObject> KindAudit<K> {
     pub(super) fn new(informer: SharedInformer<K>, role: Role, context: Arc<AuditContext>) -> Self {
         let (store, resource) = (informer.store(), K::resource());
         let metrics = context.metrics.audits(&resource.to_string());

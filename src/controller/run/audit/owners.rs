@@ -1,7 +1,7 @@
 //! Enqueues the custom resources that an audit finds affected.
 
 use crate::api::ApiResource;
-use crate::cache::{ControllerRef, Object, ObjectName, Store};
+use crate::cache::{ControllerRef, ObjectName, Store, TypedObject};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
 /// The kinds of custom resources that are audited, with their queues.
@@ -20,7 +20,7 @@ struct OwnerKind {
 // === impl Owners ===
 
 impl Owners {
-    pub(super) fn add<K: Object>(&mut self, store: Store<K>, queue: RateLimitingQueue<ObjectName>) {
+    pub(super) fn add<K: TypedObject>(&mut self, store: Store<K>, queue: RateLimitingQueue<ObjectName>) {
         let has = Box::new(move |name: &ObjectName, uid: &str| {
             store.get(name).is_some_and(|owner| owner.uid() == uid)
         });

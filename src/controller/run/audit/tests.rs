@@ -141,7 +141,7 @@ impl Rig {
         [result("clean"), result("found"), result("late"), result("error"), findings]
     }
 
-    fn matches_server<K: Object>(&self, store: &Store<K>, live: &[Value]) -> bool {
+    fn matches_server<K: TypedObject>(&self, store: &Store<K>, live: &[Value]) -> bool {
         let of = |object: &Value, field: &str| object["metadata"][field].as_str().unwrap().to_owned();
         let mut live: Vec<_> = live
             .iter()

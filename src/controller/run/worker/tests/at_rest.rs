@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::*;
 use crate::api::ApiResource;
-use crate::cache::Object;
+use crate::cache::TypedObject;
 use crate::controller::children::contention::Contention;
 use crate::controller::children::retry_holds::RetryHolds;
 use crate::controller::kinds::difference::difference;
