@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures what custom resources that can never become Ready cost the others: runs the same load on one real control
 # plane, first without and then beside them. Fails if the 99th percentile from creation to Ready more than doubles.
-#   hack/bench/bad-neighbours.sh [PER_KIND] [BAD]      default: 200 20
+#   hack/bench/bad-neighbours.sh [PER_KIND] [BAD] [HUGE]      default: 200 20 3000
 #
 # BAD objects of each kind are broken in each of these ways, each way in its own namespace:
 #   taken     their children's names belong to objects of another owner
@@ -9,14 +9,19 @@
 #   refused   an admission policy refuses their children
 #   failing   a step of each WebApp fails permanently (other kinds have no steps)
 #   broken    the stored object violates the schema, as if it was stored under an older one
+#   hanging   an admission webhook answers the creation of their children after 30 s, which is an error
+#   huge      no object is broken, but two Redis with HUGE Pods each are scaled to 0 meanwhile
 set -euo pipefail
-per_kind=${1:-200} bad=${2:-20}
+per_kind=${1:-200} bad=${2:-20} huge=${3:-3000}
 # shellcheck source=hack/bench/operator.sh
 source "$(dirname "${BASH_SOURCE[0]}")/operator.sh"
 
-# Serves the tasks' HTTP endpoint, which refuses WebApps in the namespace `failing`.
-python3 -u - >"$work/port" <<'PYTHON' &
-import http.server, json
+openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=hanging -addext subjectAltName=IP:127.0.0.1 \
+  -keyout "$work/key.pem" -out "$work/cert.pem" 2>/dev/null
+
+# Serves the tasks' HTTP endpoint, which refuses WebApps in the namespace `failing`, and the webhook that hangs.
+python3 -u - "$work" >"$work/port" <<'PYTHON' &
+import http.server, json, ssl, sys, threading, time
 
 class Endpoint(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -30,8 +35,17 @@ class Endpoint(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+class Hanging(Endpoint):
+    def do_POST(self):
+        time.sleep(40)
+
 server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
-print(server.server_port)
+hanging = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hanging)
+tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+tls.load_cert_chain(f"{sys.argv[1]}/cert.pem", f"{sys.argv[1]}/key.pem")
+hanging.socket = tls.wrap_socket(hanging.socket, server_side=True)
+threading.Thread(target=hanging.serve_forever, daemon=True).start()
+print(server.server_port, hanging.server_port)
 server.serve_forever()
 PYTHON
 endpoint=$!
@@ -40,15 +54,16 @@ until [[ -s $work/port ]]; do
   kill -0 "$endpoint" || { echo "The tasks' endpoint did not start; it needs python3." >&2; exit 1; }
   sleep 0.2
 done
+read -r tasks_port webhook_port <"$work/port"
 cat >"$work/tasks.yaml" <<TASKS
 tasks:
-  - {name: reserve, type: http, url: "http://127.0.0.1:$(cat "$work/port")/"}
+  - {name: reserve, type: http, url: "http://127.0.0.1:$tasks_port/"}
   - {name: workload, type: deployment}
   - {name: announce, type: log}
 TASKS
 
 start_operator --webapp-tasks="$work/tasks.yaml"
-for namespace in without beside taken quota refused failing broken; do
+for namespace in without beside taken quota refused failing broken hanging huge; do
   "$kubectl" create namespace "$namespace" >/dev/null
 done
 so_many_of_each "$per_kind" >"$work/good.yaml"
@@ -93,6 +108,41 @@ spec:
 POLICY
   within_a_minute is_refused "$1"
 }
+hang_children() { # NAMESPACE
+  "$kubectl" create -f - >/dev/null <<WEBHOOK
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: hanging}
+webhooks:
+  - name: hanging.windlass.dev
+    admissionReviewVersions: [v1]
+    sideEffects: None
+    timeoutSeconds: 30
+    clientConfig: {url: "https://127.0.0.1:$webhook_port/", caBundle: $(base64 -w0 "$work/cert.pem")}
+    rules:
+      - {apiGroups: ["", apps, networking.k8s.io], apiVersions: [v1], operations: [CREATE], resources: [deployments, services, pods, ingresses]}
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $1}}
+WEBHOOK
+  within_a_minute hangs "$1"
+}
+hangs() { # NAMESPACE
+  ! timeout 2 "$kubectl" create --namespace="$1" --dry-run=server service clusterip probe --tcp=80 2>&1
+}
+scale_huge() { # REPLICAS
+  local number
+  for number in 0 1; do
+    "$kubectl" patch redis --namespace=huge "huge-$number" --type=merge --patch="{\"spec\": {\"replicas\": $1}}" >/dev/null
+  done
+}
+create_huge() {
+  local number
+  for number in 0 1; do object myapp.tangx.in/v1 Redis "huge-$number" "{port: 6379, image: redis, replicas: $huge}"; done |
+    "$kubectl" create --namespace=huge -f - >/dev/null
+  until [[ $(ready_count huge) == 2 ]]; do
+    echo "huge: $("$kubectl" get redis --namespace=huge --no-headers -o custom-columns=R:.status.readyReplicas | xargs) of $huge Pods each" >&2
+    sleep 5
+  done
+}
 is_refused() { # NAMESPACE
   ! "$kubectl" create --namespace="$1" --dry-run=server service clusterip probe --tcp=80 2>&1
 }
@@ -125,12 +175,15 @@ refuse_children refused
 break_schemas
 within_a_minute store_broken
 define_kinds
-for way in taken quota refused failing; do "$kubectl" create --namespace="$way" -f "$work/bad.yaml" >/dev/null; done
+hang_children hanging
+create_huge
+for way in taken quota refused failing hanging; do "$kubectl" create --namespace="$way" -f "$work/bad.yaml" >/dev/null; done
 sleep 10
 
+scale_huge 0
 load beside
 
-for way in taken quota refused failing broken; do
+for way in taken quota refused failing broken hanging; do
   echo "$way: $(ready_count "$way") of $((bad * 5)) Ready"
 done
 paste "$work/without" "$work/beside" | awk '

@@ -20,11 +20,14 @@ use super::gate::{Gate, Passage, RequestLimits};
 use super::observer::{Observed, RequestObserver};
 use super::reachability::Reachability;
 use super::rotation::Rotation;
+use super::slow_calls;
 use crate::api::{ApiResource, labels};
 use crate::metrics::{Metrics, RequestMetrics};
 
-/// How long a single request may take.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a read may take.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a write may take: API servers wait up to 30 s for an admission webhook, and their answer then names it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(35);
 /// Maximum length of an answer that is read as a whole: a page of 500 large objects.
 const BODY_MAX: usize = 256 << 20;
 /// Maximum length of a failure's body.
@@ -375,7 +378,9 @@ impl ApiClient {
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
         let verb = request.method().clone();
         let started = Instant::now();
-        let Ok(permit) = self.gate.pass(passage).await else { return Err(Error::NotSent { request: name }) };
+        let Ok(permit) = self.gate.pass(passage, namespace_in(path)).await else {
+            return Err(Error::NotSent { request: name });
+        };
         self.metrics.waited(verb.as_str(), started.elapsed());
         if let Some(observed) = &observed {
             observed.sent();
@@ -385,7 +390,7 @@ impl ApiClient {
             biased;
             // A request that is still queued or connecting must not be sent; if it was sent, its outcome is unknown.
             () = self.gate.closed(passage) => Err(Error::Timeout { request: name, after: started.elapsed() }),
-            outcome = self.send(&name, request, REQUEST_TIMEOUT) => outcome,
+            outcome = slow_calls::wait_for(self.send(&name, request, timeout_of(passage))) => outcome,
         };
         if let Some(observed) = observed {
             observed.answered(&outcome);
@@ -499,6 +504,20 @@ impl ApiClient {
         self.reachability.silent(now.checked_sub(after).unwrap_or(now), &error);
         error
     }
+}
+
+/// How long a request may be without its answer.
+fn timeout_of(passage: Passage) -> Duration {
+    match passage {
+        Passage::Read | Passage::Election => READ_TIMEOUT,
+        Passage::Write | Passage::Event => WRITE_TIMEOUT,
+    }
+}
+
+/// Returns the namespace in a path, or an empty string.
+fn namespace_in(path: &str) -> &str {
+    let after = path.split_once("/namespaces/").map(|(_, after)| after);
+    after.and_then(|after| after.split(['/', '?']).next()).unwrap_or_default()
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8], request: impl FnOnce() -> String) -> Result<T, Error> {

@@ -8,7 +8,7 @@
 //! - A closed gate holds every write, except for the leader election's. (test: `closed_gate_holds_writes_and_passes_reads`)
 //! - A pause or a closed gate also holds requests that already wait for the rate.
 //!   (test: `queued_requests_obey_pause_and_closed_gate`)
-//! - Writes in flight never exceed their limit. (test: `writes_in_flight_are_limited`)
+//! - Writes in flight never exceed their limit, and leave room for other namespaces. (test: `writes_in_flight_are_limited`)
 //! - When the server itself is overloaded (429 with Retry-After, not from an admission webhook), all requests pause for
 //!   that time, 10 min at most. (test: `overload_pause_applies_to_all_requests`, `webhook_429_is_not_overload`)
 //! - While the server serves other requests, only the refused one waits. (test: `partial_overload_pauses_nothing`)
@@ -29,11 +29,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::error::RETRY_AFTER_MAX;
+use super::fair_slots::{FairSlots, Slot};
 use crate::workqueue::{Bucket, RateLimiter};
 
 /// How long a request waits for the rate while the process is stopping.
@@ -50,7 +52,8 @@ pub struct RequestLimits {
     pub qps: Option<f64>,
     /// Requests that may be sent at once before `qps` applies.
     pub burst: u32,
-    /// Concurrent writes. The default is kube-apiserver's own limit for all its clients.
+    /// Concurrent writes; one namespace alone uses half of them. The default is kube-apiserver's own limit for all its
+    /// clients.
     pub writes_in_flight: usize,
 }
 
@@ -64,7 +67,7 @@ impl Default for RequestLimits {
 #[derive(Debug)]
 pub struct Gate {
     state: watch::Sender<State>,
-    in_flight: Semaphore,
+    in_flight: FairSlots,
     rate: watch::Sender<Option<Arc<Bucket>>>,
     /// End of the pause that an overloaded server asked for.
     not_before: Mutex<Option<Instant>>,
@@ -125,7 +128,7 @@ impl Gate {
         assert!(limits.writes_in_flight > 0, "writes_in_flight must be at least 1");
         Self {
             state: watch::Sender::new(State { fence: Fence::Open, is_stopping: false }),
-            in_flight: Semaphore::new(limits.writes_in_flight),
+            in_flight: FairSlots::new(limits.writes_in_flight),
             rate: watch::Sender::new(bucket(limits.qps, limits.burst)),
             not_before: Mutex::new(None),
             served: Mutex::new(None),
@@ -195,8 +198,8 @@ impl Gate {
     ///
     /// # Cancel safety
     /// Safe; a turn already taken from the rate stays taken.
-    pub(super) async fn pass(&self, passage: Passage) -> Result<Option<SemaphorePermit<'_>>, Stopping> {
-        let permit = self.admit(passage).await?;
+    pub(super) async fn pass(&self, passage: Passage, namespace: &str) -> Result<Option<Slot>, Stopping> {
+        let permit = self.admit(passage, namespace).await?;
         if passage == Passage::Write
             && let Some(opened) = self.opened.lock().take()
         {
@@ -206,11 +209,11 @@ impl Gate {
         Ok(permit)
     }
 
-    async fn admit(&self, passage: Passage) -> Result<Option<SemaphorePermit<'_>>, Stopping> {
+    async fn admit(&self, passage: Passage, namespace: &str) -> Result<Option<Slot>, Stopping> {
         let permit = match passage {
             Passage::Election => return Ok(None),
             Passage::Read | Passage::Event => None,
-            Passage::Write => Some(self.slot().await?),
+            Passage::Write => Some(self.slot(namespace).await?),
         };
         let mut rate = self.rate.subscribe();
         loop {
@@ -279,16 +282,16 @@ impl Gate {
     }
 
     /// Takes one of the slots for writes in flight.
-    async fn slot(&self) -> Result<SemaphorePermit<'_>, Stopping> {
-        if let Ok(permit) = self.in_flight.try_acquire() {
-            return Ok(permit);
+    async fn slot(&self, namespace: &str) -> Result<Slot, Stopping> {
+        let mut slot = pin!(self.in_flight.acquire(namespace));
+        if let Some(slot) = slot.as_mut().now_or_never() {
+            return Ok(slot);
         }
         let mut state = self.state.subscribe();
         tokio::select! {
             biased;
             _ = state.wait_for(|state| state.is_stopping) => Err(Stopping),
-            // The semaphore is never closed.
-            permit = self.in_flight.acquire() => permit.map_err(|_| Stopping),
+            slot = slot => Ok(slot),
         }
     }
 
@@ -348,15 +351,13 @@ impl Default for Gate {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     async fn passes_after(gate: &Gate, passage: Passage) -> Duration {
         let started = Instant::now();
-        drop(gate.pass(passage).await.unwrap());
+        drop(gate.pass(passage, "ns").await.unwrap());
         started.elapsed()
     }
 
@@ -364,9 +365,9 @@ mod tests {
     async fn closed_gate_holds_writes_and_passes_reads() {
         let gate = Gate::default();
         gate.close();
-        assert!(tokio::time::timeout(600 * SECOND, gate.pass(Passage::Write)).await.is_err());
+        assert!(tokio::time::timeout(600 * SECOND, gate.pass(Passage::Write, "ns")).await.is_err());
         assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
-        let mut write = Box::pin(gate.pass(Passage::Write));
+        let mut write = Box::pin(gate.pass(Passage::Write, "ns"));
         assert!(write.as_mut().now_or_never().is_none());
         gate.open();
         assert!(write.await.is_ok());
@@ -380,39 +381,42 @@ mod tests {
         assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
         tokio::time::advance(10 * SECOND).await;
         for passage in [Passage::Write, Passage::Event] {
-            assert!(tokio::time::timeout(600 * SECOND, gate.pass(passage)).await.is_err());
+            assert!(tokio::time::timeout(600 * SECOND, gate.pass(passage, "ns")).await.is_err());
         }
         assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
         assert_eq!(passes_after(&gate, Passage::Election).await, Duration::ZERO);
         gate.shut_down();
-        assert_eq!(gate.pass(Passage::Write).await.err(), Some(Stopping), "nor at a shutdown");
+        assert_eq!(gate.pass(Passage::Write, "ns").await.err(), Some(Stopping), "nor at a shutdown");
         gate.open_until(Instant::now() + SECOND);
-        assert!(gate.pass(Passage::Write).await.is_ok(), "syncs in flight end while it leads");
+        assert!(gate.pass(Passage::Write, "ns").await.is_ok(), "syncs in flight end while it leads");
     }
 
     #[tokio::test(start_paused = true)]
     async fn writes_in_flight_are_limited() {
-        let gate = Gate::new(RequestLimits { writes_in_flight: 2, ..RequestLimits::default() });
-        let first = gate.pass(Passage::Write).await.unwrap();
-        let _second = gate.pass(Passage::Write).await.unwrap();
-        assert!(gate.pass(Passage::Write).now_or_never().is_none());
-        assert!(gate.pass(Passage::Read).now_or_never().is_some());
+        let gate = Gate::new(RequestLimits { writes_in_flight: 4, ..RequestLimits::default() });
+        let write = |namespace| gate.pass(Passage::Write, namespace).now_or_never();
+        let first = write("a").unwrap();
+        let _second = write("a").unwrap();
+        assert!(write("a").is_none(), "half of them are for others");
+        let _third = write("b").unwrap();
+        assert!(write("b").is_none());
+        assert!(gate.pass(Passage::Read, "a").now_or_never().is_some());
         drop(first);
-        assert!(gate.pass(Passage::Write).now_or_never().is_some());
+        assert!(write("a").is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn events_bypass_write_and_rate_limits() {
         let limits = RequestLimits { qps: Some(1.0), burst: 1, writes_in_flight: 1 };
         let gate = Gate::new(limits);
-        let _write = gate.pass(Passage::Write).await.unwrap();
+        let _write = gate.pass(Passage::Write, "ns").await.unwrap();
         for _ in 0..10 {
             assert_eq!(passes_after(&gate, Passage::Event).await, Duration::ZERO);
         }
         gate.asked_to_wait(5 * SECOND);
         assert_eq!(passes_after(&gate, Passage::Event).await, 5 * SECOND);
         gate.close();
-        assert!(gate.pass(Passage::Event).now_or_never().is_none());
+        assert!(gate.pass(Passage::Event, "ns").now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -442,7 +446,7 @@ mod tests {
         let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 3, ..RequestLimits::default() });
         let started = Instant::now();
         for _ in 0..13 {
-            drop(gate.pass(Passage::Read).await.unwrap());
+            drop(gate.pass(Passage::Read, "ns").await.unwrap());
         }
         assert_eq!(started.elapsed(), SECOND, "three at once, then ten a second");
     }
@@ -450,13 +454,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_rate_applies_to_waiting_requests() {
         let gate = Gate::new(RequestLimits { qps: Some(0.01), burst: 1, ..RequestLimits::default() });
-        drop(gate.pass(Passage::Read).await.unwrap());
+        drop(gate.pass(Passage::Read, "ns").await.unwrap());
         let started = Instant::now();
         let faster = async {
             tokio::time::sleep(SECOND).await;
             gate.set_rate(Some(10.0), 1);
         };
-        let (waiting, ()) = tokio::join!(gate.pass(Passage::Write), faster);
+        let (waiting, ()) = tokio::join!(gate.pass(Passage::Write, "ns"), faster);
         assert!(waiting.is_ok() && started.elapsed() == SECOND, "{:?}", started.elapsed());
         assert_eq!(passes_after(&gate, Passage::Read).await, SECOND / 10);
         gate.set_rate(None, 1);
@@ -467,35 +471,38 @@ mod tests {
     async fn shutdown_fails_waiting_requests() {
         let gate = Gate::default();
         gate.close();
-        let mut write = Box::pin(gate.pass(Passage::Write));
+        let mut write = Box::pin(gate.pass(Passage::Write, "ns"));
         assert!(write.as_mut().now_or_never().is_none());
         gate.shut_down();
         assert_eq!(write.await.err(), Some(Stopping));
         gate.asked_to_wait(5 * SECOND);
-        assert_eq!(gate.pass(Passage::Read).now_or_never().unwrap().err(), Some(Stopping));
+        assert_eq!(gate.pass(Passage::Read, "ns").now_or_never().unwrap().err(), Some(Stopping));
         let gate = Gate::default();
         gate.shut_down();
-        assert!(gate.pass(Passage::Write).now_or_never().unwrap().is_ok(), "a sync under way may finish");
+        assert!(
+            gate.pass(Passage::Write, "ns").now_or_never().unwrap().is_ok(),
+            "a sync under way may finish"
+        );
 
         let limits = RequestLimits { qps: Some(10.0), burst: 1, writes_in_flight: 1 };
         let gate = Gate::new(limits);
         gate.shut_down();
-        let first = gate.pass(Passage::Write).await.unwrap();
+        let first = gate.pass(Passage::Write, "ns").await.unwrap();
         assert_eq!(
-            gate.pass(Passage::Write).now_or_never().unwrap().err(),
+            gate.pass(Passage::Write, "ns").now_or_never().unwrap().err(),
             Some(Stopping),
             "no slot is free"
         );
         drop(first);
-        assert!(gate.pass(Passage::Write).await.is_ok(), "its turn comes within a second");
-        let turns = futures_util::future::join_all((0..20).map(|_| gate.pass(Passage::Read))).await;
+        assert!(gate.pass(Passage::Write, "ns").await.is_ok(), "its turn comes within a second");
+        let turns = futures_util::future::join_all((0..20).map(|_| gate.pass(Passage::Read, "ns"))).await;
         assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 10, "the turns of the next second");
     }
 
     #[tokio::test(start_paused = true)]
     async fn queued_requests_obey_pause_and_closed_gate() {
         let gate = Gate::new(RequestLimits { qps: Some(1.0), burst: 1, ..RequestLimits::default() });
-        drop(gate.pass(Passage::Write).await);
+        drop(gate.pass(Passage::Write, "ns").await);
         let started = Instant::now();
         let held = async {
             tokio::time::sleep(SECOND / 2).await;
@@ -505,8 +512,8 @@ mod tests {
             gate.open();
         };
         let (read, write, ()) = tokio::join!(
-            async { gate.pass(Passage::Read).await.map(|_| started.elapsed()) },
-            async { gate.pass(Passage::Write).await.map(|_| started.elapsed()) },
+            async { gate.pass(Passage::Read, "ns").await.map(|_| started.elapsed()) },
+            async { gate.pass(Passage::Write, "ns").await.map(|_| started.elapsed()) },
             held,
         );
         assert!(read.unwrap() >= SECOND * 21 / 2, "after the pause: {read:?}");
@@ -519,7 +526,7 @@ mod tests {
         let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 1, ..RequestLimits::default() });
         gate.asked_to_wait(30 * SECOND);
         let started = Instant::now();
-        futures_util::future::join_all((0..11).map(|_| gate.pass(Passage::Read))).await;
+        futures_util::future::join_all((0..11).map(|_| gate.pass(Passage::Read, "ns"))).await;
         assert_eq!(started.elapsed(), 31 * SECOND);
     }
 }

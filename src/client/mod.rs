@@ -26,12 +26,14 @@ mod clock;
 mod config;
 pub mod dry_run;
 mod error;
+pub(crate) mod fair_slots;
 mod gate;
 mod list_body;
 pub(crate) mod list_items;
 mod observer;
 mod reachability;
 mod rotation;
+pub(crate) mod slow_calls;
 mod transport;
 
 pub use api_client::{ApiClient, ServedKind};

@@ -102,7 +102,32 @@ async fn a_silent_server_times_out() {
         tower::service_fn(|_: Request<Body>| std::future::pending::<Result<Response<Body>, Infallible>>());
     let client = ApiClient::new(Client::new(service, "default"));
     let result = client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await;
-    assert!(matches!(result, Err(Error::Timeout { after: REQUEST_TIMEOUT, .. })), "{result:?}");
+    assert!(matches!(result, Err(Error::Timeout { after: READ_TIMEOUT, .. })), "{result:?}");
+    let result = client.create::<Value>(&DEPLOYMENTS, Some("default"), &json!({})).await;
+    assert!(matches!(result, Err(Error::Timeout { after: WRITE_TIMEOUT, .. })), "{result:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_at_the_gate_is_no_slow_call() {
+    let client = answering(|_| (200, json!({"metadata": {"name": "x"}}).to_string()));
+    let gate = client.gate();
+    gate.asked_to_wait(Duration::from_secs(10));
+    let started = Instant::now();
+    let pass = async { client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await.unwrap() };
+    let (_, was_slow) = slow_calls::noticing(Arc::new(|_| panic!("it waited at the gate")), pass).await;
+    assert!(!was_slow && started.elapsed() == Duration::from_secs(10));
+}
+
+#[test]
+fn writes_share_the_slots_by_namespace() {
+    for (path, namespace) in [
+        ("/api/v1/namespaces/a/pods?limit=1", "a"),
+        ("/apis/apps/v1/namespaces/b-1/deployments/x", "b-1"),
+        ("/api/v1/namespaces/c?pretty", "c"),
+        ("/api/v1/nodes/namespaces", ""),
+    ] {
+        assert_eq!(namespace_in(path), namespace, "{path}");
+    }
 }
 
 /// I17: kube-client's error for a failing plugin contains its command line and output.

@@ -1,14 +1,20 @@
-//! Starts many calls in growing batches: one, then two, four, and so on, as long as all succeed.
+//! Starts many calls in growing batches: one, then two, four, and so on up to [`BATCH_MAX`], as long as all succeed.
 //!
 //! Mirrors kubernetes `pkg/controller/replicaset` (`slowStartBatch`).
 //!
 //! # Guarantees
 //! - No call is made after the first batch with a failure, such as an exceeded quota.
 //!   (test: `failure_stops_after_its_batch`)
+//!
+//! # Differences from kubernetes
+//! Batches stop growing; there, up to 500 calls are made at once.
 
 use futures_util::future;
 
-/// Makes `count` calls, numbered from 0, in batches that double from one, and stops after a batch with a failure.
+/// The most calls at once: more would make the server slow for others, and finish hardly sooner.
+pub(crate) const BATCH_MAX: usize = 32;
+
+/// Makes `count` calls, numbered from 0, in batches that double from one to 32, and stops after a batch with a failure.
 /// Returns the number of successful calls, and the first failure.
 ///
 /// ```
@@ -41,7 +47,7 @@ where
             return (succeeded, failure);
         }
         begun = end;
-        batch *= 2;
+        batch = BATCH_MAX.min(batch * 2);
     }
     (succeeded, None)
 }

@@ -15,6 +15,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{self, AtomicBool};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -81,6 +82,7 @@ pub struct ReconcileContext<'a, K> {
     events: Vec<(EventType, &'static str, &'static str, String)>,
     failure: Option<Error>,
     is_failing: bool,
+    is_cut_short: AtomicBool,
 }
 
 // === impl ReconcileContext ===
@@ -105,6 +107,7 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
             events: Vec::new(),
             failure: None,
             is_failing: false,
+            is_cut_short: AtomicBool::new(false),
         }
     }
 
@@ -304,7 +307,8 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
         self.observes_this_spec() && conditions::is_true(&self.stored_status().conditions(), READY)
     }
 
-    /// Applies children of one kind in slow-start batches; one result each, `None` if not attempted. The second value
+    /// Applies children of one kind in slow-start batches; one result each, `None` if not attempted: after a refusal,
+    /// or because other keys wait (see [`has_had_its_turn`](SyncRequest::has_had_its_turn)). The second value
     /// is an error when the pass must stop, as for [`apply`](Self::apply). `was_there` tells which children existed
     /// before. The caller records the events of created children, even when the pass must stop.
     ///
@@ -324,6 +328,10 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
             let (wanted, ended, failures) = (&wanted[at], &ended[at], &failures);
             let was_there = self.request.reads_live() || self.request.is_taking_over() || was_there(at);
             async move {
+                // At least one write in each pass, so that it gets on.
+                if at > 0 && ctx.leaves_the_rest() {
+                    return Err(());
+                }
                 let applied = if !ctx.is_current() {
                     Ok(ApplyOutcome::OwnerChanged)
                 } else if ctx.request.reads_live() {
@@ -363,6 +371,19 @@ impl<'a, K: CustomResource> ReconcileContext<'a, K> {
             }
         }
         (ended, outcome)
+    }
+
+    /// Whether a batch was cut short because other keys wait.
+    #[must_use]
+    pub fn is_cut_short(&self) -> bool {
+        self.is_cut_short.load(atomic::Ordering::Relaxed)
+    }
+
+    /// Whether to leave the rest of a batch to the next pass.
+    fn leaves_the_rest(&self) -> bool {
+        let leaves = self.request.has_had_its_turn();
+        self.is_cut_short.fetch_or(leaves, atomic::Ordering::Relaxed);
+        leaves
     }
 
     /// Reports that the server refuses to delete a child, to be retried after `requeue_after`.

@@ -29,9 +29,12 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::cache::ObjectName;
 use crate::client;
 use crate::metrics::Retry;
-use crate::workqueue::{Reason, Reasons};
+use crate::workqueue::{RateLimitingQueue, Reason, Reasons};
 
 /// The result of a pass that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,10 +132,16 @@ impl SyncError {
     }
 }
 
+/// How long a pass goes on writing while other keys wait.
+const TURN: Duration = Duration::from_secs(1);
+
 /// The request for a pass: its reasons, and whether the caches are to be trusted.
 #[derive(Clone, Copy, Debug)]
 pub struct SyncRequest<'a> {
     reasons: &'a Reasons,
+    began: Instant,
+    /// The queue in which other keys wait.
+    queue: Option<&'a RateLimitingQueue<ObjectName>>,
     is_taking_over: bool,
     is_cache_late: bool,
 }
@@ -141,13 +150,19 @@ impl<'a> SyncRequest<'a> {
     /// Creates a request with these reasons.
     #[must_use]
     pub fn new(reasons: &'a Reasons) -> Self {
-        Self { reasons, is_taking_over: false, is_cache_late: false }
+        Self { reasons, began: Instant::now(), queue: None, is_taking_over: false, is_cache_late: false }
     }
 
     /// Sets whether this process has just become the leader, and its caches may lack writes of the leader before.
     #[must_use]
     pub fn taking_over(self, is_taking_over: bool) -> Self {
         Self { is_taking_over, ..self }
+    }
+
+    /// Sets the queue in which other keys wait.
+    #[must_use]
+    pub fn beside(self, queue: &'a RateLimitingQueue<ObjectName>) -> Self {
+        Self { queue: Some(queue), ..self }
     }
 
     /// Sets whether the caches still lag this key's own writes.
@@ -178,6 +193,13 @@ impl<'a> SyncRequest<'a> {
     #[must_use]
     pub fn is_first(&self) -> bool {
         self.reasons.contains(&Reason::Initial)
+    }
+
+    /// Whether the pass has lasted a second and other keys wait: a pass with many writes then leaves the others to its
+    /// next one.
+    #[must_use]
+    pub fn has_had_its_turn(&self) -> bool {
+        self.began.elapsed() >= TURN && self.queue.is_some_and(|queue| !queue.is_empty())
     }
 
     /// Whether to read everything from the server instead of the cache.

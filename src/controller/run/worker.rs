@@ -23,7 +23,8 @@
 //! named in the log and waited for; controller-runtime gives up after two minutes. A requeue has the priority of a
 //! change, unless the key waits for a user. `run` waits for its workers, as sample-controller's comment but not its
 //! code does. A panic outside a sync ends the process; client-go restarts the worker after a second. Retry-After is
-//! obeyed. An event during the backoff waits for its end, unless the event brings a new spec (see
+//! obeyed. A pass that waits for a slow answer does not hold its worker's turn (see [`Workers`]), and is retried behind
+//! others if it fails. An event during the backoff waits for its end, unless the event brings a new spec (see
 //! [`RateLimitingQueue`]).
 //!
 //! # Locks and tasks
@@ -51,7 +52,7 @@ use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{
     self, EventHandler, ObjectName, SharedInformer, Store, Synced, TypedObject, wait_for_cache_sync,
 };
-use crate::client::DryRun;
+use crate::client::{DryRun, slow_calls};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
 use task_set::{Ended, TaskSet};
@@ -236,7 +237,7 @@ impl<H: SyncHandler> Controller<H> {
         let mut tasks = TaskSet::of(self);
         tasks.start_delays();
         let controller = tasks.controller.clone();
-        let mut wanted = controller.workers.wanted();
+        let mut counted = controller.workers.counted();
         let queue = &controller.queue;
         controller.started.0.set();
         if let Some(takeover) = &controller.takeover {
@@ -248,10 +249,11 @@ impl<H: SyncHandler> Controller<H> {
         }
         tracing::info!(
             controller = controller.name,
-            workers = *wanted.borrow(),
+            workers = counted.borrow().wanted,
             "Caches synced, starting workers"
         );
-        tasks.start_workers(*wanted.borrow_and_update(), &scope);
+        let mut wanted = counted.borrow().wanted;
+        tasks.start_workers(*counted.borrow_and_update(), &scope);
         loop {
             let ended = tokio::select! {
                 biased;
@@ -260,10 +262,12 @@ impl<H: SyncHandler> Controller<H> {
                     queue.shut_down();
                     continue;
                 }
-                Ok(()) = wanted.changed(), if !queue.is_shutting_down() => {
-                    let workers = *wanted.borrow_and_update();
-                    tracing::info!(controller = controller.name, workers, "Changed the number of workers");
-                    tasks.start_workers(workers, &scope);
+                Ok(()) = counted.changed(), if !queue.is_shutting_down() => {
+                    let count = *counted.borrow_and_update();
+                    if std::mem::replace(&mut wanted, count.wanted) != count.wanted {
+                        tracing::info!(controller = controller.name, workers = wanted, "Changed the number of workers");
+                    }
+                    tasks.start_workers(count, &scope);
                     continue;
                 }
             };
@@ -272,7 +276,7 @@ impl<H: SyncHandler> Controller<H> {
                     tasks.at_work.remove(&index);
                     if !queue.is_shutting_down() {
                         // The worker may have ended for a wanted number that has changed since.
-                        tasks.start_workers(*wanted.borrow(), &scope);
+                        tasks.start_workers(*counted.borrow(), &scope);
                     }
                 }
                 Some(Ok(Ended::Other)) => {}
@@ -318,13 +322,13 @@ impl<H: SyncHandler> Controller<H> {
     /// Syncs keys one after the other until `shutdown`, or until fewer workers are wanted. Keys still queued at
     /// shutdown are left to the next process.
     async fn run_worker(&self, index: usize, shutdown: &CancellationToken) {
-        let mut wanted = self.workers.wanted();
-        while !shutdown.is_cancelled() && index < *wanted.borrow_and_update() {
+        let mut counted = self.workers.counted();
+        while !shutdown.is_cancelled() && index < counted.borrow_and_update().running() {
             // Syncs that never wait would otherwise starve the other tasks of this thread.
             tokio::task::coop::consume_budget().await;
             tokio::select! {
                 biased;
-                _ = wanted.changed() => {}
+                _ = counted.changed() => {}
                 processing = self.queue.get() => match processing {
                     Some(processing) if !shutdown.is_cancelled() => {
                         self.process(&processing, index).await;
@@ -373,9 +377,10 @@ impl<H: SyncHandler> Controller<H> {
             let is_taking_over = !self.has_caught_up.load(Ordering::Relaxed);
             let listed = self.list_pass(processing, worker, started);
             self.consistency.begin_pass(key);
-            let request = SyncRequest::new(reasons).late(is_late).taking_over(is_taking_over);
+            let request =
+                SyncRequest::new(reasons).beside(&self.queue).late(is_late).taking_over(is_taking_over);
             let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
-            let ended = sync.catch_unwind().await;
+            let (ended, was_slow) = slow_calls::noticing(self.workers.on_slow(), sync.catch_unwind()).await;
             drop(listed);
             let took = started.elapsed();
             let writes = self.consistency.end_pass(key);
@@ -389,7 +394,7 @@ impl<H: SyncHandler> Controller<H> {
             let observed = observer.map(|observer| (observer, PassEnd::of(took, &ended, &writes)));
             match ended {
                 Ok(Ok(outcome)) => self.succeeded(processing, outcome, took, writes),
-                Ok(Err(error)) => self.failed(processing, &error, took),
+                Ok(Err(error)) => self.failed(processing, &error, (took, was_slow)),
                 Err(panic) => self.panicked(processing, &*panic, took),
             }
             if let Some((observer, end)) = observed {
@@ -452,10 +457,17 @@ impl<H: SyncHandler> Controller<H> {
         tracing::debug!(?outcome, "Synced");
     }
 
-    fn failed(&self, processing: &Processing<'_, ObjectName>, error: &SyncError, took: Duration) {
+    fn failed(
+        &self,
+        processing: &Processing<'_, ObjectName>,
+        error: &SyncError,
+        (took, was_slow): (Duration, bool),
+    ) {
         let retry = error.retry();
         self.metrics.failed(took, retry);
-        let attempt = self.back_off(processing, error.at_least());
+        // A pass that failed after a slow answer is likely to do so again.
+        let priority = if was_slow { LOW_PRIORITY } else { processing.priority() };
+        let attempt = self.back_off(processing, error.at_least(), priority);
         let cause = error.as_error();
         match retry {
             Retry::Conflict | Retry::Connection | Retry::Throttled => {
@@ -469,15 +481,15 @@ impl<H: SyncHandler> Controller<H> {
 
     fn panicked(&self, processing: &Processing<'_, ObjectName>, panic: &(dyn Any + Send), took: Duration) {
         self.metrics.failed(took, Retry::Panic);
-        let attempt = self.back_off(processing, Duration::ZERO);
+        let attempt = self.back_off(processing, Duration::ZERO, processing.priority());
         let text = text_of(panic);
         tracing::error!(panic = text, attempt, "Sync panicked; retrying with backoff");
     }
 
-    /// Requeues the key with backoff, keeping its reasons and priority; returns the number of its failures.
-    fn back_off(&self, processing: &Processing<'_, ObjectName>, at_least: Duration) -> u32 {
+    /// Requeues the key with backoff, keeping its reasons; returns the number of its failures.
+    fn back_off(&self, processing: &Processing<'_, ObjectName>, at_least: Duration, priority: i32) -> u32 {
         let (key, reasons) = (processing.key(), processing.reasons().clone());
-        self.queue.back_off_with(key.clone(), at_least, processing.priority(), reasons);
+        self.queue.back_off_with(key.clone(), at_least, priority, reasons);
         self.queue.num_requeues(key)
     }
 }

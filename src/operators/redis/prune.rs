@@ -27,11 +27,11 @@ pub(super) async fn prune(
         let of_this_sort = plan.delete.iter().filter(|(_, other)| *other == why);
         let mut all: Vec<ChildRef> =
             of_this_sort.filter_map(|(ordinal, _)| pod_of(ctx, *ordinal, pods)).collect();
-        let is_cut = all.len() > WRITES_MAX;
+        let count = all.len();
         all.truncate(WRITES_MAX);
-        prune_sort(ctx, plan, (why, &all)).await?;
-        if is_cut {
-            let message = format!("Deleted {} Pods; more will follow", all.len());
+        let deleted = prune_sort(ctx, plan, (why, &all)).await?;
+        if count > WRITES_MAX || deleted < count && ctx.is_cut_short() {
+            let message = format!("Deleted {deleted} Pods; more will follow");
             ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
     }
@@ -46,11 +46,12 @@ fn pod_of(ctx: &ReconcileContext<'_, Redis>, ordinal: u32, pods: &[Cached<Observ
     pods.iter().find(|pod| pod.object_name().name() == name).map(ChildRef::of)
 }
 
+/// Returns the number of deleted Pods.
 async fn prune_sort(
     ctx: &mut ReconcileContext<'_, Redis>,
     plan: &Plan,
     (why, all): (PruneReason, &[ChildRef]),
-) -> Result<(), StopReason> {
+) -> Result<usize, StopReason> {
     let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), all).await;
     let ended: Vec<(&str, Deletion)> =
         all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
@@ -78,7 +79,7 @@ async fn prune_sort(
             Deletion::Deleted | Deletion::NothingToDo => {}
         }
     }
-    Ok(())
+    Ok(deleted.len())
 }
 
 /// Deletes an outdated Pod, unless its replacements are contended.

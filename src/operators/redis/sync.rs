@@ -110,9 +110,11 @@ impl Reconcile for RedisSync {
         }
         let plan = plan::plan_nothing(ctx.object(), &pods);
         plan::highest_first(ctx.name(), &mut left);
+        left.retain(|pod| !pod.is_deleting);
         let is_cut = left.len() > WRITES_MAX;
         left.truncate(WRITES_MAX);
         let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), &left).await;
+        let is_cut = is_cut || ctx.is_cut_short();
         for (pod, deletion) in left.iter().zip(ended) {
             if let Some(Deletion::Refused { status, requeue_after }) = deletion {
                 ctx.refused_deletion(&format!("Pod {:?}", pod.name), &status, requeue_after);
@@ -162,7 +164,7 @@ impl RedisSync {
         }
         self.record_created_pods(ctx, plan, &created, reached);
         outcome?;
-        if !created.is_empty() && parts.next().is_some() {
+        if !created.is_empty() && (parts.next().is_some() || ctx.is_cut_short()) {
             let message = format!("Created {} Pods; more will follow", created.len());
             ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }

@@ -4,7 +4,8 @@
 //!
 //! # Guarantees
 //! - A result is kept until the WebApp's next hook runs: a pass that failed to record the result finds it again. (test: `a_result_is_kept_until_the_next_hook`)
-//! - At most [`AT_ONCE`] hooks of one task run at once; the others wait for their turn. (test: `hanging_task_does_not_block_others`)
+//! - At most [`AT_ONCE`] hooks of one task run at once, and those of one namespace leave room for others.
+//!   (test: `hanging_task_does_not_block_others`, `hanging_hooks_of_a_namespace_block_no_other`)
 //! - When its turn comes, a hook runs only if it is still wanted. (test: `queued_hook_runs_only_if_still_wanted`)
 //! - A superseded hook that still waits for its turn is dropped at once. (test: `superseded_queued_hook_is_dropped`)
 //! - A deleted WebApp leaves no record. (test: `forgotten_webapp_leaves_no_records_and_runs_nothing`)
@@ -23,7 +24,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -34,10 +35,11 @@ use super::tasks::{self, HookCall, HookError, TaskExecutor};
 use crate::api::webapp::v1::WebAppStep;
 use crate::cache::ObjectName;
 use crate::client::Error;
+use crate::client::fair_slots::FairSlots;
 use crate::controller::kinds::health::UNDONE_RETRY;
 use crate::workqueue::{AddOptions, RateLimitingQueue, Reason};
 
-/// How many hooks of one task run at once.
+/// How many hooks of one task run at once; those of one namespace alone are half as many.
 pub(super) const AT_ONCE: usize = 64;
 /// How soon to check again on an unfinished hook that does not say when.
 const NOT_YET: Duration = Duration::from_secs(10);
@@ -78,7 +80,7 @@ struct Record {
 
 struct Job {
     executor: Arc<dyn TaskExecutor>,
-    limit: Arc<Semaphore>,
+    limit: FairSlots,
     call: HookCall,
     attempts: i32,
     is_wanted: IsWanted,
@@ -88,12 +90,12 @@ struct Job {
 #[derive(Clone)]
 pub(super) struct Task {
     pub(super) executor: Arc<dyn TaskExecutor>,
-    limit: Arc<Semaphore>,
+    limit: FairSlots,
 }
 
 impl Task {
     pub(super) fn new(executor: Arc<dyn TaskExecutor>) -> Self {
-        Self { executor, limit: Arc::new(Semaphore::new(AT_ONCE)) }
+        Self { executor, limit: FairSlots::new(AT_ONCE) }
     }
 }
 
@@ -216,8 +218,8 @@ impl Runner {
 
 async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName>) {
     let Job { executor, limit, call, attempts, is_wanted } = job;
-    let Ok(_turn) = limit.acquire().await else { return };
     let webapp = call.object();
+    let _turn = limit.acquire(webapp.namespace().unwrap_or_default()).await;
     let update = |change: &mut dyn FnMut(&mut Record)| {
         let mut records = records.lock();
         let record = records.get_mut(&webapp).filter(|record| record.is_of(call.operation_id(), attempts));

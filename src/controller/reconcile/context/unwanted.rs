@@ -77,7 +77,7 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
     }
 
     /// Deletes children of one kind in slow-start batches, in the given order; one result each, `None` if not
-    /// attempted. For an object that is being deleted, deletes nothing if its children are orphaned.
+    /// attempted, as for [`apply_each`](Self::apply_each). For an object that is being deleted, deletes nothing if its children are orphaned.
     ///
     /// # Errors
     /// The first error; the results still list what was deleted.
@@ -92,6 +92,9 @@ impl<K: CustomResource> ReconcileContext<'_, K> {
         let one = |at: usize| {
             let (child, ended, failure) = (&all[at], &ended[at], &failure);
             async move {
+                if at > 0 && self.leaves_the_rest() {
+                    return Err(());
+                }
                 let deletion = if !self.is_current() {
                     Ok(Deletion::NotNow)
                 } else if self.object.is_deleting() {

@@ -23,7 +23,7 @@ use crate::controller::{
 use crate::metrics::{ControllerMetrics, Metrics};
 use crate::record::{Event, EventRecorder};
 use crate::sim::{InProcessTransport, Settings, Sim};
-use crate::workqueue::{Reason, Reasons};
+use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue, Reason, Reasons};
 
 const NAMESPACE: &str = "default";
 
@@ -48,6 +48,8 @@ pub(crate) struct Fixture<R: Reconcile> {
     events: mpsc::Receiver<Event>,
     clock: Clock,
     heard: usize,
+    /// The keys that wait beside the handler's.
+    pub(crate) others: RateLimitingQueue<ObjectName>,
 }
 
 impl Caches {
@@ -96,7 +98,8 @@ where
         }
         let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
         let (sync, caches, events) = Self::process(&client, clock, make);
-        Self { sim, sync, user, caches, events, clock, heard: 0 }
+        let others = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
+        Self { sim, sync, user, caches, events, clock, heard: 0, others }
     }
 
     /// Simulates a restart of the operator: nothing is remembered, and the caches are refilled.
@@ -269,7 +272,7 @@ where
     ) -> (Result<Outcome, SyncError>, Vec<String>) {
         self.heard = self.sim.ledger().len();
         let key = ObjectName::new(Some(NAMESPACE), name);
-        let outcome = self.sync.sync(&key, SyncRequest::new(why)).await;
+        let outcome = self.sync.sync(&key, SyncRequest::new(why).beside(&self.others)).await;
         let ours =
             self.sim.ledger().split_off(self.heard).into_iter().filter(|entry| entry.user == "operator");
         let asked = ours.map(|entry| {

@@ -28,7 +28,7 @@ impl<H: SyncHandler> Controller<H> {
         keys.retain(|listed| listed.reasons.contains(&Reason::Initial));
         dry_run.expect(keys.len());
         self.started.0.set();
-        let at_once = *self.workers.wanted().borrow();
+        let at_once = self.workers.count();
         let keys = Mutex::new(keys);
         let workers = future::join_all((0..at_once).map(|_| self.work_dry(kind, &keys, dry_run)));
         if shutdown.run_until_cancelled(workers).await.is_none() {

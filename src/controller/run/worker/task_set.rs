@@ -9,6 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use super::workers::Count;
 use super::{Controller, SyncHandler, Takeover};
 
 /// Which task of a controller has ended.
@@ -60,10 +61,10 @@ impl<H: SyncHandler> TaskSet<H> {
         }));
     }
 
-    /// Starts workers until `wanted` are running.
-    pub(super) fn start_workers(&mut self, wanted: usize, scope: &CancellationToken) {
-        self.controller.metrics.workers(wanted);
-        for index in 0..wanted {
+    /// Starts workers until as many as counted are running.
+    pub(super) fn start_workers(&mut self, count: Count, scope: &CancellationToken) {
+        self.controller.metrics.workers(count.wanted);
+        for index in 0..count.running() {
             if self.at_work.insert(index) {
                 let (controller, scope) = (self.controller.clone(), scope.clone());
                 self.spawn(Box::pin(async move {

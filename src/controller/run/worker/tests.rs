@@ -19,7 +19,7 @@ type Script = Box<dyn Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send 
 
 struct Scripted {
     script: Script,
-    /// How long a sync takes.
+    /// How long a sync takes; one of a key `slow...` waits [`SLOW_ANSWER`] for an answer.
     takes: Duration,
     log: Arc<Mutex<Log>>,
 }
@@ -48,7 +48,10 @@ impl SyncHandler for Scripted {
             log.live.push(request.reads_live());
             log.started.iter().filter(|(name, _)| *name == key.to_string()).count()
         };
-        tokio::time::sleep(self.takes).await;
+        match key.name().starts_with("slow") {
+            true => slow_calls::wait_for(tokio::time::sleep(SLOW_ANSWER)).await,
+            false => tokio::time::sleep(self.takes).await,
+        }
         {
             let mut log = self.log.lock();
             log.ended += 1;
@@ -71,6 +74,7 @@ struct Rig {
 }
 
 const MS: Duration = Duration::from_millis(1);
+const SLOW_ANSWER: Duration = Duration::from_secs(30);
 
 fn start(
     workers: usize,
@@ -412,3 +416,4 @@ mod own_writes;
 mod panics;
 #[cfg(feature = "cli")]
 mod reporting;
+mod slow_answers;

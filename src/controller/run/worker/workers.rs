@@ -3,6 +3,8 @@
 //! # Guarantees
 //! - The number of workers can change while they run. (test: `worker_count_can_change_at_runtime`)
 //! - The passes in progress are listed. (test: `passes_in_progress_are_listed`)
+//! - While passes wait for slow answers, other workers stand in for theirs. (test: `workers_stand_in_for_slow_passes`)
+//! - No more than [`STAND_INS`] stand in for each worker. (test: `number_of_stand_ins_is_limited`)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,15 +16,28 @@ use tokio::time::Instant;
 
 use super::super::observer::PassObserver;
 use crate::cache::ObjectName;
+use crate::client::slow_calls::OnSlow;
 use crate::workqueue::{RateLimitingQueue, Reasons};
 
+/// How many workers may stand in for each wanted one.
+pub(super) const STAND_INS: usize = 8;
+
 /// Sets the number of workers of a controller and lists their passes. Cheap to clone.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Workers {
-    wanted: watch::Sender<usize>,
+    count: watch::Sender<Count>,
+    on_slow: OnSlow,
     /// By index of the worker.
     passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
     observer: Arc<OnceLock<Arc<dyn PassObserver>>>,
+}
+
+/// How many workers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) wanted: usize,
+    /// Passes that wait for a slow answer.
+    waiting: usize,
 }
 
 /// Handles on the parts of a controller, to read its state while it runs.
@@ -40,6 +55,12 @@ pub struct ControllerView {
 
 /// Returns the resource version of a key's object in the cache, if the object is there.
 pub(super) type VersionOf = Arc<dyn Fn(&ObjectName) -> Option<String> + Send + Sync>;
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("count", &*self.count.borrow()).finish_non_exhaustive()
+    }
+}
 
 impl fmt::Debug for ControllerView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,18 +87,31 @@ pub struct RunningPass {
 
 impl Workers {
     pub(super) fn new(workers: usize) -> Self {
-        Self { wanted: watch::Sender::new(workers), passes: Arc::default(), observer: Arc::default() }
+        let count = watch::Sender::new(Count { wanted: workers, waiting: 0 });
+        let counted = count.clone();
+        let on_slow: OnSlow = Arc::new(move |waits| {
+            counted.send_modify(|count| match waits {
+                true => count.waiting += 1,
+                false => count.waiting -= 1,
+            });
+        });
+        Self { count, on_slow, passes: Arc::default(), observer: Arc::default() }
     }
 
     /// Sets the number of workers. Surplus workers end after their current sync; with zero, keys wait in the queue.
     pub fn set(&self, workers: usize) {
-        self.wanted.send_replace(workers);
+        self.count.send_modify(|count| count.wanted = workers);
     }
 
-    /// Returns the wanted number of workers.
+    /// Returns the wanted number of workers. More run while passes wait for slow answers.
     #[must_use]
     pub fn count(&self) -> usize {
-        *self.wanted.borrow()
+        self.count.borrow().wanted
+    }
+
+    /// Is to be called when a pass begins or ceases to wait for a slow answer.
+    pub(super) fn on_slow(&self) -> OnSlow {
+        self.on_slow.clone()
     }
 
     /// Tells `observer` of each pass from now on. A controller has one observer: another is ignored.
@@ -96,9 +130,9 @@ impl Workers {
         self.passes.lock().values().cloned().collect()
     }
 
-    /// Returns a receiver of the wanted number of workers.
-    pub(super) fn wanted(&self) -> watch::Receiver<usize> {
-        self.wanted.subscribe()
+    /// Returns a receiver of the number of workers.
+    pub(super) fn counted(&self) -> watch::Receiver<Count> {
+        self.count.subscribe()
     }
 
     /// Lists a pass until the returned guard is dropped.
@@ -106,6 +140,15 @@ impl Workers {
         let worker = pass.worker;
         self.passes.lock().insert(worker, pass);
         Listed { worker, passes: self.passes.clone() }
+    }
+}
+
+// === impl Count ===
+
+impl Count {
+    /// Returns how many workers run.
+    pub(super) fn running(self) -> usize {
+        self.wanted + self.waiting.min(self.wanted * STAND_INS)
     }
 }
 

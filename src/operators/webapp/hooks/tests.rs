@@ -7,6 +7,9 @@ use crate::api::webapp::v1::{Hook, Phase, WebApp};
 use crate::operators::webapp::tasks::HookFuture;
 use crate::workqueue::ItemExponentialFailure;
 
+/// How many hooks of one namespace run at once if no other has any.
+const ALONE: usize = AT_ONCE / 2;
+
 /// An executor whose `create` behaves as the WebApp's name says.
 #[derive(Default)]
 struct Odd(AtomicUsize);
@@ -46,10 +49,12 @@ fn rig() -> Rig {
     Rig { hooks, queue, task: Task::new(odd.clone()), odd, stop, tasks }
 }
 
+/// The namespace is `ns`, unless `name` begins with another and a slash.
 fn call(name: &str) -> (HookCall, WebAppStep) {
+    let (namespace, name) = name.split_once('/').unwrap_or(("ns", name));
     let webapp: WebApp = serde_json::from_value(json!({
         "apiVersion": "jiajunhuang.com/v1", "kind": "WebApp",
-        "metadata": {"name": name, "namespace": "ns", "uid": name, "generation": 1},
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "generation": 1},
         "spec": {"version": "1", "replicas": 1},
     }))
     .unwrap();
@@ -72,12 +77,12 @@ fn wanted(is_wanted: bool) -> IsWanted {
 impl Rig {
     /// Takes all slots of the task.
     fn fill(&self) {
-        (0..AT_ONCE).for_each(|at| self.run(&format!("hangs-{at}")));
+        (0..ALONE).for_each(|at| self.run(&format!("hangs-{at}")));
     }
 
     /// Lets the hooks that hang time out, so that waiting hooks get their turn.
     async fn give_up(&self) {
-        for _ in 0..AT_ONCE {
+        for _ in 0..ALONE {
             drop(self.queue.get().await);
         }
         for _ in 0..10 {
@@ -127,19 +132,30 @@ async fn panic_counts_as_retryable_failure() {
 #[tokio::test(start_paused = true)]
 async fn hanging_task_does_not_block_others() {
     let rig = rig();
-    for at in 0..AT_ONCE + 7 {
+    for at in 0..ALONE + 7 {
         rig.run(&format!("hangs-{at}"));
     }
     let other = Task::new(rig.odd.clone());
     rig.hooks.run(&other, call("fine").0, 1, wanted(true));
     assert_eq!(rig.queue.get().await.unwrap().key().to_string(), "ns/fine", "a hook of another task");
-    assert_eq!(rig.odd.0.load(Ordering::SeqCst), AT_ONCE + 1, "the others wait for their turn");
+    assert_eq!(rig.odd.0.load(Ordering::SeqCst), ALONE + 1, "the others wait for their turn");
     // After the timeout the next hooks get their turn.
-    for _ in 0..AT_ONCE {
+    for _ in 0..ALONE {
         drop(rig.queue.get().await);
     }
     tokio::task::yield_now().await;
-    assert!(rig.odd.0.load(Ordering::SeqCst) > AT_ONCE + 1);
+    assert!(rig.odd.0.load(Ordering::SeqCst) > ALONE + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_hooks_of_a_namespace_block_no_other() {
+    let rig = rig();
+    for namespace in ["a", "b"] {
+        (0..AT_ONCE).for_each(|at| rig.run(&format!("{namespace}/hangs-{at}")));
+    }
+    rig.run("c/fine");
+    assert_eq!(rig.queue.get().await.unwrap().key().to_string(), "c/fine");
+    assert_eq!(rig.runs(), AT_ONCE / 2 + AT_ONCE / 4 + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -156,7 +172,7 @@ async fn queued_hook_runs_only_if_still_wanted() {
     tokio::task::yield_now().await;
     assert_eq!((is_asked.load(Ordering::SeqCst), rig.known("one")), (0, Known::Running));
     rig.give_up().await;
-    assert_eq!((is_asked.load(Ordering::SeqCst), rig.runs()), (1, AT_ONCE));
+    assert_eq!((is_asked.load(Ordering::SeqCst), rig.runs()), (1, ALONE));
     assert_eq!(rig.known("one"), Known::Nothing, "the next pass decides anew");
     assert_eq!(rig.queue.waiting(), 1, "the key is requeued with a delay");
     // A failed check counts as no, and is reported.
@@ -167,7 +183,7 @@ async fn queued_hook_runs_only_if_still_wanted() {
     }
     let Known::Waiting(message, ASK_AGAIN) = rig.known("two") else { panic!("{:?}", rig.known("two")) };
     assert!(message.contains("could not be read live: GET"), "{message}");
-    assert_eq!((rig.runs(), rig.queue.len()), (AT_ONCE, 1), "a pass stores the message");
+    assert_eq!((rig.runs(), rig.queue.len()), (ALONE, 1), "a pass stores the message");
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,7 +197,7 @@ async fn superseded_queued_hook_is_dropped() {
     assert_eq!(known(false), Known::Running);
     assert_eq!(known(true), Known::Elsewhere(Duration::ZERO), "nothing is left to wait for");
     rig.give_up().await;
-    assert_eq!(rig.runs(), AT_ONCE, "the dropped hook does not run later");
+    assert_eq!(rig.runs(), ALONE, "the dropped hook does not run later");
 }
 
 #[tokio::test(start_paused = true)]
@@ -191,8 +207,8 @@ async fn forgotten_webapp_leaves_no_records_and_runs_nothing() {
     rig.run("one");
     assert!(rig.hooks.forget(&call("one").0.object()));
     rig.give_up().await;
-    assert_eq!(rig.runs(), AT_ONCE);
-    for at in 0..AT_ONCE {
+    assert_eq!(rig.runs(), ALONE);
+    for at in 0..ALONE {
         rig.hooks.forget(&call(&format!("hangs-{at}")).0.object());
     }
     assert!(rig.hooks.records.lock().is_empty());

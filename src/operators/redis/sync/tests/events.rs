@@ -1,7 +1,8 @@
 //! Events of a Redis: each change is recorded once, with the Pod names.
 
 use super::*;
-use crate::workqueue::Reasons;
+use crate::cache::ObjectName;
+use crate::workqueue::{AddOptions, Reasons};
 
 /// Runs a pass that must fail, and updates the caches.
 async fn fails(f: &mut Fixture<RedisSync>) {
@@ -26,6 +27,41 @@ async fn large_scale_up_is_split_across_passes() {
     assert_eq!(reasons, ["ScaledUp", "ScaledUp"], "{notes:?}");
     assert!(notes[0].1.starts_with("Scaled up from 0 to 128: x-0, "), "{notes:?}");
     assert!(notes[1].1.starts_with("Scaled up from 128 to 200: x-128, "), "{notes:?}");
+}
+
+/// Runs a pass while the server's time goes on, and returns the number of its requests with this verb.
+async fn timed(f: &mut Fixture<RedisSync>, verb: &str) -> (usize, Outcome) {
+    let sim = f.sim.clone();
+    let (outcome, asked) = tokio::select! {
+        pass = f.sync("x") => pass,
+        () = sim.run() => unreachable!("it ends with the test"),
+    };
+    (asked.iter().filter(|asked| asked.starts_with(verb)).count(), outcome)
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_scale_leaves_turns_to_waiting_keys() {
+    let mut f = fixture().await;
+    for verb in ["create", "delete"] {
+        f.sim.fault(Fault::new(When::verb(verb).resource("pods"), Action::Delay(Duration::from_millis(300))));
+    }
+    let other = || (ObjectName::new(Some("ns"), "other"), AddOptions::default());
+    f.others.add(other().0, other().1);
+    f.create("x", spec(60)).await;
+    // Batches of 1, 2, 4 and 8, until a second has passed.
+    assert_eq!(timed(&mut f, "create").await, (15, Outcome::RequeueAfter(CUT_RETRY)));
+    drop(f.others.get().await);
+    assert_eq!(timed(&mut f, "create").await.0, 45, "no other key waits");
+    f.converge("x").await;
+
+    f.others.add(other().0, other().1);
+    scale(&mut f, 30).await;
+    assert_eq!(timed(&mut f, "delete").await, (15, Outcome::RequeueAfter(CUT_RETRY)));
+    assert_eq!(f.ready("x").await, (false, "Progressing".to_owned()));
+    f.delete::<Redis>("x").await;
+    f.catch_up().await;
+    let deleted = timed(&mut f, "delete").await;
+    assert_eq!(deleted, (15, Outcome::RequeueAfter(CUT_RETRY)), "a deletion, too");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,80 @@
+//! Tests of passes that wait for slow answers.
+
+use super::*;
+use crate::controller::run::worker::workers::STAND_INS;
+
+/// When the syncs of this key began, in seconds since `since`.
+fn starts(rig: &Rig, name: &str, since: Instant) -> Vec<u64> {
+    let log = rig.log.lock();
+    let of_key = log.started.iter().filter(|(key, at)| key == &format!("ns/{name}") && *at >= since);
+    of_key.map(|(_, at)| (*at - since).as_secs()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn workers_stand_in_for_slow_passes() {
+    let mut rig = start(1, Duration::from_secs(2), |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    let since = Instant::now();
+    for name in ["slow-1", "slow-2", "quick-1", "quick-2"] {
+        rig.add(name);
+    }
+    tokio::time::sleep(SLOW_ANSWER - MS).await;
+    let started = ["slow-1", "slow-2", "quick-1", "quick-2"].map(|name| starts(&rig, name, since));
+    assert_eq!(
+        started,
+        [[0], [1], [2], [4]],
+        "one stands in for each slow pass, none for one that only takes long"
+    );
+    tokio::time::sleep(3 * SLOW_ANSWER).await;
+    let since = Instant::now();
+    rig.add("quick-3");
+    rig.add("quick-4");
+    tokio::time::sleep(SLOW_ANSWER).await;
+    assert_eq!(
+        ["quick-3", "quick-4"].map(|name| starts(&rig, name, since)),
+        [[0], [2]],
+        "one worker is left"
+    );
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn number_of_stand_ins_is_limited() {
+    let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for at in 0..100 {
+        rig.add(&format!("slow-{at}"));
+    }
+    tokio::time::sleep(SLOW_ANSWER - MS).await;
+    assert_eq!(rig.started(), 2 * (1 + STAND_INS));
+    rig.workers.set(0);
+    tokio::time::sleep(10 * SLOW_ANSWER).await;
+    assert_eq!(rig.started(), 2 * (1 + STAND_INS), "nobody stands in for workers that are not wanted");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn slow_failure_is_retried_behind_others() {
+    let ageing = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
+    let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), ageing);
+    let mut rig = start_on(queue, 1, Duration::from_secs(5), |key, attempt| match (key.name(), attempt) {
+        ("slow", 1) => Err(SyncError::from(status_error(500, "InternalError"))),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    rig.add("slow");
+    tokio::time::sleep(SLOW_ANSWER - MS).await;
+    rig.add("quick-0");
+    rig.add("quick-1");
+    // These come after the end of the failed key's backoff.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    rig.add("quick-2");
+    rig.add("quick-3");
+    tokio::time::sleep(SLOW_ANSWER).await;
+    let order: Vec<String> = rig.log.lock().started.iter().map(|(key, _)| key.clone()).collect();
+    assert_eq!(
+        order,
+        ["slow", "quick-0", "quick-1", "quick-2", "quick-3", "slow"].map(|name| format!("ns/{name}"))
+    );
+    rig.stop().await;
+}
