@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// When an answer is slow.
-pub(crate) const SLOW: Duration = Duration::from_secs(1);
+pub(crate) const SLOW: Duration = Duration::from_secs(2);
 
 tokio::task_local! {
     static PASS: Arc<Pass>;
@@ -102,14 +102,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pass_waits_while_a_call_is_slow() {
         let call = |ms| wait_for(sleep(Duration::from_millis(ms)));
-        let quick = async { tokio::join!(call(900), call(999)) };
+        let quick = async { tokio::join!(call(1_900), call(1_999)) };
         assert_eq!(waits(quick).await, (vec![], false));
-        let two_at_once = async { tokio::join!(call(1_500), call(3_000), call(10)) };
-        assert_eq!(waits(two_at_once).await, (vec![(true, 1_000), (false, 3_000)], true));
-        let one_after_the_other = async { (call(1_500).await, call(1_500).await) };
-        let waited = vec![(true, 1_000), (false, 1_500), (true, 2_500), (false, 3_000)];
+        let two_at_once = async { tokio::join!(call(2_500), call(3_000), call(10)) };
+        assert_eq!(waits(two_at_once).await, (vec![(true, 2_000), (false, 3_000)], true));
+        let one_after_the_other = async { (call(2_500).await, call(2_500).await) };
+        let waited = vec![(true, 2_000), (false, 2_500), (true, 4_500), (false, 5_000)];
         assert_eq!(waits(one_after_the_other).await, (waited, true));
-        let given_up = tokio::time::timeout(Duration::from_secs(2), call(60_000));
-        assert_eq!(waits(given_up).await, (vec![(true, 1_000), (false, 2_000)], true));
+        let given_up = tokio::time::timeout(Duration::from_secs(3), call(60_000));
+        assert_eq!(waits(given_up).await, (vec![(true, 2_000), (false, 3_000)], true));
     }
 }

@@ -15,6 +15,12 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Points of a plot, at most.
 const POINTS: usize = 240;
 
+// What a sample is taken of.
+const DEPTH: &str = "workqueue_depth";
+const BACKING_OFF: &str = "windlass_queue_backing_off";
+const ACTIVE: &str = "controller_runtime_active_workers";
+const WORKERS: &str = "controller_runtime_max_concurrent_reconciles";
+
 /// What changes over time; all lists have the same length.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -29,7 +35,8 @@ pub(super) struct Plot {
 pub(super) struct Samples {
     began: Instant,
     ticks: tokio::time::Interval,
-    last: Scrape,
+    /// The metrics of the last sample.
+    last: String,
     taken: Vec<Sample>,
 }
 
@@ -48,7 +55,7 @@ struct Sample {
 
 impl Samples {
     pub(super) fn new(began: Instant) -> Self {
-        Self { began, ticks: tokio::time::interval(INTERVAL), last: Scrape::default(), taken: Vec::new() }
+        Self { began, ticks: tokio::time::interval(INTERVAL), last: String::new(), taken: Vec::new() }
     }
 
     /// Waits until the next sample is due.
@@ -60,22 +67,22 @@ impl Samples {
     }
 
     pub(super) fn take(&mut self, metrics: &Metrics, counts: &Counts) {
-        self.last = Scrape::parse(&metrics.encode());
-        let of = |name: &str| self.last.sum(name, &[]);
-        let workers = of("controller_runtime_max_concurrent_reconciles").max(1.0);
+        self.last = metrics.encode();
+        let scrape = Scrape::parse_only(&self.last, &[DEPTH, BACKING_OFF, ACTIVE, WORKERS]);
+        let of = |name: &str| scrape.sum(name, &[]);
         let requests: u64 = counts.requests.values().sum();
         self.taken.push(Sample {
             at: self.began.elapsed(),
-            depth: of("workqueue_depth"),
-            backing_off: of("windlass_queue_backing_off"),
-            busy: of("controller_runtime_active_workers") / workers,
+            depth: of(DEPTH),
+            backing_off: of(BACKING_OFF),
+            busy: of(ACTIVE) / of(WORKERS).max(1.0),
             requests: to_f64(usize::try_from(requests).unwrap_or(usize::MAX)),
         });
     }
 
     /// Returns the metrics of the last sample.
-    pub(super) fn last(&self) -> &Scrape {
-        &self.last
+    pub(super) fn last(&self) -> Scrape {
+        Scrape::parse(&self.last)
     }
 
     pub(super) fn deepest(&self) -> f64 {

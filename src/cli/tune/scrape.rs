@@ -29,8 +29,17 @@ pub(super) struct Observed {
 impl Scrape {
     /// Reads the series of a text; lines that are no series are skipped.
     pub(super) fn parse(text: &str) -> Self {
+        Self::of_lines(text.lines())
+    }
+
+    /// Reads the series of these names only.
+    pub(super) fn parse_only(text: &str, names: &[&str]) -> Self {
+        Self::of_lines(text.lines().filter(|line| names.iter().any(|name| line.starts_with(name))))
+    }
+
+    fn of_lines<'a>(lines: impl Iterator<Item = &'a str>) -> Self {
         let mut scrape = Self::default();
-        for (name, labels, value) in text.lines().filter_map(series) {
+        for (name, labels, value) in lines.filter_map(series) {
             scrape.series.entry(name).or_default().push((labels, value));
         }
         // Sums of floating point numbers depend on their order, which differs between scrapes.
@@ -182,6 +191,8 @@ mod tests {
         assert!((scrape.sum("plain", &[]) - 7.0).abs() < 1e-9);
         assert_eq!(scrape.values("a_total", "name"), ["b\"}", "foo"]);
         assert!(scrape.has("plain") && !scrape.has("broken"));
+        let only = Scrape::parse_only(text, &["plain"]);
+        assert!(only.has("plain") && !only.has("a_total"));
     }
 
     #[test]

@@ -294,14 +294,15 @@ impl Rig {
             let at = rank.unwrap_or_default();
             times.get(at).copied().unwrap_or_default()
         };
-        let figures = Figures::between(&Scrape::default(), samples.last(), seconds.max(1e-9));
+        let scrape = samples.last();
+        let figures = Figures::between(&Scrape::default(), &scrape, seconds.max(1e-9));
         let requests = counts.requests.iter().map(|((verb, code), count)| RequestCount {
             verb: verb.clone(),
             code: *code,
             count: *count,
         });
         let pending = self.tracker.pending();
-        let retries = samples.last().sum("workqueue_retries_total", &[]);
+        let retries = scrape.sum("workqueue_retries_total", &[]);
         let mean_in_flight = counts.busy / seconds.max(1e-9);
         Trial {
             setting: setting.clone(),

@@ -23,8 +23,8 @@
 //! named in the log and waited for; controller-runtime gives up after two minutes. A requeue has the priority of a
 //! change, unless the key waits for a user. `run` waits for its workers, as sample-controller's comment but not its
 //! code does. A panic outside a sync ends the process; client-go restarts the worker after a second. Retry-After is
-//! obeyed. A pass that waits for a slow answer does not hold its worker's turn (see [`Workers`]), and is retried behind
-//! others if it fails. An event during the backoff waits for its end, unless the event brings a new spec (see
+//! obeyed. A pass that waits for a slow answer does not hold its worker's turn (see [`Workers`]), and, if
+//! it fails, is retried behind others, after at least as long as it took. An event during the backoff waits for its end, unless the event brings a new spec (see
 //! [`RateLimitingQueue`]).
 //!
 //! # Locks and tasks
@@ -466,8 +466,10 @@ impl<H: SyncHandler> Controller<H> {
         let retry = error.retry();
         self.metrics.failed(took, retry);
         // A pass that failed after a slow answer is likely to do so again.
-        let priority = if was_slow { LOW_PRIORITY } else { processing.priority() };
-        let attempt = self.back_off(processing, error.at_least(), priority);
+        let attempt = match was_slow {
+            true => self.back_off(processing, error.at_least().max(took), LOW_PRIORITY),
+            false => self.back_off(processing, error.at_least(), processing.priority()),
+        };
         let cause = error.as_error();
         match retry {
             Retry::Conflict | Retry::Connection | Retry::Throttled => {
