@@ -23,7 +23,7 @@ tokio::task_local! {
 }
 
 /// Is called with `true` when a pass begins to wait for a slow answer, and with `false` when it no longer does.
-pub(crate) type OnSlow = Arc<dyn Fn(bool) + Send + Sync>;
+pub(crate) type OnSlow = Box<dyn Fn(bool) + Send + Sync>;
 
 struct Pass {
     on_slow: OnSlow,
@@ -94,7 +94,7 @@ mod tests {
         let (started, seen) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
         let seen_by = seen.clone();
         let on_slow: OnSlow =
-            Arc::new(move |waits| seen_by.lock().push((waits, started.elapsed().as_millis())));
+            Box::new(move |waits| seen_by.lock().push((waits, started.elapsed().as_millis())));
         let (_, was_slow) = noticing(on_slow, pass).await;
         (seen.lock().clone(), was_slow)
     }

@@ -2,6 +2,7 @@
 
 use macro_rules_attribute::apply;
 
+use crate::support::canary::clean;
 use crate::support::{Bed, Operator, Scene, no_bed, real_bed, run_to_end, wait_until};
 
 /// Returns the address on which an operator serves these paths, from its log.
@@ -13,7 +14,8 @@ pub(crate) async fn address_of(operator: &Operator, paths: &str) -> String {
 
 pub(crate) async fn get(address: &str, path: &str) -> (u16, String) {
     let response = reqwest::get(format!("http://{address}{path}")).await.expect("the endpoint answers");
-    (response.status().as_u16(), response.text().await.expect("the answer is text"))
+    let status = response.status().as_u16();
+    (status, clean("an endpoint", response.text().await.expect("the answer is text")))
 }
 
 #[apply(real_bed)]

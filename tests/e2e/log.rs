@@ -8,7 +8,8 @@ use macro_rules_attribute::apply;
 use serde_json::{Value, json};
 
 use crate::dry_run::one_of_each;
-use crate::support::{Bed, Scene, both_beds, real_bed, wait_until};
+use crate::support::canary::{CANARY, clean};
+use crate::support::{Bed, Scene, both_beds, no_bed, real_bed, wait_until};
 
 /// Makes an object of each kind, and waits until all are Ready and nothing happens any more.
 async fn converge(scene: &Scene) {
@@ -108,4 +109,45 @@ async fn json_lines_have_the_documented_fields() {
     }
     let all = one_of_each().map(|(kind, _)| (format!("{}/{}", scene.namespace, kind.to_lowercase()), 1));
     assert_eq!(ready, BTreeMap::from(all), "each object becomes Ready once");
+}
+
+/// I17: the secret that every case's objects have reaches the children, and none of the operator's words about them.
+#[apply(both_beds)]
+async fn planted_secret_reaches_children_alone() {
+    let scene = Scene::new("log-secret").await;
+    converge(&scene).await;
+    for (kind, deployment) in [("Myapp", "myapp"), ("AppService", "appservice")] {
+        let made = scene.look("Deployment", deployment).await.unwrap_or_else(|| panic!("no {deployment}"));
+        assert!(made["spec"].to_string().contains(CANARY), "the environment of a {kind}: {made}");
+    }
+    // A change of a secret by hand is reverted, and told by the name of its field.
+    let env = json!({"env": [{"name": "PASSWORD", "value": format!("{CANARY}-of-somebody-else")}]});
+    let name = scene.look("Deployment", "myapp").await.unwrap()["spec"]["template"]["spec"]["containers"][0]
+        ["name"]
+        .clone();
+    let mut container = env.clone();
+    container["name"] = name;
+    scene
+        .patch_deployment("myapp", json!({"spec": {"template": {"spec": {"containers": [container]}}}}))
+        .await;
+    scene
+        .until("Deployment", "myapp", "reverted", |deployment| {
+            !deployment["spec"].to_string().contains("somebody")
+        })
+        .await;
+    wait_until("the repair is told", async || {
+        let events = scene.events_about("Myapp", "myapp").await;
+        if events.iter().any(|(reason, _)| reason == "ChildRepaired") { Ok(()) } else { Err(events) }
+    })
+    .await;
+    scene.dry_run(&[]).await.reports(0, &[]);
+}
+
+#[apply(no_bed)]
+#[why = "it tests the check"]
+async fn shown_secret_is_found() {
+    let shown = std::panic::catch_unwind(|| clean("a text", format!("first line\nenv: {CANARY}\nlast")));
+    let message = *shown.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.starts_with("a text shows a secret: env: "), "{message}");
+    assert_eq!(clean("a text", "nothing".to_owned()), "nothing");
 }

@@ -97,8 +97,10 @@ impl Bottleneck {
         if limiter > request / 2.0 && limiter > 0.001 {
             return Self::ClientLimit;
         }
-        // What was changed just before an outage waits for its end, and changes during it are few.
-        if trial.outage_seconds > 0.0 && trial.queued_share < 0.5 && trial.mean_backing_off < 1.0 {
+        // What was changed just before an outage waits for its end, and changes during it are few. Afterwards some keys
+        // back off in any case.
+        let few_back_off = trial.mean_backing_off < (trial.deepest_queue / 20.0).max(1.0);
+        if trial.outage_seconds > 0.0 && trial.queued_share < 0.5 && few_back_off {
             return Self::Outage;
         }
         // Few keys that back off for long matter more than a queue that is drained between.

@@ -114,7 +114,7 @@ async fn wait_at_the_gate_is_no_slow_call() {
     gate.asked_to_wait(Duration::from_secs(10));
     let started = Instant::now();
     let pass = async { client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await.unwrap() };
-    let (_, was_slow) = slow_calls::noticing(Arc::new(|_| panic!("it waited at the gate")), pass).await;
+    let (_, was_slow) = slow_calls::noticing(Box::new(|_| panic!("it waited at the gate")), pass).await;
     assert!(!was_slow && started.elapsed() == Duration::from_secs(10));
 }
 

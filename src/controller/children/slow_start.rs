@@ -12,9 +12,9 @@
 use futures_util::future;
 
 /// The most calls at once: more would make the server slow for others, and finish hardly sooner.
-pub(crate) const BATCH_MAX: usize = 32;
+pub(crate) const BATCH_MAX: usize = 8;
 
-/// Makes `count` calls, numbered from 0, in batches that double from one to 32, and stops after a batch with a failure.
+/// Makes `count` calls, numbered from 0, in batches that double from one to 8, and stops after a batch with a failure.
 /// Returns the number of successful calls, and the first failure.
 ///
 /// ```

@@ -62,6 +62,9 @@ pub use workers::{ControllerView, RunningPass, Workers};
 /// How often caches that have not synced yet are named in the log.
 pub(crate) const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
+/// When a key is looked at again whose namespace has too many passes that wait for slow answers.
+const CROWDED_RETRY: Duration = Duration::from_secs(1);
+
 /// Brings the cluster to the state that an object asks for.
 pub trait SyncHandler: Send + Sync + 'static {
     /// Syncs one object. If the object no longer exists, the outcome is [`Outcome::Done`].
@@ -339,69 +342,82 @@ impl<H: SyncHandler> Controller<H> {
         }
     }
 
-    /// Syncs one key, unless the key backs off or waits for its own writes.
+    /// Syncs one key, unless its time has not come.
     async fn process(&self, processing: &Processing<'_, ObjectName>, worker: usize) {
-        let (key, reasons) = (processing.key(), processing.reasons());
-        let why = tracing::field::display(reasons);
-        let span = tracing::info_span!("sync", controller = self.name, object = %key, why);
+        let why = tracing::field::display(processing.reasons());
+        let span = tracing::info_span!("sync", controller = self.name, object = %processing.key(), why);
         let pass = async {
-            if self.queue.backs_off(key) {
-                // An event arrived while the failing sync was running. A change that may have fixed the cause ends
-                // the backoff; any other waits until the backoff is over.
-                let bypass_backoff = reasons.iter().any(Reason::may_cure);
-                let (priority, reasons) = (processing.priority(), reasons.clone());
-                let options = AddOptions { bypass_backoff, priority, reasons, ..AddOptions::default() };
-                self.queue.add(key.clone(), options);
-                return;
-            }
-            let readiness = self.consistency.look(key);
-            if readiness == Readiness::Waits {
-                // The event of our own write enqueues the key; this retry covers events that never come.
-                tracing::debug!("Waiting for the caches to observe this key's own writes");
-                self.metrics.waits_for_own_writes();
-                if let Some(observer) = self.workers.observer() {
-                    observer.held(key);
-                }
-                let (after, priority) = (Some(consistency::RETRY), processing.priority());
-                let options =
-                    AddOptions { after, priority, reasons: reasons.clone(), ..AddOptions::default() };
-                self.queue.add(key.clone(), options);
-                return;
-            }
-            let _active = self.metrics.active();
-            let started = Instant::now();
-            if readiness == Readiness::FailedOpen {
-                self.metrics.failed_open();
-            }
-            let is_late = readiness == Readiness::FailedOpen;
-            let is_taking_over = !self.has_caught_up.load(Ordering::Relaxed);
-            let listed = self.list_pass(processing, worker, started);
-            self.consistency.begin_pass(key);
-            let request =
-                SyncRequest::new(reasons).beside(&self.queue).late(is_late).taking_over(is_taking_over);
-            let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
-            let (ended, was_slow) = slow_calls::noticing(self.workers.on_slow(), sync.catch_unwind()).await;
-            drop(listed);
-            let took = started.elapsed();
-            let writes = self.consistency.end_pass(key);
-            let effect = match &ended {
-                Ok(Ok(_)) if writes.is_empty() => Effect::Nothing,
-                Ok(Ok(_)) => Effect::Changed,
-                Ok(Err(_)) | Err(_) => Effect::Error,
-            };
-            self.metrics.effect(effect, reasons);
-            let observer = self.workers.observer();
-            let observed = observer.map(|observer| (observer, PassEnd::of(took, &ended, &writes)));
-            match ended {
-                Ok(Ok(outcome)) => self.succeeded(processing, outcome, took, writes),
-                Ok(Err(error)) => self.failed(processing, &error, (took, was_slow)),
-                Err(panic) => self.panicked(processing, &*panic, took),
-            }
-            if let Some((observer, end)) = observed {
-                observer.ended(worker, key, end);
+            match self.readiness(processing) {
+                Ok(readiness) => self.pass(processing, worker, readiness).await,
+                Err(later) => self.queue.add(processing.key().clone(), later),
             }
         };
         pass.instrument(span).await;
+    }
+
+    /// Returns whether the caches show the key's own writes, or when to look at the key again, for the same reasons.
+    fn readiness(&self, processing: &Processing<'_, ObjectName>) -> Result<Readiness, AddOptions> {
+        let (key, reasons) = (processing.key(), processing.reasons());
+        let later = || AddOptions {
+            priority: processing.priority(),
+            reasons: reasons.clone(),
+            ..AddOptions::default()
+        };
+        if self.queue.backs_off(key) {
+            // An event arrived while the failing sync was running. A change that may have fixed the cause ends
+            // the backoff; any other waits until the backoff is over.
+            return Err(AddOptions { bypass_backoff: reasons.iter().any(Reason::may_cure), ..later() });
+        }
+        if self.workers.are_crowded_by(key.namespace().unwrap_or_default()) {
+            tracing::debug!("Deferred: passes of this namespace wait for slow answers");
+            return Err(AddOptions { after: Some(CROWDED_RETRY), priority: LOW_PRIORITY, ..later() });
+        }
+        let readiness = self.consistency.look(key);
+        if readiness == Readiness::Waits {
+            // The event of our own write enqueues the key; this retry covers events that never come.
+            tracing::debug!("Waiting for the caches to observe this key's own writes");
+            self.metrics.waits_for_own_writes();
+            if let Some(observer) = self.workers.observer() {
+                observer.held(key);
+            }
+            return Err(AddOptions { after: Some(consistency::RETRY), ..later() });
+        }
+        Ok(readiness)
+    }
+
+    async fn pass(&self, processing: &Processing<'_, ObjectName>, worker: usize, readiness: Readiness) {
+        let (key, reasons) = (processing.key(), processing.reasons());
+        let _active = self.metrics.active();
+        let started = Instant::now();
+        let is_late = readiness == Readiness::FailedOpen;
+        if is_late {
+            self.metrics.failed_open();
+        }
+        let is_taking_over = !self.has_caught_up.load(Ordering::Relaxed);
+        let listed = self.list_pass(processing, worker, started);
+        self.consistency.begin_pass(key);
+        let request = SyncRequest::new(reasons).beside(&self.queue).late(is_late).taking_over(is_taking_over);
+        let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
+        let (ended, was_slow) = slow_calls::noticing(self.workers.on_slow(key), sync.catch_unwind()).await;
+        drop(listed);
+        let took = started.elapsed();
+        let writes = self.consistency.end_pass(key);
+        let effect = match &ended {
+            Ok(Ok(_)) if writes.is_empty() => Effect::Nothing,
+            Ok(Ok(_)) => Effect::Changed,
+            Ok(Err(_)) | Err(_) => Effect::Error,
+        };
+        self.metrics.effect(effect, reasons);
+        let observer = self.workers.observer();
+        let observed = observer.map(|observer| (observer, PassEnd::of(took, &ended, &writes)));
+        match ended {
+            Ok(Ok(outcome)) => self.succeeded(processing, outcome, took, writes),
+            Ok(Err(error)) => self.failed(processing, &error, (took, was_slow)),
+            Err(panic) => self.panicked(processing, &*panic, took),
+        }
+        if let Some((observer, end)) = observed {
+            observer.ended(worker, key, end);
+        }
     }
 
     /// Lists a pass as running until the returned guard is dropped.

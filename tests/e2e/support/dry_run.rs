@@ -5,6 +5,7 @@ use std::path::Path;
 use kube_client::Client;
 use windlass::client::ApiClient;
 
+use super::canary::clean;
 use super::embedded::seed;
 use super::program;
 
@@ -24,7 +25,7 @@ impl DryRun {
         command.args(["run", "--dry-run"]).arg(format!("--kubeconfig={}", kubeconfig.display())).args(flags);
         let ended = tokio::task::spawn_blocking(move || command.output()).await;
         let output = ended.expect("the task ends").expect("the program runs");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let text = |bytes: &[u8]| clean("a dry run", String::from_utf8_lossy(bytes).into_owned());
         Self { code: output.status.code(), report: text(&output.stdout), error: text(&output.stderr) }
     }
 
@@ -34,7 +35,7 @@ impl DryRun {
                 Ok((code, report)) => (code, report, String::new()),
                 Err((code, error)) => (code, String::new(), error),
             };
-        Self { code: Some(code.into()), report, error }
+        Self { code: Some(code.into()), report: clean("a dry run", report), error: clean("a dry run", error) }
     }
 
     /// Asserts the exit code, and that the report has each of these lines.

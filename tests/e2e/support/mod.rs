@@ -2,6 +2,7 @@
 
 mod bed;
 mod browser;
+pub(crate) mod canary;
 mod dry_run;
 mod embedded;
 mod launcher;

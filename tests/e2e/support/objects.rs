@@ -9,7 +9,7 @@ use kube_client::api::{
 use serde_json::{Value, json};
 
 use super::runs::{Mode, run_mode};
-use super::{Scene, pass, wait_until};
+use super::{Scene, canary, pass, wait_until};
 
 /// The kinds that cases use: kind, group, version, plural.
 const KINDS: [(&str, &str, &str, &str); 11] = [
@@ -82,6 +82,7 @@ impl Scene {
         object["kind"] = json!(kind);
         object["apiVersion"] =
             json!(if group.is_empty() { (*version).to_owned() } else { format!("{group}/{version}") });
+        canary::plant(kind, &mut object);
         let object: DynamicObject = serde_json::from_value(object).expect("the JSON is an object");
         let made = self.of(kind).create(&PostParams::default(), &object).await;
         let made = made.unwrap_or_else(|error| panic!("cannot create {kind}: {error}"));
@@ -143,6 +144,7 @@ impl Scene {
         wait_until(&format!("{kind} {name}: {what}"), async move || {
             let object = api.get_opt(name).await.map_err(|e| e.to_string())?;
             let object = serde_json::to_value(object).expect("an object serializes");
+            canary::clean("a status", object["status"].to_string());
             if test(&object) { Ok(object) } else { Err(object.to_string()) }
         })
     }

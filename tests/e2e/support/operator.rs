@@ -15,7 +15,7 @@ use windlass::client::ApiClient;
 use windlass::sim::Sim;
 
 use super::embedded::seed;
-use super::{captured_log, patience, wait_until};
+use super::{canary, captured_log, patience, wait_until};
 
 /// A running `windlass run`, killed on drop.
 #[derive(Debug)]
@@ -205,6 +205,8 @@ impl Drop for Operator {
         }
         if std::thread::panicking() {
             eprintln!("--- the operator's log:\n{}", self.log());
+        } else {
+            canary::clean("the operator's log", self.log());
         }
     }
 }
@@ -235,7 +237,11 @@ fn not_given<'a>(flags: &[&str], defaults: &[&'a str]) -> Vec<&'a str> {
 pub(crate) fn run_to_end(args: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = program();
     command.args(args).envs(environment.iter().copied()).stdin(Stdio::null());
-    command.output().expect("the program runs")
+    let output = command.output().expect("the program runs");
+    for stream in [&output.stdout, &output.stderr] {
+        canary::clean("the program", String::from_utf8_lossy(stream).into_owned());
+    }
+    output
 }
 
 /// Returns a command for the program, without the variables in this environment that would configure it.

@@ -5,12 +5,14 @@ use std::process::Output;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube_client::ResourceExt;
 use kube_client::api::{
     Api, ApiResource as KubeResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
 use serde_json::{Value, json};
 use windlass::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 
+use super::canary::{CANARY, clean};
 use super::{Bed, DryRun, LedgerEntry, Operator, wait_until};
 
 /// See the module.
@@ -112,7 +114,8 @@ impl Scene {
     }
 
     pub(crate) async fn create_foo(&self, name: &str, deployment: &str, replicas: i32) -> Foo {
-        let foo = Foo::new(name, FooSpec { deployment_name: deployment.to_owned(), replicas });
+        let mut foo = Foo::new(name, FooSpec { deployment_name: deployment.to_owned(), replicas });
+        foo.annotations_mut().insert("example.com/password".to_owned(), CANARY.to_owned());
         self.foos.create(&PostParams::default(), &foo).await.expect("the Foo is valid")
     }
 
@@ -205,7 +208,9 @@ impl Scene {
                 "selector": {"matchLabels": {"app": "theirs"}},
                 "template": {
                     "metadata": {"labels": {"app": "theirs"}},
-                    "spec": {"containers": [{"name": "theirs", "image": "theirs"}]},
+                    "spec": {"containers": [
+                        {"name": "theirs", "image": "theirs", "env": [{"name": "PASSWORD", "value": CANARY}]},
+                    ]},
                 },
             },
         });
@@ -227,6 +232,7 @@ impl Scene {
     /// Returns all events in the namespace, oldest first.
     pub(crate) async fn all_events(&self) -> Vec<Event> {
         let mut events = self.events.list(&ListParams::default()).await.expect("events can be listed").items;
+        events.iter().for_each(|event| drop(clean("an event", format!("{event:?}"))));
         events.sort_by(|a, b| a.event_time.cmp(&b.event_time));
         events
     }

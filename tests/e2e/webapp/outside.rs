@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::support::canary::CANARY;
 use crate::support::wait_until;
 
 #[derive(Debug, Default)]
@@ -60,8 +61,9 @@ impl Outside {
         Self { port, ledger, _server: server }
     }
 
+    /// Returns the URL, with a secret.
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/hooks", self.port)
+        format!("http://127.0.0.1:{}/hooks?token={CANARY}", self.port)
     }
 
     pub(crate) fn effects(&self) -> Vec<String> {
@@ -175,8 +177,10 @@ impl Ledger {
 }
 
 fn reply(code: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let body = if body.is_empty() { CANARY.to_owned() } else { body };
     let mut response = Response::new(Full::new(Bytes::from(body)));
     *response.status_mut() = code;
+    response.headers_mut().insert("x-secret", HeaderValue::from_static(CANARY));
     response
 }
 

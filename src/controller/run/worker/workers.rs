@@ -4,7 +4,8 @@
 //! - The number of workers can change while they run. (test: `worker_count_can_change_at_runtime`)
 //! - The passes in progress are listed. (test: `passes_in_progress_are_listed`)
 //! - While passes wait for slow answers, other workers stand in for theirs. (test: `workers_stand_in_for_slow_passes`)
-//! - No more than [`STAND_INS`] stand in for each worker. (test: `number_of_stand_ins_is_limited`)
+//! - No more than [`STAND_INS`] stand in for each worker, and one namespace leaves some of them to others.
+//!   (test: `number_of_stand_ins_is_limited`, `hanging_namespace_leaves_stand_ins_to_others`)
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,7 +27,8 @@ pub(super) const STAND_INS: usize = 8;
 #[derive(Clone)]
 pub struct Workers {
     count: watch::Sender<Count>,
-    on_slow: OnSlow,
+    /// The passes that wait for a slow answer, by namespace.
+    waiting: Arc<Mutex<BTreeMap<String, usize>>>,
     /// By index of the worker.
     passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
     observer: Arc<OnceLock<Arc<dyn PassObserver>>>,
@@ -88,14 +90,7 @@ pub struct RunningPass {
 impl Workers {
     pub(super) fn new(workers: usize) -> Self {
         let count = watch::Sender::new(Count { wanted: workers, waiting: 0 });
-        let counted = count.clone();
-        let on_slow: OnSlow = Arc::new(move |waits| {
-            counted.send_modify(|count| match waits {
-                true => count.waiting += 1,
-                false => count.waiting -= 1,
-            });
-        });
-        Self { count, on_slow, passes: Arc::default(), observer: Arc::default() }
+        Self { count, waiting: Arc::default(), passes: Arc::default(), observer: Arc::default() }
     }
 
     /// Sets the number of workers. Surplus workers end after their current sync; with zero, keys wait in the queue.
@@ -109,9 +104,28 @@ impl Workers {
         self.count.borrow().wanted
     }
 
-    /// Is to be called when a pass begins or ceases to wait for a slow answer.
-    pub(super) fn on_slow(&self) -> OnSlow {
-        self.on_slow.clone()
+    /// Is to be called when the pass of this key begins or ceases to wait for a slow answer.
+    pub(super) fn on_slow(&self, key: &ObjectName) -> OnSlow {
+        let (count, waiting, key) = (self.count.clone(), self.waiting.clone(), key.clone());
+        Box::new(move |waits| {
+            let namespace = key.namespace().unwrap_or_default();
+            let mut waiting = waiting.lock();
+            let of_namespace = waiting.entry(namespace.to_owned()).or_default();
+            *of_namespace = if waits { *of_namespace + 1 } else { *of_namespace - 1 };
+            if *of_namespace == 0 {
+                waiting.remove(namespace);
+            }
+            let all = waiting.values().sum();
+            count.send_modify(|count| count.waiting = all);
+        })
+    }
+
+    /// Whether to leave the stand-ins that are left to other namespaces: as many passes of this one wait for slow
+    /// answers.
+    pub(super) fn are_crowded_by(&self, namespace: &str) -> bool {
+        let count = *self.count.borrow();
+        let left = (count.wanted * STAND_INS).saturating_sub(count.waiting);
+        self.waiting.lock().get(namespace).is_some_and(|waiting| *waiting >= left)
     }
 
     /// Tells `observer` of each pass from now on. A controller has one observer: another is ignored.

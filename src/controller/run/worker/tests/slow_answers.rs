@@ -43,13 +43,30 @@ async fn number_of_stand_ins_is_limited() {
     let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
     rig.caches.set();
     for at in 0..100 {
-        rig.add(&format!("slow-{at}"));
+        rig.queue.add(ObjectName::new(Some(&format!("ns-{at}")), "slow"), AddOptions::default());
     }
     tokio::time::sleep(SLOW_ANSWER - MS).await;
     assert_eq!(rig.started(), 2 * (1 + STAND_INS));
     rig.workers.set(0);
     tokio::time::sleep(10 * SLOW_ANSWER).await;
     assert_eq!(rig.started(), 2 * (1 + STAND_INS), "nobody stands in for workers that are not wanted");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hanging_namespace_leaves_stand_ins_to_others() {
+    let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for at in 0..100 {
+        rig.add(&format!("slow-{at}"));
+    }
+    tokio::time::sleep(SLOW_ANSWER - MS).await;
+    assert_eq!(rig.started(), STAND_INS, "half of those for two workers");
+    rig.queue.add(ObjectName::new(Some("other"), "quick"), AddOptions::default());
+    tokio::time::sleep(MS).await;
+    assert!(rig.log.lock().started.iter().any(|(key, _)| key == "other/quick"));
+    tokio::time::sleep(20 * SLOW_ANSWER).await;
+    assert_eq!(rig.log.lock().ended, 101, "no key is lost");
     rig.stop().await;
 }
 
