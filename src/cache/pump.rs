@@ -173,7 +173,7 @@ impl<K: Object> Pump<K> {
     fn upsert(&mut self, object: Cached<K>, processor: &Processor<K>) {
         let stored = self.store.get(&object.object_name());
         if stored.is_some_and(|stored| is_stale(&object, &stored)) {
-            tracing::debug!(kind = self.kind, object = ?object, "Ignored an event older than the cache");
+            tracing::debug!(kind = %self.kind, object = ?object, "Ignored an event older than the cache");
             return;
         }
         let old = self.writer.upsert(object.clone());
@@ -187,7 +187,7 @@ impl<K: Object> Pump<K> {
             return;
         };
         if is_stale(&last, &stored) {
-            tracing::debug!(kind = self.kind, object = ?last, "Ignored the deletion of a previous incarnation");
+            tracing::debug!(kind = %self.kind, object = ?last, "Ignored the deletion of a previous incarnation");
             return;
         }
         self.writer.delete(&name, last.resource_version());

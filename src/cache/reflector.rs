@@ -280,7 +280,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
 
     /// Queues a complete list.
     async fn publish(&mut self, (objects, resource_version): (Vec<Listed<K>>, String), authoritative: bool) {
-        tracing::debug!(kind = self.kind, objects = objects.len(), resource_version, "Listed");
+        tracing::debug!(kind = %self.kind, objects = objects.len(), resource_version, "Listed");
         self.last_version_unusable = false;
         self.distrusts_streams = false;
         self.refused = 0;
@@ -298,7 +298,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
 
     fn distrust_version(&mut self) {
         tracing::debug!(
-            kind = self.kind,
+            kind = %self.kind,
             "Listing with the version unset, because the last version is unusable"
         );
         self.last_version_unusable = true;
@@ -357,7 +357,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
         self.health.answered(error);
         tracing::debug!(
-            kind = self.kind,
+            kind = %self.kind,
             error = error as &dyn std::error::Error,
             "Could not stream the list; reading it in pages"
         );
@@ -415,7 +415,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             let next = tokio::select! {
                 biased;
                 () = self.relist.notified() => {
-                    tracing::debug!(kind = self.kind, "Relisting on request");
+                    tracing::debug!(kind = %self.kind, "Relisting on request");
                     self.requested_relist();
                     return Next::List(Duration::ZERO);
                 }
@@ -454,7 +454,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         match self.last_version.as_ref().and_then(|last| version::compare(&version, last)) {
             Some(Ordering::Less) => {
                 tracing::warn!(
-                    kind = self.kind,
+                    kind = %self.kind,
                     version,
                     "The server sent an event older than the last version; relisting"
                 );
@@ -477,7 +477,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     /// Handles a stream that ended, or broke with an error: the next stream resumes at the last version.
     fn watch_closed(&mut self, broke: Option<&Error>, was_empty: bool, lasted: Duration) -> Next<L::Watch> {
         if let Some(error) = broke {
-            tracing::debug!(kind = self.kind, error = error as &dyn std::error::Error, "Watch stream broke");
+            tracing::debug!(kind = %self.kind, error = error as &dyn std::error::Error, "Watch stream broke");
             self.lost = Some(Instant::now());
             // A quiet collection is silent, too, behind a proxy that drops bookmarks.
             self.fruitless += u32::from(was_empty && !matches!(error, Error::Timeout { .. }));
@@ -546,7 +546,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         };
         if error.is_expired() || is_starting {
             tracing::debug!(
-                kind = self.kind,
+                kind = %self.kind,
                 error = error as &dyn std::error::Error,
                 delay = delay.as_secs_f32(),
                 "List or watch failed; retrying"

@@ -112,7 +112,7 @@ async fn missing_permission_is_reported_until_granted() {
     scene.deny_deployments().await;
     let line = scene.operator().logged("kind=\"deployments.apps\" error").await;
     assert!(line.contains("grant both verbs"), "{line}");
-    scene.operator().logged("Listed kind=\"foos.samplecontroller.k8s.io\"").await;
+    scene.operator().logged("Listed kind=foos.samplecontroller.k8s.io").await;
     scene.create_foo("web", "web", 1).await;
     scene.grant_deployments().await;
     scene.ready("web").await;

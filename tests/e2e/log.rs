@@ -115,8 +115,11 @@ async fn json_lines_have_the_documented_fields() {
 #[apply(both_beds)]
 async fn planted_secret_reaches_children_alone() {
     let scene = Scene::new("log-secret").await;
+    let app = json!({"replicas": 1, "image": "nginx", "ports": [{"port": 80}]});
+    scene.make("AppService", "secret", app).await;
     converge(&scene).await;
-    for (kind, deployment) in [("Myapp", "myapp"), ("AppService", "appservice")] {
+    scene.until_ready("AppService", "secret").await;
+    for (kind, deployment) in [("Myapp", "myapp"), ("AppService", "secret")] {
         let made = scene.look("Deployment", deployment).await.unwrap_or_else(|| panic!("no {deployment}"));
         assert!(made["spec"].to_string().contains(CANARY), "the environment of a {kind}: {made}");
     }
