@@ -57,7 +57,9 @@ const ROOMS_MAY_IMPORT: [(&str, &[&str]); 4] = [
 const NAMES_THE_CLIENT: [&str; 3] = ["client", "testing", "cli"];
 
 fn rust_files(below: &str) -> Vec<PathBuf> {
-    let files = walkdir::WalkDir::new(Path::new(ROOT).join(below)).into_iter().filter_map(Result::ok);
+    let files = walkdir::WalkDir::new(Path::new(ROOT).join(below)).into_iter();
+    // What a package below has built.
+    let files = files.filter_entry(|entry| entry.file_name() != "target").filter_map(Result::ok);
     let mut files: Vec<PathBuf> = files
         .map(walkdir::DirEntry::into_path)
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
@@ -376,7 +378,8 @@ fn every_source_file_is_compiled() {
     assert_eq!(lost, Vec::<String>::new());
 }
 
-/// Whether a directory between the file and the root has its own manifest.
+/// Whether a directory between the file and the root has its own manifest: that of a peer in a benchmark or of the fuzz
+/// targets, whose dependencies are not the crate's.
 fn is_of_another_package(file: &Path) -> bool {
     let mut below_root = file.ancestors().skip(1).take_while(|dir| *dir != Path::new(ROOT));
     below_root.any(|dir| dir.join("Cargo.toml").exists())

@@ -16,6 +16,7 @@ use serde_json::{Map, Value};
 
 use super::meta::Meta;
 use super::object::Object;
+use crate::client::json_error::{kind_of, without_values};
 
 /// An object that does not decode into the caller's type: its metadata and the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,15 +41,23 @@ pub fn decode<K: Object>(json: &[u8]) -> Result<Decoded<K>, serde_json::Error> {
     }
     match serde_json::from_slice::<K>(json) {
         Ok(object) if object.resource_version().is_empty() || object.object_name().name().is_empty() => {
-            Err(serde::de::Error::custom("an object without name or resourceVersion"))
+            Err(without_identity())
         }
         Ok(object) => Ok(Ok(object)),
         Err(_) => {
-            let Envelope { metadata } = serde_json::from_slice(json)?;
-            let meta = Meta::deserialize_identity(&metadata)?;
+            let meta = serde_json::from_slice(json)
+                .and_then(|Envelope { metadata }| Meta::deserialize_identity(&metadata))
+                .map_err(|error| without_values(&error))?;
+            if meta.resource_version.is_empty() || meta.name.name().is_empty() {
+                return Err(without_identity());
+            }
             Ok(Err(Unreadable { meta, error: explain::<K>(json) }))
         }
     }
+}
+
+fn without_identity() -> serde_json::Error {
+    serde::de::Error::custom("an object without name or resourceVersion")
 }
 
 /// What identifies one version of an object.
@@ -85,24 +94,11 @@ fn explain<K: DeserializeOwned>(json: &[u8]) -> String {
         return "not decodable".to_owned();
     };
     let path = error.path().to_string();
-    let text = error.into_inner().to_string();
-    let mut explained = format!("{path}: {}", kind_of(&text));
+    let mut explained = format!("{path}: {}", kind_of(error.inner()));
     if let Some((end, _)) = explained.char_indices().nth(ERROR_MAX) {
         explained.truncate(end);
     }
     explained
-}
-
-/// Returns the part of serde's text that comes from the type, not from the value.
-fn kind_of(text: &str) -> String {
-    let text = text.rsplit_once(" at line ").map_or(text, |(text, _)| text);
-    if text.starts_with("missing field `") || text.starts_with("duplicate field `") {
-        return text.to_owned();
-    }
-    match text.rsplit_once("expected ") {
-        Some((_, expected)) => format!("expected {expected}"),
-        None => "invalid value".to_owned(),
-    }
 }
 
 #[cfg(test)]
@@ -130,7 +126,12 @@ mod tests {
         assert!(decode::<ConfigMap>(br#"{"data":{"key":1}}"#).is_err());
         assert!(decode::<ConfigMap>(br#"{"data":{"key":"1"}}"#).is_err());
         assert!(decode::<ConfigMap>(b"not json").is_err());
-        for metadata in [r#"{"name":"a"}"#, r#"{"resourceVersion":"1"}"#] {
+        for metadata in [
+            r#"{"name":"a"}"#,
+            r#"{"resourceVersion":"1"}"#,
+            r#"{"name":"a","resourceVersion":""}"#,
+            r#"{"name":"","resourceVersion":"1"}"#,
+        ] {
             for data in ["{}", "[1]"] {
                 let json = format!(r#"{{"metadata":{metadata},"data":{data}}}"#);
                 assert!(decode::<ConfigMap>(json.as_bytes()).is_err(), "{json}");

@@ -226,9 +226,9 @@ impl Health {
         self.shared.0.lock().progress.decode_errors += objects as u64;
     }
 
-    /// Records an answer that did not decode.
+    /// Records an answer that did not decode, or was too long for that.
     pub(crate) fn answered(&self, error: &Error) {
-        if matches!(error, Error::Decode { .. }) {
+        if matches!(error, Error::Decode { .. } | Error::TooLong { .. }) {
             self.undecodable(1);
         }
     }

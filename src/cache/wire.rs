@@ -17,6 +17,7 @@ use super::decode::decode;
 use super::list_watch::WatchEvent;
 use super::object::Object;
 use crate::client::ServerStatus;
+use crate::client::json_error::without_values;
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -27,6 +28,8 @@ pub(crate) struct Lines {
     buffer: BytesMut,
     /// Length of the start of the buffer that is known to contain no line end.
     searched: usize,
+    /// Length of the blank lines since the last other line.
+    blank: usize,
 }
 
 impl Lines {
@@ -40,16 +43,18 @@ impl Lines {
             let line = self.buffer.split_to(self.searched + at + 1).freeze();
             self.searched = 0;
             if !line.trim_ascii().is_empty() {
+                self.blank = 0;
                 return Some(line);
             }
+            self.blank += line.len();
         }
         self.searched = self.buffer.len();
         None
     }
 
-    /// Returns the number of bytes of the incomplete line.
+    /// Returns the number of bytes of the incomplete line, and of the blank lines before it.
     pub(crate) fn pending(&self) -> usize {
-        self.buffer.len()
+        self.blank + self.buffer.len()
     }
 }
 
@@ -63,6 +68,10 @@ impl From<serde_json::Error> for EventError {
     fn from(error: serde_json::Error) -> Self {
         Self::Decode(error)
     }
+}
+
+fn read<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, serde_json::Error> {
+    serde_json::from_slice(json).map_err(|error| without_values(&error))
 }
 
 pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, EventError> {
@@ -83,8 +92,7 @@ pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, Even
         "MODIFIED" => WatchEvent::Modified(decode(object)?),
         "DELETED" => WatchEvent::Deleted(decode(object)?),
         "BOOKMARK" => {
-            let BookmarkMeta { resource_version, annotations } =
-                serde_json::from_slice::<Bookmark>(object)?.metadata;
+            let BookmarkMeta { resource_version, annotations } = read::<Bookmark>(object)?.metadata;
             if resource_version.is_empty() {
                 return Err(EventError::Decode(serde::de::Error::missing_field("metadata.resourceVersion")));
             }
@@ -93,14 +101,10 @@ pub(crate) fn decode_event<K: Object>(line: &[u8]) -> Result<WatchEvent<K>, Even
             WatchEvent::Bookmark { resource_version, ends_initial_events }
         }
         "ERROR" => {
-            let status = serde_json::from_slice::<kube_core::Status>(object)?;
+            let status = read::<kube_core::Status>(object)?;
             return Err(EventError::Status(Box::new(ServerStatus::from_status(status, 500, None))));
         }
-        other => {
-            return Err(EventError::Decode(serde::de::Error::custom(format!(
-                "unknown watch event type {other:?}"
-            ))));
-        }
+        _ => return Err(EventError::Decode(serde::de::Error::custom("unknown type of a watch event"))),
     })
 }
 
@@ -123,6 +127,6 @@ fn split_event(line: &[u8]) -> Result<(&str, &[u8]), serde_json::Error> {
     if let Some(parts) = as_printed(line) {
         return Ok(parts);
     }
-    let envelope: Envelope<'_> = serde_json::from_slice(line)?;
+    let envelope: Envelope<'_> = read(line)?;
     Ok((envelope.kind, envelope.object.get().as_bytes()))
 }

@@ -17,6 +17,7 @@ use super::config::{Config, ConfigError};
 use super::dry_run::{self, DryRun};
 use super::error::{Error, ServerStatus};
 use super::gate::{Gate, Passage, RequestLimits};
+use super::json_error::without_values;
 use super::observer::{Observed, RequestObserver};
 use super::reachability::Reachability;
 use super::rotation::Rotation;
@@ -521,7 +522,8 @@ fn namespace_in(path: &str) -> &str {
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8], request: impl FnOnce() -> String) -> Result<T, Error> {
-    serde_json::from_slice(body).map_err(|source| Error::Decode { request: request(), source })
+    let decoded = serde_json::from_slice(body).map_err(|error| without_values(&error));
+    decoded.map_err(|source| Error::Decode { request: request(), source })
 }
 
 /// Whether a 404 is about this object. A 404 about the whole resource (its CRD is gone) does not

@@ -17,6 +17,8 @@
 use bytes::{Buf, Bytes, BytesMut};
 use serde::{Deserialize, Deserializer};
 
+use super::json_error::without_values;
+
 /// Maximum length of an item and of the head: etcd accepts 1.5 MiB per object, and JSON escapes take more.
 pub(crate) const LENGTH_MAX: usize = 16 << 20;
 
@@ -96,7 +98,8 @@ impl ListItems {
     pub(crate) fn finish(mut self) -> Result<ListMeta, serde_json::Error> {
         self.scanned = self.buffer.len();
         self.move_to_head();
-        let Head { metadata, items } = serde_json::from_slice(&self.head)?;
+        let Head { metadata, items } =
+            serde_json::from_slice(&self.head).map_err(|error| without_values(&error))?;
         if items.len() != self.cut || items.iter().any(|item| *item != 0) {
             return Err(serde::de::Error::custom("an item of the list is not an object"));
         }
@@ -132,8 +135,11 @@ impl ListItems {
             self.move_to_head();
             let before = self.head.trim_ascii_end();
             let key = before.strip_suffix(b":").map(<[u8]>::trim_ascii_end);
-            self.in_items = key.is_some_and(|key| key.ends_with(b"\"items\""));
-        } else if self.in_items && self.depth == ITEMS_DEPTH && bracket == b'{' {
+            // Not the end of a longer key with a quote in it.
+            self.in_items = key
+                .and_then(|key| key.strip_suffix(b"\"items\""))
+                .is_some_and(|before| !before.ends_with(b"\\"));
+        } else if self.in_items && self.depth == ITEMS_DEPTH {
             self.move_to_head();
         }
         self.depth += 1;
@@ -215,6 +221,19 @@ mod tests {
             assert_eq!(read, items, "chunks of {size}");
             assert_eq!(head, meta(), "chunks of {size}");
         }
+        let malformed = r#"{"items":["a", [}, {]}, {}]}"#.as_bytes();
+        let items_of = |size: usize| {
+            let mut items = ListItems::default();
+            let mut read = Vec::new();
+            for chunk in malformed.chunks(size) {
+                items.push(chunk);
+                read.extend(std::iter::from_fn(|| items.next()));
+            }
+            read
+        };
+        for size in 1..malformed.len() {
+            assert_eq!(items_of(size), items_of(malformed.len()), "chunks of {size}");
+        }
     }
 
     #[test]
@@ -229,6 +248,7 @@ mod tests {
             r#"{"items":[]}"#,
             r#"{"items":[],"metadata":{}}"#,
             r#"[{"items":[{}]}]"#,
+            r#"{"x\"items":[{}],"items":[0],"metadata":{"resourceVersion":"9"}}"#,
         ] {
             assert!(read(broken).is_err(), "{broken}");
         }

@@ -28,6 +28,7 @@ pub mod dry_run;
 mod error;
 pub(crate) mod fair_slots;
 mod gate;
+pub(crate) mod json_error;
 mod list_body;
 pub(crate) mod list_items;
 mod observer;

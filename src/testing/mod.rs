@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `tools/cache/testing` and `tools/record/fake.go`.
 
+mod body;
 mod fake_source;
 #[cfg(all(test, feature = "cli"))]
 mod log;
@@ -12,6 +13,7 @@ pub(crate) mod test_server;
 #[cfg(all(test, feature = "cli"))]
 pub(crate) use log::{CapturedLog, capture_json, capture_log};
 
+pub use body::{list_body, watch_body};
 pub use fake_source::{FakeSource, FakeWatch};
 
 use k8s_openapi::api::core::v1::ConfigMap;

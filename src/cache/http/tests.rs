@@ -12,6 +12,8 @@ use crate::cache::store::{self, StoreWriter};
 use crate::cache::{Indexers, object};
 use crate::testing::config_map;
 
+mod hostile;
+
 fn options() -> WatchOptions {
     WatchOptions { start: WatchStart::After("1".to_owned()), timeout: Duration::from_secs(300) }
 }
