@@ -5,13 +5,16 @@
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    passes everything after -- to the part's test program
 #   hack/test.sh e2e --bed embedded    e2e on the embedded server only: takes seconds, needs no Go
-# Parts: fmt, lint, features, docs, unit, model, doc, e2e; only with `all`: image, deny. --help says what each is.
+# Parts: fmt, lint, features, docs, unit, model, doc, e2e; only with `all`: image, deny, two-views. --help says what
+# each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 parts=(fmt lint features docs unit model doc e2e)
 # These take minutes and need further tools.
-more=(image deny)
+more=(image deny two-views)
+# How many plans two-views tries for each workload.
+plans=${WINDLASS_TWO_VIEWS_PLANS:-50}
 chosen=()
 rest=()
 bed=both
@@ -21,7 +24,7 @@ while (($#)); do
   case $1 in
     -h | --help)
       cat <<'HELP'
-hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
+hack/test.sh [all | PART ...] [--bed BED] [--all] [-- ARGUMENTS]
 
   fmt       the code is formatted
   lint      clippy, warnings denied; shell scripts parse; Go is formatted
@@ -35,9 +38,11 @@ hack/test.sh [all | PART ...] [--bed BED] [-- ARGUMENTS]
             need a real server. With `all`, --bed or ARGUMENTS, all of them run.
   image     two builds of the image have one digest; its program works on a real control plane; it has the licences
             of everything in it (needs buildah and root)
+  two-views 50 plans for each workload with two operators, in place of the 3 of e2e; with --all all plans, which takes
+            many hours
   deny      licences, sources and versions of the dependencies are as deny.toml allows
 
-Without a PART every part but the last two runs; `all` runs them, too, and every e2e case on the real bed. BED is
+Without a PART every part but the last three runs; `all` runs them, too, and every e2e case on the real bed. BED is
 embedded (needs only Rust, takes seconds), real, or both (the default). ARGUMENTS are passed to the test program of
 unit and e2e, for example part of a test's name. If a tool is missing, its part is skipped and counted; with CI set,
 that is a failure.
@@ -64,6 +69,7 @@ HELP
       extent=all everything=true
       export WINDLASS_PERMISSIONS=${WINDLASS_PERMISSIONS:-all}
       ;;
+    --all) plans=all ;;
     --bed | --bed=*)
       extent=all
       if [[ $1 == --bed ]]; then
@@ -206,6 +212,7 @@ image() {
   hack/control-plane/control-plane.sh build
   WINDLASS_IMAGE_ROOT=$folder/root cargo test --locked --test e2e -- image::
 }
+two-views() { WINDLASS_TWO_VIEWS_PLANS=$plans cargo test --locked --test e2e -- --nocapture "$@" two_views::; }
 deny() {
   "${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools/cargo-deny" --locked check -D warnings bans licenses sources
 }
@@ -249,7 +256,7 @@ e2e() {
 run() {
   local status
   set +e
-  bed=$bed extent=$extent bash -euo pipefail -c "$(declare -f "$1" in_slice); $1 \"\$@\"" hack/test.sh ${rest[@]+"${rest[@]}"} 2>&1 | tee "$log"
+  bed=$bed extent=$extent plans=$plans bash -euo pipefail -c "$(declare -f "$1" in_slice); $1 \"\$@\"" hack/test.sh ${rest[@]+"${rest[@]}"} 2>&1 | tee "$log"
   status=${PIPESTATUS[0]}
   set -e
   return "$status"
@@ -320,7 +327,7 @@ for part in "${chosen[@]}"; do
     detail="${detail:+$detail; }$why"
   elif run "$part"; then
     state=ok
-    case $part in unit | model | doc | e2e | image) count ;; *) passed=$((passed + 1)) ;; esac
+    case $part in unit | model | doc | e2e | image | two-views) count ;; *) passed=$((passed + 1)) ;; esac
     if [[ $part == e2e ]]; then
       beds
       without_tools

@@ -32,6 +32,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::ApiClient;
 use crate::duration;
+pub use run::InProcess;
 
 /// A Kubernetes operator built from scratch on the design of client-go
 #[derive(Debug, Parser)]
@@ -119,18 +120,18 @@ impl fmt::Display for Failure {
 }
 
 /// Runs `windlass run` in this process on an existing client, for the demo and for tests.
-/// `flags` are the flags of `run`, except those for the cluster and the log; the environment is ignored. `seed` seeds
-/// all randomness. Each name received from `signals` acts as a signal, so the second one exits at once.
+/// `flags` are the flags of `run`, except those for the cluster and the log; the environment is ignored. Each name
+/// received from `signals` acts as a signal, so the second one exits at once.
 ///
 /// # Errors
 /// Returns the exit code and the message that the process would end with.
 pub async fn run_over(
     client: ApiClient,
     flags: &[&str],
-    seed: u64,
+    given: InProcess,
     signals: tokio::sync::mpsc::Receiver<&'static str>,
 ) -> Result<(), (u8, String)> {
-    let ended = run::run_over(client, flags, seed, signals, None).await;
+    let ended = run::run_over(client, flags, given, signals).await;
     ended.map_err(|failure| (failure.code(), failure.to_string()))
 }
 

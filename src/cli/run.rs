@@ -8,6 +8,7 @@ mod election;
 mod flags;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,13 +58,14 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
 }
 
 /// What a caller in this process gives the operator besides flags.
-pub(super) struct InProcess {
+pub struct InProcess {
     pub(super) metrics: Metrics,
-    pub(super) clock: Clock,
+    /// The time on the machine's clock.
+    pub clock: Clock,
     /// The tasks of WebApps, in place of those of the flags.
-    pub(super) tasks: Option<Vec<TaskEntry>>,
+    pub tasks: Option<Vec<TaskEntry>>,
     /// The seed of all randomness.
-    pub(super) seed: u64,
+    pub seed: u64,
     /// In place of that of the flags.
     pub(super) debug: Option<Debug>,
     /// Is told of every pass, if there is no `debug`.
@@ -71,24 +73,21 @@ pub(super) struct InProcess {
 }
 
 impl InProcess {
-    fn new(seed: u64) -> Self {
+    /// Creates an operator's surroundings that are those of a process of its own, but for the seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self { metrics: Metrics::new(), clock: Clock::system(), tasks: None, seed, debug: None, passes: None }
     }
 }
 
-/// Runs the operator on an existing client; see [`run_over`](super::run_over). `debug` replaces the flag of that name.
-pub(super) async fn run_over(
-    client: ApiClient,
-    flags: &[&str],
-    seed: u64,
-    signals: mpsc::Receiver<&'static str>,
-    debug: Option<Debug>,
-) -> Result<(), Failure> {
-    run_in_process(client, flags, InProcess { debug, ..InProcess::new(seed) }, signals).await
+impl fmt::Debug for InProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("InProcess").field("seed", &self.seed).finish_non_exhaustive()
+    }
 }
 
-/// Like [`run_over`], with what the caller gives.
-pub(super) async fn run_in_process(
+/// Runs the operator on an existing client; see [`run_over`](super::run_over).
+pub(super) async fn run_over(
     client: ApiClient,
     flags: &[&str],
     given: InProcess,
@@ -184,7 +183,7 @@ async fn operate(
     let informers =
         SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
     let (recorder, sink) = recorder(&client, clock, &metrics, settings.event_qps);
-    let election = Election::of(settings.election, &client, &recorder, &metrics, seed)?;
+    let election = Election::of(settings.election, &client, (&recorder, clock), &metrics, seed)?;
     let shared = Shared {
         client: client.clone(),
         informers: &informers,
@@ -474,7 +473,7 @@ mod tests {
         let log = capture_log();
         let (_signals, received) = mpsc::channel(1);
         let flags = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--leader-elect=false"];
-        let ended = super::super::run_over(client, &flags, 1, received).await;
+        let ended = super::super::run_over(client, &flags, InProcess::new(1), received).await;
         let message = "error: an internal task panicked; the log shows where".to_owned();
         assert_eq!(ended, Err((1, message)));
         let lines = log.lines();

@@ -191,9 +191,9 @@ impl LeaderElector {
         })
     }
 
-    /// Stamps records with a clock that is wrong.
-    #[cfg(all(test, feature = "sim"))]
-    fn with_clock(self, clock: Clock) -> Self {
+    /// Stamps records with this clock. Nothing else depends on it.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
     }
 

@@ -50,7 +50,7 @@ use self::board::{Board, DemoEnd};
 use self::scaling::Scaling;
 use self::server::DemoServer;
 use super::debug::Debug;
-use super::run::{BindAddress, Signals, bind_address};
+use super::run::{BindAddress, InProcess, Signals, bind_address};
 use super::{Failure, duration, endpoints, logging, print};
 use crate::client::Clock;
 
@@ -181,7 +181,8 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
         ];
-        super::run::run_over(client, &flags, fastrand::u64(..), signal, debug).await
+        let given = InProcess { debug, ..InProcess::new(fastrand::u64(..)) };
+        super::run::run_over(client, &flags, given, signal).await
     });
     let board = Board::new(&server.client, server.clock, samples, args.logging.is_silent());
     let scaling = if args.once { None } else { Scaling::of(&server.client, &created) };

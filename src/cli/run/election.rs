@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::super::{Failure, duration};
-use crate::client::ApiClient;
+use crate::client::{ApiClient, Clock};
 use crate::leader_election::{
     Ending, InvalidConfig, LeaderElectionConfig, LeaderElector, Leadership, LeaseLock, identity,
 };
@@ -108,7 +108,7 @@ impl Election {
     pub(super) fn of(
         settings: Option<ElectionSettings>,
         client: &ApiClient,
-        recorder: &EventRecorder,
+        (recorder, clock): (&EventRecorder, Clock),
         metrics: &Metrics,
         seed: u64,
     ) -> Result<Self, Failure> {
@@ -118,7 +118,7 @@ impl Election {
         let metrics = metrics.leader_election(&name);
         let lock = LeaseLock::new(client.clone(), namespace, name);
         let elector = LeaderElector::new(lock, identity(), config, recorder.clone(), metrics, seed);
-        let elector = elector.map_err(|error| usage(&error))?;
+        let elector = elector.map_err(|error| usage(&error))?.with_clock(clock);
         Ok(Self { leadership: Some(elector.leadership()), elector: Some(elector) })
     }
 

@@ -228,7 +228,7 @@ impl Rig {
         let mut ended = JoinSet::new();
         ended.spawn(async move {
             let flags: Vec<&str> = all.iter().map(String::as_str).collect();
-            run::run_in_process(ApiClient::new(client), &flags, given, signals)
+            run::run_over(ApiClient::new(client), &flags, given, signals)
                 .await
                 .map_err(|failure| failure.to_string())
         });

@@ -1,6 +1,7 @@
 //! Finds changes that the caches have missed: compares each cache with the server's metadata once per period.
 //!
-//! A watch can lose an event silently. The cache is then wrong until the object changes again, which may be never.
+//! A watch can lose an event silently, and does not say that the server's store was restored from a backup. The cache is
+//! then wrong until the object changes again, which may be never.
 //! Flow: API server -> **audit** -> informer (a relist), workqueue (the owner's key, with [`Reason::Audit`](crate::workqueue::Reason::Audit))
 //!
 //! # How it works
@@ -18,6 +19,7 @@
 //! # Guarantees
 //! - A lost event is repaired within a period, plus a minute for the next bookmark.
 //!   (test: `lost_events_are_found_within_a_period`)
+//! - A store that was restored from a backup is noticed within a period. (test: `a_restored_store_is_noticed`)
 //! - A late cache is not a finding; a cache that stays late for a whole period is relisted.
 //!   (test: `late_cache_is_not_a_finding`, `persistently_late_cache_is_relisted`)
 //! - An error is never read as "the object is gone"; the audit is retried.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use windlass::cli::InProcess;
 
 use super::gate::{Act, CrashGate, Flaw};
 use crate::plans::call::{Call, Made};
-use crate::plans::cluster::{Cluster, heard};
+use crate::plans::cluster::{ALONE, Cluster, heard};
 use crate::plans::outcome::{self, Churn, State};
 use crate::plans::workloads::{Kind, Step, Workload};
 
@@ -95,7 +96,8 @@ impl World<'_> {
             gate.inherit(dead);
             gate.open(None);
         }
-        let (operator, signals) = self.cluster.operator(gate.clone(), self.order.seed);
+        let (operator, signals) =
+            self.cluster.operator(gate.clone(), InProcess::new(self.order.seed), &ALONE);
         self.process.spawn(operator);
         self.signals.push(signals);
         self.gates.push(gate);

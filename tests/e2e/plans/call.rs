@@ -42,6 +42,11 @@ impl Call {
         self.resource == "events"
     }
 
+    /// Whether the call names this object or one of its children.
+    pub(crate) fn is_of(&self, object: &str) -> bool {
+        self.name.strip_prefix(object).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+
     /// Parses a request; the caller sets `nth`.
     pub(crate) fn of(request: &Sent, body: &Bytes) -> Self {
         let mut parts: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();

@@ -8,6 +8,7 @@ use http_body_util::{BodyExt, Full};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tower::Service;
+use windlass::cli::InProcess;
 use windlass::client::{ApiClient, Clock};
 use windlass::sim::{InProcessTransport, Settings, Sim};
 
@@ -15,15 +16,21 @@ use super::workloads::{Kind, NAME, Step};
 
 /// The interval at which a create is retried while its name is taken.
 const RETRY: Duration = Duration::from_millis(20);
-/// The maximum number of retries, which last longer than the operator's backoff after a refusal.
+/// The interval of the later half of the retries.
+const RETRY_LATER: Duration = Duration::from_secs(1);
+/// The maximum number of retries, which last longer than the interval of audits.
 const RETRIES: usize = 10_000;
 pub(crate) const NAMESPACE: &str = "plans";
+/// The flags of an operator that acts at once, without audits that repair what should not need a repair.
+pub(crate) const ALONE: [&str; 2] = ["--leader-elect=false", "--audit-period=0"];
 
 /// See the module; clones are the same cluster.
 #[derive(Clone)]
 pub(crate) struct Cluster<'a> {
     pub(crate) kind: &'a Kind,
     pub(crate) sim: Sim,
+    /// The time in the cluster.
+    pub(crate) clock: Clock,
     admin: InProcessTransport,
 }
 
@@ -43,9 +50,10 @@ pub(crate) fn heard(watch: &mut Watch) -> Vec<Value> {
 impl<'a> Cluster<'a> {
     /// Creates a server, whose timers the caller drives.
     pub(crate) fn new(kind: &'a Kind, seed: u64) -> Self {
-        let sim = Sim::new(Settings { seed, epoch: Clock::system().now(), ..Settings::default() });
+        let clock = Clock::system();
+        let sim = Sim::new(Settings { seed, epoch: clock.now(), ..Settings::default() });
         let admin = InProcessTransport::new(&sim, "admin");
-        Self { kind, sim, admin }
+        Self { kind, sim, clock, admin }
     }
 
     async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Watch {
@@ -119,7 +127,8 @@ impl<'a> Cluster<'a> {
     pub(crate) fn operator<S>(
         &self,
         way: S,
-        seed: u64,
+        given: InProcess,
+        flags: &'static [&'static str],
     ) -> (impl Future<Output = Result<(), (u8, String)>> + Send + use<S>, mpsc::Sender<&'static str>)
     where
         S: Service<http::Request<kube_client::client::Body>, Response = super::call::Reply>
@@ -133,16 +142,10 @@ impl<'a> Cluster<'a> {
         let controllers = format!("--controllers={}", self.kind.controller);
         let (signals, received) = mpsc::channel(1);
         let run = async move {
-            // Audits are off, so that they do not repair what should not need a repair.
             let namespace = format!("--namespace={NAMESPACE}");
-            let others = [
-                "--leader-elect=false",
-                "--audit-period=0",
-                "--metrics-bind-address=0",
-                "--health-probe-bind-address=0",
-            ];
-            let flags = [&[namespace.as_str(), controllers.as_str()][..], &others].concat();
-            windlass::cli::run_over(client, &flags, seed, received).await
+            let others = ["--metrics-bind-address=0", "--health-probe-bind-address=0"];
+            let flags = [&[namespace.as_str(), controllers.as_str()][..], &others, flags].concat();
+            windlass::cli::run_over(client, &flags, given, received).await
         };
         (run, signals)
     }
@@ -174,7 +177,7 @@ impl<'a> Cluster<'a> {
                     if tries > RETRIES {
                         return Err("the name stays taken".to_owned());
                     }
-                    wait(RETRY).await;
+                    wait(if tries > RETRIES / 2 { RETRY_LATER } else { RETRY }).await;
                 }
             }
         }

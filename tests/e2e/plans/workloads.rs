@@ -6,6 +6,8 @@ use windlass::api::{appservice, myapp, redis, samplecontroller, webapp};
 
 /// The name of a run's custom resource.
 pub(crate) const NAME: &str = "web";
+/// The name of a custom resource beside it.
+pub(crate) const NEIGHBOUR: &str = "neighbour";
 
 /// A kind and its workloads.
 pub(crate) struct Kind {
@@ -17,7 +19,22 @@ pub(crate) struct Kind {
     pub(crate) plural: &'static str,
     /// The CRD.
     pub(crate) definition: Value,
+    /// The spec with which workloads begin.
+    pub(crate) spec: Value,
     pub(crate) workloads: Vec<Workload>,
+}
+
+impl Kind {
+    /// Returns the spec of a custom resource whose children have names of their own.
+    pub(crate) fn neighbour(&self) -> Value {
+        let mut spec = self.spec.clone();
+        for (field, own) in [("deploymentName", NEIGHBOUR), ("host", "neighbour.example.com")] {
+            if let Some(value) = spec.get_mut(field) {
+                *value = json!(own);
+            }
+        }
+        spec
+    }
 }
 
 /// A sequence of steps. Each step begins when the previous one has settled.
@@ -28,6 +45,25 @@ pub(crate) struct Workload {
     pub(crate) steps: Vec<Step>,
     /// Whether no object is left at the end.
     pub(crate) ends_empty: bool,
+}
+
+impl Workload {
+    /// Returns the workload that ends after this many steps.
+    pub(crate) fn first(&self, steps: usize) -> Self {
+        let before = self.before[..steps.min(self.before.len())].to_vec();
+        let steps = self.steps[..steps.saturating_sub(self.before.len())].to_vec();
+        Self::of(self.name, before, steps)
+    }
+
+    /// Returns the workload with one more step.
+    pub(crate) fn and(&self, step: Option<&Step>) -> Self {
+        Self::of(self.name, self.before.clone(), self.steps.iter().chain(step).cloned().collect())
+    }
+
+    fn of(name: &'static str, before: Vec<Step>, steps: Vec<Step>) -> Self {
+        let ends_empty = matches!(before.iter().chain(&steps).next_back(), None | Some(Step::Delete));
+        Self { name, before, steps, ends_empty }
+    }
 }
 
 /// One action of a user on the custom resource.
@@ -44,8 +80,7 @@ pub(crate) enum Step {
 }
 
 fn workload(name: &'static str, before: &[Step], steps: &[Step]) -> Workload {
-    let ends_empty = matches!(steps, [.., Step::Delete]);
-    Workload { name, before: before.to_vec(), steps: steps.to_vec(), ends_empty }
+    Workload::of(name, before.to_vec(), steps.to_vec())
 }
 
 /// Returns the workloads common to all kinds, followed by `more`.
@@ -78,6 +113,7 @@ pub(crate) fn foo() -> Kind {
         plural: "foos",
         definition: definition::<samplecontroller::v1alpha1::Foo>(),
         workloads: workloads(&spec, json!({"replicas": 3}), more),
+        spec,
     }
 }
 
@@ -97,6 +133,7 @@ pub(crate) fn myapp() -> Kind {
         plural: "myapps",
         definition: definition::<myapp::v1::Myapp>(),
         workloads: workloads(&spec, update, more),
+        spec,
     }
 }
 
@@ -113,6 +150,7 @@ pub(crate) fn appservice() -> Kind {
         plural: "appservices",
         definition: definition::<appservice::v1alpha1::AppService>(),
         workloads: workloads(&spec, json!({"image": "nginx:1.28", "ports": ports(81)}), more),
+        spec,
     }
 }
 
@@ -125,6 +163,7 @@ pub(crate) fn redis() -> Kind {
         plural: "redis",
         definition: definition::<redis::v1::Redis>(),
         workloads: workloads(&spec, json!({"image": "redis:8.0"}), Vec::new()),
+        spec,
     }
 }
 
@@ -137,5 +176,6 @@ pub(crate) fn webapp() -> Kind {
         plural: "webapps",
         definition: definition::<webapp::v1::WebApp>(),
         workloads: workloads(&spec, json!({"version": "1.28"}), Vec::new()),
+        spec,
     }
 }

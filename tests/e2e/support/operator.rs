@@ -88,7 +88,8 @@ impl Operator {
         let mut running = JoinSet::new();
         let operate = async move {
             let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-            windlass::cli::run_over(ApiClient::new(client), &flags, seed(), received).await
+            let given = windlass::cli::InProcess::new(seed());
+            windlass::cli::run_over(ApiClient::new(client), &flags, given, received).await
         };
         running.spawn(operate.instrument(span));
         Self::Task(Task {

@@ -1,6 +1,7 @@
-//! The gate between one operator and its API server: records calls, may hold one, and may serve a stale list.
+//! The gate between one operator and its API server: records and checks calls, may hold one or kill the operator at it,
+//! and may serve a stale list.
 //!
-//! The gate also simulates flawed operators by altering their requests.
+//! Flow: operator -> **gate** (`flaw` alters requests, `lint` judges them) -> server
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http_body_util::{BodyExt, Full};
 use parking_lot::Mutex;
-use serde_json::Value;
 use tokio::sync::oneshot;
 use tower::Service;
 use windlass::sim::{ConnectionError, InProcessTransport, Sim};
 
+use super::flaw::Flaw;
+use super::lint::Lint;
 use crate::plans::call::{Call, Made, Reply, Sent};
 
 /// More requests than any plan needs. An operator that exceeds this number is in a loop and is cut off.
@@ -24,16 +26,6 @@ const CALLS_MAX: usize = 5_000;
 /// The latency of a request, which bounds how fast two disagreeing operators react to each other.
 const LATENCY: Duration = Duration::from_millis(20);
 
-/// A deliberate defect of the operator, which the plans must detect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flaw {
-    None,
-    /// Deletes carry no preconditions, and updates of built-in kinds carry neither uid nor resource version.
-    WritesBlindly,
-    /// Live reads of the owner are served from the server's watch cache.
-    ReadsOldOwner,
-}
-
 /// The scope of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
@@ -41,6 +33,8 @@ pub(super) enum Hold {
     Operator,
     /// Only the call is held.
     Call,
+    /// The operator dies: none of its requests arrive any more. The server may have carried out the call.
+    Death { is_applied: bool },
 }
 
 /// See the module.
@@ -74,15 +68,21 @@ struct State {
     /// The number of requests other than watches; it grows while the operator is busy.
     activity: usize,
     planned: Option<(Call, Hold)>,
+    /// The number of recorded calls before the one at which the operator dies.
+    dies_after: Option<usize>,
+    is_dead: bool,
+    is_suspended: bool,
     was_reached: bool,
     held: Option<Held>,
     /// The resource whose first list is answered at an earlier version, and that version.
     listed_at: Option<(&'static str, u64)>,
     has_listed_the_past: bool,
+    lint: Lint,
 }
 
 struct Held {
     request: Sent,
+    call: Call,
     reply: oneshot::Sender<Result<Reply, ConnectionError>>,
 }
 
@@ -106,6 +106,35 @@ impl OperatorGate {
         let mut state = self.shared.state.lock();
         state.is_open = true;
         state.planned = planned;
+    }
+
+    /// Starts to record calls; the operator dies at the `nth`.
+    pub(super) fn dies_at(&self, nth: usize) {
+        self.open(None);
+        self.shared.state.lock().dies_after = Some(nth - 1);
+    }
+
+    /// The operator dies at no further call.
+    pub(super) fn spare(&self) {
+        self.shared.state.lock().dies_after = None;
+    }
+
+    /// Forwards nothing more.
+    pub(super) fn close(&self) {
+        self.shared.state.lock().is_dead = true;
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.shared.state.lock().is_dead
+    }
+
+    pub(super) fn is_suspended(&self) -> bool {
+        self.shared.state.lock().is_suspended
+    }
+
+    /// Returns the calls that no operator may make.
+    pub(super) fn forbidden(&self) -> Vec<String> {
+        self.shared.state.lock().lint.forbidden()
     }
 
     /// Answers the first list of a resource at this version.
@@ -143,17 +172,21 @@ impl OperatorGate {
     /// Sends the held call, before any later request of the same operator.
     pub(super) async fn release(&self) {
         let held = self.shared.state.lock().held.take();
-        if let Some(Held { request, reply }) = held {
-            let answer = self.late.clone().call(request).await;
+        if let Some(Held { request, call, reply }) = held {
+            let answer = self.flaw.send(&self.late, request, &call).await;
             // The sender may have timed out.
             drop(reply.send(answer));
         }
+        self.shared.state.lock().is_suspended = false;
         self.sim.suspend(self.user, false);
     }
 
     /// Records a call; returns its index, and the hold if the call is the planned one.
     fn note(&self, mut call: Call) -> (Option<usize>, Option<Hold>) {
         let mut state = self.shared.state.lock();
+        if call.resource == "leases" {
+            return (None, None);
+        }
         state.sent += 1;
         if call.verb != "watch" {
             state.activity += 1;
@@ -164,18 +197,21 @@ impl OperatorGate {
         let seen = state.seen.entry((call.verb, call.resource.clone(), call.name.clone())).or_default();
         *seen += 1;
         call.nth = *seen;
-        let hold = state.planned.take_if(|(planned, _)| *planned == call).map(|(_, hold)| hold);
+        let mut hold = state.planned.take_if(|(planned, _)| *planned == call).map(|(_, hold)| hold);
+        if call.verb != "watch" && !call.is_for_events() {
+            match &mut state.dies_after {
+                Some(0) => hold = Some(Hold::Death { is_applied: false }),
+                Some(left) => *left -= 1,
+                None => {}
+            }
+        }
         state.was_reached |= hold.is_some();
         state.made.push(Made { call, code: 0 });
         (Some(state.made.len() - 1), hold)
     }
 
-    /// Alters a request as the flaw or the stale list demands, and returns its body.
-    fn changed(&self, head: &mut http::request::Parts, body: Bytes, call: &Call) -> Bytes {
-        let is_live_read = call.verb == "get" && call.resource == self.owners;
-        if self.flaw == Flaw::ReadsOldOwner && is_live_read {
-            ask_for(head, "resourceVersion=0");
-        }
+    /// Asks for an earlier version where the plan wants a stale list.
+    fn ask_for_the_past(&self, head: &mut http::request::Parts, call: &Call) {
         let mut state = self.shared.state.lock();
         let is_first_list = |(plural, _): &mut (&str, u64)| call.verb == "list" && call.resource == *plural;
         // Later pages continue at the first page's version.
@@ -183,7 +219,6 @@ impl OperatorGate {
             ask_for(head, &format!("resourceVersion={version}&resourceVersionMatch=Exact"));
             state.has_listed_the_past = true;
         }
-        if self.flaw == Flaw::WritesBlindly { blindly(head, body, call, self.owners) } else { body }
     }
 
     async fn pass<B>(self, request: http::Request<B>) -> Result<Reply, ConnectionError>
@@ -192,54 +227,58 @@ impl OperatorGate {
     {
         let (mut head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| ConnectionError::Reset)?.to_bytes();
-        let request = http::Request::from_parts(head.clone(), Full::new(body.clone()));
-        let call = Call::of(&request, &body);
-        let body = self.changed(&mut head, body, &call);
+        let call = Call::of(&http::Request::from_parts(head.clone(), Full::new(body.clone())), &body);
+        let body = self.flaw.alter(&mut head, body, &call, self.owners);
+        if !self.is_dead() {
+            self.shared.state.lock().lint.sent(&head, &body, &call, self.owners);
+        }
+        self.ask_for_the_past(&mut head, &call);
         let request = http::Request::from_parts(head, Full::new(body));
-        let (at, hold) = self.note(call);
-        if self.is_in_a_loop() {
+        let (at, hold) = self.note(call.clone());
+        if self.is_in_a_loop() || self.is_dead() {
             return std::future::pending().await;
         }
         tokio::time::sleep(LATENCY).await;
         let reply = match hold {
-            None => self.transport.clone().call(request).await,
-            Some(hold) => self.hold(request, hold).await,
+            None => self.flaw.send(&self.transport, request, &call).await,
+            Some(hold) => self.hold(request, call.clone(), hold).await,
         };
-        if let (Some(at), Ok(reply)) = (at, &reply) {
-            self.shared.state.lock().made[at].code = reply.status().as_u16();
+        if let Ok(reply) = &reply {
+            let mut state = self.shared.state.lock();
+            let code = reply.status().as_u16();
+            state.lint.answered(&call, code, self.owners);
+            if let Some(at) = at {
+                state.made[at].code = code;
+            }
         }
         reply
     }
 
-    async fn hold(&self, request: Sent, hold: Hold) -> Result<Reply, ConnectionError> {
-        if hold == Hold::Operator {
-            self.sim.suspend(self.user, true);
+    async fn hold(&self, request: Sent, call: Call, hold: Hold) -> Result<Reply, ConnectionError> {
+        match hold {
+            Hold::Operator => {
+                self.shared.state.lock().is_suspended = true;
+                self.sim.suspend(self.user, true);
+            }
+            Hold::Call => {}
+            Hold::Death { is_applied } => {
+                self.close();
+                if is_applied {
+                    drop(self.transport.clone().call(request).await);
+                }
+                return std::future::pending().await;
+            }
         }
         let (reply, answer) = oneshot::channel();
-        self.shared.state.lock().held = Some(Held { request, reply });
+        self.shared.state.lock().held = Some(Held { request, call, reply });
         answer.await.unwrap_or(Err(ConnectionError::Reset))
     }
 }
 
-fn ask_for(head: &mut http::request::Parts, parameters: &str) {
+/// Adds parameters to a request's query.
+pub(super) fn ask_for(head: &mut http::request::Parts, parameters: &str) {
     let separator = if head.uri.query().is_some() { '&' } else { '?' };
     head.uri = format!("{}{separator}{parameters}", head.uri).parse().expect("the URI is valid");
-}
-
-/// Removes preconditions from a body, so that the server accepts it for any state of the object. Replacements of
-/// custom resources are left alone, because the server requires a version for them.
-fn blindly(head: &http::request::Parts, body: Bytes, call: &Call, owners: &str) -> Bytes {
-    let Ok(Value::Object(mut object)) = serde_json::from_slice(&body) else { return body };
-    let is_update = head.method == http::Method::PUT && !call.resource.starts_with(owners);
-    if head.method == http::Method::DELETE {
-        object.remove("preconditions");
-    } else if let (true, Some(Value::Object(metadata))) =
-        (is_update || head.method == http::Method::PATCH, object.get_mut("metadata"))
-    {
-        metadata.remove("uid");
-        metadata.remove("resourceVersion");
-    }
-    Value::Object(object).to_string().into()
 }
 
 impl<B> Service<http::Request<B>> for OperatorGate

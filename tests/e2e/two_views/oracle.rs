@@ -6,6 +6,7 @@
 //! | scaled below the spec | a Deployment is scaled down, below the replicas of its live owner's spec |
 //! | recreated for a deleted owner | a child is created more than once for an owner that is gone |
 //! | left behind | an owner that had a finalizer is gone before its children |
+//! | taken | a child of a living owner becomes that of another one |
 //! | duplicated | one owner has more children of a kind at once |
 //!
 //! A finding only counts if it is more frequent than in an undisturbed run.
@@ -79,20 +80,20 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Whether this spec wants this child unchanged. Only Pods are compared beyond their names, because the other kinds
+/// Whether this owner wants this child unchanged. Only Pods are compared beyond their names, because the other kinds
 /// can be updated in place.
-fn wants(kind: &str, spec: &Value, child: &Event) -> bool {
-    let name = child.name();
+fn wants(kind: &str, owner: &Value, child: &Event) -> bool {
+    let (spec, owner, name) = (&owner["spec"], text(&owner["metadata"]["name"]), child.name());
     match child.kind {
         "Deployment" if kind == "Foo" => spec["deploymentName"] == name,
-        "Deployment" => name == NAME,
+        "Deployment" => name == owner,
         "Service" => {
-            name == NAME && (kind == "Myapp" || spec["ports"].as_array().is_some_and(|p| !p.is_empty()))
+            name == owner && (kind == "Myapp" || spec["ports"].as_array().is_some_and(|p| !p.is_empty()))
         }
-        "Ingress" => name == NAME && spec["host"].as_str().is_some_and(|host| !host.is_empty()),
+        "Ingress" => name == owner && spec["host"].as_str().is_some_and(|host| !host.is_empty()),
         "Pod" => {
             let container = &child.object["spec"]["containers"][0];
-            let ordinal = name.strip_prefix(NAME).and_then(|rest| rest.strip_prefix('-'));
+            let ordinal = name.strip_prefix(owner).and_then(|rest| rest.strip_prefix('-'));
             let ordinal = ordinal.and_then(|ordinal| ordinal.parse::<i64>().ok());
             ordinal.is_some_and(|ordinal| ordinal < spec["replicas"].as_i64().unwrap_or_default())
                 && container["image"] == spec["image"]
@@ -152,18 +153,22 @@ impl<'a> Scene<'a> {
         let what = format!("{} {:?}", event.kind, event.name());
         let before = self.children.get(event.uid()).copied();
         let living = self.owners.get(owner).filter(|owner| owner["metadata"]["deletionTimestamp"].is_null());
-        let spec = living.map(|owner| &owner["spec"]);
         let goes = event.is_going() && before.is_some_and(|before| !before.is_going());
         // Deletion is judged when it begins.
-        if let (Some(spec), Some(before)) = (spec, before) {
+        if let (Some(owner), Some(before)) = (living, before) {
+            let spec = &owner["spec"];
             let replicas = |value: &Value| value["replicas"].as_i64().unwrap_or_default();
             let (was, is) = (replicas(&before.object["spec"]), replicas(&event.object["spec"]));
-            let is_wanted = wants(kind, spec, before);
+            let is_wanted = wants(kind, owner, before);
             if goes && is_wanted {
                 self.find(format!("deleted {what}, which is wanted"));
             } else if event.kind == "Deployment" && is_wanted && is < was && is < replicas(spec) {
                 self.find(format!("scaled {what} down, below its owner's spec"));
             }
+        }
+        let old = before.and_then(|before| before.owner(kind)).filter(|old| *old != owner);
+        if old.is_some_and(|old| self.owners.contains_key(old)) {
+            self.find(format!("took {what} from its owner"));
         }
         if before.is_none() && self.gone.contains_key(owner) {
             *self.for_the_dead.entry((owner, what)).or_default() += 1;
@@ -194,6 +199,7 @@ pub(super) fn beyond(found: &Findings, clean: &Findings) -> Vec<String> {
 
 /// Whether the custom resource exists at a version and is not being deleted.
 pub(super) fn is_living_at(kind: &str, events: &[Event], version: u64) -> bool {
-    let mut until = events.iter().filter(|event| event.kind == kind && event.version <= version);
+    let is_it = |event: &&Event| event.kind == kind && event.name() == NAME && event.version <= version;
+    let mut until = events.iter().filter(is_it);
     until.next_back().is_some_and(|event| !event.is_going())
 }

@@ -70,6 +70,9 @@ enum Mismatch {
     Missed { name: ObjectName, uid: String, version: String },
     /// The cache has this object; the list, which is not older, does not.
     Ghost { name: ObjectName, uid: String },
+    /// The cache has this state of an object; the list, which is not older, has an older one. The server's store was
+    /// restored from a backup.
+    Undone { name: ObjectName, uid: String, version: String },
 }
 
 // === impl KindAudit ===
@@ -123,7 +126,17 @@ impl<K: TypedObject> KindAudit<K> {
         if !self.informer.synced().is_synced() {
             return Ok(AuditResult::Late);
         }
+        let reached = self.store.resource_version();
         let (version, mut mismatches) = self.list().await?;
+        if is_newer(&reached, &version) {
+            tracing::warn!(
+                kind = %self.resource,
+                "The server is at an earlier version than the cache: its store was restored from a backup; relisting"
+            );
+            self.metrics.found(1);
+            self.relist();
+            return Ok(AuditResult::Found);
+        }
         if !self.catches_up(&version, &mut mismatches).await {
             self.is_late(version);
             return Ok(AuditResult::Late);
@@ -136,11 +149,15 @@ impl<K: TypedObject> KindAudit<K> {
     /// mismatches.
     async fn list(&self) -> Result<(String, Vec<Mismatch>), Error> {
         let mut uids = Uids::expecting(self.store.len());
-        let mut mismatches = Vec::new();
+        let (mut mismatches, mut newer) = (Vec::new(), Vec::new());
         let each = |Item { metadata: Identity { namespace, name, uid, resource_version } }: Item| {
             uids.insert(&uid);
             let name = ObjectName::new(namespace.as_deref(), &name);
-            if mismatches.len() < MISMATCHES_MAX && !self.has(&name, &uid, &resource_version) {
+            if newer.len() < MISMATCHES_MAX
+                && let Some(version) = self.newer_than(&name, &uid, &resource_version)
+            {
+                newer.push(Mismatch::Undone { name, uid, version });
+            } else if mismatches.len() < MISMATCHES_MAX && !self.has(&name, &uid, &resource_version) {
                 mismatches.push(Mismatch::Missed { name, uid, version: resource_version });
             }
         };
@@ -148,6 +165,11 @@ impl<K: TypedObject> KindAudit<K> {
         let version = client
             .each_metadata(&self.resource, namespace, &self.role.selector(client.manager()), each)
             .await?;
+        // What the cache has of a later version than the list has happened since.
+        newer.retain(
+            |mismatch| matches!(mismatch, Mismatch::Undone { version: own, .. } if !is_newer(own, &version)),
+        );
+        mismatches.append(&mut newer);
         let uids = uids.sorted();
         self.store.for_each(|name, cached| {
             if is_newer(cached.resource_version(), &version) || uids.contains(cached.uid()) {
@@ -234,6 +256,10 @@ impl<K: TypedObject> KindAudit<K> {
                 let has_passed = self.has_passed(&live.resource_version);
                 *live.uid == **uid && has_passed && !self.has(name, uid, &live.resource_version)
             }),
+            Mismatch::Undone { uid, version, .. } => {
+                let is_older = |live: &Meta| *live.uid == **uid && is_newer(version, &live.resource_version);
+                live.is_some_and(is_older) && self.differs(mismatch, list)
+            }
             Mismatch::Ghost { uid, .. } => {
                 selected.is_none_or(|live| *live.uid != **uid) && self.differs(mismatch, list)
             }
@@ -266,6 +292,12 @@ impl<K: TypedObject> KindAudit<K> {
         compare_versions(&self.store.resource_version(), version).is_some_and(Ordering::is_ge)
     }
 
+    /// Returns the cached version of an object if it is newer than this one.
+    fn newer_than(&self, name: &ObjectName, uid: &str, version: &str) -> Option<String> {
+        let cached = self.store.get(name).filter(|cached| cached.uid() == uid)?;
+        is_newer(cached.resource_version(), version).then(|| cached.resource_version().to_owned())
+    }
+
     /// Whether the cache has this state of an object, or a newer object of its name.
     fn has(&self, name: &ObjectName, uid: &str, version: &str) -> bool {
         self.store.get(name).is_some_and(|cached| {
@@ -278,6 +310,10 @@ impl<K: TypedObject> KindAudit<K> {
     fn differs(&self, mismatch: &Mismatch, list: &str) -> bool {
         match mismatch {
             Mismatch::Missed { name, uid, version } => !self.has(name, uid, version),
+            Mismatch::Undone { name, uid, version } => self
+                .store
+                .get(name)
+                .is_some_and(|cached| cached.uid() == *uid && cached.resource_version() == *version),
             Mismatch::Ghost { name, uid } => self
                 .store
                 .get(name)
@@ -291,7 +327,7 @@ impl<K: TypedObject> KindAudit<K> {
 impl Mismatch {
     fn name(&self) -> &ObjectName {
         match self {
-            Self::Missed { name, .. } | Self::Ghost { name, .. } => name,
+            Self::Missed { name, .. } | Self::Ghost { name, .. } | Self::Undone { name, .. } => name,
         }
     }
 }

@@ -264,6 +264,27 @@ async fn late_cache_is_not_a_finding() {
     assert_eq!(rig.requests("audit", "get", "configmaps"), []);
 }
 
+/// R18: the server is at an earlier version than the cache, or at a later one, but does not have what the cache has.
+#[tokio::test(start_paused = true)]
+async fn a_restored_store_is_noticed() {
+    for is_later in [false, true] {
+        let rig = Rig::new(&["changed", "same"]).await;
+        let backup = rig.sim.version();
+        rig.change("changed").await;
+        rig.put("ConfigMap", "added", json!({})).await;
+        pass(Duration::from_secs(5)).await;
+        assert!(rig.maps_match_server().await);
+        assert!(rig.sim.roll_back(backup));
+        for at in 0..if is_later { 5 } else { 0 } {
+            rig.put("Secret", &format!("later-{at}"), json!({})).await;
+        }
+        assert!(!rig.maps_match_server().await);
+        pass(PERIOD + 3 * MINUTE).await;
+        assert!(rig.maps_match_server().await, "later: {is_later}");
+        assert_eq!(rig.requests("operator", "list", "configmaps").len(), 1, "later: {is_later}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn persistently_late_cache_is_relisted() {
     let rig = Rig::new(&["a"]).await;
