@@ -30,7 +30,7 @@ hack/test.sh [all | PART ...] [--bed BED] [--all] [-- ARGUMENTS]
   lint      clippy, warnings denied; shell scripts parse; Go is formatted
   features  the library compiles without the program's features, the program without the demo's
   docs      the documentation builds, warnings denied
-  unit      unit tests and the rules of the repository; crd/ matches the types
+  unit      unit tests, the soak test's among them, and the rules of the repository; crd/ matches the types
   model     the work queue under a model checker, which tries many orders of its threads
   doc       the examples: those in the documentation, and examples/
   e2e       end-to-end cases on two beds: the embedded server, and a real control plane, which is built with Go
@@ -184,7 +184,7 @@ features() {
   cargo check --no-default-features --features cli,k8s-v1-36 --locked
 }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --locked; }
-unit() { cargo test --locked --lib --bins --test tidy -- "$@"; }
+unit() { cargo test --locked --lib --bins --test tidy --example soak -- "$@"; }
 model() { cargo test --locked --lib --features shuttle -- workqueue::queue::model; }
 doc() {
   cargo test --locked --doc

@@ -364,6 +364,7 @@ fn every_source_file_is_compiled() {
         "benches/workqueue.rs",
         "hack/bench/delay-proxy/main.rs",
         "hack/control-plane/launcher/main.rs",
+        "hack/soak/main.rs",
     ];
     let mut reached = BTreeSet::new();
     for root in roots {
@@ -425,6 +426,37 @@ fn tests_in(files: &[PathBuf]) -> BTreeSet<String> {
     tests
 }
 
+/// Returns the names in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The catalogue of faults has a row for each rule and fault, and names tests that exist or why there is none.
+#[test]
+fn each_fault_names_its_tests_or_the_reason() {
+    let ids = [('I', 19), ('W', 15), ('R', 18), ('P', 9), ('B', 10), ('X', 6), ('S', 9)];
+    let ids =
+        ids.into_iter().flat_map(|(letter, last)| (1..=last).map(move |number| format!("{letter}{number}")));
+    let text = fs::read_to_string(Path::new(ROOT).join("docs/faults.md")).unwrap();
+    let tests = tests_in(&["src", "tests"].into_iter().flat_map(rust_files).collect::<Vec<_>>());
+    let mut wrong = Vec::new();
+    for id in ids {
+        let rows: Vec<&str> = text.lines().filter(|line| line.starts_with(&format!("| {id} | "))).collect();
+        let [row] = rows[..] else {
+            wrong.push(format!("{id} has {} rows", rows.len()));
+            continue;
+        };
+        let shown_by = row.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+        let (named, _) = shown_by.split_once(';').unwrap_or((shown_by, ""));
+        if quoted(named).next().is_none() && !named.starts_with("not shown: ") {
+            wrong.push(format!("{id} names neither a test nor a reason"));
+        }
+        let names = quoted(named).filter(|name| !name.contains('/') && !tests.contains(*name));
+        wrong.extend(names.map(|name| format!("{id}: there is no test {name}")));
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
 /// The last column of the tables in `docs/client-go-tests.md` names existing tests, and no test is named twice as left
 /// out and covered.
 #[test]
@@ -437,18 +469,49 @@ fn tests_of_the_client_go_page_exist() {
         let [first, _, last] = row.trim_matches('|').split(" | ").collect::<Vec<_>>()[..] else {
             panic!("{row}")
         };
-        theirs.extend(first.split('`').skip(1).step_by(2));
-        let mut named = last.split('`').skip(1).step_by(2).peekable();
+        theirs.extend(quoted(first));
+        let mut named = quoted(last).peekable();
         assert!(named.peek().is_some(), "no test of ours in {row}");
         missing.extend(named.filter(|name| !tests.contains(*name)).map(str::to_owned));
     }
     assert_eq!(missing, Vec::<String>::new());
     assert!(theirs.len() > 60, "only {} tests of client-go were found: does the search work?", theirs.len());
     let rows = left_out.lines().filter(|line| line.starts_with("| `"));
-    let names =
-        rows.flat_map(|row| row.split(" | ").next().unwrap_or_default().split('`').skip(1).step_by(2));
+    let names = rows.flat_map(|row| quoted(row.split(" | ").next().unwrap_or_default()));
     let both: Vec<&str> = names.filter(|name| theirs.contains(name)).collect();
     assert_eq!(both, Vec::<&str>::new(), "covered and left out");
+}
+
+/// Each patch of `hack/variants` applies, and has its row in `docs/known-mistakes.md` with a test that exists.
+#[test]
+fn each_known_mistake_applies_and_has_its_row() {
+    let folder = Path::new(ROOT).join("hack/variants");
+    let mut patches: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    patches.sort();
+    let applies = |patch: &PathBuf| {
+        let status = std::process::Command::new("git")
+            .args(["apply", "--check"])
+            .arg(patch)
+            .current_dir(ROOT)
+            .status();
+        status.unwrap().success()
+    };
+    let lost: Vec<&PathBuf> = patches.iter().filter(|patch| !applies(patch)).collect();
+    assert_eq!(lost, Vec::<&PathBuf>::new(), "make these mistakes again in the new code");
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/known-mistakes.md")).unwrap();
+    let tests = tests_in(&["src", "tests"].into_iter().flat_map(rust_files).collect::<Vec<_>>());
+    let mut missing = Vec::new();
+    for patch in &patches {
+        let name = patch.file_stem().unwrap().to_str().unwrap();
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` | ")));
+        let test = row.and_then(|row| row.rsplit('`').nth(1));
+        if !test.is_some_and(|test| tests.contains(test)) {
+            missing.push(name);
+        }
+    }
+    assert_eq!(missing, Vec::<&str>::new(), "no row, or no test of that name");
+    assert!(patches.len() > 20, "only {} patches were found", patches.len());
 }
 
 /// Each "(test: `name`)" in a header names an existing test.
@@ -462,7 +525,7 @@ fn every_promise_names_an_existing_test() {
         let text = fs::read_to_string(file).unwrap();
         for line in text.lines().filter(|line| line.starts_with("//!")) {
             let Some((_, names)) = line.split_once("(test: ") else { continue };
-            for name in names.split('`').skip(1).step_by(2) {
+            for name in quoted(names) {
                 promises += 1;
                 if !tests.contains(name) {
                     missing.push(format!("{}: {name}", relative(file)));

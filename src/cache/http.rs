@@ -178,8 +178,8 @@ impl<K: Object> ListWatch<K> {
         let uri = format!("{}?{}", self.resource.path(self.namespace.as_deref()), pairs.finish());
         let request = Request::get(uri)
             .header(header::ACCEPT, HeaderValue::from_static(accept))
-            // Newer servers compress each watch event separately, which a stream decompressor truncates; compressing a
-            // list costs the server more than sending it.
+            // Newer servers compress each watch event separately, which a stream decompressor truncates. A client may ask
+            // for compressed lists.
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .body(Body::empty())
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;

@@ -530,15 +530,16 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         if let Some(WatchErrorHandler(handler)) = &self.on_watch_error {
             handler(error);
         }
-        if error.is_connection() {
+        let is_starting = self.is_starting(error);
+        let was_unanswered = std::mem::replace(&mut self.is_unanswered, error.is_connection());
+        if was_unanswered || self.is_unanswered {
             self.lost = Some(Instant::now());
         }
-        let was_unanswered = std::mem::replace(&mut self.is_unanswered, error.is_connection());
-        if was_unanswered && error.is_expired() {
-            // The server is back, without the events in between: the list need not wait as long as a connection.
+        if was_unanswered && (error.is_expired() || is_starting) {
+            // The server is back, without the events in between or not yet with all kinds: a request need not wait as
+            // long as a connection.
             self.backoff.start_over();
         }
-        let is_starting = self.is_starting(error);
         let delay = if is_missing(error) && !is_starting {
             self.backoff.spread(MISSING_MIN, MISSING_MAX)
         } else {
@@ -558,7 +559,8 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     }
 
     fn is_starting(&self, error: &Error) -> bool {
-        is_missing(error) && self.lost.is_some_and(|lost| lost.elapsed() < STARTING)
+        let was_just_lost = self.lost.is_some_and(|lost| lost.elapsed() < STARTING);
+        is_missing(error) && (self.is_unanswered || was_just_lost)
     }
 }
 

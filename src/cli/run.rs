@@ -100,6 +100,7 @@ pub(super) async fn run_over(
             remedy: "Call dry_run_over.".to_owned(),
         });
     }
+    let client = client.with_compressed_lists(settings.compresses_lists);
     operate(settings, client, given, &mut Signals::Channel(signals)).await
 }
 
@@ -156,6 +157,7 @@ async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
         }
         client = connect(&settings.source) => client?,
     };
+    let client = client.with_compressed_lists(settings.compresses_lists);
     let seed = fastrand::u64(..);
     match settings.dry_run {
         Some(how) => dry_run::run(how, settings, client, seed, &mut signals).await,

@@ -1,19 +1,26 @@
-//! The body of a list, read while it arrives.
+//! The body of a list, read while it arrives; a client may ask for a compressed one.
 //!
 //! Flow: API server -> **list_body** -> items, one by one; then the metadata of the list
 //!
 //! # Guarantees
+//! - A compressed list has the same items, and a truncated one is an error. (test: `compressed_list_has_the_same_items`)
+//! - The limits of lengths hold for what a compressed body decodes to. (test: `compressed_bomb_ends_after_bounded_bytes`)
 //! - `idle` limits the wait for the head and for each chunk, not the whole download. (test: `a_silent_list_times_out`)
 
+use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use flate2::write::GzDecoder;
+use http::{HeaderMap, HeaderValue, Request, header};
 use http_body_util::BodyExt;
 use kube_client::client::Body;
 
 use super::list_items::{LENGTH_MAX, ListItems, ListMeta};
 use super::{ApiClient, Error};
+
+/// How much of a compressed body is decoded at once: at most a thousand times as much comes out.
+const PIECE: usize = 4 << 10;
 
 /// An open list; see the module.
 #[derive(Debug)]
@@ -24,6 +31,10 @@ pub(crate) struct ListBody {
     body: Body,
     idle: Duration,
     items: ListItems,
+    /// What has arrived and is not decoded yet.
+    arrived: Bytes,
+    gzip: Option<GzDecoder<Vec<u8>>>,
+    has_ended: bool,
     received: usize,
 }
 
@@ -38,10 +49,40 @@ impl ApiClient {
         request: Request<Body>,
         idle: Duration,
     ) -> Result<ListBody, Error> {
+        let mut request = request;
+        if self.compresses_lists() {
+            request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         let method = request.method().clone();
-        let body = self.open(name, request, idle).await?.into_body();
+        let response = self.open(name, request, idle).await?;
+        let gzip = is_compressed(response.headers())
+            .map_err(|source| Error::Transport { request: name.to_owned(), source })?
+            .then(|| GzDecoder::new(Vec::new()));
         let (client, request, items) = (self.clone(), name.to_owned(), ListItems::default());
-        Ok(ListBody { client, request, method, body, idle, items, received: 0 })
+        let (body, arrived) = (response.into_body(), Bytes::new());
+        Ok(ListBody {
+            client,
+            request,
+            method,
+            body,
+            idle,
+            items,
+            arrived,
+            gzip,
+            has_ended: false,
+            received: 0,
+        })
+    }
+}
+
+/// Whether a body is compressed with gzip.
+fn is_compressed(headers: &HeaderMap) -> Result<bool, tower::BoxError> {
+    match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
+        None | Some(b"identity") => Ok(false),
+        Some(b"gzip") => Ok(true),
+        Some(other) => {
+            Err(format!("the content encoding {:?} was not asked for", String::from_utf8_lossy(other)).into())
+        }
     }
 }
 
@@ -60,23 +101,53 @@ impl ListBody {
             if self.items.is_overlong() {
                 return Err(Error::TooLong { request: self.request.clone(), max: LENGTH_MAX });
             }
+            if self.decode().map_err(|error| self.client.lost(&self.request, error.into()))? {
+                continue;
+            }
+            if self.has_ended {
+                return Ok(None);
+            }
             // A chunk that has already arrived must not keep other tasks from running.
             tokio::task::coop::consume_budget().await;
             match tokio::time::timeout(self.idle, self.body.frame()).await {
                 Err(_) => return Err(self.client.silent(&self.request, self.idle)),
-                Ok(None) => return Ok(None),
+                Ok(None) => self.has_ended = true,
                 Ok(Some(Err(error))) => return Err(self.client.lost(&self.request, Box::new(error))),
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         self.received += data.len();
-                        self.items.push(&data);
+                        self.arrived = data;
                     }
                 }
             }
         }
     }
 
-    /// Returns the number of bytes so far.
+    /// Passes on a part of what has arrived; returns `false` if there is nothing more.
+    fn decode(&mut self) -> std::io::Result<bool> {
+        let Some(gzip) = &mut self.gzip else {
+            self.items.push(&self.arrived);
+            return Ok(!std::mem::take(&mut self.arrived).is_empty());
+        };
+        if !self.arrived.is_empty() {
+            let piece = self.arrived.split_to(PIECE.min(self.arrived.len()));
+            gzip.write_all(&piece)?;
+        } else if self.has_ended {
+            // A truncated body ends here with an error.
+            gzip.try_finish()?;
+        } else {
+            return Ok(false);
+        }
+        let decoded = std::mem::take(gzip.get_mut());
+        self.items.push(&decoded);
+        let is_finished = self.has_ended && self.arrived.is_empty();
+        if is_finished {
+            self.gzip = None;
+        }
+        Ok(true)
+    }
+
+    /// Returns the number of bytes so far, as they came over the network.
     pub(crate) fn received(&self) -> usize {
         self.received
     }
@@ -89,5 +160,90 @@ impl ListBody {
         self.client.received(&self.method, self.received);
         let request = self.request;
         self.items.finish().map_err(|source| Error::Decode { request, source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use http::Response;
+    use http_body_util::StreamBody;
+    use kube_client::Client;
+
+    use super::*;
+
+    fn gzipped(text: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// Reads a compressed body that arrives in pieces of this size: its items, and how it ended.
+    async fn read(body: Vec<u8>, size: usize) -> (Vec<String>, Result<ListMeta, Error>) {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            assert_eq!(request.headers()[header::ACCEPT_ENCODING], "gzip");
+            let frame =
+                |piece: &[u8]| Ok::<_, Infallible>(http_body::Frame::data(Bytes::copy_from_slice(piece)));
+            let frames: Vec<_> = body.chunks(size).map(frame).collect();
+            let response = Response::builder().header(header::CONTENT_ENCODING, "gzip");
+            std::future::ready(Ok::<_, Infallible>(
+                response.body(StreamBody::new(stream::iter(frames))).unwrap(),
+            ))
+        });
+        let client = ApiClient::new(Client::new(service, "default")).with_compressed_lists(true);
+        let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+        let mut list = client.open_list("list pods", request, Duration::from_secs(60)).await.unwrap();
+        let mut items = Vec::new();
+        loop {
+            match list.next().await {
+                Ok(Some(item)) => items.push(String::from_utf8(item.to_vec()).unwrap()),
+                Ok(None) => return (items, list.finish()),
+                Err(error) => return (items, Err(error)),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn compressed_list_has_the_same_items() {
+        let pods: Vec<String> =
+            (0..500).map(|at| format!(r#"{{"metadata":{{"name":"pod-{at}"}}}}"#)).collect();
+        let text = format!(r#"{{"items":[{}],"metadata":{{"resourceVersion":"7"}}}}"#, pods.join(","));
+        let body = gzipped(text.as_bytes());
+        assert!(body.len() * 5 < text.len(), "{} of {} bytes", body.len(), text.len());
+        for size in [1, 7, 100, body.len()] {
+            let (items, meta) = read(body.clone(), size).await;
+            assert_eq!((items, meta.unwrap().resource_version), (pods.clone(), "7".to_owned()), "{size}");
+        }
+        for end in [0, 1, 9, body.len() / 2, body.len() - 9, body.len() - 1] {
+            let (_, meta) = read(body[..end].to_vec(), 100).await;
+            assert!(meta.is_err(), "{end} of {} bytes", body.len());
+        }
+        let (_, meta) = read([&body[..], b"more"].concat(), 100).await;
+        assert!(meta.is_err(), "something follows");
+    }
+
+    #[tokio::test]
+    async fn compressed_bomb_ends_after_bounded_bytes() {
+        let start = r#"{"items":[{"metadata":{"name":""#;
+        let bomb = gzipped(&[start.as_bytes(), &vec![b'a'; 10 * LENGTH_MAX]].concat());
+        assert!(bomb.len() < LENGTH_MAX / 10);
+        let (items, meta) = read(bomb, usize::MAX).await;
+        assert!(items.is_empty() && matches!(meta, Err(Error::TooLong { .. })), "{meta:?}");
+    }
+
+    #[test]
+    fn unknown_encoding_is_an_error() {
+        let of = |encoding: &'static str| {
+            is_compressed(&HeaderMap::from_iter([(
+                header::CONTENT_ENCODING,
+                HeaderValue::from_static(encoding),
+            )]))
+        };
+        assert!(
+            of("gzip").unwrap() && !of("identity").unwrap() && !is_compressed(&HeaderMap::new()).unwrap()
+        );
+        assert_eq!(of("br").unwrap_err().to_string(), r#"the content encoding "br" was not asked for"#);
     }
 }

@@ -48,6 +48,11 @@ impl Extent {
 /// The programs that run beside etcd and the API server.
 const BESIDE_THE_SERVER: [&str; 3] = ["kube-controller-manager", "kube-scheduler", "kwok"];
 
+/// Whether a process can be restarted by itself: etcd and the API server go on meanwhile.
+pub(crate) fn is_beside(name: &str) -> bool {
+    BESIDE_THE_SERVER.contains(&name)
+}
+
 /// A running control plane, killed on drop.
 pub(crate) struct Instance {
     /// Declared first so that the processes are killed before the directory is removed.
@@ -200,12 +205,12 @@ impl Instance {
         kill_process(pid, signal).with_context(|| format!("signal {name}"))
     }
 
-    /// Waits until a process exits unexpectedly and returns the error to report.
-    pub(crate) async fn failed(&mut self) -> anyhow::Error {
+    /// Waits until a process exits unexpectedly and returns its name and the error to report.
+    pub(crate) async fn failed(&mut self) -> (&'static str, anyhow::Error) {
         loop {
             for process in &mut self.processes {
                 if let Some(error) = process.exited() {
-                    return error;
+                    return (process.name, error);
                 }
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
@@ -245,7 +250,7 @@ impl Instance {
         loop {
             let request = http::Request::get("/readyz").body(Vec::new())?;
             let Err(last) = client.request_text(request).await else { return Ok(()) };
-            for process in &mut self.processes {
+            for process in self.processes.iter_mut().filter(|process| !is_beside(process.name)) {
                 if let Some(error) = process.exited() {
                     return Err(error);
                 }

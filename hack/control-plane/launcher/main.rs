@@ -51,6 +51,10 @@ enum Command {
     Serve {
         #[command(flatten)]
         extent: Extent,
+        /// Start controllers, scheduler and fake kubelet again when they exit, as a kubelet does. Without this, it all
+        /// ends then.
+        #[arg(long)]
+        restart: bool,
     },
 }
 
@@ -102,9 +106,9 @@ async fn obey(cli: Cli) -> anyhow::Result<()> {
         }
         Command::Kubectl => unreachable!("handled above"),
         Command::Up { dir } => up(&assets, dir).await,
-        Command::Serve { extent } => {
+        Command::Serve { extent, restart } => {
             eprint!("{}", assets.table());
-            serve::serve(&assets, &extent).await
+            serve::serve(&assets, &extent, restart).await
         }
     }
 }
@@ -116,5 +120,5 @@ async fn up(assets: &Assets, dir: Option<PathBuf>) -> anyhow::Result<()> {
     println!("  export KUBECONFIG={}", instance.kubeconfig().display());
     println!("  export PATH={}:$PATH", assets.kubectl_dir().display());
     println!("Logs and the audit log are in {}. Ctrl-C stops it.", instance.dir().display());
-    Err(instance.failed().await)
+    Err(instance.failed().await.1)
 }

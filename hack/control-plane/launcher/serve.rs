@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::assets::Assets;
-use crate::instance::{Extent, Instance};
+use crate::instance::{Extent, Instance, is_beside};
 
-pub(crate) async fn serve(assets: &Assets, extent: &Extent) -> anyhow::Result<()> {
+pub(crate) async fn serve(assets: &Assets, extent: &Extent, restart: bool) -> anyhow::Result<()> {
     let mut instance = Instance::start(assets, None, extent).await?;
     let ready = json!({
         "kubeconfig": instance.kubeconfig(),
@@ -34,7 +34,12 @@ pub(crate) async fn serve(assets: &Assets, extent: &Extent) -> anyhow::Result<()
         let line = tokio::select! {
             biased;
             line = commands.next_line() => line.context("read a command")?,
-            error = instance.failed() => {
+            (name, error) = instance.failed() => {
+                if restart && is_beside(name) {
+                    eprintln!("control-plane: starting {name} again: {error:#}");
+                    instance.restart(name).await?;
+                    continue;
+                }
                 instance.stop().await;
                 return Err(error);
             }

@@ -205,6 +205,20 @@ async fn denials_of_a_starting_server_cause_no_relist() {
     assert_eq!(rig.source.open_watches(), 1);
 }
 
+/// The server is away for a minute, and answers 404 for a custom resource until it has read the definition.
+#[tokio::test(start_paused = true)]
+async fn kind_is_asked_for_again_at_once_when_the_server_is_back() {
+    let source = with(&["a"]);
+    let away = (0..7).map(|_| connection_error());
+    source.fail_watches(away.chain([status_error(404, ""), status_error(404, "")]));
+    let mut rig = Rig::new(source);
+    while rig.source.requests().len() < 9 {
+        rig.pass(Duration::from_secs(1)).await;
+    }
+    rig.pass(Duration::from_secs(6)).await;
+    assert_eq!(rig.source.open_watches(), 1, "{:?}", rig.source.requests());
+}
+
 /// The server has lost the version, but can list.
 #[tokio::test(start_paused = true)]
 async fn watch_refused_with_5xx_leads_to_a_list() {

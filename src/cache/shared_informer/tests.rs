@@ -245,7 +245,12 @@ async fn an_older_event_is_ignored() {
     rig.informer.add_event_handler(handler).unwrap();
     rig.start().await;
     heard(&mut receiver).await;
-    rig.source.send(|| WatchEvent::Modified(Ok(config_map("ns", "a", 1))));
+    let uid = rig.informer.store().get(&key("a")).unwrap().uid().to_owned();
+    rig.source.send(|| {
+        let mut older = config_map("ns", "a", 1);
+        older.metadata.uid = Some(uid.clone());
+        WatchEvent::Modified(Ok(older))
+    });
     assert_eq!(heard(&mut receiver).await, Vec::<String>::new());
     rig.source.send(|| {
         let mut previous = config_map("ns", "a", 1);

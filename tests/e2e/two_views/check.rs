@@ -88,6 +88,8 @@ impl<'a> Plans<'a> {
             let clean = run(order, &Plan::Undisturbed);
             let title = format!("{} {}, undisturbed", kind.kind, workload.name);
             assert!(clean.trouble.is_empty(), "{title}: {:?}", clean.trouble);
+            let forbidden = clean.findings.keys().find(|what| !oracle::is_measure(what));
+            assert_eq!(forbidden, None, "{title}");
             let other = run(Order { seed: seed.wrapping_add(1), ..order }, &Plan::Undisturbed);
             let mut mask = outcome::learn(&clean.state, &other.state);
             for ((_, one), (_, other)) in clean.quiet.iter().zip(&other.quiet) {

@@ -128,7 +128,7 @@ impl World<'_> {
             }
             Ending::Silent => {}
         }
-        if self.plan.has_audits() {
+        if !matches!(ending, Ending::Expired) {
             self.pass(AUDIT).await;
         }
         self.settle().await

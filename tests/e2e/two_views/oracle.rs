@@ -29,6 +29,14 @@ pub(super) struct Event {
 /// The findings and how many times each occurred.
 pub(super) type Findings = BTreeMap<String, usize>;
 
+/// Ends the findings that say how many there were; the others may not occur at all.
+const AT_ONCE: &str = " of one owner at once";
+
+/// Whether a finding says how many there were, which an undisturbed run may have, too.
+pub(super) fn is_measure(what: &str) -> bool {
+    what.ends_with(AT_ONCE)
+}
+
 /// The state of all objects at one event.
 #[derive(Default)]
 struct Scene<'a> {
@@ -183,7 +191,7 @@ impl<'a> Scene<'a> {
             .values()
             .filter(|child| child.kind == event.kind && !child.is_going() && child.owner(kind) == Some(owner))
             .count();
-        let most = self.findings.entry(format!("{}s of one owner at once", event.kind)).or_default();
+        let most = self.findings.entry(format!("{}s{AT_ONCE}", event.kind)).or_default();
         *most = alike.max(*most);
     }
 }

@@ -102,14 +102,10 @@ impl Plan {
         waits || matches!(self, Self::Deposed { .. })
     }
 
-    /// Whether the operators audit their caches: only an audit finds an event that was lost without a sign.
+    /// Whether the operators audit their caches: only an audit finds an event that was lost without a sign, or a store that
+    /// was restored.
     pub(super) fn has_audits(&self) -> bool {
-        match self {
-            Self::Hidden { ending, .. } => matches!(ending, Ending::Resumed | Ending::Silent),
-            // A running operator does not notice that the store has changed.
-            Self::RolledBack { .. } => true,
-            _ => false,
-        }
+        matches!(self, Self::Hidden { .. } | Self::RolledBack { .. })
     }
 }
 

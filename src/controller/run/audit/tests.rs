@@ -271,7 +271,6 @@ async fn a_restored_store_is_noticed() {
         let rig = Rig::new(&["changed", "same"]).await;
         let backup = rig.sim.version();
         rig.change("changed").await;
-        rig.put("ConfigMap", "added", json!({})).await;
         pass(Duration::from_secs(5)).await;
         assert!(rig.maps_match_server().await);
         assert!(rig.sim.roll_back(backup));
