@@ -27,7 +27,7 @@ What is checked when the faults are over and everything has settled, which may t
   - each object has the children that its spec asks for, and no others
   - no child has lost its owner, and nothing is stuck in deletion
   - objects of somebody else, with names and labels like ours, are as they were
-  - the operator writes nothing for 60 s
+  - the operator writes nothing for 60 s, except the ends of series of events
   - the operator has neither panicked nor ended by itself
   - memory and open files of its longest-living process grow by less than 10 MB and 15 files an hour (least squares,
     without its first 5 minutes; judged from 20 minutes on)

@@ -34,7 +34,7 @@ use tokio_util::sync::CancellationToken;
 use check::View;
 use cluster::{Launcher, Refusal, Server};
 use foreign::Foreign;
-use operator::Operator;
+use operator::{Operator, Writes};
 use proxy::Proxy;
 use report::Report;
 
@@ -270,7 +270,15 @@ struct Settled {
     /// The view at the end.
     view: anyhow::Result<View>,
     /// The operator's writes at rest, if its metrics could be read.
-    writes: anyhow::Result<f64>,
+    writes: anyhow::Result<AtRest>,
+}
+
+/// What the operator wrote while nothing was wrong.
+struct AtRest {
+    /// Writes of anything but events. There must be none.
+    of_objects: f64,
+    /// Writes of events: a series of events is ended some minutes after the last of them, with one write.
+    of_events: f64,
 }
 
 /// Waits until nothing is wrong any more, and then counts the writes at rest.
@@ -305,18 +313,21 @@ async fn settle(run: &Run, foreign: &Foreign, sabotage: Option<check::Sabotage>)
 }
 
 /// Counts the operator's requests that are not reads, by its metrics.
-async fn writes_at_rest(run: &Run) -> anyhow::Result<f64> {
+async fn writes_at_rest(run: &Run) -> anyhow::Result<AtRest> {
     let address = run.operator.borrow().metrics_address()?;
-    let before = operator::writes(&address).await?;
+    let before = Writes::read(&address).await?;
     tokio::time::sleep(REST).await;
-    let after = operator::writes(&address).await?;
-    for (method, count) in &after {
-        let more = count - before.get(method).unwrap_or(&0.0);
+    let after = Writes::read(&address).await?;
+    for (method, count) in &after.by_method {
+        let more = count - before.by_method.get(method).unwrap_or(&0.0);
         if more > 0.0 {
             say(&format!("written at rest: {more} {method}"));
         }
     }
-    Ok(after.values().sum::<f64>() - before.values().sum::<f64>())
+    Ok(AtRest {
+        of_objects: after.of_objects() - before.of_objects(),
+        of_events: after.of_events - before.of_events,
+    })
 }
 
 /// Returns the text of a field, or an empty one.

@@ -160,45 +160,70 @@ impl fmt::Display for Sample {
     }
 }
 
-/// Returns the number of the operator's requests that are not reads, by method and code.
-pub(crate) async fn writes(address: &str) -> anyhow::Result<BTreeMap<String, f64>> {
-    let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build()?;
-    let text = client.get(format!("http://{address}/metrics")).send().await?.text().await?;
-    let counts = counts(&text)?;
-    anyhow::ensure!(
-        counts.keys().any(|what| what.starts_with("GET")),
-        "the operator's metrics count requests"
-    );
-    Ok(counts.into_iter().filter(|(what, _)| !what.starts_with("GET")).collect())
+/// The operator's requests that are not reads, since it started.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Writes {
+    /// All of them, by method and code.
+    pub(crate) by_method: BTreeMap<String, f64>,
+    /// Those of events among them.
+    pub(crate) of_events: f64,
 }
 
-/// Returns the number of requests by method and code.
-fn counts(metrics: &str) -> anyhow::Result<BTreeMap<String, f64>> {
-    let mut all = BTreeMap::new();
-    for line in metrics.lines().filter(|line| line.starts_with("rest_client_requests_total{")) {
-        let label = |name: &str| line.split_once(&format!("{name}=\""))?.1.split('"').next();
-        let what = format!("{} ({})", label("method").unwrap_or_default(), label("code").unwrap_or_default());
-        let count: f64 =
-            line.rsplit(' ').next().unwrap_or_default().parse().context("a count is a number")?;
-        *all.entry(what).or_default() += count;
+impl Writes {
+    /// Returns the number of writes of anything but events.
+    pub(crate) fn of_objects(&self) -> f64 {
+        self.by_method.values().sum::<f64>() - self.of_events
     }
-    Ok(all)
+
+    /// Reads the metrics that are served there.
+    pub(crate) async fn read(address: &str) -> anyhow::Result<Self> {
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(10)).build()?;
+        let text = client.get(format!("http://{address}/metrics")).send().await?.text().await?;
+        Self::parse(&text)
+    }
+
+    fn parse(metrics: &str) -> anyhow::Result<Self> {
+        let mut all = Self::default();
+        let mut counts_reads = false;
+        for line in metrics.lines() {
+            let label = |name: &str| line.split_once(&format!("{name}=\""))?.1.split('"').next();
+            let count =
+                || line.rsplit(' ').next().unwrap_or_default().parse::<f64>().context("a count is a number");
+            if line.starts_with("rest_client_requests_total{") {
+                let (method, code) = (label("method").unwrap_or_default(), label("code").unwrap_or_default());
+                if method == "GET" {
+                    counts_reads = true;
+                } else {
+                    *all.by_method.entry(format!("{method} ({code})")).or_default() += count()?;
+                }
+            } else if line.starts_with("windlass_events_total{") && label("result") != Some("dropped") {
+                all.of_events += count()?;
+            }
+        }
+        anyhow::ensure!(counts_reads, "the operator's metrics count requests");
+        Ok(all)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::counts;
+    use super::Writes;
 
     #[test]
-    fn requests_are_counted_by_method_and_code() {
+    fn writes_of_events_are_counted_apart() {
         let metrics = "# TYPE rest_client_requests_total counter\n\
             rest_client_requests_total{code=\"200\",method=\"GET\",host=\"a:1\"} 7\n\
             rest_client_requests_total{code=\"409\",method=\"POST\",host=\"a:1\"} 2\n\
             rest_client_requests_total{code=\"409\",method=\"POST\",host=\"a:2\"} 3\n\
-            rest_client_request_duration_seconds_sum{verb=\"POST\"} 0.5\n";
-        let expected = BTreeMap::from([("GET (200)".to_owned(), 7.0), ("POST (409)".to_owned(), 5.0)]);
-        assert_eq!(counts(metrics).unwrap_or_default(), expected);
+            rest_client_request_duration_seconds_sum{verb=\"POST\"} 0.5\n\
+            windlass_events_total{result=\"written\"} 3\n\
+            windlass_events_total{result=\"failed\"} 1\n\
+            windlass_events_total{result=\"dropped\"} 9\n";
+        let writes = Writes::parse(metrics).unwrap_or_default();
+        let by_method = BTreeMap::from([("POST (409)".to_owned(), 5.0)]);
+        assert_eq!(writes, Writes { by_method, of_events: 4.0 });
+        assert!((writes.of_objects() - 1.0).abs() < f64::EPSILON);
     }
 }

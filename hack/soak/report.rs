@@ -38,6 +38,7 @@ pub(crate) struct Report {
     settled_seconds: Option<f64>,
     checks: Vec<Check>,
     writes_at_rest: Option<f64>,
+    event_writes_at_rest: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -105,11 +106,14 @@ impl Report {
             failures.extend(check.problems.first().map(|problem| format!("{problem}{more}")));
         }
         failures.extend(settled.view.err().map(|error| format!("the cluster cannot be read: {error:#}")));
-        match settled.writes {
-            Ok(0.0) => {}
-            Ok(writes) => failures.push(format!("{writes} writes at rest")),
-            Err(ref error) => failures.push(format!("writes at rest cannot be counted: {error:#}")),
+        match &settled.writes {
+            Ok(writes) if writes.of_objects > 0.0 => {
+                failures.push(format!("{} writes at rest", writes.of_objects))
+            }
+            Ok(_) => {}
+            Err(error) => failures.push(format!("writes at rest cannot be counted: {error:#}")),
         }
+        let writes = settled.writes.ok();
         Self {
             passed: failures.is_empty(),
             failures,
@@ -130,7 +134,8 @@ impl Report {
             log: log.ok(),
             settled_seconds: settled.after.map(|after| after.as_secs_f64()),
             checks,
-            writes_at_rest: settled.writes.ok(),
+            writes_at_rest: writes.as_ref().map(|writes| writes.of_objects),
+            event_writes_at_rest: writes.map(|writes| writes.of_events),
         }
     }
 }
@@ -214,8 +219,9 @@ impl fmt::Display for Report {
                 row("", problem.clone())?;
             }
         }
-        let writes = self.writes_at_rest.map_or("unknown".to_owned(), |writes| writes.to_string());
-        row(&format!("writes at rest in {} s", crate::REST.as_secs()), writes)?;
+        let count = |writes: Option<f64>| writes.map_or("unknown".to_owned(), |writes| writes.to_string());
+        row(&format!("writes at rest in {} s", crate::REST.as_secs()), count(self.writes_at_rest))?;
+        row("ends of series of events meanwhile", count(self.event_writes_at_rest))?;
         if self.passed {
             writeln!(f, "soak: passed")
         } else {

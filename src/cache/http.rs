@@ -243,6 +243,10 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
         self.client.cannot_stream_lists();
     }
 
+    async fn server_is_back(&self) {
+        self.client.is_back().await;
+    }
+
     fn traffic(&self) -> Traffic {
         self.traffic.clone()
     }

@@ -147,6 +147,12 @@ pub trait ListerWatcher<K: Object>: Send + Sync + 'static {
         Traffic::default()
     }
 
+    /// Waits until a server that did not answer for a while answers a request of any kind. A source that cannot tell
+    /// waits for ever.
+    fn server_is_back(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Opens a watch.
     fn watch(&self, options: &WatchOptions) -> impl Future<Output = Result<Self::Watch, Error>> + Send;
 }

@@ -18,10 +18,11 @@
 //! | a relist was requested | list at once with the version unset |
 //! | opening: no connection, 429, 5xx | watch again from the same version after a backoff; list after 5 times 5xx |
 //! | opening: 403, the permission to watch is missing | watch again after 10 to 30 s |
-//! | 410 at the start or in the stream | list, not older than the last version, after a backoff (the shortest, if the server was away) |
+//! | 410 at the start or in the stream | list, not older than the last version, after a backoff |
 //! | the list: 410, a version from the future, or older than the last one | list at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
 //! | 404 or 403 soon after a lost connection: the server is starting | the same request again after a backoff |
+//! | the server answers again, this request or one of another kind | the backoff starts over; who waits for a connection waits at most a second more |
 //! | anything else | list again after a backoff |
 //!
 //! A list is *streamed* where the server can do that: it is the beginning of a watch, which goes on after
@@ -89,6 +90,8 @@ const REFUSED_MAX: u32 = 5;
 const INITIAL_EVENTS_SILENCE: Duration = Duration::from_secs(60);
 /// How long a restarted server may answer 403 or 404 because it has not loaded roles and kinds yet.
 const STARTING: Duration = Duration::from_secs(15);
+/// Over which time the reflectors of a process ask again when the server is back.
+const BACK_SPREAD: Duration = Duration::from_secs(1);
 
 /// Feeds a FIFO from a source; see the module.
 #[derive(Debug)]
@@ -215,11 +218,23 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
     }
 
-    async fn pause(&self, delay: Duration) {
-        if !delay.is_zero() {
-            self.health.is(ReflectorPhase::BackingOff(Instant::now() + delay));
+    /// Waits before the next request. A wait for a connection ends early when the server answers anybody: it grew with
+    /// the outage, and the server is not overloaded by this.
+    async fn pause(&mut self, delay: Duration) {
+        if delay.is_zero() {
+            return;
         }
-        tokio::time::sleep(delay).await;
+        let until = Instant::now() + delay;
+        self.health.is(ReflectorPhase::BackingOff(until));
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(until) => {}
+            () = self.source.server_is_back(), if self.is_unanswered => {
+                self.backoff.start_over();
+                let soon = Instant::now() + self.backoff.spread(Duration::ZERO, BACK_SPREAD);
+                tokio::time::sleep_until(until.min(soon)).await;
+            }
+        }
     }
 
     async fn list(&mut self) -> Next<L::Watch> {
@@ -535,9 +550,8 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         if was_unanswered || self.is_unanswered {
             self.lost = Some(Instant::now());
         }
-        if was_unanswered && (error.is_expired() || is_starting) {
-            // The server is back, without the events in between or not yet with all kinds: a request need not wait as
-            // long as a connection.
+        if was_unanswered && !self.is_unanswered {
+            // The server is back, if not yet with all that it has: a request need not wait as long as a connection.
             self.backoff.start_over();
         }
         let delay = if is_missing(error) && !is_starting {

@@ -340,6 +340,11 @@ impl ApiClient {
         self.reachability.is_settling()
     }
 
+    /// Waits until a server that was lost for a while answers a request of any clone.
+    pub(crate) async fn is_back(&self) {
+        self.reachability.is_back().await;
+    }
+
     async fn call(
         &self,
         method: Method,

@@ -3,18 +3,24 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// How long a returning server may deny roles and kinds that it has not loaded yet.
 const SETTLING: Duration = Duration::from_secs(15);
 /// How often the log repeats that the server does not answer.
 const REMINDER: Duration = Duration::from_secs(60);
+/// How long a server must have been lost for its return to end the waits of others: failures of single connections
+/// must not undo their backoff.
+const AWAY_MIN: Duration = Duration::from_secs(3);
 
 /// Tracks whether requests get through. All requests of a process report here, so that a lost server
 /// is one line in the log instead of one per kind and retry.
 #[derive(Debug, Default)]
 pub(crate) struct Reachability {
     state: Mutex<State>,
+    /// Wakes who waits for a lost server.
+    back: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -75,7 +81,16 @@ impl Reachability {
         let change = self.state.lock().answered(Instant::now());
         if let Some(Change::Back(away)) = change {
             tracing::info!(away_seconds = away.as_secs(), "API server answers again");
+            if away >= AWAY_MIN {
+                self.back.notify_waiters();
+            }
         }
+    }
+
+    /// Waits until a server that was lost for at least three seconds answers a request. A return before the first poll
+    /// is missed.
+    pub(crate) async fn is_back(&self) {
+        self.back.notified().await;
     }
 
     /// Whether the server returned only moments ago, and may deny what it has not loaded yet.
@@ -110,6 +125,8 @@ fn log(change: Option<&Change>, error: &(dyn std::error::Error + 'static)) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -139,6 +156,20 @@ mod tests {
         assert_eq!(state.silent(at(40), at(70)), Some(Change::Lost), "silence on all");
         assert_eq!(state.answered(at(71)), Some(Change::Back(Duration::from_secs(1))));
         assert!(state.is_settling(at(72)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_ends_when_the_server_is_back() {
+        let reachability = Reachability::default();
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let mut waits = Box::pin(reachability.is_back());
+        assert_eq!(waits.as_mut().now_or_never(), None);
+        for (away, ended) in [(AWAY_MIN - Duration::from_millis(1), None), (AWAY_MIN, Some(()))] {
+            reachability.failed(&refused);
+            tokio::time::advance(away).await;
+            reachability.answered();
+            assert_eq!(waits.as_mut().now_or_never(), ended, "after {away:?}");
+        }
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 use self::state::{Change, State, event_of};
 use super::status_error;
@@ -39,6 +39,7 @@ use crate::client::Error;
 pub struct FakeSource<K> {
     state: Arc<Mutex<State<K>>>,
     resource: Arc<ApiResource>,
+    back: Arc<Notify>,
 }
 
 // === impl FakeSource ===
@@ -56,7 +57,7 @@ impl<K: Object> FakeSource<K> {
     /// Creates an empty source of a kind that is known at run time.
     #[must_use]
     pub fn of(resource: ApiResource) -> Self {
-        Self { state: Arc::new(Mutex::new(State::new())), resource: Arc::new(resource) }
+        Self { state: Arc::new(Mutex::new(State::new())), resource: Arc::new(resource), back: Arc::default() }
     }
 
     // --- objects ---
@@ -142,6 +143,11 @@ impl<K: Object> FakeSource<K> {
         self.state.lock().watch_errors.extend(errors);
     }
 
+    /// Tells all that wait for a lost server that it answers again.
+    pub fn come_back(&self) {
+        self.back.notify_waiters();
+    }
+
     // --- faults of lists ---
 
     /// Splits lists into pages of this size.
@@ -222,7 +228,7 @@ impl<K: TypedObject> Default for FakeSource<K> {
 
 impl<K> Clone for FakeSource<K> {
     fn clone(&self) -> Self {
-        Self { state: self.state.clone(), resource: self.resource.clone() }
+        Self { state: self.state.clone(), resource: self.resource.clone(), back: self.back.clone() }
     }
 }
 
@@ -285,6 +291,10 @@ impl<K: Object> ListerWatcher<K> for FakeSource<K> {
 
     fn cannot_stream_lists(&self) {
         self.state.lock().can_stream_lists = false;
+    }
+
+    async fn server_is_back(&self) {
+        self.back.notified().await;
     }
 
     async fn watch(&self, options: &WatchOptions) -> Result<FakeWatch<K>, Error> {

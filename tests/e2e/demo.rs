@@ -150,10 +150,10 @@ async fn once_exits_1_with_reasons_when_not_ready() {
         )
     };
     std::fs::write(&file, foo("first") + &foo("second")).unwrap();
-    let output = run_to_end(&["demo", "--once", "--timeout=2s", "--samples", file.to_str().unwrap()], &[]);
+    let output = run_to_end(&["demo", "--once", "--timeout=10s", "--samples", file.to_str().unwrap()], &[]);
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{text}");
-    assert!(text.starts_with("error: not all samples are Ready within 2s"), "{text}");
+    assert!(text.starts_with("error: not all samples are Ready within 10s"), "{text}");
     assert!(text.contains("ResourceExists") && text.contains("not managed by Foo"), "{text}");
     assert_eq!(text.lines().count(), 2, "only one Foo fails, because the other owns the Deployment:\n{text}");
 }

@@ -111,18 +111,50 @@ async fn gone_means_relist() {
     assert_eq!(rig.source.requests(), ["list newest", "watch 2", "watch 2", "list >=2", "watch 3"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn list_after_an_outage_waits_the_shortest_delay() {
+/// A rig whose watch has ended, and whose server then answers nothing six times and after that fails with `errors`.
+async fn after_an_outage(errors: impl IntoIterator<Item = Error>) -> Rig {
     let mut rig = Rig::new(with(&["a"]));
     rig.settle().await;
     rig.pass(Duration::from_secs(5)).await;
     let outage = std::iter::repeat_with(connection_error).take(6);
-    rig.source.fail_watches(outage.chain([status_error(410, "Expired")]));
+    rig.source.fail_watches(outage.chain(errors));
     rig.source.close_watches();
+    rig
+}
+
+/// The store of a server that has just started is not read yet, and then the version is compacted.
+#[tokio::test(start_paused = true)]
+async fn delays_start_over_when_the_server_answers_again() {
+    let mut rig = after_an_outage([status_error(429, "TooManyRequests"), status_error(410, "Expired")]).await;
     while rig.source.requests().len() < 9 {
         assert_eq!(rig.pass(Duration::from_millis(100)).await, Vec::<String>::new());
     }
-    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["all [a] not older"]);
+    let (first, second) = (Duration::from_millis(1600), Duration::from_millis(3200));
+    assert_eq!(rig.pass(first + second).await, ["all [a] not older"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_end_when_the_server_is_back() {
+    let mut rig = after_an_outage([]).await;
+    while rig.source.requests().len() < 8 {
+        rig.pass(Duration::from_millis(100)).await;
+    }
+    rig.pass(BACK_SPREAD).await;
+    assert_eq!(rig.source.open_watches(), 0, "the sixth wait takes 25.6 to 51.2 s");
+    rig.source.put(config_map("ns", "b", 0));
+    rig.source.come_back();
+    assert_eq!(rig.pass(BACK_SPREAD).await, ["+b"]);
+}
+
+/// An answer other than of a lost connection has a wait of its own, such as Retry-After.
+#[tokio::test(start_paused = true)]
+async fn the_return_of_the_server_ends_no_other_wait() {
+    let mut rig = Rig::new(with(&["a"]));
+    rig.source.fail_watches([status_error(403, "Forbidden")]);
+    rig.settle().await;
+    rig.source.come_back();
+    rig.pass(Duration::from_secs(9)).await;
+    assert_eq!(rig.source.requests(), ["list newest", "watch 1"], "a missing permission waits 10 to 30 s");
 }
 
 /// client-go: `TestReflectorExpiredExactResourceVersion`, `TestReflectorFullListIfTooLarge`
