@@ -17,8 +17,8 @@ use super::workloads::{Kind, NAME, Step};
 /// The interval at which a create is retried while its name is taken.
 const RETRY: Duration = Duration::from_millis(20);
 /// The interval of the later half of the retries.
-const RETRY_LATER: Duration = Duration::from_secs(1);
-/// The maximum number of retries, which last longer than the interval of audits.
+const RETRY_LATER: Duration = Duration::from_secs(2);
+/// The maximum number of retries, which last longer than five audits: four hidden events may be noticed one by one.
 const RETRIES: usize = 10_000;
 pub(crate) const NAMESPACE: &str = "plans";
 /// The flags of an operator that acts at once, without audits that repair what should not need a repair.
