@@ -243,8 +243,8 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
         self.client.cannot_stream_lists();
     }
 
-    async fn server_is_back(&self) {
-        self.client.is_back().await;
+    async fn server_is_back(&self, asked: Instant) {
+        self.client.is_back(asked).await;
     }
 
     fn traffic(&self) -> Traffic {

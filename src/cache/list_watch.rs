@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::cached::Cached;
 use super::decode::Decoded;
 use super::object::Object;
@@ -147,9 +149,10 @@ pub trait ListerWatcher<K: Object>: Send + Sync + 'static {
         Traffic::default()
     }
 
-    /// Waits until a server that did not answer for a while answers a request of any kind. A source that cannot tell
-    /// waits for ever.
-    fn server_is_back(&self) -> impl Future<Output = ()> + Send {
+    /// Waits until a server that did not answer for a while serves a request, of any kind; returns at once if it has
+    /// since `asked`. A source that cannot tell waits for ever.
+    fn server_is_back(&self, asked: Instant) -> impl Future<Output = ()> + Send {
+        let _ = asked;
         std::future::pending()
     }
 

@@ -22,7 +22,7 @@
 //! | the list: 410, a version from the future, or older than the last one | list at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
 //! | 404 or 403 soon after a lost connection: the server is starting | the same request again after a backoff |
-//! | the server answers again, this request or one of another kind | the backoff starts over; who waits for a connection waits at most a second more |
+//! | the server is back and has served a request, of any kind | who waits for a connection waits at most a second more |
 //! | anything else | list again after a backoff |
 //!
 //! A list is *streamed* where the server can do that: it is the beginning of a watch, which goes on after
@@ -41,7 +41,9 @@
 //! # Differences from client-go
 //! The first list leaves the version unset; client-go uses 0 and may go back in time after a restart. A
 //! broken stream resumes like a closed one. Retry-After is obeyed. A streaming list has a deadline for its
-//! end, and that a server cannot stream is remembered. Resyncs are not its task: the pump makes them from the store.
+//! end, and that a server cannot stream is remembered. Failures without an answer and those with one back off
+//! apart, and all reflectors ask again when the server is back. Resyncs are not its task: the pump makes them from
+//! the store.
 //!
 //! # Locks and tasks
 //! None: the informer runs [`Reflector::run`] and cancels it with the token.
@@ -112,13 +114,17 @@ pub struct Reflector<K: Object, L> {
     relist: Arc<Notify>,
     /// When a request last got no answer, or a stream broke.
     lost: Option<Instant>,
-    /// Whether the last failure was that of a connection.
+    /// Whether the last request failed for want of a connection.
     is_unanswered: bool,
+    /// When the last request was made.
+    asked: Instant,
     /// Number of streams in a row that broke without an event.
     fruitless: u32,
     /// Number of openings in a row that were answered with 5xx.
     refused: u32,
     backoff: Backoff,
+    /// The delays after requests without an answer, which an outage makes long; those after answers are not.
+    reconnect: Backoff,
     random: fastrand::Rng,
     /// Why the next list is made.
     reason: ListReason,
@@ -150,7 +156,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     #[must_use]
     pub fn new(source: L, fifo: Arc<Fifo<K>>, store: Store<K>, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed);
-        let backoff = Backoff::new(random.fork());
+        let [backoff, reconnect] = [(); 2].map(|()| Backoff::new(random.fork()));
         let kind = source.resource().to_string();
         let health = Health::new(kind.clone(), Shared::default());
         Self {
@@ -164,9 +170,11 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             relist: Arc::default(),
             lost: None,
             is_unanswered: false,
+            asked: Instant::now(),
             fruitless: 0,
             refused: 0,
             backoff,
+            reconnect,
             random,
             reason: ListReason::First,
             health,
@@ -218,8 +226,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         }
     }
 
-    /// Waits before the next request. A wait for a connection ends early when the server answers anybody: it grew with
-    /// the outage, and the server is not overloaded by this.
+    /// Waits before the next request. A wait for a connection ends early when the server serves anybody again.
     async fn pause(&mut self, delay: Duration) {
         if delay.is_zero() {
             return;
@@ -229,9 +236,9 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         tokio::select! {
             biased;
             () = tokio::time::sleep_until(until) => {}
-            () = self.source.server_is_back(), if self.is_unanswered => {
-                self.backoff.start_over();
-                let soon = Instant::now() + self.backoff.spread(Duration::ZERO, BACK_SPREAD);
+            () = self.source.server_is_back(self.asked), if self.is_unanswered => {
+                self.reconnect.start_over();
+                let soon = Instant::now() + self.reconnect.spread(Duration::ZERO, BACK_SPREAD);
                 tokio::time::sleep_until(until.min(soon)).await;
             }
         }
@@ -239,6 +246,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
 
     async fn list(&mut self) -> Next<L::Watch> {
         self.health.is(ReflectorPhase::Listing);
+        self.asked = Instant::now();
         // This list serves a relist request made before it.
         if self.relist.notified().now_or_never().is_some() {
             self.requested_relist();
@@ -298,6 +306,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         tracing::debug!(kind = %self.kind, objects = objects.len(), resource_version, "Listed");
         self.last_version_unusable = false;
         self.distrusts_streams = false;
+        self.was_answered();
         self.refused = 0;
         let is_unreadable = |listed: &&Listed<K>| matches!(listed, Listed::Changed(Cached::Unreadable(_)));
         self.health.undecodable(objects.iter().filter(is_unreadable).count());
@@ -414,6 +423,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         let Some(from) = self.last_version.clone() else { return Next::List(Duration::ZERO) };
         let timeout = self.watch_timeout();
         self.health.is(ReflectorPhase::Connecting);
+        self.asked = Instant::now();
         match self.source.watch(&WatchOptions { start: WatchStart::After(from), timeout }).await {
             Ok(stream) => Next::Follow(stream),
             Err(error) => self.watch_not_opened(&error),
@@ -422,6 +432,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
 
     async fn follow(&mut self, mut stream: L::Watch) -> Next<L::Watch> {
         let started = Instant::now();
+        self.was_answered();
         self.refused = 0;
         self.health.works();
         self.health.is(ReflectorPhase::Watching);
@@ -546,15 +557,11 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             handler(error);
         }
         let is_starting = self.is_starting(error);
-        let was_unanswered = std::mem::replace(&mut self.is_unanswered, error.is_connection());
-        if was_unanswered || self.is_unanswered {
-            self.lost = Some(Instant::now());
-        }
-        if was_unanswered && !self.is_unanswered {
-            // The server is back, if not yet with all that it has: a request need not wait as long as a connection.
-            self.backoff.start_over();
-        }
-        let delay = if is_missing(error) && !is_starting {
+        self.was_answered();
+        self.is_unanswered = error.is_connection();
+        let delay = if self.is_unanswered {
+            self.reconnect.step()
+        } else if is_missing(error) && !is_starting {
             self.backoff.spread(MISSING_MIN, MISSING_MAX)
         } else {
             self.backoff.step().max(error.retry_after().unwrap_or_default())
@@ -570,6 +577,13 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             self.health.failed(error, delay);
         }
         delay
+    }
+
+    /// Records that a request was answered: the server, if it was lost, is back and may be starting.
+    fn was_answered(&mut self) {
+        if std::mem::take(&mut self.is_unanswered) {
+            self.lost = Some(Instant::now());
+        }
     }
 
     fn is_starting(&self, error: &Error) -> bool {

@@ -18,6 +18,7 @@ use super::dry_run::{self, DryRun};
 use super::error::{Error, ServerStatus};
 use super::gate::{Gate, Passage, RequestLimits};
 use super::json_error::without_values;
+use super::list_body;
 use super::observer::{Observed, RequestObserver};
 use super::reachability::Reachability;
 use super::rotation::Rotation;
@@ -104,8 +105,8 @@ impl ApiClient {
         }
     }
 
-    /// Sets whether lists that are read in pages ask for compressed answers: a tenth of the bytes over the network, for
-    /// 2 ms of processor time for each megabyte. Streamed lists and watches are never compressed.
+    /// Sets whether the caches' lists that are read in pages ask for compressed answers: a tenth of the bytes over the
+    /// network, for 2 ms of processor time for each megabyte. Streamed lists, watches and audits are never compressed.
     #[must_use]
     pub fn with_compressed_lists(self, compresses_lists: bool) -> Self {
         Self { compresses_lists, ..self }
@@ -340,9 +341,9 @@ impl ApiClient {
         self.reachability.is_settling()
     }
 
-    /// Waits until a server that was lost for a while answers a request of any clone.
-    pub(crate) async fn is_back(&self) {
-        self.reachability.is_back().await;
+    /// Waits until a server that was lost for a while serves a request of any clone, if none has been since `asked`.
+    pub(crate) async fn is_back(&self, asked: Instant) {
+        self.reachability.is_back(asked).await;
     }
 
     async fn call(
@@ -391,7 +392,7 @@ impl ApiClient {
             .uri(path)
             .header(header::CONTENT_TYPE, HeaderValue::from_static(content_type))
             .header(header::ACCEPT, HeaderValue::from_static(accept))
-            // Bytes are cheap inside a cluster, and this body is read as it comes.
+            // Bytes are cheap inside a cluster.
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .body(Body::from(body.into_bytes()))
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
@@ -465,18 +466,20 @@ impl ApiClient {
         // A request dropped before its answer, by a timeout say, counts as unanswered.
         let asked = self.metrics.asked(request.method().as_str());
         let response = self.inner.send(request).await.map_err(|error| self.lost(name, Box::new(error)))?;
-        asked.answered(response.status().as_u16());
-        self.reachability.answered();
+        let code = response.status().as_u16();
+        asked.answered(code);
+        self.reachability.answered(code);
         if response.status().is_success() {
             return Ok(response);
         }
-        let code = response.status().as_u16();
         let retry_after = retry_after(response.headers());
+        let is_compressed = list_body::is_compressed(response.headers()).unwrap_or(false);
         let body = match self.read_body(name, response.into_body(), ERROR_BODY_MAX).await {
             // No Status object is that long.
             Err(Error::TooLong { .. }) => Bytes::new(),
             body => body?,
         };
+        let body = if is_compressed { list_body::decompressed(&body, ERROR_BODY_MAX) } else { body };
         let status = Box::new(ServerStatus::parse(code, retry_after, &body));
         Err(Error::Status { request: name.to_owned(), status })
     }
@@ -488,7 +491,7 @@ impl ApiClient {
             Err(error) if error.is::<LengthLimitError>() => {
                 Err(Error::TooLong { request: name.to_owned(), max })
             }
-            Err(error) => Err(self.lost(name, error)),
+            Err(error) => Err(broken(name, error)),
         }
     }
 
@@ -523,6 +526,11 @@ impl ApiClient {
         self.reachability.silent(now.checked_sub(after).unwrap_or(now), &error);
         error
     }
+}
+
+/// The error of an answer whose body broke off. The server did answer: if it is lost, the next request tells.
+pub(in crate::client) fn broken(name: &str, source: tower::BoxError) -> Error {
+    Error::Transport { request: name.to_owned(), source }
 }
 
 /// How long a request may be without its answer.

@@ -23,7 +23,9 @@ pub(crate) fn without_values(error: &serde_json::Error) -> serde_json::Error {
 /// Returns the part of serde's text that comes from the type, not from the value. A type's own text may quote anything.
 pub(crate) fn kind_of(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(text, _)| text);
+    // An error without a place may end with a value that looks like one.
+    let place = text.rsplit_once(" at line ").filter(|_| error.line() > 0);
+    let text = place.map_or(text.as_str(), |(text, _)| text);
     let begins = |starts: &[&str]| starts.iter().any(|start| text.starts_with(start));
     if begins(&["missing field `", "duplicate field `"]) {
         return text.to_owned();
@@ -48,6 +50,9 @@ mod tests {
             let error = serde_json::from_str::<Secret>(json).unwrap_err();
             without_values(&error).to_string()
         };
+        let placed = serde_json::json!({"type": ["a, expected s3cret at line 1"]});
+        let unplaced = without_values(&serde_json::from_value::<Secret>(placed).unwrap_err());
+        assert_eq!(unplaced.to_string(), "expected a string");
         let secret = "s3cret, expected x";
         assert_eq!(text(&format!(r#"{{"type":["{secret}"]}}"#)), "expected a string at line 1 column 8");
         assert_eq!(text(&format!(r#"{{"metadata":"{secret}"}}"#)), "expected ObjectMeta at line 1 column 32");

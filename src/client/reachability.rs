@@ -1,5 +1,6 @@
 //! Tracks whether the API server answers, and logs its loss and its return.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -32,6 +33,10 @@ struct State {
     last_answer: Option<Instant>,
     /// When the server last came back.
     back_since: Option<Instant>,
+    /// Since when no request was served; `None` while they are.
+    unserved_since: Option<Instant>,
+    /// When the server last served a request after it had been lost for a while.
+    served_again: Option<Instant>,
 }
 
 /// A change worth a log line.
@@ -44,6 +49,7 @@ enum Change {
 
 impl State {
     fn failed(&mut self, now: Instant) -> Option<Change> {
+        self.unserved_since.get_or_insert(now);
         let Some(since) = self.lost_since else {
             (self.lost_since, self.last_line) = (Some(now), Some(now));
             return Some(Change::Lost);
@@ -70,27 +76,47 @@ impl State {
         Some(Change::Back(now - since))
     }
 
+    /// Records that a request was served; returns whether that ends an outage.
+    fn served(&mut self, now: Instant) -> bool {
+        let ends_outage = self.unserved_since.take().is_some_and(|since| now - since >= AWAY_MIN);
+        if ends_outage {
+            self.served_again = Some(now);
+        }
+        ends_outage
+    }
+
     fn is_settling(&self, now: Instant) -> bool {
         self.back_since.is_some_and(|back| now - back < SETTLING)
     }
 }
 
 impl Reachability {
-    /// Records that a request was answered, whatever the answer.
-    pub(crate) fn answered(&self) {
-        let change = self.state.lock().answered(Instant::now());
+    /// Records that a request was answered, with this status code.
+    pub(crate) fn answered(&self, code: u16) {
+        let now = Instant::now();
+        let is_served = code != 429 && code < 500;
+        let (change, ends_outage) = {
+            let state = &mut *self.state.lock();
+            (state.answered(now), is_served && state.served(now))
+        };
         if let Some(Change::Back(away)) = change {
             tracing::info!(away_seconds = away.as_secs(), "API server answers again");
-            if away >= AWAY_MIN {
-                self.back.notify_waiters();
-            }
+        }
+        if ends_outage {
+            self.back.notify_waiters();
         }
     }
 
-    /// Waits until a server that was lost for at least three seconds answers a request. A return before the first poll
-    /// is missed.
-    pub(crate) async fn is_back(&self) {
-        self.back.notified().await;
+    /// Waits until a server that was lost for at least three seconds serves a request: at once, if that has happened
+    /// since `asked`. An overloaded server (429, 5xx) serves none.
+    pub(crate) async fn is_back(&self, asked: Instant) {
+        let mut back = pin!(self.back.notified());
+        // From here on no notification is missed.
+        back.as_mut().enable();
+        let is_back = self.state.lock().served_again.is_some_and(|at| at >= asked);
+        if !is_back {
+            back.await;
+        }
     }
 
     /// Whether the server returned only moments ago, and may deny what it has not loaded yet.
@@ -162,14 +188,30 @@ mod tests {
     async fn a_wait_ends_when_the_server_is_back() {
         let reachability = Reachability::default();
         let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-        let mut waits = Box::pin(reachability.is_back());
+        let mut waits = Box::pin(reachability.is_back(Instant::now()));
         assert_eq!(waits.as_mut().now_or_never(), None);
-        for (away, ended) in [(AWAY_MIN - Duration::from_millis(1), None), (AWAY_MIN, Some(()))] {
+        let almost = AWAY_MIN - Duration::from_millis(1);
+        for (away, code, ended) in
+            [(almost, 200, None), (AWAY_MIN, 429, None), (almost, 503, None), (AWAY_MIN, 403, Some(()))]
+        {
             reachability.failed(&refused);
             tokio::time::advance(away).await;
-            reachability.answered();
-            assert_eq!(waits.as_mut().now_or_never(), ended, "after {away:?}");
+            reachability.answered(code);
+            assert_eq!(waits.as_mut().now_or_never(), ended, "{code} after {away:?}");
         }
+    }
+
+    /// A request that was on its way when the server came back fails after that.
+    #[tokio::test(start_paused = true)]
+    async fn a_return_before_the_wait_is_not_missed() {
+        let reachability = Reachability::default();
+        let asked = Instant::now();
+        reachability.failed(&std::io::Error::from(std::io::ErrorKind::TimedOut));
+        tokio::time::advance(AWAY_MIN).await;
+        reachability.answered(200);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(reachability.is_back(asked).now_or_never(), Some(()));
+        assert_eq!(reachability.is_back(Instant::now()).now_or_never(), None);
     }
 
     #[test]

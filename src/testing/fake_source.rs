@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use self::state::{Change, State, event_of};
 use super::status_error;
@@ -293,7 +294,7 @@ impl<K: Object> ListerWatcher<K> for FakeSource<K> {
         self.state.lock().can_stream_lists = false;
     }
 
-    async fn server_is_back(&self) {
+    async fn server_is_back(&self, _: Instant) {
         self.back.notified().await;
     }
 

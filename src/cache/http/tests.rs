@@ -62,6 +62,29 @@ async fn split_line_is_joined_and_truncated_line_dropped() {
     }
 }
 
+/// The sources of a client tell each other of the server.
+#[tokio::test(start_paused = true)]
+async fn a_server_served_to_one_source_is_back_for_all() {
+    let is_away = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let away = is_away.clone();
+    let service = tower::service_fn(move |_: Request<Body>| {
+        std::future::ready(match away.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)),
+            false => Ok(http::Response::new(Body::empty())),
+        })
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    let sources = [(); 2].map(|()| ListWatch::<ConfigMap>::new(client.clone()));
+    let asked = Instant::now();
+    assert!(sources[0].watch(&options()).await.unwrap_err().is_connection());
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut waits = Box::pin(sources[0].server_is_back(asked));
+    assert_eq!(futures_util::poll!(&mut waits), std::task::Poll::Pending);
+    is_away.store(false, std::sync::atomic::Ordering::Relaxed);
+    sources[1].watch(&options()).await.unwrap();
+    waits.await;
+}
+
 #[tokio::test]
 async fn metadata_type_asks_for_metadata_only() {
     async fn accepted<K: TypedObject>() -> Vec<String> {

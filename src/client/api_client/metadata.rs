@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use super::ApiClient;
 use crate::api::ApiResource;
 use crate::client::Error;
+use crate::client::json_error::without_values;
 use crate::client::list_items::for_each_item;
 
 /// Objects per page, as in client-go.
@@ -106,7 +107,7 @@ impl ApiClient {
             let path = format!("{}?{}", resource.path(namespace), query(&next));
             let body = self.call_for(Method::GET, &path, None, ("application/json", accept)).await?;
             let page = for_each_item(&body, |item| {
-                each(serde_json::from_slice(item)?);
+                each(serde_json::from_slice(item).map_err(|error| without_values(&error))?);
                 Ok(())
             });
             let page = page.map_err(|source| Error::Decode { request: format!("GET {path}"), source })?;

@@ -192,6 +192,33 @@ async fn a_list_without_items_is_an_error() {
     assert_eq!(outcome.unwrap(), "7");
 }
 
+/// I17: a value may be a secret.
+#[tokio::test]
+async fn errors_of_live_lists_quote_no_value() {
+    let item = json!({"metadata": "s3cret"});
+    let client =
+        answering(move |_| (200, json!({"metadata": {"resourceVersion": "7"}, "items": [item]}).to_string()));
+    let error = client.list::<k8s_openapi::api::apps::v1::Deployment>(&DEPLOYMENTS, None).await.unwrap_err();
+    let text = explain(&error);
+    assert!(text.contains("could not decode") && !text.contains("s3cret"), "{text}");
+}
+
+/// A proxy may compress what the API server does not.
+#[tokio::test]
+async fn status_in_a_compressed_failure_is_read() {
+    let status = json!({"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"});
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, status.to_string().as_bytes()).unwrap();
+    let body = encoder.finish().unwrap();
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let response = Response::builder().status(410).header(header::CONTENT_ENCODING, "gzip");
+        std::future::ready(Ok::<_, Infallible>(response.body(Body::from(body.clone())).unwrap()))
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    let error = client.get::<Value>(&DEPLOYMENTS, Some("ns"), "web").await.unwrap_err();
+    assert_eq!(error.status().unwrap().message, "too old");
+}
+
 #[tokio::test]
 async fn metadata_of_one_object_is_read_live() {
     let client = answering(|request| {

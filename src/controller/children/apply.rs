@@ -52,6 +52,7 @@ pub(in crate::controller) use super::owner::Ownership;
 use super::patch;
 use super::retry_holds::{Attempt, HoldReason, hold_key};
 use crate::cache::{Cached, Object, TypedObject};
+use crate::client::json_error::without_values;
 use crate::client::{Error, ServerStatus};
 use crate::controller::kinds::Wanted;
 pub(crate) use crate::controller::kinds::difference::{Difference, describe};
@@ -383,7 +384,8 @@ fn hold_key_of<W: Wanted>(owner: &Owner, wanted: &W) -> String {
 }
 
 pub(in crate::controller) fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {
-    O::deserialize(live).map_err(|source| Error::Decode { request: format!("read {name}"), source })
+    let decoded = O::deserialize(live).map_err(|error| without_values(&error));
+    decoded.map_err(|source| Error::Decode { request: format!("read {name}"), source })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::api::conditions::{READY, RECONCILING, STALLED};
+use crate::client::json_error::without_values;
 use crate::client::{ApiClient, Error};
 use crate::controller::children::owner::Owner;
 use crate::controller::children::owner_evidence::{LiveMeta, PartialObject};
@@ -60,7 +61,8 @@ pub(in crate::controller) async fn write<S: Serialize>(
     }
     let Some(live) = read().await? else { return Ok(Written::MovedOn(None)) };
     let meta = PartialObject::<LiveMeta>::deserialize(&live).map(|live| live.metadata);
-    let meta = meta.map_err(|source| Error::Decode { request: format!("read {name}"), source })?;
+    let meta = meta
+        .map_err(|error| Error::Decode { request: format!("read {name}"), source: without_values(&error) })?;
     let is_same = meta.uid == owner.uid
         && meta.generation == owner.generation
         && meta.deletion_timestamp.is_some() == is_deleting;

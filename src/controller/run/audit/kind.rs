@@ -127,7 +127,7 @@ impl<K: TypedObject> KindAudit<K> {
             return Ok(AuditResult::Late);
         }
         let reached = self.store.resource_version();
-        let (version, mut mismatches) = self.list().await?;
+        let (version, mut mismatches) = self.list(&reached).await?;
         if is_newer(&reached, &version) {
             tracing::warn!(
                 kind = %self.resource,
@@ -146,18 +146,19 @@ impl<K: TypedObject> KindAudit<K> {
     }
 
     /// Compares each object with the cache as its page arrives; returns the version of the list and the
-    /// mismatches.
-    async fn list(&self) -> Result<(String, Vec<Mismatch>), Error> {
+    /// mismatches. `reached` is the version of the cache before it.
+    async fn list(&self, reached: &str) -> Result<(String, Vec<Mismatch>), Error> {
         let mut uids = Uids::expecting(self.store.len());
-        let (mut mismatches, mut newer) = (Vec::new(), Vec::new());
+        let mut mismatches = Vec::new();
         let each = |Item { metadata: Identity { namespace, name, uid, resource_version } }: Item| {
             uids.insert(&uid);
             let name = ObjectName::new(namespace.as_deref(), &name);
-            if newer.len() < MISMATCHES_MAX
-                && let Some(version) = self.newer_than(&name, &uid, &resource_version)
-            {
-                newer.push(Mismatch::Undone { name, uid, version });
-            } else if mismatches.len() < MISMATCHES_MAX && !self.has(&name, &uid, &resource_version) {
+            if mismatches.len() >= MISMATCHES_MAX {
+                return;
+            }
+            if let Some(version) = self.undone(&name, &uid, &resource_version, reached) {
+                mismatches.push(Mismatch::Undone { name, uid, version });
+            } else if !self.has(&name, &uid, &resource_version) {
                 mismatches.push(Mismatch::Missed { name, uid, version: resource_version });
             }
         };
@@ -165,11 +166,6 @@ impl<K: TypedObject> KindAudit<K> {
         let version = client
             .each_metadata(&self.resource, namespace, &self.role.selector(client.manager()), each)
             .await?;
-        // What the cache has of a later version than the list has happened since.
-        newer.retain(
-            |mismatch| matches!(mismatch, Mismatch::Undone { version: own, .. } if !is_newer(own, &version)),
-        );
-        mismatches.append(&mut newer);
         let uids = uids.sorted();
         self.store.for_each(|name, cached| {
             if is_newer(cached.resource_version(), &version) || uids.contains(cached.uid()) {
@@ -292,10 +288,12 @@ impl<K: TypedObject> KindAudit<K> {
         compare_versions(&self.store.resource_version(), version).is_some_and(Ordering::is_ge)
     }
 
-    /// Returns the cached version of an object if it is newer than this one.
-    fn newer_than(&self, name: &ObjectName, uid: &str, version: &str) -> Option<String> {
+    /// Returns the cached version of an object if it is newer than the listed one, and was before the list: what is
+    /// newer than `reached` has happened since.
+    fn undone(&self, name: &ObjectName, uid: &str, listed: &str, reached: &str) -> Option<String> {
         let cached = self.store.get(name).filter(|cached| cached.uid() == uid)?;
-        is_newer(cached.resource_version(), version).then(|| cached.resource_version().to_owned())
+        let own = cached.resource_version();
+        (is_newer(own, listed) && !is_newer(own, reached)).then(|| own.to_owned())
     }
 
     /// Whether the cache has this state of an object, or a newer object of its name.
