@@ -23,7 +23,8 @@ promtool() {
 }
 
 chromium() {
-  if command -v chromium >/dev/null; then return; fi
+  # Not the function of that name.
+  if type -P chromium >/dev/null; then return; fi
   command -v apt-get >/dev/null && ((EUID == 0)) || return 1
   local install=(env DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends install chromium fonts-dejavu-core)
   "${install[@]}" >&2 || { apt-get update >&2 && "${install[@]}" >&2; } || return 1

@@ -9,7 +9,7 @@ hack/soak.sh [HOURS] [--output text|json] [--keep-logs] [--sabotage WHAT]
 
 Runs the operator (a release build) on a real control plane for HOURS (1; a fraction such as 0.1 is fine), and lets it
 live through what a cluster does to it. Prints a line every 10 s, each fault with its time (UTC, as in the operator's
-log), and a report at the end. Exit codes: 0 passed, 1 failed, 2 wrong usage.
+log), and a report at the end. Exit codes: 0 passed, 1 failed, 2 wrong usage, 130 interrupted.
 
 What happens, at the same time:
   churn       some 60 objects of the five kinds in three namespaces are created, changed, scaled, renamed, deleted and

@@ -174,7 +174,7 @@ fmt() { cargo fmt --check; }
 lint() {
   cargo clippy --all-targets --locked -- -D warnings
   local script
-  for script in hack/*.sh hack/control-plane/*.sh .ci/run; do bash -n "$script"; done
+  for script in hack/*.sh hack/{control-plane,fuzz,bench}/*.sh .ci/run; do bash -n "$script"; done
   if command -v gofmt >/dev/null; then [[ -z $(gofmt -l hack) ]]; fi
 }
 # A library user chooses the version of k8s-openapi; without default features it must be set here.
@@ -212,7 +212,11 @@ image() {
   hack/control-plane/control-plane.sh build
   WINDLASS_IMAGE_ROOT=$folder/root cargo test --locked --test e2e -- image::
 }
-two-views() { WINDLASS_TWO_VIEWS_PLANS=$plans cargo test --locked --test e2e -- --nocapture "$@" two_views::; }
+two-views() {
+  local names=("${@/#/two_views::}")
+  if ! (($#)); then names=(two_views::); fi
+  WINDLASS_TWO_VIEWS_PLANS=$plans cargo test --locked --test e2e -- --nocapture "${names[@]}"
+}
 deny() {
   "${XDG_CACHE_HOME:-$HOME/.cache}/windlass/tools/cargo-deny" --locked check -D warnings bans licenses sources
 }
@@ -341,7 +345,7 @@ for part in "${chosen[@]}"; do
     fi
   else
     state=FAILED
-    case $part in unit | model | doc | e2e | image) count ;; esac
+    case $part in unit | model | doc | e2e | image | two-views) count ;; esac
     # A part that fails without a failed test, for example at compile time, counts as one failure.
     if [[ -z $detail || $detail == *", 0 failed"* ]]; then failed=$((failed + 1)); fi
   fi

@@ -511,6 +511,8 @@ fn each_known_mistake_applies_and_has_its_row() {
         }
     }
     assert_eq!(missing, Vec::<&str>::new(), "no row, or no test of that name");
+    let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, patches.len(), "each row has its patch");
     assert!(patches.len() > 20, "only {} patches were found", patches.len());
 }
 

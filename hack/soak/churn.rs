@@ -46,15 +46,14 @@ pub(crate) async fn churn(run: &Run) {
     while run.pause(Duration::from_millis(rng.u64(500..1500))).await {
         let at = rng.usize(..slots.len());
         let outcome = change(run, &mut slots[at], &mut rng).await;
+        if let Err(Refusal::Invalid(why)) = &outcome {
+            run.fail(format!("churn: {} {} is invalid: {why}", slots[at].kind, slots[at].name));
+        }
         let counts = &mut run.book.borrow_mut().changes;
         match outcome {
             Ok(()) => counts.made += 1,
             Err(Refusal::Missing | Refusal::Exists) => counts.missed += 1,
-            Err(Refusal::Other(_)) => counts.refused += 1,
-            Err(Refusal::Invalid(why)) => {
-                counts.refused += 1;
-                crate::say(&format!("churn: {} {} is invalid: {why}", slots[at].kind, slots[at].name));
-            }
+            Err(Refusal::Invalid(_) | Refusal::Other(_)) => counts.refused += 1,
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube_client::Client;
+use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -76,7 +77,12 @@ impl Launcher {
 
     /// Stops the control plane and waits for its end.
     pub(crate) async fn stop(mut self) {
-        drop(self.stdin.take());
+        // Before it is ready, the launcher does not read its input.
+        if let Some(pid) = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()))
+            && let Err(error) = kill_process(pid, Signal::TERM)
+        {
+            eprintln!("soak: the launcher cannot be stopped: {error}");
+        }
         if let Err(error) = self.child.wait().await {
             eprintln!("soak: the launcher cannot be waited for: {error}");
         }

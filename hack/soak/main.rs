@@ -140,7 +140,7 @@ fn main() -> ExitCode {
 }
 
 /// Returns whether the operator has passed, or `None` after a signal. In any case, nothing that was started still runs:
-/// the operator dies with its owner, and the launcher is waited for.
+/// the operator is killed on drop, and the launcher is waited for. (After a SIGKILL of this process the operator runs on.)
 async fn run(cli: &Cli) -> anyhow::Result<Option<bool>> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
     let [Ok(interrupt), Ok(terminate), Ok(hangup)] = &mut signals else {
@@ -209,9 +209,11 @@ async fn soak(cli: &Cli, launcher: &mut Launcher) -> anyhow::Result<bool> {
         Output::Text => print!("{report}"),
         Output::Json => println!("{}", serde_json::to_string(&report)?),
     }
-    if !passed || cli.keep_logs {
-        let kept = run.operator.into_inner().keep_logs();
-        eprintln!("The operator's logs are kept in {}.", kept.display());
+    let operator = run.operator.into_inner();
+    if passed && !cli.keep_logs {
+        operator.remove_logs()?;
+    } else {
+        eprintln!("The operator's logs are kept in {}.", operator.logs().display());
     }
     Ok(passed)
 }

@@ -33,7 +33,8 @@ pub(crate) struct Series {
 pub(crate) struct Operator {
     program: PathBuf,
     kubeconfig: PathBuf,
-    logs: tempfile::TempDir,
+    /// Stays until all has passed.
+    logs: PathBuf,
     child: Option<Child>,
     started: Instant,
     /// One for each process so far.
@@ -48,7 +49,7 @@ impl Operator {
         let mut operator = Self {
             program: program.to_owned(),
             kubeconfig: kubeconfig.to_owned(),
-            logs: tempfile::Builder::new().prefix("windlass-soak-").tempdir()?,
+            logs: tempfile::Builder::new().prefix("windlass-soak-").tempdir()?.keep(),
             child: None,
             started: Instant::now(),
             series: Vec::new(),
@@ -127,16 +128,18 @@ impl Operator {
     }
 
     pub(crate) fn logs(&self) -> &Path {
-        self.logs.path()
+        &self.logs
     }
 
-    /// Ends the operator, keeps its logs, and returns their directory.
-    pub(crate) fn keep_logs(self) -> PathBuf {
-        self.logs.keep()
+    /// Ends the operator and removes its logs.
+    pub(crate) fn remove_logs(self) -> anyhow::Result<()> {
+        let logs = self.logs.clone();
+        drop(self);
+        fs::remove_dir_all(logs).context("remove the operator's logs")
     }
 
     fn log(&self, number: usize) -> PathBuf {
-        self.logs.path().join(format!("operator-{number}.log"))
+        self.logs.join(format!("operator-{number}.log"))
     }
 
     fn pid(&self) -> Option<u32> {
@@ -193,7 +196,8 @@ impl Writes {
                 let (method, code) = (label("method").unwrap_or_default(), label("code").unwrap_or_default());
                 if method == "GET" {
                     counts_reads = true;
-                } else {
+                } else if (method, code) != ("PATCH", "404") {
+                    // Nothing is written there: the end of a series of an object that is gone, for example.
                     *all.by_method.entry(format!("{method} ({code})")).or_default() += count()?;
                 }
             } else if line.starts_with("windlass_events_total{") && label("result") != Some("dropped") {
@@ -217,6 +221,7 @@ mod tests {
             rest_client_requests_total{code=\"200\",method=\"GET\",host=\"a:1\"} 7\n\
             rest_client_requests_total{code=\"409\",method=\"POST\",host=\"a:1\"} 2\n\
             rest_client_requests_total{code=\"409\",method=\"POST\",host=\"a:2\"} 3\n\
+            rest_client_requests_total{code=\"404\",method=\"PATCH\",host=\"a:1\"} 5\n\
             rest_client_request_duration_seconds_sum{verb=\"POST\"} 0.5\n\
             windlass_events_total{result=\"written\"} 3\n\
             windlass_events_total{result=\"failed\"} 1\n\

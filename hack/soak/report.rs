@@ -96,6 +96,9 @@ impl Report {
             }
             Err(error) => failures.push(format!("{error:#}")),
         }
+        if book.changes.made == 0 {
+            failures.push("nothing was changed".to_owned());
+        }
         if settled.after.is_none() {
             failures.push(format!("not settled within {} s", crate::SETTLE_MAX.as_secs()));
         }

@@ -6,6 +6,7 @@
 //! | deleted without preconditions | a delete carries uid and resource version |
 //! | created without an owner | a child is created with a controller that has a uid |
 //! | first list of any age | a process lists the newest state first |
+//! | read of any age | an owner is read from the store, not from the watch cache |
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -45,6 +46,9 @@ impl Lint {
         let is_list = call.verb == "list" || query.contains("sendInitialEvents=true");
         if is_list && self.listed.insert(call.resource.clone()) && query.contains("resourceVersion=") {
             self.find(format!("the first list of {} may be of any age", call.resource));
+        }
+        if call.verb == "get" && call.resource == owners && query.contains("resourceVersion=") {
+            self.find(format!("a read of {} may be of any age", call.resource));
         }
         let is_child =
             !call.resource.starts_with(owners) && !call.is_for_events() && call.resource != "leases";

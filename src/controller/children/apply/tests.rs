@@ -297,7 +297,7 @@ async fn refused_update_returns_the_observed_child() {
     assert_eq!(observed.spec.replicas, Some(1));
 }
 
-/// B1, B7, R14: re-creating, repairing or scaling down a child requires that its owner has not changed. New children
+/// B1, I5: re-creating, repairing or scaling down a child requires that its owner has not changed. New children
 /// and increases need no read: see the header of the module.
 #[tokio::test(start_paused = true)]
 async fn repairs_and_scale_downs_require_unchanged_owner() {
@@ -323,7 +323,7 @@ async fn repairs_and_scale_downs_require_unchanged_owner() {
     }
 }
 
-/// R14: a pause changes no generation and takes effect once the cache shows it. Destructive writes and repairs read the
+/// I5: a pause changes no generation and takes effect once the cache shows it. Destructive writes and repairs read the
 /// owner live, so they never pass a stored pause.
 #[tokio::test(start_paused = true)]
 async fn stored_pause_blocks_destructive_writes() {

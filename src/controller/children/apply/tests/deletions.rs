@@ -65,7 +65,7 @@ async fn delete_conflict_stops_on_released_or_replaced_child() {
     }
 }
 
-/// B1, B7: the owner was re-created, has another spec, is being deleted, or is gone.
+/// B1, I5: the owner was re-created, has another spec, is being deleted, or is gone.
 #[tokio::test(start_paused = true)]
 async fn delete_is_skipped_when_owner_has_changed() {
     for (uid, generation) in [("another uid", 1), ("owner-uid", 2)] {
