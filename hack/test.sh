@@ -104,6 +104,11 @@ if ! ((${#chosen[@]})); then
   if $everything; then chosen+=("${more[@]}"); fi
 fi
 
+if [[ $plans == all && -z ${WINDLASS_TWO_VIEWS_PLANS:-} && " ${chosen[*]} " != *" two-views "* ]]; then
+  echo "hack/test.sh: --all is for the part two-views: hack/test.sh two-views --all" >&2
+  exit 2
+fi
+
 passed=0 failed=0 skipped=0
 summary=()
 log=$(mktemp)

@@ -451,7 +451,7 @@ fn each_fault_names_its_tests_or_the_reason() {
         if quoted(named).next().is_none() && !named.starts_with("not shown: ") {
             wrong.push(format!("{id} names neither a test nor a reason"));
         }
-        let names = quoted(named).filter(|name| !name.contains('/') && !tests.contains(*name));
+        let names = quoted(shown_by).filter(|name| !name.contains('/') && !tests.contains(*name));
         wrong.extend(names.map(|name| format!("{id}: there is no test {name}")));
     }
     assert_eq!(wrong, Vec::<String>::new());

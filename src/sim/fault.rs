@@ -267,8 +267,10 @@ impl Faults {
         id
     }
 
-    pub(super) fn remove(&mut self, id: FaultId) {
-        self.active.retain(|active| active.id != id);
+    /// Removes a fault; returns whether it has acted.
+    pub(super) fn remove(&mut self, id: FaultId) -> bool {
+        let at = self.active.iter().position(|active| active.id == id);
+        at.map(|at| self.active.remove(at)).is_some_and(|removed| removed.seen > removed.fault.when.skip)
     }
 
     /// Returns the action for a request: that of the first matching fault that is not exhausted.

@@ -278,9 +278,10 @@ impl Sim {
         self.inflict(format_args!("fault {}", fault.clone()), |core| core.faults.add(fault))
     }
 
-    /// Disables a fault.
-    pub fn heal(&self, id: FaultId) {
-        self.inflict(format_args!("heal {id}"), |core| core.faults.remove(id));
+    /// Disables a fault. Returns whether it has acted.
+    #[expect(clippy::must_use_candidate, reason = "most faults act in any case")]
+    pub fn heal(&self, id: FaultId) -> bool {
+        self.inflict(format_args!("heal {id}"), |core| core.faults.remove(id))
     }
 
     /// Executes the requests that [`Action::Hold`] holds, in order of arrival.

@@ -47,7 +47,6 @@ impl World<'_> {
             Plan::Hidden { plural, skip, count, .. } => {
                 let when = When::verb("watch").resource(plural).user("first").skip(*skip).times(*count);
                 self.hiding = Some(self.cluster.sim.fault(Fault::new(when, Action::SkipEvent)));
-                self.run.was_reached = true;
                 None
             }
             Plan::Undisturbed | Plan::Frozen { .. } | Plan::RolledBack { .. } => None,
@@ -117,7 +116,7 @@ impl World<'_> {
     /// Lets the operator find out what was hidden.
     async fn show(&mut self, plural: &str, ending: Ending) -> Result<(), String> {
         if let Some(fault) = self.hiding.take() {
-            self.cluster.sim.heal(fault);
+            self.run.was_reached = self.cluster.sim.heal(fault);
         }
         match ending {
             Ending::Resumed => self.cluster.sim.cut_watches("first", plural),
