@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::config::{Config, ConfigError};
 use super::dry_run::{self, DryRun};
 use super::error::{Error, ServerStatus};
-use super::gate::{Gate, Passage, RequestLimits};
+use super::gate::{Gate, Passage, Refusal, RequestLimits};
 use super::json_error::without_values;
 use super::list_body;
 use super::observer::{Observed, RequestObserver};
@@ -61,6 +61,7 @@ pub struct ApiClient {
     /// Until when lists are not streamed, because the server has refused it; shared by all clones.
     no_streams_until: Arc<Mutex<Option<Instant>>>,
     compresses_lists: bool,
+    not_after: Option<Instant>,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -102,6 +103,7 @@ impl ApiClient {
             dry_run: None,
             no_streams_until: Arc::default(),
             compresses_lists: false,
+            not_after: None,
         }
     }
 
@@ -167,6 +169,14 @@ impl ApiClient {
     #[must_use]
     pub fn dry_run(&self) -> Option<&DryRun> {
         self.dry_run.as_ref()
+    }
+
+    /// Returns a client whose requests are sent until this time only, and fail with [`Error::Stale`] after it. For writes
+    /// that are decided on a live read: take the time before the read begins, so that the read is never older than the
+    /// caller thinks; the time that it waits for the limits counts.
+    #[must_use]
+    pub fn not_after(&self, time: Instant) -> Self {
+        Self { not_after: Some(time), ..self.clone() }
     }
 
     /// Returns the gate that requests pass before they are sent.
@@ -398,8 +408,10 @@ impl ApiClient {
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
         let verb = request.method().clone();
         let started = Instant::now();
-        let Ok(permit) = self.gate.pass(passage, namespace_in(path)).await else {
-            return Err(Error::NotSent { request: name });
+        let permit = match self.gate.pass(passage, namespace_in(path), self.not_after).await {
+            Ok(permit) => permit,
+            Err(Refusal::Stopping) => return Err(Error::NotSent { request: name }),
+            Err(Refusal::Stale) => return Err(Error::Stale { request: name }),
         };
         self.metrics.waited(verb.as_str(), started.elapsed());
         if let Some(observed) = &observed {

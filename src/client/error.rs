@@ -43,6 +43,12 @@ pub enum Error {
         /// Verb and path.
         request: String,
     },
+    /// The request was not sent: the read that it was decided on would have been too old by then.
+    #[error("{request}: not sent because the read it was decided on is too old")]
+    Stale {
+        /// Verb and path.
+        request: String,
+    },
     /// The answer does not decode into the requested type.
     #[error("{request}: could not decode the answer")]
     Decode {
@@ -71,6 +77,7 @@ impl Error {
             Self::Transport { .. }
             | Self::Timeout { .. }
             | Self::NotSent { .. }
+            | Self::Stale { .. }
             | Self::Decode { .. }
             | Self::TooLong { .. } => None,
         }
@@ -132,6 +139,13 @@ impl Error {
     #[must_use]
     pub fn is_overload(&self) -> bool {
         self.status().is_some_and(|status| status.code == 429 && !status.is_object)
+    }
+
+    /// Whether the request was not sent because what it was decided on had become too old; see
+    /// [`ApiClient::not_after`](super::ApiClient::not_after). Read again, and decide anew.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        matches!(self, Self::Stale { .. })
     }
 
     /// Whether the server refuses this object: the same request would be refused again.

@@ -16,6 +16,7 @@
 //!   (test: `requests_stay_within_the_rate`, `new_rate_applies_to_waiting_requests`)
 //! - Events neither wait for other writes nor delay them; a closed gate or an overloaded server holds events, too.
 //!   (test: `events_bypass_write_and_rate_limits`)
+//! - A request that is valid until a time is not sent after it, however long it waits. (test: `stale_request_is_refused`)
 //! - During a shutdown a request waits at most 1 s for the rate, and for nothing else; otherwise it is not sent.
 //!   (test: `shutdown_fails_waiting_requests`)
 //!
@@ -92,9 +93,14 @@ enum Fence {
     Closed,
 }
 
-/// The process is stopping, and the request would have had to wait.
+/// Why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stopping;
+pub(super) enum Refusal {
+    /// The process is stopping, and the request would have had to wait.
+    Stopping,
+    /// The request would have been sent after the time until which it is valid.
+    Stale,
+}
 
 /// The kind of a request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,12 +200,30 @@ impl Gate {
         *not_before = Some(not_before.map_or(until, |known| known.max(until)));
     }
 
-    /// Waits until a request may be sent; a write holds its slot until the permit is dropped.
+    /// Waits until a request may be sent, `not_after` at the latest; a write holds its slot until the permit is
+    /// dropped.
     ///
     /// # Cancel safety
     /// Safe; a turn already taken from the rate stays taken.
-    pub(super) async fn pass(&self, passage: Passage, namespace: &str) -> Result<Option<Slot>, Stopping> {
-        let permit = self.admit(passage, namespace).await?;
+    pub(super) async fn pass(
+        &self,
+        passage: Passage,
+        namespace: &str,
+        not_after: Option<Instant>,
+    ) -> Result<Option<Slot>, Refusal> {
+        let admitted = self.admit(passage, namespace);
+        let permit = match not_after {
+            None => admitted.await?,
+            Some(not_after) => {
+                let admitted = tokio::time::timeout_at(not_after, admitted).await;
+                let permit = admitted.map_err(|_| Refusal::Stale)??;
+                // The timer of a process that was frozen fires later than the wait ends.
+                if Instant::now() > not_after {
+                    return Err(Refusal::Stale);
+                }
+                permit
+            }
+        };
         if passage == Passage::Write
             && let Some(opened) = self.opened.lock().take()
         {
@@ -209,7 +233,7 @@ impl Gate {
         Ok(permit)
     }
 
-    async fn admit(&self, passage: Passage, namespace: &str) -> Result<Option<Slot>, Stopping> {
+    async fn admit(&self, passage: Passage, namespace: &str) -> Result<Option<Slot>, Refusal> {
         let permit = match passage {
             Passage::Election => return Ok(None),
             Passage::Read | Passage::Event => None,
@@ -282,7 +306,7 @@ impl Gate {
     }
 
     /// Takes one of the slots for writes in flight.
-    async fn slot(&self, namespace: &str) -> Result<Slot, Stopping> {
+    async fn slot(&self, namespace: &str) -> Result<Slot, Refusal> {
         let mut slot = pin!(self.in_flight.acquire(namespace));
         if let Some(slot) = slot.as_mut().now_or_never() {
             return Ok(slot);
@@ -290,20 +314,20 @@ impl Gate {
         let mut state = self.state.subscribe();
         tokio::select! {
             biased;
-            _ = state.wait_for(|state| state.is_stopping) => Err(Stopping),
+            _ = state.wait_for(|state| state.is_stopping) => Err(Refusal::Stopping),
             slot = slot => Ok(slot),
         }
     }
 
-    async fn open_and_unpaused(&self, passage: Passage) -> Result<(), Stopping> {
+    async fn open_and_unpaused(&self, passage: Passage) -> Result<(), Refusal> {
         loop {
             if let Some(left) = self.pause_left() {
                 self.wait(left, Duration::ZERO).await?;
             } else if self.is_closed_for(passage) {
                 let mut state = self.state.subscribe();
                 let state = state.wait_for(|state| state.is_open() || state.is_stopping).await;
-                if !state.map_err(|_| Stopping)?.is_open() {
-                    return Err(Stopping);
+                if !state.map_err(|_| Refusal::Stopping)?.is_open() {
+                    return Err(Refusal::Stopping);
                 }
             } else {
                 return Ok(());
@@ -312,7 +336,7 @@ impl Gate {
     }
 
     /// Waits for `time`, but during a shutdown for `at_most` at the longest.
-    async fn wait(&self, time: Duration, at_most: Duration) -> Result<(), Stopping> {
+    async fn wait(&self, time: Duration, at_most: Duration) -> Result<(), Refusal> {
         let mut state = self.state.subscribe();
         let stopping = async {
             let stopped = state.wait_for(|state| state.is_stopping).await.is_ok();
@@ -324,7 +348,7 @@ impl Gate {
         tokio::select! {
             biased;
             () = tokio::time::sleep(time) => Ok(()),
-            () = stopping => Err(Stopping),
+            () = stopping => Err(Refusal::Stopping),
         }
     }
 }
@@ -357,7 +381,7 @@ mod tests {
 
     async fn passes_after(gate: &Gate, passage: Passage) -> Duration {
         let started = Instant::now();
-        drop(gate.pass(passage, "ns").await.unwrap());
+        drop(gate.pass(passage, "ns", None).await.unwrap());
         started.elapsed()
     }
 
@@ -365,9 +389,9 @@ mod tests {
     async fn closed_gate_holds_writes_and_passes_reads() {
         let gate = Gate::default();
         gate.close();
-        assert!(tokio::time::timeout(600 * SECOND, gate.pass(Passage::Write, "ns")).await.is_err());
+        assert!(tokio::time::timeout(600 * SECOND, gate.pass(Passage::Write, "ns", None)).await.is_err());
         assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
-        let mut write = Box::pin(gate.pass(Passage::Write, "ns"));
+        let mut write = Box::pin(gate.pass(Passage::Write, "ns", None));
         assert!(write.as_mut().now_or_never().is_none());
         gate.open();
         assert!(write.await.is_ok());
@@ -381,26 +405,30 @@ mod tests {
         assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
         tokio::time::advance(10 * SECOND).await;
         for passage in [Passage::Write, Passage::Event] {
-            assert!(tokio::time::timeout(600 * SECOND, gate.pass(passage, "ns")).await.is_err());
+            assert!(tokio::time::timeout(600 * SECOND, gate.pass(passage, "ns", None)).await.is_err());
         }
         assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
         assert_eq!(passes_after(&gate, Passage::Election).await, Duration::ZERO);
         gate.shut_down();
-        assert_eq!(gate.pass(Passage::Write, "ns").await.err(), Some(Stopping), "nor at a shutdown");
+        assert_eq!(
+            gate.pass(Passage::Write, "ns", None).await.err(),
+            Some(Refusal::Stopping),
+            "nor at a shutdown"
+        );
         gate.open_until(Instant::now() + SECOND);
-        assert!(gate.pass(Passage::Write, "ns").await.is_ok(), "syncs in flight end while it leads");
+        assert!(gate.pass(Passage::Write, "ns", None).await.is_ok(), "syncs in flight end while it leads");
     }
 
     #[tokio::test(start_paused = true)]
     async fn writes_in_flight_are_limited() {
         let gate = Gate::new(RequestLimits { writes_in_flight: 4, ..RequestLimits::default() });
-        let write = |namespace| gate.pass(Passage::Write, namespace).now_or_never();
+        let write = |namespace| gate.pass(Passage::Write, namespace, None).now_or_never();
         let first = write("a").unwrap();
         let _second = write("a").unwrap();
         assert!(write("a").is_none(), "half of them are for others");
         let _third = write("b").unwrap();
         assert!(write("b").is_none());
-        assert!(gate.pass(Passage::Read, "a").now_or_never().is_some());
+        assert!(gate.pass(Passage::Read, "a", None).now_or_never().is_some());
         drop(first);
         assert!(write("a").is_some());
     }
@@ -409,14 +437,14 @@ mod tests {
     async fn events_bypass_write_and_rate_limits() {
         let limits = RequestLimits { qps: Some(1.0), burst: 1, writes_in_flight: 1 };
         let gate = Gate::new(limits);
-        let _write = gate.pass(Passage::Write, "ns").await.unwrap();
+        let _write = gate.pass(Passage::Write, "ns", None).await.unwrap();
         for _ in 0..10 {
             assert_eq!(passes_after(&gate, Passage::Event).await, Duration::ZERO);
         }
         gate.asked_to_wait(5 * SECOND);
         assert_eq!(passes_after(&gate, Passage::Event).await, 5 * SECOND);
         gate.close();
-        assert!(gate.pass(Passage::Event, "ns").now_or_never().is_none());
+        assert!(gate.pass(Passage::Event, "ns", None).now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -446,7 +474,7 @@ mod tests {
         let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 3, ..RequestLimits::default() });
         let started = Instant::now();
         for _ in 0..13 {
-            drop(gate.pass(Passage::Read, "ns").await.unwrap());
+            drop(gate.pass(Passage::Read, "ns", None).await.unwrap());
         }
         assert_eq!(started.elapsed(), SECOND, "three at once, then ten a second");
     }
@@ -454,13 +482,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_rate_applies_to_waiting_requests() {
         let gate = Gate::new(RequestLimits { qps: Some(0.01), burst: 1, ..RequestLimits::default() });
-        drop(gate.pass(Passage::Read, "ns").await.unwrap());
+        drop(gate.pass(Passage::Read, "ns", None).await.unwrap());
         let started = Instant::now();
         let faster = async {
             tokio::time::sleep(SECOND).await;
             gate.set_rate(Some(10.0), 1);
         };
-        let (waiting, ()) = tokio::join!(gate.pass(Passage::Write, "ns"), faster);
+        let (waiting, ()) = tokio::join!(gate.pass(Passage::Write, "ns", None), faster);
         assert!(waiting.is_ok() && started.elapsed() == SECOND, "{:?}", started.elapsed());
         assert_eq!(passes_after(&gate, Passage::Read).await, SECOND / 10);
         gate.set_rate(None, 1);
@@ -471,38 +499,42 @@ mod tests {
     async fn shutdown_fails_waiting_requests() {
         let gate = Gate::default();
         gate.close();
-        let mut write = Box::pin(gate.pass(Passage::Write, "ns"));
+        let mut write = Box::pin(gate.pass(Passage::Write, "ns", None));
         assert!(write.as_mut().now_or_never().is_none());
         gate.shut_down();
-        assert_eq!(write.await.err(), Some(Stopping));
+        assert_eq!(write.await.err(), Some(Refusal::Stopping));
         gate.asked_to_wait(5 * SECOND);
-        assert_eq!(gate.pass(Passage::Read, "ns").now_or_never().unwrap().err(), Some(Stopping));
+        assert_eq!(
+            gate.pass(Passage::Read, "ns", None).now_or_never().unwrap().err(),
+            Some(Refusal::Stopping)
+        );
         let gate = Gate::default();
         gate.shut_down();
         assert!(
-            gate.pass(Passage::Write, "ns").now_or_never().unwrap().is_ok(),
+            gate.pass(Passage::Write, "ns", None).now_or_never().unwrap().is_ok(),
             "a sync under way may finish"
         );
 
         let limits = RequestLimits { qps: Some(10.0), burst: 1, writes_in_flight: 1 };
         let gate = Gate::new(limits);
         gate.shut_down();
-        let first = gate.pass(Passage::Write, "ns").await.unwrap();
+        let first = gate.pass(Passage::Write, "ns", None).await.unwrap();
         assert_eq!(
-            gate.pass(Passage::Write, "ns").now_or_never().unwrap().err(),
-            Some(Stopping),
+            gate.pass(Passage::Write, "ns", None).now_or_never().unwrap().err(),
+            Some(Refusal::Stopping),
             "no slot is free"
         );
         drop(first);
-        assert!(gate.pass(Passage::Write, "ns").await.is_ok(), "its turn comes within a second");
-        let turns = futures_util::future::join_all((0..20).map(|_| gate.pass(Passage::Read, "ns"))).await;
+        assert!(gate.pass(Passage::Write, "ns", None).await.is_ok(), "its turn comes within a second");
+        let turns =
+            futures_util::future::join_all((0..20).map(|_| gate.pass(Passage::Read, "ns", None))).await;
         assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 10, "the turns of the next second");
     }
 
     #[tokio::test(start_paused = true)]
     async fn queued_requests_obey_pause_and_closed_gate() {
         let gate = Gate::new(RequestLimits { qps: Some(1.0), burst: 1, ..RequestLimits::default() });
-        drop(gate.pass(Passage::Write, "ns").await);
+        drop(gate.pass(Passage::Write, "ns", None).await);
         let started = Instant::now();
         let held = async {
             tokio::time::sleep(SECOND / 2).await;
@@ -512,12 +544,36 @@ mod tests {
             gate.open();
         };
         let (read, write, ()) = tokio::join!(
-            async { gate.pass(Passage::Read, "ns").await.map(|_| started.elapsed()) },
-            async { gate.pass(Passage::Write, "ns").await.map(|_| started.elapsed()) },
+            async { gate.pass(Passage::Read, "ns", None).await.map(|_| started.elapsed()) },
+            async { gate.pass(Passage::Write, "ns", None).await.map(|_| started.elapsed()) },
             held,
         );
         assert!(read.unwrap() >= SECOND * 21 / 2, "after the pause: {read:?}");
         assert!(write.unwrap() >= SECOND * 41 / 2, "after the gate was opened: {write:?}");
+    }
+
+    /// I5: a write that was decided on a live read must not wait until the read is old.
+    #[tokio::test(start_paused = true)]
+    async fn stale_request_is_refused() {
+        let limits = RequestLimits { qps: Some(1.0), burst: 1, writes_in_flight: 1 };
+        let (slow, full, paused, closed) =
+            (Gate::new(limits), Gate::new(limits), Gate::default(), Gate::default());
+        drop(slow.pass(Passage::Read, "ns", None).await.unwrap());
+        let held = full.pass(Passage::Write, "ns", None).await.unwrap();
+        paused.asked_to_wait(60 * SECOND);
+        closed.close();
+        for gate in [&slow, &full, &paused, &closed] {
+            let started = Instant::now();
+            let refused = gate.pass(Passage::Write, "ns", Some(started + SECOND / 2)).await;
+            assert_eq!(refused.err(), Some(Refusal::Stale));
+            assert_eq!(started.elapsed(), SECOND / 2, "the caller is told as soon as it is too late");
+        }
+        drop(held);
+        tokio::time::advance(60 * SECOND).await;
+        let now = Instant::now();
+        assert!(paused.pass(Passage::Write, "ns", Some(now)).await.is_ok());
+        let past = now.checked_sub(Duration::from_millis(1)).unwrap();
+        assert_eq!(paused.pass(Passage::Write, "ns", Some(past)).await.err(), Some(Refusal::Stale));
     }
 
     /// Turns must not accumulate during a pause and then all come at once.
@@ -526,7 +582,7 @@ mod tests {
         let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 1, ..RequestLimits::default() });
         gate.asked_to_wait(30 * SECOND);
         let started = Instant::now();
-        futures_util::future::join_all((0..11).map(|_| gate.pass(Passage::Read, "ns"))).await;
+        futures_util::future::join_all((0..11).map(|_| gate.pass(Passage::Read, "ns", None))).await;
         assert_eq!(started.elapsed(), 31 * SECOND);
     }
 }

@@ -275,6 +275,31 @@ async fn write_held_past_the_deadline_is_not_sent() {
     assert!(created.is_ok(), "a renewal lets it go on: {created:?}");
 }
 
+/// I5: the live read may have waited, too, so its age counts from before it began.
+#[tokio::test(start_paused = true)]
+async fn write_on_an_old_read_is_not_sent() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = sent.clone();
+    let client = answering(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        (200, "{}".to_owned())
+    });
+    let client = client.with_limits(RequestLimits { qps: Some(1.0), burst: 1, ..RequestLimits::default() });
+    let read_at = Instant::now();
+    client.get::<Value>(&DEPLOYMENTS, Some("ns"), "owner").await.unwrap();
+    let valid = Duration::from_millis(500);
+    let dated = client.not_after(read_at + valid);
+    let error = dated.delete(&DEPLOYMENTS, Some("ns"), "x", "u1", "7").await.unwrap_err();
+    assert!(error.is_stale() && !error.is_connection() && !error.is_overload(), "{error}");
+    assert!(!error.is_outcome_unknown() && error.status().is_none());
+    assert_eq!((read_at.elapsed(), sent.load(Ordering::Relaxed)), (valid, 1));
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let dated = client.not_after(Instant::now() + valid);
+    dated.delete(&DEPLOYMENTS, Some("ns"), "x", "u1", "7").await.unwrap();
+    assert_eq!(sent.load(Ordering::Relaxed), 2);
+    client.delete(&DEPLOYMENTS, Some("ns"), "x", "u1", "7").await.unwrap();
+}
+
 /// Writes down what it is told.
 #[derive(Debug, Default)]
 struct Diary(parking_lot::Mutex<Vec<String>>);

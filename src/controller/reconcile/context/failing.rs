@@ -69,7 +69,9 @@ fn in_words(error: &Error) -> Option<String> {
         },
         Error::Timeout { .. } => "the request to the API server timed out".to_owned(),
         Error::Decode { .. } => "the API server's response could not be decoded".to_owned(),
-        Error::Transport { .. } | Error::NotSent { .. } | Error::TooLong { .. } => return None,
+        Error::Transport { .. } | Error::NotSent { .. } | Error::Stale { .. } | Error::TooLong { .. } => {
+            return None;
+        }
     })
 }
 
