@@ -76,6 +76,10 @@ pub mod cli;
 pub mod client;
 pub mod controller;
 #[cfg(feature = "cli")]
+mod debug;
+#[cfg(feature = "demo")]
+mod demo;
+#[cfg(feature = "cli")]
 mod duration;
 pub mod leader_election;
 pub mod metrics;
@@ -86,6 +90,8 @@ pub mod server;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod testing;
+#[cfg(feature = "tune")]
+mod tune;
 pub mod workqueue;
 
 /// Compiles and runs the example of `docs/embedded-server.md`.

@@ -23,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::health::CacheState;
-use super::http::{ListWatch, Transform};
-use super::index::{IndexConflict, Indexers};
 use super::namespaced::NamespacedInformers;
 use super::object::{Object, TypedObject};
-use super::resync::ResyncPeriod;
+use super::processor::resync::ResyncPeriod;
+use super::reflector::http::{ListWatch, Transform};
 use super::shared_informer::{InformerConfig, SharedInformer};
+use super::store::index::{IndexConflict, Indexers};
 use crate::api::ApiResource;
 use crate::client::{ApiClient, ServedKind};
 

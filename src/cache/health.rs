@@ -7,12 +7,12 @@
 //! - An object or answer that does not decode is counted. (test: `objects_and_answers_that_do_not_decode_are_counted`)
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::list_watch::Traffic;
 use crate::api::ApiResource;
 use crate::client::Error;
 
@@ -131,6 +131,16 @@ pub struct Progress {
     pub events: u64,
     /// When the last event or bookmark arrived.
     pub last_event: Option<Instant>,
+}
+
+/// Counts the bytes that a source has received. Cheap to clone; clones share their counts.
+#[derive(Clone, Debug, Default)]
+pub struct Traffic(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    lists: AtomicU64,
+    watches: AtomicU64,
 }
 
 /// The state of one kind's cache.
@@ -292,6 +302,36 @@ fn cause(error: &Error) -> String {
         Some(status) => format!("{} {}", status.code, status.reason),
         None if error.is_connection() => "no response".to_owned(),
         None => "undecodable response".to_owned(),
+    }
+}
+
+// === impl Traffic ===
+
+impl Traffic {
+    /// Returns the bytes of lists.
+    #[must_use]
+    pub fn of_lists(&self) -> u64 {
+        self.0.lists.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of watches, streamed lists included.
+    #[must_use]
+    pub fn of_watches(&self) -> u64 {
+        self.0.watches.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn listed(&self, bytes: usize) {
+        self.0.lists.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn watched(&self, bytes: usize) {
+        self.0.watches.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq for Traffic {
+    fn eq(&self, other: &Self) -> bool {
+        (self.of_lists(), self.of_watches()) == (other.of_lists(), other.of_watches())
     }
 }
 

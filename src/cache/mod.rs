@@ -10,70 +10,57 @@
 //!
 //! | module | client-go | in one sentence |
 //! |---|---|---|
-//! | [`object_name`] | `object-names.go` | the key used everywhere |
-//! | [`object`], [`meta`], [`owner`] | `store.go` (`KeyFunc`), `meta` accessors | what the cache needs from a type |
+//! | [`object`] | `store.go` (`KeyFunc`), `meta` accessors | what the cache needs from a type |
+//! | [`object_name`], [`meta`], [`owner`] | `object-names.go`, `meta` | the key used everywhere, metadata, owners |
 //! | [`text`] | | texts and labels that many objects share |
 //! | [`decode`], [`cached`] | | objects that do not decode keep their identity |
-//! | [`list_watch`] | `listwatch.go` (`ListerWatcher`) | what the reflector needs of a server |
-//! | `http`, `wire` | `listwatch.go` (`ListWatch`), `rest/watch` | the cache's requests to the API server |
 //! | [`reflector`] | `reflector.go` | lists, watches, resumes, relists |
+//! | [`list_watch`] | `listwatch.go` (`ListerWatcher`) | what the reflector needs of a server |
+//! | `reflector/http`, `wire` | `listwatch.go` (`ListWatch`), `rest/watch` | the cache's requests to the API server |
 //! | [`fifo`] | `the_real_fifo.go` | ordered queue of changes between reflector and pump |
 //! | [`store`], [`index`] | `thread_safe_store.go`, `index.go` | objects by name, and inverted indexes |
-//! | `pump` | `controller.go` | applies changes to the store, then notifies the processor |
+//! | [`listers`] | `listers.go` | read-only view of a store |
 //! | [`processor`], `listener` | `shared_informer.go` (`sharedProcessor`, `processorListener`) | fans out to handlers |
-//! | [`handlers`] | `controller.go` (`ResourceEventHandlerFuncs`) | handlers of closures, and filters |
+//! | `processor/pump` | `controller.go` | applies changes to the store, then notifies the processor |
+//! | [`handlers`] | `controller.go` (`ResourceEventHandlerFuncs`) | the handler trait, handlers of closures, and filters |
 //! | [`synctrack`] | `synctrack/` | the `Synced` handle |
 //! | [`shared_informer`] | `shared_informer.go` | combines the parts above |
 //! | [`factory`] | `informers/factory.go` | one informer per kind |
-//! | [`listers`] | `listers.go` | read-only view of a store |
 //! | [`namespaced`] | controller-runtime `multi_namespace_cache.go` | several namespaces behind one lister |
 
-mod backoff;
-pub mod cached;
-pub mod decode;
 pub mod factory;
-pub mod fifo;
-pub mod handlers;
 mod health;
-mod http;
-pub mod index;
-pub mod list_watch;
-pub(crate) mod listener;
-pub mod listers;
-pub mod meta;
 pub mod namespaced;
 pub mod object;
-pub mod object_name;
-pub mod owner;
 pub mod processor;
-mod pump;
 pub mod reflector;
-mod resync;
 pub mod shared_informer;
 pub mod store;
 pub mod synctrack;
-pub mod text;
-mod version;
-mod wire;
 
-pub use cached::Cached;
-pub use decode::Unreadable;
 pub use factory::{InformerError, SharedInformerFactory};
-pub use handlers::{FilteredHandler, HandlerFns, filtered};
-pub use health::{CacheState, HandlerState, ListReason, ProcessingLatency, Progress, ReflectorPhase};
-pub use http::{ListWatch, Transform};
-pub use index::{IndexConflict, IndexFn, Indexers};
-pub use list_watch::{ListerWatcher, Traffic};
-pub use listers::Lister;
-pub use meta::Meta;
+pub use health::{
+    CacheState, HandlerState, ListReason, ProcessingLatency, Progress, ReflectorPhase, Traffic,
+};
 pub use namespaced::NamespacedInformers;
-pub use object::{DynamicObject, Object, TypedObject};
-pub use object_name::ObjectName;
-pub use owner::ControllerRef;
-pub use processor::{Deleted, EventHandler, HandlerOptions, HandlerResync, Registration};
-pub use resync::{InvalidResyncPeriod, ResyncPeriod};
-pub use shared_informer::{Ended, InformerConfig, SharedInformer, WatchErrorHandler};
+pub use object::cached::Cached;
+pub use object::decode::Unreadable;
+pub use object::meta::Meta;
+pub use object::object_name::ObjectName;
+pub use object::owner::ControllerRef;
+pub use object::text::{Text, TextMap};
+pub use object::version::compare as compare_versions;
+pub use object::{DynamicObject, Object, TypedObject, cached, decode, meta, object_name, owner, text};
+pub use processor::handlers::{self, Deleted, EventHandler, FilteredHandler, HandlerFns, filtered};
+pub(crate) use processor::listener;
+pub use processor::resync::{InvalidResyncPeriod, ResyncPeriod};
+pub use processor::{HandlerOptions, HandlerResync, Registration};
+pub use reflector::WatchErrorHandler;
+pub use reflector::http::{ListWatch, Transform};
+pub use reflector::list_watch::{self, ListerWatcher};
+pub use shared_informer::{Ended, InformerConfig, SharedInformer};
+pub use store::fifo;
+pub use store::index::{self, IndexConflict, IndexFn, Indexers};
+pub use store::listers::{self, Lister};
 pub use store::{Store, UnknownIndex};
 pub use synctrack::{Synced, wait_for_cache_sync};
-pub use text::{Text, TextMap};
-pub use version::compare as compare_versions;

@@ -9,10 +9,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::listers::Lister;
 use super::object::Object;
-use super::processor::{EventHandler, Registration};
+use super::processor::Registration;
+use super::processor::handlers::EventHandler;
 use super::shared_informer::{Ended, SharedInformer};
+use super::store::listers::Lister;
 use super::synctrack::Synced;
 
 /// The informers of one kind in several namespaces; see the module. Cheap to clone.

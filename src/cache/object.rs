@@ -15,6 +15,14 @@
 //! # Guarantees
 //! - An object of a kind found at run time has the same identity and owners. (test: `dynamic_object_has_the_same_identity`)
 
+pub mod cached;
+pub mod decode;
+pub mod meta;
+pub mod object_name;
+pub mod owner;
+pub mod text;
+pub(super) mod version;
+
 use std::any::TypeId;
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -23,8 +31,8 @@ use kube_core::{ClusterResourceScope, ObjectMeta, Resource};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::object_name::ObjectName;
-use super::owner::{ControllerRef, the_owner};
+use self::object_name::ObjectName;
+use self::owner::{ControllerRef, the_owner};
 use crate::api::ApiResource;
 
 /// A type that the cache can hold.

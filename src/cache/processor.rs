@@ -25,6 +25,11 @@
 //! as in client-go: a bound would let one handler stop the store. A handler only queues keys, so its
 //! buffer stays short; [`Registration::pending`] returns the length.
 
+pub mod handlers;
+pub(crate) mod listener;
+pub(super) mod pump;
+pub(super) mod resync;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,106 +39,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::cached::Cached;
+use self::handlers::{EventHandler, Notification};
+use self::listener::{Counts, Listener};
+use self::resync::ResyncPeriod;
 use super::health::HandlerState;
-use super::listener::{Counts, Listener};
 use super::object::Object;
-use super::object_name::ObjectName;
-use super::resync::ResyncPeriod;
+use super::object::cached::Cached;
 use super::synctrack::{self, Synced};
-
-/// Is notified of changes. The methods are called in order and must be quick: they should only queue
-/// the key of the affected object.
-///
-/// Mirrors `ResourceEventHandler`. A panic in a handler is logged and counted; the handler gets the object again with its
-/// next change, or with a resync.
-pub trait EventHandler<K: Object>: Send + 'static {
-    /// Called for each object of the first list (or of the store, for a late handler), and for new objects.
-    fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {
-        let _ = (object, is_in_initial_list);
-    }
-
-    /// Called when an object changed; on a resync `old` and `new` are the same. Both are the same incarnation: one that
-    /// was deleted and created again is a deletion and an addition, even if the watch missed both.
-    fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
-        let _ = (old, new);
-    }
-
-    /// Called when an object was deleted.
-    fn on_delete(&mut self, object: &Deleted<K>) {
-        let _ = object;
-    }
-}
-
-/// The last known state of a deleted object.
-#[derive(Debug)]
-pub enum Deleted<K: Object> {
-    /// The watch reported the deletion, with the last state.
-    Observed(Cached<K>),
-    /// A relist no longer contained the object, which may have changed after it was last seen.
-    ///
-    /// Mirrors `DeletedFinalStateUnknown`.
-    FinalStateUnknown {
-        /// The last cached state.
-        last_known: Cached<K>,
-    },
-}
-
-impl<K: Object> Clone for Deleted<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Observed(object) => Self::Observed(object.clone()),
-            Self::FinalStateUnknown { last_known } => {
-                Self::FinalStateUnknown { last_known: last_known.clone() }
-            }
-        }
-    }
-}
-
-impl<K: Object> Clone for Notification<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Add { object, is_in_initial_list } => {
-                Self::Add { object: object.clone(), is_in_initial_list: *is_in_initial_list }
-            }
-            Self::Update { old, new } => Self::Update { old: old.clone(), new: new.clone() },
-            Self::Delete(deleted) => Self::Delete(deleted.clone()),
-            Self::UpstreamSynced => Self::UpstreamSynced,
-        }
-    }
-}
-
-impl<K: Object> Deleted<K> {
-    /// Returns the last known state.
-    #[must_use]
-    pub fn last_known(&self) -> &Cached<K> {
-        match self {
-            Self::Observed(object) | Self::FinalStateUnknown { last_known: object } => object,
-        }
-    }
-
-    /// Returns the namespace and name.
-    #[must_use]
-    pub fn object_name(&self) -> ObjectName {
-        self.last_known().object_name()
-    }
-}
-
-/// A notification on its way to the handlers.
-#[derive(Debug)]
-pub(crate) enum Notification<K: Object> {
-    Add {
-        object: Cached<K>,
-        is_in_initial_list: bool,
-    },
-    Update {
-        old: Cached<K>,
-        new: Cached<K>,
-    },
-    Delete(Deleted<K>),
-    /// The initial list is complete.
-    UpstreamSynced,
-}
 
 /// How a handler is called.
 ///
@@ -339,16 +251,6 @@ impl<K: Object> Sender<K> {
 
     fn is_resyncing(&self) -> bool {
         self.resync.as_ref().is_some_and(|resync| resync.is_due)
-    }
-}
-
-impl<K: Object> Notification<K> {
-    pub(super) fn object_name(&self) -> Option<ObjectName> {
-        match self {
-            Self::Add { object, .. } | Self::Update { new: object, .. } => Some(object.object_name()),
-            Self::Delete(deleted) => Some(deleted.object_name()),
-            Self::UpstreamSynced => None,
-        }
     }
 }
 

@@ -48,8 +48,14 @@
 //! # Locks and tasks
 //! None: the informer runs [`Reflector::run`] and cancels it with the token.
 
+mod backoff;
+pub(super) mod http;
+pub mod list_watch;
+mod wire;
+
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,19 +64,18 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::backoff::Backoff;
-use super::cached::Cached;
-use super::decode::Decoded;
-use super::fifo::{Delta, Fifo};
-use super::health::{Health, ListReason, ReflectorPhase, Shared};
-use super::list_watch::{
+use self::backoff::Backoff;
+use self::list_watch::{
     ListOptions, Listed, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStart, WatchStream,
 };
+use super::health::{Health, ListReason, ReflectorPhase, Shared};
 use super::object::Object;
-use super::object_name::ObjectName;
-use super::shared_informer::WatchErrorHandler;
+use super::object::cached::Cached;
+use super::object::decode::Decoded;
+use super::object::object_name::ObjectName;
+use super::object::version;
 use super::store::Store;
-use super::version;
+use super::store::fifo::{Delta, Fifo};
 use crate::client::Error;
 
 /// Objects per page.
@@ -94,6 +99,18 @@ const INITIAL_EVENTS_SILENCE: Duration = Duration::from_secs(60);
 const STARTING: Duration = Duration::from_secs(15);
 /// Over which time the reflectors of a process ask again when the server is back.
 const BACK_SPREAD: Duration = Duration::from_secs(1);
+
+/// Is called with failures of a list or watch.
+///
+/// Mirrors `WatchErrorHandler`.
+#[derive(Clone)]
+pub struct WatchErrorHandler(pub Arc<dyn Fn(&Error) + Send + Sync>);
+
+impl fmt::Debug for WatchErrorHandler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchErrorHandler").finish_non_exhaustive()
+    }
+}
 
 /// Feeds a FIFO from a source; see the module.
 #[derive(Debug)]

@@ -35,22 +35,22 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::cached::Cached;
-use super::fifo::Fifo;
 use super::health::{CacheState, Shared};
-use super::index::{IndexConflict, Indexers};
-use super::list_watch::{ListerWatcher, Traffic};
-use super::listener::Listener;
-use super::listers::Lister;
 use super::object::Object;
-use super::processor::{EventHandler, HandlerOptions, HandlerResync, Processor, Registration};
-use super::pump::Pump;
-use super::reflector::Reflector;
-use super::resync::ResyncPeriod;
+use super::object::cached::Cached;
+use super::processor::handlers::EventHandler;
+use super::processor::listener::Listener;
+use super::processor::pump::Pump;
+use super::processor::resync::ResyncPeriod;
+use super::processor::{HandlerOptions, HandlerResync, Processor, Registration};
+use super::reflector::list_watch::{ListerWatcher, Traffic};
+use super::reflector::{Reflector, WatchErrorHandler};
+use super::store::fifo::Fifo;
+use super::store::index::{IndexConflict, Indexers};
+use super::store::listers::Lister;
 use super::store::{self, Store, StoreWriter};
 use super::synctrack::Synced;
 use crate::api::ApiResource;
-use crate::client::Error;
 
 /// Configuration of an informer.
 #[derive(Debug)]
@@ -66,18 +66,6 @@ pub struct InformerConfig<K> {
     pub on_watch_error: Option<WatchErrorHandler>,
     /// Seed of the random delays and timeouts.
     pub seed: u64,
-}
-
-/// Is called with failures of a list or watch.
-///
-/// Mirrors `WatchErrorHandler`.
-#[derive(Clone)]
-pub struct WatchErrorHandler(pub Arc<dyn Fn(&Error) + Send + Sync>);
-
-impl fmt::Debug for WatchErrorHandler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WatchErrorHandler").finish_non_exhaustive()
-    }
 }
 
 impl<K: Object> Default for InformerConfig<K> {

@@ -24,6 +24,10 @@
 //! client-go holds one lock over the whole map, so a relist blocks all readers; here it does not, hence
 //! the section above. Objects are `Arc`s, so no mutation detector is needed.
 
+pub mod fifo;
+pub mod index;
+pub mod listers;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -32,11 +36,11 @@ use dashmap::DashMap;
 use foldhash::fast::RandomState;
 use parking_lot::RwLock;
 
-use super::cached::Cached;
-use super::decode::Identity;
-use super::index::{Index, IndexConflict, Indexers};
+use self::index::{Index, IndexConflict, Indexers};
 use super::object::Object;
-use super::object_name::ObjectName;
+use super::object::cached::Cached;
+use super::object::decode::Identity;
+use super::object::object_name::ObjectName;
 
 /// Reads the objects of one kind. Cheap to clone.
 pub struct Store<K> {

@@ -23,7 +23,7 @@ pub(super) struct Args {
 }
 
 /// Returns all definitions, in the order of the documentation.
-pub(super) fn definitions() -> Vec<CustomResourceDefinition> {
+pub(crate) fn definitions() -> Vec<CustomResourceDefinition> {
     let mut all = vec![Foo::crd(), Myapp::crd(), AppService::crd(), Redis::crd(), WebApp::crd()];
     for crd in &mut all {
         let schemas = crd.spec.versions.iter_mut().filter_map(|version| version.schema.as_mut());

@@ -10,7 +10,7 @@
 //!
 //! `run --dry-run` ends as `kubectl diff`: 0 nothing would change, 1 something would, 2 errors.
 
-mod crds;
+pub(crate) mod crds;
 mod debug;
 #[cfg(feature = "demo")]
 mod demo;
@@ -18,11 +18,9 @@ mod endpoints;
 mod foreign_flags;
 mod log_writer;
 mod logging;
-mod run;
+pub(crate) mod run;
 mod schema;
 mod status;
-#[cfg(feature = "tune")]
-mod tune;
 mod version;
 
 use std::fmt;
@@ -32,6 +30,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::ApiClient;
 use crate::duration;
+#[cfg(feature = "tune")]
+use crate::tune;
 pub use run::InProcess;
 
 /// A Kubernetes operator built from scratch on the design of client-go
@@ -79,7 +79,7 @@ enum Shell {
 
 /// Why a command fails.
 #[derive(Debug)]
-enum Failure {
+pub(crate) enum Failure {
     /// A usage error: what is wrong, and how to fix it.
     Usage { cause: String, remedy: String },
     /// An error while running.
@@ -201,7 +201,7 @@ fn completion(shell: Shell) -> Result<(), Failure> {
 }
 
 /// Writes a result to standard output. A reader that stops early (`| head`) is not a failure.
-fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     use std::io::Write;
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {

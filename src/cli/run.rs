@@ -18,11 +18,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::debug::Debug;
 use super::{Failure, endpoints, logging, version};
 use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
 use crate::controller::{Audits, ControllerView, PassObserver, Shared, Workers};
+use crate::debug::Debug;
 use crate::metrics::Metrics;
 use crate::operators::webapp::TaskEntry;
 use crate::operators::webapp::tasks::{self, TaskSpec};
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<u8, Failure> {
 
 /// What a caller in this process gives the operator besides flags.
 pub struct InProcess {
-    pub(super) metrics: Metrics,
+    pub(crate) metrics: Metrics,
     /// The time on the machine's clock.
     pub clock: Clock,
     /// The tasks of WebApps, in place of those of the flags.
@@ -67,9 +67,9 @@ pub struct InProcess {
     /// The seed of all randomness.
     pub seed: u64,
     /// In place of that of the flags.
-    pub(super) debug: Option<Debug>,
+    pub(crate) debug: Option<Debug>,
     /// Is told of every pass, if there is no `debug`.
-    pub(super) passes: Option<Arc<dyn PassObserver>>,
+    pub(crate) passes: Option<Arc<dyn PassObserver>>,
 }
 
 impl InProcess {
@@ -87,7 +87,7 @@ impl fmt::Debug for InProcess {
 }
 
 /// Runs the operator on an existing client; see [`run_over`](super::run_over).
-pub(super) async fn run_over(
+pub(crate) async fn run_over(
     client: ApiClient,
     flags: &[&str],
     given: InProcess,
@@ -120,7 +120,7 @@ pub(super) async fn dry_run_over(
 
 /// Fails as `run` would with these flags.
 #[cfg(feature = "tune")]
-pub(super) fn check(flags: &[&str]) -> Result<(), Failure> {
+pub(crate) fn check(flags: &[&str]) -> Result<(), Failure> {
     let endpoints = ["--metrics-bind-address=0", "--health-probe-bind-address=0"];
     settings_of(&[&endpoints, flags].concat()).map(drop)
 }
@@ -342,7 +342,7 @@ fn under_way(workers: &[Workers]) -> String {
     keys.join(", ")
 }
 
-pub(super) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
+pub(crate) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
     let config = Config::load(source).await.map_err(|error| usage(&error))?;
     tracing::info!(server = config.server(), "Found the cluster");
     ApiClient::connect(config).await.map_err(|error| usage(&error))
@@ -390,13 +390,13 @@ fn failed(ended: Option<Result<(), JoinError>>) -> Failure {
 }
 
 /// The source of signals.
-pub(super) enum Signals {
+pub(crate) enum Signals {
     Process { interrupt: Signal, terminate: Signal, hangup: Signal },
     Channel(mpsc::Receiver<&'static str>),
 }
 
 impl Signals {
-    pub(super) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| Failure::Running(format!("could not listen for signals: {error}")))
         };
@@ -407,7 +407,7 @@ impl Signals {
         })
     }
 
-    pub(super) async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         match self {
             Self::Process { interrupt, terminate, hangup } => tokio::select! {
                 biased;

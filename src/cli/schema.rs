@@ -13,7 +13,7 @@ type Schema = fn() -> serde_json::Value;
 const SCHEMAS: &[(&str, Schema)] = &[
     (TASKS, file::schema),
     #[cfg(feature = "tune")]
-    (LOAD, super::tune::schema),
+    (LOAD, crate::tune::schema),
 ];
 
 #[derive(Debug, clap::Args)]

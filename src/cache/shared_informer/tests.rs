@@ -9,8 +9,9 @@ use tokio::time::Instant;
 
 use super::*;
 use crate::cache::health::{HandlerState, ListReason, Progress, ReflectorPhase};
-use crate::cache::list_watch::WatchEvent;
+use crate::cache::reflector::list_watch::WatchEvent;
 use crate::cache::{Cached, Deleted, ObjectName};
+use crate::client::Error;
 use crate::testing::{FakeSource, config_map, status_error};
 
 /// Records its notifications: `+a`, `+a initial`, `~a`, `-a`, `-a last known`.

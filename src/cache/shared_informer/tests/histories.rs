@@ -232,7 +232,7 @@ impl<K: TypedObject> History<K> {
             10 if self.can_tell_old_events() => {
                 let old = json!({"namespace": "ns", "name": "ghost", "uid": "ghost", "resourceVersion": "1"});
                 let old = serde_json::to_vec(&json!({"metadata": old})).unwrap();
-                self.source.send(|| WatchEvent::Added(crate::cache::decode::decode(&old).unwrap()));
+                self.source.send(|| WatchEvent::Added(crate::cache::object::decode::decode(&old).unwrap()));
             }
             11 => self.source.close_watches(),
             12 => {

@@ -1,0 +1,147 @@
+//! The metadata of a projection.
+//!
+//! # Guarantees
+//! - Annotations are not kept. (test: `projection_drops_annotations`)
+//! - A malformed label or owner reference does not hide the identity. (test: `malformed_metadata_keeps_the_identity`)
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+use super::object_name::ObjectName;
+use super::owner::{ControllerRef, OwnerRef, the_owner};
+use super::text::{Text, TextMap};
+
+/// The metadata of a projection, without annotations. Its lists are boxed slices: a `Vec` that is read from JSON has
+/// room for four elements, and most lists here have one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "OnTheWire")]
+pub struct Meta {
+    /// Namespace and name, shared with the store, its indexes and the queues.
+    pub name: ObjectName,
+    /// Uid, which identifies one incarnation of the object.
+    pub uid: Box<str>,
+    /// Resource version.
+    pub resource_version: Box<str>,
+    /// Generation, which counts spec changes.
+    pub generation: i64,
+    /// When the deletion was requested; `None` if it was not.
+    pub deletion_timestamp: Option<Box<str>>,
+    /// Labels.
+    pub labels: TextMap,
+    /// References to all owners.
+    pub owner_references: Box<[OwnerRef]>,
+}
+
+/// The metadata as a server sends it.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct OnTheWire {
+    name: Text,
+    namespace: Option<Text>,
+    uid: Box<str>,
+    resource_version: Box<str>,
+    generation: i64,
+    deletion_timestamp: Option<Box<str>>,
+    labels: TextMap,
+    owner_references: Box<[OwnerRef]>,
+}
+
+impl From<OnTheWire> for Meta {
+    fn from(read: OnTheWire) -> Self {
+        Self {
+            name: ObjectName::new(read.namespace.as_deref(), &read.name),
+            uid: read.uid,
+            resource_version: read.resource_version,
+            generation: read.generation,
+            deletion_timestamp: read.deletion_timestamp,
+            labels: read.labels,
+            owner_references: read.owner_references,
+        }
+    }
+}
+
+impl Meta {
+    /// Decodes the identity, and those other fields that decode; for use with `#[serde(deserialize_with)]`.
+    ///
+    /// # Errors
+    /// If the identity does not decode.
+    pub fn deserialize_leniently<'de, D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Self::deserialize_identity(&Map::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+
+    /// Decodes the identity, and drops other fields that do not decode: a malformed label must not hide the object.
+    pub(super) fn deserialize_identity(metadata: &Map<String, Value>) -> Result<Self, serde_json::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Identity {
+            name: Text,
+            namespace: Option<Text>,
+            #[serde(default)]
+            uid: Box<str>,
+            resource_version: Box<str>,
+        }
+        let Identity { name, namespace, uid, resource_version } =
+            Identity::deserialize(&Value::Object(metadata.clone()))?;
+        Ok(Self {
+            name: ObjectName::new(namespace.as_deref(), &name),
+            uid,
+            resource_version,
+            generation: lenient(metadata, "generation"),
+            deletion_timestamp: lenient(metadata, "deletionTimestamp"),
+            labels: lenient(metadata, "labels"),
+            owner_references: lenient(metadata, "ownerReferences"),
+        })
+    }
+
+    /// Returns the key of the object.
+    #[must_use]
+    pub fn object_name(&self) -> ObjectName {
+        self.name.clone()
+    }
+
+    /// Returns the controlling owner, if any.
+    #[must_use]
+    pub fn controller(&self) -> Option<ControllerRef<'_>> {
+        self.owners().find(|owner| owner.controller)
+    }
+
+    /// Returns the reference to the owner with this uid; see [`Object::owner`](super::Object::owner).
+    #[must_use]
+    pub fn owner(&self, uid: &str) -> Option<ControllerRef<'_>> {
+        the_owner(self.owners(), uid)
+    }
+
+    fn owners(&self) -> impl Iterator<Item = ControllerRef<'_>> {
+        self.owner_references.iter().map(OwnerRef::as_reference)
+    }
+}
+
+fn lenient<T: DeserializeOwned + Default>(metadata: &Map<String, Value>, field: &str) -> T {
+    metadata.get(field).and_then(|value| T::deserialize(value).ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::object::decode::decode;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    /// R16: a malformed label or owner list.
+    #[test]
+    fn malformed_metadata_keeps_the_identity() {
+        for odd in [r#""labels":{"a":1}"#, r#""ownerReferences":[{"name":7}]"#, r#""generation":"x""#] {
+            let json = format!(r#"{{"metadata":{{"name":"a","uid":"u","resourceVersion":"7",{odd}}}}}"#);
+            let unreadable = decode::<ConfigMap>(json.as_bytes()).unwrap().unwrap_err();
+            assert_eq!((unreadable.meta.name.name(), &*unreadable.meta.uid), ("a", "u"), "{odd}");
+        }
+    }
+
+    #[test]
+    fn projection_drops_annotations() {
+        let json =
+            r#"{"name": "a", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}"}}"#;
+        let kept: Meta = serde_json::from_str(json).unwrap();
+        assert_eq!(kept, Meta { name: ObjectName::new(None, "a"), ..Meta::default() });
+    }
+}

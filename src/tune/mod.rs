@@ -1,0 +1,53 @@
+//! `windlass tune`: from a load, or a running operator, to the flags.
+//!
+//! ```text
+//! sweep:    load ─▶ trials, one for each setting: Sim ◀─ server model ◀─ operator, in virtual time
+//!                        └─▶ figures ─▶ verdict ─▶ report: table, JSON, page
+//! diagnose: /metrics, twice ─▶ scrape ─▶ figures ─▶ verdict
+//! ```
+//!
+//! | file | holds |
+//! |---|---|
+//! | `load`, `observed` | the load, from a profile, a file, or a running operator's metrics |
+//! | `setting` | the flags that are varied |
+//! | `sweep`, `trial` | all trials, and one of them |
+//! | `objects`, `tracker`, `samples` | what a trial creates and changes, follows and samples |
+//! | `server_model` | the API server's latencies, limits and failures |
+//! | `scrape`, `figures` | metrics as text, and what they say |
+//! | `verdict`, `report`, `page` | the result in words, as a table, as JSON and as a page |
+//! | `diagnose` | a running operator |
+
+mod diagnose;
+mod figures;
+mod load;
+mod objects;
+mod observed;
+mod page;
+mod report;
+mod samples;
+mod scrape;
+mod server_model;
+mod setting;
+mod sweep;
+mod tracker;
+mod trial;
+mod verdict;
+
+use crate::cli::Failure;
+pub(crate) use load::schema;
+
+/// The subcommands of `windlass tune`.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Try settings under a load in virtual time, and say which to take
+    Sweep(Box<sweep::Args>),
+    /// Look at a running operator for a while, and say which flag to turn
+    Diagnose(diagnose::Args),
+}
+
+pub(crate) fn run(command: &Command) -> Result<(), Failure> {
+    match command {
+        Command::Sweep(args) => sweep::run(args),
+        Command::Diagnose(args) => diagnose::run(args),
+    }
+}

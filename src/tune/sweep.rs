@@ -1,0 +1,420 @@
+//! `windlass tune sweep`: tries settings under a load, on all cores, and reports.
+//!
+//! # Guarantees
+//! - A mistake in a flag is found before anything runs. (test: `flags_that_run_refuses_are_refused_first`)
+//! - The same load and seed give the same report, on any number of cores. (test: `report_is_the_same_on_any_number_of_cores`)
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use tokio::sync::mpsc;
+
+use super::load::{Load, Profile, Span};
+use super::observed;
+use super::report::{self, Report};
+use super::setting::{Combine, Dimension, FlagValue, Setting, expand, settings};
+use super::trial::{self, Trial};
+use super::verdict::Verdict;
+use crate::cli::run::{self, Signals};
+use crate::cli::{Failure, print};
+use crate::duration;
+
+/// The most settings of a sweep.
+const SETTINGS_MAX: usize = 1000;
+/// The workers to try when no flag is varied.
+const WORKERS: &str = "1..32";
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Runs the operator, wired as in `windlass run`, on the embedded API server in virtual time, once for each setting, and \
+says which flags to take and why.
+
+VALUES is a list (1,2,4), a range that doubles (1..16) or one with steps (10..50/10); durations as 5ms,1s. \
+Without any, --workers=1..32 is tried.
+
+  windlass tune sweep --profile startup
+  windlass tune sweep --profile outage --queue-max-delay 5s,30s,120s --queue-qps 10,50,200
+  windlass tune sweep --profile steady --print-load > load.yaml    # a file to start from
+  windlass tune sweep --load load.yaml --workers 1..16 --report report.html
+  windlass tune sweep --from http://127.0.0.1:8080/metrics --target-p99 2s
+
+Virtual time has no processor time but the one that the load gives each request (operator.cpuPerRequest) and each pass \
+(operator.cpuPerPass, --cpu-per-pass), so the result is a prediction for a machine on which that is true. \
+docs/tuning.md says how close it comes.")]
+pub(crate) struct Args {
+    /// A load by name
+    #[arg(long, value_enum, value_name = "NAME", default_value = "startup", conflicts_with_all = ["load", "from"],
+          help_heading = "Load")]
+    profile: Profile,
+
+    /// File with a load, in YAML; `windlass schema tune-load` prints its schema
+    #[arg(long, value_name = "FILE", conflicts_with = "from", help_heading = "Load")]
+    load: Option<PathBuf>,
+
+    /// Take latencies, objects and rates from the metrics of a running operator: a URL, or a file with one scrape
+    #[arg(long, value_name = "URL|FILE", help_heading = "Load")]
+    from: Option<String>,
+
+    /// Number of objects, in place of the load's
+    #[arg(long, value_name = "N", help_heading = "Load")]
+    objects: Option<usize>,
+
+    /// Processor time of a pass that sends requests, besides that of the requests, in place of the load's
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Load")]
+    cpu_per_pass: Option<Duration>,
+
+    /// Print the load as YAML and exit
+    #[arg(long, help_heading = "Load")]
+    print_load: bool,
+
+    #[command(flatten)]
+    varied: Varied,
+
+    /// How the values of several flags are combined
+    #[arg(long, value_enum, default_value = "cross", help_heading = "Settings")]
+    combine: Combine,
+
+    /// Flag of `windlass run` for all settings, such as workers=8; may be repeated
+    #[arg(long, value_name = "FLAG=VALUE", help_heading = "Settings")]
+    with: Vec<String>,
+
+    /// The time within which 99 % of all changes have to converge
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, help_heading = "Report")]
+    target_p99: Option<Duration>,
+
+    /// Format of the result on standard output
+    #[arg(short, long, value_enum, default_value = "table", help_heading = "Report")]
+    output: Output,
+
+    /// Write a page with plots, which needs no network
+    #[arg(long, value_name = "FILE.html", help_heading = "Report")]
+    report: Option<PathBuf>,
+
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Run")]
+    seed: u64,
+
+    /// Virtual time after which a trial ends although changes have not converged
+    #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = duration::parse, help_heading = "Run")]
+    limit: Duration,
+
+    /// Trials at once; default: as many as there are cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024), help_heading = "Run")]
+    jobs: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Output {
+    Table,
+    Json,
+}
+
+/// The flags that can be varied.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Settings")]
+struct Varied {
+    /// Values of --workers
+    #[arg(long, value_name = "VALUES")]
+    workers: Option<String>,
+    /// Values of --concurrent-foo-syncs
+    #[arg(long, value_name = "VALUES")]
+    concurrent_foo_syncs: Option<String>,
+    /// Values of --concurrent-myapp-syncs
+    #[arg(long, value_name = "VALUES")]
+    concurrent_myapp_syncs: Option<String>,
+    /// Values of --concurrent-appservice-syncs
+    #[arg(long, value_name = "VALUES")]
+    concurrent_appservice_syncs: Option<String>,
+    /// Values of --concurrent-redis-syncs
+    #[arg(long, value_name = "VALUES")]
+    concurrent_redis_syncs: Option<String>,
+    /// Values of --concurrent-webapp-syncs
+    #[arg(long, value_name = "VALUES")]
+    concurrent_webapp_syncs: Option<String>,
+    /// Values of --queue-base-delay
+    #[arg(long, value_name = "VALUES")]
+    queue_base_delay: Option<String>,
+    /// Values of --queue-max-delay
+    #[arg(long, value_name = "VALUES")]
+    queue_max_delay: Option<String>,
+    /// Values of --queue-qps
+    #[arg(long, value_name = "VALUES")]
+    queue_qps: Option<String>,
+    /// Values of --queue-burst
+    #[arg(long, value_name = "VALUES")]
+    queue_burst: Option<String>,
+    /// Values of --kube-api-qps
+    #[arg(long, value_name = "VALUES")]
+    kube_api_qps: Option<String>,
+    /// Values of --kube-api-burst
+    #[arg(long, value_name = "VALUES")]
+    kube_api_burst: Option<String>,
+}
+
+impl Varied {
+    /// Returns the flags with their values, in the order of the help.
+    fn dimensions(&self) -> Result<Vec<Dimension>, Failure> {
+        let all: [(&'static str, &Option<String>); 12] = [
+            ("workers", &self.workers),
+            ("concurrent-foo-syncs", &self.concurrent_foo_syncs),
+            ("concurrent-myapp-syncs", &self.concurrent_myapp_syncs),
+            ("concurrent-appservice-syncs", &self.concurrent_appservice_syncs),
+            ("concurrent-redis-syncs", &self.concurrent_redis_syncs),
+            ("concurrent-webapp-syncs", &self.concurrent_webapp_syncs),
+            ("queue-base-delay", &self.queue_base_delay),
+            ("queue-max-delay", &self.queue_max_delay),
+            ("queue-qps", &self.queue_qps),
+            ("queue-burst", &self.queue_burst),
+            ("kube-api-qps", &self.kube_api_qps),
+            ("kube-api-burst", &self.kube_api_burst),
+        ];
+        let given = all.into_iter().filter_map(|(flag, values)| Some((flag, values.as_deref()?)));
+        let dimensions = given.map(|(flag, values)| {
+            let values = expand(values).map_err(|cause| Failure::Usage {
+                cause: format!("--{flag}: {cause}"),
+                remedy: "Give a list or a range of values of this flag of `windlass run`.".to_owned(),
+            })?;
+            Ok(Dimension { flag, values })
+        });
+        let mut dimensions = dimensions.collect::<Result<Vec<_>, Failure>>()?;
+        if dimensions.is_empty() {
+            dimensions.push(Dimension { flag: "workers", values: expand(WORKERS).unwrap_or_default() });
+        }
+        Ok(dimensions)
+    }
+}
+
+/// What to try.
+struct Plan {
+    load: Arc<Load>,
+    settings: Vec<Setting>,
+    seed: u64,
+    limit: Duration,
+    jobs: usize,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
+    let load = Arc::new(runtime.block_on(load_of(args))?);
+    if args.print_load {
+        return print(&load.to_yaml().map_err(Failure::Running)?);
+    }
+    let dimensions = args.varied.dimensions()?;
+    let plan = Plan {
+        load: load.clone(),
+        settings: checked(args, &dimensions)?,
+        seed: args.seed,
+        limit: args.limit,
+        jobs: args.jobs.map_or_else(cores, usize::from),
+    };
+    let all = plan.settings.len();
+    let trials = runtime.block_on(interruptible(plan))?;
+    let is_whole = trials.len() == all;
+    let verdict = Verdict::of(&trials, &dimensions, args.target_p99.map(|target| target.as_secs_f64()));
+    let report = Report { load: &load, seed: args.seed, settings: all, trials: &trials, verdict };
+    match args.output {
+        Output::Table => print(&report::table(&report, &dimensions))?,
+        Output::Json => print(&format!("{:#}\n", report::json(&report)))?,
+    }
+    if let Some(path) = &args.report {
+        write(path, &report::html(&report, &dimensions))?;
+    }
+    if is_whole {
+        Ok(())
+    } else {
+        Err(Failure::Running(format!("stopped after {} of {all} settings", trials.len())))
+    }
+}
+
+async fn load_of(args: &Args) -> Result<Load, Failure> {
+    let mut load = match (&args.load, &args.from) {
+        (Some(path), _) => {
+            let wrong = |cause: String| Failure::Usage {
+                cause: format!("--load={}: {cause}", path.display()),
+                remedy: "`windlass tune sweep --profile steady --print-load` prints a load to start from."
+                    .to_owned(),
+            };
+            let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+            Load::parse(&text).map_err(wrong)?
+        }
+        (None, Some(from)) => observed::load(from).await?,
+        (None, None) => Load::of(args.profile),
+    };
+    if let Some(count) = args.objects {
+        load.objects.count = count;
+    }
+    if let Some(cost) = args.cpu_per_pass {
+        load.operator.cpu_per_pass = Span(cost);
+    }
+    load.check().map_err(|cause| Failure::Usage { cause, remedy: "Change the load.".to_owned() })?;
+    Ok(load)
+}
+
+/// Returns the settings, each of which `run` accepts.
+fn checked(args: &Args, dimensions: &[Dimension]) -> Result<Vec<Setting>, Failure> {
+    let base = args.with.iter().map(|text| {
+        let (flag, value) = text.trim_start_matches('-').split_once('=').ok_or_else(|| Failure::Usage {
+            cause: format!("--with {text:?} has no value"),
+            remedy: "Write --with workers=8.".to_owned(),
+        })?;
+        Ok(FlagValue { flag: flag.to_owned(), value: value.to_owned() })
+    });
+    let base = Setting(base.collect::<Result<_, Failure>>()?);
+    let settings = settings(&base, dimensions, args.combine);
+    if settings.len() > SETTINGS_MAX {
+        return Err(Failure::Usage {
+            cause: format!("{} settings are more than {SETTINGS_MAX}", settings.len()),
+            remedy: "Give fewer values, or --combine=one-at-a-time.".to_owned(),
+        });
+    }
+    for setting in &settings {
+        let arguments = setting.arguments();
+        run::check(&arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+    }
+    Ok(settings)
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Runs the trials until they have ended or a signal comes, and returns those that have ended, in order.
+async fn interruptible(plan: Plan) -> Result<Vec<Trial>, Failure> {
+    let mut signals = Signals::listen()?;
+    let bar = bar(plan.settings.len());
+    let mut ended = start(plan);
+    let mut trials = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            _ = signals.next() => break,
+            next = ended.recv() => match next {
+                Some((at, trial)) => {
+                    trials.push((at, trial.map_err(Failure::Running)?));
+                    bar.inc(1);
+                }
+                None => break,
+            },
+        }
+    }
+    bar.finish_and_clear();
+    trials.sort_by_key(|(at, _)| *at);
+    Ok(trials.into_iter().map(|(_, trial)| trial).collect())
+}
+
+/// Starts threads that run the trials; each result has the number of its setting.
+fn start(plan: Plan) -> mpsc::UnboundedReceiver<(usize, Result<Trial, String>)> {
+    let (done, ended) = mpsc::unbounded_channel();
+    let jobs = plan.jobs.min(plan.settings.len());
+    let (plan, next) = (Arc::new(plan), Arc::new(AtomicUsize::new(0)));
+    for _ in 0..jobs {
+        let (plan, next, done) = (plan.clone(), next.clone(), done.clone());
+        // Nobody joins these threads: a signal ends the process in the middle of a trial.
+        std::thread::spawn(move || {
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(setting) = plan.settings.get(at) else { return };
+                let trial = trial::run(&plan.load, setting, plan.seed, plan.limit)
+                    .map_err(|cause| format!("{setting}: {cause}"));
+                if done.send((at, trial)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    ended
+}
+
+/// Shows the progress on a terminal.
+fn bar(settings: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(u64::try_from(settings).unwrap_or(u64::MAX));
+    let style = ProgressStyle::with_template(
+        "{bar:30} {pos}/{len} settings, {elapsed} (about {eta} left; Ctrl-C shows what there is)",
+    );
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+fn write(path: &Path, page: &str) -> Result<(), Failure> {
+    std::fs::write(path, page).map_err(|error| Failure::Usage {
+        cause: format!("--report={}: {error}", path.display()),
+        remedy: "Give a file in a folder that exists.".to_owned(),
+    })?;
+    eprintln!("Wrote {}", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(flags: &[&str]) -> Args {
+        Flags::parse_from(std::iter::once(&"sweep").chain(flags)).args
+    }
+
+    fn settings_of(flags: &[&str]) -> Result<Vec<String>, Failure> {
+        let args = args(flags);
+        let settings = checked(&args, &args.varied.dimensions()?)?;
+        Ok(settings.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn flags_that_run_refuses_are_refused_first() {
+        assert_eq!(settings_of(&[]).unwrap().len(), 6);
+        let both = settings_of(&["--workers=2,4", "--with=queue-qps=7", "--queue-base-delay=5ms"]).unwrap();
+        assert_eq!(both[0], "--queue-qps=7 --workers=2 --queue-base-delay=5ms");
+        for (flags, cause) in [
+            (["--workers=0", "--limit=1m"], "0 is not in 1..=1000"),
+            (["--queue-base-delay=1h", "--limit=1m"], "--queue-max-delay"),
+            (["--with=frobs=3", "--limit=1m"], "--frobs"),
+            (["--with=workers", "--limit=1m"], "has no value"),
+            (["--workers=1..1000/1", "--queue-qps=1,2"], "2000 settings"),
+        ] {
+            let failure = settings_of(&flags).unwrap_err().to_string();
+            assert!(failure.contains(cause), "{flags:?}: {failure}");
+        }
+    }
+
+    #[test]
+    fn report_is_the_same_on_any_number_of_cores() {
+        let reports = [1, 3].map(|jobs| {
+            let load = Arc::new(Load {
+                objects: super::super::load::Objects { count: 20, converged: false },
+                ..Load::default()
+            });
+            let dimensions = [Dimension { flag: "workers", values: expand("1..4").unwrap() }];
+            let settings = settings(&Setting::default(), &dimensions, Combine::Cross);
+            let plan = Plan { load: load.clone(), settings, seed: 3, limit: Duration::from_secs(600), jobs };
+            let mut ended = start(plan);
+            let mut trials = Vec::new();
+            while let Some((at, trial)) = ended.blocking_recv() {
+                trials.push((at, trial.unwrap()));
+            }
+            trials.sort_by_key(|(at, _)| *at);
+            let trials: Vec<Trial> = trials.into_iter().map(|(_, trial)| trial).collect();
+            let verdict = Verdict::of(&trials, &dimensions, None);
+            let report = Report { load: &load, seed: 3, settings: 3, trials: &trials, verdict };
+            (report::json(&report).to_string(), report::html(&report, &dimensions))
+        });
+        assert!(reports[0].0.contains("--workers") || reports[0].0.contains("\"workers\""));
+        assert_eq!(reports[0], reports[1]);
+    }
+}

@@ -1,0 +1,408 @@
+//! One trial: the operator of `windlass run` under a load and a setting, in virtual time.
+//!
+//! ```text
+//! load ─▶ schedule ─▶ creations and changes ─▶ Sim ◀─ server model ◀─ operator (its flags: the setting)
+//!                                               └─▶ informers of our own ─▶ when each change has converged
+//! ```
+//! A change has converged when the object's Ready condition is True for its generation. Virtual time stands still while
+//! anything computes, so the only processor time is the one that the load gives each request.
+//!
+//! # Guarantees
+//! - Every creation and change is followed until it has converged. (test: `every_change_is_followed_until_converged`)
+//! - The same load, setting and seed give the same result. (test: `same_seed_gives_the_same_trial`)
+//! - An operator that cannot converge ends the trial at its limit. (test: `a_trial_ends_at_its_limit`)
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube_client::Client;
+use serde::Serialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::figures::Figures;
+use super::load::Load;
+use super::objects::Objects;
+use super::samples::{Plot, Samples};
+use super::scrape::Scrape;
+use super::server_model::{Counts, ModelTransport};
+use super::setting::Setting;
+use super::tracker::Tracker;
+use crate::cache::SharedInformerFactory;
+use crate::cli::run::{self, InProcess};
+use crate::client::{ApiClient, Clock};
+use crate::controller::PassObserver;
+use crate::demo::setup;
+use crate::metrics::Metrics;
+use crate::operators::webapp::TaskEntry;
+use crate::operators::webapp::tasks::{HookCall, HookFuture, TaskExecutor};
+use crate::sim::{InProcessTransport, Settings, Sim, Switches};
+
+/// How long an earlier process may take to reconcile the objects.
+const PREPARATION: Duration = Duration::from_secs(3600);
+/// When the simulated world begins, in seconds since 1970: 2026-01-01.
+const EPOCH: i64 = 1_767_225_600;
+
+/// The result of a trial.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Trial {
+    pub(super) setting: Setting,
+    /// Creations and changes.
+    pub(super) changes: usize,
+    /// Changes that had not converged when the trial ended.
+    pub(super) pending: usize,
+    /// From the start of the operator until all had converged, or until the limit.
+    pub(super) seconds: f64,
+    /// From the last creation or change until all had converged.
+    pub(super) drain_seconds: f64,
+    /// From a change until it has converged.
+    pub(super) converged: Quantiles,
+    pub(super) deepest_queue: f64,
+    /// The share of the time in which keys were queued.
+    pub(super) queued_share: f64,
+    /// The mean share of the workers that was busy while keys were queued.
+    pub(super) utilization_while_queued: f64,
+    /// How long the server was away.
+    pub(super) outage_seconds: f64,
+    /// Keys that backed off after failures, on average.
+    pub(super) mean_backing_off: f64,
+    pub(super) retries: f64,
+    /// Requests by verb and code.
+    pub(super) requests: Vec<RequestCount>,
+    pub(super) peak_requests_in_flight: usize,
+    pub(super) mean_requests_in_flight: f64,
+    /// Mean requests in flight as a share of what the server allows.
+    pub(super) server_utilization: f64,
+    /// Processor time of the operator as a share of its processors.
+    pub(super) cpu_utilization: f64,
+    pub(super) figures: Figures,
+    pub(super) plot: Plot,
+}
+
+/// Quantiles in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Quantiles {
+    pub(super) p50: f64,
+    pub(super) p99: f64,
+    pub(super) max: f64,
+}
+
+/// How often a verb was answered with a code; 0 if the connection broke.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct RequestCount {
+    pub(super) verb: String,
+    pub(super) code: u16,
+    pub(super) count: u64,
+}
+
+/// Runs a trial on a thread of its own time.
+///
+/// # Errors
+/// A message, if the operator ends by itself or an object is refused.
+pub(super) fn run(load: &Arc<Load>, setting: &Setting, seed: u64, limit: Duration) -> Result<Trial, String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime = runtime.map_err(|error| format!("could not start a runtime: {error}"))?;
+    runtime.block_on(async { Rig::new(load, seed).run(setting, limit).await })
+}
+
+/// The server and what drives it.
+struct Rig {
+    load: Arc<Load>,
+    seed: u64,
+    sim: Sim,
+    driver: JoinSet<()>,
+    tracker: Arc<Tracker>,
+}
+
+/// A running operator.
+struct Process {
+    stop: mpsc::Sender<&'static str>,
+    ended: JoinSet<Result<(), String>>,
+    metrics: Metrics,
+}
+
+/// A task of a WebApp that takes its time.
+struct SlowTask(Duration);
+
+// === impl Rig ===
+
+impl Rig {
+    fn new(load: &Arc<Load>, seed: u64) -> Self {
+        let epoch = jiff::Timestamp::from_second(EPOCH).unwrap_or_default();
+        // Pods say nothing about the operator, and would take most of the time.
+        let world = Switches { status_of_workloads: true, ..Switches::default() };
+        let sim = Sim::new(Settings { seed, epoch, ledger: 1, window: 100_000, world });
+        let mut driver = JoinSet::new();
+        let driven = sim.clone();
+        driver.spawn(async move { driven.run().await });
+        Self { load: load.clone(), seed, sim, driver, tracker: Arc::default() }
+    }
+
+    async fn run(mut self, setting: &Setting, limit: Duration) -> Result<Trial, String> {
+        let client = self.client("load");
+        let api_client = ApiClient::new(client.clone());
+        setup::define(&api_client).await.map_err(|failure| failure.to_string())?;
+        let mut objects = Objects::new(&self.load, &client)?;
+        let observer = ApiClient::new(self.client("observer"));
+        let informers = SharedInformerFactory::new(observer, None, None, self.seed);
+        objects.follow(&informers, &self.tracker, self.load.converged_when);
+        self.driver.spawn(async move { informers.run(CancellationToken::new()).await });
+        for _ in 0..self.load.objects.count {
+            objects.create(&self.tracker).await?;
+        }
+        if self.load.objects.converged && self.load.objects.count > 0 {
+            self.prepare().await?;
+        } else {
+            self.tracker.restart();
+        }
+
+        let transport = ModelTransport::new(&self.sim, "windlass", self.load.clone(), self.seed);
+        let passes = Some(Arc::new(transport.passes()) as _);
+        let client = Client::new(transport.clone(), "default");
+        let mut process = self.start(client, &setting.arguments(), passes);
+        let began = Instant::now();
+        let mut schedule = JoinSet::new();
+        schedule.spawn(objects.play(self.load.clone(), self.seed, self.tracker.clone()));
+        let server = self.outages();
+        let mut samples = Samples::new(began);
+        let mut scheduled = None;
+        while scheduled.is_none() || self.tracker.pending() > 0 {
+            if began.elapsed() >= limit {
+                break;
+            }
+            tokio::select! {
+                biased;
+                Some(ended) = schedule.join_next() => {
+                    ended.map_err(|error| error.to_string())??;
+                    scheduled = Some(began.elapsed());
+                }
+                Some(ended) = process.ended.join_next() => {
+                    return Err(match ended { Ok(Err(message)) => message, _ => "the operator ended by itself".to_owned() });
+                }
+                () = self.tracker.changed(), if scheduled.is_some() => {}
+                () = samples.next() => samples.take(&process.metrics, &transport.counts()),
+            }
+        }
+        let seconds = began.elapsed();
+        drop(server);
+        samples.take(&process.metrics, &transport.counts());
+        let trial =
+            self.result(setting, scheduled.unwrap_or_default(), seconds, &samples, &transport.counts());
+        drop(process.stop);
+        self.driver.shutdown().await;
+        Ok(trial)
+    }
+
+    fn client(&self, user: &str) -> Client {
+        // Not the operator's server: an outage must not hit the load.
+        Client::new(InProcessTransport::new(&self.sim, user).to_server(1), "default")
+    }
+
+    /// Starts the operator with these flags.
+    fn start(&self, client: Client, flags: &[String], passes: Option<Arc<dyn PassObserver>>) -> Process {
+        let metrics = Metrics::new();
+        let (stop, signals) = mpsc::channel(1);
+        let mut all = vec![
+            "--leader-elect=false".to_owned(),
+            "--metrics-bind-address=0".to_owned(),
+            "--health-probe-bind-address=0".to_owned(),
+            format!("--controllers={}", self.load.kinds.join(",")),
+        ];
+        all.extend(flags.iter().cloned());
+        let clock = Clock::starting_at(self.now());
+        let tasks = vec![
+            TaskEntry::Executor(Arc::new(SlowTask(self.load.webapp_task.0))),
+            TaskEntry::Workload("workload".to_owned()),
+        ];
+        let given = InProcess {
+            metrics: metrics.clone(),
+            clock,
+            tasks: Some(tasks),
+            seed: self.seed,
+            debug: None,
+            passes,
+        };
+        let mut ended = JoinSet::new();
+        ended.spawn(async move {
+            let flags: Vec<&str> = all.iter().map(String::as_str).collect();
+            run::run_over(ApiClient::new(client), &flags, given, signals)
+                .await
+                .map_err(|failure| failure.to_string())
+        });
+        Process { stop, ended, metrics }
+    }
+
+    /// Returns the simulated world's time.
+    fn now(&self) -> jiff::Timestamp {
+        let epoch = jiff::Timestamp::from_second(EPOCH).unwrap_or_default();
+        epoch
+            .checked_add(jiff::SignedDuration::try_from(self.sim.elapsed()).unwrap_or_default())
+            .unwrap_or(epoch)
+    }
+
+    /// Lets an operator on a perfect server reconcile the objects, and stops it.
+    async fn prepare(&self) -> Result<(), String> {
+        let mut process = self.start(self.client("earlier"), &["--workers=64".to_owned()], None);
+        let deadline = Instant::now() + PREPARATION;
+        while self.tracker.pending() > 0 {
+            tokio::select! {
+                biased;
+                () = self.tracker.changed() => {}
+                () = tokio::time::sleep_until(deadline) => {
+                    return Err(format!("{} objects did not become Ready on a perfect server", self.tracker.pending()));
+                }
+            }
+        }
+        process.stop.send("the objects are Ready").await.ok();
+        while process.ended.join_next().await.is_some() {}
+        self.tracker.restart();
+        Ok(())
+    }
+
+    /// Stops and starts the server as the load says, until the returned tasks are dropped.
+    fn outages(&self) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        let began = Instant::now();
+        for outage in self.load.server.outages.clone() {
+            let sim = self.sim.clone();
+            tasks.spawn(async move {
+                tokio::time::sleep_until(began + outage.from.0).await;
+                sim.stop(0);
+                tokio::time::sleep(outage.r#for.0).await;
+                sim.start(0);
+            });
+        }
+        tasks
+    }
+
+    fn result(
+        &self,
+        setting: &Setting,
+        scheduled: Duration,
+        lasted: Duration,
+        samples: &Samples,
+        counts: &Counts,
+    ) -> Trial {
+        let seconds = lasted.as_secs_f64();
+        let mut times: Vec<f64> = self.tracker.results().iter().map(Duration::as_secs_f64).collect();
+        times.sort_by(f64::total_cmp);
+        let quantile = |share: f64| -> f64 {
+            let rank = (0..times.len()).find(|at| to_f64(at + 1) >= share * to_f64(times.len()));
+            let at = rank.unwrap_or_default();
+            times.get(at).copied().unwrap_or_default()
+        };
+        let scrape = samples.last();
+        let figures = Figures::between(&Scrape::default(), &scrape, seconds.max(1e-9));
+        let requests = counts.requests.iter().map(|((verb, code), count)| RequestCount {
+            verb: verb.clone(),
+            code: *code,
+            count: *count,
+        });
+        let pending = self.tracker.pending();
+        let retries = scrape.sum("workqueue_retries_total", &[]);
+        let mean_in_flight = counts.busy / seconds.max(1e-9);
+        Trial {
+            setting: setting.clone(),
+            changes: times.len() + pending,
+            pending,
+            seconds,
+            drain_seconds: lasted.saturating_sub(scheduled).as_secs_f64(),
+            converged: Quantiles { p50: quantile(0.5), p99: quantile(0.99), max: quantile(1.0) },
+            deepest_queue: samples.deepest(),
+            queued_share: samples.queued_share(),
+            utilization_while_queued: samples.utilization_while_queued(),
+            outage_seconds: self.load.server.outages.iter().map(|outage| outage.r#for.0.as_secs_f64()).sum(),
+            mean_backing_off: samples.mean_backing_off(),
+            retries,
+            requests: requests.collect(),
+            peak_requests_in_flight: counts.peak,
+            mean_requests_in_flight: mean_in_flight,
+            server_utilization: mean_in_flight / to_f64(self.load.server.requests_in_flight),
+            cpu_utilization: counts.cpu / to_f64(self.load.operator.cpus) / seconds.max(1e-9),
+            figures,
+            plot: samples.plot(),
+        }
+    }
+}
+
+/// Converts a count, which is far below 2^52.
+#[expect(clippy::cast_precision_loss, reason = "see above")]
+pub(super) fn to_f64(count: usize) -> f64 {
+    count as f64
+}
+
+impl TaskExecutor for SlowTask {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn create<'a>(&'a self, _: &'a HookCall) -> HookFuture<'a> {
+        let pause = tokio::time::sleep(self.0);
+        Box::pin(async move {
+            pause.await;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::{Arrivals, Objects, Period, Server, Span, millis};
+    use super::super::setting::FlagValue;
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(600);
+
+    fn workers(workers: usize) -> Setting {
+        Setting(vec![FlagValue { flag: "workers".to_owned(), value: workers.to_string() }])
+    }
+
+    fn load(count: usize) -> Load {
+        Load { objects: Objects { count, converged: false }, ..Load::default() }
+    }
+
+    #[test]
+    fn every_change_is_followed_until_converged() {
+        let kinds = crate::operators::NAMES.map(str::to_owned).to_vec();
+        let creations = vec![Arrivals::Burst { count: 5, at: millis(2000) }];
+        let changes = vec![Arrivals::Burst { count: 10, at: millis(3000) }];
+        let objects = Objects { count: 10, converged: true };
+        let load = Arc::new(Load { kinds, objects, creations, changes, ..Load::default() });
+        let trial = run(&load, &workers(4), 1, LIMIT).unwrap();
+        assert_eq!((trial.changes, trial.pending), (15, 0));
+        assert!(trial.converged.p50 > 0.01 && trial.converged.max < 60.0, "{trial:#?}");
+        assert_eq!(trial.figures.controllers.len(), 5);
+        let writes = trial.requests.iter().filter(|request| request.verb == "patch" && request.code == 200);
+        assert!(writes.map(|request| request.count).sum::<u64>() >= 15);
+        assert!(trial.cpu_utilization > 0.0 && trial.mean_requests_in_flight > 0.0);
+        assert_eq!(trial.plot.seconds.len(), trial.plot.depth.len());
+    }
+
+    #[test]
+    fn same_seed_gives_the_same_trial() {
+        let load = Arc::new(load(60));
+        let first = run(&load, &workers(2), 7, LIMIT).unwrap();
+        assert_eq!(run(&load, &workers(2), 7, LIMIT).unwrap(), first);
+        assert_ne!(run(&load, &workers(2), 8, LIMIT).unwrap(), first);
+    }
+
+    #[test]
+    fn more_workers_converge_sooner() {
+        let load = Arc::new(load(100));
+        let [one, eight] = [1, 8].map(|count| run(&load, &workers(count), 1, LIMIT).unwrap());
+        assert!(one.seconds > 3.0 * eight.seconds, "{} {}", one.seconds, eight.seconds);
+        assert!(one.utilization_while_queued > 0.9 && one.deepest_queue > eight.deepest_queue * 0.9);
+    }
+
+    #[test]
+    fn a_trial_ends_at_its_limit() {
+        let outages = vec![Period { from: millis(0), r#for: Span(Duration::from_secs(3600)) }];
+        let load = Load { server: Server { outages, ..Server::default() }, ..load(3) };
+        let trial = run(&Arc::new(load), &workers(1), 1, Duration::from_secs(20)).unwrap();
+        assert_eq!((trial.pending, trial.changes), (3, 3));
+        assert!((20.0..21.0).contains(&trial.seconds), "{}", trial.seconds);
+    }
+}

@@ -1,0 +1,555 @@
+//! What a sweep or a running operator shows, in words with numbers: the bottleneck, the knee, and which flag to turn.
+//!
+//! # Guarantees
+//! - The bottleneck is the resource that keys wait for. (test: `bottleneck_is_the_resource_that_keys_wait_for`)
+//! - The advice is the cheapest setting within a tenth of the best, or within the target. (test: `advice_is_the_cheapest_of_the_good_settings`)
+//! - The knee is the smallest value after which nothing gets much better. (test: `knee_is_where_more_gains_little`)
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::figures::{ControllerFigures, Figures};
+use super::setting::{Dimension, Setting};
+use super::trial::{Trial, to_f64};
+
+/// A setting is as good as the best if it is within this factor.
+const AS_GOOD: f64 = 1.1;
+/// A resource that is busy for more than this share has no reserve.
+const BUSY: f64 = 0.85;
+/// Below this share of busy workers, keys do not wait for one.
+const ENOUGH: f64 = 0.7;
+/// Keys are queued so rarely below this share of the time that workers do not matter.
+const SELDOM: f64 = 0.05;
+
+/// The resource that keys wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Bottleneck {
+    /// The API server refuses or delays requests.
+    ApiServer,
+    /// `--kube-api-qps`.
+    ClientLimit,
+    /// Changes wait until the server is back.
+    Outage,
+    /// Keys that failed wait for their backoff or the bucket of `--queue-qps`.
+    Retries,
+    /// The operator's processors.
+    Processor,
+    /// All workers are busy while keys wait.
+    Workers,
+    /// Nothing: keys are processed as they arrive.
+    Arrivals,
+}
+
+/// The verdict of a sweep.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Verdict {
+    /// The flags to set.
+    pub(super) take: Setting,
+    /// Whether the setting meets the target, if there is one.
+    pub(super) meets_target: Option<bool>,
+    pub(super) bottleneck: Bottleneck,
+    /// The knee of each flag that was varied.
+    pub(super) knees: Vec<Knee>,
+    /// The same in words.
+    pub(super) text: Vec<String>,
+}
+
+/// The smallest value of a flag after which the 99th percentile improves by less than a tenth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Knee {
+    pub(super) flag: &'static str,
+    /// Value and 99th percentile, in ascending order.
+    pub(super) curve: Vec<(String, f64)>,
+    /// `None` if the largest value is still much better than the one before.
+    pub(super) value: Option<String>,
+}
+
+impl fmt::Display for Bottleneck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ApiServer => "the API server",
+            Self::ClientLimit => "the client's limit, --kube-api-qps",
+            Self::Outage => "the outage: changes wait until the server is back",
+            Self::Retries => "retries: keys that failed wait for their backoff",
+            Self::Processor => "the operator's processors",
+            Self::Workers => "the number of workers",
+            Self::Arrivals => "nothing but the arrivals themselves",
+        })
+    }
+}
+
+// === impl Bottleneck ===
+
+impl Bottleneck {
+    pub(super) fn of(trial: &Trial) -> Self {
+        let all: u64 = trial.requests.iter().map(|request| request.count).sum();
+        let throttled: u64 =
+            trial.requests.iter().filter(|request| request.code == 429).map(|request| request.count).sum();
+        let limiter = trial.figures.mean_limiter_wait_seconds.unwrap_or_default();
+        let request = trial.figures.mean_request_seconds.unwrap_or_default();
+        if throttled * 200 > all || trial.server_utilization > BUSY {
+            return Self::ApiServer;
+        }
+        if limiter > request / 2.0 && limiter > 0.001 {
+            return Self::ClientLimit;
+        }
+        // What was changed just before an outage waits for its end, and changes during it are few. Afterwards some keys
+        // back off in any case.
+        let few_back_off = trial.mean_backing_off < (trial.deepest_queue / 20.0).max(1.0);
+        if trial.outage_seconds > 0.0 && trial.queued_share < 0.5 && few_back_off {
+            return Self::Outage;
+        }
+        // Few keys that back off for long matter more than a queue that is drained between.
+        if trial.mean_backing_off >= 1.0 && trial.queued_share < 0.5 {
+            return Self::Retries;
+        }
+        // Keys that wait beside idle workers wait for the cache, or arrived this moment.
+        if trial.queued_share < SELDOM || trial.utilization_while_queued < ENOUGH {
+            return Self::Arrivals;
+        }
+        if trial.cpu_utilization > BUSY { Self::Processor } else { Self::Workers }
+    }
+}
+
+// === impl Verdict ===
+
+impl Verdict {
+    /// Judges the finished trials of a sweep; `None` without any.
+    pub(super) fn of(trials: &[Trial], dimensions: &[Dimension], target: Option<f64>) -> Option<Self> {
+        let chosen = choose(trials, target)?;
+        let knees: Vec<Knee> =
+            dimensions.iter().filter_map(|dimension| knee(trials, chosen, dimension)).collect();
+        let bottleneck = Bottleneck::of(chosen);
+        let meets_target = target.map(|target| chosen.pending == 0 && chosen.converged.p99 <= target);
+        let mut text = vec![advice(chosen, target, meets_target)];
+        text.extend(knees.iter().map(ToString::to_string));
+        text.push(why(chosen, bottleneck));
+        for knee in &knees {
+            text.extend(neighbours(trials, chosen, knee));
+        }
+        Some(Self { take: chosen.setting.clone(), meets_target, bottleneck, knees, text })
+    }
+}
+
+/// Returns the cheapest setting that meets the target or, if there is none, is within a tenth of the best.
+fn choose(trials: &[Trial], target: Option<f64>) -> Option<&Trial> {
+    let best = trials.iter().min_by(|a, b| {
+        (a.pending, a.converged.p99)
+            .partial_cmp(&(b.pending, b.converged.p99))
+            .unwrap_or(std::cmp::Ordering::Equal)
+    })?;
+    let limit = match target {
+        Some(target) if best.pending == 0 && best.converged.p99 <= target => target,
+        _ => best.converged.p99 * AS_GOOD,
+    };
+    let good = trials.iter().filter(|trial| trial.pending == best.pending && trial.converged.p99 <= limit);
+    // Workers bound what the API server gets at once; the peak of a trial depends on chance.
+    good.min_by(|a, b| {
+        let cost = |trial: &Trial| (requests(trial), trial.peak_requests_in_flight);
+        workers(a).total_cmp(&workers(b)).then_with(|| cost(a).cmp(&cost(b)))
+    })
+}
+
+/// Returns the number of workers that a setting names.
+fn workers(trial: &Trial) -> f64 {
+    let flags =
+        trial.setting.0.iter().filter(|entry| entry.flag == "workers" || entry.flag.ends_with("-syncs"));
+    flags.map(|entry| number(&entry.value)).sum()
+}
+
+pub(super) fn requests(trial: &Trial) -> u64 {
+    trial.requests.iter().map(|request| request.count).sum()
+}
+
+fn knee(trials: &[Trial], chosen: &Trial, dimension: &Dimension) -> Option<Knee> {
+    let flag = dimension.flag;
+    let mut curve: Vec<(String, f64)> = trials
+        .iter()
+        .filter(|trial| trial.pending == 0 && trial.setting.differs_only_in(&chosen.setting, flag))
+        .filter_map(|trial| Some((trial.setting.get(flag)?.to_owned(), trial.converged.p99)))
+        .collect();
+    curve.sort_by(|a, b| number(&a.0).total_cmp(&number(&b.0)));
+    if curve.len() < 2 {
+        return None;
+    }
+    let best_from = |at: usize| curve[at..].iter().map(|(_, p99)| *p99).fold(f64::INFINITY, f64::min);
+    let at = (0..curve.len()).find(|at| curve[*at].1 <= AS_GOOD * best_from(*at))?;
+    let value = (at + 1 < curve.len()).then(|| curve[at].0.clone());
+    Some(Knee { flag, curve, value })
+}
+
+/// Returns the size of a number or a duration.
+fn number(text: &str) -> f64 {
+    text.parse()
+        .ok()
+        .or_else(|| crate::duration::parse(text).ok().map(|time| time.as_secs_f64()))
+        .unwrap_or_default()
+}
+
+impl fmt::Display for Knee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let curve: Vec<String> =
+            self.curve.iter().map(|(value, p99)| format!("{value}: {}", seconds(*p99))).collect();
+        write!(f, "p99 by --{}: {}. ", self.flag, curve.join(", "))?;
+        match &self.value {
+            Some(value) => write!(f, "The knee is at {value}: beyond it, the gain is below a tenth."),
+            None => write!(f, "There is no knee yet: the largest value is still better; try larger ones."),
+        }
+    }
+}
+
+fn advice(trial: &Trial, target: Option<f64>, meets_target: Option<bool>) -> String {
+    let Trial { converged, changes, pending, peak_requests_in_flight, .. } = trial;
+    let result = if *pending > 0 {
+        format!("{pending} of {changes} changes had not converged when the trial ended")
+    } else {
+        format!(
+            "half of {changes} changes converge within {}, 99 % within {}",
+            seconds(converged.p50),
+            seconds(converged.p99)
+        )
+    };
+    let cost = format!(
+        "It costs the API server {} requests, at most {peak_requests_in_flight} at once.",
+        requests(trial)
+    );
+    let target = target.map(seconds).unwrap_or_default();
+    match meets_target {
+        Some(false) => format!(
+            "No setting meets --target-p99 ({target}). The best is {}: {result}. {cost}",
+            trial.setting
+        ),
+        Some(true) => format!(
+            "Take {}: the cheapest that meets --target-p99 ({target}); {result}. {cost}",
+            trial.setting
+        ),
+        None => format!("Take {}: {result}. {cost}", trial.setting),
+    }
+}
+
+/// Says why the trial is not faster, with the numbers.
+fn why(trial: &Trial, bottleneck: Bottleneck) -> String {
+    let numbers = match bottleneck {
+        Bottleneck::ApiServer => format!(
+            "{:.1} requests are in flight on average ({} of what the server takes), and {} were answered with 429. \
+             More workers only queue there",
+            trial.mean_requests_in_flight,
+            percent(trial.server_utilization),
+            trial
+                .requests
+                .iter()
+                .filter(|request| request.code == 429)
+                .map(|request| request.count)
+                .sum::<u64>(),
+        ),
+        Bottleneck::ClientLimit => format!(
+            "a request waits {} for the limit and {} for its answer. Raise --kube-api-qps, or set it to 0",
+            seconds(trial.figures.mean_limiter_wait_seconds.unwrap_or_default()),
+            seconds(trial.figures.mean_request_seconds.unwrap_or_default()),
+        ),
+        Bottleneck::Outage => format!(
+            "the server is away for {} of {}, and keys are queued {} of the time. No flag shortens that; \
+             --queue-max-delay and --queue-qps decide how soon failed keys come back afterwards",
+            seconds(trial.outage_seconds),
+            seconds(trial.seconds),
+            percent(trial.queued_share),
+        ),
+        Bottleneck::Retries => format!(
+            "{:.1} keys back off on average, and {} retries were made. A shorter --queue-max-delay, or a higher \
+             --queue-qps and --queue-burst, brings them back sooner; fewer failures do more",
+            trial.mean_backing_off, trial.retries,
+        ),
+        Bottleneck::Processor => format!(
+            "{} of the processors are used; more workers do not help, fewer requests or more processors do",
+            percent(trial.cpu_utilization)
+        ),
+        Bottleneck::Workers => format!(
+            "keys are queued {} of the time, and {} of the workers are busy then, while the server uses {} of its \
+             requests in flight",
+            percent(trial.queued_share),
+            percent(trial.utilization_while_queued),
+            percent(trial.server_utilization),
+        ),
+        Bottleneck::Arrivals => format!(
+            "keys are queued {} of the time, and {} of the workers are busy then",
+            percent(trial.queued_share),
+            percent(trial.utilization_while_queued)
+        ),
+    };
+    let mut text = format!("The bottleneck is {bottleneck}: {numbers}.");
+    for controller in &trial.figures.controllers {
+        text.push_str(&little(controller));
+    }
+    text
+}
+
+/// Applies Little's law: passes at once are passes per second times the time of a pass.
+fn little(controller: &ControllerFigures) -> String {
+    let ControllerFigures { name, passes_per_second, mean_pass_seconds, workers, .. } = controller;
+    let (Some(pass), Some(workers)) = (mean_pass_seconds, workers) else { return String::new() };
+    let at_once = passes_per_second * pass;
+    format!(
+        " {name}: {passes_per_second:.1} passes/s of {} each keep {at_once:.1} of {workers} workers busy ({}).",
+        seconds(*pass),
+        percent(at_once / workers),
+    )
+}
+
+/// Says what the next smaller and the next larger value of a flag would do.
+fn neighbours(trials: &[Trial], chosen: &Trial, knee: &Knee) -> Vec<String> {
+    let Some(current) = chosen.setting.get(knee.flag) else { return Vec::new() };
+    let Some(at) = knee.curve.iter().position(|(value, _)| value == current) else { return Vec::new() };
+    let others = [at.checked_sub(1), (at + 1 < knee.curve.len()).then_some(at + 1)];
+    let describe = |at: usize| {
+        let value = &knee.curve[at].0;
+        let is_it = |trial: &&Trial| {
+            trial.setting.get(knee.flag) == Some(value)
+                && trial.setting.differs_only_in(&chosen.setting, knee.flag)
+        };
+        let other = trials.iter().find(is_it)?;
+        Some(format!(
+            "--{}={value} instead of {current}: p99 {} instead of {} ({}), {} requests at once instead of {}.",
+            knee.flag,
+            seconds(other.converged.p99),
+            seconds(chosen.converged.p99),
+            change(chosen.converged.p99, other.converged.p99),
+            other.peak_requests_in_flight,
+            chosen.peak_requests_in_flight,
+        ))
+    };
+    others.into_iter().flatten().filter_map(describe).collect()
+}
+
+/// Judges a running operator by two scrapes.
+pub(super) fn diagnose(figures: &Figures) -> Vec<String> {
+    let mut text: Vec<String> = figures.controllers.iter().map(diagnose_controller).collect();
+    match (figures.requests_per_second, figures.throttled_per_second) {
+        (Some(rate), Some(throttled)) if throttled > 0.0 => text.push(format!(
+            "The API server answers {throttled:.1} of {rate:.1} requests/s with 429: it, or its priority level for this \
+             client, is overloaded. Fewer workers, or a limit with --kube-api-qps, would leave it room."
+        )),
+        (Some(_), _) => {}
+        (None, _) => text.push("rest_client_requests_total is missing, so nothing is known of requests.".to_owned()),
+    }
+    match (figures.mean_limiter_wait_seconds, figures.mean_request_seconds) {
+        (Some(limiter), Some(request)) if limiter > request / 2.0 && limiter > 0.001 => text.push(format!(
+            "A request waits {} for the client's limit, and {} for its answer: --kube-api-qps is the bottleneck.",
+            seconds(limiter),
+            seconds(request)
+        )),
+        (None, _) | (_, None) => text.push(
+            "rest_client_rate_limiter_duration_seconds or rest_client_request_duration_seconds has no observations, so \
+             waits for the client's limit are not known."
+                .to_owned(),
+        ),
+        _ => {}
+    }
+    text
+}
+
+fn diagnose_controller(controller: &ControllerFigures) -> String {
+    let ControllerFigures { name, arrivals_per_second, passes_per_second, depth, .. } = controller;
+    let mut text = format!(
+        "{name}: {arrivals_per_second:.2} keys/s arrive, {passes_per_second:.2} passes/s are made, {depth} are queued."
+    );
+    let (Some(pass), Some(workers), Some(utilization)) =
+        (controller.mean_pass_seconds, controller.workers, controller.utilization)
+    else {
+        text.push_str(if controller.mean_pass_seconds.is_none() {
+            " No pass ended in this time."
+        } else {
+            " controller_runtime_max_concurrent_reconciles is missing, so the utilization of workers is not known."
+        });
+        return text;
+    };
+    let needed = (passes_per_second.max(*arrivals_per_second) * pass / 0.7).ceil().max(1.0);
+    let wait = controller
+        .mean_wait_seconds
+        .map(|wait| format!(", after a wait of {}", seconds(wait)))
+        .unwrap_or_default();
+    text.push_str(&format!(
+        " A pass takes {}{wait}; {workers} workers are busy {}.",
+        seconds(pass),
+        percent(utilization)
+    ));
+    let backing_off = controller.backing_off.unwrap_or_default();
+    text.push_str(&if utilization > BUSY {
+        format!(" Workers are the bottleneck: with {needed} of them, at most 70 % would be busy.")
+    } else if controller.mean_wait_seconds.unwrap_or_default() > pass && utilization > 0.5 {
+        format!(" Arrivals come in bursts: a key waits longer than its pass takes. {} workers would halve that.", workers * 2.0)
+    } else if backing_off >= 1.0 || controller.errors_per_second.unwrap_or_default() > 0.1 * passes_per_second {
+        format!(
+            " Retries: {backing_off} keys back off, {:.2} passes/s fail. The log names the causes; workers and limits are not \
+             the bottleneck.",
+            controller.errors_per_second.unwrap_or_default()
+        )
+    } else if needed < workers {
+        format!(" Arrivals are the bottleneck; {needed} of the workers would do.")
+    } else {
+        " Arrivals are the bottleneck; the workers keep up.".to_owned()
+    });
+    text
+}
+
+/// Formats seconds with a fitting unit.
+pub(super) fn seconds(seconds: f64) -> String {
+    if seconds < 0.000_95 {
+        format!("{:.0} µs", seconds * 1e6)
+    } else if seconds < 0.995 {
+        format!("{:.0} ms", seconds * 1e3)
+    } else if seconds < 99.5 {
+        format!("{seconds:.1} s")
+    } else {
+        format!("{seconds:.0} s")
+    }
+}
+
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0} %", share * 100.0)
+}
+
+fn change(from: f64, to: f64) -> String {
+    if from <= 0.0 { "?".to_owned() } else { format!("{:+.0} %", (to / from - 1.0) * 100.0) }
+}
+
+/// Returns the mean of the given utilizations, for a column.
+pub(super) fn worker_utilization(trial: &Trial) -> f64 {
+    let all: Vec<f64> =
+        trial.figures.controllers.iter().filter_map(|controller| controller.utilization).collect();
+    if all.is_empty() { 0.0 } else { all.iter().sum::<f64>() / to_f64(all.len()) }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::super::samples::Plot;
+    use super::super::setting::FlagValue;
+    use super::super::trial::{Quantiles, RequestCount};
+    use super::*;
+
+    /// Returns a trial with this many workers and 99th percentile.
+    pub(crate) fn trial(workers: usize, p99: f64) -> Trial {
+        let figures = Figures {
+            seconds: 10.0,
+            controllers: Vec::new(),
+            requests_per_second: Some(10.0),
+            throttled_per_second: Some(0.0),
+            mean_limiter_wait_seconds: Some(0.0),
+            mean_request_seconds: Some(0.01),
+        };
+        Trial {
+            setting: Setting(vec![FlagValue { flag: "workers".to_owned(), value: workers.to_string() }]),
+            changes: 100,
+            pending: 0,
+            seconds: 10.0,
+            drain_seconds: 1.0,
+            converged: Quantiles { p50: p99 / 2.0, p99, max: p99 },
+            deepest_queue: 50.0,
+            queued_share: 0.9,
+            utilization_while_queued: 0.99,
+            outage_seconds: 0.0,
+            mean_backing_off: 0.0,
+            retries: 0.0,
+            requests: vec![RequestCount { verb: "patch".to_owned(), code: 200, count: 400 }],
+            peak_requests_in_flight: workers,
+            mean_requests_in_flight: 1.0,
+            server_utilization: 0.1,
+            cpu_utilization: 0.1,
+            figures,
+            plot: Plot {
+                seconds: vec![1.0, 2.0],
+                depth: vec![5.0, 0.0],
+                requests_per_second: vec![9.0, 1.0],
+            },
+        }
+    }
+
+    fn dimension() -> [Dimension; 1] {
+        [Dimension { flag: "workers", values: Vec::new() }]
+    }
+
+    #[test]
+    fn bottleneck_is_the_resource_that_keys_wait_for() {
+        let base = trial(1, 1.0);
+        assert_eq!(Bottleneck::of(&base), Bottleneck::Workers);
+        let idle = Trial { queued_share: 0.01, ..base.clone() };
+        assert_eq!(Bottleneck::of(&idle), Bottleneck::Arrivals);
+        assert_eq!(
+            Bottleneck::of(&Trial { utilization_while_queued: 0.3, ..base.clone() }),
+            Bottleneck::Arrivals
+        );
+        assert_eq!(Bottleneck::of(&Trial { cpu_utilization: 0.95, ..base.clone() }), Bottleneck::Processor);
+        assert_eq!(
+            Bottleneck::of(&Trial { server_utilization: 0.95, ..base.clone() }),
+            Bottleneck::ApiServer
+        );
+        let throttled = RequestCount { verb: "patch".to_owned(), code: 429, count: 40 };
+        let requests = vec![base.requests[0].clone(), throttled];
+        assert_eq!(Bottleneck::of(&Trial { requests, ..base.clone() }), Bottleneck::ApiServer);
+        let away = Trial { outage_seconds: 5.0, ..idle.clone() };
+        assert_eq!(Bottleneck::of(&away), Bottleneck::Outage);
+        assert_eq!(Bottleneck::of(&Trial { mean_backing_off: 20.0, ..away }), Bottleneck::Retries);
+        assert_eq!(Bottleneck::of(&Trial { mean_backing_off: 20.0, ..idle }), Bottleneck::Retries);
+        let figures = Figures { mean_limiter_wait_seconds: Some(0.5), ..base.figures.clone() };
+        assert_eq!(Bottleneck::of(&Trial { figures, ..base }), Bottleneck::ClientLimit);
+    }
+
+    #[test]
+    fn advice_is_the_cheapest_of_the_good_settings() {
+        let trials = [trial(1, 8.0), trial(4, 2.1), trial(8, 2.0), trial(16, 1.95)];
+        let take = |target| {
+            let verdict = Verdict::of(&trials, &dimension(), target).unwrap();
+            (verdict.take.to_string(), verdict.meets_target)
+        };
+        assert_eq!(take(None), ("--workers=4".to_owned(), None));
+        assert_eq!(take(Some(10.0)), ("--workers=1".to_owned(), Some(true)));
+        assert_eq!(take(Some(1.0)), ("--workers=4".to_owned(), Some(false)));
+        let stuck = [Trial { pending: 3, ..trial(1, 0.1) }, trial(2, 5.0)];
+        assert_eq!(Verdict::of(&stuck, &dimension(), None).unwrap().take.to_string(), "--workers=2");
+        assert_eq!(Verdict::of(&[], &dimension(), None), None);
+    }
+
+    #[test]
+    fn knee_is_where_more_gains_little() {
+        let trials = [trial(16, 1.95), trial(1, 8.0), trial(4, 2.1), trial(8, 2.0)];
+        let verdict = Verdict::of(&trials, &dimension(), None).unwrap();
+        assert_eq!(verdict.knees[0].value.as_deref(), Some("4"));
+        let text = verdict.text.join("\n");
+        assert!(text.contains("p99 by --workers: 1: 8.0 s, 4: 2.1 s, 8: 2.0 s, 16: 1.9 s."), "{text}");
+        assert!(text.contains("--workers=8 instead of 4: p99 2.0 s instead of 2.1 s (-5 %)"), "{text}");
+        assert!(text.contains("--workers=1 instead of 4: p99 8.0 s instead of 2.1 s (+281 %)"), "{text}");
+        let rising = Verdict::of(&[trial(1, 8.0), trial(2, 4.0)], &dimension(), None).unwrap();
+        assert_eq!(rising.knees[0].value, None);
+    }
+
+    #[test]
+    fn busy_workers_of_a_running_operator_are_named() {
+        let controller = |utilization: f64| ControllerFigures {
+            name: "foo".to_owned(),
+            workers: Some(4.0),
+            arrivals_per_second: 40.0,
+            passes_per_second: 40.0,
+            mean_wait_seconds: Some(0.01),
+            p99_wait_seconds: None,
+            mean_pass_seconds: Some(utilization * 4.0 / 40.0),
+            p99_pass_seconds: None,
+            depth: 0.0,
+            backing_off: None,
+            retries_per_second: 0.0,
+            errors_per_second: None,
+            utilization: Some(utilization),
+        };
+        let text = |utilization| diagnose_controller(&controller(utilization));
+        assert!(text(0.95).contains("Workers are the bottleneck: with 6 of them"), "{}", text(0.95));
+        assert!(
+            text(0.1).contains("Arrivals are the bottleneck; 1 of the workers would do"),
+            "{}",
+            text(0.1)
+        );
+        let unknown = ControllerFigures { workers: None, utilization: None, ..controller(0.5) };
+        assert!(diagnose_controller(&unknown).contains("max_concurrent_reconciles is missing"));
+    }
+}
