@@ -20,7 +20,7 @@
 //! let client = ApiClient::connect(Config::load(&ConfigSource::default()).await?).await?;
 //! let mut manager = Manager::new(client, Limits::default());
 //! manager.add(foo::controller)?;
-//! manager.run(stop).await;
+//! manager.run(stop).await?;
 //! # Ok(())
 //! # }
 //! ```
@@ -44,7 +44,8 @@
 //! | [`record`] | events about objects |
 //! | [`leader_election`] | the election of one process that writes |
 //! | [`metrics`] | the metrics of the process |
-//! | `server` | `/metrics`, `/livez`, `/readyz` (feature `cli`) |
+//! | [`health`] | the checks behind `/livez` and `/readyz` |
+//! | `server` | HTTP for `/metrics`, `/livez`, `/readyz` (feature `cli`) |
 //! | [`controller`] | workers, children, conditions: shared by the operators |
 //! | [`operators`] | one folder for each kind of custom resource |
 //! | [`sim`] | an embedded API server (feature `sim`) |
@@ -81,6 +82,7 @@ mod debug;
 mod demo;
 #[cfg(feature = "cli")]
 mod duration;
+pub mod health;
 pub mod leader_election;
 pub mod metrics;
 pub mod operators;

@@ -11,17 +11,21 @@ use syn::visit::Visit;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The modules of this crate that each module may import beside itself. `cli` may import everything.
-const MAY_IMPORT: [(&str, &[&str]); 17] = [
+const MAY_IMPORT: [(&str, &[&str]); 18] = [
     ("api", &[]),
     ("duration", &[]),
     ("workqueue", &[]),
     ("metrics", &["workqueue"]),
     ("server", &[]),
+    ("health", &[]),
     ("client", &["api", "metrics", "workqueue"]),
     ("cache", &["api", "client"]),
     ("record", &["api", "client"]),
     ("leader_election", &["api", "client", "metrics", "record"]),
-    ("controller", &["api", "workqueue", "metrics", "client", "cache", "record", "leader_election"]),
+    (
+        "controller",
+        &["api", "health", "workqueue", "metrics", "client", "cache", "record", "leader_election"],
+    ),
     ("operators", &["api", "duration", "workqueue", "metrics", "client", "cache", "record", "controller"]),
     ("sim", &["api"]),
     ("testing", &["api", "client", "cache", "record"]),
@@ -75,8 +79,9 @@ const MAY_IMPORT: [(&str, &[&str]); 17] = [
     ("cli", &EVERYTHING),
 ];
 
-const EVERYTHING: [&str; 16] = [
+const EVERYTHING: [&str; 17] = [
     "api",
+    "health",
     "duration",
     "workqueue",
     "metrics",

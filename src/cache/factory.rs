@@ -250,7 +250,7 @@ impl SharedInformerFactory {
     }
 
     /// Returns a function that reads the current states of the caches requested so far.
-    pub fn states(&self) -> impl Fn() -> Vec<CacheState> + Clone + Send + Sync + 'static {
+    pub fn states(&self) -> impl Fn() -> Vec<CacheState> + Clone + Send + Sync + use<> {
         let states: Vec<ReadState> = self.informers.lock().iter().map(|entry| entry.state.clone()).collect();
         move || states.iter().map(|state| state()).collect()
     }

@@ -6,15 +6,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
-
 use super::Failure;
-use crate::cache::{CacheState, ListReason, ProcessingLatency, Synced};
 use crate::client::ApiClient;
-use crate::leader_election::Leadership;
-use crate::metrics::{self, CacheReading, EventReading, HandlerReading, Metrics};
-use crate::record::EventCounts;
-use crate::server::{Certificates, Check, Health, Listener, Page, Pages, Server, Verdict};
+use crate::health::Health;
+use crate::metrics::{self, Metrics};
+use crate::server::{Certificates, Listener, Page, Pages, Server};
 
 /// The bound addresses; `None` if an endpoint is switched off.
 #[derive(Debug)]
@@ -88,7 +84,8 @@ pub(super) fn servers(
         let page = || Page { code: 200, media: metrics::CONTENT_TYPE, body: metrics.encode() };
         (path == "/metrics").then(page)
     });
-    let health: Pages = Arc::new(move |path, query| health.page(path, query));
+    let health: Pages =
+        Arc::new(move |path, query| health.answer(path, query).map(|(code, text)| Page::text(code, text)));
     let Listeners { metrics: metrics_at, health: health_at, is_shared, mut certificates } = listeners;
     let (first, paths): (Pages, _) = if is_shared {
         let health = health.clone();
@@ -113,138 +110,11 @@ pub(super) fn servers(
     Ok(servers)
 }
 
-/// Adds the state of the caches to the metrics.
-pub(super) fn observe(metrics: &Metrics, caches: impl Fn() -> Vec<CacheState> + Send + Sync + 'static) {
-    metrics.observe_caches(move || caches().into_iter().map(reading).collect());
-}
-
-fn reading(cache: CacheState) -> CacheReading {
-    let CacheState { resource, progress, processing, traffic, .. } = cache;
-    let bounds = ProcessingLatency::BOUNDS.into_iter().chain([f64::INFINITY]);
-    let handlers = cache.handlers.into_iter().map(|handler| HandlerReading {
-        name: handler.name,
-        pending: handler.pending,
-        slow: handler.slow,
-        panics: handler.panics,
-    });
-    CacheReading {
-        name: cache.name,
-        resource: [resource.group, resource.version, resource.plural].map(String::from),
-        kind: cache.kind,
-        is_synced: cache.is_synced,
-        is_troubled: cache.trouble.is_some(),
-        objects: cache.objects,
-        resource_version: cache.resource_version.as_ref().to_owned(),
-        queued: cache.queued,
-        processing: (bounds.zip(processing.buckets).collect(), processing.sum),
-        handlers: handlers.collect(),
-        lists: ListReason::ALL.map(ListReason::as_label).into_iter().zip(progress.lists_by_reason).collect(),
-        events: progress.events,
-        decode_errors: progress.decode_errors,
-        list_bytes: traffic.of_lists(),
-        watch_bytes: traffic.of_watches(),
-    }
-}
-
-/// Adds the counts of written, failed and dropped events to the metrics.
-pub(super) fn observe_events(metrics: &Metrics, events: impl Fn() -> EventCounts + Send + Sync + 'static) {
-    metrics.observe_events(move || {
-        let EventCounts { written, failed, dropped } = events();
-        EventReading { written, failed, dropped }
-    });
-}
-
-/// Builds the checks: the process is ready once each kind was listed and the workers have started. A cache that loses
-/// its watch later is only reported.
-pub(super) fn health(
-    caches: impl Fn() -> Vec<CacheState> + Clone + Send + Sync + 'static,
-    workers: Vec<Synced>,
-    leadership: Option<Leadership>,
-    shutdown: CancellationToken,
-) -> Health {
-    let mut health = Health::new();
-    if let Some(leadership) = leadership {
-        let renewed = leadership.clone();
-        let check = move || renewed.check().map_or_else(Verdict::Failed, |()| Verdict::Passed);
-        health.alive_when(Check::new("leader-election", check));
-        health.ready_when(Check::new("leader-election", move || standby_verdict(&leadership)));
-    }
-    for (at, cache) in caches().into_iter().enumerate() {
-        let caches = caches.clone();
-        let look = move || caches().into_iter().nth(at).map_or(Verdict::Passed, |cache| verdict(&cache));
-        health.ready_when(Check::new(format!("cache-{}", cache.kind), look));
-    }
-    for started in workers {
-        let name = format!("workers-{}", started.name());
-        health.ready_when(Check::new(name, move || match started.is_synced() {
-            true => Verdict::Passed,
-            false => Verdict::Failed("waiting for the caches".to_owned()),
-        }));
-    }
-    health.ready_when(Check::new("shutdown", move || match shutdown.is_cancelled() {
-        true => Verdict::Failed("shutting down".to_owned()),
-        false => Verdict::Passed,
-    }));
-    health
-}
-
-/// A standby is ready once it could read or write the Lease.
-fn standby_verdict(leadership: &Leadership) -> Verdict {
-    match (leadership.error(), leadership.is_known()) {
-        (None, false) => Verdict::Failed("the Lease was not read yet".to_owned()),
-        (Some(error), false) => Verdict::Failed(format!("the Lease was not read yet: {error}")),
-        (Some(error), true) => {
-            Verdict::PassedBut(format!("the Lease currently cannot be read or written: {error}"))
-        }
-        (None, true) if leadership.is_leader() => Verdict::Passed,
-        (None, true) => Verdict::PassedBut(match &*leadership.holder() {
-            "" => "no process leads yet".to_owned(),
-            holder => format!("{holder} leads, and this process stands by"),
-        }),
-    }
-}
-
-fn verdict(cache: &CacheState) -> Verdict {
-    match (cache.is_synced, &cache.trouble) {
-        (true, None) => Verdict::Passed,
-        (true, Some(trouble)) => {
-            Verdict::PassedBut(format!("currently cannot be listed or watched: {trouble}"))
-        }
-        (false, Some(trouble)) => Verdict::Failed(format!("not listed yet: {trouble}")),
-        (false, None) => Verdict::Failed("not listed yet".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const UNPROTECTED: Protection = Protection { is_on: false, directory: None };
-
-    fn cache(is_synced: bool, trouble: Option<&str>) -> CacheState {
-        CacheState {
-            name: "windlass".to_owned(),
-            resource: crate::api::ApiResource::new("", "v1", "Foo", "foos"),
-            kind: "foos".to_owned(),
-            is_synced,
-            trouble: trouble.map(str::to_owned),
-            objects: 0,
-            resource_version: "".into(),
-            progress: Default::default(),
-            queued: 0,
-            processing: Default::default(),
-            traffic: Default::default(),
-            handlers: Vec::new(),
-        }
-    }
-
-    #[test]
-    fn cache_listed_once_stays_ready() {
-        assert_eq!(verdict(&cache(true, None)), Verdict::Passed);
-        assert!(matches!(verdict(&cache(true, Some("404 NotFound"))), Verdict::PassedBut(_)));
-        assert!(matches!(verdict(&cache(false, Some("403 Forbidden"))), Verdict::Failed(_)));
-        assert!(matches!(verdict(&cache(false, None)), Verdict::Failed(_)));
-    }
 
     #[test]
     fn taken_port_error_names_flag_and_address() {

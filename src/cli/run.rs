@@ -1,45 +1,31 @@
-//! `windlass run`: wires the operator, runs it, and stops it in order.
+//! `windlass run`: sets up a [`Manager`] as the flags say, runs it until a signal, and turns its end into an exit code.
 //!
-//! Stop order: informers and workers (syncs in flight finish), then the remaining events. A second signal exits
-//! at once.
+//! A second signal exits at once: syncs in flight are aborted, and the Lease is left to expire.
 
 mod dry_run;
 mod election;
 mod flags;
 
-use std::collections::BTreeMap;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
 use super::{Failure, endpoints, logging, version};
-use crate::cache::{SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
-use crate::controller::{Audits, ControllerView, PassObserver, Shared, Workers};
+use crate::controller::{Manager, PassObserver, RunError, Runnable};
 use crate::debug::Debug;
 use crate::metrics::Metrics;
+use crate::operators;
 use crate::operators::webapp::TaskEntry;
 use crate::operators::webapp::tasks::{self, TaskSpec};
-use crate::operators::{self, Context, Wired};
-use crate::record::{self, EventRecorder, EventSink};
-use election::{Election, Running};
 pub(super) use flags::Args;
 use flags::Settings;
 #[cfg(feature = "demo")]
 pub(super) use flags::{BindAddress, bind_address};
-
-/// How many keys a message lists.
-const KEYS_LISTED: usize = 10;
-/// The shortest timeout for a stop: even idle tasks need a moment to end.
-const MOMENT: Duration = Duration::from_millis(250);
-/// How long writing the last events may take.
-const EVENTS_FLUSH: Duration = Duration::from_secs(5);
 
 /// Runs the operator, or makes a dry run; returns the exit code.
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
@@ -100,7 +86,6 @@ pub(crate) async fn run_over(
             remedy: "Call dry_run_over.".to_owned(),
         });
     }
-    let client = client.with_compressed_lists(settings.compresses_lists);
     operate(settings, client, given, &mut Signals::Channel(signals)).await
 }
 
@@ -157,7 +142,6 @@ async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
         }
         client = connect(&settings.source) => client?,
     };
-    let client = client.with_compressed_lists(settings.compresses_lists);
     let seed = fastrand::u64(..);
     match settings.dry_run {
         Some(how) => dry_run::run(how, settings, client, seed, &mut signals).await,
@@ -165,11 +149,11 @@ async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
     }
 }
 
-/// Wires the operator, runs it until a signal or a failure, and stops it.
+/// Runs the operator until a signal or a failure, and stops it.
 async fn operate(
     settings: Settings,
     client: ApiClient,
-    InProcess { metrics, clock, tasks, seed, debug, passes }: InProcess,
+    given: InProcess,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
     tracing::info!(
@@ -178,85 +162,77 @@ async fn operate(
         controllers = settings.controllers.join(","),
         "Starting"
     );
-    metrics.observe_process(version::BUILD.to_vec());
-    let debug = debug.or_else(|| settings.debug.map(|listener| Debug::new(listener, clock)));
-    let client = client.with_limits(settings.requests).with_metrics(&metrics);
-    let client = debug.as_ref().map_or(client.clone(), |debug| debug.observe(client));
-    let informers =
-        SharedInformerFactory::new(client.clone(), settings.namespace, settings.resync_period, seed);
-    let (recorder, sink) = recorder(&client, clock, &metrics, settings.event_qps);
-    let election = Election::of(settings.election, &client, (&recorder, clock), &metrics, seed)?;
-    let shared = Shared {
-        client: client.clone(),
-        informers: &informers,
-        recorder,
-        clock,
-        limits: settings.limits,
-        metrics: metrics.clone(),
-        audits: Audits::default(),
-        leadership: election.leadership.clone(),
+    let stop = CancellationToken::new();
+    let mut running = pin!(manager(settings, client, given)?.run(stop.clone()));
+    let ended = tokio::select! {
+        biased;
+        name = signals.next() => {
+            tracing::info!(
+                signal = name,
+                "Stopping: waiting for syncs in flight; a second signal exits at once"
+            );
+            stop.cancel();
+            tokio::select! {
+                biased;
+                _ = signals.next() => {
+                    tracing::warn!("Exiting at once");
+                    return Err(Failure::AtOnce("stopped by a second signal before the end of an orderly stop"));
+                }
+                ended = &mut running => ended,
+            }
+        }
+        ended = &mut running => ended,
     };
-    let webapp_tasks = tasks.map_or_else(|| build_tasks(&settings.webapp_tasks, clock), Ok)?;
-    let mut context = Context { shared, webapp_tasks };
-
-    let shutdown = CancellationToken::new();
-    let mut machine = JoinSet::new();
-    let controllers = wire(&settings.controllers, &settings.workers_of, &mut context)?;
-    let audits = std::mem::take(&mut context.shared.audits);
-    drop(context);
-    let caches = informers.states();
-    endpoints::observe(&metrics, caches.clone());
-    let started: Vec<Synced> = controllers.iter().map(|wired| wired.started.clone()).collect();
-    let views: Vec<ControllerView> = controllers.iter().map(|wired| wired.view.clone()).collect();
-    let workers: Vec<Workers> = views.iter().map(|view| view.workers.clone()).collect();
-    let health = endpoints::health(caches.clone(), started, election.leadership.clone(), shutdown.clone());
-    let mut servers = endpoints::servers(settings.listeners, &client, &metrics, health)?;
-    if let Some(debug) = debug {
-        servers.push(debug.server(views, caches, election.leadership.clone(), &client)?);
-    } else if let Some(observer) = passes {
-        workers.iter().for_each(|workers| workers.observe(observer.clone()));
-    }
-    for wired in controllers {
-        machine.spawn((wired.run)(shutdown.child_token()).in_current_span());
-    }
-    if let Some(period) = settings.limits.audit_period {
-        let (namespace, stop) = (informers.namespace().map(str::to_owned), shutdown.child_token());
-        let audits = audits.run(client.clone(), namespace, period, metrics.clone(), stop.clone());
-        machine.spawn(election.when_leading(stop, audits).in_current_span());
-    }
-    let stop = shutdown.child_token();
-    machine.spawn(async move { informers.run(stop).await }.in_current_span());
-    // Events and endpoints outlive informers and workers.
-    let (mut others, last) = (JoinSet::new(), CancellationToken::new());
-    others.spawn(sink.run(last.clone()).in_current_span());
-    for server in servers {
-        others.spawn(server.run(last.clone()).in_current_span());
-    }
-
-    let mut election = election.start();
-    let outcome = until_stopped(&mut machine, &mut others, &mut election, signals).await;
-    shutdown.cancel();
-    client.gate().shut_down();
-    let parts = Parts { machine, workers, others, last };
-    let outcome = stop_all(outcome, parts, settings.shutdown_timeout, signals).await;
-    if !matches!(outcome, Err(Failure::AtOnce(_))) {
-        election.stop().await;
-    }
-    outcome
+    ended.map_err(failure)
 }
 
-/// Creates the event recorder and its sink, and adds their counts to the metrics.
-fn recorder(
-    client: &ApiClient,
-    clock: Clock,
-    metrics: &Metrics,
-    event_qps: u32,
-) -> (EventRecorder, EventSink) {
-    let (recorder, sink) = record::pair(client.clone(), clock, record::instance());
-    let queues = metrics.clone();
-    let sink = sink.with_qps(event_qps).waits_while(move || queues.has_queued_keys());
-    endpoints::observe_events(metrics, recorder.read_counts());
-    (recorder, sink)
+/// Sets up a manager with the chosen controllers and the endpoints.
+fn manager(settings: Settings, client: ApiClient, given: InProcess) -> Result<Manager, Failure> {
+    let InProcess { metrics, clock, tasks, seed, debug, passes } = given;
+    metrics.observe_process(version::BUILD.to_vec());
+    let debug = debug.or_else(|| settings.debug.map(|listener| Debug::new(listener, clock)));
+    let client = client.with_compressed_lists(settings.compresses_lists).with_limits(settings.requests);
+    let client = debug.as_ref().map_or(client.clone(), |debug| debug.observe(client));
+    let mut manager = Manager::new(client, settings.limits)
+        .with_namespace(settings.namespace)
+        .with_resync_period(settings.resync_period)
+        .with_event_qps(settings.event_qps)
+        .with_shutdown_timeout(settings.shutdown_timeout)
+        .with_metrics(metrics)
+        .with_clock(clock)
+        .with_seed(seed);
+    if let Some(election) = settings.election {
+        manager = election.set_up(manager)?;
+    }
+    let tasks = tasks.map_or_else(|| build_tasks(&settings.webapp_tasks, clock), Ok)?;
+    for name in settings.controllers {
+        let workers = settings.workers_of.get(name).copied().unwrap_or(settings.limits.workers);
+        let added = manager.add(|shared| {
+            let controller = operators::controller(name, shared, &tasks)?;
+            let controller: Runnable = controller.expect("the name was chosen from the list of all");
+            Ok(controller.with_workers(workers))
+        });
+        added.map_err(|error| Failure::Running(error.to_string()))?;
+    }
+    let (client, health) = (manager.client().clone(), manager.health());
+    let mut servers = endpoints::servers(settings.listeners, &client, manager.metrics(), health)?;
+    if let Some(debug) = debug {
+        servers.push(debug.server(manager.views(), manager.caches(), manager.leadership(), &client)?);
+    } else if let Some(observer) = passes {
+        manager.views().iter().for_each(|view| view.workers.observe(observer.clone()));
+    }
+    servers.into_iter().for_each(|server| manager.add_server(|stop| server.run(stop)));
+    Ok(manager)
+}
+
+/// Names the flag that a failure is about.
+fn failure(error: RunError) -> Failure {
+    Failure::Running(match error {
+        RunError::DrainTimedOut { timeout, keys } => {
+            format!("syncs in flight did not finish within --shutdown-timeout ({timeout:?}): {keys}")
+        }
+        error => error.to_string(),
+    })
 }
 
 fn build_tasks(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, Failure> {
@@ -266,127 +242,10 @@ fn build_tasks(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, Failu
     })
 }
 
-/// Puts the chosen controllers together.
-fn wire(
-    names: &[&str],
-    workers_of: &BTreeMap<&'static str, usize>,
-    context: &mut Context<'_>,
-) -> Result<Vec<Wired>, Failure> {
-    let usual = context.shared.limits.workers;
-    let mut wire = |name: &&str| {
-        context.shared.limits.workers = workers_of.get(name).copied().unwrap_or(usual);
-        let wired = operators::wire(name, context).map_err(|error| Failure::Running(error.to_string()))?;
-        Ok(wired.expect("the name was chosen from the list of all"))
-    };
-    names.iter().map(&mut wire).collect()
-}
-
-/// The tasks of a running operator, in the groups in which they stop.
-struct Parts {
-    /// Informers, controllers and audits.
-    machine: JoinSet<()>,
-    workers: Vec<Workers>,
-    /// Events and endpoints, which run until `last` is cancelled.
-    others: JoinSet<()>,
-    last: CancellationToken,
-}
-
-/// Waits for syncs in flight, then for events. Fails on a second signal or a timeout while syncs are in flight.
-async fn stop_all(
-    outcome: Result<(), Failure>,
-    Parts { mut machine, workers, mut others, last }: Parts,
-    limit: Duration,
-    signals: &mut Signals,
-) -> Result<(), Failure> {
-    let drained = tokio::select! {
-        biased;
-        _ = signals.next() => {
-            tracing::warn!("Exiting at once");
-            return Err(Failure::AtOnce("stopped by a second signal while syncs were in flight"));
-        }
-        // Idle tasks need a moment to end, too.
-        drained = tokio::time::timeout(limit.max(MOMENT), drain(&mut machine)) => drained,
-    };
-    let drained = drained.unwrap_or_else(|_| {
-        Err(Failure::Running(format!(
-            "syncs in flight did not finish within --shutdown-timeout ({limit:?}): {}",
-            under_way(&workers)
-        )))
-    });
-    last.cancel();
-    // Events are best effort: a hanging server must neither delay the exit nor make it a failure.
-    let flushed = tokio::select! {
-        biased;
-        _ = signals.next() => {
-            tracing::warn!("Exiting at once; some events may not have been written");
-            return outcome.and(drained);
-        }
-        flushed = tokio::time::timeout(EVENTS_FLUSH.min(limit.max(MOMENT)), drain(&mut others)) => flushed,
-    };
-    let flushed = flushed.unwrap_or_else(|_| {
-        tracing::warn!("Could not write the last events in time");
-        Ok(())
-    });
-    outcome.and(drained).and(flushed)?;
-    tracing::info!("Stopped");
-    Ok(())
-}
-
-/// Lists the keys of passes in progress.
-fn under_way(workers: &[Workers]) -> String {
-    let passes: Vec<_> = workers.iter().flat_map(Workers::passes).collect();
-    let mut keys: Vec<_> = passes.iter().map(|pass| pass.key.to_string()).take(KEYS_LISTED).collect();
-    if passes.len() > KEYS_LISTED {
-        keys.push(format!("and {} more", passes.len() - KEYS_LISTED));
-    }
-    keys.join(", ")
-}
-
 pub(crate) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
     let config = Config::load(source).await.map_err(|error| usage(&error))?;
     tracing::info!(server = config.server(), "Found the cluster");
     ApiClient::connect(config).await.map_err(|error| usage(&error))
-}
-
-/// Waits for the first signal; fails if a task ends first.
-async fn until_stopped(
-    machine: &mut JoinSet<()>,
-    events: &mut JoinSet<()>,
-    election: &mut Running,
-    signals: &mut Signals,
-) -> Result<(), Failure> {
-    let ended = tokio::select! {
-        biased;
-        name = signals.next() => {
-            tracing::info!(
-                signal = name,
-                "Stopping: waiting for syncs in flight; a second signal exits at once"
-            );
-            return Ok(());
-        }
-        ended = machine.join_next() => ended,
-        ended = events.join_next() => ended,
-        lost = election.lost() => return Err(lost),
-    };
-    Err(failed(ended))
-}
-
-/// Waits for all tasks; fails if one of them panicked.
-async fn drain(tasks: &mut JoinSet<()>) -> Result<(), Failure> {
-    let mut outcome = Ok(());
-    while let Some(ended) = tasks.join_next().await {
-        if ended.is_err() {
-            outcome = Err(failed(Some(ended)));
-        }
-    }
-    outcome
-}
-
-fn failed(ended: Option<Result<(), JoinError>>) -> Failure {
-    Failure::Running(match ended {
-        Some(Err(error)) if error.is_panic() => "an internal task panicked; the log shows where".to_owned(),
-        _ => "an internal task ended unexpectedly".to_owned(),
-    })
 }
 
 /// The source of signals.
@@ -449,17 +308,6 @@ fn usage(error: &ConfigError) -> Failure {
 mod tests {
     use super::*;
     use crate::testing::capture_log;
-
-    #[tokio::test]
-    async fn task_panic_fails_drain_after_other_tasks_finish() {
-        let mut machine = JoinSet::new();
-        let (ended, others) = tokio::sync::oneshot::channel();
-        machine.spawn(async { std::panic::resume_unwind(Box::new("a part panicked")) });
-        machine.spawn(async move { ended.send(()).unwrap() });
-        let failure = drain(&mut machine).await.unwrap_err();
-        assert_eq!(failure.to_string(), "error: an internal task panicked; the log shows where");
-        others.await.unwrap();
-    }
 
     /// Runs the whole operator on a connection that panics in the task that lists a kind.
     #[tokio::test(start_paused = true)]

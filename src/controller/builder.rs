@@ -61,7 +61,7 @@ pub struct Shared<'a> {
     /// Provides the metrics of each controller.
     pub metrics: Metrics,
     /// Collects the kinds to audit.
-    pub audits: Audits,
+    pub audits: &'a Audits,
     /// Tells whether this process leads; `None` without leader election.
     pub leadership: Option<Leadership>,
 }

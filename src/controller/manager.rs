@@ -1,26 +1,61 @@
-//! Runs controllers and the parts they share, until shutdown.
+//! Assembles controllers and the parts they share, runs them, and stops them in order.
 //!
-//! Mirrors controller-runtime `pkg/manager` and sample-controller's `main`.
+//! Mirrors controller-runtime `pkg/manager` (`New`, `Add`, `Start`, `engageStopProcedure`).
 //!
-//! The controllers come from a [`Builder`](super::Builder). The manager adds informers, audits and the event sink,
-//! runs everything, and stops it in order.
+//! # How it works
+//! [`Manager::new`] and the `with_` methods set the options. The first [`add`](Manager::add) makes the shared parts from
+//! them: informers, audits, the event recorder and its sink, and the leader election. [`run`](Manager::run) starts
+//! everything. Informers fill the caches at once, on a standby, too; workers and audits start when this process leads.
+//!
+//! ```text
+//! stop ─▶ readiness fails ─▶ informers and queues end ─▶ syncs in flight end ─▶ events are written, servers end
+//!      ─▶ the Lease, renewed until now, is released
+//! ```
 //!
 //! # Guarantees
 //! - Events recorded during shutdown are still written. (test: `events_are_written_before_the_manager_ends`)
+//! - The Lease is renewed until syncs in flight have ended, and then released. (test: `lease_is_released_after_syncs_in_flight`)
+//! - If syncs do not end within the shutdown timeout, the Lease is left to expire, as their writes may still arrive.
+//!   (test: `lease_is_not_released_while_a_write_may_be_in_flight`)
+//! - Lost leadership or a panic stops everything in the same order; `run` then fails.
+//!   (test: `lost_leadership_stops_the_manager`, `task_panic_fails_drain_after_other_tasks_finish`)
+//!
+//! # Differences from controller-runtime
+//! Losing the leadership fences writes before another process can lead. Sync handlers are awaited, not cancelled. The
+//! manager opens no port: [`health`](Manager::health) and [`metrics`](Manager::metrics) are for servers of the caller.
+
+mod checks;
+mod readings;
+mod runnable;
+mod running;
 
 use std::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
 
-use futures_util::future::{self, BoxFuture};
+use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::builder::{BuildError, Limits, Shared};
 use super::run::audit::Audits;
-use super::run::worker::{Controller, SyncHandler};
-use crate::cache::SharedInformerFactory;
+use super::run::worker::ControllerView;
+use crate::cache::{CacheState, ResyncPeriod, SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock};
+use crate::health::Health;
+use crate::leader_election::{
+    InvalidConfig, LeaderElectionConfig, LeaderElector, Leadership, LeaseLock, identity,
+};
 use crate::metrics::Metrics;
-use crate::record::{self, EventSink};
+use crate::record::{self, EVENT_QPS, EventRecorder, EventSink};
+pub use runnable::Runnable;
+pub use running::RunError;
+use running::Running;
 
+/// How long a stop waits for syncs in flight. With the time to write events and to release the Lease it stays within the
+/// 30 s that Kubernetes gives a Pod.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Runs until its token is cancelled.
 type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 /// Runs controllers and the parts they share; see the module.
@@ -28,104 +63,307 @@ type Run = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> + Send>;
 /// ```no_run
 /// # use windlass::client::ApiClient;
 /// # use windlass::controller::{Limits, Manager};
+/// # use windlass::leader_election::LeaderElectionConfig;
 /// # use windlass::operators::foo;
 /// # use tokio_util::sync::CancellationToken;
-/// # async fn run(client: ApiClient, stop: CancellationToken) -> Result<(), windlass::controller::BuildError> {
-/// let mut manager = Manager::new(client, Limits { workers: 4, ..Limits::default() });
+/// # async fn run(client: ApiClient, stop: CancellationToken) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut manager = Manager::new(client, Limits { workers: 4, ..Limits::default() })
+///     .with_leader_election("default", "foo-operator", LeaderElectionConfig::default())?;
 /// manager.add(foo::controller)?;
-/// manager.run(stop).await;
+/// manager.run(stop).await?;
 /// # Ok(())
 /// # }
 /// ```
 pub struct Manager {
+    options: Options,
+    /// Made from the options when first needed.
+    parts: OnceLock<Parts>,
+    controllers: Vec<Runnable>,
+    servers: Vec<Run>,
+    /// Cancelled when the manager begins to stop.
+    stopping: CancellationToken,
+}
+
+struct Options {
+    client: ApiClient,
+    limits: Limits,
+    namespace: Option<String>,
+    resync_period: Option<ResyncPeriod>,
+    lease: Option<Lease>,
+    event_qps: u32,
+    shutdown_timeout: Duration,
+    metrics: Metrics,
+    clock: Clock,
+    seed: u64,
+}
+
+struct Lease {
+    namespace: String,
+    name: String,
+    config: LeaderElectionConfig,
+}
+
+/// What the controllers share.
+struct Parts {
     client: ApiClient,
     informers: SharedInformerFactory,
-    limits: Limits,
-    metrics: Metrics,
-    recorder: record::EventRecorder,
-    sink: EventSink,
     audits: Audits,
-    controllers: Vec<Run>,
+    recorder: EventRecorder,
+    /// `None` for a dry run.
+    sink: Option<EventSink>,
+    /// `None` without leader election.
+    elector: Option<LeaderElector>,
+    leadership: Option<Leadership>,
 }
 
 // === impl Manager ===
 
 impl Manager {
-    /// Creates a manager for all namespaces.
+    /// Creates a manager for all namespaces, without leader election. All clones of `client` share its limits, and the
+    /// leader election holds their writes while this process does not lead.
     #[must_use]
     pub fn new(client: ApiClient, limits: Limits) -> Self {
-        Self::of_namespace(client, limits, None)
+        let options = Options {
+            client,
+            limits,
+            namespace: None,
+            resync_period: None,
+            lease: None,
+            event_qps: EVENT_QPS,
+            shutdown_timeout: SHUTDOWN_TIMEOUT,
+            metrics: Metrics::new(),
+            clock: Clock::system(),
+            seed: fastrand::u64(..),
+        };
+        let (parts, stopping) = (OnceLock::new(), CancellationToken::new());
+        Self { options, parts, controllers: Vec::new(), servers: Vec::new(), stopping }
     }
 
-    /// Creates a manager for one namespace, or for all with `None`.
+    fn with(mut self, set: impl FnOnce(&mut Options)) -> Self {
+        assert!(self.parts.get().is_none(), "set the manager's options before adding controllers");
+        set(&mut self.options);
+        self
+    }
+
+    /// Watches one namespace only; `None` for all.
+    ///
+    /// # Panics
+    /// This and all other options: if a controller was added.
     #[must_use]
-    pub fn of_namespace(client: ApiClient, limits: Limits, namespace: Option<String>) -> Self {
-        let metrics = Metrics::new();
-        let client = client.with_metrics(&metrics);
-        let informers = SharedInformerFactory::new(client.clone(), namespace, None, fastrand::u64(..));
-        let (recorder, sink) = record::pair(client.clone(), Clock::system(), record::instance());
-        let queues = metrics.clone();
-        let sink = sink.waits_while(move || queues.has_queued_keys());
-        let (audits, controllers) = (Audits::default(), Vec::new());
-        Self { client, informers, limits, metrics, recorder, sink, audits, controllers }
+    pub fn with_namespace(self, namespace: Option<String>) -> Self {
+        self.with(|options| options.namespace = namespace)
+    }
+
+    /// Takes part in the election of the Lease `name` in `namespace`: controllers work only while this process leads.
+    ///
+    /// # Errors
+    /// [`InvalidConfig`].
+    pub fn with_leader_election(
+        self,
+        namespace: impl Into<String>,
+        name: impl Into<String>,
+        config: LeaderElectionConfig,
+    ) -> Result<Self, InvalidConfig> {
+        config.validate()?;
+        let lease = Lease { namespace: namespace.into(), name: name.into(), config };
+        Ok(self.with(|options| options.lease = Some(lease)))
+    }
+
+    /// Sets how long a stop waits for syncs in flight, 20 s by default.
+    #[must_use]
+    pub fn with_shutdown_timeout(self, timeout: Duration) -> Self {
+        self.with(|options| options.shutdown_timeout = timeout)
+    }
+
+    /// Syncs every object again this often; never by default.
+    #[must_use]
+    pub fn with_resync_period(self, period: Option<ResyncPeriod>) -> Self {
+        self.with(|options| options.resync_period = period)
+    }
+
+    /// Sets the maximum rate of events, per second.
+    #[must_use]
+    pub fn with_event_qps(self, qps: u32) -> Self {
+        self.with(|options| options.event_qps = qps)
+    }
+
+    /// Adds the metrics to those of the caller.
+    #[must_use]
+    pub fn with_metrics(self, metrics: Metrics) -> Self {
+        self.with(|options| options.metrics = metrics)
+    }
+
+    /// Sets the clock of conditions, events and the Lease.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        self.with(|options| options.clock = clock)
+    }
+
+    /// Sets the seed of all random delays.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Self {
+        self.with(|options| options.seed = seed)
     }
 
     /// Adds the controller that `make` builds from the shared parts.
     ///
     /// # Errors
     /// The error of `make`; controllers that were added before stay.
-    pub fn add<H: SyncHandler>(
+    pub fn add<C: Into<Runnable>>(
         &mut self,
-        make: impl FnOnce(&Shared<'_>) -> Result<Controller<H>, BuildError>,
+        make: impl FnOnce(&Shared<'_>) -> Result<C, BuildError>,
     ) -> Result<(), BuildError> {
+        let (options, parts) = (&self.options, self.parts());
         let shared = Shared {
-            client: self.client.clone(),
-            informers: &self.informers,
-            recorder: self.recorder.clone(),
-            clock: Clock::system(),
-            limits: self.limits,
-            metrics: self.metrics.clone(),
-            audits: std::mem::take(&mut self.audits),
-            leadership: None,
+            client: parts.client.clone(),
+            informers: &parts.informers,
+            recorder: parts.recorder.clone(),
+            clock: options.clock,
+            limits: options.limits,
+            metrics: options.metrics.clone(),
+            audits: &parts.audits,
+            leadership: parts.leadership.clone(),
         };
-        let controller = make(&shared);
-        self.audits = shared.audits;
-        let controller = controller?;
-        self.controllers.push(Box::new(|stop| Box::pin(controller.run(stop))));
+        let controller = make(&shared)?.into();
+        self.controllers.push(controller);
         Ok(())
     }
 
-    /// Returns the metrics, for an endpoint of the caller.
-    #[must_use]
-    pub fn metrics(&self) -> &Metrics {
-        &self.metrics
+    /// Adds a server, of metrics or health say, which runs until everything else has stopped.
+    pub fn add_server<F: Future<Output = ()> + Send + 'static>(
+        &mut self,
+        run: impl FnOnce(CancellationToken) -> F + Send + 'static,
+    ) {
+        self.servers.push(Box::new(|stop| Box::pin(run(stop))));
     }
 
-    /// Runs everything until `stop`, then waits for syncs in flight and writes the remaining events.
+    /// Returns the client of the controllers.
+    #[must_use]
+    pub fn client(&self) -> &ApiClient {
+        &self.parts().client
+    }
+
+    /// Returns the metrics.
+    #[must_use]
+    pub fn metrics(&self) -> &Metrics {
+        &self.options.metrics
+    }
+
+    /// Returns the checks of `/livez` and `/readyz` for the controllers added so far. The process is ready once each of
+    /// their kinds was listed, until it stops.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        checks::health(self.caches(), self.started(), self.leadership(), self.stopping.clone())
+    }
+
+    /// Tells whether this process leads; `None` without leader election.
+    #[must_use]
+    pub fn leadership(&self) -> Option<Leadership> {
+        self.parts().leadership.clone()
+    }
+
+    /// Returns a function that reads the states of the caches requested so far.
+    pub fn caches(&self) -> impl Fn() -> Vec<CacheState> + Clone + Send + Sync + use<> {
+        self.parts().informers.states()
+    }
+
+    /// Returns handles to read the controllers' queues and workers while they run.
+    #[must_use]
+    pub fn views(&self) -> Vec<ControllerView> {
+        self.controllers.iter().map(|controller| controller.view.clone()).collect()
+    }
+
+    /// Returns handles that tell when the workers of each controller have started, or would if this process led.
+    #[must_use]
+    pub fn started(&self) -> Vec<Synced> {
+        self.controllers.iter().map(|controller| controller.started.clone()).collect()
+    }
+
+    fn parts(&self) -> &Parts {
+        self.parts.get_or_init(|| Parts::of(&self.options))
+    }
+
+    /// Runs everything until `stop`, and stops it in order. A dry run ends by itself after one pass over each object.
+    ///
+    /// # Errors
+    /// [`RunError`].
     ///
     /// # Cancel safety
-    /// Not cancel-safe: end it by the token.
-    pub async fn run(self, stop: CancellationToken) {
-        let Self { client, informers, limits, metrics, sink, audits, controllers, .. } = self;
-        let last = CancellationToken::new();
-        let audit = async {
-            if let Some(period) = limits.audit_period {
-                let namespace = informers.namespace().map(str::to_owned);
-                audits.run(client, namespace, period, metrics, stop.clone()).await;
-            }
-        };
-        let all = controllers.into_iter().map(|run| run(stop.clone()));
-        let machine = async {
-            tokio::join!(informers.run(stop.clone()), audit, future::join_all(all));
-            last.cancel();
-        };
-        tokio::join!(machine, sink.run(last.clone()));
+    /// Dropping the future aborts syncs in flight, writes no more events, and leaves the Lease to expire.
+    pub async fn run(self, stop: CancellationToken) -> Result<(), RunError> {
+        self.parts();
+        let (caches, views) = (self.caches(), self.views());
+        let Self { options, parts, controllers, servers, stopping } = self;
+        let Parts { client, informers, audits, recorder, sink, elector, leadership } =
+            parts.into_inner().expect("the parts were made above");
+        readings::observe(&options.metrics, caches, recorder.read_counts());
+        drop(recorder);
+
+        let mut running = Running::new(client.clone(), views, stopping, options.shutdown_timeout);
+        controllers.into_iter().for_each(|controller| running.start_controller(controller));
+        if let Some(period) = options.limits.audit_period.filter(|_| client.dry_run().is_none()) {
+            let metrics = options.metrics;
+            let namespace = informers.namespace().map(str::to_owned);
+            running.start(|stop| async move {
+                if let Some(leadership) = leadership
+                    && stop.run_until_cancelled(leadership.acquired()).await.is_none()
+                {
+                    return;
+                }
+                audits.run(client, namespace, period, metrics, stop).await;
+            });
+        }
+        running.start(|stop| async move {
+            informers.run(stop.clone()).await;
+            // Without controllers there is no informer.
+            stop.cancelled().await;
+        });
+        if let Some(sink) = sink {
+            running.start_server(Box::new(|last| Box::pin(sink.run(last))));
+        }
+        servers.into_iter().for_each(|server| running.start_server(server));
+        if let Some(elector) = elector {
+            running.start_election(elector);
+        }
+        running.until(stop).await
     }
 }
 
 impl fmt::Debug for Manager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Manager").field("controllers", &self.controllers.len()).finish_non_exhaustive()
+    }
+}
+
+// === impl Parts ===
+
+impl Parts {
+    fn of(options: &Options) -> Self {
+        let Options { metrics, clock, seed, .. } = options;
+        let client = options.client.clone().with_metrics(metrics);
+        let informers = SharedInformerFactory::new(
+            client.clone(),
+            options.namespace.clone(),
+            options.resync_period,
+            *seed,
+        );
+        // The client of a dry run refuses events and the Lease.
+        let is_dry = client.dry_run().is_some();
+        let (recorder, sink) = record::pair(client.clone(), *clock, record::instance());
+        let queues = metrics.clone();
+        let sink = sink.with_qps(options.event_qps).waits_while(move || queues.has_queued_keys());
+        let (recorder, sink) =
+            if is_dry { (EventRecorder::discarding(*clock), None) } else { (recorder, Some(sink)) };
+        let lease = options.lease.as_ref().filter(|_| !is_dry);
+        let elector = lease.map(|lease| {
+            let lock = LeaseLock::new(client.clone(), lease.namespace.clone(), lease.name.clone());
+            let metrics = metrics.leader_election(&lease.name);
+            LeaderElector::new(lock, identity(), lease.config, recorder.clone(), metrics, *seed)
+                .expect("the times were validated")
+                .with_clock(*clock)
+        });
+        let leadership = elector.as_ref().map(LeaderElector::leadership);
+        Self { client, informers, audits: Audits::default(), recorder, sink, elector, leadership }
     }
 }
 

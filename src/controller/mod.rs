@@ -47,7 +47,7 @@ pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use kinds::Wanted;
 pub use kinds::difference::Difference;
 pub use kinds::health::{ChildHealth, HealthPhase};
-pub use manager::Manager;
+pub use manager::{Manager, RunError, Runnable};
 pub use reconcile::context::{ReconcileContext, StopReason};
 pub use reconcile::custom_resource::{CommonStatus, CustomResource};
 pub use reconcile::reconciler::{Reconcile, Reconciler, StatusOf};

@@ -16,66 +16,28 @@ pub mod myapp;
 pub mod redis;
 pub mod webapp;
 
-use std::fmt;
-
-use tokio_util::sync::CancellationToken;
-
-use crate::cache::Synced;
-use crate::controller::{BuildError, Controller, ControllerView, Shared, SyncHandler};
-
+use crate::controller::{BuildError, Runnable, Shared};
 use webapp::TaskEntry;
 
 /// The names of all operators, as `--controllers` takes them.
 pub const NAMES: [&str; 5] = [foo::NAME, myapp::NAME, appservice::NAME, redis::NAME, webapp::NAME];
 
-/// The inputs for wiring the operators.
-#[derive(Debug)]
-pub struct Context<'a> {
-    /// Resources shared by all controllers.
-    pub shared: Shared<'a>,
-    /// The tasks that run for each WebApp, in order.
-    pub webapp_tasks: Vec<TaskEntry>,
-}
-
-/// A controller that is wired but not yet running.
-pub struct Wired {
-    /// Resolves when the workers have started.
-    pub started: Synced,
-    /// Shows the controller's queue and workers.
-    pub view: ControllerView,
-    /// Runs the controller until its token is cancelled.
-    pub run: RunController,
-}
-
-impl fmt::Debug for Wired {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Wired").field("started", &self.started).finish_non_exhaustive()
-    }
-}
-
-/// Runs a controller until the token is cancelled.
-pub type RunController =
-    Box<dyn FnOnce(CancellationToken) -> futures_util::future::BoxFuture<'static, ()> + Send>;
-
-/// Wires the named operator; `None` for a name that is not in [`NAMES`].
+/// Builds the controller of the named operator; `None` for a name that is not in [`NAMES`]. `webapp_tasks` run for each
+/// WebApp, in order.
 ///
 /// # Errors
 /// [`BuildError`].
-pub fn wire(name: &str, context: &Context<'_>) -> Result<Option<Wired>, BuildError> {
+pub fn controller(
+    name: &str,
+    shared: &Shared<'_>,
+    webapp_tasks: &[TaskEntry],
+) -> Result<Option<Runnable>, BuildError> {
     Ok(Some(match name {
-        foo::NAME => wired(foo::controller(&context.shared)?),
-        myapp::NAME => wired(myapp::controller(&context.shared)?),
-        appservice::NAME => wired(appservice::controller(&context.shared)?),
-        redis::NAME => wired(redis::controller(&context.shared)?),
-        webapp::NAME => webapp::wire(context)?,
+        foo::NAME => foo::controller(shared)?.into(),
+        myapp::NAME => myapp::controller(shared)?.into(),
+        appservice::NAME => appservice::controller(shared)?.into(),
+        redis::NAME => redis::controller(shared)?.into(),
+        webapp::NAME => webapp::controller(shared, webapp_tasks)?,
         _ => return Ok(None),
     }))
-}
-
-fn wired<H: SyncHandler>(controller: Controller<H>) -> Wired {
-    Wired {
-        started: controller.started(),
-        view: controller.view(),
-        run: Box::new(move |shutdown| Box::pin(controller.run(shutdown))),
-    }
 }

@@ -1,6 +1,6 @@
-//! The endpoints: `/metrics` for Prometheus, `/livez` and `/readyz` for the kubelet and for people.
+//! Serves pages over HTTP: `/metrics` for Prometheus, `/livez` and `/readyz` for the kubelet and for people.
 //!
-//! Mirrors component-base `metrics`, apiserver `server/healthz` and controller-runtime `pkg/{healthz,metrics}`.
+//! Mirrors component-base `metrics` and controller-runtime `pkg/metrics/server`.
 //!
 //! # Guarantees
 //! - A taken port is reported, with its address, before anything starts. (test: `taken_port_is_reported_with_its_address`)
@@ -16,7 +16,6 @@
 //! # Locks and tasks
 //! One task per connection, owned by [`Server::run`]. `hyper` implements HTTP.
 
-pub mod health;
 mod tls;
 
 use std::collections::VecDeque;
@@ -42,7 +41,6 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-pub use health::{Check, Health, Verdict};
 pub use tls::{CertificateError, Certificates};
 
 /// How many connections are open at once. A further one replaces the oldest whose client has sent nothing.

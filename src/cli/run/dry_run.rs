@@ -17,20 +17,14 @@ mod text;
 use std::io::{IsTerminal, Write as _};
 use std::time::Duration;
 
-use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
 
-use super::super::{Failure, duration, endpoints, print};
+use super::super::{Failure, duration, print};
 use super::flags::Settings;
-use super::{Signals, build_tasks, failed, wire};
-use crate::cache::{CacheState, SharedInformerFactory, Synced, wait_for_cache_sync};
-use crate::client::{ApiClient, Clock, DryRun};
-use crate::controller::{Audits, Shared};
-use crate::metrics::Metrics;
-use crate::operators::Context;
-use crate::record::EventRecorder;
+use super::{InProcess, Signals, failure, manager};
+use crate::cache::{CacheState, wait_for_cache_sync};
+use crate::client::{ApiClient, DryRun};
 use report::Report;
 
 /// How long a dry run takes before it shows its progress.
@@ -126,7 +120,7 @@ pub(super) async fn report(
     Ok((report.code(), text))
 }
 
-/// Wires the operator on a client that writes nothing, and runs it until each object had its pass.
+/// Runs the operator on a client that writes nothing, until each object had its pass.
 async fn pass_over_all(
     how: DryRunSettings,
     settings: Settings,
@@ -135,60 +129,21 @@ async fn pass_over_all(
     seed: u64,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
-    let (metrics, clock) = (Metrics::new(), Clock::system());
-    let client = client.with_limits(settings.requests).with_metrics(&metrics);
-    let informers = SharedInformerFactory::new(client.clone(), settings.namespace, None, seed);
-    let shared = Shared {
-        client: client.clone(),
-        informers: &informers,
-        recorder: EventRecorder::discarding(clock),
-        clock,
-        limits: settings.limits,
-        metrics: metrics.clone(),
-        audits: Audits::default(),
-        leadership: None,
-    };
-    let mut context = Context { shared, webapp_tasks: build_tasks(&settings.webapp_tasks, clock)? };
-    let wired = wire(&settings.controllers, &settings.workers_of, &mut context)?;
-    drop(context);
-
-    let (caches, stop) = (informers.states(), CancellationToken::new());
-    let started: Vec<Synced> = wired.iter().map(|wired| wired.started.clone()).collect();
-    let health = endpoints::health(caches.clone(), started.clone(), None, stop.clone());
-    endpoints::observe(&metrics, caches.clone());
-    let (mut controllers, mut others) = (JoinSet::new(), JoinSet::new());
-    for server in endpoints::servers(settings.listeners, &client, &metrics, health)? {
-        others.spawn(server.run(stop.clone()).in_current_span());
-    }
-    for wired in wired {
-        controllers.spawn((wired.run)(stop.child_token()).in_current_span());
-    }
-    let token = stop.child_token();
-    others.spawn(async move { informers.run(token).await }.in_current_span());
-
-    let passes = async {
-        let synced = timeout(how.timeout, wait_for_cache_sync(&started, &stop)).await;
-        synced
-            .map_err(drop)
-            .and_then(|synced| synced.map_err(drop))
-            .map_err(|()| not_synced(how, &caches()))?;
-        while let Some(ended) = controllers.join_next().await {
-            ended.map_err(|error| failed(Some(Err(error))))?;
+    let manager = manager(settings, client, InProcess::new(seed))?;
+    let (caches, started, stop) = (manager.caches(), manager.started(), CancellationToken::new());
+    let late = async {
+        if timeout(how.timeout, wait_for_cache_sync(&started, &stop)).await.is_ok() {
+            std::future::pending::<()>().await;
         }
-        Ok::<(), Failure>(())
     };
     let outcome = tokio::select! {
         biased;
         name = signals.next() => Err(Failure::Incomplete(format!("{name} ended the dry run before its report"))),
-        ended = others.join_next() => Err(failed(ended)),
-        outcome = passes => outcome,
+        ended = manager.run(stop.clone()) => ended.map_err(failure),
+        () = late => Err(not_synced(how, &caches())),
         () = show_progress(&caches, dry_run) => Ok(()),
     };
     clear_progress();
-    stop.cancel();
-    client.gate().shut_down();
-    controllers.shutdown().await;
-    others.shutdown().await;
     outcome
 }
 

@@ -3,17 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
-use tracing::Instrument;
-
 use super::super::{Failure, duration};
-use crate::client::{ApiClient, Clock};
-use crate::leader_election::{
-    Ending, InvalidConfig, LeaderElectionConfig, LeaderElector, Leadership, LeaseLock, identity,
-};
-use crate::metrics::Metrics;
-use crate::record::EventRecorder;
+use crate::controller::Manager;
+use crate::leader_election::{InvalidConfig, LeaderElectionConfig};
 
 /// The file with the namespace of a Pod.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
@@ -89,85 +81,11 @@ impl ElectionSettings {
         let namespace = namespace.map(|text| text.trim().to_owned()).unwrap_or_else(|| "default".to_owned());
         Ok(Some(Self { config, namespace, name: flags.leader_elect_resource_name.clone() }))
     }
-}
 
-/// The election that this process takes part in, if any.
-pub(super) struct Election {
-    elector: Option<LeaderElector>,
-    pub(super) leadership: Option<Leadership>,
-}
-
-/// A running election.
-pub(super) struct Running {
-    elector: JoinSet<Ending>,
-    stop: CancellationToken,
-}
-
-impl Election {
-    /// Makes this process a candidate, unless there are no settings, and closes the client's gate until it leads.
-    pub(super) fn of(
-        settings: Option<ElectionSettings>,
-        client: &ApiClient,
-        (recorder, clock): (&EventRecorder, Clock),
-        metrics: &Metrics,
-        seed: u64,
-    ) -> Result<Self, Failure> {
-        let Some(ElectionSettings { config, namespace, name }) = settings else {
-            return Ok(Self { elector: None, leadership: None });
-        };
-        let metrics = metrics.leader_election(&name);
-        let lock = LeaseLock::new(client.clone(), namespace, name);
-        let elector = LeaderElector::new(lock, identity(), config, recorder.clone(), metrics, seed);
-        let elector = elector.map_err(|error| usage(&error))?.with_clock(clock);
-        Ok(Self { leadership: Some(elector.leadership()), elector: Some(elector) })
-    }
-
-    /// Runs `work` once this process leads, or at once without an election.
-    pub(super) fn when_leading<W: Future<Output = ()>>(
-        &self,
-        stop: CancellationToken,
-        work: W,
-    ) -> impl Future<Output = ()> + use<W> {
-        let leadership = self.leadership.clone();
-        async move {
-            if let Some(leadership) = leadership
-                && stop.run_until_cancelled(leadership.acquired()).await.is_none()
-            {
-                return;
-            }
-            work.await;
-        }
-    }
-
-    pub(super) fn start(self) -> Running {
-        let (mut elector, stop) = (JoinSet::new(), CancellationToken::new());
-        if let Some(candidate) = self.elector {
-            elector.spawn(candidate.run(stop.clone()).in_current_span());
-        }
-        Running { elector, stop }
-    }
-}
-
-impl Running {
-    /// Waits until leadership is lost. Without leader election, it never is.
-    ///
-    /// # Cancel safety
-    /// Cancel-safe.
-    pub(super) async fn lost(&mut self) -> Failure {
-        match self.elector.join_next().await {
-            None => std::future::pending().await,
-            Some(Ok(_)) => {
-                let cause = "lost leadership: another process may lead now; see the log for the cause";
-                Failure::Running(cause.to_owned())
-            }
-            Some(Err(_)) => Failure::Running("the leader election panicked; see the log".to_owned()),
-        }
-    }
-
-    /// Releases the lease and waits for the elector.
-    pub(super) async fn stop(mut self) {
-        self.stop.cancel();
-        while self.elector.join_next().await.is_some() {}
+    /// Makes the manager take part in the election.
+    pub(super) fn set_up(self, manager: Manager) -> Result<Manager, Failure> {
+        let Self { config, namespace, name } = self;
+        manager.with_leader_election(namespace, name, config).map_err(|error| usage(&error))
     }
 }
 

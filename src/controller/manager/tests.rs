@@ -8,7 +8,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube_core::CustomResourceExt;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
+use super::running::drain;
 use super::*;
 use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::{Foo, FooSpec, FooStatus};
@@ -16,7 +19,7 @@ use crate::cache::factory::Watched;
 use crate::cache::{Cached, Deleted, EventHandler, ObjectName};
 use crate::controller::{Builder, Reconcile, ReconcileContext, StopReason};
 use crate::operators::foo;
-use crate::sim::{InProcessTransport, Settings, Sim};
+use crate::sim::{Action, Fault, InProcessTransport, Settings, Sim, When};
 use crate::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
 
 /// Counts passes, each of which takes a second.
@@ -51,6 +54,59 @@ impl Passes {
             }
         }
     }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
+
+/// A process with a manager of Foos that takes part in an election.
+struct Process {
+    leadership: Leadership,
+    health: Health,
+    stop: CancellationToken,
+    task: JoinSet<Result<(), RunError>>,
+}
+
+impl Process {
+    fn start(sim: &Sim, user: &str, shutdown_timeout: Duration) -> Self {
+        let mut manager = Manager::new(client(sim, user), Limits::default())
+            .with_leader_election("default", "foos", LeaderElectionConfig::default())
+            .unwrap()
+            .with_shutdown_timeout(shutdown_timeout);
+        manager.add(foo::controller).unwrap();
+        let (leadership, health) = (manager.leadership().unwrap(), manager.health());
+        let (stop, mut task) = (CancellationToken::new(), JoinSet::new());
+        task.spawn(manager.run(stop.clone()));
+        Self { leadership, health, stop, task }
+    }
+
+    async fn ended(&mut self) -> Result<(), RunError> {
+        self.task.join_next().await.unwrap().unwrap()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.health.answer("/readyz", "").unwrap().0 == 200
+    }
+}
+
+/// Starts a server with the CRD of Foo; returns it with its user and the task that drives it.
+async fn server() -> (Sim, ApiClient, JoinSet<()>) {
+    let (sim, mut driver) = (Sim::new(Settings::default()), JoinSet::new());
+    let driven = sim.clone();
+    driver.spawn(async move { driven.run().await });
+    let user = client(&sim, "user");
+    create_foos(&user, &["first"]).await;
+    (sim, user, driver)
+}
+
+/// Returns the holder of the Lease, empty after a release.
+async fn holder(user: &ApiClient) -> String {
+    let lease = json!(user.get_lease("default", "foos").await.unwrap().unwrap());
+    lease["spec"]["holderIdentity"].as_str().unwrap_or_default().to_owned()
+}
+
+async fn is_created(user: &ApiClient) -> bool {
+    user.get::<Value>(&DEPLOYMENTS, Some("default"), "web").await.unwrap().is_some()
 }
 
 /// Adds the name of a new ConfigMap as a key.
@@ -131,4 +187,93 @@ async fn events_are_written_before_the_manager_ends() {
     let events = ApiResource::new("events.k8s.io", "v1", "Event", "events");
     let events: Vec<Value> = user.list(&events, Some("default")).await.unwrap();
     assert!(events.iter().any(|event| event["reason"] == "ChildCreated"), "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_of_two_managers_works_until_it_stops() {
+    let (sim, user, _driver) = server().await;
+    let mut first = Process::start(&sim, "first", SHUTDOWN_TIMEOUT);
+    first.leadership.acquired().await;
+    let second = Process::start(&sim, "second", SHUTDOWN_TIMEOUT);
+    while !is_created(&user).await || !second.is_ready() {
+        tokio::time::sleep(SECOND / 100).await;
+    }
+    assert!(first.is_ready() && !second.leadership.is_leader());
+    let writes = sim.ledger().into_iter().filter(|entry| entry.user == "second");
+    let writes = writes.filter(|entry| !["get", "list", "watch"].contains(&&*entry.verb));
+    assert_eq!(writes.map(|entry| entry.resource).collect::<Vec<_>>(), Vec::<String>::new());
+
+    let stopped = Instant::now();
+    first.stop.cancel();
+    assert_eq!(first.ended().await, Ok(()));
+    assert!(!first.is_ready());
+    second.leadership.acquired().await;
+    assert!(stopped.elapsed() < 5 * SECOND, "at the standby's next check: {:?}", stopped.elapsed());
+}
+
+/// An admission webhook that takes 25 s holds the create of a Deployment.
+#[tokio::test(start_paused = true)]
+async fn lease_is_released_after_syncs_in_flight() {
+    let (sim, user, _driver) = server().await;
+    sim.fault(Fault::new(When::verb("create").resource("deployments"), Action::Hold));
+    let mut process = Process::start(&sim, "operator", 30 * SECOND);
+    tokio::time::sleep(5 * SECOND).await;
+    process.stop.cancel();
+    tokio::time::sleep(20 * SECOND).await;
+    assert!(!is_created(&user).await && process.leadership.is_leader(), "it renews the Lease meanwhile");
+    sim.release();
+    assert_eq!(process.ended().await, Ok(()));
+    assert!(is_created(&user).await);
+    assert_eq!(holder(&user).await, "");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lease_is_not_released_while_a_write_may_be_in_flight() {
+    let (sim, user, _driver) = server().await;
+    sim.fault(Fault::new(When::verb("create").resource("deployments"), Action::Hold));
+    let mut first = Process::start(&sim, "first", SHUTDOWN_TIMEOUT);
+    tokio::time::sleep(2 * SECOND).await;
+    let second = Process::start(&sim, "second", SHUTDOWN_TIMEOUT);
+    first.stop.cancel();
+    let keys = "default/first".to_owned();
+    assert_eq!(first.ended().await, Err(RunError::DrainTimedOut { timeout: SHUTDOWN_TIMEOUT, keys }));
+    let ended = Instant::now();
+    tokio::time::sleep(5 * SECOND).await;
+    assert!(!is_created(&user).await, "the write is still in the webhook");
+    assert!(!second.leadership.is_leader() && !holder(&user).await.is_empty());
+    sim.release();
+    second.leadership.acquired().await;
+    assert!(is_created(&user).await);
+    let took = ended.elapsed();
+    assert!((13 * SECOND..20 * SECOND).contains(&took), "once the Lease has expired: {took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_leadership_stops_the_manager() {
+    let (sim, user, _driver) = server().await;
+    let mut process = Process::start(&sim, "operator", SHUTDOWN_TIMEOUT);
+    process.leadership.acquired().await;
+    let of_lease = When::any().resource("leases").user("operator");
+    sim.fault(Fault::new(of_lease, Action::refuse(500, "InternalError")));
+    assert_eq!(process.ended().await, Err(RunError::LostLeadership));
+    assert!(!process.is_ready() && !holder(&user).await.is_empty());
+}
+
+#[tokio::test]
+async fn task_panic_fails_drain_after_other_tasks_finish() {
+    let mut tasks = JoinSet::new();
+    let (ended, others) = tokio::sync::oneshot::channel();
+    tasks.spawn(async { std::panic::resume_unwind(Box::new("a part panicked")) });
+    tasks.spawn(async move { ended.send(()).unwrap() });
+    assert_eq!(drain(&mut tasks).await, Err(RunError::Panicked));
+    others.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn manager_without_controllers_runs_until_stopped() {
+    let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
+    let mut running = Box::pin(Manager::new(client(&sim, "operator"), Limits::default()).run(stop.clone()));
+    assert!(tokio::time::timeout(60 * SECOND, &mut running).await.is_err());
+    stop.cancel();
+    assert_eq!(running.await, Ok(()));
 }

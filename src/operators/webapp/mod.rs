@@ -39,8 +39,7 @@ use std::sync::Arc;
 use self::hooks::Task;
 use self::sync::OneTask;
 use self::tasks::TaskExecutor;
-use super::{Context, Wired};
-use crate::controller::{BuildError, Builder, own_name};
+use crate::controller::{BuildError, Builder, Runnable, Shared, own_name};
 
 pub use sync::WebAppSync;
 
@@ -76,30 +75,21 @@ impl fmt::Debug for TaskEntry {
     }
 }
 
-/// Builds the controller and the runner of its hooks.
-pub(super) fn wire(context: &Context<'_>) -> Result<Wired, BuildError> {
-    let mut webapps = Builder::new(&context.shared, NAME, own_name)?;
+/// Builds the WebApp controller, with the runner of its hooks.
+///
+/// # Errors
+/// [`BuildError`].
+pub fn controller(shared: &Shared<'_>, tasks: &[TaskEntry]) -> Result<Runnable, BuildError> {
+    let mut webapps = Builder::new(shared, NAME, own_name)?;
     let deployments = webapps.owns()?;
     let (hooks, runner) = hooks::pair(webapps.queue());
-    let tasks = context.webapp_tasks.iter().map(|entry| match entry {
+    let tasks = tasks.iter().map(|entry| match entry {
         TaskEntry::Workload(name) => OneTask::Workload(name.clone()),
         TaskEntry::Executor(executor) => OneTask::Executor(Task::new(executor.clone())),
     });
-    let sync =
-        WebAppSync { client: context.shared.client.clone(), deployments, tasks: tasks.collect(), hooks };
-    let controller = webapps.build(sync);
-    if context.shared.client.dry_run().is_some() {
-        // Without their runner, hooks are never called.
-        drop(runner);
-        return Ok(super::wired(controller));
-    }
-    Ok(Wired {
-        started: controller.started(),
-        view: controller.view(),
-        run: Box::new(move |shutdown| {
-            Box::pin(async move {
-                tokio::join!(controller.run(shutdown.clone()), runner.run(shutdown));
-            })
-        }),
-    })
+    let sync = WebAppSync { client: shared.client.clone(), deployments, tasks: tasks.collect(), hooks };
+    let controller = Runnable::from(webapps.build(sync));
+    // Without their runner, hooks are never called.
+    let is_dry = shared.client.dry_run().is_some();
+    Ok(if is_dry { controller } else { controller.beside(|stop| runner.run(stop)) })
 }

@@ -59,7 +59,7 @@ impl Standby {
             clock: Clock::system(),
             limits: Limits::default(),
             metrics,
-            audits: Audits::default(),
+            audits: &Audits::default(),
             leadership: Some(elector.leadership()),
         };
         let controller = foo::controller(&shared).unwrap();

@@ -9,8 +9,6 @@
 
 use std::fmt;
 
-use super::Page;
-
 /// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -72,9 +70,10 @@ impl Health {
         self.ready.push(check);
     }
 
-    /// Returns the page for `/livez`, `/readyz`, `/healthz` (an alias of `/livez`) or one of their checks.
+    /// Answers `/livez`, `/readyz`, `/healthz` (an alias of `/livez`) or one of their checks with an HTTP status and
+    /// plain text.
     #[must_use]
-    pub fn page(&self, path: &str, query: &str) -> Option<Page> {
+    pub fn answer(&self, path: &str, query: &str) -> Option<(u16, String)> {
         let path = path.strip_prefix('/')?;
         let (endpoint, only) = path.split_once('/').map_or((path, None), |(e, c)| (e, Some(c)));
         let checks = match endpoint {
@@ -91,7 +90,7 @@ impl Health {
     }
 }
 
-fn report(endpoint: &str, checks: &[&Check], is_verbose: bool) -> Page {
+fn report(endpoint: &str, checks: &[&Check], is_verbose: bool) -> (u16, String) {
     let mut text = String::new();
     let mut has_failed = false;
     for Check { name, look } in checks {
@@ -106,10 +105,10 @@ fn report(endpoint: &str, checks: &[&Check], is_verbose: bool) -> Page {
         text.push_str(&format!("[{mark}]{name} {words}\n"));
     }
     if has_failed {
-        return Page::text(500, format!("{text}{endpoint} check failed\n"));
+        return (500, format!("{text}{endpoint} check failed\n"));
     }
     let text = if is_verbose { format!("{text}{endpoint} check passed\n") } else { "ok".to_owned() };
-    Page::text(200, text)
+    (200, text)
 }
 
 #[cfg(test)]
@@ -127,29 +126,29 @@ mod tests {
         let starting = health(Verdict::Failed("not listed yet: 403 Forbidden".to_owned()));
         let expected =
             "[+]ping ok\n[-]cache-foos failed: not listed yet: 403 Forbidden\nreadyz check failed\n";
-        assert_eq!(starting.page("/readyz", ""), Some(Page::text(500, expected)));
-        assert_eq!(starting.page("/livez", ""), Some(Page::text(200, "ok")));
-        assert_eq!(health(Verdict::Passed).page("/readyz", ""), Some(Page::text(200, "ok")));
+        assert_eq!(starting.answer("/readyz", ""), Some((500, expected.to_owned())));
+        assert_eq!(starting.answer("/livez", ""), Some((200, "ok".to_owned())));
+        assert_eq!(health(Verdict::Passed).answer("/readyz", ""), Some((200, "ok".to_owned())));
     }
 
     #[test]
     fn verbose_lists_all_checks_and_path_selects_one() {
         let health = health(Verdict::Passed);
         let expected = "[+]ping ok\n[+]cache-foos ok\nreadyz check passed\n";
-        assert_eq!(health.page("/readyz", "verbose").unwrap().body, expected);
+        assert_eq!(health.answer("/readyz", "verbose").unwrap().1, expected);
         assert_eq!(
-            health.page("/readyz/cache-foos", "verbose=1").unwrap().body,
+            health.answer("/readyz/cache-foos", "verbose=1").unwrap().1,
             "[+]cache-foos ok\nreadyz check passed\n"
         );
-        assert_eq!(health.page("/readyz/unknown", ""), None);
-        assert_eq!(health.page("/metrics", ""), None);
+        assert_eq!(health.answer("/readyz/unknown", ""), None);
+        assert_eq!(health.answer("/metrics", ""), None);
     }
 
     #[test]
     fn later_failure_is_reported_but_stays_ready() {
         let health = health(Verdict::PassedBut("cannot be watched: 404 NotFound".to_owned()));
-        assert_eq!(health.page("/readyz", "").unwrap().code, 200);
-        let text = health.page("/readyz", "verbose").unwrap().body;
+        assert_eq!(health.answer("/readyz", "").unwrap().0, 200);
+        let text = health.answer("/readyz", "verbose").unwrap().1;
         assert!(text.contains("[+]cache-foos ok, but cannot be watched: 404 NotFound\n"), "{text}");
     }
 }

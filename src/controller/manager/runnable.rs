@@ -1,0 +1,59 @@
+//! A controller as the manager runs it.
+
+use std::fmt;
+
+use tokio_util::sync::CancellationToken;
+
+use super::Run;
+use crate::cache::Synced;
+use crate::controller::run::worker::{Controller, ControllerView, SyncHandler};
+
+/// A controller that is built but not yet running.
+pub struct Runnable {
+    /// Resolves when the workers have started.
+    pub(super) started: Synced,
+    /// Shows the controller's queue and workers.
+    pub(super) view: ControllerView,
+    /// Runs the controller until its token is cancelled.
+    pub(super) run: Run,
+}
+
+// === impl Runnable ===
+
+impl Runnable {
+    /// Sets the number of workers.
+    #[must_use]
+    pub fn with_workers(self, workers: usize) -> Self {
+        self.view.workers.set(workers);
+        self
+    }
+
+    /// Runs `other` in the same task; it must end when its token is cancelled.
+    #[must_use]
+    pub fn beside<F: Future<Output = ()> + Send + 'static>(
+        self,
+        other: impl FnOnce(CancellationToken) -> F + Send + 'static,
+    ) -> Self {
+        let run = self.run;
+        let both = |stop: CancellationToken| async move {
+            tokio::join!(run(stop.clone()), other(stop));
+        };
+        Self { run: Box::new(|stop| Box::pin(both(stop))), ..self }
+    }
+}
+
+impl<H: SyncHandler> From<Controller<H>> for Runnable {
+    fn from(controller: Controller<H>) -> Self {
+        Self {
+            started: controller.started(),
+            view: controller.view(),
+            run: Box::new(|stop| Box::pin(controller.run(stop))),
+        }
+    }
+}
+
+impl fmt::Debug for Runnable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runnable").field("started", &self.started).finish_non_exhaustive()
+    }
+}
