@@ -82,7 +82,7 @@ async fn audit(count: usize) -> Measured {
     informer.synced().synced().await;
     let client = server(count, requests.clone());
     let counted = metrics.clone();
-    tasks.spawn(async move { audits.run(client, None, PERIOD, counted, CancellationToken::new()).await });
+    tasks.spawn(async move { audits.run(client, PERIOD, counted, CancellationToken::new()).await });
     tokio::time::sleep(PERIOD / 2).await;
     let before = HEAP.current_usage();
     HEAP.reset_peak_usage();

@@ -68,7 +68,7 @@ async fn watch(
     print: Print,
     users: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    let factory = SharedInformerFactory::new(client, None, None, 0);
+    let factory = SharedInformerFactory::new(client, Vec::new(), None, 0);
     let informer =
         factory.informer(Watched { transform: Some(Transform::new(object::trim)), ..Watched::default() })?;
     let registration = informer.add_event_handler(print)?;

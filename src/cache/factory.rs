@@ -1,10 +1,11 @@
-//! One informer per kind for the whole process; runs all of them together.
+//! One informer per kind, or per kind and namespace, for the whole process; runs all of them together.
 //!
 //! Mirrors client-go `informers/factory.go` (`SharedInformerFactory`).
 //!
 //! # Guarantees
 //! - Repeated requests for a kind with the same selectors return the same informer, with the indexes of all
 //!   requests. (test: `a_kind_has_one_informer_for_each_selector`)
+//! - Each namespace of a factory has its own informer. (test: `each_namespace_has_an_informer`)
 //! - Requests that contradict each other are errors. (test: `contradicting_request_is_an_error`)
 //! - Kinds that are known at run time have informers of their own. (test: `kinds_known_at_run_time_have_informers`)
 //!
@@ -23,10 +24,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::health::CacheState;
-use super::namespaced::NamespacedInformers;
+use super::namespaced::{ALL_NAMESPACES, NamespacedInformers};
 use super::object::{Object, TypedObject};
 use super::processor::resync::ResyncPeriod;
 use super::reflector::http::{ListWatch, Transform};
+use super::reflector::list_watch::Selection;
 use super::shared_informer::{InformerConfig, SharedInformer};
 use super::store::index::{IndexConflict, Indexers};
 use crate::api::ApiResource;
@@ -54,7 +56,8 @@ impl<K: Object> Default for Watched<K> {
 /// Creates and runs informers; see the module.
 pub struct SharedInformerFactory {
     client: ApiClient,
-    namespace: Option<String>,
+    /// Empty for all.
+    namespaces: Vec<String>,
     resync_period: Option<ResyncPeriod>,
     random: Mutex<fastrand::Rng>,
     informers: Mutex<Vec<Entry>>,
@@ -72,6 +75,14 @@ pub enum InformerError {
         kind: String,
         /// The factory's namespace.
         namespace: String,
+    },
+    /// The factory has an informer for each of several namespaces.
+    #[error("{kind} have an informer in each of {namespaces}; use informers() in place of informer()")]
+    SeveralNamespaces {
+        /// The kind, `plural.group`.
+        kind: String,
+        /// The factory's namespaces.
+        namespaces: String,
     },
     /// The informer exists with another function for one of the indexes.
     #[error("informer of {kind}: {source}")]
@@ -91,16 +102,14 @@ pub enum InformerError {
 
 /// What an informer is shared by.
 #[derive(Debug, PartialEq, Eq)]
-struct Selection {
+struct Identity {
     type_: TypeId,
     resource: ApiResource,
-    namespace: Option<String>,
-    label_selector: Option<String>,
-    field_selector: Option<String>,
+    selection: Selection,
 }
 
 struct Entry {
-    selection: Selection,
+    identity: Identity,
     transform: Option<TypeId>,
     informer: Box<dyn Any + Send>,
     run: Option<RunInformer>,
@@ -115,26 +124,43 @@ type RunInformer = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, ()> +
 // === impl SharedInformerFactory ===
 
 impl SharedInformerFactory {
-    /// Creates a factory for informers of one namespace, or of all with `None`.
+    /// Creates a factory for informers of these namespaces, each with its own, or of all namespaces if none is named.
     #[must_use]
     pub fn new(
         client: ApiClient,
-        namespace: Option<String>,
+        namespaces: Vec<String>,
         resync_period: Option<ResyncPeriod>,
         seed: u64,
     ) -> Self {
         let random = Mutex::new(fastrand::Rng::with_seed(seed));
-        Self { client, namespace, resync_period, random, informers: Mutex::new(Vec::new()) }
+        Self { client, namespaces, resync_period, random, informers: Mutex::new(Vec::new()) }
     }
 
-    /// Returns the namespace of the informers; `None` for all namespaces.
+    /// Returns the namespaces of the informers; none for all namespaces.
     #[must_use]
-    pub fn namespace(&self) -> Option<&str> {
-        self.namespace.as_deref()
+    pub fn namespaces(&self) -> &[String] {
+        &self.namespaces
+    }
+
+    /// Returns the informers of this kind with these selectors, one for each of the factory's namespaces, or one for all.
+    /// `watched` is called for each. They are created on the first request; their indexes are those of all requests.
+    ///
+    /// # Errors
+    /// [`InformerError`].
+    pub fn informers<K: TypedObject>(
+        &self,
+        watched: impl Fn() -> Watched<K>,
+    ) -> Result<NamespacedInformers<K>, InformerError> {
+        if self.namespaces.is_empty() {
+            let of_all = self.informer(watched())?;
+            return Ok(NamespacedInformers::new([(ALL_NAMESPACES.to_owned(), of_all)].into()));
+        }
+        let namespaces: Vec<&str> = self.namespaces.iter().map(String::as_str).collect();
+        self.informers_in(&namespaces, watched)
     }
 
     /// Returns the informer of this kind with these selectors, which is created on the first request. Its indexes are
-    /// those of all requests.
+    /// those of all requests. A factory of several namespaces has only [`informers`](Self::informers).
     ///
     /// # Errors
     /// [`InformerError`].
@@ -153,11 +179,15 @@ impl SharedInformerFactory {
         kind: &ServedKind,
         watched: Watched<K>,
     ) -> Result<SharedInformer<K>, InformerError> {
-        self.informer_in(kind, self.namespace.clone(), watched)
+        if self.namespaces.len() > 1 {
+            let (kind, namespaces) = (kind.resource.to_string(), self.namespaces.join(", "));
+            return Err(InformerError::SeveralNamespaces { kind, namespaces });
+        }
+        self.informer_in(kind, self.namespaces.first().cloned(), watched)
     }
 
     /// Returns the informers of this kind in several namespaces, with one lister; for a client whose rights end there.
-    /// `watched` is called for each. The factory's own namespace is ignored.
+    /// `watched` is called for each. The factory's own namespaces are ignored.
     ///
     /// # Errors
     /// [`InformerError`].
@@ -186,15 +216,10 @@ impl SharedInformerFactory {
             return Err(InformerError::ClusterScoped { kind: kind(), namespace });
         }
         let Watched { label_selector, field_selector, transform, indexers } = watched;
-        let selection = Selection {
-            type_: TypeId::of::<K>(),
-            resource: resource.clone(),
-            namespace,
-            label_selector,
-            field_selector,
-        };
+        let selection = Selection { namespace, label_selector, field_selector };
+        let identity = Identity { type_: TypeId::of::<K>(), resource: resource.clone(), selection };
         let mut informers = self.informers.lock();
-        let existing = informers.iter().find(|entry| entry.selection == selection);
+        let existing = informers.iter().find(|entry| entry.identity == identity);
         if let Some(entry) = existing
             && let Some(informer) = entry.informer.downcast_ref::<SharedInformer<K>>()
         {
@@ -205,8 +230,8 @@ impl SharedInformerFactory {
             added.map_err(|source| InformerError::Index { kind: kind(), source })?;
             return Ok(informer.clone());
         }
-        let others = informers.iter().filter(|entry| entry.selection.resource == *resource).count();
-        let (entry, informer) = self.create(selection, transform, indexers, others);
+        let others = informers.iter().filter(|entry| entry.identity.resource == *resource).count();
+        let (entry, informer) = self.create(identity, transform, indexers, others);
         informers.push(entry);
         Ok(informer)
     }
@@ -214,16 +239,14 @@ impl SharedInformerFactory {
     /// Creates an informer; `others` is the number of those of its kind.
     fn create<K: Object>(
         &self,
-        selection: Selection,
+        identity: Identity,
         transform: Option<Transform<K>>,
         indexers: Indexers<K>,
         others: usize,
     ) -> (Entry, SharedInformer<K>) {
         let transform_id = transform.as_ref().map(Transform::id);
-        let source = ListWatch::<K>::of(self.client.clone(), selection.resource.clone())
-            .with_namespace(selection.namespace.clone())
-            .with_label_selector(selection.label_selector.clone())
-            .with_field_selector(selection.field_selector.clone())
+        let source = ListWatch::<K>::of(self.client.clone(), identity.resource.clone())
+            .with_selection(identity.selection.clone())
             .with_transform(transform);
         let seed = self.random.lock().u64(..);
         let name = match others {
@@ -234,13 +257,18 @@ impl SharedInformerFactory {
         let config = InformerConfig { name, indexers, resync_period, seed, ..InformerConfig::default() };
         let informer = SharedInformer::new(source, config);
         let (running, reading) = (informer.clone(), informer.clone());
+        let span = match &identity.selection.namespace {
+            Some(namespace) if self.namespaces.len() > 1 => tracing::info_span!("informer", namespace),
+            _ => tracing::Span::none(),
+        };
         let run: RunInformer = Box::new(move |shutdown| {
-            Box::pin(async move {
+            let run = async move {
                 running.run(shutdown).await.expect("the informer was already started outside of the factory");
-            })
+            };
+            Box::pin(run.instrument(span))
         });
         let entry = Entry {
-            selection,
+            identity,
             transform: transform_id,
             informer: Box::new(informer.clone()),
             run: Some(run),
@@ -290,13 +318,13 @@ mod tests {
     use crate::cache::{Cached, DynamicObject, object};
     use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
 
-    fn factory(namespace: Option<&str>) -> SharedInformerFactory {
+    fn factory(namespaces: &[&str]) -> SharedInformerFactory {
         let service = tower::service_fn(|_: http::Request<kube_client::client::Body>| {
             std::future::pending::<Result<http::Response<kube_client::client::Body>, std::convert::Infallible>>(
             )
         });
         let client = ApiClient::new(kube_client::Client::new(service, "default"));
-        SharedInformerFactory::new(client, namespace.map(str::to_owned), None, 1)
+        SharedInformerFactory::new(client, namespaces.iter().map(ToString::to_string).collect(), None, 1)
     }
 
     fn by_type(secret: &Cached<Secret>) -> Vec<String> {
@@ -305,7 +333,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_kind_has_one_informer_for_each_selector() {
-        let factory = factory(None);
+        let factory = factory(&[]);
         let first = factory.informer(Watched::<Secret>::default()).unwrap();
         let again = factory.informer(Watched {
             indexers: Indexers::default().with("type", by_type),
@@ -324,8 +352,26 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn each_namespace_has_an_informer() {
+        let namespaces = |factory: &SharedInformerFactory| {
+            let informers = factory.informers(Watched::<Secret>::default).unwrap();
+            let selected = informers.informers().map(|(_, informer)| informer.selection().namespace.clone());
+            selected.collect::<Vec<_>>()
+        };
+        let several = factory(&["a", "b"]);
+        for _ in 0..2 {
+            assert_eq!(namespaces(&several), [Some("a".to_owned()), Some("b".to_owned())]);
+            assert_eq!(several.informers.lock().len(), 2);
+        }
+        assert_eq!(namespaces(&factory(&["a"])), [Some("a".to_owned())]);
+        assert_eq!(namespaces(&factory(&[])), [None]);
+        let error = several.informer(Watched::<Secret>::default()).unwrap_err().to_string();
+        assert_eq!(error, "secrets have an informer in each of a, b; use informers() in place of informer()");
+    }
+
+    #[tokio::test]
     async fn contradicting_request_is_an_error() {
-        let factory = factory(Some("ns"));
+        let factory = factory(&["ns"]);
         let watched = |function: fn(&Cached<Secret>) -> Vec<String>, is_other: bool| {
             let indexers = Indexers::default();
             let indexers = match is_other {
@@ -354,7 +400,7 @@ mod tests {
 
     #[tokio::test]
     async fn kinds_known_at_run_time_have_informers() {
-        let factory = factory(None);
+        let factory = factory(&[]);
         let served = |plural: &'static str| ServedKind {
             resource: ApiResource::new("example.com", "v1", "Thing", plural),
             is_namespaced: false,

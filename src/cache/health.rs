@@ -153,6 +153,8 @@ pub struct CacheState {
     pub resource: ApiResource,
     /// The kind, `plural.group`.
     pub kind: String,
+    /// The namespace of the objects; `None` for all.
+    pub namespace: Option<String>,
     /// Whether the first list is in the store; remains true when the connection is lost later.
     pub is_synced: bool,
     /// Why the kind currently cannot be listed or watched: a status code and reason, or a description.
@@ -171,6 +173,20 @@ pub struct CacheState {
     pub traffic: Traffic,
     /// The handlers, in the order in which they were added.
     pub handlers: Vec<HandlerState>,
+}
+
+// === impl CacheState ===
+
+impl CacheState {
+    /// Returns the kind, with the namespace after `separator` if `all` has caches of the kind in several.
+    #[must_use]
+    pub fn name_among(&self, all: &[Self], separator: &str) -> String {
+        let is_elsewhere = |other: &Self| other.kind == self.kind && other.namespace != self.namespace;
+        match &self.namespace {
+            Some(namespace) if all.iter().any(is_elsewhere) => format!("{}{separator}{namespace}", self.kind),
+            _ => self.kind.clone(),
+        }
+    }
 }
 
 /// The state of a reflector, shared with readers.

@@ -26,7 +26,7 @@
 //! | [`synctrack`] | `synctrack/` | the `Synced` handle |
 //! | [`shared_informer`] | `shared_informer.go` | combines the parts above |
 //! | [`factory`] | `informers/factory.go` | one informer per kind |
-//! | [`namespaced`] | controller-runtime `multi_namespace_cache.go` | several namespaces behind one lister |
+//! | [`namespaced`] | controller-runtime `multi_namespace_cache.go` | one informer per namespace, behind one lister |
 
 pub mod factory;
 mod health;
@@ -57,7 +57,7 @@ pub use processor::resync::{InvalidResyncPeriod, ResyncPeriod};
 pub use processor::{HandlerOptions, HandlerResync, Registration};
 pub use reflector::WatchErrorHandler;
 pub use reflector::http::{ListWatch, Transform};
-pub use reflector::list_watch::{self, ListerWatcher};
+pub use reflector::list_watch::{self, ListerWatcher, Selection};
 pub use shared_informer::{Ended, InformerConfig, SharedInformer};
 pub use store::fifo;
 pub use store::index::{self, IndexConflict, IndexFn, Indexers};

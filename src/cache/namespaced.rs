@@ -1,4 +1,4 @@
-//! Informers of one kind in several namespaces, read through one lister.
+//! The informers of one kind, one per namespace, read through one lister.
 //!
 //! Mirrors controller-runtime `pkg/cache/multi_namespace_cache.go`.
 //!
@@ -16,7 +16,10 @@ use super::shared_informer::{Ended, SharedInformer};
 use super::store::listers::Lister;
 use super::synctrack::Synced;
 
-/// The informers of one kind in several namespaces; see the module. Cheap to clone.
+/// The key of an informer of all namespaces, as `metav1.NamespaceAll`.
+pub(super) const ALL_NAMESPACES: &str = "";
+
+/// The informers of one kind: one per namespace, or one of all; see the module. Cheap to clone.
 pub struct NamespacedInformers<K: Object> {
     informers: BTreeMap<String, SharedInformer<K>>,
 }
@@ -24,7 +27,7 @@ pub struct NamespacedInformers<K: Object> {
 // === impl NamespacedInformers ===
 
 impl<K: Object> NamespacedInformers<K> {
-    /// Combines informers, each of one namespace.
+    /// Combines informers, each of one namespace; that of the empty namespace is of all.
     #[must_use]
     pub fn new(informers: BTreeMap<String, SharedInformer<K>>) -> Self {
         Self { informers }
@@ -35,9 +38,17 @@ impl<K: Object> NamespacedInformers<K> {
         self.informers.iter().map(|(namespace, informer)| (namespace.as_str(), informer))
     }
 
+    /// Makes every informer list again; see [`SharedInformer::relist`].
+    pub fn relist(&self) {
+        self.informers.values().for_each(SharedInformer::relist);
+    }
+
     /// Returns a lister of all namespaces.
     #[must_use]
     pub fn lister(&self) -> Lister<K> {
+        if let Some(of_all) = self.informers.get(ALL_NAMESPACES) {
+            return of_all.lister();
+        }
         Lister::of_namespaces(
             self.informers.iter().map(|(name, informer)| (name.clone(), informer.store())).collect(),
         )

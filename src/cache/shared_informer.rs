@@ -43,7 +43,7 @@ use super::processor::listener::Listener;
 use super::processor::pump::Pump;
 use super::processor::resync::ResyncPeriod;
 use super::processor::{HandlerOptions, HandlerResync, Processor, Registration};
-use super::reflector::list_watch::{ListerWatcher, Traffic};
+use super::reflector::list_watch::{ListerWatcher, Selection, Traffic};
 use super::reflector::{Reflector, WatchErrorHandler};
 use super::store::fifo::Fifo;
 use super::store::index::{IndexConflict, Indexers};
@@ -87,6 +87,7 @@ pub struct SharedInformer<K: Object> {
 
 struct Inner<K: Object> {
     resource: ApiResource,
+    selection: Selection,
     /// The kind, `plural.group`.
     kind: String,
     /// The label `name` of its metrics.
@@ -133,7 +134,7 @@ impl<K: Object> SharedInformer<K> {
     #[must_use]
     pub fn new(source: impl ListerWatcher<K>, config: InformerConfig<K>) -> Self {
         let InformerConfig { name, indexers, resync_period, on_watch_error, seed } = config;
-        let resource = source.resource();
+        let (resource, selection) = (source.resource(), source.selection());
         let kind = resource.to_string();
         let fifo = Arc::new(Fifo::new(&kind));
         let (store, writer) = store::pair(indexers);
@@ -153,6 +154,7 @@ impl<K: Object> SharedInformer<K> {
         let parts = Mutex::new(Some(Parts { reflect, writer, listeners: listeners_in }));
         let inner = Inner {
             resource,
+            selection,
             kind,
             metrics_name: name,
             resync_period,
@@ -182,6 +184,12 @@ impl<K: Object> SharedInformer<K> {
         &self.inner.resource
     }
 
+    /// Returns which objects of the kind are cached.
+    #[must_use]
+    pub fn selection(&self) -> &Selection {
+        &self.inner.selection
+    }
+
     /// Returns the store.
     #[must_use]
     pub fn store(&self) -> Store<K> {
@@ -209,6 +217,7 @@ impl<K: Object> SharedInformer<K> {
             name: inner.metrics_name.clone(),
             resource: inner.resource.clone(),
             kind: inner.kind.clone(),
+            namespace: inner.selection.namespace.clone(),
             is_synced: self.synced().is_synced(),
             trouble: inner.shared.trouble(),
             objects: inner.store.len(),

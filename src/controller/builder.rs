@@ -3,7 +3,7 @@
 //! Mirrors controller-runtime `pkg/builder` (`For`, `Owns`, `Complete`) and sample-controller's `NewController`.
 //!
 //! # How it works
-//! [`Builder::new`] creates the informer of the objects with an index by child name, the queue with its rate
+//! [`Builder::new`] creates the informers of the objects, one per namespace, with an index by child name, the queue with its rate
 //! limits, and the guard of a key's own writes. Each [`owns`](Builder::owns) adds an informer of children with a
 //! handler that enqueues their owners, and returns the lister for the reconciler. [`build`](Builder::build) wraps
 //! the kind's [`Reconcile`] in a [`Reconciler`].
@@ -25,8 +25,8 @@ use std::time::Duration;
 use crate::api::labels;
 use crate::cache::factory::Watched;
 use crate::cache::{
-    Cached, Ended, EventHandler, Indexers, InformerError, Lister, ObjectName, SharedInformer,
-    SharedInformerFactory, Synced, Transform, TypedObject, UnknownIndex, object,
+    Cached, Ended, EventHandler, Indexers, InformerError, Lister, NamespacedInformers, ObjectName,
+    SharedInformer, SharedInformerFactory, Synced, Transform, TypedObject, UnknownIndex, object,
 };
 use crate::client::{ApiClient, Clock};
 use crate::controller::children::Children;
@@ -50,7 +50,7 @@ use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptio
 pub struct Shared<'a> {
     /// Sends requests to the API server.
     pub client: ApiClient,
-    /// Hands out informers, one per kind for all controllers.
+    /// Hands out informers, one per kind and namespace for all controllers.
     pub informers: &'a SharedInformerFactory,
     /// Records events.
     pub recorder: EventRecorder,
@@ -111,7 +111,7 @@ impl Limits {
 pub struct Builder<'a, K: CustomResource> {
     shared: &'a Shared<'a>,
     name: &'static str,
-    objects: SharedInformer<K>,
+    objects: NamespacedInformers<K>,
     queue: RateLimitingQueue<ObjectName>,
     consistency: Arc<Consistency>,
     caches: Vec<Synced>,
@@ -185,15 +185,14 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         child_names: fn(&Cached<K>) -> Vec<String>,
         queue: RateLimitingQueue<ObjectName>,
     ) -> Result<Self, BuildError> {
-        let watched = Watched {
+        let watched = || Watched {
             transform: Some(Transform::new(object::trim)),
             indexers: Indexers::default().with(CHILD_NAME, child_names),
             ..Watched::default()
         };
-        let objects = shared.informers.informer(watched);
+        let objects = shared.informers.informers(watched);
         let objects = objects.map_err(|source| BuildError::Informer { controller: name, source })?;
         shared.metrics.observe_queue(name, queue.clone());
-        shared.audits.add_owner(&objects, queue.clone());
         let mut builder = Self {
             shared,
             name,
@@ -203,8 +202,10 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             caches: Vec::new(),
             workers: shared.limits.workers,
         };
-        let (objects, handler) = (builder.objects.clone(), EnqueueSelf::new(builder.queue.clone()));
-        builder.watches(&objects, handler)?;
+        for (_, informer) in builder.objects.clone().informers() {
+            shared.audits.add_owner(informer, builder.queue.clone());
+            builder.watches(informer, EnqueueSelf::new(builder.queue.clone()))?;
+        }
         Ok(builder)
     }
 
@@ -241,21 +242,23 @@ impl<'a, K: CustomResource> Builder<'a, K> {
 
     fn owns_with<O: TypedObject>(
         &mut self,
-        refine: impl FnOnce(EnqueueOwner<K>) -> EnqueueOwner<K>,
+        refine: impl Fn(EnqueueOwner<K>) -> EnqueueOwner<K>,
     ) -> Result<Lister<O>, BuildError> {
         let controller = self.name;
         let selector = labels::selector(self.shared.client.manager());
-        let watched = Watched { label_selector: Some(selector), ..Watched::default() };
-        let children = self.shared.informers.informer::<O>(watched);
+        let watched = || Watched { label_selector: Some(selector.clone()), ..Watched::default() };
+        let children = self.shared.informers.informers::<O>(watched);
         let children = children.map_err(|source| BuildError::Informer { controller, source })?;
-        self.shared.audits.add_child(&children);
-        let handler = EnqueueOwner::new(self.objects.store(), self.queue.clone());
-        let handler = handler.map_err(|source| BuildError::Index { controller, source })?;
-        self.watches(&children, refine(handler))?;
+        for (_, informer) in children.informers() {
+            self.shared.audits.add_child(informer);
+            let handler = EnqueueOwner::new(self.objects.lister(), self.queue.clone());
+            let handler = handler.map_err(|source| BuildError::Index { controller, source })?;
+            self.watches(informer, refine(handler))?;
+        }
         Ok(children.lister())
     }
 
-    /// Calls `handler` for each change of this kind, to add keys to the [`queue`](Self::queue). Workers wait until the
+    /// Calls `handler` for each change that this informer sees, to add keys to the [`queue`](Self::queue). Workers wait until the
     /// handler has seen the first list, and a key waits until this cache has seen its own writes.
     ///
     /// # Errors
@@ -298,17 +301,17 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         let controller =
             Controller::new(self.name, self.queue, Reconciler::new(tools, kind), self.consistency)
                 .with_workers(self.workers)
-                .with_objects(self.objects.store())
+                .with_objects(self.objects.lister())
                 .with_metrics(metrics);
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
         let controller = match client.dry_run() {
             Some(dry_run) => controller.with_dry_run(K::kind(&()).into_owned(), dry_run.clone()),
             None => controller,
         };
-        let namespace = informers.namespace().map(str::to_owned);
+        let namespaces = informers.namespaces().to_vec();
         match leadership.clone() {
             Some(leadership) => {
-                controller.with_takeover(Takeover::new(client.clone(), namespace, leadership))
+                controller.with_takeover(Takeover::new(client.clone(), namespaces, leadership))
             }
             None => controller,
         }

@@ -87,7 +87,8 @@ pub struct Manager {
 struct Options {
     client: ApiClient,
     limits: Limits,
-    namespace: Option<String>,
+    /// Empty for all.
+    namespaces: Vec<String>,
     resync_period: Option<ResyncPeriod>,
     lease: Option<Lease>,
     event_qps: u32,
@@ -126,7 +127,7 @@ impl Manager {
         let options = Options {
             client,
             limits,
-            namespace: None,
+            namespaces: Vec::new(),
             resync_period: None,
             lease: None,
             event_qps: EVENT_QPS,
@@ -145,13 +146,15 @@ impl Manager {
         self
     }
 
-    /// Watches one namespace only; `None` for all.
+    /// Watches these namespaces only, each with informers of its own, so that rights there suffice; all, if none is
+    /// named.
     ///
     /// # Panics
     /// This and all other options: if a controller was added.
     #[must_use]
-    pub fn with_namespace(self, namespace: Option<String>) -> Self {
-        self.with(|options| options.namespace = namespace)
+    pub fn with_namespaces(self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        let namespaces = namespaces.into_iter().map(Into::into).collect();
+        self.with(|options| options.namespaces = namespaces)
     }
 
     /// Takes part in the election of the Lease `name` in `namespace`: controllers work only while this process leads.
@@ -303,14 +306,13 @@ impl Manager {
         controllers.into_iter().for_each(|controller| running.start_controller(controller));
         if let Some(period) = options.limits.audit_period.filter(|_| client.dry_run().is_none()) {
             let metrics = options.metrics;
-            let namespace = informers.namespace().map(str::to_owned);
             running.start(|stop| async move {
                 if let Some(leadership) = leadership
                     && stop.run_until_cancelled(leadership.acquired()).await.is_none()
                 {
                     return;
                 }
-                audits.run(client, namespace, period, metrics, stop).await;
+                audits.run(client, period, metrics, stop).await;
             });
         }
         running.start(|stop| async move {
@@ -343,7 +345,7 @@ impl Parts {
         let client = options.client.clone().with_metrics(metrics);
         let informers = SharedInformerFactory::new(
             client.clone(),
-            options.namespace.clone(),
+            options.namespaces.clone(),
             options.resync_period,
             *seed,
         );

@@ -160,7 +160,7 @@ impl Bed {
     fn operate(&mut self) {
         let Self { seed, broken, .. } = *self;
         let client = client(&self.sim, "controller", 1);
-        let informers = SharedInformerFactory::new(client.clone(), None, None, seed);
+        let informers = SharedInformerFactory::new(client.clone(), Vec::new(), None, seed);
         let foos = informers.informer(Watched {
             indexers: Indexers::default().with(run::handlers::CHILD_NAME, |_| vec![]),
             ..<_>::default()

@@ -152,11 +152,13 @@ impl Process {
     }
 
     pub(super) fn caches(&self) -> Vec<Cache> {
-        (self.caches)().into_iter().map(|state| self.cache(state)).collect()
+        let states = (self.caches)();
+        let cache = |state: &CacheState| self.cache(state.name_among(&states, " in "), state.clone());
+        states.iter().map(cache).collect()
     }
 
-    fn cache(&self, state: CacheState) -> Cache {
-        let CacheState { kind, trouble, objects, resource_version, progress, queued, handlers, .. } = state;
+    fn cache(&self, kind: String, state: CacheState) -> Cache {
+        let CacheState { trouble, objects, resource_version, progress, queued, handlers, .. } = state;
         let (phase, until) = match progress.phase {
             ReflectorPhase::Idle => (Phase::Idle, None),
             ReflectorPhase::Listing => (Phase::Listing, None),

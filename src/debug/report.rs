@@ -173,6 +173,7 @@ pub(crate) struct Request {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cache {
+    /// With the namespace if the kind has a cache in each of several: `foos.samplecontroller.k8s.io in team-a`.
     pub(crate) kind: String,
     pub(crate) phase: Phase,
     /// When the next request is sent, while the reflector backs off.

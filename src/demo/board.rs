@@ -61,7 +61,7 @@ pub(crate) struct Board {
 impl Board {
     /// Creates a board. `is_silent`: no log lines interrupt the drawing.
     pub(crate) fn new(client: &ApiClient, clock: Clock, samples: &[Sample], is_silent: bool) -> Self {
-        let informers = SharedInformerFactory::new(client.clone(), None, None, fastrand::u64(..));
+        let informers = SharedInformerFactory::new(client.clone(), Vec::new(), None, fastrand::u64(..));
         let changed = Arc::new(Notify::new());
         let ours = KINDS.iter().map(|kind| (kind.watch)(&informers, None, &changed)).collect();
         let children = CHILDREN

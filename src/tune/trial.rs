@@ -147,7 +147,7 @@ impl Rig {
         setup::define(&api_client).await.map_err(|failure| failure.to_string())?;
         let mut objects = Objects::new(&self.load, &client)?;
         let observer = ApiClient::new(self.client("observer"));
-        let informers = SharedInformerFactory::new(observer, None, None, self.seed);
+        let informers = SharedInformerFactory::new(observer, Vec::new(), None, self.seed);
         objects.follow(&informers, &self.tracker, self.load.converged_when);
         self.driver.spawn(async move { informers.run(CancellationToken::new()).await });
         for _ in 0..self.load.objects.count {

@@ -35,8 +35,8 @@ struct Running {
 
 impl Running {
     fn of(client: kube_client::Client, namespace: Option<&str>) -> Self {
-        let factory =
-            SharedInformerFactory::new(ApiClient::new(client), namespace.map(str::to_owned), None, 1);
+        let namespaces = namespace.map(str::to_owned).into_iter().collect();
+        let factory = SharedInformerFactory::new(ApiClient::new(client), namespaces, None, 1);
         Self { factory: Arc::new(factory), shutdown: CancellationToken::new(), tasks: JoinSet::new() }
     }
 

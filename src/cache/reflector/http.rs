@@ -34,8 +34,8 @@ use kube_client::client::Body;
 use tokio::time::Instant;
 
 use super::list_watch::{
-    ListOptions, Listed, ListerWatcher, Page, Traffic, Version, WatchEvent, WatchOptions, WatchStart,
-    WatchStream,
+    ListOptions, Listed, ListerWatcher, Page, Selection, Traffic, Version, WatchEvent, WatchOptions,
+    WatchStart, WatchStream,
 };
 use super::wire::{EventError, Lines, decode_event};
 use crate::api::ApiResource;
@@ -98,9 +98,7 @@ impl<K> fmt::Debug for Transform<K> {
 pub struct ListWatch<K> {
     client: ApiClient,
     resource: ApiResource,
-    namespace: Option<String>,
-    label_selector: Option<String>,
-    field_selector: Option<String>,
+    selection: Selection,
     transform: Option<Transform<K>>,
     traffic: Traffic,
 }
@@ -123,32 +121,16 @@ impl<K: Object> ListWatch<K> {
         Self {
             client,
             resource,
-            namespace: None,
-            label_selector: None,
-            field_selector: None,
+            selection: Selection::default(),
             transform: None,
             traffic: Traffic::default(),
         }
     }
 
-    /// Limits the source to one namespace; `None` for all.
+    /// Limits the source to these objects.
     #[must_use]
-    pub fn with_namespace(mut self, namespace: Option<String>) -> Self {
-        self.namespace = namespace;
-        self
-    }
-
-    /// Limits the source to objects with these labels.
-    #[must_use]
-    pub fn with_label_selector(mut self, selector: Option<String>) -> Self {
-        self.label_selector = selector;
-        self
-    }
-
-    /// Limits the source to objects with these fields, of those that the server can select by.
-    #[must_use]
-    pub fn with_field_selector(mut self, selector: Option<String>) -> Self {
-        self.field_selector = selector;
+    pub fn with_selection(mut self, selection: Selection) -> Self {
+        self.selection = selection;
         self
     }
 
@@ -166,16 +148,17 @@ impl<K: Object> ListWatch<K> {
             (true, _) => METADATA_OF_ONE,
         };
         let mut pairs = form_urlencoded::Serializer::new(String::new());
-        for (name, selector) in
-            [("labelSelector", &self.label_selector), ("fieldSelector", &self.field_selector)]
-        {
+        for (name, selector) in [
+            ("labelSelector", &self.selection.label_selector),
+            ("fieldSelector", &self.selection.field_selector),
+        ] {
             if let Some(selector) = selector {
                 pairs.append_pair(name, selector);
             }
         }
         pairs.extend_pairs(query);
         let name = format!("{verb} {}", self.resource);
-        let uri = format!("{}?{}", self.resource.path(self.namespace.as_deref()), pairs.finish());
+        let uri = format!("{}?{}", self.resource.path(self.selection.namespace.as_deref()), pairs.finish());
         let request = Request::get(uri)
             .header(header::ACCEPT, HeaderValue::from_static(accept))
             // Newer servers compress each watch event separately, which a stream decompressor truncates. A client may ask
@@ -205,6 +188,10 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
 
     fn resource(&self) -> ApiResource {
         self.resource.clone()
+    }
+
+    fn selection(&self) -> Selection {
+        self.selection.clone()
     }
 
     async fn list(&self, options: &ListOptions, stored: &Store<K>) -> Result<Page<K>, Error> {

@@ -99,6 +99,17 @@ pub trait WatchStream<K>: Send {
     fn next(&mut self) -> impl Future<Output = Option<Result<WatchEvent<K>, Error>>> + Send;
 }
 
+/// The objects of a kind that a source lists and watches: all, by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Namespace; `None` for all.
+    pub namespace: Option<String>,
+    /// Label selector, applied by the server.
+    pub label_selector: Option<String>,
+    /// Field selector, applied by the server.
+    pub field_selector: Option<String>,
+}
+
 /// Lists and watches one kind.
 pub trait ListerWatcher<K: Object>: Send + Sync + 'static {
     /// An open watch.
@@ -106,6 +117,11 @@ pub trait ListerWatcher<K: Object>: Send + Sync + 'static {
 
     /// Returns the kind.
     fn resource(&self) -> ApiResource;
+
+    /// Returns which of its objects are listed and watched.
+    fn selection(&self) -> Selection {
+        Selection::default()
+    }
 
     /// Fetches one page. Objects that `stored` has with the same uid and version may be returned as
     /// [`Listed::Unchanged`].

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use kube_core::{Selector, SelectorExt};
 
-use super::Store;
 use super::index::OWNER_UID;
+use super::{Store, UnknownIndex};
 use crate::cache::object::Object;
 use crate::cache::object::cached::Cached;
 use crate::cache::object::object_name::ObjectName;
@@ -70,6 +70,20 @@ impl<K: Object> Lister<K> {
         objects
     }
 
+    /// Returns the names of the objects that have `value` in `index`, sorted.
+    ///
+    /// # Errors
+    /// [`UnknownIndex`].
+    pub fn index_names(&self, index: &str, value: &str) -> Result<Vec<ObjectName>, UnknownIndex> {
+        match &self.stores {
+            Stores::One(store) => store.index_names(index, value),
+            Stores::ByNamespace(stores) => {
+                let names = stores.values().map(|store| store.index_names(index, value));
+                Ok(names.collect::<Result<Vec<_>, _>>()?.concat())
+            }
+        }
+    }
+
     /// Returns the objects controlled by the owner with this uid, sorted by name.
     #[must_use]
     pub fn controlled_by(&self, uid: &str) -> Vec<Cached<K>> {
@@ -90,6 +104,12 @@ impl<K: Object> Lister<K> {
             // Sorted by namespace, then by name.
             Stores::ByNamespace(stores) => stores.values().flat_map(found).collect(),
         }
+    }
+}
+
+impl<K: Object> From<Store<K>> for Lister<K> {
+    fn from(store: Store<K>) -> Self {
+        Self::new(store)
     }
 }
 

@@ -150,9 +150,9 @@ async fn pass_over_all(
 /// Names the caches that have not filled, and why.
 fn not_synced(how: DryRunSettings, caches: &[CacheState]) -> Failure {
     let missing = caches.iter().filter(|cache| !cache.is_synced);
-    let missing = missing.map(|CacheState { kind, trouble, .. }| match trouble {
-        Some(trouble) => format!("{kind} ({trouble})"),
-        None => format!("{kind} (not listed yet)"),
+    let missing = missing.map(|cache| {
+        let trouble = cache.trouble.as_deref().unwrap_or("not listed yet");
+        format!("{} ({trouble})", cache.name_among(caches, " in "))
     });
     Failure::Usage {
         cause: format!(

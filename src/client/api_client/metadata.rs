@@ -52,7 +52,21 @@ impl ApiClient {
         selector: &str,
         each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
-        self.each_item(resource, namespace, (selector, METADATA_OF_LIST), each).await
+        self.each_selected_metadata(resource, namespace, (selector, ""), each).await
+    }
+
+    /// Like [`each_metadata`](Self::each_metadata), with a label selector and a field selector.
+    ///
+    /// # Errors
+    /// As [`each_metadata`](Self::each_metadata).
+    pub async fn each_selected_metadata<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        selectors: (&str, &str),
+        each: impl FnMut(T) + Send,
+    ) -> Result<String, Error> {
+        self.each_item(resource, namespace, selectors, METADATA_OF_LIST, each).await
     }
 
     /// Calls `each` with every matching object, whole; otherwise like [`each_metadata`](Self::each_metadata).
@@ -66,7 +80,7 @@ impl ApiClient {
         selector: &str,
         each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
-        self.each_item(resource, namespace, (selector, "application/json"), each).await
+        self.each_item(resource, namespace, (selector, ""), "application/json", each).await
     }
 
     /// Reads the resource version that a collection (of all namespaces, with `None`) has now.
@@ -89,13 +103,14 @@ impl ApiClient {
         &self,
         resource: &ApiResource,
         namespace: Option<&str>,
-        (selector, accept): (&str, &'static str),
+        (labels, fields): (&str, &str),
+        accept: &'static str,
         mut each: impl FnMut(T) + Send,
     ) -> Result<String, Error> {
         let query = |next: &str| {
             let mut query = form_urlencoded::Serializer::new(String::new());
             query.append_pair("limit", &PAGE.to_string());
-            for (name, value) in [("labelSelector", selector), ("continue", next)] {
+            for (name, value) in [("labelSelector", labels), ("fieldSelector", fields), ("continue", next)] {
                 if !value.is_empty() {
                     query.append_pair(name, value);
                 }

@@ -21,10 +21,11 @@ pub(super) fn health(
         health.alive_when(Check::new("leader-election", check));
         health.ready_when(Check::new("leader-election", move || standby_verdict(&leadership)));
     }
-    for (at, cache) in caches().into_iter().enumerate() {
+    let states = caches();
+    for (at, cache) in states.iter().enumerate() {
         let caches = caches.clone();
         let look = move || caches().into_iter().nth(at).map_or(Verdict::Passed, |cache| verdict(&cache));
-        health.ready_when(Check::new(format!("cache-{}", cache.kind), look));
+        health.ready_when(Check::new(format!("cache-{}", cache.name_among(&states, "-")), look));
     }
     for started in workers {
         let name = format!("workers-{}", started.name());
@@ -76,6 +77,7 @@ mod tests {
             name: "windlass".to_owned(),
             resource: crate::api::ApiResource::new("", "v1", "Foo", "foos"),
             kind: "foos".to_owned(),
+            namespace: None,
             is_synced,
             trouble: trouble.map(str::to_owned),
             objects: 0,
@@ -85,6 +87,20 @@ mod tests {
             processing: Default::default(),
             traffic: Default::default(),
             handlers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn caches_of_several_namespaces_are_told_apart() {
+        let caches = || {
+            let of =
+                |namespace: &str| CacheState { namespace: Some(namespace.to_owned()), ..cache(true, None) };
+            vec![of("a"), CacheState { kind: "pods".to_owned(), ..of("a") }, of("b")]
+        };
+        let health = health(caches, Vec::new(), None, CancellationToken::new());
+        let text = health.answer("/readyz", "verbose").unwrap().1;
+        for name in ["cache-foos-a", "cache-pods", "cache-foos-b"] {
+            assert!(text.contains(&format!("[+]{name} ok\n")), "{text}");
         }
     }
 

@@ -9,7 +9,7 @@
 //! list the metadata ─▶ compare ─▶ wait until the cache has reached the list ─▶ compare again
 //!      ─▶ read what still differs ─▶ confirmed: count, warn, relist, enqueue the owner
 //! ```
-//! The audits of all kinds are spread evenly over the period. A kind of `n` objects costs `n / 500` list requests
+//! Each informer of a kind, with its namespace and selectors, has its own audit; all are spread evenly over the period. A kind of `n` objects costs `n / 500` list requests
 //! and one read per remaining difference. A list in progress holds 8 to 16 bytes per object: the hash of its uid.
 //!
 //! A child that has lost our label is neither in that list nor in the cache. Every [`UNLABELLED_EVERY`] periods,
@@ -20,11 +20,12 @@
 //! - A lost event is repaired within a period, plus a minute for the next bookmark.
 //!   (test: `lost_events_are_found_within_a_period`)
 //! - A store that was restored from a backup is noticed within a period. (test: `a_restored_store_is_noticed`)
+//! - Each informer of a kind is audited. (test: `each_informer_of_a_kind_is_audited`)
 //! - A late cache is not a finding; a cache that stays late for a whole period is relisted.
 //!   (test: `late_cache_is_not_a_finding`, `persistently_late_cache_is_relisted`)
 //! - An error is never read as "the object is gone"; the audit is retried.
 //!   (test: `failed_audit_request_finds_nothing_and_is_retried`)
-//! - A kind is relisted at most once per period. (test: `kind_relists_at_most_once_per_period`)
+//! - A cache is relisted at most once per period. (test: `kind_relists_at_most_once_per_period`)
 //! - A child that lost its label is found within eight periods.
 //!   (test: `an_unlabelled_child_is_found_every_eighth_period`)
 //! - A clean audit sends one request per page, and holds at most 16 bytes per object.
@@ -38,6 +39,7 @@ mod owners;
 mod uids;
 mod unlabelled;
 
+use std::any::TypeId;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +48,8 @@ use futures_util::future::{BoxFuture, join_all};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{ApiResource, labels};
-use crate::cache::{ObjectName, SharedInformer, TextMap, TypedObject};
+use crate::api::ApiResource;
+use crate::cache::{ObjectName, Selection, SharedInformer, TypedObject};
 use crate::client::ApiClient;
 use crate::metrics::Metrics;
 use crate::workqueue::RateLimitingQueue;
@@ -69,6 +71,8 @@ pub struct Audits {
 
 struct Kind {
     resource: ApiResource,
+    /// What tells apart the informers of one kind.
+    informer: (TypeId, Selection),
     run: RunKind,
 }
 
@@ -78,8 +82,6 @@ type RunKind = Box<dyn FnOnce(Arc<AuditContext>, Duration) -> BoxFuture<'static,
 /// The state that the audits of all kinds share.
 struct AuditContext {
     client: ApiClient,
-    /// `None` for all namespaces.
-    namespace: Option<String>,
     period: Duration,
     metrics: Metrics,
     owners: Owners,
@@ -103,41 +105,41 @@ impl Audits {
         informer: &SharedInformer<K>,
         queue: RateLimitingQueue<ObjectName>,
     ) {
-        self.owners.lock().add(informer.store(), queue);
+        self.owners.lock().add(informer, queue);
         self.add(informer, Role::Owner);
     }
 
-    /// Adds a kind of children, whose informer selects by our label. Ignores a kind that was added before.
+    /// Adds a kind of children, whose informer selects by our label. Ignores an informer that was added before.
     pub fn add_child<K: TypedObject>(&self, informer: &SharedInformer<K>) {
         self.add(informer, Role::Child);
     }
 
     fn add<K: TypedObject>(&self, informer: &SharedInformer<K>, role: Role) {
-        let (resource, informer) = (K::resource(), informer.clone());
+        let (resource, of_informer) = (K::resource(), (TypeId::of::<K>(), informer.selection().clone()));
         let mut kinds = self.kinds.lock();
-        if kinds.iter().any(|kind| kind.resource == resource) {
+        if kinds.iter().any(|kind| kind.resource == resource && kind.informer == of_informer) {
             return;
         }
+        let informer = informer.clone();
         let run: RunKind =
             Box::new(move |context, first| Box::pin(KindAudit::new(informer, role, context).run(first)));
-        kinds.push(Kind { resource, run });
+        kinds.push(Kind { resource, informer: of_informer, run });
     }
 
-    /// Audits each kind once per `period`, in one namespace or, with `None`, in all, until `shutdown`.
+    /// Audits each informer once per `period`, until `shutdown`.
     ///
     /// # Cancel safety
     /// Safe: the next period repeats an interrupted audit.
     pub async fn run(
         self,
         client: ApiClient,
-        namespace: Option<String>,
         period: Duration,
         metrics: Metrics,
         shutdown: CancellationToken,
     ) {
         let (kinds, owners, period) =
             (self.kinds.into_inner(), self.owners.into_inner(), period.min(PERIOD_MAX));
-        let context = Arc::new(AuditContext { client, namespace, period, metrics, owners });
+        let context = Arc::new(AuditContext { client, period, metrics, owners });
         let count = u32::try_from(kinds.len()).unwrap_or(u32::MAX);
         // Kinds start one after the other over the first period: their caches have only just listed.
         let audits = (1..).zip(kinds).map(|(turn, kind)| (kind.run)(context.clone(), period * turn / count));
@@ -154,26 +156,6 @@ impl fmt::Debug for Audits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kinds: Vec<String> = self.kinds.lock().iter().map(|kind| kind.resource.to_string()).collect();
         f.debug_struct("Audits").field("kinds", &kinds).finish_non_exhaustive()
-    }
-}
-
-// === impl Role ===
-
-impl Role {
-    /// Returns the label selector of the kind's informer.
-    fn selector(self, manager: &str) -> String {
-        match self {
-            Self::Owner => String::new(),
-            Self::Child => labels::selector(manager),
-        }
-    }
-
-    /// Whether the informer's selector matches an object with these labels.
-    fn selects(self, of_object: &TextMap, manager: &str) -> bool {
-        match self {
-            Self::Owner => true,
-            Self::Child => of_object.get(labels::MANAGED_BY) == Some(manager),
-        }
     }
 }
 

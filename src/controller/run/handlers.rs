@@ -22,7 +22,7 @@
 use std::fmt;
 
 use crate::api::annotations;
-use crate::cache::{Cached, Deleted, EventHandler, ObjectName, Store, TypedObject, UnknownIndex};
+use crate::cache::{Cached, Deleted, EventHandler, Lister, ObjectName, TypedObject, UnknownIndex};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
 /// The index of custom resources by the children they want, as `namespace/name`.
@@ -88,7 +88,7 @@ impl<K: TypedObject> EventHandler<K> for EnqueueSelf {
 
 /// Enqueues the key of a changed child's owner.
 pub struct EnqueueOwner<P> {
-    owners: Store<P>,
+    owners: Lister<P>,
     queue: RateLimitingQueue<ObjectName>,
     /// Maps the name of a child to its name in the index.
     known_by: fn(&ObjectName) -> Option<ObjectName>,
@@ -99,7 +99,11 @@ impl<P: TypedObject> EnqueueOwner<P> {
     ///
     /// # Errors
     /// [`UnknownIndex`] if `owners` lacks the index [`CHILD_NAME`].
-    pub fn new(owners: Store<P>, queue: RateLimitingQueue<ObjectName>) -> Result<Self, UnknownIndex> {
+    pub fn new(
+        owners: impl Into<Lister<P>>,
+        queue: RateLimitingQueue<ObjectName>,
+    ) -> Result<Self, UnknownIndex> {
+        let owners = owners.into();
         owners.index_names(CHILD_NAME, "")?;
         Ok(Self { owners, queue, known_by: |child| Some(child.clone()) })
     }

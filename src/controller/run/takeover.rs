@@ -19,16 +19,16 @@ use super::consistency::{Consistency, RETRY};
 #[derive(Clone, Debug)]
 pub struct Takeover {
     client: ApiClient,
-    /// The namespace of the caches; `None` for all.
-    namespace: Option<String>,
+    /// The namespaces of the caches; none for all.
+    namespaces: Vec<String>,
     leadership: Leadership,
 }
 
 impl Takeover {
-    /// Creates a takeover for caches of one namespace, or of all with `None`.
+    /// Creates a takeover for caches of these namespaces, or of all if none is named.
     #[must_use]
-    pub fn new(client: ApiClient, namespace: Option<String>, leadership: Leadership) -> Self {
-        Self { client, namespace, leadership }
+    pub fn new(client: ApiClient, namespaces: Vec<String>, leadership: Leadership) -> Self {
+        Self { client, namespaces, leadership }
     }
 
     /// Waits until this process leads.
@@ -44,9 +44,16 @@ impl Takeover {
     /// # Cancel safety
     /// Cancel-safe: a new call starts over.
     pub(super) async fn caught_up(&self, consistency: &Consistency) {
+        // A client whose rights end at its namespaces may not ask for all.
+        let namespaces = match &self.namespaces[..] {
+            [] => vec![None],
+            named => named.iter().map(|name| Some(name.as_str())).collect(),
+        };
         let mut targets = Vec::new();
         for resource in consistency.resources() {
-            targets.push((self.latest_version(&resource).await, resource));
+            for namespace in &namespaces {
+                targets.push((self.latest_version(&resource, *namespace).await, resource.clone()));
+            }
         }
         for (version, resource) in targets {
             while consistency.is_behind(&resource, &version) {
@@ -55,9 +62,9 @@ impl Takeover {
         }
     }
 
-    async fn latest_version(&self, resource: &ApiResource) -> String {
+    async fn latest_version(&self, resource: &ApiResource, namespace: Option<&str>) -> String {
         loop {
-            match self.client.latest_version(resource, self.namespace.as_deref()).await {
+            match self.client.latest_version(resource, namespace).await {
                 Ok(version) => return version,
                 Err(error) => tracing::debug!(
                     kind = %resource,

@@ -50,7 +50,7 @@ use super::takeover::Takeover;
 use crate::cache::listener::text_of;
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{
-    self, EventHandler, ObjectName, SharedInformer, Store, Synced, TypedObject, wait_for_cache_sync,
+    self, EventHandler, Lister, ObjectName, SharedInformer, Synced, TypedObject, wait_for_cache_sync,
 };
 use crate::client::{DryRun, slow_calls};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
@@ -170,9 +170,9 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
-    /// Sets the store of the objects that keys name, whose versions [`view`](Self::view) shows.
+    /// Sets where the objects that keys name are cached, whose versions [`view`](Self::view) shows.
     #[must_use]
-    pub fn with_objects<K: TypedObject>(mut self, objects: Store<K>) -> Self {
+    pub fn with_objects<K: TypedObject>(mut self, objects: Lister<K>) -> Self {
         self.version_of = Arc::new(move |key| Some(objects.get(key)?.resource_version().to_owned()));
         self
     }

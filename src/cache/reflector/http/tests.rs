@@ -287,10 +287,11 @@ async fn list_request_carries_version_selector_and_limit() {
         std::future::ready(Ok::<_, Infallible>(http::Response::new(Body::from(body.into_bytes()))))
     });
     let client = ApiClient::new(Client::new(service, "default"));
-    let source = ListWatch::<ConfigMap>::new(client)
-        .with_namespace(Some("ns".to_owned()))
-        .with_label_selector(Some("a=b".to_owned()))
-        .with_field_selector(Some("metadata.name=c".to_owned()));
+    let source = ListWatch::<ConfigMap>::new(client).with_selection(Selection {
+        namespace: Some("ns".to_owned()),
+        label_selector: Some("a=b".to_owned()),
+        field_selector: Some("metadata.name=c".to_owned()),
+    });
     let (store, _) = store::pair(Indexers::default());
     let ask = async |version, limit, continue_token| {
         let page = source.list(&ListOptions { version, limit, continue_token }, &store).await.unwrap();

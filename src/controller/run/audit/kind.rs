@@ -1,4 +1,4 @@
-//! Audits one kind: compares the server's metadata with the cache, and repairs what the cache has missed.
+//! Audits one informer: compares the server's metadata with the cache, and repairs what the cache has missed.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
 
 use super::uids::Uids;
 use super::{AuditContext, Role, UNLABELLED_EVERY, unlabelled};
-use crate::api::ApiResource;
-use crate::cache::{Meta, ObjectName, SharedInformer, Store, TypedObject, compare_versions};
+use crate::api::{ApiResource, labels};
+use crate::cache::{Meta, ObjectName, Selection, SharedInformer, Store, TypedObject, compare_versions};
 use crate::client::Error;
 use crate::metrics::{AuditMetrics, AuditResult};
 
@@ -23,11 +23,12 @@ const MISMATCHES_MAX: usize = 1000;
 /// How often a step is tried in a period.
 const TRIES: u32 = 8;
 
-/// Audits one kind; see the module.
+/// Audits one informer; see the module.
 pub(super) struct KindAudit<K: TypedObject> {
     informer: SharedInformer<K>,
     store: Store<K>,
     resource: ApiResource,
+    selection: Selection,
     role: Role,
     context: Arc<AuditContext>,
     metrics: AuditMetrics,
@@ -80,8 +81,9 @@ enum Mismatch {
 impl<K: TypedObject> KindAudit<K> {
     pub(super) fn new(informer: SharedInformer<K>, role: Role, context: Arc<AuditContext>) -> Self {
         let (store, resource) = (informer.store(), K::resource());
+        let selection = informer.selection().clone();
         let metrics = context.metrics.audits(&resource.to_string());
-        Self { informer, store, resource, role, context, metrics, late: None, may_relist: true }
+        Self { informer, store, resource, selection, role, context, metrics, late: None, may_relist: true }
     }
 
     /// Audits once per period, starting after the delay `first`.
@@ -92,7 +94,8 @@ impl<K: TypedObject> KindAudit<K> {
             tick.tick().await;
             self.may_relist = true;
             self.try_step(Step::Compare).await;
-            if self.role == Role::Child && period.is_multiple_of(UNLABELLED_EVERY) {
+            if self.role == Role::Child && self.selects_our_label() && period.is_multiple_of(UNLABELLED_EVERY)
+            {
                 self.try_step(Step::Unlabelled).await;
             }
         }
@@ -103,11 +106,15 @@ impl<K: TypedObject> KindAudit<K> {
         for _ in 0..TRIES {
             let outcome = match step {
                 Step::Compare => self.compare().await,
-                Step::Unlabelled => unlabelled::queue_owners(&self.context, &self.resource).await,
+                Step::Unlabelled => {
+                    let namespace = self.selection.namespace.as_deref();
+                    unlabelled::queue_owners(&self.context, &self.resource, namespace).await
+                }
             };
             let Err(error) = outcome else { return };
             tracing::debug!(
                 kind = %self.resource,
+                namespace = self.selection.namespace,
                 ?step,
                 error = &error as &dyn std::error::Error,
                 "Audit failed; retrying"
@@ -131,6 +138,7 @@ impl<K: TypedObject> KindAudit<K> {
         if is_newer(&reached, &version) {
             tracing::warn!(
                 kind = %self.resource,
+                namespace = self.selection.namespace,
                 "The server is at an earlier version than the cache: its store was restored from a backup; relisting"
             );
             self.metrics.found(1);
@@ -162,10 +170,12 @@ impl<K: TypedObject> KindAudit<K> {
                 mismatches.push(Mismatch::Missed { name, uid, version: resource_version });
             }
         };
-        let (client, namespace) = (&self.context.client, self.context.namespace.as_deref());
-        let version = client
-            .each_metadata(&self.resource, namespace, &self.role.selector(client.manager()), each)
-            .await?;
+        let Selection { namespace, label_selector, field_selector } = &self.selection;
+        let selectors =
+            (label_selector.as_deref().unwrap_or_default(), field_selector.as_deref().unwrap_or_default());
+        let listed =
+            self.context.client.each_selected_metadata(&self.resource, namespace.as_deref(), selectors, each);
+        let version = listed.await?;
         let uids = uids.sorted();
         self.store.for_each(|name, cached| {
             if is_newer(cached.resource_version(), &version) || uids.contains(cached.uid()) {
@@ -203,6 +213,7 @@ impl<K: TypedObject> KindAudit<K> {
         if self.late.as_deref().is_some_and(|before| !self.has_passed(before)) {
             tracing::warn!(
                 kind = %self.resource,
+                namespace = self.selection.namespace,
                 "The cache has lagged behind the server for a whole audit period; relisting"
             );
             self.relist();
@@ -233,6 +244,7 @@ impl<K: TypedObject> KindAudit<K> {
             self.metrics.found(findings);
             tracing::warn!(
                 kind = %self.resource,
+                namespace = self.selection.namespace,
                 findings,
                 %object,
                 "The cache had missed changes, the first of them to this object; relisting"
@@ -245,21 +257,45 @@ impl<K: TypedObject> KindAudit<K> {
 
     /// Whether a live read confirms that the cache has missed a change.
     fn is_confirmed(&self, mismatch: &Mismatch, list: &str, live: Option<&Meta>) -> bool {
-        let selected = live.filter(|live| self.role.selects(&live.labels, self.context.client.manager()));
         match mismatch {
-            Mismatch::Missed { name, uid, .. } => selected.is_some_and(|live| {
+            Mismatch::Missed { name, uid, version } => live.is_some_and(|live| {
+                // What was in the list was selected.
+                let is_selected = self.selects(live).unwrap_or(*live.resource_version == **version);
                 // Check the version before the object: a cache that has reached it receives nothing older.
                 let has_passed = self.has_passed(&live.resource_version);
-                *live.uid == **uid && has_passed && !self.has(name, uid, &live.resource_version)
+                let is_it = is_selected && *live.uid == **uid;
+                is_it && has_passed && !self.has(name, uid, &live.resource_version)
             }),
             Mismatch::Undone { uid, version, .. } => {
                 let is_older = |live: &Meta| *live.uid == **uid && is_newer(version, &live.resource_version);
                 live.is_some_and(is_older) && self.differs(mismatch, list)
             }
             Mismatch::Ghost { uid, .. } => {
+                // What has not changed since the list, and was not in it, was not selected.
+                let is_selected = |live: &Meta| {
+                    self.selects(live).unwrap_or_else(|| is_newer(&live.resource_version, list))
+                };
+                let selected = live.filter(|live| is_selected(live));
                 selected.is_none_or(|live| *live.uid != **uid) && self.differs(mismatch, list)
             }
         }
+    }
+
+    /// Whether the informer selects an object with this metadata; `None` if only the server can tell.
+    fn selects(&self, live: &Meta) -> Option<bool> {
+        let Selection { label_selector, field_selector, .. } = &self.selection;
+        if label_selector.is_none() && field_selector.is_none() {
+            return Some(true);
+        }
+        let manager = self.context.client.manager();
+        self.selects_our_label().then(|| live.labels.get(labels::MANAGED_BY) == Some(manager))
+    }
+
+    /// Whether the informer selects by our label and by nothing else.
+    fn selects_our_label(&self) -> bool {
+        let Selection { label_selector, field_selector, .. } = &self.selection;
+        let ours = labels::selector(self.context.client.manager());
+        label_selector.as_ref() == Some(&ours) && field_selector.is_none()
     }
 
     /// Enqueues a custom resource itself, or the known controllers of a child.

@@ -1,7 +1,7 @@
 //! Enqueues the custom resources that an audit finds affected.
 
 use crate::api::ApiResource;
-use crate::cache::{ControllerRef, ObjectName, Store, TypedObject};
+use crate::cache::{ControllerRef, ObjectName, SharedInformer, TypedObject};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
 /// The kinds of custom resources that are audited, with their queues.
@@ -13,6 +13,8 @@ type Has = Box<dyn Fn(&ObjectName, &str) -> bool + Send + Sync>;
 
 struct OwnerKind {
     resource: ApiResource,
+    /// The namespace of the cached objects; `None` for all.
+    namespace: Option<String>,
     has: Has,
     queue: RateLimitingQueue<ObjectName>,
 }
@@ -20,16 +22,25 @@ struct OwnerKind {
 // === impl Owners ===
 
 impl Owners {
-    pub(super) fn add<K: TypedObject>(&mut self, store: Store<K>, queue: RateLimitingQueue<ObjectName>) {
+    pub(super) fn add<K: TypedObject>(
+        &mut self,
+        informer: &SharedInformer<K>,
+        queue: RateLimitingQueue<ObjectName>,
+    ) {
+        let (store, namespace) = (informer.store(), informer.selection().namespace.clone());
         let has = Box::new(move |name: &ObjectName, uid: &str| {
             store.get(name).is_some_and(|owner| owner.uid() == uid)
         });
-        self.0.push(OwnerKind { resource: K::resource(), has, queue });
+        self.0.push(OwnerKind { resource: K::resource(), namespace, has, queue });
     }
 
     /// Enqueues an object of this kind in every queue of the kind.
     pub(super) fn queue_key(&self, resource: &ApiResource, name: &ObjectName) {
-        for kind in self.0.iter().filter(|kind| kind.resource == *resource) {
+        let is_cached_in = |kind: &&OwnerKind| {
+            let is_there = kind.namespace.is_none() || kind.namespace.as_deref() == name.namespace();
+            kind.resource == *resource && is_there
+        };
+        for kind in self.0.iter().filter(is_cached_in) {
             kind.queue.add(name.clone(), for_an_audit());
         }
     }

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::api::labels;
 use crate::cache::factory::Watched;
 use crate::cache::{SharedInformerFactory, Store};
 use crate::sim::{Action, Fault, InProcessTransport, LedgerEntry, Settings, Sim, When};
@@ -34,8 +35,8 @@ impl Rig {
         let sim = Sim::new(Settings::default());
         let client =
             |user| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, user), "default"));
-        let (user, namespace) = (client("user"), Some("default".to_owned()));
-        let informers = SharedInformerFactory::new(client("operator"), namespace.clone(), None, 1);
+        let user = client("user");
+        let informers = SharedInformerFactory::new(client("operator"), vec!["default".to_owned()], None, 1);
         let maps = informers.informer(Watched::default()).unwrap();
         let label_selector = Some(labels::selector(labels::MANAGER));
         let secrets = informers.informer(Watched { label_selector, ..Watched::default() }).unwrap();
@@ -53,7 +54,7 @@ impl Rig {
         rig.tasks.spawn(async move { informers.run(CancellationToken::new()).await });
         let metrics = rig.metrics.clone();
         rig.tasks.spawn(async move {
-            audits.run(audit_client, namespace, PERIOD, metrics, CancellationToken::new()).await;
+            audits.run(audit_client, PERIOD, metrics, CancellationToken::new()).await;
         });
         rig.maps.synced().synced().await;
         rig.secrets.synced().synced().await;
@@ -429,4 +430,57 @@ async fn clean_audit_sends_one_request_per_page() {
     let all = rig.sim.ledger().into_iter().filter(|entry| entry.user == "audit");
     assert_eq!(all.filter(|entry| entry.verb != "list" || entry.uri.contains("resourceVersion")).count(), 0);
     assert_eq!((rig.counts(), rig.queued().len()), ([1, 0, 0, 0, 0], 0));
+}
+
+/// One kind in two namespaces, and one with two selectors.
+#[tokio::test(start_paused = true)]
+async fn each_informer_of_a_kind_is_audited() {
+    let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
+    let namespaces = ["default", "kube-system"];
+    let informers = SharedInformerFactory::new(
+        client_of(&sim, "operator"),
+        namespaces.map(str::to_owned).to_vec(),
+        None,
+        1,
+    );
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(PERIOD, PERIOD));
+    let (audits, mut tasks) = (Audits::default(), JoinSet::new());
+    for (_, maps) in informers.informers(Watched::<ConfigMap>::default).unwrap().informers() {
+        audits.add_owner(maps, queue.clone());
+    }
+    for colour in ["red", "blue"] {
+        let watched = || Watched::<Secret> {
+            label_selector: Some(format!("colour={colour}")),
+            field_selector: Some("metadata.name!=ignored".to_owned()),
+            ..Watched::default()
+        };
+        for (_, secrets) in informers.informers_in(&["default"], watched).unwrap().informers() {
+            audits.add_owner(secrets, queue.clone());
+        }
+    }
+    let (driven, stopped) = (sim.clone(), stop.clone());
+    tasks.spawn(async move { driven.run().await });
+    tasks.spawn(async move { informers.run(stopped).await });
+    let audit = client_of(&sim, "audit");
+    tasks.spawn(async move { audits.run(audit, PERIOD, Metrics::new(), CancellationToken::new()).await });
+    pass(MINUTE).await;
+
+    let fault = sim.fault(Fault::new(When::verb("watch").user("operator"), Action::SkipEvent));
+    let user = client_of(&sim, "user");
+    let create = async |kind: &str, namespace: &str, name: &str, colour: &str| {
+        let object = json!({"metadata": {"name": name, "labels": {"colour": colour}}});
+        user.create::<Value>(&resource(kind), Some(namespace), &object).await.unwrap();
+    };
+    for namespace in namespaces {
+        create("ConfigMap", namespace, "map", "red").await;
+    }
+    for (name, colour) in [("red", "red"), ("blue", "blue"), ("green", "green"), ("ignored", "red")] {
+        create("Secret", "default", name, colour).await;
+    }
+    sim.heal(fault);
+    pass(PERIOD + MINUTE).await;
+    let queued = std::iter::from_fn(|| queue.get().now_or_never().flatten());
+    let mut queued: Vec<String> = queued.map(|processing| processing.key().to_string()).collect();
+    queued.sort();
+    assert_eq!(queued, ["default/blue", "default/map", "default/red", "kube-system/map"]);
 }

@@ -28,11 +28,15 @@ fn or_none<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<OwnerRef>, D::Error
     Ok(Vec::deserialize(Value::deserialize(from)?).unwrap_or_default())
 }
 
-/// Enqueues the owners of all objects of this kind that lack our label and belong to a cached custom resource.
+/// Enqueues the owners of all objects of this kind, in one namespace or, with `None`, in all, that lack our label and belong to a cached custom resource.
 ///
 /// # Errors
 /// [`Error`] of the list; some owners may have been enqueued.
-pub(super) async fn queue_owners(context: &AuditContext, resource: &ApiResource) -> Result<(), Error> {
+pub(super) async fn queue_owners(
+    context: &AuditContext,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+) -> Result<(), Error> {
     let selector = labels::others_selector(context.client.manager());
     let mut children = 0_u64;
     let each = |Item { metadata: Metadata { namespace, owner_references } }: Item| {
@@ -41,7 +45,7 @@ pub(super) async fn queue_owners(context: &AuditContext, resource: &ApiResource)
             children += 1;
         }
     };
-    context.client.each_metadata(resource, context.namespace.as_deref(), &selector, each).await?;
+    context.client.each_metadata(resource, namespace, &selector, each).await?;
     if children > 0 {
         tracing::info!(
             kind = %resource,

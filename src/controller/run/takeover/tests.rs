@@ -51,7 +51,7 @@ impl Standby {
         let (config, of_lease) = (LeaderElectionConfig::default(), metrics.leader_election("windlass"));
         let elector =
             LeaderElector::new(lock, "operator".to_owned(), config, recorder.clone(), of_lease, 1).unwrap();
-        let informers = SharedInformerFactory::new(operator.clone(), None, None, 1);
+        let informers = SharedInformerFactory::new(operator.clone(), Vec::new(), None, 1);
         let shared = Shared {
             client: operator,
             informers: &informers,
