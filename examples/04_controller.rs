@@ -16,14 +16,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
-use windlass::api::labels::Labels;
-use windlass::cache::{Lister, Object};
+use windlass::cache::Lister;
 use windlass::client::ApiClient;
-use windlass::controller::kinds::difference::{differs, labels_differ, merge_keys};
-use windlass::controller::kinds::fields::Field;
 use windlass::controller::{
-    BuildError, Builder, Controller, Difference, Limits, Manager, Reconcile, ReconcileContext, Reconciler,
-    Shared, StopReason, Wanted, own_name,
+    BuildError, Builder, Controller, Limits, Manager, Reconcile, ReconcileContext, Reconciler, Shared,
+    StopReason, Wanted, own_name,
 };
 use windlass::sim::{InProcessTransport, Settings, Sim};
 
@@ -51,37 +48,18 @@ windlass::common_status!(GreetingStatus);
 
 struct WantedMap {
     name: String,
-    labels: Labels,
     text: String,
-}
-
-impl WantedMap {
-    fn of(ctx: &ReconcileContext<'_, Greeting>) -> Self {
-        let (owner, text) = (ctx.owner(), ctx.object().spec.text.clone());
-        Self { name: owner.name.name().to_owned(), labels: owner.child_labels(), text }
-    }
 }
 
 impl Wanted for WantedMap {
     type Observed = ConfigMap;
 
-    const FIELDS: &'static [Field] = &[Field::keys("metadata.labels"), Field::value("data.text")];
-
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn differences(&self, observed: &ConfigMap) -> Vec<Difference> {
-        let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
-        let text = observed.data.as_ref().and_then(|data| data.get("text"));
-        differs(&mut found, "data.text", &text, &Some(&self.text));
-        found
-    }
-
-    fn write_into(&self, live: &mut Value) {
-        merge_keys(live, &["metadata", "labels"], &self.labels);
-        live["data"]["text"] = json!(self.text);
+    fn write_into(&self, map: &mut ConfigMap) {
+        map.data.get_or_insert_default().insert("text".to_owned(), self.text.clone());
     }
 }
 
@@ -96,7 +74,7 @@ impl Reconcile for GreetingSync {
         &self,
         ctx: &mut ReconcileContext<'_, Greeting>,
     ) -> Result<GreetingStatus, StopReason> {
-        let wanted = WantedMap::of(ctx);
+        let wanted = WantedMap { name: ctx.name().to_owned(), text: ctx.object().spec.text.clone() };
         ctx.apply(&wanted, &self.maps).await?;
         Ok(ctx.stored_status())
     }

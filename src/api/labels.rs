@@ -29,9 +29,13 @@ pub fn common(kind: &str, name: &str) -> Labels {
 /// Returns the same labels as [`common`], for the operator `manager`.
 #[must_use]
 pub fn managed(manager: &str, kind: &str, name: &str) -> Labels {
-    let mut labels = identity(kind, name);
-    labels.insert(MANAGED_BY.to_owned(), manager.to_owned());
-    labels
+    let kind = kind.to_ascii_lowercase();
+    of_child(manager, &kind, name).map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+/// Returns the same labels as [`managed`]; `kind` is in lower case.
+pub(crate) fn of_child<'a>(manager: &'a str, kind: &'a str, name: &'a str) -> [(&'static str, &'a str); 3] {
+    [(NAME, kind), (INSTANCE, name), (MANAGED_BY, manager)]
 }
 
 /// Returns whether `text` is a valid, non-empty label value.

@@ -275,6 +275,22 @@ impl ApiClient {
         self.write(Method::PATCH, target, patch, "application/strategic-merge-patch+json").await
     }
 
+    /// Applies a merge patch, in which a list is replaced as a whole, to an object of any kind; as
+    /// [`patch_strategic`](Self::patch_strategic).
+    ///
+    /// # Errors
+    /// [`Error`]; see [`Error::is_conflict`] and [`Error::is_refused`].
+    pub async fn patch_merge<T: DeserializeOwned>(
+        &self,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        patch: &Value,
+    ) -> Result<T, Error> {
+        debug_assert!(patch.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
+        self.write(Method::PATCH, Target::object(resource, namespace, name), patch, MERGE_PATCH).await
+    }
+
     /// Replaces the finalizers of the object with this uid and resource version.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Written children read back from the server without differences, despite its defaults and normalization.
 //!
-//! For each child kind, many objects are generated and created; each is then overwritten with another.
+//! For each child kind, many objects are generated and created; each is then patched to match another.
 
 use std::fmt::Debug;
 
@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube_client::Api;
-use kube_client::api::{DeleteParams, DynamicObject, PostParams};
+use kube_client::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube_core::GroupVersionKind;
 use macro_rules_attribute::apply;
 use serde::de::DeserializeOwned;
@@ -21,6 +21,7 @@ use windlass::cache::TypedObject;
 use windlass::controller::Wanted;
 use windlass::controller::kinds::container::WantedContainer;
 use windlass::controller::kinds::deployment::WantedDeployment;
+use windlass::controller::kinds::diff::{Changes, body_of, differences};
 use windlass::controller::kinds::ingress::WantedIngress;
 use windlass::controller::kinds::pod::WantedPod;
 use windlass::controller::kinds::service::{ObservedService, ServiceType, WantedService};
@@ -46,34 +47,46 @@ fn api_of<W: Wanted>(bed: &Bed, namespace: &str) -> Api<DynamicObject> {
 /// Decodes a stored object as the cache does, and asserts that it has no differences.
 fn as_wanted<W: Wanted + Debug>(wanted: &W, stored: &DynamicObject) -> W::Observed {
     let observed = parse(serde_json::to_value(stored).expect("an object serializes"));
-    let differences: Vec<String> = wanted.differences(&observed).iter().map(ToString::to_string).collect();
-    assert_eq!(differences, Vec::<String>::new(), "{wanted:#?}\n{stored:#?}");
+    let found: Vec<String> = differences(wanted, &observed).iter().map(ToString::to_string).collect();
+    assert_eq!(found, Vec::<String>::new(), "{wanted:#?}\n{stored:#?}");
     observed
 }
 
 async fn create<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> W::Observed {
-    let resource = W::Observed::resource();
-    let mut body = json!({"apiVersion": resource.api_version(), "kind": resource.kind});
-    body["metadata"] = json!({"name": wanted.name()});
-    wanted.write_into(&mut body);
+    let mut child = W::Observed::default();
+    wanted.write_into(&mut child);
+    let mut body = body_of(&child, None, wanted.name());
+    body["metadata"].as_object_mut().expect("an object has metadata").remove("namespace");
     let created = api.create(&PostParams::default(), &parse(body)).await;
     as_wanted(wanted, &created.unwrap_or_else(|error| panic!("not created: {error}\n{wanted:#?}")))
 }
 
+/// Patches the object as a sync does.
 async fn write_over<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> W::Observed {
     let name = wanted.name();
-    let updated = loop {
+    loop {
         let live = api.get(name).await.expect("the object can be read");
-        let mut live = serde_json::to_value(&live).expect("an object serializes");
-        wanted.write_into(&mut live);
-        match api.replace(name, &PostParams::default(), &parse(live)).await {
+        let live = serde_json::to_value(&live).expect("an object serializes");
+        let changes = Changes::of(wanted, &parse(live.clone()));
+        if changes.differences.is_empty() {
+            return parse(live);
+        }
+        let patch = changes.patch(Some(&live));
+        let params = PatchParams::default();
+        let patched = match patch.is_strategic {
+            true => api.patch(name, &params, &Patch::Strategic(&patch.body)).await,
+            false => api.patch(name, &params, &Patch::Merge(&patch.body)).await,
+        };
+        match patched {
             // A controller has updated the status in between.
             Err(kube_client::Error::Api(status)) if status.code == 409 => {}
-            outcome => break outcome.unwrap_or_else(|error| panic!("not replaced: {error}\n{wanted:#?}")),
+            Err(error) => panic!("not patched: {error}\n{wanted:#?}\n{}", patch.body),
+            Ok(patched) => {
+                as_wanted(wanted, &patched);
+                return as_wanted(wanted, &api.get(name).await.expect("the object can be read"));
+            }
         }
-    };
-    as_wanted(wanted, &updated);
-    as_wanted(wanted, &api.get(name).await.expect("the object can be read"))
+    }
 }
 
 // --- generating ---
@@ -155,10 +168,12 @@ fn resources(random: &mut fastrand::Rng) -> ResourceRequirements {
 
 fn container(random: &mut fastrand::Rng, at: usize) -> WantedContainer {
     let digest = "registry.local/a@sha256:0123456789012345678901234567890123456789012345678901234567890123";
+    let mut env = some(random, 4, variable);
+    random.shuffle(&mut env);
     WantedContainer {
         name: format!("c{at}"),
         image: one_of(random, &["nginx", "nginx:1.27", digest]).to_owned(),
-        env: some(random, 4, variable),
+        env,
         ports: some(random, 3, port),
         resources: (random.u8(0..4) > 0).then(|| resources(random)),
         image_pull_policy: [None, Some("Always"), Some("IfNotPresent"), Some("Never")][random.usize(0..4)]
@@ -244,6 +259,59 @@ async fn written_deployment_reads_back_without_differences() {
     let keep =
         |first: &WantedDeployment, second| WantedDeployment { selector: first.selector.clone(), ..second };
     write_twice(deployment, keep).await;
+}
+
+/// What others have added to a Deployment, also to our container, outlives our patches, and their items keep their place.
+#[apply(both_beds)]
+async fn patched_deployment_keeps_what_others_added() {
+    let bed = Bed::shared().await;
+    let namespace = bed.namespace("written").await;
+    let api = api_of::<WantedDeployment>(&bed, &namespace);
+    let mut random = fastrand::Rng::with_seed(7);
+    for at in 0..GENERATED {
+        let name = format!("web-{at}");
+        let first = deployment(&mut random, &name);
+        create(&api, &first).await;
+        let theirs = json!({
+            "metadata": {"annotations": {"theirs": "1"}, "labels": {"theirs": "1"}},
+            "spec": {"minReadySeconds": 1, "template": {"spec": {
+                "containers": [
+                    {"name": "theirs", "image": "proxy", "env": [{"name": "V0", "value": "theirs"}]},
+                    {"name": "c0", "workingDir": "/theirs", "volumeMounts": [{"name": "theirs", "mountPath": "/theirs"}]},
+                ],
+                "volumes": [{"name": "theirs", "emptyDir": {}}],
+            }}},
+        });
+        api.patch(&name, &PatchParams::default(), &Patch::Strategic(&theirs))
+            .await
+            .expect("others may patch");
+        let second = WantedDeployment { selector: first.selector.clone(), ..deployment(&mut random, &name) };
+        write_over(&api, &second).await;
+        let live = json!(api.get(&name).await.expect("the object can be read"));
+        let pod = &live["spec"]["template"]["spec"];
+        let container = |name: &str| {
+            let all = pod["containers"].as_array().expect("a Pod has containers");
+            all.iter().find(|container| container["name"] == name).expect("the container is there")
+        };
+        assert_eq!(container("theirs")["env"], json!([{"name": "V0", "value": "theirs"}]));
+        assert_eq!(container("c0")["workingDir"], "/theirs");
+        assert_eq!(container("c0")["volumeMounts"][0]["name"], "theirs");
+        assert_eq!(pod["volumes"], json!([{"name": "theirs", "emptyDir": {}}]));
+        assert_eq!(live["spec"]["minReadySeconds"], 1);
+        let metadata = &live["metadata"];
+        assert_eq!(
+            (&metadata["annotations"]["theirs"], &metadata["labels"]["theirs"]),
+            (&json!("1"), &json!("1"))
+        );
+        let names = |env: &Value| -> Vec<String> {
+            env.as_array().into_iter().flatten().map(|one| one["name"].to_string()).collect()
+        };
+        assert_eq!(
+            names(&container("c0")["env"]),
+            names(&json!(second.containers[0].env)),
+            "the order matters"
+        );
+    }
 }
 
 #[apply(both_beds)]

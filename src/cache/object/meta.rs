@@ -5,7 +5,7 @@
 //! - A malformed label or owner reference does not hide the identity. (test: `malformed_metadata_keeps_the_identity`)
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::object_name::ObjectName;
@@ -14,8 +14,8 @@ use super::text::{Text, TextMap};
 
 /// The metadata of a projection, without annotations. Its lists are boxed slices: a `Vec` that is read from JSON has
 /// room for four elements, and most lists here have one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(from = "OnTheWire")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "OnTheWire", into = "OnTheWire")]
 pub struct Meta {
     /// Namespace and name, shared with the store, its indexes and the queues.
     pub name: ObjectName,
@@ -34,17 +34,40 @@ pub struct Meta {
 }
 
 /// The metadata as a server sends it.
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 struct OnTheWire {
+    #[serde(skip_serializing_if = "str::is_empty")]
     name: Text,
+    #[serde(skip_serializing_if = "Option::is_none")]
     namespace: Option<Text>,
+    #[serde(skip_serializing_if = "str::is_empty")]
     uid: Box<str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
     resource_version: Box<str>,
+    #[serde(skip_serializing)]
     generation: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     deletion_timestamp: Option<Box<str>>,
+    #[serde(skip_serializing_if = "TextMap::is_empty")]
     labels: TextMap,
+    #[serde(skip_serializing_if = "<[OwnerRef]>::is_empty")]
     owner_references: Box<[OwnerRef]>,
+}
+
+impl From<Meta> for OnTheWire {
+    fn from(kept: Meta) -> Self {
+        Self {
+            name: kept.name.name().into(),
+            namespace: kept.name.namespace().map(Text::from),
+            uid: kept.uid,
+            resource_version: kept.resource_version,
+            generation: kept.generation,
+            deletion_timestamp: kept.deletion_timestamp,
+            labels: kept.labels,
+            owner_references: kept.owner_references,
+        }
+    }
 }
 
 impl From<OnTheWire> for Meta {
@@ -62,6 +85,20 @@ impl From<OnTheWire> for Meta {
 }
 
 impl Meta {
+    /// Sets the reference to the owner with this uid, in place if there is one; references to other owners are kept.
+    pub fn set_owner(&mut self, owner: ControllerRef<'_>) {
+        let is_this = |known: &OwnerRef| *known.uid == *owner.uid;
+        let mut known = self.owner_references.iter().filter(|known| is_this(known));
+        if known.next().is_some_and(|known| known.as_reference() == owner) && known.next().is_none() {
+            return;
+        }
+        let mut owners = std::mem::take(&mut self.owner_references).into_vec();
+        let at = owners.iter().position(is_this).unwrap_or(owners.len());
+        owners.retain(|known| !is_this(known));
+        owners.insert(at, owner.into());
+        self.owner_references = owners.into_boxed_slice();
+    }
+
     /// Decodes the identity, and those other fields that decode; for use with `#[serde(deserialize_with)]`.
     ///
     /// # Errors

@@ -6,7 +6,7 @@
 //! - An owner is found even if it does not control the object. (test: `owner_is_found_even_if_not_controlling`)
 //! - A kind matches in any version of its group. (test: `owner_matches_group_and_kind_in_any_version`)
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::text::Text;
 use crate::api::ApiResource;
@@ -38,7 +38,7 @@ impl ControllerRef<'_> {
 }
 
 /// An owner reference of a projection.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OwnerRef {
     /// `group/version`.
@@ -50,9 +50,24 @@ pub struct OwnerRef {
     /// Uid of the owner.
     pub uid: Box<str>,
     /// Whether this owner controls the object.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub controller: bool,
     /// Whether a foreground deletion of the owner waits until this object is gone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub block_owner_deletion: bool,
+}
+
+impl From<ControllerRef<'_>> for OwnerRef {
+    fn from(owner: ControllerRef<'_>) -> Self {
+        Self {
+            api_version: owner.api_version.into(),
+            kind: owner.kind.into(),
+            name: owner.name.into(),
+            uid: owner.uid.into(),
+            controller: owner.controller,
+            block_owner_deletion: owner.block_owner_deletion,
+        }
+    }
 }
 
 impl OwnerRef {

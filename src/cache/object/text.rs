@@ -10,6 +10,7 @@
 //! # Guarantees
 //! - Equal texts that are decoded one after the other are one. (test: `repeated_text_is_shared`)
 //! - A label map finds its labels, whatever their order. (test: `label_map_finds_each_label`)
+//! - Setting keys keeps the others. (test: `label_map_is_set_key_by_key`)
 //! - Text reads from JSON and compares as a string does. (test: `text_is_read_with_its_escapes`)
 
 use std::cell::RefCell;
@@ -158,6 +159,38 @@ impl TextMap {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
+    /// Whether the map has no keys.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Sets one key, unless it has this value already.
+    pub fn set(&mut self, key: &str, value: &str) {
+        match self.0.binary_search_by(|(known, _)| known.as_str().cmp(key)) {
+            Ok(at) if self.0[at].1 == value => {}
+            Ok(at) => self.0[at].1 = value.into(),
+            Err(at) => {
+                let mut pairs = std::mem::take(&mut self.0).into_vec();
+                pairs.insert(at, (key.into(), value.into()));
+                self.0 = pairs.into_boxed_slice();
+            }
+        }
+    }
+
+    /// Sets these keys, and keeps all others.
+    pub fn merge(&mut self, map: &BTreeMap<String, String>) {
+        map.iter().for_each(|(key, value)| self.set(key, value));
+    }
+
+    /// Makes the map equal to this one.
+    pub fn replace(&mut self, map: &BTreeMap<String, String>) {
+        let is_same = |((key, value), (other, its))| key == other && value == its;
+        if self.0.len() != map.len() || !self.iter().zip(map).all(is_same) {
+            *self = map.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        }
+    }
+
     /// Returns a copy as the map that selectors take.
     #[must_use]
     pub fn to_map(&self) -> BTreeMap<String, String> {
@@ -191,6 +224,12 @@ impl Index<&str> for TextMap {
 impl fmt::Debug for TextMap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl Serialize for TextMap {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.iter())
     }
 }
 
@@ -244,6 +283,21 @@ mod tests {
             assert_eq!(map.to_map().into_iter().collect::<TextMap>(), map);
         }
         assert!(serde_json::from_str::<TextMap>(r#"{"a":1}"#).is_err());
+    }
+
+    #[test]
+    fn label_map_is_set_key_by_key() {
+        let json = r#"{"a":"1","c":"3"}"#;
+        let mut map: TextMap = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_string(&map).unwrap(), json);
+        let wanted =
+            BTreeMap::from([("b", "2"), ("c", "4")].map(|(key, value)| (key.to_owned(), value.to_owned())));
+        map.merge(&wanted);
+        assert_eq!(serde_json::to_string(&map).unwrap(), r#"{"a":"1","b":"2","c":"4"}"#);
+        map.replace(&wanted);
+        assert_eq!(map.to_map(), wanted);
+        map.replace(&BTreeMap::new());
+        assert!(map.is_empty());
     }
 
     #[test]

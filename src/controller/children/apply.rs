@@ -5,8 +5,10 @@
 //! # How it works
 //! The *wanted* child is computed from the custom resource; the *observed* child is its projection in the cache. If
 //! they match, nothing is sent. A child that the cache lacks is created by POST, so a taken name is answered with a 409
-//! and never overwritten. Differences become one strategic merge patch of the differing fields, built by `patch.rs`.
-//! The patch carries the uid and resource version of the state it was computed from, so no read precedes it.
+//! and never overwritten. A child differs if [`Wanted::write_into`] changes a copy of it. The difference of the two
+//! ([`diff`](crate::controller::kinds::diff)) becomes one patch, a strategic one where a list is merged by key. The
+//! patch carries the uid and resource version of the state it was computed from, so no read precedes it, unless it
+//! replaces a list of which the server may have more than we know.
 //!
 //! | the child in the cache | what happens |
 //! |---|---|
@@ -40,8 +42,10 @@
 //! # Locks and tasks
 //! None of its own; the repair history is behind one lock, the retry holds behind another.
 
+use std::sync::Arc;
+
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::Children;
 pub(crate) use super::apply_outcome::ApplyOutcome;
@@ -49,12 +53,12 @@ use super::contention::{self, Decision};
 use super::guarded_write::Precondition;
 pub(crate) use super::owner::Owner;
 pub(in crate::controller) use super::owner::Ownership;
-use super::patch;
 use super::retry_holds::{Attempt, HoldReason, hold_key};
 use crate::cache::{Cached, Object, TypedObject};
 use crate::client::json_error::without_values;
 use crate::client::{Error, ServerStatus};
 use crate::controller::kinds::Wanted;
+use crate::controller::kinds::diff::Changes;
 pub(crate) use crate::controller::kinds::difference::{Difference, describe};
 use crate::controller::kinds::health::{EXISTS_RETRY, REFUSED_RETRY};
 
@@ -79,7 +83,7 @@ impl Children {
         match cached {
             None => self.create_child(owner, wanted, is_applied).await,
             Some(Cached::Readable(observed)) => {
-                let found = Found { observed: W::Observed::clone(observed), live: None };
+                let found = Found { observed: observed.clone(), live: None };
                 self.repair(owner, wanted, found, is_applied).await
             }
             Some(Cached::Unreadable(_)) => self.apply_live(owner, wanted).await,
@@ -140,7 +144,7 @@ impl Children {
         wanted: &W,
         was_there: bool,
     ) -> Result<ApplyOutcome<W::Observed>, Error> {
-        let body = new_body(owner, wanted);
+        let body = owner.body_of(wanted);
         let attempt = Attempt::create(owner, &body);
         match self.retry_holds.active(&hold_key_of(owner, wanted), attempt) {
             Some((HoldReason::Refused(status), requeue_after)) => {
@@ -220,7 +224,7 @@ impl Children {
         Found { observed, live }: Found<W::Observed>,
         checks_owner: bool,
     ) -> Result<ApplyOutcome<W::Observed>, Error> {
-        match owner.ownership(&observed) {
+        match owner.ownership(&*observed) {
             Ownership::Foreign => {
                 // The cache reports the deletion of an object that it holds, so no hold is needed.
                 self.retry_holds.clear(|| hold_key_of(owner, wanted));
@@ -228,14 +232,17 @@ impl Children {
             }
             Ownership::PreviousIncarnation => return Ok(ApplyOutcome::Terminating(None)),
             Ownership::Ours | Ownership::Released if observed.is_deleting() => {
-                return Ok(ApplyOutcome::Terminating(Some(observed)));
+                return Ok(ApplyOutcome::Terminating(Some(Arc::unwrap_or_clone(observed))));
             }
             Ownership::Ours | Ownership::Released => {}
         }
-        let differences = owner.differences(wanted, &observed);
-        if differences.is_empty() {
-            return Ok(self.as_wanted(owner, wanted, observed));
+        let desired = owner.desired(wanted, &observed);
+        let changes = Changes::between(&W::Observed::resource(), &*observed, &desired);
+        if changes.differences.is_empty() {
+            return Ok(self.as_wanted(owner, wanted, desired));
         }
+        let patch = changes.patch(live.as_ref());
+        let Changes { differences, .. } = changes;
         if let Some(refused) = self.refused_before(owner, wanted, &observed, &differences) {
             return Ok(refused);
         }
@@ -244,27 +251,27 @@ impl Children {
         let contended = self.contention.contended(observed.uid(), &differences);
         let difference = describe(&contended);
         if let Decision::Wait(requeue_after) = decision {
+            let observed = Arc::unwrap_or_clone(observed);
             return Ok(ApplyOutcome::Contended { observed, difference, repaired: Vec::new(), requeue_after });
         }
-        let (observed, live) = match live {
-            None if wanted.patches_live(&differences) => match self.live(owner, wanted).await? {
-                Some(live) => (decode(&live, wanted.name())?, Some(live)),
-                None => return Ok(ApplyOutcome::Terminating(None)),
-            },
-            live => (observed, live),
-        };
-        let differences = owner.differences(wanted, &observed);
-        let write = match checks_owner || wanted.destroys(&observed, &differences) {
+        if patch.needs_live {
+            let Some(live) = self.live(owner, wanted).await? else {
+                return Ok(ApplyOutcome::Terminating(None));
+            };
+            // Decides anew: the live object may be another one.
+            let found = Found::decode(live, wanted.name())?;
+            return Box::pin(self.try_repair(owner, wanted, found, checks_owner)).await;
+        }
+        let write = match checks_owner || wanted.destroys(&observed) {
             true => self.checked(owner, Precondition::AsDecidedOn).await?,
             false => Some(self.unchecked(owner)),
         };
         let Some(write) = write else { return Ok(ApplyOutcome::OwnerChanged) };
-        let patch = patch::strategic(owner, wanted, &observed, live.as_ref(), &differences);
         let observed: W::Observed = match write.patch(wanted.name(), &patch).await {
             Ok(observed) => observed,
             Err(error) => {
                 let attempt = Attempt::update(owner, observed.uid(), &differences);
-                return self.refused(owner, wanted, attempt, error, Some(observed));
+                return self.refused(owner, wanted, attempt, error, Some(Arc::unwrap_or_clone(observed)));
             }
         };
         self.contention.repaired(observed.uid(), &differences, asked);
@@ -355,28 +362,15 @@ impl Children {
 
 /// A child to decide about.
 struct Found<O> {
-    observed: O,
+    observed: Arc<O>,
     /// The whole object, if it was read live.
     live: Option<Value>,
 }
 
 impl<O: TypedObject> Found<O> {
     fn decode(live: Value, name: &str) -> Result<Self, Error> {
-        Ok(Self { observed: decode(&live, name)?, live: Some(live) })
+        Ok(Self { observed: Arc::new(decode(&live, name)?), live: Some(live) })
     }
-}
-
-/// Returns the body of a child to create.
-fn new_body<W: Wanted>(owner: &Owner, wanted: &W) -> Value {
-    let resource = W::Observed::resource();
-    let mut body = json!({
-        "apiVersion": resource.api_version(),
-        "kind": resource.kind,
-        "metadata": {"name": wanted.name(), "namespace": owner.name.namespace()},
-    });
-    owner.refer(&mut body);
-    wanted.write_into(&mut body);
-    body
 }
 
 fn hold_key_of<W: Wanted>(owner: &Owner, wanted: &W) -> String {

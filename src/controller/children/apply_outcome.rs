@@ -199,6 +199,7 @@ mod tests {
     use crate::client::Cause;
     use crate::controller::Wanted;
     use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
+    use crate::controller::kinds::diff::differences;
     use crate::controller::kinds::health::{HealthPhase, REFUSED_RETRY};
 
     fn wanted() -> WantedDeployment {
@@ -206,8 +207,10 @@ mod tests {
     }
 
     fn observed(replicas: i32, available: i32) -> ObservedDeployment {
-        let mut live = json!({"metadata": {"name": "web", "generation": 1}});
-        wanted().write_into(&mut live);
+        let mut observed = ObservedDeployment::default();
+        wanted().write_into(&mut observed);
+        let mut live = json!(observed);
+        live["metadata"] = json!({"name": "web", "uid": "u", "generation": 1});
         live["spec"]["replicas"] = json!(replicas);
         live["status"] = json!({"observedGeneration": 1, "replicas": replicas, "updatedReplicas": replicas,
             "availableReplicas": available});
@@ -242,7 +245,7 @@ mod tests {
         check(&ApplyOutcome::Terminating(None), Reconciling, "WaitingForDeletion", 30);
         check(&ApplyOutcome::ResourceExists { requeue_after: EXISTS_RETRY }, Stalled, "ResourceExists", 30);
         let held = |is_applied| ApplyOutcome::Paused {
-            differences: wanted().differences(&observed(3, 3)),
+            differences: differences(&wanted(), &observed(3, 3)),
             observed: Some(observed(3, 3)),
             is_applied,
         };

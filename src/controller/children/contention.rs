@@ -180,11 +180,11 @@ fn counted(found: &[Difference]) -> impl Iterator<Item = &Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::kinds::difference::difference;
 
     /// Differences in these fields.
     fn fields(names: &[&str]) -> Vec<Difference> {
-        let differs = |name: &&str| difference((*name).to_owned(), "theirs".to_owned(), "ours".to_owned());
+        let differs =
+            |name: &&str| Difference::shown((*name).to_owned(), "theirs".to_owned(), "ours".to_owned());
         names.iter().map(differs).collect()
     }
 
@@ -235,7 +235,7 @@ mod tests {
     async fn alternating_spec_is_not_contended() {
         let contention = Contention::default();
         for wanted in ["2", "3"].iter().cycle().take(40) {
-            let found = [difference("replicas".to_owned(), "other".to_owned(), (*wanted).to_owned())];
+            let found = [Difference::shown("replicas".to_owned(), "other".to_owned(), (*wanted).to_owned())];
             assert_eq!(contention.decide("u", &found, None), Decision::Repair);
             contention.repaired("u", &found, None);
         }

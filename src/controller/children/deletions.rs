@@ -122,7 +122,7 @@ impl Children {
         let Some(live) = self.live(owner, wanted).await? else { return Ok(false) };
         let live: W::Observed = decode(&live, wanted.name())?;
         let is_ours = owner.ownership(&live) == Ownership::Ours && !live.is_deleting();
-        Ok(is_ours && wanted.differences(&live).is_empty())
+        Ok(is_ours && owner.differences(wanted, &live).is_empty())
     }
 
     /// Deletes a child that is surplus or no longer usable.

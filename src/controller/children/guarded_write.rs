@@ -37,6 +37,7 @@ use super::owner_evidence::{LiveMeta, PartialObject};
 use crate::api::{ApiResource, annotations};
 use crate::cache::{ObjectName, TypedObject, compare_versions};
 use crate::client::Error;
+use crate::controller::kinds::diff::Patch;
 
 /// What a write requires of the live owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,11 +160,14 @@ impl GuardedWrite<'_> {
     pub(in crate::controller) async fn patch<O: TypedObject>(
         self,
         name: &str,
-        patch: &Value,
+        Patch { body, is_strategic, .. }: &Patch,
     ) -> Result<O, Error> {
-        let namespace = self.owner.name.namespace();
+        let (client, namespace) = (&self.children.client, self.owner.name.namespace());
         let resource = O::resource();
-        let patched = self.children.client.patch_strategic::<O>(&resource, namespace, name, patch).await?;
+        let patched: O = match is_strategic {
+            true => client.patch_strategic(&resource, namespace, name, body).await?,
+            false => client.patch_merge(&resource, namespace, name, body).await?,
+        };
         tracing::info!(kind = %resource.kind, child = %patched.object_name(), "Updated child");
         self.children.consistency.wrote(&self.owner.name, &patched);
         Ok(patched)

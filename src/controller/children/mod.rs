@@ -6,7 +6,6 @@
 //! |---|---|
 //! | [`apply`] | creates or patches a child, and sends nothing when the child already matches |
 //! | [`apply_outcome`] | the result of applying a child, and the health derived from the result |
-//! | `patch` | the strategic merge patch that updates the differing fields of a child |
 //! | `guarded_write` | the only place that writes children and finalizers, behind a check of the owner |
 //! | [`owner`] | who owns a child |
 //! | `owner_evidence` | the last live read of an owner, which many writes share |
@@ -28,7 +27,6 @@ pub(super) mod lost_labels;
 pub(super) mod object_state;
 pub(super) mod owner;
 pub(super) mod owner_evidence;
-mod patch;
 pub(super) mod retry_holds;
 pub(super) mod slow_start;
 

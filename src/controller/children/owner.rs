@@ -16,14 +16,15 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::owner_evidence::OwnerEvidence;
 use crate::api::labels::Labels;
 use crate::api::{ApiResource, annotations, labels};
 use crate::cache::{Cached, ControllerRef, Meta, Object, ObjectName, TypedObject};
-use crate::controller::kinds::Wanted;
-use crate::controller::kinds::difference::{Difference, differs, object_at};
+use crate::controller::kinds::diff::{self, Changes};
+use crate::controller::kinds::difference::Difference;
+use crate::controller::kinds::{Child, Wanted};
 use crate::controller::run::consistency::Consistency;
 
 /// The custom resource that owns a child, in one observed state.
@@ -118,19 +119,6 @@ impl Owner {
         labels::managed(self.manager, &self.resource.kind, self.name.name())
     }
 
-    /// Returns the controller reference that the owner's children carry.
-    #[must_use]
-    pub fn reference(&self) -> Value {
-        json!({
-            "apiVersion": self.resource.api_version(),
-            "kind": self.resource.kind,
-            "name": self.name.name(),
-            "uid": self.uid,
-            "controller": true,
-            "blockOwnerDeletion": true,
-        })
-    }
-
     pub(in crate::controller) fn ownership<O: TypedObject>(&self, child: &O) -> Ownership {
         self.ownership_by(
             child.controller(),
@@ -173,49 +161,37 @@ impl Owner {
         }
     }
 
-    /// Returns the differences of a child that is ours, including those of our owner reference.
-    pub(in crate::controller) fn differences<W: Wanted>(
-        &self,
-        wanted: &W,
-        observed: &W::Observed,
-    ) -> Vec<Difference> {
-        let mut found = wanted.differences(observed);
-        self.reference_differs(observed, &mut found);
-        found
-    }
-
-    /// Adds the differences between the child's reference to us and [`reference`](Self::reference).
-    pub(crate) fn reference_differs<O: TypedObject>(&self, child: &O, found: &mut Vec<Difference>) {
-        let Some(live) = child.owner(&self.uid) else { return };
-        let name = self.name.name();
-        let mut differ = |field: &str, live: &str, wanted: &str| {
-            if live != wanted {
-                differs(found, format!("metadata.ownerReferences[{name}].{field}"), live, wanted);
-            }
-        };
-        differ("apiVersion", live.api_version, &self.resource.api_version());
-        differ("kind", live.kind, &self.resource.kind);
-        differ("name", live.name, name);
-        for (field, is_set) in
-            [("controller", live.controller), ("blockOwnerDeletion", live.block_owner_deletion)]
-        {
-            if !is_set {
-                differs(found, format!("metadata.ownerReferences[{name}].{field}"), &false, &true);
-            }
+    /// Returns the child with all that is ours: what is wanted, the labels of [`child_labels`](Self::child_labels), and
+    /// the reference to us, unless somebody has taken it away.
+    pub(crate) fn desired<W: Wanted>(&self, wanted: &W, observed: &W::Observed) -> W::Observed {
+        let mut child = observed.clone();
+        wanted.write_into(&mut child);
+        let (kind, name) = (self.resource.kind.to_ascii_lowercase(), self.name.name());
+        for (key, value) in labels::of_child(self.manager, &kind, name) {
+            child.set_label(key, value);
         }
+        if child.uid().is_empty() || child.owner(&self.uid).is_some() {
+            child.set_owner(ControllerRef {
+                api_version: &self.resource.api_version(),
+                kind: &self.resource.kind,
+                name,
+                uid: &self.uid,
+                controller: true,
+                block_owner_deletion: true,
+            });
+        }
+        child
     }
 
-    /// Writes our owner reference in place; references to other owners are kept.
-    pub(in crate::controller) fn refer(&self, child: &mut Value) {
-        let metadata = object_at(child, &["metadata"]);
-        let mut references = match metadata.remove("ownerReferences") {
-            Some(Value::Array(references)) => references,
-            _ => Vec::new(),
-        };
-        let is_ours = |reference: &Value| reference["uid"] == *self.uid;
-        let at = references.iter().position(is_ours).unwrap_or(references.len());
-        references.retain(|reference| !is_ours(reference));
-        references.insert(at, self.reference());
-        metadata.insert("ownerReferences".to_owned(), Value::Array(references));
+    /// Returns the fields of ours that differ in a child.
+    pub(crate) fn differences<W: Wanted>(&self, wanted: &W, observed: &W::Observed) -> Vec<Difference> {
+        let desired = self.desired(wanted, observed);
+        Changes::between(&W::Observed::resource(), observed, &desired).differences
+    }
+
+    /// Returns the body of a child to create.
+    pub(in crate::controller) fn body_of<W: Wanted>(&self, wanted: &W) -> Value {
+        let child = self.desired(wanted, &W::Observed::default());
+        diff::body_of(&child, self.name.namespace(), wanted.name())
     }
 }

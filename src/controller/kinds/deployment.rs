@@ -1,46 +1,26 @@
-//! The wanted and the observed state of a Deployment, and their differences in meaning.
-//!
-//! [`FIELDS`] says who owns each field.
+//! The wanted and the observed state of a Deployment.
 //!
 //! # Guarantees
-//! - A written Deployment has no differences, whatever was there before.
-//!   (test: `applied_deployment_has_no_differences`)
-//! - Writing it again changes nothing. (test: `applied_deployment_has_no_differences`)
+//! - Writing a Deployment again changes nothing, whatever was there before.
+//!   (test: `writing_a_deployment_again_changes_nothing`)
 //! - Equal containers of two Deployments are kept once. (test: `equal_containers_are_shared`)
-//! - Fields that are not ours are kept. (test: `foreign_deployment_fields_are_kept`)
+//! - Fields and containers that are not ours are kept. (test: `foreign_deployment_fields_are_kept`)
 //! - Defaults of a real server are not differences. (test: `written_deployment_reads_back_without_differences`)
 
-use std::sync::Arc;
+use serde::{Deserialize, Serialize};
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-
-use super::container;
+use super::Wanted;
+use super::container::{self, Additions};
 pub use super::container::{ObservedContainer, WantedContainer};
-use super::difference::{Difference, all_labels_differ, differs, labels_differ, merge_keys, object_at};
-use super::fields::Field;
 use super::health::{ChildHealth, reason};
 pub use super::observed::ObservedCondition;
-use super::{AUTOMOUNT, Wanted};
+use super::observed::Part;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::{Meta, Object, TextMap};
+use crate::cache::{Meta, TextMap};
 
 /// The API resource of Deployments.
 pub const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
-
-/// The owner of each field of a Deployment; fields that are not named belong to others.
-pub const FIELDS: &[Field] = &[
-    Field::keys("metadata.labels"),
-    Field::others("metadata.annotations"),
-    Field::value("spec.replicas").or("1"),
-    // Immutable on the server.
-    Field::whole("spec.selector.matchLabels"),
-    Field::keys("spec.template.metadata.labels"),
-    // `kubectl rollout restart` writes there.
-    Field::others("spec.template.metadata.annotations"),
-    Field::items("spec.template.spec.containers", "name", container::FIELDS),
-];
 
 /// A Deployment as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,7 +40,7 @@ pub struct WantedDeployment {
 }
 
 /// The fields of a Deployment that the cache keeps.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ObservedDeployment {
     /// Name, uid, labels, owners.
@@ -68,11 +48,12 @@ pub struct ObservedDeployment {
     /// The spec.
     pub spec: ObservedSpec,
     /// The status, from the Deployment controller.
+    #[serde(skip_serializing)]
     pub status: ObservedStatus,
 }
 
 /// The spec of a Deployment.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ObservedSpec {
     /// The number of Pods; the server defaults it to 1.
@@ -84,15 +65,16 @@ pub struct ObservedSpec {
 }
 
 /// The selector of a Deployment.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedSelector {
     /// The labels to match.
+    #[serde(skip_serializing_if = "TextMap::is_empty")]
     pub match_labels: TextMap,
 }
 
 /// The template of Pods.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ObservedTemplate {
     /// The metadata of the Pods.
@@ -102,20 +84,23 @@ pub struct ObservedTemplate {
 }
 
 /// The metadata of a template.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ObservedTemplateMeta {
     /// The labels of the Pods.
+    #[serde(skip_serializing_if = "TextMap::is_empty")]
     pub labels: TextMap,
 }
 
 /// The spec of a Pod in a template.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ObservedPodSpec {
     /// The containers, ours and others'.
     #[serde(deserialize_with = "container::shared")]
-    pub containers: Arc<[ObservedContainer]>,
+    pub containers: Part<[ObservedContainer]>,
+    /// Whether the Pods get a token of their service account.
+    pub automount_service_account_token: Option<bool>,
 }
 
 /// The status that the Deployment controller reports.
@@ -188,33 +173,34 @@ crate::object_by_metadata!(ObservedDeployment, DEPLOYMENTS);
 impl Wanted for WantedDeployment {
     type Observed = ObservedDeployment;
 
-    const FIELDS: &'static [Field] = FIELDS;
-
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn differences(&self, observed: &ObservedDeployment) -> Vec<Difference> {
-        let spec = &observed.spec;
-        let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
-        differs(&mut found, "spec.replicas", &spec.replicas.unwrap_or(1), &self.replicas);
-        let live = &spec.selector.match_labels;
-        all_labels_differ(&mut found, "spec.selector.matchLabels", live, &self.selector);
-        let template = &spec.template;
-        let labels = &template.metadata.labels;
-        labels_differ(&mut found, "spec.template.metadata.labels", |key| labels.get(key), &self.pod_labels);
-        for wanted in &self.containers {
-            wanted.differences("spec.template.spec.containers", &template.spec.containers, &mut found);
+    fn write_into(&self, child: &mut ObservedDeployment) {
+        child.metadata.labels.merge(&self.labels);
+        let is_new = child.metadata.uid.is_empty();
+        let spec = &mut child.spec;
+        if is_new || spec.replicas.unwrap_or(1) != self.replicas {
+            spec.replicas = Some(self.replicas);
         }
-        found
+        spec.selector.match_labels.replace(&self.selector);
+        spec.template.metadata.labels.merge(&self.pod_labels);
+        let pod = &mut spec.template.spec;
+        for container in &self.containers {
+            container.write_into(&mut pod.containers, Additions::Go);
+        }
+        if is_new {
+            // Never changed later, so that no Pod restarts for it.
+            pod.automount_service_account_token = Some(false);
+        }
     }
 
     fn only_lags(&self, observed: &ObservedDeployment) -> bool {
         !observed.is_available() && observed.has_available_replicas()
     }
 
-    fn destroys(&self, observed: &ObservedDeployment, _: &[Difference]) -> bool {
+    fn destroys(&self, observed: &ObservedDeployment) -> bool {
         self.replicas < observed.spec.replicas.unwrap_or(1)
     }
 
@@ -233,27 +219,8 @@ impl Wanted for WantedDeployment {
         };
         ChildHealth::reconciling(reason::PROGRESSING, message)
     }
-
-    fn write_into(&self, live: &mut Value) {
-        merge_keys(live, &["metadata", "labels"], &self.labels);
-        let spec = object_at(live, &["spec"]);
-        spec.insert("replicas".to_owned(), self.replicas.into());
-        object_at(live, &["spec", "selector"]).insert("matchLabels".to_owned(), json!(self.selector));
-        merge_keys(live, &["spec", "template", "metadata", "labels"], &self.pod_labels);
-        let pod = object_at(live, &["spec", "template", "spec"]);
-        if !pod.contains_key("containers") {
-            pod.insert(AUTOMOUNT.to_owned(), false.into());
-        }
-        let containers = pod.entry("containers").or_insert_with(|| json!([]));
-        if !containers.is_array() {
-            *containers = json!([]);
-        }
-        let containers = containers.as_array_mut().expect("made an array above");
-        for wanted in &self.containers {
-            wanted.apply_to(containers);
-        }
-    }
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

@@ -5,53 +5,56 @@
 //! | [`deployment`], [`service`], [`ingress`], [`pod`] | the wanted and the observed state of each kind |
 //! | [`container`] | the same for a container, in a Pod or in a Pod template |
 //! | [`observed`] | what the projections of all kinds have in common |
-//! | [`difference`] | the differences between an observed and a wanted child |
-//! | [`fields`] | the owner of each field of a child, as data |
+//! | [`diff`] | the difference of two states of a child: what a patch changes, and how it is told |
+//! | [`difference`] | one field that differs |
 //! | [`health`] | whether a child is ready, in progress or stuck, and why |
 
 pub mod container;
 pub mod deployment;
+pub mod diff;
 pub mod difference;
-pub mod fields;
 pub mod health;
 pub mod ingress;
 pub mod observed;
 pub mod pod;
 pub mod service;
 
-use serde_json::Value;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube_core::{Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use crate::cache::TypedObject;
-use difference::Difference;
-use fields::Field;
+use crate::cache::{ControllerRef, TypedObject};
 use health::ChildHealth;
 
-/// The field of a Pod's spec by which it gets a token of its service account.
-const AUTOMOUNT: &str = "automountServiceAccountToken";
+/// A type of objects that can be children: their owner labels them and refers to itself in them.
+///
+/// Implemented for every type that `kube_core` knows; [`object_by_metadata!`](crate::object_by_metadata) implements it
+/// for a projection.
+pub trait Child: TypedObject {
+    /// Sets a label, unless it has this value already.
+    fn set_label(&mut self, key: &str, value: &str);
+    /// Sets the reference to the owner with this uid, in place if there is one; references to other owners are kept.
+    fn set_owner(&mut self, owner: ControllerRef<'_>);
+}
 
 /// A child as its owner wants it.
 pub trait Wanted: Send + Sync {
-    /// The projection of the child in the cache.
-    type Observed: TypedObject + Clone;
-
-    /// The owner of each field of the child.
-    const FIELDS: &'static [Field];
+    /// The child in the cache: a type of `k8s_openapi`, a custom resource, or a projection. Its JSON is that of the
+    /// API, so that the difference of two of them is what a patch has to change.
+    type Observed: Child + Clone + Default + PartialEq + Serialize;
 
     /// Returns the child's name, in the owner's namespace.
     fn name(&self) -> &str;
-    /// Returns the fields of ours that differ in meaning from the wanted state.
-    fn differences(&self, observed: &Self::Observed) -> Vec<Difference>;
-    /// Writes our fields into a live or an empty object, and keeps everything else. The Pods of a new object mount no
-    /// token of a service account; that is never compared, so that nothing restarts for it.
-    fn write_into(&self, live: &mut Value);
 
-    /// Whether writing these differences removes something that serves users: a replica, a port, a host.
-    fn destroys(&self, _observed: &Self::Observed, _differences: &[Difference]) -> bool {
-        false
-    }
+    /// Writes our fields into a child, and keeps everything else. The child differs if that changes it, so a value that
+    /// means the same stays as it is: `1000m` for 1, a default of the server. A new child has no uid.
+    ///
+    /// The labels by which the owner finds its children and the reference to the owner are written for all kinds.
+    fn write_into(&self, child: &mut Self::Observed);
 
-    /// Whether the patch for these differences has to be computed from the whole live object.
-    fn patches_live(&self, _differences: &[Difference]) -> bool {
+    /// Whether writing into this child removes something that serves users: a replica, a port, a host.
+    fn destroys(&self, _observed: &Self::Observed) -> bool {
         false
     }
 
@@ -60,11 +63,39 @@ pub trait Wanted: Send + Sync {
         false
     }
 
-    /// Adds to a patch what the table of fields cannot express.
-    fn amend_patch(&self, _observed: &Self::Observed, _patch: &mut Value) {}
-
     /// Returns the health of a child that matches; a kind that reports nothing more is ready as soon as it exists.
     fn progress(&self, _observed: &Self::Observed) -> ChildHealth {
         ChildHealth::ready(format!("{} {:?} is up to date", Self::Observed::resource().kind, self.name()))
     }
 }
+
+impl<T> Child for T
+where
+    T: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Send + Sync + 'static,
+{
+    fn set_label(&mut self, key: &str, value: &str) {
+        let labels = self.labels_mut();
+        if labels.get(key).is_none_or(|known| known != value) {
+            labels.insert(key.to_owned(), value.to_owned());
+        }
+    }
+
+    fn set_owner(&mut self, owner: ControllerRef<'_>) {
+        let owners = self.owner_references_mut();
+        let at = owners.iter().position(|known| known.uid == owner.uid).unwrap_or(owners.len());
+        let reference = OwnerReference {
+            api_version: owner.api_version.to_owned(),
+            kind: owner.kind.to_owned(),
+            name: owner.name.to_owned(),
+            uid: owner.uid.to_owned(),
+            controller: owner.controller.then_some(true),
+            block_owner_deletion: owner.block_owner_deletion.then_some(true),
+        };
+        owners.retain(|known| known.uid != owner.uid);
+        owners.insert(at, reference);
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "sim")]
+mod tests;

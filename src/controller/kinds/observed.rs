@@ -3,9 +3,80 @@
 //! A projection is the part of a child that the cache keeps: a struct with [`Meta`](crate::cache::Meta) and only those
 //! fields that are compared or reported, decoded straight from the wire.
 
-use serde::Deserialize;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cache::Text;
+
+/// A part of a projection that its clones share; a write replaces it as a whole.
+#[derive(Debug)]
+pub struct Part<T: ?Sized>(Arc<T>);
+
+// === impl Part ===
+
+impl<T: ?Sized> Deref for Part<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: ?Sized> Clone for Part<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T: ?Sized + PartialEq> PartialEq for Part<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl<T> Default for Part<[T]> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T: Default> Default for Part<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> From<Vec<T>> for Part<[T]> {
+    fn from(items: Vec<T>) -> Self {
+        Self(items.into())
+    }
+}
+
+impl<T> From<T> for Part<T> {
+    fn from(part: T) -> Self {
+        Self(part.into())
+    }
+}
+
+impl<T: ?Sized + Serialize> Serialize for Part<T> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.as_ref().serialize(to)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Part<[T]> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Vec::deserialize(from).map(Self::from)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Part<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        T::deserialize(from).map(Self::from)
+    }
+}
 
 /// A condition of a child.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -22,8 +93,9 @@ pub struct ObservedCondition {
     pub message: Text,
 }
 
-/// Implements [`Object`](crate::cache::Object) and [`TypedObject`](crate::cache::TypedObject) for a projection through its
-/// field `metadata`, a [`Meta`](crate::cache::Meta).
+/// Implements [`Object`](crate::cache::Object), [`TypedObject`](crate::cache::TypedObject) and
+/// [`Child`](crate::controller::kinds::Child) for a projection through its field `metadata`, a
+/// [`Meta`](crate::cache::Meta).
 ///
 /// ```
 /// use serde::Deserialize;
@@ -47,6 +119,16 @@ macro_rules! object_by_metadata {
         impl $crate::cache::TypedObject for $projection {
             fn resource() -> $crate::api::ApiResource {
                 $resource
+            }
+        }
+
+        impl $crate::controller::kinds::Child for $projection {
+            fn set_label(&mut self, key: &str, value: &str) {
+                self.metadata.labels.set(key, value);
+            }
+
+            fn set_owner(&mut self, owner: $crate::cache::ControllerRef<'_>) {
+                self.metadata.set_owner(owner);
             }
         }
 

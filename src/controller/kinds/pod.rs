@@ -1,6 +1,4 @@
-//! The wanted and the observed state of a Pod that an operator manages directly, and their differences in meaning.
-//!
-//! [`FIELDS`] says who owns each field.
+//! The wanted and the observed state of a Pod that an operator manages directly.
 //!
 //! Only a Pod's labels are updated in place. Hardly anything else is mutable: a Pod whose container differs is
 //! *outdated*, and its operator has to replace it. (The image alone could be changed in place, but while restarting the
@@ -10,8 +8,7 @@
 //! so call [`WantedPod::is_outdated`] on the response to a create, too.
 //!
 //! # Guarantees
-//! - A written Pod has no differences, whatever was there before, and writing it again changes nothing.
-//!   (test: `applied_pod_has_no_differences`)
+//! - Writing a Pod again changes nothing, whatever was there before. (test: `writing_a_pod_again_changes_nothing`)
 //! - Only labels of an existing Pod are written. (test: `only_labels_are_written_in_place`)
 //! - A Pod with another image, with other ports or without the container is outdated.
 //!   (test: `changed_container_outdates_a_pod`)
@@ -19,27 +16,20 @@
 //!   (test: `server_additions_to_a_pod_are_no_difference`, `written_pod_reads_back_and_is_not_outdated`)
 //! - An evicted Pod is finished. (test: `ready_and_finished_follow_the_status`)
 
-use std::sync::Arc;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use serde::{Deserialize, Deserializer};
-use serde_json::{Value, json};
-
-use super::container::{self, ObservedContainer, WantedContainer};
-use super::difference::{Difference, describe, labels_differ, merge_keys, object_at};
-use super::fields::Field;
+use super::Wanted;
+use super::container::{self, Additions, ObservedContainer, WantedContainer};
+use super::diff::Changes;
+use super::difference::{Difference, describe};
 use super::health::{ChildHealth, reason};
-use super::observed::ObservedCondition;
-use super::{AUTOMOUNT, Wanted};
+use super::observed::{ObservedCondition, Part};
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::{Meta, Object, Text};
+use crate::cache::{Meta, Text};
 
 /// The API resource of Pods.
 pub const PODS: ApiResource = ApiResource::new("", "v1", "Pod", "pods");
-
-/// The owner of each field of a Pod; fields that are not named, such as tolerations and sidecars, belong to others.
-pub const FIELDS: &[Field] =
-    &[Field::keys("metadata.labels"), Field::items("spec.containers", "name", container::FIELDS).replaces()];
 
 /// A Pod as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -53,7 +43,7 @@ pub struct WantedPod {
 }
 
 /// The fields of a Pod that the cache keeps.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ObservedPod {
     /// Name, uid, labels, owners.
@@ -61,17 +51,21 @@ pub struct ObservedPod {
     /// The containers, and the node.
     pub spec: ObservedPodSpec,
     /// The status, from the kubelet.
+    #[serde(skip_serializing)]
     pub status: ObservedPodStatus,
 }
 
 /// The spec of a Pod.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedPodSpec {
     /// The containers, ours and others'.
     #[serde(deserialize_with = "container::shared")]
-    pub containers: Arc<[ObservedContainer]>,
+    pub containers: Part<[ObservedContainer]>,
+    /// Whether the Pod gets a token of its service account.
+    pub automount_service_account_token: Option<bool>,
     /// The node; empty until the Pod is scheduled.
+    #[serde(skip_serializing_if = "str::is_empty")]
     pub node_name: Text,
 }
 
@@ -119,34 +113,30 @@ impl WantedPod {
     /// Returns the differences that cannot be written in place; if there are any, the Pod has to be replaced.
     #[must_use]
     pub fn is_outdated(&self, observed: &ObservedPod) -> Vec<Difference> {
-        let mut found = Vec::new();
-        self.container.outdates("spec.containers", &observed.spec.containers, &mut found);
-        found
+        let mut desired = observed.spec.containers.clone();
+        self.container.write_into(&mut desired, Additions::Stay);
+        if desired == observed.spec.containers {
+            return Vec::new();
+        }
+        let spec = ObservedPodSpec { containers: desired, ..observed.spec.clone() };
+        let desired = ObservedPod { spec, ..observed.clone() };
+        Changes::between(&PODS, observed, &desired).differences
     }
 }
 
 impl Wanted for WantedPod {
     type Observed = ObservedPod;
 
-    const FIELDS: &'static [Field] = FIELDS;
-
     fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns the differences that can be written in place; for the rest see [`WantedPod::is_outdated`].
-    fn differences(&self, observed: &ObservedPod) -> Vec<Difference> {
-        let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
-        found
-    }
-
-    fn write_into(&self, live: &mut Value) {
-        merge_keys(live, &["metadata", "labels"], &self.labels);
-        if live.pointer("/spec/containers").is_none() {
-            let spec = object_at(live, &["spec"]);
-            spec.insert(AUTOMOUNT.to_owned(), false.into());
-            spec.insert("containers".to_owned(), json!([self.container.to_json()]));
+    /// Writes the labels; the rest only into a new Pod. See [`WantedPod::is_outdated`].
+    fn write_into(&self, child: &mut ObservedPod) {
+        child.metadata.labels.merge(&self.labels);
+        if child.metadata.uid.is_empty() {
+            child.spec.automount_service_account_token = Some(false);
+            self.container.write_into(&mut child.spec.containers, Additions::Go);
         }
     }
 
@@ -175,4 +165,5 @@ impl Wanted for WantedPod {
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

@@ -1,6 +1,4 @@
-//! The wanted and the observed state of a Service, and their differences in meaning.
-//!
-//! [`FIELDS`] says who owns each field.
+//! The wanted and the observed state of a Service.
 //!
 //! # Node ports
 //! A wanted port without a node port keeps the allocated one, so that an update needs no change to firewalls or load
@@ -10,8 +8,8 @@
 //! kept, too, because it looks like an allocated one.
 //!
 //! # Guarantees
-//! - A written Service has no differences, whatever was there before, and writing it again changes nothing.
-//!   (test: `applied_service_has_no_differences`)
+//! - Writing a Service again changes nothing, whatever was there before.
+//!   (test: `writing_a_service_again_changes_nothing`)
 //! - Fields that are not ours, or were allocated, are kept. (test: `allocated_and_foreign_service_fields_are_kept`)
 //! - Defaults of the server are not differences. (test: `server_defaults_of_a_service_are_no_difference`)
 //! - A port added by hand is removed, and a field that is no longer wanted returns to its default.
@@ -27,53 +25,16 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::ServicePort;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde::Deserialize;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
 
 use super::Wanted;
 use super::container::text_or;
-use super::difference::{
-    Difference, all_labels_differ, differs, differs_hidden, labels_differ, merge_keys, object_at,
-    replace_list,
-};
-use super::fields::Field;
 use crate::api::ApiResource;
 use crate::api::labels::Labels;
-use crate::cache::{Meta, Object, Text, TextMap};
+use crate::cache::{Meta, Text, TextMap};
 
 /// The API resource of Services.
 pub const SERVICES: ApiResource = ApiResource::new("", "v1", "Service", "services");
-
-/// The owner of each field of a Service; fields that are not named belong to others.
-pub const FIELDS: &[Field] = &[
-    Field::keys("metadata.labels"),
-    Field::value("spec.type").or("\"ClusterIP\""),
-    Field::whole("spec.selector"),
-    Field::set("spec.ports", &["port", "protocol"]).merged().of(&[
-        Field::value("name"),
-        Field::value("appProtocol"),
-        Field::value("protocol").or("\"TCP\""),
-        Field::value("targetPort").or_by("the port's number", |_, port| port.get("port").cloned()),
-        // A type without node ports allows none, wanted or not.
-        Field::value("nodePort")
-            .if_wanted("nodePort")
-            .or_by("allocated, if the type has one", |service, _| {
-                (service["spec"]["type"] != "ClusterIP").then(|| json!(30_000))
-            }),
-    ]),
-    // Allocated.
-    Field::others("spec.clusterIP"),
-    Field::others("spec.clusterIPs"),
-    Field::others("spec.ipFamilies"),
-    Field::others("spec.healthCheckNodePort"),
-    Field::others("spec.sessionAffinity").or("\"None\""),
-    Field::others("spec.internalTrafficPolicy").or("\"Cluster\""),
-    // Removed when a foreign type is reverted, because no other type allows it.
-    Field::others("spec.loadBalancerSourceRanges"),
-];
-
-/// The fields of a port that are ours; other fields come from a server newer than our types.
-const PORT_FIELDS: [&str; 6] = ["appProtocol", "name", "nodePort", "port", "protocol", "targetPort"];
 
 /// A Service as a custom resource wants it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -101,7 +62,7 @@ pub enum ServiceType {
 }
 
 /// The fields of a Service that the cache keeps.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct ObservedService {
     /// Name, uid, labels, owners.
@@ -111,19 +72,24 @@ pub struct ObservedService {
 }
 
 /// The spec of a Service, including the server's allocations.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ObservedServiceSpec {
     /// `ClusterIP`, `NodePort`, or another.
     #[serde(rename = "type")]
     pub type_: Text,
     /// The labels that select the Pods.
+    #[serde(skip_serializing_if = "TextMap::is_empty")]
     pub selector: TextMap,
     /// All ports.
+    #[serde(skip_serializing_if = "<[ServicePort]>::is_empty")]
     pub ports: Box<[ServicePort]>,
     /// The cluster IP; the string `None` for a headless Service.
-    #[serde(rename = "clusterIP")]
+    #[serde(rename = "clusterIP", skip_serializing_if = "str::is_empty")]
     pub cluster_ip: Text,
+    /// The addresses that a load balancer lets in.
+    #[serde(skip_serializing_if = "<[Text]>::is_empty")]
+    pub load_balancer_source_ranges: Box<[Text]>,
 }
 
 impl Default for ObservedServiceSpec {
@@ -133,6 +99,7 @@ impl Default for ObservedServiceSpec {
             selector: TextMap::default(),
             ports: Box::default(),
             cluster_ip: Text::default(),
+            load_balancer_source_ranges: Box::default(),
         }
     }
 }
@@ -157,70 +124,39 @@ impl ServiceType {
 impl Wanted for WantedService {
     type Observed = ObservedService;
 
-    const FIELDS: &'static [Field] = FIELDS;
-
     fn name(&self) -> &str {
         &self.name
     }
 
-    fn differences(&self, observed: &ObservedService) -> Vec<Difference> {
-        let spec = &observed.spec;
-        let mut found = Vec::new();
-        labels_differ(&mut found, "metadata.labels", |key| observed.label(key), &self.labels);
-        differs(&mut found, "spec.type", spec.type_.as_str(), self.service_type.as_str());
-        all_labels_differ(&mut found, "spec.selector", &spec.selector, &self.selector);
-        let (live, wanted) = self.comparable(&spec.ports);
-        differs_hidden(&mut found, "spec.ports", &live, &wanted);
-        found
+    fn write_into(&self, child: &mut ObservedService) {
+        child.metadata.labels.merge(&self.labels);
+        let spec = &mut child.spec;
+        if spec.type_ != self.service_type.as_str() {
+            spec.type_ = self.service_type.as_str().into();
+            // The server refuses them with any other type.
+            spec.load_balancer_source_ranges = Box::default();
+        }
+        spec.selector.replace(&self.selector);
+        if !self.has_wanted_ports(&spec.ports) {
+            spec.ports = self.continued(&spec.ports).into();
+        }
     }
 
-    fn destroys(&self, observed: &ObservedService, _: &[Difference]) -> bool {
+    fn destroys(&self, observed: &ObservedService) -> bool {
         observed.spec.type_ != self.service_type.as_str() || self.drops_a_port(&observed.spec.ports)
-    }
-
-    /// Ports keep what the server allocated to them, and their merge key is the number alone, which TCP and UDP may
-    /// share. They are therefore written as a whole, based on the live ones.
-    fn patches_live(&self, differences: &[Difference]) -> bool {
-        differences.iter().any(|one| ["spec.ports", "spec.type"].contains(&one.field.as_str()))
-    }
-
-    /// Removes the source ranges of a load balancer, which the server refuses with another type.
-    fn amend_patch(&self, observed: &ObservedService, patch: &mut Value) {
-        if observed.spec.type_ != self.service_type.as_str() {
-            object_at(patch, &["spec"]).insert("loadBalancerSourceRanges".to_owned(), Value::Null);
-        }
-    }
-
-    fn write_into(&self, live: &mut Value) {
-        merge_keys(live, &["metadata", "labels"], &self.labels);
-        let spec = object_at(live, &["spec"]);
-        let before = ObservedServiceSpec::deserialize(&Value::Object(spec.clone())).unwrap_or_default();
-        if before.type_ != self.service_type.as_str() {
-            spec.remove("loadBalancerSourceRanges");
-        }
-        spec.insert("type".to_owned(), json!(self.service_type.as_str()));
-        if before.selector.to_map() != self.selector {
-            replace_list(spec, "selector", &self.selector);
-        }
-        let (live, wanted) = self.comparable(&before.ports);
-        if live != wanted {
-            let live = spec.get("ports").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-            let merged = self.merged(live);
-            replace_list(spec, "ports", &merged);
-        }
     }
 }
 
 impl WantedService {
     /// Whether a live port is not among the wanted ones.
     fn drops_a_port(&self, live: &[ServicePort]) -> bool {
-        let id = |port: &ServicePort| (port.port, text_or(port.protocol.clone(), "TCP"));
+        let id = |port: &ServicePort| (port.port, text_or(port.protocol.as_deref(), "TCP").to_owned());
         live.iter().any(|live| !self.ports.iter().any(|wanted| id(wanted) == id(live)))
     }
 
-    /// Returns live and wanted ports in the same order and with the server's defaults. Any live node port matches if
-    /// none is wanted and the type has node ports.
-    fn comparable(&self, live: &[ServicePort]) -> (Vec<ServicePort>, Vec<ServicePort>) {
+    /// Whether the live ports, in any order, mean the wanted ones. Any live node port will do if none is wanted and
+    /// the type has node ports.
+    fn has_wanted_ports(&self, live: &[ServicePort]) -> bool {
         let sorted = |ports: &[ServicePort]| {
             let mut ports: Vec<ServicePort> = ports.iter().map(with_defaults).collect();
             ports.sort_by_cached_key(|port| (port.port, port.protocol.clone(), port.name.clone()));
@@ -232,45 +168,38 @@ impl WantedService {
                 live.node_port = live.node_port.filter(|_| wanted.node_port.is_some());
             }
         }
-        (live, wanted)
+        live == wanted
     }
 
-    /// Returns the wanted ports, each with what the server has allocated to it.
-    fn merged(&self, live: &[Value]) -> Vec<Value> {
+    /// Returns the wanted ports, each with what the server has allocated to the live port that it continues.
+    fn continued(&self, live: &[ServicePort]) -> Vec<ServicePort> {
         let wanted: Vec<ServicePort> = self.ports.iter().map(with_defaults).collect();
-        let merge = |(wanted, partner): (&ServicePort, Partner<'_>)| {
-            let mut fields = partner.live.cloned().unwrap_or_default();
-            fields.retain(|name, _| !PORT_FIELDS.contains(&name.as_str()));
-            if let Value::Object(ours) = json!(wanted) {
-                fields.extend(ours);
-            }
-            if let Some(port) = partner.node_port.filter(|_| self.service_type == ServiceType::NodePort) {
-                fields.insert("nodePort".to_owned(), json!(port));
-            }
-            Value::Object(fields)
+        let partners = partners(live, &wanted);
+        let one = |(wanted, partner): (ServicePort, Partner<'_>)| {
+            let kept = partner.node_port.filter(|_| self.service_type == ServiceType::NodePort);
+            let port = ServicePort { node_port: kept.or(wanted.node_port), ..wanted };
+            partner.live.filter(|live| with_defaults(live) == port).cloned().unwrap_or(port)
         };
-        self.ports.iter().zip(partners(live, &wanted)).map(merge).collect()
+        wanted.into_iter().zip(partners).map(one).collect()
     }
 }
 
 /// The live port that a wanted port continues.
 #[derive(Clone, Copy, Default)]
 struct Partner<'a> {
-    live: Option<&'a Map<String, Value>>,
+    live: Option<&'a ServicePort>,
     /// The node port to keep.
     node_port: Option<i32>,
 }
 
 /// Returns for each wanted port the live port of the same number and protocol, or else of the same name. Matches by
 /// number have the first claim on a node port.
-fn partners<'a>(live: &'a [Value], wanted: &[ServicePort]) -> Vec<Partner<'a>> {
+fn partners<'a>(live: &'a [ServicePort], wanted: &[ServicePort]) -> Vec<Partner<'a>> {
     type Rule = fn(&ServicePort, &ServicePort) -> bool;
     let same_number: Rule = |live, wanted| live.port == wanted.port && live.protocol == wanted.protocol;
     let same_name: Rule = |live, wanted| live.name == wanted.name;
-    let mut free: Vec<(&Map<String, Value>, ServicePort)> = live
-        .iter()
-        .filter_map(|port| Some((port.as_object()?, with_defaults(&ServicePort::deserialize(port).ok()?))))
-        .collect();
+    let mut free: Vec<(&ServicePort, ServicePort)> =
+        live.iter().map(|port| (port, with_defaults(port))).collect();
     let mut taken: BTreeSet<(i32, Option<String>)> =
         wanted.iter().filter_map(|port| Some((port.node_port?, port.protocol.clone()))).collect();
     let mut partners = vec![Partner::default(); wanted.len()];
@@ -298,7 +227,7 @@ fn with_defaults(port: &ServicePort) -> ServicePort {
     ServicePort {
         name: port.name.clone().filter(|name| !name.is_empty()),
         port: port.port,
-        protocol: Some(text_or(port.protocol.clone(), "TCP")),
+        protocol: Some(text_or(port.protocol.as_deref(), "TCP").to_owned()),
         target_port: port
             .target_port
             .clone()
@@ -310,4 +239,5 @@ fn with_defaults(port: &ServicePort) -> ServicePort {
 }
 
 #[cfg(test)]
+#[cfg(feature = "sim")]
 mod tests;

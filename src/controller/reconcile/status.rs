@@ -17,6 +17,7 @@ use crate::client::json_error::without_values;
 use crate::client::{ApiClient, Error};
 use crate::controller::children::owner::Owner;
 use crate::controller::children::owner_evidence::{LiveMeta, PartialObject};
+use crate::controller::kinds::diff::merge_patch;
 
 /// The result of writing a status.
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub(in crate::controller) async fn write<S: Serialize>(
     stored: Option<&S>,
     wanted: &S,
 ) -> Result<Written, Error> {
-    let Some(patch) = difference(stored, wanted) else { return Ok(Written::Stored(None)) };
+    let Some(patch) = merge_patch(stored, wanted) else { return Ok(Written::Stored(None)) };
     let Owner { resource, name, .. } = owner;
     let send = async |version: &str, patch: &Value| {
         let object = (name.namespace(), name.name());
@@ -70,7 +71,7 @@ pub(in crate::controller) async fn write<S: Serialize>(
         return Ok(Written::MovedOn(Some(meta)));
     }
     let wanted = serde_json::to_value(wanted).unwrap_or_default();
-    let Some(patch) = difference(Some(&live["status"]), &wanted) else {
+    let Some(patch) = merge_patch(Some(&live["status"]), &wanted) else {
         return Ok(Written::Stored(Some(meta.resource_version)));
     };
     let written = send(&meta.resource_version, &patch).await?;
@@ -118,40 +119,7 @@ fn may_be_stored(error: &Error) -> bool {
 fn version_with<S: Serialize>(live: &Value, wanted: &S) -> Option<String> {
     let wanted = serde_json::to_value(wanted).ok()?;
     let version = live.pointer("/metadata/resourceVersion")?.as_str()?;
-    difference(Some(&live["status"]), &wanted).is_none().then(|| version.to_owned())
-}
-
-/// Returns the merge patch from `stored` to `wanted`; `None` when nothing differs.
-fn difference<S: Serialize>(stored: Option<&S>, wanted: &S) -> Option<Value> {
-    let fields = |status: &S| match serde_json::to_value(status) {
-        Ok(Value::Object(fields)) => fields,
-        _ => Map::new(),
-    };
-    let patch = changes(&stored.map(fields).unwrap_or_default(), &fields(wanted));
-    (!patch.is_empty()).then_some(Value::Object(patch))
-}
-
-/// Compares two maps recursively, by RFC 7396: a list is a single value, and null means absent.
-fn changes(stored: &Map<String, Value>, wanted: &Map<String, Value>) -> Map<String, Value> {
-    let mut patch = Map::new();
-    for (name, wanted) in wanted.iter().filter(|(_, wanted)| !wanted.is_null()) {
-        match (stored.get(name), wanted) {
-            (Some(Value::Object(stored)), Value::Object(wanted)) => {
-                let inner = changes(stored, wanted);
-                if !inner.is_empty() {
-                    patch.insert(name.clone(), Value::Object(inner));
-                }
-            }
-            (stored, _) if stored == Some(wanted) => {}
-            _ => drop(patch.insert(name.clone(), wanted.clone())),
-        }
-    }
-    for (name, _) in stored.iter().filter(|(_, stored)| !stored.is_null()) {
-        if wanted.get(name).is_none_or(Value::is_null) {
-            patch.insert(name.clone(), Value::Null);
-        }
-    }
-    patch
+    merge_patch(Some(&live["status"]), &wanted).is_none().then(|| version.to_owned())
 }
 
 #[cfg(test)]
@@ -180,13 +148,13 @@ mod tests {
     fn patch_holds_changes_and_nulls_for_removed_fields() {
         let stored = json!({"replicas": 1, "selector": "a=b", "gone": true});
         let wanted = json!({"replicas": 2, "selector": "a=b"});
-        assert_eq!(difference(Some(&stored), &wanted), Some(json!({"replicas": 2, "gone": null})));
-        assert_eq!(difference(Some(&wanted), &wanted), None);
-        assert_eq!(difference(None, &wanted), Some(wanted));
+        assert_eq!(merge_patch(Some(&stored), &wanted), Some(json!({"replicas": 2, "gone": null})));
+        assert_eq!(merge_patch(Some(&wanted), &wanted), None);
+        assert_eq!(merge_patch(None, &wanted), Some(wanted));
         let stored = json!({"labels": {"a": "b", "extra": "x"}, "list": [1, 2]});
         let wanted = json!({"labels": {"a": "b"}, "list": [1], "none": null});
         let patch = json!({"labels": {"extra": null}, "list": [1]});
-        assert_eq!(difference(Some(&stored), &wanted), Some(patch));
+        assert_eq!(merge_patch(Some(&stored), &wanted), Some(patch));
     }
 
     /// Applies a merge patch as a server does (RFC 7396).
@@ -233,10 +201,10 @@ mod tests {
             let mut clean = json!({});
             merge(&mut clean, &stored);
             stored = clean;
-            if let Some(patch) = difference(Some(&stored), &wanted) {
+            if let Some(patch) = merge_patch(Some(&stored), &wanted) {
                 merge(&mut stored, &patch);
             }
-            prop_assert_eq!(difference(Some(&stored), &wanted), None, "{}", stored);
+            prop_assert_eq!(merge_patch(Some(&stored), &wanted), None, "{}", stored);
         }
     }
 }

@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::api::redis::v1::Redis;
 use crate::cache::{Cached, Object};
 use crate::controller::kinds::pod::ObservedPod;
-use crate::controller::{ChildRef, Owner, Wanted};
+use crate::controller::{ChildRef, Owner};
 
 use super::wanted;
 
@@ -135,14 +135,12 @@ fn seen(redis: &Redis, owner: &Owner, ordinal: u32, pod: &Cached<ObservedPod>) -
         };
     };
     let wanted = wanted::pod(redis, ordinal);
-    let mut differences = wanted.differences(pod);
-    owner.reference_differs(&**pod, &mut differences);
     Seen {
         is_going: pod.is_deleting(),
         is_finished: pod.is_finished(),
         is_ready: pod.is_ready(),
         is_outdated: !wanted.is_outdated(pod).is_empty(),
-        is_labelled: differences.is_empty(),
+        is_labelled: owner.differences(&wanted, pod).is_empty(),
     }
 }
 

@@ -115,7 +115,7 @@ async fn owner_reference_is_restored_and_foreign_ones_kept() {
                 let references = after["metadata"]["ownerReferences"].as_array().unwrap();
                 assert_eq!(references.len(), 2, "{child_kind} {child}: {references:?}");
                 assert!(references.contains(ours), "{child_kind} {child}: {references:?}");
-                let words = format!("metadata.ownerReferences[{name}].{flag} was false, wanted true");
+                let words = format!("metadata.ownerReferences[{name}].{flag} was none, wanted true");
                 scene.until_note(kind.name, &name, "ChildRepaired", &words).await;
             }
         }

@@ -1,9 +1,10 @@
-use std::sync::Arc;
 use std::time::Duration;
+
+use serde_json::json;
 
 use super::*;
 use crate::api::ApiResource;
-use crate::api::labels::Labels;
+use crate::api::labels::{self, Labels};
 use crate::cache::ObjectName;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
@@ -37,12 +38,14 @@ fn wanted(replicas: i32) -> WantedDeployment {
 
 /// Stores a Deployment that matches `wanted(1)`, with this owner reference.
 fn live(server: &TestServer, kind: &str, owner: &str, uid: &str) -> Value {
-    let mut object = json!({"metadata": {"name": "web", "namespace": "ns", "ownerReferences": [
-        {"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": owner, "uid": uid, "controller": true,
-            "blockOwnerDeletion": true}
-    ]}});
-    wanted(1).write_into(&mut object);
+    let mut object = self::owner().body_of(&wanted(1));
+    object["metadata"]["ownerReferences"] = json!([reference(kind, owner, uid)]);
     server.store(DEPLOYMENTS, object)
+}
+
+fn reference(kind: &str, name: &str, uid: &str) -> Value {
+    json!({"apiVersion": "samplecontroller.k8s.io/v1alpha1", "kind": kind, "name": name, "uid": uid, "controller": true,
+        "blockOwnerDeletion": true})
 }
 
 fn cached(object: &Value) -> Cached<ObservedDeployment> {
@@ -80,8 +83,8 @@ async fn missing_child_is_created_with_owner_reference() {
     let created = server.get(WEB).unwrap();
     assert_eq!(created["spec"]["replicas"], 3);
     let reference = &created["metadata"]["ownerReferences"][0];
-    assert_eq!(*reference, owner().reference());
-    assert_eq!((&reference["controller"], &reference["blockOwnerDeletion"]), (&json!(true), &json!(true)));
+    assert_eq!(*reference, self::reference("Foo", "one", "owner-uid"));
+    assert_eq!(created["metadata"]["labels"][labels::INSTANCE], "one", "as the informer of children selects");
 }
 
 #[tokio::test(start_paused = true)]
@@ -425,10 +428,7 @@ fn replacement() -> WantedDeployment {
 }
 
 fn with_replacement(server: &TestServer) -> Value {
-    let mut new =
-        json!({"metadata": {"name": "new", "namespace": "ns", "ownerReferences": [owner().reference()]}});
-    replacement().write_into(&mut new);
-    server.store(DEPLOYMENTS, new)
+    server.store(DEPLOYMENTS, owner().body_of(&replacement()))
 }
 
 mod deletions;

@@ -104,6 +104,8 @@ async fn forbidden_read_of_a_child_is_reported() {
     let mut f = without::<Service>().await;
     f.converge("web").await;
     f.sim.fault(refusal("get", "services", (403, "Forbidden")));
+    // A conflict is followed by a read.
+    f.sim.fault(refusal("patch", "services", (409, "Conflict")));
     edit_port(&mut f).await;
     failed(&mut f).await;
     f.pass_time(LASTS).await;

@@ -8,9 +8,9 @@ use crate::api::labels;
 async fn owner_reference_is_restored_and_others_are_kept() {
     let theirs = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "theirs", "uid": "theirs"});
     for (field, value, words) in [
-        ("blockOwnerDeletion", json!(false), "blockOwnerDeletion was false, wanted true"),
-        ("blockOwnerDeletion", Value::Null, "blockOwnerDeletion was false, wanted true"),
-        ("controller", json!(false), "controller was false, wanted true"),
+        ("blockOwnerDeletion", json!(false), "blockOwnerDeletion was none, wanted true"),
+        ("blockOwnerDeletion", Value::Null, "blockOwnerDeletion was none, wanted true"),
+        ("controller", json!(false), "controller was none, wanted true"),
         ("name", json!("two"), "name was \"two\", wanted \"one\""),
         ("kind", json!("Fu"), "kind was \"Fu\", wanted \"Foo\""),
         (
@@ -33,7 +33,7 @@ async fn owner_reference_is_restored_and_others_are_kept() {
         let ApplyOutcome::Updated(_, differences) = answer else { panic!("{field}: {answer:?}") };
         assert_eq!(describe(&differences), format!("metadata.ownerReferences[one].{words}"));
         let now = server.get(WEB).unwrap();
-        assert_eq!(now["metadata"]["ownerReferences"], json!([theirs, owner().reference()]));
+        assert_eq!(now["metadata"]["ownerReferences"], json!([theirs, reference("Foo", "one", "owner-uid")]));
         server.requests();
         assert!(
             matches!(ensure(&server, 1, Some(&now)).await.unwrap(), ApplyOutcome::Unchanged(_)),

@@ -7,7 +7,7 @@ use crate::api::ApiResource;
 use crate::cache::TypedObject;
 use crate::controller::children::contention::Contention;
 use crate::controller::children::retry_holds::RetryHolds;
-use crate::controller::kinds::difference::difference;
+use crate::controller::kinds::difference::Difference;
 use crate::controller::run::consistency::{Presence, StoreView};
 use crate::workqueue::AddOptions;
 
@@ -54,7 +54,8 @@ impl SyncHandler for Converging {
                 self.guard.wrote(key, &config_map("ns", key.name(), version));
                 self.guard.deleted(key, &ConfigMap::resource(), key.clone(), "uid");
                 if is_unlucky {
-                    let found = [difference("image".to_owned(), "theirs".to_owned(), "ours".to_owned())];
+                    let found =
+                        [Difference::shown("image".to_owned(), "theirs".to_owned(), "ours".to_owned())];
                     self.contention.repaired(key.name(), &found, None);
                 }
                 self.seen.0.store(version, Ordering::Relaxed);
