@@ -18,6 +18,7 @@ mod endpoints;
 mod foreign_flags;
 mod log_writer;
 mod logging;
+mod namespaces;
 pub(crate) mod run;
 mod schema;
 mod status;

@@ -158,7 +158,8 @@ async fn operate(
 ) -> Result<(), Failure> {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        namespace = settings.namespace.as_deref().unwrap_or("all"),
+        namespaces =
+            if settings.namespaces.is_empty() { "all".to_owned() } else { settings.namespaces.join(",") },
         controllers = settings.controllers.join(","),
         "Starting"
     );
@@ -194,7 +195,7 @@ fn manager(settings: Settings, client: ApiClient, given: InProcess) -> Result<Ma
     let client = client.with_compressed_lists(settings.compresses_lists).with_limits(settings.requests);
     let client = debug.as_ref().map_or(client.clone(), |debug| debug.observe(client));
     let mut manager = Manager::new(client, settings.limits)
-        .with_namespaces(settings.namespace)
+        .with_namespaces(settings.namespaces)
         .with_resync_period(settings.resync_period)
         .with_event_qps(settings.event_qps)
         .with_shutdown_timeout(settings.shutdown_timeout)

@@ -1,6 +1,6 @@
 //! `windlass status`: the leader, the number of Ready objects of each kind, and the objects that are not Ready.
 //!
-//! Costs one read of the Lease, and one list request per kind and 500 objects.
+//! Costs one read of the Lease, and one list request per kind, namespace (if some are named) and 500 objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use serde::{Deserialize, Serialize};
 
 use super::run::connect;
-use super::{Failure, print};
+use super::{Failure, namespaces, print};
 use crate::api::ApiResource;
 use crate::api::appservice::v1alpha1::AppService;
 use crate::api::conditions::{self, READY, RECONCILING, STALLED};
@@ -45,9 +45,9 @@ pub(super) struct Args {
     #[arg(long, env = "WINDLASS_ALLOW_INSECURE_SERVER")]
     allow_insecure_server: bool,
 
-    /// Look at one namespace only; default: all
-    #[arg(short, long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE")]
-    namespace: Option<String>,
+    /// Look at these namespaces only, separated by commas; default: all
+    #[arg(short, long, env = "WINDLASS_NAMESPACE", value_name = "NAMESPACE,…", value_delimiter = ',')]
+    namespace: Vec<String>,
 
     /// Namespace of the operator's Lease; default: windlass-system, else default
     #[arg(long, env = "WINDLASS_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAMESPACE")]
@@ -159,6 +159,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 async fn report(args: &Args) -> Result<Report, Failure> {
+    let namespaces = namespaces::checked(&args.namespace)?;
     let source = ConfigSource {
         kubeconfig: args.kubeconfig.clone(),
         context: args.context.clone(),
@@ -178,7 +179,7 @@ async fn report(args: &Args) -> Result<Report, Failure> {
         ApiResource::of::<WebApp>(),
     ];
     for resource in all {
-        kinds.push(kind(&client, &resource, args.namespace.as_deref(), &mut not_ready).await?);
+        kinds.push(kind(&client, &resource, &namespaces, &mut not_ready).await?);
     }
     not_ready.sort_by_key(|object: &NotReady| (!object.is_stalled, object.since));
     Ok(Report { leader, kinds, not_ready })
@@ -207,16 +208,26 @@ fn leader_of(lease: Lease, namespace: &str, name: &str) -> Leader {
 async fn kind(
     client: &ApiClient,
     resource: &ApiResource,
-    namespace: Option<&str>,
+    namespaces: &[String],
     not_ready: &mut Vec<NotReady>,
 ) -> Result<KindReport, Failure> {
     let mut found = KindReport { kind: resource.plural.to_string(), ..KindReport::default() };
-    let outcome = client.each_object(resource, namespace, "", |item: Item| found.add(item, not_ready)).await;
-    match outcome {
-        Ok(_) => {}
-        Err(error) if error.is_not_found() => found.error = Some("not installed".to_owned()),
-        Err(error) if error.is_forbidden() => found.error = Some("not allowed to list".to_owned()),
-        Err(error) => return Err(Failure::Running(error.to_string())),
+    let namespaces = match namespaces {
+        [] => vec![None],
+        named => named.iter().map(|name| Some(name.as_str())).collect(),
+    };
+    for namespace in namespaces {
+        let outcome =
+            client.each_object(resource, namespace, "", |item: Item| found.add(item, not_ready)).await;
+        match outcome {
+            Ok(_) => {}
+            Err(error) if error.is_not_found() => found.error = Some("not installed".to_owned()),
+            Err(error) if error.is_forbidden() => {
+                let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
+                found.error = Some(format!("not allowed to list{place}"));
+            }
+            Err(error) => return Err(Failure::Running(error.to_string())),
+        }
     }
     Ok(found)
 }

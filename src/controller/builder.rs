@@ -272,7 +272,8 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         let registration = informer.add_event_handler(handler);
         let registration = registration.map_err(|source| BuildError::Ended { controller, kind, source })?;
         self.caches.push(registration.synced());
-        self.consistency.observe(O::resource(), informer.store());
+        let namespace = informer.selection().namespace.clone();
+        self.consistency.observe_in(namespace, O::resource(), informer.store());
         Ok(())
     }
 

@@ -81,6 +81,7 @@ imagePullSecrets: [{name: pull}]
 nameOverride: winch
 fullnameOverride: winch
 replicas: 3
+namespaces: [team-a, team-b]
 leaseName: foos
 extraArgs: ['--controllers=foo', '--workers=4']
 env: [{name: TZ, value: UTC}]
@@ -126,15 +127,17 @@ async fn strict_lint_accepts_any_values() {
     let text = must(&["template", "windlass", ".", &values], None).unwrap();
     for wanted in [
         "image: \"registry.example/windlass@sha256:01234567",
-        "- --leader-elect-resource-name=foos\n        - \"--controllers=foo\"",
+        "- --namespace=team-a,team-b\n        - --leader-elect-resource-name=foos\n        - \"--controllers=foo\"",
         "resourceNames: [\"foos\"]",
         "maxSkew: 1",
         "interval: 10s",
+        "kind: RoleBinding\nmetadata:\n  name: winch\n  namespace: team-b\n",
         "replicas: 3",
     ] {
         assert!(text.contains(wanted), "{wanted} is not in\n{text}");
     }
     assert!(!text.contains("kind: NetworkPolicy") && !text.contains("resource-policy"), "{text}");
+    assert_eq!(text.matches("kind: ClusterRole").count(), 0, "rights in the namespaces suffice");
 }
 
 #[apply(no_bed)]

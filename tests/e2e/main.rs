@@ -33,6 +33,7 @@ mod log;
 mod many;
 mod monitoring;
 mod myapp;
+mod namespaces;
 mod operations;
 mod page;
 mod plans;

@@ -53,8 +53,22 @@ async fn wrong_flags_and_values_are_refused() {
     refused(&["run", "--leader-elect=perhaps"], &[], "--leader-elect");
     refused(&["status", "--output=xml"], &[], "--output");
     refused(&["run", "--metrics-bind-address=8080"], &[], "ADDRESS:PORT");
-    let text = refused(&["run", "--namespace=a,b"], &[], "--namespace");
-    assert!(text.contains("run one process for each"), "{text}");
+    for (namespaces, cause, remedy) in [
+        ("a,,b", "a name is empty", "single commas"),
+        ("a,b,a", "\"a\" is there twice", "once"),
+        ("team-a,Team-B", "\"Team-B\" is not a DNS label", "lower-case letters"),
+    ] {
+        let cause = format!("--namespace={namespaces}: {cause}");
+        let flag = format!("--namespace={namespaces}");
+        let variable = [("WINDLASS_NAMESPACE", namespaces)];
+        for text in [
+            refused(&["run", &flag], &[], &cause),
+            refused(&["run"], &variable, &cause),
+            refused(&["status", &flag], &[], &cause),
+        ] {
+            assert!(text.contains(remedy), "{text}");
+        }
+    }
     refused(&["run", "--log-format=xml"], &[], "--log-format");
     refused(&["run", "--log-level=foo=bar=baz"], &[], "--log-level");
     refused(&["run", "--log-level=verbose"], &[], "--log-level");

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::super::{Failure, duration};
+use super::super::{Failure, duration, namespaces};
 use crate::controller::Manager;
 use crate::leader_election::{InvalidConfig, LeaderElectionConfig};
 
@@ -39,12 +39,12 @@ pub(super) struct ElectionFlags {
 
     /// Name of the Lease: the same for processes that stand in for each other, different for those with separate work
     #[arg(long, env = "WINDLASS_LEADER_ELECT_RESOURCE_NAME", value_name = "NAME", default_value = "windlass",
-          value_parser = super::flags::namespace)]
+          value_parser = namespaces::label)]
     leader_elect_resource_name: String,
 
     /// Namespace of the Lease; default: that of the Pod, or `default` outside a Pod or with --kubeconfig or --context
     #[arg(long, env = "WINDLASS_LEADER_ELECT_RESOURCE_NAMESPACE", value_name = "NAMESPACE",
-          value_parser = super::flags::namespace)]
+          value_parser = namespaces::label)]
     leader_elect_resource_namespace: Option<String>,
 
     /// Release the Lease after an orderly stop, so that a standby takes over at its next check. If false, it waits for

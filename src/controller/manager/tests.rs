@@ -277,3 +277,40 @@ async fn manager_without_controllers_runs_until_stopped() {
     stop.cancel();
     assert_eq!(running.await, Ok(()));
 }
+
+/// The caches of both namespaces show its writes there, and a new leader asks each namespace for its version.
+#[tokio::test(start_paused = true)]
+async fn named_namespaces_are_synced_and_no_other() {
+    let (sim, user, _driver) = server().await;
+    let namespaces = ["default", "kube-system"];
+    let mut manager = Manager::new(client(&sim, "operator"), Limits::default())
+        .with_namespaces(namespaces)
+        .with_leader_election("default", "foos", LeaderElectionConfig::default())
+        .unwrap();
+    manager.add(foo::controller).unwrap();
+    let caches: Vec<_> = manager.caches()().into_iter().map(|cache| (cache.kind, cache.namespace)).collect();
+    assert_eq!(caches.len(), 4, "{caches:?}");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(manager.run(CancellationToken::new()));
+    let foos = ApiResource::of::<Foo>();
+    for namespace in ["kube-system", "kube-public"] {
+        let foo = json!(Foo::new("first", FooSpec { deployment_name: "web".to_owned(), replicas: 1 }));
+        user.create::<Value>(&foos, Some(namespace), &foo).await.unwrap();
+    }
+    let web = async |namespace| user.get::<Value>(&DEPLOYMENTS, Some(namespace), "web").await.unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    for (at, namespace) in (2..).zip(namespaces.into_iter().cycle().take(6)) {
+        let mut foo: Value = user.get(&foos, Some(namespace), "first").await.unwrap().unwrap();
+        foo["spec"]["replicas"] = json!(at);
+        user.replace::<Value>(&foos, Some(namespace), "first", &foo).await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        let found = web(namespace).await.unwrap();
+        assert_eq!(found["spec"]["replicas"], at, "{namespace} waits for no cache of another namespace");
+    }
+    assert!(web("kube-public").await.is_none());
+    let requests = sim.ledger().into_iter().filter(|entry| entry.user == "operator");
+    let elsewhere = requests
+        .map(|entry| entry.uri)
+        .filter(|uri| !namespaces.iter().any(|namespace| uri.contains(&format!("/namespaces/{namespace}/"))));
+    assert_eq!(elsewhere.collect::<Vec<_>>(), Vec::<String>::new());
+}

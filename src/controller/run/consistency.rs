@@ -11,6 +11,7 @@
 //!
 //! # Guarantees
 //! - A key waits until the store has reached the versions of its writes. (test: `a_key_waits_for_its_writes`)
+//! - Of the stores of a resource, those of the key's namespace are asked. (test: `stores_of_other_namespaces_are_not_asked`)
 //! - A key waits for every kind it wrote: new and changed children, and its own status.
 //!   (test: `key_waits_for_every_kind_it_wrote`, `every_write_is_awaited_in_the_cache`, `key_waits_for_its_own_status_write`)
 //! - A delete is seen when the object is gone or deleting, an awaited end only when the object is gone.
@@ -116,11 +117,17 @@ pub enum Readiness {
 /// Records writes by key; see the module.
 #[derive(Default)]
 pub struct Consistency {
-    stores: RwLock<HashMap<ApiResource, Box<dyn StoreView>>>,
+    stores: RwLock<HashMap<ApiResource, Vec<Observed>>>,
     writes: Mutex<HashMap<ObjectName, Writes>>,
     /// The writes of the passes in progress, by key.
     of_passes: Mutex<HashMap<ObjectName, Vec<Write>>>,
     failed_open: AtomicU64,
+}
+
+/// A store, and the namespace of its objects; `None` for all.
+struct Observed {
+    namespace: Option<String>,
+    store: Box<dyn StoreView>,
 }
 
 /// A write of an object: a create, change or delete.
@@ -178,9 +185,20 @@ impl Consistency {
         self
     }
 
-    /// Sets the store that shows the writes of `resource`.
+    /// Adds a store that shows the writes of `resource`.
     pub fn observe(&self, resource: ApiResource, store: impl StoreView + 'static) {
-        self.stores.write().insert(resource, Box::new(store));
+        self.observe_in(None, resource, store);
+    }
+
+    /// Adds a store that shows the writes of `resource` in one namespace, or in all with `None`.
+    pub fn observe_in(
+        &self,
+        namespace: Option<String>,
+        resource: ApiResource,
+        store: impl StoreView + 'static,
+    ) {
+        let observed = Observed { namespace, store: Box::new(store) };
+        self.stores.write().entry(resource).or_default().push(observed);
     }
 
     /// Begins a pass of `key`, whose writes are kept for [`end_pass`](Self::end_pass).
@@ -268,7 +286,12 @@ impl Consistency {
     pub fn look(&self, key: &ObjectName) -> Readiness {
         let mut writes = self.writes.lock();
         let Some(entry) = writes.get_mut(key) else { return Readiness::Ready };
-        entry.newest.retain(|resource, write| self.is_behind(resource, &write.version));
+        let stores = self.stores.read();
+        entry.newest.retain(|resource, write| {
+            let mut stores = stores.get(resource).into_iter().flatten();
+            stores.any(|one| one.covers(key.namespace()) && one.is_behind(&write.version))
+        });
+        drop(stores);
         // Stop at the first unseen deletion: the event of each deletion enqueues the key, and checking all of them
         // every time would be quadratic.
         while entry.deleted.front().is_some_and(|deletion| !self.is_unseen(deletion)) {
@@ -330,7 +353,9 @@ impl Consistency {
 
     fn is_unseen(&self, AwaitedDelete { resource, write, until }: &AwaitedDelete) -> bool {
         let stores = self.stores.read();
-        stores.get(resource).is_some_and(|store| store.presence(&write.name, &write.uid) < *until)
+        stores.get(resource).into_iter().flatten().any(|one| {
+            one.covers(write.name.namespace()) && one.store.presence(&write.name, &write.uid) < *until
+        })
     }
 
     /// The resources whose stores are observed, in a fixed order.
@@ -340,10 +365,19 @@ impl Consistency {
         all
     }
 
+    /// Whether a store of this resource has not reached `version`.
     pub(super) fn is_behind(&self, resource: &ApiResource, version: &str) -> bool {
-        let stores = self.stores.read();
-        let Some(store) = stores.get(resource) else { return false };
-        compare_versions(&store.resource_version(), version) == Some(Ordering::Less)
+        self.stores.read().get(resource).into_iter().flatten().any(|one| one.is_behind(version))
+    }
+}
+
+impl Observed {
+    fn covers(&self, namespace: Option<&str>) -> bool {
+        self.namespace.is_none() || self.namespace.as_deref() == namespace
+    }
+
+    fn is_behind(&self, version: &str) -> bool {
+        compare_versions(&self.store.resource_version(), version) == Some(Ordering::Less)
     }
 }
 
@@ -432,6 +466,25 @@ mod tests {
         maps.set_resource_version("20");
         assert!(!guard.is_ready(&key), "the cache of the other kind is late");
         others.set_resource_version("13");
+        assert!(guard.is_ready(&key));
+    }
+
+    #[test]
+    fn stores_of_other_namespaces_are_not_asked() {
+        let guard = Consistency::new();
+        let [mut own, mut other] = ["ns", "other"].map(|namespace| {
+            let (store, writer) = store::pair::<ConfigMap>(Indexers::default());
+            guard.observe_in(Some(namespace.to_owned()), MAPS, store);
+            writer
+        });
+        let key = ObjectName::new(Some("ns"), "owner");
+        own.set_resource_version("10");
+        other.set_resource_version("10");
+        guard.wrote_state(&key, &MAPS, name("written"), ("uid", "12"));
+        other.set_resource_version("12");
+        assert!(!guard.is_ready(&key));
+        own.set_resource_version("12");
+        other.set_resource_version("10");
         assert!(guard.is_ready(&key));
     }
 

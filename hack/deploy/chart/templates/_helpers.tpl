@@ -35,9 +35,14 @@ labels:
 {{- end -}}
 {{- end -}}
 
+{{- /* The watched namespaces, separated by commas; empty for all. */ -}}
+{{- define "windlass.namespaces" -}}
+{{- if .Values.namespaces -}}{{ join "," .Values.namespaces }}{{- else if .Values.namespaced -}}{{ .Release.Namespace }}{{- end -}}
+{{- end -}}
+
 {{- /* "true" or empty: a namespaced release may not ask the API server who a client is. */ -}}
 {{- define "windlass.secureMetrics" -}}
-{{- if and .Values.metrics.secure (not .Values.namespaced) -}}true{{- end -}}
+{{- if and .Values.metrics.secure (not (include "windlass.namespaces" .)) -}}true{{- end -}}
 {{- end -}}
 
 {{- define "windlass.metricsPort" -}}
