@@ -19,9 +19,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use windlass::api::ApiResource;
 use windlass::cache::ObjectName;
-use windlass::controller::Contention;
 use windlass::controller::kinds::difference::Difference;
-use windlass::controller::{Consistency, Controller, Outcome, SyncError, SyncHandler, SyncRequest};
+use windlass::controller::{Controller, Keys, Outcome, SyncError, SyncHandler, SyncRequest};
 use windlass::controller::{Presence, StoreView};
 use windlass::workqueue::{
     AddOptions, Ageing, ItemExponentialFailure, QueueOptions, RateLimitingQueue, Reason,
@@ -47,10 +46,8 @@ impl StoreView for Seen {
 }
 
 struct Converging {
-    guard: Arc<Consistency>,
     seen: Seen,
     queue: RateLimitingQueue<ObjectName>,
-    contention: Contention,
     /// Number of passes by object; an object's name is its index.
     passes: Vec<AtomicU32>,
     left: AtomicUsize,
@@ -58,7 +55,7 @@ struct Converging {
 }
 
 impl SyncHandler for Converging {
-    async fn sync(&self, key: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+    async fn sync(&self, key: &ObjectName, mut request: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         let at: usize = key.name().parse().unwrap();
         let pass = self.passes[at].fetch_add(1, Ordering::Relaxed);
         let (fails, is_repaired) = (at % 10 == 7, at % 10 == 3);
@@ -66,7 +63,6 @@ impl SyncHandler for Converging {
             return Err(SyncError::from(windlass::testing::connection_error()));
         }
         if pass > u32::from(fails) {
-            assert_eq!(self.contention.same(key.name()), None);
             if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
                 self.done.notify_one();
             }
@@ -76,10 +72,10 @@ impl SyncHandler for Converging {
         (child.metadata.name, child.metadata.uid) = (Some(key.name().to_owned()), Some(format!("uid-{at}")));
         let version = self.seen.0.load(Ordering::Relaxed) + 1;
         child.metadata.resource_version = Some(version.to_string());
-        self.guard.wrote(key, &child);
+        request.wrote(&child);
         if is_repaired {
             let found = Difference { field: "image".to_owned(), live: None, wanted: None, fingerprint: 1 };
-            self.contention.repaired(key.name(), &[found], None);
+            request.state().repaired("child", &[found]);
         }
         self.seen.0.store(version, Ordering::Relaxed);
         self.queue.add(key.clone(), AddOptions::because(Reason::Changed));
@@ -94,21 +90,20 @@ fn bytes_at_rest(objects: usize) -> usize {
     let runtime = runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let before = HEAP.current_usage();
-        let (seen, guard) = (Seen::default(), Arc::new(Consistency::new()));
-        guard.observe(ApiResource::of::<ConfigMap>(), seen.clone());
+        let (seen, records) = (Seen::default(), Arc::new(Keys::new()));
+        records.observe(ApiResource::of::<ConfigMap>(), seen.clone());
         let limiter = ItemExponentialFailure::new(Duration::from_millis(5), Duration::from_secs(120));
         let options = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
         let queue = RateLimitingQueue::with(limiter, options);
         let handler = Arc::new(Converging {
-            guard: guard.clone(),
             seen,
             queue: queue.clone(),
-            contention: Contention::default(),
             passes,
             left: AtomicUsize::new(objects),
             done: Notify::new(),
         });
-        let controller = Controller::new("bench", queue.clone(), handler.clone(), guard).with_workers(4);
+        let controller =
+            Controller::new("bench", queue.clone(), handler.clone()).with_keys(records).with_workers(4);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         tasks.spawn(controller.run(stop.clone()));
         keys.iter().for_each(|key| queue.add(key.clone(), AddOptions::because(Reason::Initial)));

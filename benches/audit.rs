@@ -75,7 +75,8 @@ async fn audit(count: usize) -> Measured {
     }
     let informer = SharedInformer::new(source, InformerConfig::default());
     let (audits, requests, metrics) = (Audits::default(), Arc::new(AtomicUsize::new(0)), Metrics::new());
-    audits.add_owner(&informer, RateLimitingQueue::new(ItemExponentialFailure::new(PERIOD, PERIOD)));
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(PERIOD, PERIOD));
+    audits.add_owner(&informer, queue, Arc::default());
     let mut tasks = JoinSet::new();
     let running = informer.clone();
     tasks.spawn(async move { running.run(CancellationToken::new()).await.unwrap() });

@@ -226,8 +226,8 @@ fn controller(keys: &Keys) -> (Duration, usize, usize) {
     let options = QueueOptions { ageing: Some(Ageing::default()), metrics: Some(metrics.queue("bench")) };
     let queue = RateLimitingQueue::with(limiter, options);
     let handler = Arc::new(Nothing(AtomicUsize::new(DELAYED), Notify::new()));
-    let controller = Controller::new("bench", queue.clone(), handler.clone(), Arc::default())
-        .with_metrics(metrics.controller("bench"));
+    let controller =
+        Controller::new("bench", queue.clone(), handler.clone()).with_metrics(metrics.controller("bench"));
     let runtime = runtime::Builder::new_multi_thread().enable_time().build().unwrap();
     let took = runtime.block_on(async {
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());

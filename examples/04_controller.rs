@@ -19,8 +19,8 @@ use windlass::api::ApiResource;
 use windlass::cache::Lister;
 use windlass::client::ApiClient;
 use windlass::controller::{
-    BuildError, Builder, Controller, Limits, Manager, Reconcile, ReconcileContext, Reconciler, Shared,
-    StopReason, Wanted, own_name,
+    BuildError, Builder, Controller, Limits, Manager, Pass, Reconcile, Reconciler, Shared, StopReason,
+    Wanted, own_name,
 };
 use windlass::sim::{InProcessTransport, Settings, Sim};
 
@@ -70,13 +70,10 @@ struct GreetingSync {
 impl Reconcile for GreetingSync {
     type Resource = Greeting;
 
-    async fn reconcile(
-        &self,
-        ctx: &mut ReconcileContext<'_, Greeting>,
-    ) -> Result<GreetingStatus, StopReason> {
-        let wanted = WantedMap { name: ctx.name().to_owned(), text: ctx.object().spec.text.clone() };
-        ctx.apply(&wanted, &self.maps).await?;
-        Ok(ctx.stored_status())
+    async fn reconcile(&self, pass: &mut Pass<'_, Greeting>) -> Result<GreetingStatus, StopReason> {
+        let wanted = WantedMap { name: pass.name().to_owned(), text: pass.object().spec.text.clone() };
+        pass.apply(&wanted, &self.maps).await?;
+        Ok(pass.stored_status())
     }
 }
 

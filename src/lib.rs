@@ -27,7 +27,7 @@
 //!
 //! | to write your own | see |
 //! |---|---|
-//! | what a pass does | [`controller::Reconcile`], with a [`controller::ReconcileContext`]; children are [`controller::Wanted`] |
+//! | what a sync does | [`controller::Reconcile`], with a [`controller::Pass`]; children are [`controller::Wanted`] |
 //! | its informers, handlers and queue | [`controller::Builder`], which builds a [`controller::Controller`] |
 //! | the process around it | [`controller::Manager`]; [`client::ApiClient`] for the cluster |
 //! | its tests | [`sim`], [`testing`] |

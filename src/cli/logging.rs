@@ -105,14 +105,13 @@ fn report_panic(panic: &PanicHookInfo<'_>) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use tokio_util::sync::CancellationToken;
 
     use super::*;
     use crate::cache::ObjectName;
-    use crate::controller::{Consistency, Controller, Outcome, SyncError, SyncHandler, SyncRequest};
+    use crate::controller::{Controller, Outcome, SyncError, SyncHandler, SyncRequest};
     use crate::testing::capture_json;
     use crate::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
 
@@ -154,7 +153,7 @@ mod tests {
     async fn sync_panic_is_logged_with_key_and_location() {
         let log = capture_json();
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
-        let controller = Controller::new("test", queue.clone(), Panics, Arc::new(Consistency::new()));
+        let controller = Controller::new("test", queue.clone(), Panics);
         queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::default());
         let stop = CancellationToken::new();
         let hook = Hook::ours();

@@ -29,12 +29,11 @@ use crate::cache::{
     SharedInformer, SharedInformerFactory, Synced, Transform, TypedObject, UnknownIndex, object,
 };
 use crate::client::{ApiClient, Clock};
-use crate::controller::children::Children;
-use crate::controller::reconcile::custom_resource::CustomResource;
-use crate::controller::reconcile::reconciler::{Reconcile, Reconciler};
-use crate::controller::reconcile::tools::Tools;
+use crate::controller::key::Keys;
+use crate::controller::pass::custom_resource::CustomResource;
+use crate::controller::pass::reconciler::{Reconcile, Reconciler};
+use crate::controller::pass::{Relist, Tools};
 use crate::controller::run::audit::Audits;
-use crate::controller::run::consistency::Consistency;
 use crate::controller::run::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
 use crate::controller::run::takeover::Takeover;
 use crate::controller::run::worker::Controller;
@@ -113,7 +112,7 @@ pub struct Builder<'a, K: CustomResource> {
     name: &'static str,
     objects: NamespacedInformers<K>,
     queue: RateLimitingQueue<ObjectName>,
-    consistency: Arc<Consistency>,
+    keys: Arc<Keys>,
     caches: Vec<Synced>,
     workers: usize,
 }
@@ -198,12 +197,12 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             name,
             objects,
             queue,
-            consistency: Arc::default(),
+            keys: Arc::default(),
             caches: Vec::new(),
             workers: shared.limits.workers,
         };
         for (_, informer) in builder.objects.clone().informers() {
-            shared.audits.add_owner(informer, builder.queue.clone());
+            shared.audits.add_owner(informer, builder.queue.clone(), builder.keys.clone());
             builder.watches(informer, EnqueueSelf::new(builder.queue.clone()))?;
         }
         Ok(builder)
@@ -273,7 +272,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         let registration = registration.map_err(|source| BuildError::Ended { controller, kind, source })?;
         self.caches.push(registration.synced());
         let namespace = informer.selection().namespace.clone();
-        self.consistency.observe_in(namespace, O::resource(), informer.store());
+        self.keys.observe_in(namespace, O::resource(), informer.store());
         Ok(())
     }
 
@@ -289,21 +288,19 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         let Shared { client, informers, recorder, clock, metrics, leadership, .. } = self.shared;
         let metrics = metrics.controller(self.name);
         let objects = self.objects.clone();
-        let children = Children::new(client.clone(), self.consistency.clone());
         let tools = Tools {
             client: client.clone(),
             objects: self.objects.lister(),
-            children: children.relists_owners(move || objects.relist()),
-            consistency: self.consistency.clone(),
+            relist: Relist::by(move || objects.relist()),
             recorder: recorder.clone(),
             clock: *clock,
             metrics: metrics.clone(),
         };
-        let controller =
-            Controller::new(self.name, self.queue, Reconciler::new(tools, kind), self.consistency)
-                .with_workers(self.workers)
-                .with_objects(self.objects.lister())
-                .with_metrics(metrics);
+        let controller = Controller::new(self.name, self.queue, Reconciler::new(tools, kind))
+            .with_keys(self.keys)
+            .with_workers(self.workers)
+            .with_objects(self.objects.lister())
+            .with_metrics(metrics);
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
         let controller = match client.dry_run() {
             Some(dry_run) => controller.with_dry_run(K::kind(&()).into_owned(), dry_run.clone()),

@@ -23,8 +23,10 @@ use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::factory::Watched;
 use crate::cache::{Cached, Indexers, Lister, ObjectName, SharedInformerFactory};
-use crate::client::ApiClient;
+use crate::client::{ApiClient, Clock};
 use crate::controller::run::handlers::{EnqueueOwner, EnqueueSelf};
+use crate::metrics::ControllerMetrics;
+use crate::record::EventRecorder;
 use crate::sim::{Action, Fault, InProcessTransport, LedgerEntry, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
@@ -46,19 +48,18 @@ struct SetSync {
     client: ApiClient,
     foos: Lister<Foo>,
     maps: Lister<ConfigMap>,
-    children: Children,
-    consistency: Arc<Consistency>,
+    tools: Tools<Foo>,
     broken: Broken,
     /// Whether a pass in progress has created only some of its children.
     half_done: Arc<AtomicBool>,
 }
 
 impl SyncHandler for SetSync {
-    async fn sync(&self, key: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+    async fn sync(&self, key: &ObjectName, request: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         let Some(Cached::Readable(foo)) = self.foos.get(key) else { return Ok(Outcome::Done) };
+        let (owner, pass) = (Owner::of(&*foo), Pass::new(&self.tools, foo.clone(), request));
         // A pass takes time: in paused time, passes that are retried at once would otherwise stop the clock.
         tokio::time::sleep(Duration::from_millis(1)).await;
-        let owner = Owner::of(&*foo);
         let wanted = usize::try_from(foo.spec.replicas).unwrap_or_default();
         let mut children = self.maps.controlled_by(&owner.uid);
         children.retain(|child| !child.is_deleting());
@@ -66,7 +67,7 @@ impl SyncHandler for SetSync {
             children.iter().map(|child| number_of(child.object_name().name())).collect();
         let missing: Vec<usize> = (0..wanted).filter(|number| !there.contains(number)).collect();
         if !missing.is_empty() {
-            let (_, failure) = slow_start_batch(missing.len(), |at| self.create(&owner, missing[at])).await;
+            let (_, failure) = slow_start_batch(missing.len(), |at| self.create(&pass, missing[at])).await;
             self.half_done.store(false, Ordering::Relaxed);
             return failure.map_or(Ok(Outcome::Done), |error| Err(error.into()));
         }
@@ -76,10 +77,10 @@ impl SyncHandler for SetSync {
                 let maps = ApiResource::of::<ConfigMap>();
                 let version = child.resource_version();
                 self.client.delete(&maps, name.namespace(), name.name(), uid, version).await?;
-                self.consistency.deleted(key, &maps, name, uid);
+                pass.deleted(&maps, name, uid);
             } else {
                 let maps = ApiResource::of::<ConfigMap>();
-                let deletion = self.children.delete_surplus(&owner, &maps, &ChildRef::of(child)).await?;
+                let deletion = pass.delete_surplus(&maps, &ChildRef::of(child)).await?;
                 if deletion == Deletion::NotNow {
                     return Ok(Outcome::RequeueAfter(Duration::from_secs(1)));
                 }
@@ -90,7 +91,8 @@ impl SyncHandler for SetSync {
 }
 
 impl SetSync {
-    async fn create(&self, owner: &Owner, number: usize) -> Result<(), crate::client::Error> {
+    async fn create(&self, pass: &Pass<'_, Foo>, number: usize) -> Result<(), crate::client::Error> {
+        let owner = pass.owner();
         let maps = ApiResource::of::<ConfigMap>();
         let body = json!({"metadata": {"generateName": format!("child-{number}-"), "ownerReferences": [{
             "apiVersion": owner.resource.api_version(), "kind": owner.resource.kind,
@@ -101,7 +103,7 @@ impl SetSync {
         self.half_done.store(true, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(2)).await;
         if self.broken != Broken::Guard {
-            self.consistency.wrote(&owner.name, &created);
+            pass.wrote(&created);
         }
         Ok(())
     }
@@ -170,17 +172,22 @@ impl Bed {
         let delays = if broken == Broken::Backoff { (0, 0) } else { (5, 10_000) };
         let (base, max) = (Duration::from_millis(delays.0), Duration::from_millis(delays.1));
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(base, max));
-        let consistency = Arc::new(Consistency::new());
         let sync = SetSync {
             foos: foos.lister(),
             maps: maps.lister(),
-            children: Children::new(client.clone(), consistency.clone()),
-            consistency: consistency.clone(),
+            tools: Tools {
+                client: client.clone(),
+                objects: foos.lister(),
+                relist: Relist::default(),
+                recorder: EventRecorder::to_buffer(Clock::system(), 1).0,
+                clock: Clock::system(),
+                metrics: ControllerMetrics::unread("set"),
+            },
             client,
             broken,
             half_done: self.half_done.clone(),
         };
-        let controller = Controller::new("set", queue.clone(), sync, consistency)
+        let controller = Controller::new("set", queue.clone(), sync)
             .watches(&foos, EnqueueSelf::new(queue.clone()))
             .unwrap()
             .watches(&maps, EnqueueOwner::new(foos.store(), queue).unwrap())

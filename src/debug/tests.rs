@@ -13,7 +13,7 @@ use super::report::{Event, Key, KeyState, Pipeline};
 use super::*;
 use crate::api::ApiResource;
 use crate::cache::ObjectName;
-use crate::controller::{Consistency, Controller, Outcome, SyncError, SyncHandler, SyncRequest};
+use crate::controller::{Controller, Outcome, SyncError, SyncHandler, SyncRequest};
 use crate::workqueue::{AddOptions, Ageing, ItemExponentialFailure, QueueOptions, RateLimitingQueue, Reason};
 
 const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
@@ -61,7 +61,7 @@ impl Rig {
         let handler = Handler(client.with_observer(recorder.clone()));
         let options = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
         let queue = RateLimitingQueue::with(ItemExponentialFailure::new(8 * SECOND, 8 * SECOND), options);
-        let controller = Controller::new("foo", queue.clone(), handler, Arc::new(Consistency::new()));
+        let controller = Controller::new("foo", queue.clone(), handler);
         let view = controller.view();
         view.workers.observe(Arc::new(OfController::new(recorder.clone(), view.clone())));
         let mut tasks = JoinSet::new();

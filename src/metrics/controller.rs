@@ -81,7 +81,6 @@ pub(super) struct Controllers {
     reasons: Counters,
     stale: Counters,
     failed_open: Counters,
-    hot: Counters,
     contended: Counters,
     passes: Counters,
 }
@@ -103,7 +102,6 @@ pub struct ControllerMetrics {
     reasons: [[Counter; 3]; Reason::LABELS.len()],
     stale: Counter,
     failed_open: Counter,
-    hot: Counter,
     contended: Counter,
     passes: [Counter; 3],
 }
@@ -131,7 +129,6 @@ impl Controllers {
             reasons: Counters::default(),
             stale: Counters::default(),
             failed_open: Counters::default(),
-            hot: Counters::default(),
             contended: Counters::default(),
             passes: Counters::default(),
         };
@@ -154,11 +151,6 @@ impl Controllers {
                 "windlass_consistency_failed_open",
                 "Passes made with live reads because the caches did not show the key's own writes in time",
                 &this.failed_open,
-            ),
-            (
-                "windlass_hot_keys",
-                "Keys that requeued themselves in a hot loop and were slowed down",
-                &this.hot,
             ),
             ("windlass_contended", "Children reverted repeatedly by another client", &this.contended),
             ("windlass_passes", "Passes by effect: changed something, nothing, error", &this.passes),
@@ -205,7 +197,6 @@ impl Controllers {
             }),
             stale: self.stale.get_or_create_owned(&labels),
             failed_open: self.failed_open.get_or_create_owned(&labels),
-            hot: self.hot.get_or_create_owned(&labels),
             contended: self.contended.get_or_create_owned(&labels),
             passes: Effect::LABELS
                 .map(|effect| self.passes.get_or_create_owned(&with(name, "effect", effect))),
@@ -275,11 +266,6 @@ impl ControllerMetrics {
         for reason in reasons.iter() {
             self.reasons[reason.label_index()][effect as usize].inc();
         }
-    }
-
-    /// Counts a key that has become hot.
-    pub fn hot(&self) {
-        self.hot.inc();
     }
 
     /// Counts a child that another client keeps reverting.

@@ -41,4 +41,3 @@ pub use rate_limiters::{
 };
 pub use rate_limiting::{AddOptions, DELAY_MAX, RateLimitingQueue};
 pub use reasons::{Reason, Reasons};
-pub(crate) use room::has_spare_room;

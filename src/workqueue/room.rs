@@ -14,7 +14,7 @@ pub(super) const KEPT: usize = 1024;
 /// Returns whether a map has so much spare capacity that it should shrink to twice its entries. At least half of
 /// the entries are removed between two shrinks, so copying costs each removal a constant share.
 #[must_use]
-pub(crate) fn has_spare_room(len: usize, capacity: usize) -> bool {
+pub(super) fn has_spare_room(len: usize, capacity: usize) -> bool {
     capacity > KEPT && len < capacity / 8
 }
 

@@ -82,6 +82,8 @@ pub struct ChildHealth {
     pub requeue_after: Option<Duration>,
     /// The kind and name of the object that has the problem, to tell problems apart. Not shown.
     pub(in crate::controller) about: String,
+    /// Whether only the `observedGeneration` of a child is behind. Not shown.
+    pub(in crate::controller) lags: bool,
 }
 
 // === impl ChildHealth ===
@@ -106,11 +108,15 @@ impl ChildHealth {
     }
 
     fn new(phase: HealthPhase, reason: &'static str, message: String) -> Self {
-        Self { phase, reason, message, requeue_after: None, about: String::new() }
+        Self { phase, reason, message, requeue_after: None, about: String::new(), lags: false }
     }
 
     pub(in crate::controller) fn about(self, what: &str) -> Self {
         Self { about: what.to_owned(), ..self }
+    }
+
+    pub(in crate::controller) fn lagging(self) -> Self {
+        Self { lags: true, ..self }
     }
 
     /// Sets when to check again.

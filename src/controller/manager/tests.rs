@@ -17,7 +17,7 @@ use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::{Foo, FooSpec, FooStatus};
 use crate::cache::factory::Watched;
 use crate::cache::{Cached, Deleted, EventHandler, ObjectName};
-use crate::controller::{Builder, Reconcile, ReconcileContext, StopReason};
+use crate::controller::{Builder, Pass, Reconcile, StopReason};
 use crate::operators::foo;
 use crate::sim::{Action, Fault, InProcessTransport, Settings, Sim, When};
 use crate::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
@@ -34,12 +34,12 @@ struct Passes {
 impl Reconcile for Passes {
     type Resource = Foo;
 
-    async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Foo>) -> Result<FooStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, Foo>) -> Result<FooStatus, StopReason> {
         self.most.fetch_max(self.running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_secs(1)).await;
         self.running.fetch_sub(1, Ordering::Relaxed);
         self.ended.fetch_add(1, Ordering::Relaxed);
-        Ok(ctx.stored_status())
+        Ok(pass.stored_status())
     }
 }
 

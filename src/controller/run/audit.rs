@@ -51,6 +51,7 @@ use tokio_util::sync::CancellationToken;
 use crate::api::ApiResource;
 use crate::cache::{ObjectName, Selection, SharedInformer, TypedObject};
 use crate::client::ApiClient;
+use crate::controller::key::Keys;
 use crate::metrics::Metrics;
 use crate::workqueue::RateLimitingQueue;
 use kind::KindAudit;
@@ -99,13 +100,14 @@ enum Role {
 // === impl Audits ===
 
 impl Audits {
-    /// Adds a kind whose names are the keys of `queue`.
+    /// Adds a kind whose names are the keys of `queue`, with the records of these keys.
     pub fn add_owner<K: TypedObject>(
         &self,
         informer: &SharedInformer<K>,
         queue: RateLimitingQueue<ObjectName>,
+        keys: Arc<Keys>,
     ) {
-        self.owners.lock().add(informer, queue);
+        self.owners.lock().add(informer, queue, keys);
         self.add(informer, Role::Owner);
     }
 

@@ -11,16 +11,12 @@
 //! | [`handlers`] | maps changed objects to the keys to enqueue |
 //! | [`worker`] | takes keys off the queue and syncs them |
 //! | [`outcome`] | defines how a pass ends and when the next one comes |
-//! | [`consistency`] | holds a key until the caches have seen its own writes |
-//! | [`hot_loop`] | detects keys that requeue themselves endlessly |
 //! | [`takeover`] | makes a new leader distrust its caches until they have caught up |
 //! | [`observer`] | tells an observer what happens to each key |
 //! | [`audit`] | finds changes that the caches have missed |
 
 pub(super) mod audit;
-pub(super) mod consistency;
 pub(super) mod handlers;
-pub(super) mod hot_loop;
 pub(super) mod observer;
 pub(super) mod outcome;
 pub(super) mod takeover;

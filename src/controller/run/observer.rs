@@ -13,9 +13,9 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use super::consistency::Write;
 use super::outcome::{Outcome, SyncError};
 use crate::cache::ObjectName;
+use crate::controller::key::own_writes::Write;
 use crate::metrics::Retry;
 use crate::workqueue::Reasons;
 

@@ -31,10 +31,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cache::ObjectName;
+use crate::api::ApiResource;
+use crate::cache::{ObjectName, TypedObject};
 use crate::client;
+use crate::controller::key::KeyState;
 use crate::metrics::Retry;
-use crate::workqueue::{RateLimitingQueue, Reason, Reasons};
+use crate::workqueue::{RateLimitingQueue, Reasons};
 
 /// The result of a pass that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,80 +134,93 @@ impl SyncError {
     }
 }
 
-/// How long a pass goes on writing while other keys wait.
+/// How long a sync goes on writing while other keys wait.
 const TURN: Duration = Duration::from_secs(1);
 
-/// The request for a pass: its reasons, and whether the caches are to be trusted.
-#[derive(Clone, Copy, Debug)]
+/// How far a sync trusts the caches. The worker decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trust {
+    /// The caches have seen the writes of the key's last sync.
+    #[default]
+    Cache,
+    /// The caches may lack writes of the leader before: the object is read live before the first write.
+    OwnerLive,
+    /// An audit has found a difference, or the caches lag the key's own writes: everything is read live.
+    Nothing,
+}
+
+/// The request for a sync: how far to trust the caches, what is remembered of the key, and why it is made.
+#[derive(Debug)]
 pub struct SyncRequest<'a> {
+    pub(in crate::controller) trust: Trust,
+    pub(in crate::controller) state: &'a mut KeyState,
+    pub(in crate::controller) turn: Turn<'a>,
     reasons: &'a Reasons,
+}
+
+/// The turn of a sync: how long it may go on writing while other keys wait.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::controller) struct Turn<'a> {
     began: Instant,
     /// The queue in which other keys wait.
     queue: Option<&'a RateLimitingQueue<ObjectName>>,
-    is_taking_over: bool,
-    is_cache_late: bool,
 }
 
 impl<'a> SyncRequest<'a> {
-    /// Creates a request with these reasons.
+    /// Creates a request with these reasons, which trusts the caches.
     #[must_use]
-    pub fn new(reasons: &'a Reasons) -> Self {
-        Self { reasons, began: Instant::now(), queue: None, is_taking_over: false, is_cache_late: false }
+    pub fn new(reasons: &'a Reasons, state: &'a mut KeyState) -> Self {
+        let turn = Turn { began: Instant::now(), queue: None };
+        Self { trust: Trust::Cache, state, turn, reasons }
     }
 
-    /// Sets whether this process has just become the leader, and its caches may lack writes of the leader before.
+    /// Sets how far to trust the caches.
     #[must_use]
-    pub fn taking_over(self, is_taking_over: bool) -> Self {
-        Self { is_taking_over, ..self }
+    pub fn with_trust(self, trust: Trust) -> Self {
+        Self { trust, ..self }
     }
 
     /// Sets the queue in which other keys wait.
     #[must_use]
     pub fn beside(self, queue: &'a RateLimitingQueue<ObjectName>) -> Self {
-        Self { queue: Some(queue), ..self }
+        Self { turn: Turn { queue: Some(queue), ..self.turn }, ..self }
     }
 
-    /// Sets whether the caches still lag this key's own writes.
+    /// Returns how far to trust the caches.
     #[must_use]
-    pub fn late(self, is_cache_late: bool) -> Self {
-        Self { is_cache_late, ..self }
+    pub fn trust(&self) -> Trust {
+        self.trust
     }
 
-    /// Whether the caches may lack writes of the leader before: then the object is read live before the first write.
-    #[must_use]
-    pub fn is_taking_over(&self) -> bool {
-        self.is_taking_over
-    }
-
-    /// Returns why the pass is made. Behaviour must not depend on reasons: they are lost with the process.
+    /// Returns why the sync is made, for people. Behaviour must not depend on reasons: they are lost with the process.
     #[must_use]
     pub fn reasons(&self) -> &'a Reasons {
         self.reasons
     }
 
-    /// Whether an audit enqueued the key.
-    #[must_use]
-    pub fn is_audit(&self) -> bool {
-        self.reasons.contains(&Reason::Audit)
+    /// Records a write by this sync; `object` is the server's response. The key is not synced again before the caches
+    /// have seen the write.
+    pub fn wrote<O: TypedObject>(&mut self, object: &O) {
+        self.state.own_writes.wrote(object);
     }
 
-    /// Whether the pass is the object's first in this process: the previous process may have died in mid-pass.
-    #[must_use]
-    pub fn is_first(&self) -> bool {
-        self.reasons.contains(&Reason::Initial)
+    /// Records that this sync deleted the object with this uid.
+    pub fn deleted(&mut self, resource: &ApiResource, name: ObjectName, uid: &str) {
+        self.state.own_writes.deleted(resource, name, uid);
     }
 
-    /// Whether the pass has lasted a second and other keys wait: a pass with many writes then leaves the others to its
+    /// Returns what is remembered of the key.
+    #[doc(hidden)] // for the benchmark of memory at rest
+    pub fn state(&mut self) -> &mut KeyState {
+        self.state
+    }
+}
+
+impl Turn<'_> {
+    /// Whether the sync has lasted a second and other keys wait: a sync with many writes then leaves the others to its
     /// next one.
-    #[must_use]
-    pub fn has_had_its_turn(&self) -> bool {
+    pub(in crate::controller) fn is_over(&self) -> bool {
         self.began.elapsed() >= TURN && self.queue.is_some_and(|queue| !queue.is_empty())
-    }
-
-    /// Whether to read everything from the server instead of the cache.
-    #[must_use]
-    pub fn reads_live(&self) -> bool {
-        self.is_cache_late || self.is_audit()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A standby's caches may lag. The predecessor stopped writing before the lease changed hands, so the server's
 //! current versions cover all its writes. A new leader reads the version of each collection once, with a small
-//! request per kind. Until every cache has reached its version, a pass reads its object live before it creates or
+//! request per kind. Until every cache has reached its version, a sync reads its object live before it creates or
 //! updates a child.
 //!
 //! # Guarantees
@@ -11,9 +11,9 @@
 
 use crate::api::ApiResource;
 use crate::client::ApiClient;
+use crate::controller::key::Keys;
+use crate::controller::key::own_writes::RETRY;
 use crate::leader_election::Leadership;
-
-use super::consistency::{Consistency, RETRY};
 
 /// Waits for leadership, then for the caches.
 #[derive(Clone, Debug)]
@@ -39,24 +39,28 @@ impl Takeover {
         self.leadership.acquired().await;
     }
 
-    /// Waits until the stores of `consistency` have reached the server's current versions.
+    /// Waits until the stores of `keys` have reached the server's current versions.
     ///
     /// # Cancel safety
     /// Cancel-safe: a new call starts over.
-    pub(super) async fn caught_up(&self, consistency: &Consistency) {
+    pub(super) async fn caught_up(&self, keys: &Keys) {
         // A client whose rights end at its namespaces may not ask for all.
         let namespaces = match &self.namespaces[..] {
             [] => vec![None],
             named => named.iter().map(|name| Some(name.as_str())).collect(),
         };
         let mut targets = Vec::new();
-        for resource in consistency.resources() {
+        for resource in keys.stores.resources() {
             for namespace in &namespaces {
-                targets.push((self.latest_version(&resource, *namespace).await, resource.clone()));
+                targets.push((
+                    self.latest_version(&resource, *namespace).await,
+                    resource.clone(),
+                    *namespace,
+                ));
             }
         }
-        for (version, resource) in targets {
-            while consistency.is_behind(&resource, &version) {
+        for (version, resource, namespace) in targets {
+            while keys.stores.is_behind(&resource, namespace, &version) {
                 tokio::time::sleep(RETRY).await;
             }
         }

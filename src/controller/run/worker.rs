@@ -42,10 +42,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::consistency::{self, Consistency, Readiness, Write};
-use super::hot_loop::{HotLoops, PACE, Temperature};
 use super::observer::PassEnd;
-use super::outcome::{Outcome, SyncError, SyncRequest};
+use super::outcome::{Outcome, SyncError, SyncRequest, Trust};
 use super::takeover::Takeover;
 use crate::cache::listener::text_of;
 use crate::cache::synctrack::{self, SyncedSetter};
@@ -53,6 +51,8 @@ use crate::cache::{
     self, EventHandler, Lister, ObjectName, SharedInformer, Synced, TypedObject, wait_for_cache_sync,
 };
 use crate::client::{DryRun, slow_calls};
+use crate::controller::key::own_writes::{self, Readiness};
+use crate::controller::key::{KeyState, Keys};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
 use task_set::{Ended, TaskSet};
@@ -97,12 +97,11 @@ pub struct Controller<H> {
     handler: H,
     /// Caches that must have synced before the workers start.
     caches: Vec<Synced>,
-    /// Holds a key until the caches have seen its own writes.
-    consistency: Arc<Consistency>,
+    /// What is remembered of each key; holds a key until the caches have seen its own writes.
+    keys: Arc<Keys>,
     workers: Workers,
     version_of: VersionOf,
     metrics: ControllerMetrics,
-    hot: Arc<HotLoops>,
     started: (SyncedSetter, Synced),
     /// `None` for a controller without leader election.
     takeover: Option<Takeover>,
@@ -117,22 +116,16 @@ pub struct Controller<H> {
 impl<H: SyncHandler> Controller<H> {
     /// Creates a controller with one worker; [`run`](Self::run) starts it.
     #[must_use]
-    pub fn new(
-        name: &'static str,
-        queue: RateLimitingQueue<ObjectName>,
-        handler: H,
-        consistency: Arc<Consistency>,
-    ) -> Self {
+    pub fn new(name: &'static str, queue: RateLimitingQueue<ObjectName>, handler: H) -> Self {
         Self {
             name,
             queue,
             handler,
             caches: Vec::new(),
-            consistency,
+            keys: Arc::default(),
             workers: Workers::new(1),
             version_of: Arc::new(|_| None),
             metrics: ControllerMetrics::unread(name),
-            hot: Arc::default(),
             started: synctrack::pair(name),
             takeover: None,
             has_caught_up: AtomicBool::new(true),
@@ -152,8 +145,15 @@ impl<H: SyncHandler> Controller<H> {
     ) -> Result<Self, cache::Ended> {
         let registration = informer.add_event_handler(handler)?;
         self.caches.push(registration.synced());
-        self.consistency.observe(K::resource(), informer.store());
+        let namespace = informer.selection().namespace.clone();
+        self.keys.observe_in(namespace, K::resource(), informer.store());
         Ok(self)
+    }
+
+    /// Sets the records of the keys, which the caller shares, and whose stores show the writes of the keys.
+    #[must_use]
+    pub fn with_keys(self, keys: Arc<Keys>) -> Self {
+        Self { keys, ..self }
     }
 
     /// Makes the workers wait for this cache, too.
@@ -346,17 +346,30 @@ impl<H: SyncHandler> Controller<H> {
     async fn process(&self, processing: &Processing<'_, ObjectName>, worker: usize) {
         let why = tracing::field::display(processing.reasons());
         let span = tracing::info_span!("sync", controller = self.name, object = %processing.key(), why);
-        let pass = async {
-            match self.readiness(processing) {
-                Ok(readiness) => self.pass(processing, worker, readiness).await,
-                Err(later) => self.queue.add(processing.key().clone(), later),
+        let sync = async {
+            let key = processing.key();
+            let mut state = self.keys.take(key);
+            let later = match self.trust(processing, &mut state) {
+                Ok(trust) => {
+                    self.sync(processing, worker, trust, &mut state).await;
+                    None
+                }
+                Err(later) => Some(later),
+            };
+            self.keys.put_back(key, state);
+            if let Some(later) = later {
+                self.queue.add(key.clone(), later);
             }
         };
-        pass.instrument(span).await;
+        sync.instrument(span).await;
     }
 
-    /// Returns whether the caches show the key's own writes, or when to look at the key again, for the same reasons.
-    fn readiness(&self, processing: &Processing<'_, ObjectName>) -> Result<Readiness, AddOptions> {
+    /// Returns how far the sync may trust the caches, or when to look at the key again, for the same reasons.
+    fn trust(
+        &self,
+        processing: &Processing<'_, ObjectName>,
+        state: &mut KeyState,
+    ) -> Result<Trust, AddOptions> {
         let (key, reasons) = (processing.key(), processing.reasons());
         let later = || AddOptions {
             priority: processing.priority(),
@@ -369,39 +382,46 @@ impl<H: SyncHandler> Controller<H> {
             return Err(AddOptions { bypass_backoff: reasons.iter().any(Reason::may_cure), ..later() });
         }
         if self.workers.are_crowded_by(key.namespace().unwrap_or_default()) {
-            tracing::debug!("Deferred: passes of this namespace wait for slow answers");
+            tracing::debug!("Deferred: syncs of this namespace wait for slow answers");
             return Err(AddOptions { after: Some(CROWDED_RETRY), priority: LOW_PRIORITY, ..later() });
         }
-        let readiness = self.consistency.look(key);
-        if readiness == Readiness::Waits {
-            // The event of our own write enqueues the key; this retry covers events that never come.
-            tracing::debug!("Waiting for the caches to observe this key's own writes");
-            self.metrics.waits_for_own_writes();
-            if let Some(observer) = self.workers.observer() {
-                observer.held(key);
+        match state.own_writes.readiness(&self.keys.stores) {
+            Readiness::Ready if state.is_distrusted() => Ok(Trust::Nothing),
+            Readiness::Ready if !self.has_caught_up.load(Ordering::Relaxed) => Ok(Trust::OwnerLive),
+            Readiness::Ready => Ok(Trust::Cache),
+            Readiness::FailedOpen => {
+                self.metrics.failed_open();
+                Ok(Trust::Nothing)
             }
-            return Err(AddOptions { after: Some(consistency::RETRY), ..later() });
+            Readiness::Waits => {
+                // The event of our own write enqueues the key; this retry covers events that never come.
+                tracing::debug!("Waiting for the caches to observe this key's own writes");
+                self.metrics.waits_for_own_writes();
+                if let Some(observer) = self.workers.observer() {
+                    observer.held(key);
+                }
+                Err(AddOptions { after: Some(own_writes::RETRY), ..later() })
+            }
         }
-        Ok(readiness)
     }
 
-    async fn pass(&self, processing: &Processing<'_, ObjectName>, worker: usize, readiness: Readiness) {
+    async fn sync(
+        &self,
+        processing: &Processing<'_, ObjectName>,
+        worker: usize,
+        trust: Trust,
+        state: &mut KeyState,
+    ) {
         let (key, reasons) = (processing.key(), processing.reasons());
         let _active = self.metrics.active();
         let started = Instant::now();
-        let is_late = readiness == Readiness::FailedOpen;
-        if is_late {
-            self.metrics.failed_open();
-        }
-        let is_taking_over = !self.has_caught_up.load(Ordering::Relaxed);
         let listed = self.list_pass(processing, worker, started);
-        self.consistency.begin_pass(key);
-        let request = SyncRequest::new(reasons).beside(&self.queue).late(is_late).taking_over(is_taking_over);
+        let request = SyncRequest::new(reasons, state).beside(&self.queue).with_trust(trust);
         let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
         let (ended, was_slow) = slow_calls::noticing(self.workers.on_slow(key), sync.catch_unwind()).await;
         drop(listed);
         let took = started.elapsed();
-        let writes = self.consistency.end_pass(key);
+        let writes = state.own_writes.end_sync();
         let effect = match &ended {
             Ok(Ok(_)) if writes.is_empty() => Effect::Nothing,
             Ok(Ok(_)) => Effect::Changed,
@@ -411,7 +431,12 @@ impl<H: SyncHandler> Controller<H> {
         let observer = self.workers.observer();
         let observed = observer.map(|observer| (observer, PassEnd::of(took, &ended, &writes)));
         match ended {
-            Ok(Ok(outcome)) => self.succeeded(processing, outcome, took, writes),
+            Ok(Ok(outcome)) => {
+                if trust == Trust::Nothing {
+                    state.trust_again();
+                }
+                self.succeeded(processing, outcome, took);
+            }
             Ok(Err(error)) => self.failed(processing, &error, (took, was_slow)),
             Err(panic) => self.panicked(processing, &*panic, took),
         }
@@ -436,39 +461,21 @@ impl<H: SyncHandler> Controller<H> {
         self.workers.begin(pass)
     }
 
-    fn succeeded(
-        &self,
-        processing: &Processing<'_, ObjectName>,
-        outcome: Outcome,
-        took: Duration,
-        writes: Vec<Write>,
-    ) {
+    fn succeeded(&self, processing: &Processing<'_, ObjectName>, outcome: Outcome, took: Duration) {
         let key = processing.key();
         self.queue.forget(key);
         let next = outcome.next_pass();
         self.metrics.succeeded(took, next.is_some());
-        let temperature = self.hot.passed(key, processing.reasons(), next, writes);
-        if temperature == Temperature::JustHot {
-            self.metrics.hot();
-            tracing::warn!(
-                ?outcome,
-                "This object is reconciled again and again although nothing changes; slowing it down"
-            );
-        }
-        match (temperature, next) {
-            (Temperature::Cool, Some(time)) => {
-                // A key that waits for a user is synced behind keys that users have changed.
-                let is_stuck = matches!(outcome, Outcome::WaitForUser { .. });
-                let priority = if is_stuck { LOW_PRIORITY } else { 0 };
-                let reasons = match outcome {
-                    Outcome::Deferred(_) => processing.reasons().clone(),
-                    _ => Reasons::default(),
-                };
-                let options = AddOptions { after: Some(time), priority, reasons, ..AddOptions::default() };
-                self.queue.add(key.clone(), options);
-            }
-            (Temperature::Cool, None) => {}
-            (_, next) => self.queue.pause_for(key.clone(), next.unwrap_or_default().max(PACE)),
+        if let Some(time) = next {
+            // A key that waits for a user is synced behind keys that users have changed.
+            let is_stuck = matches!(outcome, Outcome::WaitForUser { .. });
+            let priority = if is_stuck { LOW_PRIORITY } else { 0 };
+            let reasons = match outcome {
+                Outcome::Deferred(_) => processing.reasons().clone(),
+                _ => Reasons::default(),
+            };
+            let options = AddOptions { after: Some(time), priority, reasons, ..AddOptions::default() };
+            self.queue.add(key.clone(), options);
         }
         tracing::debug!(?outcome, "Synced");
     }

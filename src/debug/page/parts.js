@@ -27,7 +27,7 @@ const PARTS = [
     text: "The keys that need a pass. A key is in it once, however often it is added, and is never with two workers. A failed key waits for the end of its backoff. Users' changes come before first lists and resyncs, which age.",
   },
   {
-    id: "workers", name: "Workers", go: "runWorker, processNextWorkItem", files: ["src/controller/run/worker.rs", "src/controller/reconcile/reconciler.rs"],
+    id: "workers", name: "Workers", go: "runWorker, processNextWorkItem", files: ["src/controller/run/worker.rs", "src/controller/pass/reconciler.rs"],
     text: "Each takes a key, compares what is with what is wanted, and writes the difference. What a pass waits for is almost always a request.",
   },
   {

@@ -13,7 +13,7 @@ use crate::api::appservice::v1alpha1::{AppService, AppServiceStatus};
 use crate::cache::Lister;
 use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::kinds::service::ObservedService;
-use crate::controller::{Reconcile, ReconcileContext, StopReason};
+use crate::controller::{Pass, Reconcile, StopReason};
 
 /// Reconciles the children of an AppService.
 #[derive(Debug)]
@@ -25,28 +25,25 @@ pub struct AppServiceSync {
 impl Reconcile for AppServiceSync {
     type Resource = AppService;
 
-    async fn reconcile(
-        &self,
-        ctx: &mut ReconcileContext<'_, AppService>,
-    ) -> Result<AppServiceStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, AppService>) -> Result<AppServiceStatus, StopReason> {
         // Get
-        let wanted = wanted::children(ctx.object());
+        let wanted = wanted::children(pass.object());
         // Apply
-        let deployment = ctx.apply(&wanted.deployment, &self.deployments).await?;
+        let deployment = pass.apply(&wanted.deployment, &self.deployments).await?.outcome;
         if let Some(service) = &wanted.service {
-            ctx.apply(service, &self.services).await?;
+            pass.apply(service, &self.services).await?;
         }
         // Prune
         if wanted.service.is_none() {
-            ctx.prune_all(&self.services, "spec.ports is empty").await?;
+            pass.prune_all(&self.services, "spec.ports is empty").await?;
         }
         // Status
         for (type_, condition) in status::of_the_deployment(&deployment) {
-            ctx.condition(type_, condition);
+            pass.condition(type_, condition);
         }
-        let spec = serde_json::to_string(&ctx.object().spec).unwrap_or_default();
-        ctx.annotate(APPLIED_SPEC, &spec).await;
-        Ok(status::status(ctx.name(), &deployment))
+        let spec = serde_json::to_string(&pass.object().spec).unwrap_or_default();
+        pass.annotate(APPLIED_SPEC, &spec).await;
+        Ok(status::status(pass.name(), &deployment))
     }
 }
 

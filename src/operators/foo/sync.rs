@@ -6,10 +6,10 @@
 //! |---|---|
 //! | `foosLister.Get`; not found: nothing to do | the shared [`Reconciler`](crate::controller::Reconciler) |
 //! | `deploymentName` must be specified | the CRD's schema |
-//! | `deploymentsLister.Get`; not found: `Deployments.Create` | **apply**: [`ReconcileContext::apply`] |
+//! | `deploymentsLister.Get`; not found: `Deployments.Create` | **apply**: [`Pass::apply`] |
 //! | not `IsControlledBy`: event `ErrResourceExists` | apply reports it, the reconciler records the event |
 //! | other `replicas`: `Deployments.Update` | apply: one patch with every field that differs |
-//! | (a Deployment under a former name stays) | **prune**: [`ReconcileContext::prune_others`] |
+//! | (a Deployment under a former name stays) | **prune**: [`Pass::prune_others`] |
 //! | `updateFooStatus` | **status**: returned by `reconcile`, written by the reconciler if it differs |
 //! | event `Synced`, in each pass | the reconciler, when the Foo becomes Ready |
 //!
@@ -25,7 +25,7 @@ use super::{status, wanted};
 use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
 use crate::cache::{Cached, Lister, Object};
 use crate::controller::kinds::deployment::ObservedDeployment;
-use crate::controller::{Reconcile, ReconcileContext, StopReason};
+use crate::controller::{Pass, Reconcile, StopReason};
 
 /// Reconciles the Deployment of a Foo.
 #[derive(Debug)]
@@ -38,23 +38,23 @@ impl Reconcile for FooSync {
 
     const SYNCED: Option<(&'static str, &'static str)> = Some(("Synced", "Foo synced successfully"));
 
-    async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Foo>) -> Result<FooStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, Foo>) -> Result<FooStatus, StopReason> {
         // Get
-        let wanted = wanted::deployment(ctx.object());
+        let wanted = wanted::deployment(pass.object());
         // Apply
-        let deployment = ctx.apply(&wanted, &self.deployments).await?;
+        let deployment = pass.apply(&wanted, &self.deployments).await?.outcome;
         // Prune
         let why = format!("spec.deploymentName is now {:?}", wanted.name);
-        ctx.prune_others(&wanted, &deployment, &self.deployments, &why).await?;
+        pass.prune_others(&wanted, &deployment, &self.deployments, &why).await?;
         // Status
-        Ok(status::status(ctx.name(), &deployment, &self.former(ctx)))
+        Ok(status::status(pass.name(), &deployment, &self.former(pass)))
     }
 }
 
 impl FooSync {
     /// Returns this Foo's Deployments under any name, except those being deleted.
-    fn former(&self, ctx: &ReconcileContext<'_, Foo>) -> Vec<Arc<ObservedDeployment>> {
-        let all = self.deployments.controlled_by(&ctx.owner().uid);
+    fn former(&self, pass: &Pass<'_, Foo>) -> Vec<Arc<ObservedDeployment>> {
+        let all = self.deployments.controlled_by(&pass.owner().uid);
         all.iter().filter_map(Cached::readable).filter(|one| !one.is_deleting()).cloned().collect()
     }
 }

@@ -11,7 +11,7 @@ use crate::cache::Lister;
 use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::kinds::ingress::ObservedIngress;
 use crate::controller::kinds::service::ObservedService;
-use crate::controller::{ApplyOutcome, Reconcile, ReconcileContext, StopReason};
+use crate::controller::{ApplyOutcome, Pass, Reconcile, StopReason};
 
 /// Reconciles the children of a Myapp.
 #[derive(Debug)]
@@ -24,18 +24,18 @@ pub struct MyappSync {
 impl Reconcile for MyappSync {
     type Resource = Myapp;
 
-    async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Myapp>) -> Result<MyappStatus, StopReason> {
+    async fn reconcile(&self, pass: &mut Pass<'_, Myapp>) -> Result<MyappStatus, StopReason> {
         // Get
-        let wanted = wanted::children(ctx.object());
+        let wanted = wanted::children(pass.object());
         // Apply
-        let deployment = ctx.apply(&wanted.deployment, &self.deployments).await?;
-        ctx.apply(&wanted.service, &self.services).await?;
+        let deployment = pass.apply(&wanted.deployment, &self.deployments).await?.outcome;
+        pass.apply(&wanted.service, &self.services).await?;
         if let Some(ingress) = &wanted.ingress {
-            ctx.apply(ingress, &self.ingresses).await?;
+            pass.apply(ingress, &self.ingresses).await?;
         }
         // Prune
         if wanted.ingress.is_none() {
-            ctx.prune_all(&self.ingresses, "spec.host is not set").await?;
+            pass.prune_all(&self.ingresses, "spec.host is not set").await?;
         }
         // Status
         let replicas = match &deployment {
@@ -45,7 +45,7 @@ impl Reconcile for MyappSync {
             }
             _ => wanted.deployment.replicas,
         };
-        Ok(status::status(ctx.name(), ctx.reports(), replicas, &deployment))
+        Ok(status::status(pass.name(), pass.reports(), replicas, &deployment))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cache::{Cached, TypedObject};
 use crate::controller::kinds::difference::describe;
 use crate::controller::kinds::health::{UNDONE_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;
-use crate::controller::{ChildHealth, ChildRef, Deletion, Outcome, ReconcileContext, StopReason};
+use crate::controller::{ChildHealth, ChildRef, Deletion, Outcome, Pass, StopReason};
 use crate::record::EventType;
 
 /// The most names that an event lists.
@@ -19,40 +19,40 @@ const NAMES_MAX: usize = 10;
 /// Deletes Pods in the order of the plan, one [`PruneReason`] after another: a refusal within one group does not
 /// block the next group.
 pub(super) async fn prune(
-    ctx: &mut ReconcileContext<'_, Redis>,
+    pass: &mut Pass<'_, Redis>,
     plan: &Plan,
     pods: &[Cached<ObservedPod>],
 ) -> Result<(), StopReason> {
     for why in [PruneReason::Surplus, PruneReason::Finished] {
         let of_this_sort = plan.delete.iter().filter(|(_, other)| *other == why);
         let mut all: Vec<ChildRef> =
-            of_this_sort.filter_map(|(ordinal, _)| pod_of(ctx, *ordinal, pods)).collect();
+            of_this_sort.filter_map(|(ordinal, _)| pod_of(pass, *ordinal, pods)).collect();
         let count = all.len();
         all.truncate(WRITES_MAX);
-        let deleted = prune_sort(ctx, plan, (why, &all)).await?;
-        if count > WRITES_MAX || deleted < count && ctx.is_cut_short() {
+        let deleted = prune_sort(pass, plan, (why, &all)).await?;
+        if count > WRITES_MAX || deleted < count && pass.is_cut_short() {
             let message = format!("Deleted {deleted} Pods; more will follow");
-            ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
+            pass.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
     }
     for &(ordinal, _) in plan.delete.iter().filter(|(_, why)| *why == PruneReason::Outdated) {
-        prune_outdated(ctx, ordinal, pods).await?;
+        prune_outdated(pass, ordinal, pods).await?;
     }
     Ok(())
 }
 
-fn pod_of(ctx: &ReconcileContext<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Option<ChildRef> {
-    let name = format!("{}-{ordinal}", ctx.name());
+fn pod_of(pass: &Pass<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Option<ChildRef> {
+    let name = format!("{}-{ordinal}", pass.name());
     pods.iter().find(|pod| pod.object_name().name() == name).map(ChildRef::of)
 }
 
 /// Returns the number of deleted Pods.
 async fn prune_sort(
-    ctx: &mut ReconcileContext<'_, Redis>,
+    pass: &mut Pass<'_, Redis>,
     plan: &Plan,
     (why, all): (PruneReason, &[ChildRef]),
 ) -> Result<usize, StopReason> {
-    let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), all).await;
+    let (ended, outcome) = pass.delete_each(&ObservedPod::resource(), all).await;
     let ended: Vec<(&str, Deletion)> =
         all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
     // Records the deletions, even if the pass fails afterwards.
@@ -67,13 +67,13 @@ async fn prune_sort(
                 ("ChildDeleted", format!("Deleted finished Pods, to be recreated: {names}"))
             }
         };
-        ctx.event(EventType::Normal, reason, "Delete", note);
+        pass.event(EventType::Normal, reason, "Delete", note);
     }
     outcome?;
     for (name, ended) in ended {
         match ended {
             Deletion::Refused { status, requeue_after } => {
-                ctx.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
+                pass.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
             }
             Deletion::NotNow => return Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
             Deletion::Deleted | Deletion::NothingToDo => {}
@@ -84,34 +84,33 @@ async fn prune_sort(
 
 /// Deletes an outdated Pod, unless its replacements are contended.
 async fn prune_outdated(
-    ctx: &mut ReconcileContext<'_, Redis>,
+    pass: &mut Pass<'_, Redis>,
     ordinal: u32,
     pods: &[Cached<ObservedPod>],
 ) -> Result<(), StopReason> {
-    let Some(child) = pod_of(ctx, ordinal, pods) else { return Ok(()) };
+    let Some(child) = pod_of(pass, ordinal, pods) else { return Ok(()) };
     let pod = pods.iter().find(|pod| pod.uid() == child.uid);
-    let wanted = wanted::pod(ctx.object(), ordinal);
+    let wanted = wanted::pod(pass.object(), ordinal);
     let differences = pod.and_then(Cached::readable).map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
-    let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedPod::resource());
-    let name = &child.name;
-    let (deletion, contended) = children.delete_outdated(owner, &resource, &child, &differences).await?;
+    let (resource, name) = (ObservedPod::resource(), &child.name);
+    let (deletion, contended) = pass.delete_outdated(&resource, &child, &differences).await?;
     if let Some(requeue_after) = contended {
         let message = format!(
             "Pod {name:?} is altered on every create ({}); \
              stop the client or webhook that alters it, or pause this object",
             describe(&differences)
         );
-        ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
+        pass.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
     }
     match deletion {
         Deletion::Deleted => {
             let note = format!("Deleted outdated Pod {name:?}, to be recreated from the current spec");
-            ctx.event(EventType::Normal, "ChildDeleted", "Delete", note);
+            pass.event(EventType::Normal, "ChildDeleted", "Delete", note);
         }
         Deletion::NothingToDo => {}
         Deletion::NotNow => return Err(StopReason::Outcome(Outcome::RequeueAfter(UNDONE_RETRY))),
         Deletion::Refused { status, requeue_after } => {
-            ctx.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
+            pass.refused_deletion(&format!("Pod {name:?}"), &status, requeue_after);
         }
     }
     Ok(())

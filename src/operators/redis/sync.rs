@@ -20,7 +20,7 @@ use crate::cache::{Cached, Lister, TypedObject};
 use crate::controller::kinds::health::{EXISTS_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;
 use crate::controller::{
-    ApplyOutcome, ChildHealth, ChildRef, CommonStatus, Deletion, Reconcile, ReconcileContext, StopReason,
+    ApplyOutcome, ChildHealth, ChildRef, CommonStatus, Deletion, Pass, Reconcile, StopReason, Trust,
 };
 use crate::record::EventType;
 
@@ -43,18 +43,18 @@ impl Reconcile for RedisSync {
 
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
-    async fn reconcile(&self, ctx: &mut ReconcileContext<'_, Redis>) -> Result<RedisStatus, StopReason> {
-        ctx.add_finalizer(FINALIZER).await?;
+    async fn reconcile(&self, pass: &mut Pass<'_, Redis>) -> Result<RedisStatus, StopReason> {
+        pass.add_finalizer(FINALIZER).await?;
         // Get
-        let pods = self.pods(ctx).await?;
-        let plan = plan::plan(ctx.object(), &pods);
-        let replicas = ctx.object().spec.replicas;
-        let health = status::health(ctx.name(), replicas, &plan);
-        let mut reached = ctx.stored_status().reached_replicas;
-        if ctx.is_paused() {
+        let pods = self.pods(pass).await?;
+        let plan = plan::plan(pass.object(), &pods);
+        let replicas = pass.object().spec.replicas;
+        let health = status::health(pass.name(), replicas, &plan);
+        let mut reached = pass.stored_status().reached_replicas;
+        if pass.is_paused() {
             let is_idle = plan.apply.is_empty() && plan.delete.is_empty();
-            ctx.report(if !ctx.observes_this_spec() {
-                status::held(&ctx.stored_status(), &plan)
+            pass.report(if !pass.observes_this_spec() {
+                status::held(&pass.stored_status(), &plan)
             } else if is_idle {
                 health
             } else {
@@ -62,88 +62,85 @@ impl Reconcile for RedisSync {
                 ChildHealth::reconciling(reason::PAUSED, message)
             });
         } else {
-            recall_contention(ctx, &plan);
+            recall_contention(pass, &plan);
             // Prune: first, so that a quota has room for what follows.
-            prune(ctx, &plan, &pods).await?;
+            prune(pass, &plan, &pods).await?;
             // Apply
-            let Ended { created, is_all_taken } = self.apply(ctx, &plan, reached).await?;
+            let Ended { created, is_all_taken } = self.apply(pass, &plan, reached).await?;
             if let Some(ordinal) = plan.past_taken.filter(|_| is_all_taken) {
                 let next = Plan { delete: vec![(ordinal, PruneReason::Outdated)], ..Plan::default() };
-                prune(ctx, &next, &pods).await?;
+                prune(pass, &next, &pods).await?;
             }
-            reached = plan::reached(ctx.object(), &pods, &created, reached);
+            reached = plan::reached(pass.object(), &pods, &created, reached);
             // Reported after the problems of single Pods, which are more specific.
-            ctx.report(health);
+            pass.report(health);
         }
         // Status
-        Ok(status::status(ctx.name(), &plan, reached))
+        Ok(status::status(pass.name(), &plan, reached))
     }
 
-    async fn finalize(
-        &self,
-        ctx: &mut ReconcileContext<'_, Redis>,
-    ) -> Result<Option<RedisStatus>, StopReason> {
-        if !ctx.has_finalizer(FINALIZER) {
+    async fn finalize(&self, pass: &mut Pass<'_, Redis>) -> Result<Option<RedisStatus>, StopReason> {
+        if !pass.has_finalizer(FINALIZER) {
             return Ok(None);
         }
-        if ctx.is_orphaning() {
-            ctx.remove_finalizer(FINALIZER).await?;
+        if pass.is_orphaning() {
+            pass.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
-        let pods = self.pods(ctx).await?;
+        let pods = self.pods(pass).await?;
         let mut left: Vec<ChildRef> = pods.iter().map(ChildRef::of).collect();
         left.retain(|pod| pod.is_controlled);
         if left.is_empty() {
             // Pods that the cache does not show must be gone, too.
-            let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedPod::resource());
-            left = children.without_label(owner, &resource).await?;
-            left.extend(children.with_label(owner, &resource).await?);
+            let resource = ObservedPod::resource();
+            left = pass.without_label(&resource).await?;
+            left.extend(pass.with_label(&resource).await?);
         }
         if left.is_empty() {
-            ctx.remove_finalizer(FINALIZER).await?;
+            pass.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
         let count = left.len();
-        if !ctx.observes_this_spec() {
+        if !pass.observes_this_spec() {
             let note = format!("Deleting {count} Pods before this Redis is removed");
-            ctx.event_when_written(EventType::Normal, "Deleting", "Delete", note);
+            pass.event_when_written(EventType::Normal, "Deleting", "Delete", note);
         }
-        let plan = plan::plan_nothing(ctx.object(), &pods);
-        plan::highest_first(ctx.name(), &mut left);
+        let plan = plan::plan_nothing(pass.object(), &pods);
+        plan::highest_first(pass.name(), &mut left);
         left.retain(|pod| !pod.is_deleting);
         let is_cut = left.len() > WRITES_MAX;
         left.truncate(WRITES_MAX);
-        let (ended, outcome) = ctx.delete_each(&ObservedPod::resource(), &left).await;
-        let is_cut = is_cut || ctx.is_cut_short();
+        let (ended, outcome) = pass.delete_each(&ObservedPod::resource(), &left).await;
+        let is_cut = is_cut || pass.is_cut_short();
         for (pod, deletion) in left.iter().zip(ended) {
             if let Some(Deletion::Refused { status, requeue_after }) = deletion {
-                ctx.refused_deletion(&format!("Pod {:?}", pod.name), &status, requeue_after);
+                pass.refused_deletion(&format!("Pod {:?}", pod.name), &status, requeue_after);
             }
         }
         if let Err(error) = outcome {
-            ctx.fails_after_its_status(error);
+            pass.fails_after_its_status(error);
         }
         let requeue_after = if is_cut { CUT_RETRY } else { EXISTS_RETRY };
         let message = format!("Deleting {count} Pods; this Redis is removed after the last one");
-        ctx.report(ChildHealth::reconciling(reason::DELETING, message).requeue_after(requeue_after));
-        Ok(Some(status::status(ctx.name(), &plan, ctx.stored_status().reached_replicas)))
+        pass.report(ChildHealth::reconciling(reason::DELETING, message).requeue_after(requeue_after));
+        Ok(Some(status::status(pass.name(), &plan, pass.stored_status().reached_replicas)))
     }
 }
 
 impl RedisSync {
     /// Returns the Pods of the Redis, from the cache or, in a pass with live reads, from the server.
-    async fn pods(&self, ctx: &ReconcileContext<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, StopReason> {
-        if ctx.request().reads_live() {
-            return Ok(ctx.children().live_children::<ObservedPod>(ctx.owner()).await?);
+    async fn pods(&self, pass: &Pass<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, StopReason> {
+        if pass.trust() == Trust::Nothing {
+            return Ok(pass.live_children::<ObservedPod>().await?);
         }
-        Ok(self.pods.controlled_by(&ctx.owner().uid))
+        Ok(self.pods.controlled_by(&pass.owner().uid))
     }
 
     /// Creates missing Pods and restores lost labels, in slow-start batches, up to the limit for one pass. Ordinals
     /// below `reached` have had a Pod before.
     async fn apply(
         &self,
-        ctx: &mut ReconcileContext<'_, Redis>,
+        pass: &mut Pass<'_, Redis>,
         plan: &Plan,
         reached: i32,
     ) -> Result<Ended, StopReason> {
@@ -152,9 +149,9 @@ impl RedisSync {
         let was_there = |ordinal: u32| i64::from(ordinal) < i64::from(reached);
         // Continues past a chunk whose names are all taken, so that taken names do not block the rest.
         while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
-            let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(ctx.object(), ordinal)).collect();
+            let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(pass.object(), ordinal)).collect();
             let ended;
-            (ended, outcome) = ctx.apply_each(&wanted, &self.pods, |at| was_there(part[at])).await;
+            (ended, outcome) = pass.apply_each(&wanted, &self.pods, |at| was_there(part[at])).await;
             let is_new =
                 |ended: &Option<ApplyOutcome<_>>| ended.as_ref().is_some_and(ApplyOutcome::was_created);
             let is_taken =
@@ -162,62 +159,55 @@ impl RedisSync {
             created.extend(part.iter().zip(&ended).filter(|(_, ended)| is_new(ended)).map(|(&at, _)| at));
             is_all_taken = ended.iter().all(is_taken);
         }
-        self.record_created_pods(ctx, plan, &created, reached);
+        self.record_created_pods(pass, plan, &created, reached);
         outcome?;
-        if !created.is_empty() && (parts.next().is_some() || ctx.is_cut_short()) {
+        if !created.is_empty() && (parts.next().is_some() || pass.is_cut_short()) {
             let message = format!("Created {} Pods; more will follow", created.len());
-            ctx.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
+            pass.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
         Ok(Ended { created, is_all_taken })
     }
 
     /// Records events for the created Pods, even if the pass fails afterwards.
-    fn record_created_pods(
-        &self,
-        ctx: &mut ReconcileContext<'_, Redis>,
-        plan: &Plan,
-        created: &[u32],
-        reached: i32,
-    ) {
+    fn record_created_pods(&self, pass: &mut Pass<'_, Redis>, plan: &Plan, created: &[u32], reached: i32) {
         let was_there = |ordinal: &u32| i64::from(*ordinal) < i64::from(reached);
         let (again, new): (Vec<u32>, Vec<u32>) = created.iter().partition(|ordinal| was_there(ordinal));
         let names = |ordinals: &[u32]| {
-            let all: Vec<_> = ordinals.iter().map(|ordinal| format!("{}-{ordinal}", ctx.name())).collect();
+            let all: Vec<_> = ordinals.iter().map(|ordinal| format!("{}-{ordinal}", pass.name())).collect();
             names(&all)
         };
         if !again.is_empty() {
             let note = format!("Recreated {}", names(&again));
-            ctx.event(EventType::Normal, "PodRecreated", "Create", note);
+            pass.event(EventType::Normal, "PodRecreated", "Create", note);
         }
         if !new.is_empty() {
             let from = usize::try_from(plan.active).unwrap_or(0) + again.len();
             let note = format!("Scaled up from {from} to {}: {}", from + new.len(), names(&new));
-            ctx.event(EventType::Normal, "ScaledUp", "Create", note);
+            pass.event(EventType::Normal, "ScaledUp", "Create", note);
         }
     }
 }
 
 /// Returns the reason of the stored Ready condition.
-fn stored_reason(ctx: &ReconcileContext<'_, Redis>) -> Option<String> {
-    conditions::reason(&ctx.stored_status().conditions(), READY).map(str::to_owned)
+fn stored_reason(pass: &Pass<'_, Redis>) -> Option<String> {
+    conditions::reason(&pass.stored_status().conditions(), READY).map(str::to_owned)
 }
 
 /// Keeps reporting contention until a new Pod has matched the spec for a while.
-fn recall_contention(ctx: &mut ReconcileContext<'_, Redis>, plan: &Plan) {
-    if stored_reason(ctx).as_deref() != Some(reason::CONTENDED) {
+fn recall_contention(pass: &mut Pass<'_, Redis>, plan: &Plan) {
+    if stored_reason(pass).as_deref() != Some(reason::CONTENDED) {
         return;
     }
     let is_replaced = |ordinal: &u32| plan.delete.contains(&(*ordinal, PruneReason::Outdated));
-    let wanted = 0..u32::try_from(ctx.object().spec.replicas).unwrap_or(0);
+    let wanted = 0..u32::try_from(pass.object().spec.replicas).unwrap_or(0);
     let names =
-        wanted.filter(|ordinal| !is_replaced(ordinal)).map(|ordinal| format!("{}-{ordinal}", ctx.name()));
-    let contended =
-        names.filter_map(|name| ctx.children().contended_for(ctx.owner(), &name).map(|time| (name, time)));
+        wanted.filter(|ordinal| !is_replaced(ordinal)).map(|ordinal| format!("{}-{ordinal}", pass.name()));
+    let contended = names.filter_map(|name| pass.contended_for(&name).map(|time| (name, time)));
     if let Some((name, requeue_after)) = contended.min_by_key(|(_, time)| *time) {
         let message = format!(
             "Pod {name:?} was altered on every create; waiting to see whether the latest one stays unchanged"
         );
-        ctx.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
+        pass.report(ChildHealth::stalled(reason::CONTENDED, message).requeue_after(requeue_after));
     }
 }
 

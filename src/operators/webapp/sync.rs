@@ -28,7 +28,7 @@ use crate::api::webapp::v1::{Hook, Phase, WebApp, WebAppSpec, WebAppStatus, WebA
 use crate::cache::{Lister, Object, ObjectName};
 use crate::client::{ApiClient, dry_run};
 use crate::controller::kinds::deployment::ObservedDeployment;
-use crate::controller::{Reconcile, ReconcileContext, StopReason};
+use crate::controller::{Pass, Reconcile, StopReason};
 use crate::record::EventType;
 
 /// Runs the tasks of a WebApp and keeps its Deployment.
@@ -68,49 +68,46 @@ impl Reconcile for WebAppSync {
 
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
-    async fn reconcile(&self, ctx: &mut ReconcileContext<'_, WebApp>) -> Result<WebAppStatus, StopReason> {
-        ctx.add_finalizer(FINALIZER).await?;
-        let stored = ctx.stored_status();
-        let (next, steps) = self.go_on(ctx, &stored, Direction::Creation).await?;
+    async fn reconcile(&self, pass: &mut Pass<'_, WebApp>) -> Result<WebAppStatus, StopReason> {
+        pass.add_finalizer(FINALIZER).await?;
+        let stored = pass.stored_status();
+        let (next, steps) = self.go_on(pass, &stored, Direction::Creation).await?;
         // While a pause holds back a new spec, the status describes the former spec, if its tasks have all succeeded.
-        let is_of_former = ctx.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
+        let is_of_former = pass.is_paused() && self.have_all_succeeded(&steps, stored.observed_generation);
         let next = if is_of_former { Next::Finished } else { next };
-        let object = ctx.shared();
+        let object = pass.shared();
         let subject = subject(&object);
-        if (is_of_former || self.is_workload_done(&steps, subject)) && ctx.reports().is_empty() {
-            ctx.apply(&workload::wanted(ctx.object()), &self.deployments).await?;
+        if (is_of_former || self.is_workload_done(&steps, subject)) && pass.reports().is_empty() {
+            pass.apply(&workload::wanted(pass.object()), &self.deployments).await?;
         }
         match status::health(&steps, &next, Direction::Creation, subject) {
-            Some(health) => ctx.report(health),
-            None if ctx.reports().is_empty() => ctx.report(workload::none_wanted()),
+            Some(health) => pass.report(health),
+            None if pass.reports().is_empty() => pass.report(workload::none_wanted()),
             None => {}
         }
-        Ok(self.status(ctx, &stored, steps))
+        Ok(self.status(pass, &stored, steps))
     }
 
-    async fn finalize(
-        &self,
-        ctx: &mut ReconcileContext<'_, WebApp>,
-    ) -> Result<Option<WebAppStatus>, StopReason> {
-        if !ctx.has_finalizer(FINALIZER) {
-            self.gone(&ctx.owner().name);
+    async fn finalize(&self, pass: &mut Pass<'_, WebApp>) -> Result<Option<WebAppStatus>, StopReason> {
+        if !pass.has_finalizer(FINALIZER) {
+            self.gone(&pass.owner().name);
             return Ok(None);
         }
-        let stored = ctx.stored_status();
-        let is_over = if ctx.is_orphaning() {
+        let stored = pass.stored_status();
+        let is_over = if pass.is_orphaning() {
             None
         } else {
-            let (next, steps) = self.go_on(ctx, &stored, Direction::Deletion).await?;
-            let health = status::health(&steps, &next, Direction::Deletion, subject(&ctx.shared()));
+            let (next, steps) = self.go_on(pass, &stored, Direction::Deletion).await?;
+            let health = status::health(&steps, &next, Direction::Deletion, subject(&pass.shared()));
             health.map(|health| (health, steps))
         };
         let Some((health, steps)) = is_over else {
-            ctx.remove_finalizer(FINALIZER).await?;
-            self.hooks.forget(&ctx.owner().name);
+            pass.remove_finalizer(FINALIZER).await?;
+            self.hooks.forget(&pass.owner().name);
             return Ok(None);
         };
-        ctx.report(health);
-        Ok(Some(self.status(ctx, &stored, steps)))
+        pass.report(health);
+        Ok(Some(self.status(pass, &stored, steps)))
     }
 
     fn gone(&self, name: &ObjectName) {
@@ -126,43 +123,43 @@ impl WebAppSync {
     /// Advances the steps once and runs the hook that is due. Events of the changes follow once the status is stored.
     async fn go_on(
         &self,
-        ctx: &mut ReconcileContext<'_, WebApp>,
+        pass: &mut Pass<'_, WebApp>,
         stored: &WebAppStatus,
         direction: Direction,
     ) -> Result<(Next, Vec<WebAppStep>), StopReason> {
         let names: Vec<&str> = self.tasks.iter().map(OneTask::name).collect();
         let mut steps = steps::aligned(&stored.steps, &names);
-        let object = ctx.shared();
+        let object = pass.shared();
         let goal = Goal {
             subject: subject(&object),
             direction,
-            may_start: !ctx.is_paused(),
-            is_asked: stored.handled_reconcile_at != reconcile_at(ctx),
-            now: ctx.clock().now(),
+            may_start: !pass.is_paused(),
+            is_asked: stored.handled_reconcile_at != reconcile_at(pass),
+            now: pass.clock().now(),
         };
-        let in_pass = self.run_in_pass(ctx, &steps, &goal).await?;
+        let in_pass = self.run_in_pass(pass, &steps, &goal).await?;
         let known = |step: &WebAppStep| match &in_pass {
             Some((name, known)) if *name == step.name => known.clone(),
-            _ => self.known(&ctx.owner().name, &goal, step),
+            _ => self.known(&pass.owner().name, &goal, step),
         };
         let next = steps::advance(&mut steps, names.len(), &goal, known);
         if let Next::Run(at) | Next::Recorded(at) = next
             && let (Some(OneTask::Executor(task)), Some(hook)) = (self.tasks.get(at), steps[at].hook)
-            && !ctx.is_paused()
+            && !pass.is_paused()
         {
             dry_run::would_call(task.executor.name(), hook.as_str());
             if next == Next::Run(at) {
-                self.run(ctx, task, &steps[at]);
+                self.run(pass, task, &steps[at]);
             }
         }
-        announce(ctx, &stored.steps, &steps, &goal);
+        announce(pass, &stored.steps, &steps, &goal);
         Ok((next, steps))
     }
 
     /// Runs the recorded hook if it belongs to the Deployment's task; returns the task's name and the outcome.
     async fn run_in_pass(
         &self,
-        ctx: &mut ReconcileContext<'_, WebApp>,
+        pass: &mut Pass<'_, WebApp>,
         steps: &[WebAppStep],
         goal: &Goal<'_>,
     ) -> Result<Option<(String, Known)>, StopReason> {
@@ -174,10 +171,10 @@ impl WebAppSync {
         let known = if steps::is_superseded(step, goal) {
             // Such a hook runs only within a pass, and this key has no other pass under way.
             Known::Elsewhere(std::time::Duration::ZERO)
-        } else if ctx.is_paused() {
+        } else if pass.is_paused() {
             Known::Running
         } else {
-            Known::Ended(workload::run(ctx, &self.deployments, hook).await?)
+            Known::Ended(workload::run(pass, &self.deployments, hook).await?)
         };
         Ok(Some((step.name.clone(), known)))
     }
@@ -192,10 +189,10 @@ impl WebAppSync {
     }
 
     /// Runs a hook whose start is stored, if a live read confirms that the hook is still due.
-    fn run(&self, ctx: &ReconcileContext<'_, WebApp>, task: &Task, step: &WebAppStep) {
+    fn run(&self, pass: &Pass<'_, WebApp>, task: &Task, step: &WebAppStep) {
         let Some(hook) = step.hook else { return };
         let (client, owner, object, recorded) =
-            (self.client.clone(), ctx.owner().clone(), ctx.shared(), step.clone());
+            (self.client.clone(), pass.owner().clone(), pass.shared(), step.clone());
         let call = HookCall::recorded(step, hook, object.clone());
         let is_wanted = async move {
             let (namespace, name) = (owner.name.namespace(), owner.name.name());
@@ -221,25 +218,20 @@ impl WebAppSync {
     }
 
     /// Builds the status from the steps and the Deployment.
-    fn status(
-        &self,
-        ctx: &ReconcileContext<'_, WebApp>,
-        stored: &WebAppStatus,
-        steps: Vec<WebAppStep>,
-    ) -> WebAppStatus {
+    fn status(&self, pass: &Pass<'_, WebApp>, stored: &WebAppStatus, steps: Vec<WebAppStep>) -> WebAppStatus {
         let has_workload = self.tasks.iter().any(|task| matches!(task, OneTask::Workload(_)));
-        let deployment = has_workload.then(|| workload::observed(ctx, &self.deployments)).flatten();
+        let deployment = has_workload.then(|| workload::observed(pass, &self.deployments)).flatten();
         let has_failed = steps.iter().any(|step| step.phase == Phase::Failed || step.attempts > 1);
         let steps = steps::in_order_to_store(steps, self.tasks.len(), &stored.steps);
         let handled = if steps == stored.steps {
             // A change of the annotation since then has not been handled yet.
             stored.handled_reconcile_at.clone()
         } else if has_failed {
-            reconcile_at(ctx)
+            reconcile_at(pass)
         } else {
             None
         };
-        status::status(ctx.name(), steps, deployment.as_ref(), handled)
+        status::status(pass.name(), steps, deployment.as_ref(), handled)
     }
 }
 
@@ -248,8 +240,8 @@ fn subject(webapp: &WebApp) -> Subject<'_> {
     Subject { uid: Object::uid(webapp), generation, spec: &webapp.spec }
 }
 
-fn reconcile_at(ctx: &ReconcileContext<'_, WebApp>) -> Option<String> {
-    ctx.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
+fn reconcile_at(pass: &Pass<'_, WebApp>) -> Option<String> {
+    pass.object().meta().annotations.as_ref()?.get(annotations::RECONCILE_AT).cloned()
 }
 
 /// Whether the live WebApp still has this step's recorded start and has not been paused since.
@@ -272,12 +264,7 @@ fn is_current(live: &Value, object: &WebApp, step: &WebAppStep) -> bool {
 }
 
 /// Queues events for the changed steps, to be recorded once the status is stored.
-fn announce(
-    ctx: &mut ReconcileContext<'_, WebApp>,
-    before: &[WebAppStep],
-    now: &[WebAppStep],
-    goal: &Goal<'_>,
-) {
+fn announce(pass: &mut Pass<'_, WebApp>, before: &[WebAppStep], now: &[WebAppStep], goal: &Goal<'_>) {
     // The failure of a superseded hook matters to nobody.
     for step in now.iter().filter(|step| step.phase != Phase::Failed || !steps::is_superseded(step, goal)) {
         let former = before.iter().find(|former| former.name == step.name);
@@ -294,7 +281,7 @@ fn announce(
         let name = &step.name;
         match step.phase {
             Phase::Succeeded => {
-                ctx.event_when_written(
+                pass.event_when_written(
                     EventType::Normal,
                     "TaskSucceeded",
                     "Run",
@@ -302,7 +289,7 @@ fn announce(
                 );
             }
             Phase::Undone => {
-                ctx.event_when_written(
+                pass.event_when_written(
                     EventType::Normal,
                     "TaskUndone",
                     "Undo",
@@ -316,7 +303,7 @@ fn announce(
                     note = format!("{note}. {}", status::remedy(is_undo));
                 }
                 let action = if is_undo { "Undo" } else { "Run" };
-                ctx.event_when_written(EventType::Warning, "TaskFailed", action, note);
+                pass.event_when_written(EventType::Warning, "TaskFailed", action, note);
             }
             Phase::Pending | Phase::Running | Phase::Undoing => {}
         }

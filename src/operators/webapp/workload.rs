@@ -20,7 +20,7 @@ use crate::cache::{Lister, Object, ObjectName, TypedObject};
 use crate::client::Error;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
-use crate::controller::{ChildHealth, ChildRef, Deletion, HealthPhase, ReconcileContext, StopReason};
+use crate::controller::{ChildHealth, ChildRef, Deletion, HealthPhase, Pass, StopReason};
 
 const KIND: &str = "WebApp";
 
@@ -55,42 +55,43 @@ pub(super) fn wanted(webapp: &WebApp) -> WantedDeployment {
     }
 }
 
-/// Runs a hook, and reports the Deployment's health to `ctx`.
+/// Runs a hook, and reports the Deployment's health to `pass`.
 pub(super) async fn run(
-    ctx: &mut ReconcileContext<'_, WebApp>,
+    pass: &mut Pass<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
     hook: Hook,
 ) -> Result<Result<(), HookError>, StopReason> {
-    let name = ctx.name().to_owned();
+    let name = pass.name().to_owned();
     let not_yet = |message: String| Err(HookError::not_yet(message, None));
     Ok(match hook {
         Hook::PreCreate | Hook::PreDelete => Ok(()),
         Hook::Create => {
-            ctx.applies_spec();
-            let applied = ctx.apply(&wanted(ctx.object()), deployments).await?;
-            if applied.is_as_wanted() { Ok(()) } else { not_yet(message(ctx)) }
+            let applied = pass.apply_new(&wanted(pass.object()), deployments).await?;
+            if applied.outcome.is_as_wanted() { Ok(()) } else { not_yet(applied.health.message) }
         }
         Hook::PostCreate => {
-            ctx.apply(&wanted(ctx.object()), deployments).await?;
-            let is_ready = ctx.reports().last().is_some_and(|found| found.phase == HealthPhase::Ready);
-            if is_ready { Ok(()) } else { not_yet(message(ctx)) }
+            let ChildHealth { phase, message, .. } =
+                pass.apply(&wanted(pass.object()), deployments).await?.health;
+            if phase == HealthPhase::Ready { Ok(()) } else { not_yet(message) }
         }
         Hook::Delete => {
-            let ours = deployments.controlled_by(&ctx.owner().uid);
+            let ours = deployments.controlled_by(&pass.owner().uid);
             let Some(child) = ours.iter().map(ChildRef::of).find(|child| child.name == name) else {
                 return Ok(Ok(()));
             };
-            match delete(ctx, &child).await? {
+            match delete(pass, &child).await? {
                 Deletion::Deleted | Deletion::NothingToDo => Ok(()),
                 Deletion::NotNow => not_yet("the WebApp is not being deleted".to_owned()),
-                Deletion::Refused { .. } => not_yet(message(ctx)),
+                Deletion::Refused { status, .. } => {
+                    not_yet(ChildHealth::refused(&format!("to delete Deployment {name:?}"), &status).message)
+                }
             }
         }
         Hook::PostDelete => {
-            let left = left(ctx, deployments).await?;
+            let left = left(pass, deployments).await?;
             // Left-overs: created late by a dead process, or under another name by a user.
             for child in &left {
-                delete(ctx, child).await?;
+                delete(pass, child).await?;
             }
             let names: Vec<&str> = left.iter().map(|child| child.name.as_str()).collect();
             let message = format!("Waiting for the deletion of Deployment {}", names.join(", "));
@@ -103,43 +104,38 @@ pub(super) async fn run(
 /// Returns the Deployments of this WebApp that are left. If the cache shows none, the server is asked for more: the
 /// finalizer must outlast them all.
 async fn left(
-    ctx: &ReconcileContext<'_, WebApp>,
+    pass: &Pass<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
 ) -> Result<Vec<ChildRef>, Error> {
-    let cached = deployments.controlled_by(&ctx.owner().uid);
+    let cached = deployments.controlled_by(&pass.owner().uid);
     let cached: Vec<ChildRef> = cached.iter().map(ChildRef::of).filter(|child| child.is_controlled).collect();
     if !cached.is_empty() {
         return Ok(cached);
     }
-    let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedDeployment::resource());
-    let mut left = children.without_label(owner, &resource).await?;
-    left.extend(children.with_label(owner, &resource).await?);
+    let resource = ObservedDeployment::resource();
+    let mut left = pass.without_label(&resource).await?;
+    left.extend(pass.with_label(&resource).await?);
     Ok(left)
 }
 
 /// Deletes a Deployment of this WebApp.
-async fn delete(ctx: &mut ReconcileContext<'_, WebApp>, child: &ChildRef) -> Result<Deletion, Error> {
-    let (children, owner, resource) = (ctx.children(), ctx.owner(), ObservedDeployment::resource());
-    let deletion = children.delete_of_deleted(owner, &resource, child).await?;
+async fn delete(pass: &mut Pass<'_, WebApp>, child: &ChildRef) -> Result<Deletion, Error> {
+    let deletion = pass.delete_of_deleted(&ObservedDeployment::resource(), child).await?;
     if let Deletion::Refused { status, requeue_after } = &deletion {
-        ctx.refused_deletion(&format!("Deployment {:?}", child.name), status, *requeue_after);
+        pass.refused_deletion(&format!("Deployment {:?}", child.name), status, *requeue_after);
     }
     Ok(deletion)
 }
 
-fn message(ctx: &ReconcileContext<'_, WebApp>) -> String {
-    ctx.reports().last().map(|found| found.message.clone()).unwrap_or_default()
-}
-
 /// Returns the cached Deployment, if this WebApp owns it.
 pub(super) fn observed(
-    ctx: &ReconcileContext<'_, WebApp>,
+    pass: &Pass<'_, WebApp>,
     deployments: &Lister<ObservedDeployment>,
 ) -> Option<ObservedDeployment> {
-    let name = ObjectName::new(ctx.owner().name.namespace(), ctx.name());
+    let name = ObjectName::new(pass.owner().name.namespace(), pass.name());
     let cached = deployments.get(&name)?;
     let deployment = cached.readable()?;
-    let is_ours = deployment.controller().is_some_and(|owner| owner.uid == ctx.owner().uid);
+    let is_ours = deployment.controller().is_some_and(|owner| owner.uid == pass.owner().uid);
     is_ours.then(|| ObservedDeployment::clone(deployment))
 }
 

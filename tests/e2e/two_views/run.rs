@@ -22,7 +22,7 @@ use crate::plans::outcome::{self, State};
 use crate::plans::workloads::{Kind, NAME, Step, Workload};
 
 /// A run is settled after this many seconds without activity, which exceeds every timer that leads to a write:
-/// contention is remembered for 600 s, a hot loop for 305 s.
+/// contention is remembered for 600 s.
 const QUIET: u32 = 900;
 /// Like `QUIET`, but while an operator is suspended, whose requests time out after 30 s.
 const QUIET_FOR_NOW: u32 = 3;

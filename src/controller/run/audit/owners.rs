@@ -1,7 +1,10 @@
 //! Enqueues the custom resources that an audit finds affected.
 
+use std::sync::Arc;
+
 use crate::api::ApiResource;
 use crate::cache::{ControllerRef, ObjectName, SharedInformer, TypedObject};
+use crate::controller::key::Keys;
 use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
 /// The kinds of custom resources that are audited, with their queues.
@@ -17,6 +20,7 @@ struct OwnerKind {
     namespace: Option<String>,
     has: Has,
     queue: RateLimitingQueue<ObjectName>,
+    keys: Arc<Keys>,
 }
 
 // === impl Owners ===
@@ -26,12 +30,13 @@ impl Owners {
         &mut self,
         informer: &SharedInformer<K>,
         queue: RateLimitingQueue<ObjectName>,
+        keys: Arc<Keys>,
     ) {
         let (store, namespace) = (informer.store(), informer.selection().namespace.clone());
         let has = Box::new(move |name: &ObjectName, uid: &str| {
             store.get(name).is_some_and(|owner| owner.uid() == uid)
         });
-        self.0.push(OwnerKind { resource: K::resource(), namespace, has, queue });
+        self.0.push(OwnerKind { resource: K::resource(), namespace, has, queue, keys });
     }
 
     /// Enqueues an object of this kind in every queue of the kind.
@@ -41,7 +46,7 @@ impl Owners {
             kind.resource == *resource && is_there
         };
         for kind in self.0.iter().filter(is_cached_in) {
-            kind.queue.add(name.clone(), for_an_audit());
+            kind.enqueue(name.clone());
         }
     }
 
@@ -54,12 +59,15 @@ impl Owners {
         }
         let name = ObjectName::new(namespace, reference.name);
         let Some(kind) = of_its_kind.find(|kind| (kind.has)(&name, reference.uid)) else { return false };
-        kind.queue.add(name, for_an_audit());
+        kind.enqueue(name);
         true
     }
 }
 
-/// Options of an audit: served behind changes, by a pass with live reads.
-fn for_an_audit() -> AddOptions {
-    AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) }
+impl OwnerKind {
+    /// Enqueues an object behind changes, for a sync that trusts no cache.
+    fn enqueue(&self, name: ObjectName) {
+        self.keys.distrust(&name);
+        self.queue.add(name, AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) });
+    }
 }

@@ -42,7 +42,7 @@ impl Rig {
         let secrets = informers.informer(Watched { label_selector, ..Watched::default() }).unwrap();
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(PERIOD, PERIOD));
         let (audits, metrics) = (Audits::default(), Metrics::new());
-        audits.add_owner(&maps, queue.clone());
+        audits.add_owner(&maps, queue.clone(), Arc::default());
         audits.add_child(&secrets);
         audits.add_child(&secrets);
         let mut rig = Self { sim, user, maps, secrets, queue, metrics, tasks: JoinSet::new() };
@@ -446,7 +446,7 @@ async fn each_informer_of_a_kind_is_audited() {
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(PERIOD, PERIOD));
     let (audits, mut tasks) = (Audits::default(), JoinSet::new());
     for (_, maps) in informers.informers(Watched::<ConfigMap>::default).unwrap().informers() {
-        audits.add_owner(maps, queue.clone());
+        audits.add_owner(maps, queue.clone(), Arc::default());
     }
     for colour in ["red", "blue"] {
         let watched = || Watched::<Secret> {
@@ -455,7 +455,7 @@ async fn each_informer_of_a_kind_is_audited() {
             ..Watched::default()
         };
         for (_, secrets) in informers.informers_in(&["default"], watched).unwrap().informers() {
-            audits.add_owner(secrets, queue.clone());
+            audits.add_owner(secrets, queue.clone(), Arc::default());
         }
     }
     let (driven, stopped) = (sim.clone(), stop.clone());

@@ -18,6 +18,7 @@ use tracing::Instrument;
 use super::{Controller, SyncHandler, text_of};
 use crate::cache::ObjectName;
 use crate::client::dry_run::{DryRun, Pass, recorded};
+use crate::controller::key::KeyState;
 use crate::controller::run::outcome::SyncRequest;
 use crate::workqueue::{Listed, Reason};
 
@@ -47,7 +48,8 @@ impl<H: SyncHandler> Controller<H> {
 
     async fn pass_dry(&self, kind: &str, Listed { key, reasons, .. }: Listed<ObjectName>) -> Pass {
         let span = tracing::info_span!("dry_run", controller = self.name, object = %key);
-        let request = SyncRequest::new(&reasons);
+        let mut state = KeyState::default();
+        let request = SyncRequest::new(&reasons, &mut state);
         let sync = AssertUnwindSafe(async { self.handler.sync(&key, request).await }).catch_unwind();
         let (ended, steps) = recorded(sync).instrument(span).await;
         let namespace = key.namespace().map(str::to_owned);

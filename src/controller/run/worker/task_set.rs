@@ -52,7 +52,7 @@ impl<H: SyncHandler> TaskSet<H> {
             tokio::select! {
                 biased;
                 () = scope.cancelled() => {}
-                () = takeover.caught_up(&controller.consistency) => {
+                () = takeover.caught_up(&controller.keys) => {
                     controller.has_caught_up.store(true, Ordering::Relaxed);
                     tracing::debug!("The caches have caught up with the writes of the previous leader");
                 }

@@ -14,8 +14,8 @@ use crate::metrics::Metrics;
 use crate::testing::{FakeSource, config_map, status_error};
 use crate::workqueue::{Ageing, ItemExponentialFailure, QueueOptions, Reason, Reasons};
 
-/// Returns the result of a sync, given the key and the number of the attempt.
-type Script = Box<dyn Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync>;
+/// Returns the result of a sync, given its request, the key and the number of the attempt.
+type Script = Box<dyn Fn(&mut SyncRequest<'_>, &ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync>;
 
 struct Scripted {
     script: Script,
@@ -35,7 +35,7 @@ struct Log {
 }
 
 impl SyncHandler for Scripted {
-    async fn sync(&self, key: &ObjectName, request: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+    async fn sync(&self, key: &ObjectName, mut request: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         let attempt = {
             let mut log = self.log.lock();
             let busy = log.busy.entry(key.clone()).or_default();
@@ -45,7 +45,7 @@ impl SyncHandler for Scripted {
             log.twice_at_once |= twice;
             log.started.push((key.to_string(), Instant::now()));
             log.reasons.push(request.reasons().to_string());
-            log.live.push(request.reads_live());
+            log.live.push(request.trust() == Trust::Nothing);
             log.started.iter().filter(|(name, _)| *name == key.to_string()).count()
         };
         match key.name().starts_with("slow") {
@@ -57,7 +57,7 @@ impl SyncHandler for Scripted {
             log.ended += 1;
             *log.busy.entry(key.clone()).or_default() -= 1;
         }
-        (self.script)(key, u32::try_from(attempt).unwrap())
+        (self.script)(&mut request, key, u32::try_from(attempt).unwrap())
     }
 }
 
@@ -90,21 +90,22 @@ fn start_on(
     takes: Duration,
     script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
 ) -> Rig {
-    start_guarded(Arc::new(Consistency::new()), queue, workers, takes, script)
+    start_with(Arc::default(), queue, workers, takes, move |_, key, attempt| script(key, attempt))
 }
 
-fn start_guarded(
-    consistency: Arc<Consistency>,
+fn start_with(
+    keys: Arc<Keys>,
     queue: RateLimitingQueue<ObjectName>,
     workers: usize,
     takes: Duration,
-    script: impl Fn(&ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
+    script: impl Fn(&mut SyncRequest<'_>, &ObjectName, u32) -> Result<Outcome, SyncError> + Send + Sync + 'static,
 ) -> Rig {
     let log = Arc::default();
     let (caches, synced) = synctrack::pair("foos");
     let handler = Scripted { script: Box::new(script), takes, log: Arc::clone(&log) };
     let metrics = Metrics::new();
-    let controller = Controller::new("test", queue.clone(), handler, consistency)
+    let controller = Controller::new("test", queue.clone(), handler)
+        .with_keys(keys)
         .waits_for(synced)
         .with_workers(workers)
         .with_metrics(metrics.controller("test"));
@@ -167,9 +168,8 @@ async fn workers_wait_until_handlers_saw_the_first_list() {
     let heard = Arc::new(AtomicUsize::new(0));
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
     let handler = NeverWaits { queue: queue.clone(), passes: Arc::default() };
-    let controller = Controller::new("test", queue, handler, Arc::new(Consistency::new()))
-        .watches(&informer, Hears(heard.clone()))
-        .unwrap();
+    let controller =
+        Controller::new("test", queue, handler).watches(&informer, Hears(heard.clone())).unwrap();
     let (started, stop) = (controller.started(), CancellationToken::new());
     let mut tasks = JoinSet::new();
     tasks.spawn(controller.run(stop.clone()));
@@ -305,38 +305,21 @@ async fn pass_has_the_reasons_added_while_it_waited() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hot_key_is_slowed() {
-    let log = crate::testing::capture_log();
-    let mut rig = start(1, Duration::ZERO, |_, _| Ok(Outcome::RequeueAfter(10 * MS)));
-    rig.caches.set();
-    rig.add("a");
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    // The burst, then one pass every five seconds.
-    assert!((65..80).contains(&rig.started()), "{}", rig.started());
-    let named = log.lines().iter().filter(|line| line.contains("is reconciled again and again")).count();
-    assert_eq!(named, 1);
-
-    assert!(rig.metrics.encode().contains("windlass_hot_keys_total{controller=\"test\"} 1\n"));
-    rig.stop().await;
-}
-
-/// Each pass writes the same child, and the event of that write enqueues the key.
-#[tokio::test(start_paused = true)]
-async fn key_enqueued_by_its_own_writes_is_slowed() {
-    let consistency = Arc::new(Consistency::new());
-    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
-    let (guard, events) = (consistency.clone(), queue.clone());
-    let mut rig = start_guarded(consistency, queue, 1, MS, move |key, attempt| {
-        guard.wrote(key, &config_map("ns", "child", attempt.into()));
-        let child = Reason::Child { kind: "ConfigMap".into(), name: "ns/child".into() };
-        events.add(key.clone(), AddOptions::because(child));
-        Ok(Outcome::Done)
+async fn key_that_requeues_itself_delays_no_other() {
+    let mut rig = start(1, MS, |key, _| match key.name() {
+        "busy" => Ok(Outcome::RequeueAfter(Duration::ZERO)),
+        _ => Ok(Outcome::Done),
     });
     rig.caches.set();
-    rig.add("a");
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert!((65..80).contains(&rig.started()), "{}", rig.started());
-    assert!(rig.metrics.encode().contains("windlass_hot_keys_total{controller=\"test\"} 1\n"));
+    rig.add("busy");
+    tokio::time::sleep(100 * MS).await;
+    let before = rig.started();
+    (0..10).for_each(|other| rig.add(&other.to_string()));
+    tokio::time::sleep(30 * MS).await;
+    let started: Vec<String> =
+        rig.log.lock().started[before..].iter().map(|(name, _)| name.clone()).collect();
+    assert_eq!(started.iter().filter(|name| *name != "ns/busy").count(), 10, "{started:?}");
+    assert!(started.iter().filter(|name| *name == "ns/busy").count() >= 2, "{started:?}");
     rig.stop().await;
 }
 
@@ -391,7 +374,7 @@ async fn busy_worker_yields_the_thread_to_other_tasks() {
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
     let passes = Arc::new(AtomicUsize::new(0));
     let handler = NeverWaits { queue: queue.clone(), passes: passes.clone() };
-    let controller = Controller::new("test", queue.clone(), handler, Arc::new(Consistency::new()));
+    let controller = Controller::new("test", queue.clone(), handler);
     let (started, stop) = (controller.started(), CancellationToken::new());
     let mut tasks = JoinSet::new();
     tasks.spawn(controller.run(stop.clone()));

@@ -145,11 +145,10 @@ async fn a_retry_keeps_its_priority() {
 /// The last pass finds no object and succeeds.
 #[tokio::test(start_paused = true)]
 async fn deleted_key_leaves_no_backoff_state() {
-    let consistency = Arc::new(Consistency::new());
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
     let is_gone = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let gone = is_gone.clone();
-    let mut rig = start_guarded(consistency, queue, 1, Duration::ZERO, move |_, _| {
+    let mut rig = start_on(queue, 1, Duration::ZERO, move |_, _| {
         if gone.load(Ordering::Relaxed) { Ok(Outcome::Done) } else { error(500, "InternalError", None) }
     });
     rig.caches.set();

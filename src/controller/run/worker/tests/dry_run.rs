@@ -15,9 +15,13 @@ async fn passes(
         queue.add(ObjectName::new(Some("ns"), key), options);
     }
     let log = Arc::<Mutex<Log>>::default();
-    let handler = Scripted { script: Box::new(script), takes: MS, log: log.clone() };
+    let handler = Scripted {
+        script: Box::new(move |_, key, attempt| script(key, attempt)),
+        takes: MS,
+        log: log.clone(),
+    };
     let dry_run = DryRun::default();
-    Controller::new("test", queue, handler, Arc::default())
+    Controller::new("test", queue, handler)
         .with_workers(2)
         .with_dry_run("Foo".to_owned(), dry_run.clone())
         .run(CancellationToken::new())

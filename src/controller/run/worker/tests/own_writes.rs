@@ -8,16 +8,13 @@ async fn a_key_waits_for_its_own_writes() {
     let (reader, mut writer) = store::pair(Indexers::default());
     let child = |version| config_map("ns", "child", version);
     writer.upsert(Cached::new(Ok(child(10))));
-    let consistency = Arc::new(
-        Consistency::new()
-            .with(crate::api::ApiResource::of::<k8s_openapi::api::core::v1::ConfigMap>(), reader),
-    );
+    let keys = Arc::new(Keys::new().with(crate::api::ApiResource::of::<ConfigMap>(), reader));
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
-    let mut rig = start_guarded(consistency.clone(), queue, 1, MS, |_, _| Ok(Outcome::Done));
+    let mut rig = start_with(keys.clone(), queue, 1, MS, |_, _, _| Ok(Outcome::Done));
     rig.caches.set();
 
     let key = ObjectName::new(Some("ns"), "a");
-    consistency.wrote(&key, &child(11));
+    keys.at(&key, |state| state.own_writes.wrote(&child(11)));
     rig.add("a");
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(rig.started(), 0);
@@ -27,7 +24,7 @@ async fn a_key_waits_for_its_own_writes() {
     // The key was checked once a second.
     assert_eq!(counted(&rig), [5, 0]);
     // After the timeout the key is synced with live reads.
-    consistency.wrote(&key, &child(12));
+    keys.at(&key, |state| state.own_writes.wrote(&child(12)));
     rig.add("a");
     tokio::time::sleep(Duration::from_secs(35)).await;
     assert_eq!(rig.log.lock().live, [false, true]);

@@ -33,21 +33,19 @@ async fn log_lines_of_a_pass_have_its_reasons() {
 
 #[tokio::test(start_paused = true)]
 async fn passes_are_counted_by_effect_and_reasons() {
-    let consistency = Arc::new(Consistency::new());
-    let guard = consistency.clone();
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
-    let script = move |key: &ObjectName, attempt| match (key.name(), attempt) {
+    let script = |request: &mut SyncRequest<'_>, key: &ObjectName, attempt| match (key.name(), attempt) {
         ("changes", 1) => {
-            guard.wrote(key, &config_map("ns", "a", 1));
+            request.wrote(&config_map("ns", "a", 1));
             Ok(Outcome::Done)
         }
         ("fails", 1) => {
-            guard.wrote(key, &config_map("ns", "a", 2));
+            request.wrote(&config_map("ns", "a", 2));
             error(500, "InternalError", None)
         }
         _ => Ok(Outcome::Done),
     };
-    let mut rig = start_guarded(consistency, queue, 1, Duration::ZERO, script);
+    let mut rig = start_with(Arc::default(), queue, 1, Duration::ZERO, script);
     rig.caches.set();
     let counted = |rig: &Rig| {
         let text = rig.metrics.encode();
@@ -138,17 +136,18 @@ async fn observer_is_told_the_life_of_a_key() {
     let (reader, mut writer) = store::pair(Indexers::default());
     writer.upsert(Cached::new(Ok(config_map("ns", "child", 10))));
     let resource = crate::api::ApiResource::of::<k8s_openapi::api::core::v1::ConfigMap>();
-    let consistency = Arc::new(Consistency::new().with(resource, reader));
+    let keys = Arc::new(Keys::new().with(resource.clone(), reader));
     let options = QueueOptions { ageing: Some(Ageing::default()), ..QueueOptions::default() };
     let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), options);
-    let mut rig = start_guarded(consistency.clone(), queue, 1, 3 * MS, |_, pass| match pass {
+    let mut rig = start_with(keys.clone(), queue, 1, 3 * MS, |_, _, pass| match pass {
         1 => Err(SyncError::new("a message that quotes a secret")),
         _ => Ok(Outcome::Done),
     });
     let diary = Arc::new(Diary::default());
     rig.workers.observe(diary.clone());
     let key = ObjectName::new(Some("ns"), "a");
-    consistency.wrote(&key, &config_map("ns", "child", 11));
+    let (child, state) = (ObjectName::new(Some("ns"), "child"), ("uid-of-ns-child", "11"));
+    keys.at(&key, |record| record.own_writes.awaits(&resource, &child, state));
     rig.queue.add(key, AddOptions { priority: 7, ..AddOptions::because(Reason::Manual) });
     tokio::time::sleep(5 * MS).await;
     rig.caches.set();

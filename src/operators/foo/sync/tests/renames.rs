@@ -74,13 +74,19 @@ async fn failed_rename_searches_for_unlabelled_deployment_again() {
 
 /// A process ended after it created the new Deployment, before it deleted the old one.
 #[tokio::test(start_paused = true)]
-async fn restart_finds_unlabelled_deployment_left_by_rename() {
+async fn audit_finds_unlabelled_deployment_left_by_rename() {
     let mut f = with_old().await;
     rename(&mut f).await;
     take_label_off(&mut f).await;
     fails_to_list(&mut f).await;
     f.restart(|caches, _| FooSync { deployments: caches.lister() }).await;
-    f.pass("one", &Reason::Initial.into()).await.0.unwrap();
+    let (_, asked) = f.pass("one", &Reason::Initial.into()).await;
+    assert!(
+        !asked.iter().any(|request| request.starts_with("list")),
+        "a start costs no list per object: {asked:?}"
+    );
+    assert_eq!(f.names::<Deployment>().await, ["new", "old"]);
+    f.audit("one").await;
     assert_eq!(f.names::<Deployment>().await, ["new"]);
 }
 

@@ -1,0 +1,104 @@
+//! The events of a sync: what happened to the children, and what the kind has to say.
+//!
+//! # Guarantees
+//! - Repairs are reported even beside a contended field or a blocked child.
+//!   (test: `repaired_field_is_reported_beside_contended_field`, `repair_is_reported_while_another_child_is_blocked`)
+
+use super::Pass;
+use super::apply::{Spec, child};
+use super::apply_outcome::ApplyOutcome;
+use super::custom_resource::{CommonStatus, CustomResource};
+use crate::api::conditions::{self, READY};
+use crate::cache::Object;
+use crate::controller::kinds::Wanted;
+use crate::controller::kinds::difference::{Difference, describe};
+use crate::controller::kinds::health::reason;
+use crate::record::{EventType, Regarding};
+
+impl<K: CustomResource> Pass<'_, K> {
+    /// Records an event about the object.
+    pub fn event(&self, event_type: EventType, reason: &'static str, action: &'static str, note: String) {
+        let resource = &self.owner.resource;
+        let regarding = Regarding {
+            api_version: resource.api_version(),
+            kind: resource.kind.to_string(),
+            namespace: self.owner.name.namespace().map(str::to_owned),
+            name: self.name().to_owned(),
+            uid: self.owner.uid.clone(),
+            resource_version: Object::resource_version(&*self.object).to_owned(),
+        };
+        tracing::debug!(reason, note, "Recorded an event");
+        self.tools.recorder.event(regarding, event_type, reason, action, note);
+    }
+
+    /// Defers an event until the status is written.
+    pub fn event_when_written(
+        &mut self,
+        event_type: EventType,
+        reason: &'static str,
+        action: &'static str,
+        note: String,
+    ) {
+        self.events.push((event_type, reason, action, note));
+    }
+
+    /// Records the deferred events.
+    pub(super) fn record_deferred(&mut self) {
+        for (event_type, reason, action, note) in std::mem::take(&mut self.events) {
+            self.event(event_type, reason, action, note);
+        }
+    }
+
+    /// Records one event for all children created in this sync.
+    pub(super) fn record_created(&mut self) {
+        let created = std::mem::take(&mut self.created);
+        if !created.is_empty() {
+            let note = format!("Created {}", created.join(", "));
+            self.event(EventType::Normal, "ChildCreated", "Create", note);
+        }
+    }
+
+    /// Records an event for an updated child, or notes a created child for a later event.
+    pub(super) fn record<W: Wanted>(&mut self, wanted: &W, outcome: &ApplyOutcome<W::Observed>, spec: Spec) {
+        let child = child(wanted);
+        match outcome {
+            ApplyOutcome::Created(_) | ApplyOutcome::StoredOtherwise { is_new: true, .. } => {
+                self.created.push(child);
+            }
+            ApplyOutcome::Updated(_, differences) => self.record_update(&child, differences, spec),
+            ApplyOutcome::StoredOtherwise { is_new: false, repaired, .. }
+            | ApplyOutcome::Contended { repaired, .. } => self.record_update(&child, repaired, spec),
+            ApplyOutcome::Unchanged(_)
+            | ApplyOutcome::Terminating(_)
+            | ApplyOutcome::OwnerChanged
+            | ApplyOutcome::ResourceExists { .. }
+            | ApplyOutcome::Refused { .. }
+            | ApplyOutcome::Paused { .. }
+            | ApplyOutcome::Failed { .. } => {}
+        }
+    }
+
+    /// Records an event that names the written fields of a child, if there are any.
+    fn record_update(&self, child: &str, differences: &[Difference], spec: Spec) {
+        if differences.is_empty() {
+            return;
+        }
+        let (reason, verb) = match self.had_reached(child, spec) {
+            true => ("ChildRepaired", "Repaired"),
+            false => ("ChildUpdated", "Updated"),
+        };
+        let note = format!("{verb} {child}: {}", describe(differences));
+        self.event(EventType::Normal, reason, "Update", note);
+    }
+
+    /// Whether the current spec had already reached this child, so that a difference is somebody else's change. A
+    /// problem of another child does not count; after a restart it is unknown which child had the problem.
+    fn had_reached(&self, child: &str, spec: Spec) -> bool {
+        let conditions = self.stored_status().conditions();
+        let is_unreached = conditions::reason(&conditions, READY).is_some_and(|reason| {
+            [reason::STORED_OTHERWISE, reason::CHILD_REFUSED, reason::CHILD_FAILING].contains(&reason)
+                && self.state().reported.problem_is_about(child) != Some(false)
+        });
+        spec == Spec::Known && self.observes_this_spec() && !is_unreached
+    }
+}
