@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::config::{Config, ConfigError};
 use super::dry_run::{self, DryRun};
 use super::error::{Error, ServerStatus};
-use super::gate::{Gate, Passage, Refusal, RequestLimits};
+use super::gate::{Gate, Passage, Refusal, RequestLimits, Turn};
 use super::json_error::without_values;
 use super::list_body;
 use super::observer::{Observed, RequestObserver};
@@ -62,6 +62,7 @@ pub struct ApiClient {
     no_streams_until: Arc<Mutex<Option<Instant>>>,
     compresses_lists: bool,
     not_after: Option<Instant>,
+    turn: Turn,
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -104,6 +105,7 @@ impl ApiClient {
             no_streams_until: Arc::default(),
             compresses_lists: false,
             not_after: None,
+            turn: Turn::Waits,
         }
     }
 
@@ -177,6 +179,22 @@ impl ApiClient {
     #[must_use]
     pub fn not_after(&self, time: Instant) -> Self {
         Self { not_after: Some(time), ..self.clone() }
+    }
+
+    /// Waits for the turn of a read, and returns a client that sends the read at once, and one whose writes follow on it
+    /// without waiting for the rate again; later requests wait longer for them. For a write that is decided on the read:
+    /// under a low rate, the read would be too old by the write's turn, again and again.
+    ///
+    /// # Errors
+    /// [`Error::NotSent`], during a shutdown.
+    ///
+    /// # Cancel safety
+    /// Safe; a turn already taken from the rate stays taken.
+    pub async fn turn(&self) -> Result<(Self, Self), Error> {
+        let taken = self.gate.turn().await;
+        taken.map_err(|_| Error::NotSent { request: "wait for a turn".to_owned() })?;
+        let with = |turn| Self { turn, ..self.clone() };
+        Ok((with(Turn::Taken), with(Turn::Follows)))
     }
 
     /// Returns the gate that requests pass before they are sent.
@@ -424,7 +442,7 @@ impl ApiClient {
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
         let verb = request.method().clone();
         let started = Instant::now();
-        let permit = match self.gate.pass(passage, namespace_in(path), self.not_after).await {
+        let permit = match self.gate.pass(passage, namespace_in(path), self.turn, self.not_after).await {
             Ok(permit) => permit,
             Err(Refusal::Stopping) => return Err(Error::NotSent { request: name }),
             Err(Refusal::Stale) => return Err(Error::Stale { request: name }),

@@ -102,6 +102,18 @@ pub(super) enum Refusal {
     Stale,
 }
 
+/// How a request stands to the rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It waits for its turn.
+    #[default]
+    Waits,
+    /// The caller has waited for it, see [`Gate::turn`].
+    Taken,
+    /// It counts, but follows at once on a request that has had its turn; later requests wait longer for it.
+    Follows,
+}
+
 /// The kind of a request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passage {
@@ -209,9 +221,10 @@ impl Gate {
         &self,
         passage: Passage,
         namespace: &str,
+        turn: Turn,
         not_after: Option<Instant>,
     ) -> Result<Option<Slot>, Refusal> {
-        let admitted = self.admit(passage, namespace);
+        let admitted = self.admit(passage, namespace, turn);
         let permit = match not_after {
             None => admitted.await?,
             Some(not_after) => {
@@ -233,7 +246,15 @@ impl Gate {
         Ok(permit)
     }
 
-    async fn admit(&self, passage: Passage, namespace: &str) -> Result<Option<Slot>, Refusal> {
+    /// Waits for the turn of a read that the caller sends next, with [`Turn::Taken`].
+    ///
+    /// # Cancel safety
+    /// Safe; a turn already taken from the rate stays taken.
+    pub(super) async fn turn(&self) -> Result<(), Refusal> {
+        self.admit(Passage::Read, "", Turn::Waits).await.map(drop)
+    }
+
+    async fn admit(&self, passage: Passage, namespace: &str, turn: Turn) -> Result<Option<Slot>, Refusal> {
         let permit = match passage {
             Passage::Election => return Ok(None),
             Passage::Read | Passage::Event => None,
@@ -245,6 +266,14 @@ impl Gate {
             let Some(bucket) = rate.borrow_and_update().clone().filter(|_| passage != Passage::Event) else {
                 return Ok(permit);
             };
+            match turn {
+                Turn::Waits => {}
+                Turn::Taken => return Ok(permit),
+                Turn::Follows => {
+                    let _: Duration = RateLimiter::when(&*bucket, &());
+                    return Ok(permit);
+                }
+            }
             let is_replaced = tokio::select! {
                 biased;
                 Ok(()) = rate.changed() => true,
@@ -381,7 +410,7 @@ mod tests {
 
     async fn passes_after(gate: &Gate, passage: Passage) -> Duration {
         let started = Instant::now();
-        drop(gate.pass(passage, "ns", None).await.unwrap());
+        drop(gate.pass(passage, "ns", Turn::Waits, None).await.unwrap());
         started.elapsed()
     }
 
@@ -389,9 +418,13 @@ mod tests {
     async fn closed_gate_holds_writes_and_passes_reads() {
         let gate = Gate::default();
         gate.close();
-        assert!(tokio::time::timeout(600 * SECOND, gate.pass(Passage::Write, "ns", None)).await.is_err());
+        assert!(
+            tokio::time::timeout(600 * SECOND, gate.pass(Passage::Write, "ns", Turn::Waits, None))
+                .await
+                .is_err()
+        );
         assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
-        let mut write = Box::pin(gate.pass(Passage::Write, "ns", None));
+        let mut write = Box::pin(gate.pass(Passage::Write, "ns", Turn::Waits, None));
         assert!(write.as_mut().now_or_never().is_none());
         gate.open();
         assert!(write.await.is_ok());
@@ -405,30 +438,37 @@ mod tests {
         assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
         tokio::time::advance(10 * SECOND).await;
         for passage in [Passage::Write, Passage::Event] {
-            assert!(tokio::time::timeout(600 * SECOND, gate.pass(passage, "ns", None)).await.is_err());
+            assert!(
+                tokio::time::timeout(600 * SECOND, gate.pass(passage, "ns", Turn::Waits, None))
+                    .await
+                    .is_err()
+            );
         }
         assert_eq!(passes_after(&gate, Passage::Read).await, Duration::ZERO);
         assert_eq!(passes_after(&gate, Passage::Election).await, Duration::ZERO);
         gate.shut_down();
         assert_eq!(
-            gate.pass(Passage::Write, "ns", None).await.err(),
+            gate.pass(Passage::Write, "ns", Turn::Waits, None).await.err(),
             Some(Refusal::Stopping),
             "nor at a shutdown"
         );
         gate.open_until(Instant::now() + SECOND);
-        assert!(gate.pass(Passage::Write, "ns", None).await.is_ok(), "syncs in flight end while it leads");
+        assert!(
+            gate.pass(Passage::Write, "ns", Turn::Waits, None).await.is_ok(),
+            "syncs in flight end while it leads"
+        );
     }
 
     #[tokio::test(start_paused = true)]
     async fn writes_in_flight_are_limited() {
         let gate = Gate::new(RequestLimits { writes_in_flight: 4, ..RequestLimits::default() });
-        let write = |namespace| gate.pass(Passage::Write, namespace, None).now_or_never();
+        let write = |namespace| gate.pass(Passage::Write, namespace, Turn::Waits, None).now_or_never();
         let first = write("a").unwrap();
         let _second = write("a").unwrap();
         assert!(write("a").is_none(), "half of them are for others");
         let _third = write("b").unwrap();
         assert!(write("b").is_none());
-        assert!(gate.pass(Passage::Read, "a", None).now_or_never().is_some());
+        assert!(gate.pass(Passage::Read, "a", Turn::Waits, None).now_or_never().is_some());
         drop(first);
         assert!(write("a").is_some());
     }
@@ -437,14 +477,14 @@ mod tests {
     async fn events_bypass_write_and_rate_limits() {
         let limits = RequestLimits { qps: Some(1.0), burst: 1, writes_in_flight: 1 };
         let gate = Gate::new(limits);
-        let _write = gate.pass(Passage::Write, "ns", None).await.unwrap();
+        let _write = gate.pass(Passage::Write, "ns", Turn::Waits, None).await.unwrap();
         for _ in 0..10 {
             assert_eq!(passes_after(&gate, Passage::Event).await, Duration::ZERO);
         }
         gate.asked_to_wait(5 * SECOND);
         assert_eq!(passes_after(&gate, Passage::Event).await, 5 * SECOND);
         gate.close();
-        assert!(gate.pass(Passage::Event, "ns", None).now_or_never().is_none());
+        assert!(gate.pass(Passage::Event, "ns", Turn::Waits, None).now_or_never().is_none());
     }
 
     #[tokio::test(start_paused = true)]
@@ -474,7 +514,7 @@ mod tests {
         let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 3, ..RequestLimits::default() });
         let started = Instant::now();
         for _ in 0..13 {
-            drop(gate.pass(Passage::Read, "ns", None).await.unwrap());
+            drop(gate.pass(Passage::Read, "ns", Turn::Waits, None).await.unwrap());
         }
         assert_eq!(started.elapsed(), SECOND, "three at once, then ten a second");
     }
@@ -482,13 +522,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn new_rate_applies_to_waiting_requests() {
         let gate = Gate::new(RequestLimits { qps: Some(0.01), burst: 1, ..RequestLimits::default() });
-        drop(gate.pass(Passage::Read, "ns", None).await.unwrap());
+        drop(gate.pass(Passage::Read, "ns", Turn::Waits, None).await.unwrap());
         let started = Instant::now();
         let faster = async {
             tokio::time::sleep(SECOND).await;
             gate.set_rate(Some(10.0), 1);
         };
-        let (waiting, ()) = tokio::join!(gate.pass(Passage::Write, "ns", None), faster);
+        let (waiting, ()) = tokio::join!(gate.pass(Passage::Write, "ns", Turn::Waits, None), faster);
         assert!(waiting.is_ok() && started.elapsed() == SECOND, "{:?}", started.elapsed());
         assert_eq!(passes_after(&gate, Passage::Read).await, SECOND / 10);
         gate.set_rate(None, 1);
@@ -499,42 +539,47 @@ mod tests {
     async fn shutdown_fails_waiting_requests() {
         let gate = Gate::default();
         gate.close();
-        let mut write = Box::pin(gate.pass(Passage::Write, "ns", None));
+        let mut write = Box::pin(gate.pass(Passage::Write, "ns", Turn::Waits, None));
         assert!(write.as_mut().now_or_never().is_none());
         gate.shut_down();
         assert_eq!(write.await.err(), Some(Refusal::Stopping));
         gate.asked_to_wait(5 * SECOND);
         assert_eq!(
-            gate.pass(Passage::Read, "ns", None).now_or_never().unwrap().err(),
+            gate.pass(Passage::Read, "ns", Turn::Waits, None).now_or_never().unwrap().err(),
             Some(Refusal::Stopping)
         );
         let gate = Gate::default();
         gate.shut_down();
         assert!(
-            gate.pass(Passage::Write, "ns", None).now_or_never().unwrap().is_ok(),
+            gate.pass(Passage::Write, "ns", Turn::Waits, None).now_or_never().unwrap().is_ok(),
             "a sync under way may finish"
         );
 
         let limits = RequestLimits { qps: Some(10.0), burst: 1, writes_in_flight: 1 };
         let gate = Gate::new(limits);
         gate.shut_down();
-        let first = gate.pass(Passage::Write, "ns", None).await.unwrap();
+        let first = gate.pass(Passage::Write, "ns", Turn::Waits, None).await.unwrap();
         assert_eq!(
-            gate.pass(Passage::Write, "ns", None).now_or_never().unwrap().err(),
+            gate.pass(Passage::Write, "ns", Turn::Waits, None).now_or_never().unwrap().err(),
             Some(Refusal::Stopping),
             "no slot is free"
         );
         drop(first);
-        assert!(gate.pass(Passage::Write, "ns", None).await.is_ok(), "its turn comes within a second");
-        let turns =
-            futures_util::future::join_all((0..20).map(|_| gate.pass(Passage::Read, "ns", None))).await;
+        assert!(
+            gate.pass(Passage::Write, "ns", Turn::Waits, None).await.is_ok(),
+            "its turn comes within a second"
+        );
+        let turns = futures_util::future::join_all(
+            (0..20).map(|_| gate.pass(Passage::Read, "ns", Turn::Waits, None)),
+        )
+        .await;
         assert_eq!(turns.iter().filter(|turn| turn.is_ok()).count(), 10, "the turns of the next second");
     }
 
     #[tokio::test(start_paused = true)]
     async fn queued_requests_obey_pause_and_closed_gate() {
         let gate = Gate::new(RequestLimits { qps: Some(1.0), burst: 1, ..RequestLimits::default() });
-        drop(gate.pass(Passage::Write, "ns", None).await);
+        drop(gate.pass(Passage::Write, "ns", Turn::Waits, None).await);
         let started = Instant::now();
         let held = async {
             tokio::time::sleep(SECOND / 2).await;
@@ -544,8 +589,8 @@ mod tests {
             gate.open();
         };
         let (read, write, ()) = tokio::join!(
-            async { gate.pass(Passage::Read, "ns", None).await.map(|_| started.elapsed()) },
-            async { gate.pass(Passage::Write, "ns", None).await.map(|_| started.elapsed()) },
+            async { gate.pass(Passage::Read, "ns", Turn::Waits, None).await.map(|_| started.elapsed()) },
+            async { gate.pass(Passage::Write, "ns", Turn::Waits, None).await.map(|_| started.elapsed()) },
             held,
         );
         assert!(read.unwrap() >= SECOND * 21 / 2, "after the pause: {read:?}");
@@ -564,7 +609,7 @@ mod tests {
         closed.close();
         for gate in [&slow, &full, &paused, &closed] {
             let started = Instant::now();
-            let refused = gate.pass(Passage::Write, "ns", Some(started + SECOND / 2)).await;
+            let refused = gate.pass(Passage::Write, "ns", Turn::Waits, Some(started + SECOND / 2)).await;
             assert_eq!(refused.err(), Some(Refusal::Stale));
             assert_eq!(started.elapsed(), SECOND / 2, "the caller is told as soon as it is too late");
         }
@@ -582,7 +627,8 @@ mod tests {
         let gate = Gate::new(RequestLimits { qps: Some(10.0), burst: 1, ..RequestLimits::default() });
         gate.asked_to_wait(30 * SECOND);
         let started = Instant::now();
-        futures_util::future::join_all((0..11).map(|_| gate.pass(Passage::Read, "ns", None))).await;
+        futures_util::future::join_all((0..11).map(|_| gate.pass(Passage::Read, "ns", Turn::Waits, None)))
+            .await;
         assert_eq!(started.elapsed(), 31 * SECOND);
     }
 }

@@ -21,8 +21,8 @@
 //! - An owner that cannot be read permits no write. (test: `unreadable_owner_permits_no_write`)
 //! - One read serves 64 writes within a second of its sending, including concurrent ones.
 //!   (test: `one_owner_read_serves_64_writes`, `slow_owner_read_serves_no_write`)
-//! - A write that its read no longer covers when it passes the gate is not sent; the owner is read again.
-//!   (test: `rate_limit_does_not_age_the_read_of_an_owner`)
+//! - A write that its read no longer covers when it passes the gate is not sent; the owner is read again, and the write
+//!   follows on that read. (test: `rate_limit_does_not_age_the_read_of_an_owner`)
 //! - A live owner that is older than the cached one permits no write, and its kind is relisted.
 //!   (test: `r18_older_live_owner_relists_its_kind`)
 //! - A key whose owner has changed waits for the cache. (test: `changed_owner_holds_its_key`)
@@ -38,10 +38,11 @@ use tokio::time::Instant;
 
 use super::Pass;
 use super::custom_resource::CustomResource;
+use super::finalizers::OwnerWriter;
 use super::owner::Owner;
 use crate::api::annotations;
 use crate::cache::{Meta, Object, compare_versions};
-use crate::client::Error;
+use crate::client::{ApiClient, Error};
 
 /// The number of writes that one live read of the owner serves.
 const READ_SERVES: u32 = 64;
@@ -73,6 +74,8 @@ pub(in crate::controller) enum Precondition {
 pub(in crate::controller) struct Checked {
     /// The write must be sent by then.
     pub(super) until: Instant,
+    /// Sends the write: at once, if the owner was read for it.
+    pub(super) client: ApiClient,
 }
 
 /// The last live read of the owner, which many writes share.
@@ -198,12 +201,13 @@ impl<K: CustomResource> Pass<'_, K> {
     /// [`Error`], if the owner cannot be read.
     pub(super) async fn check_owner(&self, precondition: Precondition) -> Result<Option<Checked>, Error> {
         let Ok(_reading) = self.owner_read.reading.acquire().await else { return Ok(None) };
-        let (live, sent_at) = match self.owner_read.take() {
-            Some((live, sent_at)) => (Some(live), sent_at),
+        let (live, sent_at, client) = match self.owner_read.take() {
+            Some((live, sent_at)) => (Some(live), sent_at, self.tools.client.clone()),
             None => {
+                let (reads, writes) = self.tools.client.turn().await?;
                 let sent_at = Instant::now();
-                let live = self.writer().live().await?;
-                (live.inspect(|live| self.owner_read.put(live.clone(), sent_at)), sent_at)
+                let live = OwnerWriter { client: &reads, ..self.writer() }.live().await?;
+                (live.inspect(|live| self.owner_read.put(live.clone(), sent_at)), sent_at, writes)
             }
         };
         match live {
@@ -213,7 +217,7 @@ impl<K: CustomResource> Pass<'_, K> {
                 Ok(None)
             }
             Some(live) if live.meets(precondition, &self.owner) => {
-                Ok(Some(Checked { until: sent_at + READ_LASTS }))
+                Ok(Some(Checked { until: sent_at + READ_LASTS, client }))
             }
             live => {
                 tracing::debug!(

@@ -79,7 +79,7 @@ impl<K: CustomResource> Pass<'_, K> {
     /// Returns a client whose writes the gate refuses once the check of the owner has expired.
     fn client_for(&self, checked: Option<Checked>) -> ApiClient {
         match checked {
-            Some(checked) => self.tools.client.not_after(checked.until),
+            Some(checked) => checked.client.not_after(checked.until),
             None => self.tools.client.clone(),
         }
     }
