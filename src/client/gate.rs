@@ -603,8 +603,8 @@ mod tests {
         let limits = RequestLimits { qps: Some(1.0), burst: 1, writes_in_flight: 1 };
         let (slow, full, paused, closed) =
             (Gate::new(limits), Gate::new(limits), Gate::default(), Gate::default());
-        drop(slow.pass(Passage::Read, "ns", None).await.unwrap());
-        let held = full.pass(Passage::Write, "ns", None).await.unwrap();
+        drop(slow.pass(Passage::Read, "ns", Turn::Waits, None).await.unwrap());
+        let held = full.pass(Passage::Write, "ns", Turn::Waits, None).await.unwrap();
         paused.asked_to_wait(60 * SECOND);
         closed.close();
         for gate in [&slow, &full, &paused, &closed] {
@@ -616,9 +616,12 @@ mod tests {
         drop(held);
         tokio::time::advance(60 * SECOND).await;
         let now = Instant::now();
-        assert!(paused.pass(Passage::Write, "ns", Some(now)).await.is_ok());
+        assert!(paused.pass(Passage::Write, "ns", Turn::Waits, Some(now)).await.is_ok());
         let past = now.checked_sub(Duration::from_millis(1)).unwrap();
-        assert_eq!(paused.pass(Passage::Write, "ns", Some(past)).await.err(), Some(Refusal::Stale));
+        assert_eq!(
+            paused.pass(Passage::Write, "ns", Turn::Waits, Some(past)).await.err(),
+            Some(Refusal::Stale)
+        );
     }
 
     /// Turns must not accumulate during a pause and then all come at once.
