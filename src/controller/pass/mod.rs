@@ -303,7 +303,12 @@ impl<'a, K: CustomResource> Pass<'a, K> {
 
     /// Returns a writer of the object itself.
     fn writer(&self) -> OwnerWriter<'_, 'a> {
-        OwnerWriter { client: &self.tools.client, owner: &self.owner, state: &self.state }
+        self.writer_through(&self.tools.client)
+    }
+
+    /// Like [`writer`](Self::writer), with another client.
+    fn writer_through<'p>(&'p self, client: &'p ApiClient) -> OwnerWriter<'p, 'a> {
+        OwnerWriter { client, owner: &self.owner, state: &self.state }
     }
 
     /// Returns the record of the key.

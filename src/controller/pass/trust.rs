@@ -38,7 +38,6 @@ use tokio::time::Instant;
 
 use super::Pass;
 use super::custom_resource::CustomResource;
-use super::finalizers::OwnerWriter;
 use super::owner::Owner;
 use crate::api::annotations;
 use crate::cache::{Meta, Object, compare_versions};
@@ -206,7 +205,7 @@ impl<K: CustomResource> Pass<'_, K> {
             None => {
                 let (reads, writes) = self.tools.client.turn().await?;
                 let sent_at = Instant::now();
-                let live = OwnerWriter { client: &reads, ..self.writer() }.live().await?;
+                let live = self.writer_through(&reads).live().await?;
                 (live.inspect(|live| self.owner_read.put(live.clone(), sent_at)), sent_at, writes)
             }
         };
