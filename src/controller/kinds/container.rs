@@ -8,7 +8,7 @@
 //! The container of a Pod is immutable, and admission adds to it: variables (webhooks), requests and limits
 //! (`LimitRanger`), `Always` (`AlwaysPullImages`). If additions counted as differences, the Pod would be replaced
 //! forever. So [`is_outdated`](super::pod::WantedPod::is_outdated) checks only that everything wanted is present
-//! ([`Additions::Stay`]); a value that is no longer wanted, and has no successor, goes unnoticed.
+//! (`Additions::Stay`); a value that is no longer wanted, and has no successor, goes unnoticed.
 //!
 //! # Guarantees
 //! - Writing a container again changes nothing, whatever was there before.
