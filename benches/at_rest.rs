@@ -78,7 +78,7 @@ impl SyncHandler for Converging {
             request.state().repaired("child", &[found]);
         }
         self.seen.0.store(version, Ordering::Relaxed);
-        self.queue.add(key.clone(), AddOptions::because(Reason::Changed));
+        self.queue.add_with(key.clone(), AddOptions::because(Reason::Changed));
         Ok(Outcome::Done)
     }
 }
@@ -106,13 +106,13 @@ fn bytes_at_rest(objects: usize) -> usize {
             Controller::new("bench", queue.clone(), handler.clone()).with_keys(records).with_workers(4);
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         tasks.spawn(controller.run(stop.clone()));
-        keys.iter().for_each(|key| queue.add(key.clone(), AddOptions::because(Reason::Initial)));
+        keys.iter().for_each(|key| queue.add_with(key.clone(), AddOptions::because(Reason::Initial)));
         handler.done.notified().await;
         // Temporary state expires with time, and with the next pass.
         for _ in 0..2 {
             tokio::time::sleep(Duration::from_secs(3600)).await;
             handler.left.store(1, Ordering::Relaxed);
-            queue.add(keys[0].clone(), AddOptions::because(Reason::Changed));
+            queue.add_with(keys[0].clone(), AddOptions::because(Reason::Changed));
             handler.done.notified().await;
         }
         let after = HEAP.current_usage();

@@ -233,7 +233,9 @@ fn controller(keys: &Keys) -> (Duration, usize, usize) {
         let (stop, mut tasks) = (CancellationToken::new(), JoinSet::new());
         let started = Instant::now();
         tasks.spawn(controller.run(stop.clone()));
-        keys[..DELAYED].iter().for_each(|key| queue.add(key.clone(), AddOptions::because(Reason::Created)));
+        keys[..DELAYED]
+            .iter()
+            .for_each(|key| queue.add_with(key.clone(), AddOptions::because(Reason::Created)));
         handler.1.notified().await;
         let took = started.elapsed();
         stop.cancel();

@@ -42,7 +42,7 @@ async fn main() {
     }
 
     for key in ["a", "b", "a", "a", "fails", "c"] {
-        queue.add(key, AddOptions::default());
+        queue.add(key);
     }
     queue.add_after("later", Duration::from_millis(500));
     tokio::time::sleep(Duration::from_secs(2)).await;

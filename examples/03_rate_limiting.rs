@@ -47,7 +47,7 @@ async fn main() {
     };
     let events = async {
         loop {
-            queue.add("web", AddOptions::because(Reason::Changed));
+            queue.add_with("web", AddOptions::because(Reason::Changed));
             tokio::time::sleep(30 * MS).await;
         }
     };

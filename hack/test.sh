@@ -189,7 +189,7 @@ features() {
   cargo check --no-default-features --features cli,k8s-v1-36 --locked
 }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --locked; }
-unit() { cargo test --locked --lib --bins --test tidy --example soak -- "$@"; }
+unit() { cargo test --locked --lib --bins --test tidy --example soak --example sample_controller -- "$@"; }
 model() { cargo test --locked --lib --features shuttle -- workqueue::queue::model; }
 doc() {
   cargo test --locked --doc
@@ -204,6 +204,7 @@ doc() {
   example 06_index "on node-a: [default/web-1@1, default/web-3@4]"
   example 07_projection "web-1 is Running"
   example 08_handlers "fast has seen all 20 objects"
+  example sample_controller "Deployment deleted: 3 of 3 replicas are available"
 }
 # The second build finds the first one's program, so that only the image is built again.
 image() {

@@ -154,7 +154,7 @@ mod tests {
         let log = capture_json();
         let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO));
         let controller = Controller::new("test", queue.clone(), Panics);
-        queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::default());
+        queue.add(ObjectName::new(Some("ns"), "a"));
         let stop = CancellationToken::new();
         let hook = Hook::ours();
         let ends = async {

@@ -79,7 +79,7 @@ impl Rig {
     }
 
     async fn add(&self, name: &str) {
-        self.queue.add(key(name), AddOptions::because(Reason::Manual));
+        self.queue.add_with(key(name), AddOptions::because(Reason::Manual));
         tokio::time::sleep(SECOND).await;
     }
 
@@ -167,7 +167,7 @@ async fn answers_have_no_object_content() {
 async fn answers_are_bounded() {
     let rig = Rig::start();
     for name in ["a", "b", "c", "d"] {
-        rig.queue.add(key(name), AddOptions::default());
+        rig.queue.add(key(name));
         rig.queue.add_after(key(name), SECOND);
     }
     tokio::time::sleep(SECOND / 2).await;

@@ -203,9 +203,9 @@ mod tests {
         let options = QueueOptions { metrics: Some(metrics.queue("foo")), ..QueueOptions::default() };
         let queue = RateLimitingQueue::with(limiter, options);
         metrics.observe_queue("foo", queue.clone());
-        queue.add("a", <_>::default());
-        queue.add("a", <_>::default());
-        queue.add("b", <_>::default());
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
         let processing = queue.get().await.unwrap();
         tokio::time::advance(Duration::from_secs(3)).await;
         queue.back_off("c", Duration::ZERO);
@@ -266,7 +266,7 @@ mod tests {
         );
         metrics.observe_queue("foo", queue.clone());
         for (key, priority) in [("a", LOW_PRIORITY), ("b", 0), ("c", LOW_PRIORITY), ("c", LOW_PRIORITY)] {
-            queue.add(key, AddOptions { priority, ..AddOptions::default() });
+            queue.add_with(key, AddOptions { priority, ..AddOptions::default() });
         }
         let text = metrics.encode();
         let of = |priority: i32| {
@@ -282,7 +282,7 @@ mod tests {
         let limiter = ItemExponentialFailure::new(Duration::ZERO, Duration::ZERO);
         let options = QueueOptions { metrics: Some(metrics.queue("foo")), ..QueueOptions::default() };
         let queue = RateLimitingQueue::with(limiter, options);
-        queue.add("a", AddOptions::default());
+        queue.add("a");
         let retries = "workqueue_retries_total{name=\"foo\",controller=\"foo\"}";
         assert_eq!(value(&metrics.encode(), retries), 0.0);
         queue.add_after("b", Duration::ZERO);
@@ -357,7 +357,7 @@ mod tests {
         let options = QueueOptions { metrics: Some(metrics.queue("foo")), ..QueueOptions::default() };
         let queue = RateLimitingQueue::with(limiter, options);
         metrics.observe_queue("foo", queue.clone());
-        queue.add("secret-team/secret-name".to_owned(), <_>::default());
+        queue.add("secret-team/secret-name".to_owned());
         let child = Reason::Child { kind: "Secret".into(), name: "secret-team/secret-name".into() };
         metrics.controller("foo").effect(Effect::Nothing, &child.into());
         let handler = HandlerReading { name: "EnqueueSelf".to_owned(), ..HandlerReading::default() };

@@ -36,8 +36,10 @@ mod sink;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kube_core::Resource;
 use tokio::sync::mpsc;
 
+use crate::api::ApiResource;
 use crate::client::{ApiClient, Clock};
 use counts::Counts;
 pub use counts::EventCounts;
@@ -90,6 +92,23 @@ pub struct Event {
     pub note: String,
     /// When the event was recorded.
     pub time: Timestamp,
+}
+
+impl Regarding {
+    /// Returns what an event about this object names.
+    #[must_use]
+    pub fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        let (resource, meta) = (ApiResource::of::<K>(), object.meta());
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        Self {
+            api_version: resource.api_version(),
+            kind: resource.kind.into_owned(),
+            namespace: meta.namespace.clone(),
+            name: text(&meta.name),
+            uid: text(&meta.uid),
+            resource_version: text(&meta.resource_version),
+        }
+    }
 }
 
 /// Records events. Cheap to clone.

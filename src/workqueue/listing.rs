@@ -23,7 +23,7 @@ use super::reasons::Reasons;
 /// # use windlass::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue, Reason, Stage};
 /// # use std::time::Duration;
 /// let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::from_secs(1), Duration::from_secs(60)));
-/// queue.add("default/web", AddOptions::because(Reason::Manual));
+/// queue.add_with("default/web", AddOptions::because(Reason::Manual));
 /// let listed = queue.list(100);
 /// assert_eq!((listed[0].key, listed[0].reasons.to_string()), ("default/web", "manual".to_owned()));
 /// assert!(matches!(listed[0].stage, Stage::Queued { .. }));

@@ -31,8 +31,7 @@
 //! [`AddOptions::bypass_backoff`]. The test `events_shorten_rate_limited_delay_but_not_backoff` shows the difference.
 //!
 //! # Differences from client-go
-//! There is one [`add`](RateLimitingQueue::add) with [`AddOptions`], as in controller-runtime's queue, beside
-//! client-go's `add_after` and `add_rate_limited`.
+//! [`add_with`](RateLimitingQueue::add_with) takes [`AddOptions`], as `AddWithOpts` of controller-runtime's queue.
 //!
 //! # Locks and tasks
 //! The lock around the pauses is held until a key is queued or delayed; limiters, metrics and the locks of the inner
@@ -123,8 +122,13 @@ impl<T: Key> RateLimitingQueue<T> {
         Self { queue: DelayingQueue::with(options), limiter: Arc::new(limiter), pauses: Arc::default() }
     }
 
-    /// Marks `key` as needing a pass, as the options say. A key that backs off is queued when its backoff is over.
-    pub fn add(&self, key: T, options: AddOptions) {
+    /// Marks `key` as needing a sync. A key that backs off is queued when its backoff is over.
+    pub fn add(&self, key: T) {
+        self.add_with(key, AddOptions::default());
+    }
+
+    /// Like [`add`](Self::add), as the options say.
+    pub fn add_with(&self, key: T, options: AddOptions) {
         let AddOptions { after, rate_limited, bypass_backoff, mut priority, mut reasons } = options;
         // Held until the key is queued or delayed, so that a concurrent failure finds it.
         let mut pauses = self.pauses.lock();
@@ -167,12 +171,12 @@ impl<T: Key> RateLimitingQueue<T> {
 
     /// Marks `key` as needing a pass after `delay`.
     pub fn add_after(&self, key: T, delay: Duration) {
-        self.add(key, AddOptions { after: Some(delay), ..AddOptions::default() });
+        self.add_with(key, AddOptions { after: Some(delay), ..AddOptions::default() });
     }
 
     /// Marks `key` as needing a pass after the rate limiter's delay.
     pub fn add_rate_limited(&self, key: T) {
-        self.add(key, AddOptions { rate_limited: true, ..AddOptions::default() });
+        self.add_with(key, AddOptions { rate_limited: true, ..AddOptions::default() });
     }
 
     /// Counts a failure of `key` and queues it again after the rate limiter's delay, or after `at_least` if longer.

@@ -114,7 +114,7 @@ struct EnqueueNamesake(RateLimitingQueue<ObjectName>);
 
 impl EventHandler<ConfigMap> for EnqueueNamesake {
     fn on_add(&mut self, object: &Cached<ConfigMap>, _: bool) {
-        self.0.add(object.object_name().clone(), AddOptions::default());
+        self.0.add(object.object_name().clone());
     }
 
     fn on_update(&mut self, _: &Cached<ConfigMap>, _: &Cached<ConfigMap>) {}
@@ -155,7 +155,7 @@ async fn given_queue_workers_and_handlers_are_used() {
     let users = async {
         create_foos(&user, &["one", "two", "three"]).await;
         let ended = passes.come_to_rest(0).await;
-        queue.add(ObjectName::new(Some("default"), "one"), AddOptions::default());
+        queue.add(ObjectName::new(Some("default"), "one"));
         let ended = passes.come_to_rest(ended).await;
         let maps = ApiResource::of::<ConfigMap>();
         user.create::<Value>(&maps, Some("default"), &json!({"metadata": {"name": "two"}})).await.unwrap();

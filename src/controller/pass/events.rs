@@ -18,17 +18,8 @@ use crate::record::{EventType, Regarding};
 impl<K: CustomResource> Pass<'_, K> {
     /// Records an event about the object.
     pub fn event(&self, event_type: EventType, reason: &'static str, action: &'static str, note: String) {
-        let resource = &self.owner.resource;
-        let regarding = Regarding {
-            api_version: resource.api_version(),
-            kind: resource.kind.to_string(),
-            namespace: self.owner.name.namespace().map(str::to_owned),
-            name: self.name().to_owned(),
-            uid: self.owner.uid.clone(),
-            resource_version: Object::resource_version(&*self.object).to_owned(),
-        };
         tracing::debug!(reason, note, "Recorded an event");
-        self.tools.recorder.event(regarding, event_type, reason, action, note);
+        self.tools.recorder.event(Regarding::of(&*self.object), event_type, reason, action, note);
     }
 
     /// Defers an event until the status is written.

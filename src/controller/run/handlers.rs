@@ -61,7 +61,7 @@ impl<K: TypedObject> EventHandler<K> for EnqueueSelf {
     fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {
         let options =
             if is_in_initial_list { when_there_is_time(Reason::Initial) } else { at_once(Reason::Created) };
-        self.queue.add(object.object_name(), options);
+        self.queue.add_with(object.object_name(), options);
     }
 
     fn on_update(&mut self, old: &Cached<K>, new: &Cached<K>) {
@@ -78,11 +78,11 @@ impl<K: TypedObject> EventHandler<K> for EnqueueSelf {
         } else {
             AddOptions::because(Reason::Changed)
         };
-        self.queue.add(new.object_name(), options);
+        self.queue.add_with(new.object_name(), options);
     }
 
     fn on_delete(&mut self, object: &Deleted<K>) {
-        self.queue.add(object.object_name(), at_once(Reason::Deleted));
+        self.queue.add_with(object.object_name(), at_once(Reason::Deleted));
     }
 }
 
@@ -119,7 +119,7 @@ impl<P: TypedObject> EnqueueOwner<P> {
         let Some(reference) = child.controller().filter(|owner| owner.is_a(&P::resource())) else { return };
         let owner = ObjectName::new(child.object_name().namespace(), reference.name);
         if self.owners.get(&owner).is_some_and(|found| found.uid() == reference.uid) {
-            self.queue.add(owner, because_of(child, priority));
+            self.queue.add_with(owner, because_of(child, priority));
         }
     }
 }
@@ -149,7 +149,7 @@ impl<P: TypedObject, K: TypedObject> EventHandler<K> for EnqueueOwner<P> {
         let wanting =
             self.owners.index_names(CHILD_NAME, &name.to_string()).expect("owners are indexed by child name");
         for owner in wanting {
-            self.queue.add(owner, because_of(object.last_known(), 0));
+            self.queue.add_with(owner, because_of(object.last_known(), 0));
         }
     }
 }

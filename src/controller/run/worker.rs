@@ -358,7 +358,7 @@ impl<H: SyncHandler> Controller<H> {
             };
             self.keys.put_back(key, state);
             if let Some(later) = later {
-                self.queue.add(key.clone(), later);
+                self.queue.add_with(key.clone(), later);
             }
         };
         sync.instrument(span).await;
@@ -475,7 +475,7 @@ impl<H: SyncHandler> Controller<H> {
                 _ => Reasons::default(),
             };
             let options = AddOptions { after: Some(time), priority, reasons, ..AddOptions::default() };
-            self.queue.add(key.clone(), options);
+            self.queue.add_with(key.clone(), options);
         }
         tracing::debug!(?outcome, "Synced");
     }

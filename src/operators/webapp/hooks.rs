@@ -249,7 +249,7 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
                 record.ended = Some(Err(HookError::not_yet(message.clone(), Some(ASK_AGAIN))));
                 record.until = Instant::now() + ASK_AGAIN;
             });
-            queue.add(webapp, AddOptions::because(Reason::Timer));
+            queue.add_with(webapp, AddOptions::because(Reason::Timer));
             return;
         }
     }
@@ -269,7 +269,7 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
     });
     if is_known {
         let reason = Reason::Child { kind: "Task".into(), name: call.task().into() };
-        queue.add(webapp, AddOptions::because(reason));
+        queue.add_with(webapp, AddOptions::because(reason));
     }
 }
 

@@ -38,11 +38,11 @@ async fn a_rate_limited_key_waits_for_its_limiter() {
 #[tokio::test(start_paused = true)]
 async fn shorter_of_delay_and_limit_wins() {
     let queue = queue();
-    queue.add("a", AddOptions { after: Some(500 * MS), rate_limited: true, ..AddOptions::default() });
+    queue.add_with("a", AddOptions { after: Some(500 * MS), rate_limited: true, ..AddOptions::default() });
     assert_eq!(wait(&queue).await, 10 * MS);
-    queue.add("a", AddOptions { after: Some(5 * MS), rate_limited: true, ..AddOptions::default() });
+    queue.add_with("a", AddOptions { after: Some(5 * MS), rate_limited: true, ..AddOptions::default() });
     assert_eq!(wait(&queue).await, 5 * MS);
-    queue.add("a", AddOptions::default());
+    queue.add("a");
     assert_eq!(wait(&queue).await, Duration::ZERO);
 }
 
@@ -51,19 +51,19 @@ async fn only_a_new_spec_ends_the_backoff() {
     let queue = queue();
     queue.back_off("a", Duration::ZERO);
     queue.back_off("a", Duration::ZERO);
-    queue.add("a", AddOptions::default());
+    queue.add("a");
     assert!(queue.backs_off(&"a") && queue.is_empty());
     assert_eq!(queue.num_requeues(&"a"), 2, "an event is not a failure");
     assert_eq!(wait(&queue).await, 20 * MS);
 
     let bypass = AddOptions { bypass_backoff: true, ..AddOptions::default() };
     queue.back_off("b", Duration::ZERO);
-    queue.add("b", bypass.clone());
+    queue.add_with("b", bypass.clone());
     assert_eq!(wait(&queue).await, Duration::ZERO);
     assert_eq!((queue.num_requeues(&"b"), queue.waiting()), (0, 0), "the failures are forgotten");
 
     queue.back_off("c", 300 * MS);
-    queue.add("c", bypass);
+    queue.add_with("c", bypass);
     assert_eq!(wait(&queue).await, 300 * MS, "the server's minimum still applies");
 }
 
@@ -71,7 +71,7 @@ async fn only_a_new_spec_ends_the_backoff() {
 async fn pass_after_backoff_has_all_reasons() {
     let queue = queue();
     queue.back_off("a", Duration::ZERO);
-    queue.add("a", AddOptions::because(Reason::Changed));
+    queue.add_with("a", AddOptions::because(Reason::Changed));
     assert_eq!(queue.backing_off(), 1);
     tokio::select! {
         biased;
@@ -89,7 +89,7 @@ async fn an_event_at_backoff_end_joins_the_retry() {
     let queue = queue();
     queue.back_off_with("a", Duration::ZERO, 5, Reason::Created.into());
     tokio::time::advance(11 * MS).await;
-    queue.add("a", AddOptions::because(Reason::Changed));
+    queue.add_with("a", AddOptions::because(Reason::Changed));
     assert_eq!((queue.len(), queue.waiting()), (1, 0));
     let processing = queue.get().await.unwrap();
     assert_eq!(processing.reasons().to_string(), "created, retry 1, changed");
@@ -99,7 +99,7 @@ async fn an_event_at_backoff_end_joins_the_retry() {
 async fn paused_key_returns_without_a_failure() {
     let queue = queue();
     queue.pause_for("a", 300 * MS);
-    queue.add("a", AddOptions::because(Reason::Changed));
+    queue.add_with("a", AddOptions::because(Reason::Changed));
     assert_eq!((queue.backing_off(), queue.num_requeues(&"a")), (0, 0));
     assert_eq!(wait(&queue).await, 300 * MS);
 }
@@ -145,7 +145,7 @@ async fn history(meanwhile: Meanwhile, retry: fn(&RateLimitingQueue<&'static str
         }
     };
     let events = async {
-        queue.add("a", AddOptions::default());
+        queue.add("a");
         let (after, is_spec) = match meanwhile {
             Meanwhile::Nothing => return std::future::pending().await,
             Meanwhile::Event(after) | Meanwhile::Child(after) => (after, false),
@@ -153,7 +153,7 @@ async fn history(meanwhile: Meanwhile, retry: fn(&RateLimitingQueue<&'static str
         };
         loop {
             tokio::time::sleep(after * MS).await;
-            queue.add("a", AddOptions { bypass_backoff: is_spec, ..AddOptions::default() });
+            queue.add_with("a", AddOptions { bypass_backoff: is_spec, ..AddOptions::default() });
             if !matches!(meanwhile, Meanwhile::Child(_)) {
                 return std::future::pending().await;
             }
@@ -211,8 +211,8 @@ fn burst_of_failures_frees_its_memory() {
 async fn a_drain_waits_for_workers_and_forgets_backoffs() {
     let queue = queue();
     queue.back_off("failed", Duration::from_secs(3600));
-    queue.add("a", AddOptions::default());
-    queue.add("b", AddOptions::default());
+    queue.add("a");
+    queue.add("b");
     let (mut delays, mut worker) = (JoinSet::new(), JoinSet::new());
     let delayed = queue.clone();
     delays.spawn(async move { delayed.run().await });
@@ -238,7 +238,7 @@ async fn a_drain_waits_for_workers_and_forgets_backoffs() {
 async fn second_shutdown_has_no_effect() {
     let queue = queue();
     queue.back_off("failed", Duration::ZERO);
-    queue.add("a", AddOptions::default());
+    queue.add("a");
     for _ in 0..2 {
         queue.shut_down();
         assert_eq!(queue.run().now_or_never(), Some(1));
@@ -255,12 +255,12 @@ async fn every_waiting_key_is_listed_with_its_reasons() {
     let limiter = ItemExponentialFailure::new(10 * MS, 1000 * MS);
     let ageing = Some(super::super::Ageing::default());
     let queue = RateLimitingQueue::with(limiter, QueueOptions { ageing, ..QueueOptions::default() });
-    queue.add("processed", AddOptions::because(Reason::Created));
+    queue.add_with("processed", AddOptions::because(Reason::Created));
     let processing = queue.try_get().unwrap();
-    queue.add("queued", AddOptions { priority: 7, ..AddOptions::because(Reason::Resync) });
-    queue.add("queued", AddOptions::because(Reason::Audit));
+    queue.add_with("queued", AddOptions { priority: 7, ..AddOptions::because(Reason::Resync) });
+    queue.add_with("queued", AddOptions::because(Reason::Audit));
     tokio::time::advance(3 * MS).await;
-    queue.add("processed", AddOptions::because(Reason::Changed));
+    queue.add_with("processed", AddOptions::because(Reason::Changed));
     queue.add_after("delayed", 40 * MS);
     for _ in 0..2 {
         queue.back_off_with("failed", Duration::ZERO, 3, Reason::Manual.into());
@@ -298,7 +298,7 @@ async fn every_waiting_key_is_listed_with_its_reasons() {
 async fn listing_respects_its_limit() {
     let queue = queue();
     for key in ["a", "b", "c"] {
-        queue.add(key, AddOptions::default());
+        queue.add(key);
         queue.add_after(key, MS);
     }
     let lengths = [0, 2, 3, 5, 6, 100].map(|max| queue.list(max).len());
@@ -309,7 +309,7 @@ async fn listing_respects_its_limit() {
 async fn a_key_is_looked_up_as_it_is_listed() {
     let queue = queue();
     for key in ["both", "queued"] {
-        queue.add(key, AddOptions::because(Reason::Manual));
+        queue.add_with(key, AddOptions::because(Reason::Manual));
     }
     queue.add_after("both", 5 * MS);
     queue.back_off("failed", Duration::ZERO);

@@ -68,6 +68,7 @@ impl OwnerKind {
     /// Enqueues an object behind changes, for a sync that trusts no cache.
     fn enqueue(&self, name: ObjectName) {
         self.keys.distrust(&name);
-        self.queue.add(name, AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) });
+        self.queue
+            .add_with(name, AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(Reason::Audit) });
     }
 }

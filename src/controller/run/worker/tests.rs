@@ -118,7 +118,7 @@ fn start_with(
 
 impl Rig {
     fn add(&self, name: &str) {
-        self.queue.add(ObjectName::new(Some("ns"), name), crate::workqueue::AddOptions::default());
+        self.queue.add(ObjectName::new(Some("ns"), name));
     }
 
     fn started(&self) -> usize {
@@ -293,12 +293,12 @@ async fn pass_has_the_reasons_added_while_it_waited() {
     });
     rig.caches.set();
     let key = ObjectName::new(Some("ns"), "a");
-    rig.queue.add(key.clone(), AddOptions::because(Reason::Created));
+    rig.queue.add_with(key.clone(), AddOptions::because(Reason::Created));
     tokio::time::sleep(3 * MS).await;
     // One add comes during the failing pass, one during the backoff.
-    rig.queue.add(key.clone(), AddOptions::because(Reason::Changed));
+    rig.queue.add_with(key.clone(), AddOptions::because(Reason::Changed));
     tokio::time::sleep(6 * MS).await;
-    rig.queue.add(key.clone(), AddOptions::because(Reason::Resync));
+    rig.queue.add_with(key.clone(), AddOptions::because(Reason::Resync));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.log.lock().reasons, ["created", "created, retry 1, changed, resync"]);
     rig.stop().await;
@@ -363,7 +363,7 @@ impl SyncHandler for NeverWaits {
     async fn sync(&self, key: &ObjectName, _: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         // The limit ends the test even if no other task gets the thread.
         if self.passes.fetch_add(1, Ordering::Relaxed) < 100_000 {
-            self.queue.add(key.clone(), AddOptions::default());
+            self.queue.add(key.clone());
         }
         Ok(Outcome::Done)
     }
@@ -381,7 +381,7 @@ async fn busy_worker_yields_the_thread_to_other_tasks() {
     while !started.is_synced() {
         tokio::task::yield_now().await;
     }
-    queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::default());
+    queue.add(ObjectName::new(Some("ns"), "a"));
     while passes.load(Ordering::Relaxed) == 0 {
         tokio::task::yield_now().await;
     }

@@ -59,7 +59,7 @@ impl SyncHandler for Converging {
                     request.state().repairs.repaired(&child(), &found, None);
                 }
                 self.seen.0.store(version, Ordering::Relaxed);
-                self.queue.add(key.clone(), AddOptions::because(Reason::Changed));
+                self.queue.add_with(key.clone(), AddOptions::because(Reason::Changed));
             }
             _ => assert_eq!(request.state().repairs.same(&child()), None),
         }
@@ -80,7 +80,7 @@ async fn assert_no_state_is_left_of(objects: usize) {
     let (shutdown, mut tasks) = (CancellationToken::new(), JoinSet::new());
     tasks.spawn(controller.run(shutdown.clone()));
     let keys: Vec<ObjectName> = (0..objects).map(|at| ObjectName::new(Some("ns"), &at.to_string())).collect();
-    keys.iter().for_each(|key| queue.add(key.clone(), AddOptions::because(Reason::Initial)));
+    keys.iter().for_each(|key| queue.add_with(key.clone(), AddOptions::because(Reason::Initial)));
     tokio::time::sleep(MINUTE).await;
     let passes: u32 = handler.passes.lock().values().sum();
     assert_eq!(passes as usize, 2 * objects + objects / 10, "all objects have converged");

@@ -93,10 +93,10 @@ async fn new_spec_during_failing_sync_skips_backoff() {
     });
     rig.caches.set();
     let key = ObjectName::new(Some("ns"), "a");
-    rig.queue.add(key.clone(), AddOptions::default());
+    rig.queue.add(key.clone());
     tokio::time::sleep(Duration::from_secs(10)).await;
     let changed = Reason::SpecChanged { from: 1, to: 2 };
-    rig.queue.add(key, AddOptions { bypass_backoff: true, ..AddOptions::because(changed) });
+    rig.queue.add_with(key, AddOptions { bypass_backoff: true, ..AddOptions::because(changed) });
     tokio::time::sleep(Duration::from_secs(30)).await;
     let starts: Vec<Instant> = rig.log.lock().started.iter().map(|(_, at)| *at).collect();
     // Less than the shortest backoff, which is 10 ms.
@@ -111,7 +111,7 @@ async fn failed_audit_pass_is_retried_as_an_audit() {
         _ => Ok(Outcome::Done),
     });
     rig.caches.set();
-    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Audit));
+    rig.queue.add_with(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Audit));
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(rig.log.lock().reasons, ["audit", "audit, retry 1"]);
     rig.stop().await;
@@ -128,7 +128,7 @@ async fn a_retry_keeps_its_priority() {
     });
     rig.caches.set();
     let low = AddOptions { priority: LOW_PRIORITY, ..AddOptions::default() };
-    rig.queue.add(ObjectName::new(Some("ns"), "low"), low);
+    rig.queue.add_with(ObjectName::new(Some("ns"), "low"), low);
     tokio::time::sleep(25 * MS).await;
     // The backoff ends at 30 ms, while the worker is busy; the other two keys are added before and after that.
     rig.add("busy");
@@ -158,7 +158,7 @@ async fn deleted_key_leaves_no_backoff_state() {
     assert!(rig.queue.num_requeues(&key) > 2 && rig.queue.backs_off(&key));
     is_gone.store(true, Ordering::Relaxed);
     let deleted = AddOptions { bypass_backoff: true, ..AddOptions::because(Reason::Deleted) };
-    rig.queue.add(key.clone(), deleted);
+    rig.queue.add_with(key.clone(), deleted);
     tokio::time::sleep(MS).await;
     assert_eq!((rig.queue.num_requeues(&key), rig.queue.backing_off(), rig.queue.list(10)), (0, 0, vec![]));
     rig.stop().await;

@@ -12,7 +12,7 @@ async fn passes(
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(MS, MS));
     for (key, reason) in keys {
         let options = AddOptions::because(reason.clone());
-        queue.add(ObjectName::new(Some("ns"), key), options);
+        queue.add_with(ObjectName::new(Some("ns"), key), options);
     }
     let log = Arc::<Mutex<Log>>::default();
     let handler = Scripted {

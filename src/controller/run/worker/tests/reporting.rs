@@ -14,7 +14,7 @@ async fn log_lines_of_a_pass_have_its_reasons() {
         _ => Ok(Outcome::Done),
     });
     rig.caches.set();
-    rig.queue.add(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Created));
+    rig.queue.add_with(ObjectName::new(Some("ns"), "a"), AddOptions::because(Reason::Created));
     tokio::time::sleep(Duration::from_secs(1)).await;
     rig.stop().await;
     let lines = log.lines();
@@ -62,8 +62,10 @@ async fn passes_are_counted_by_effect_and_reasons() {
     // Writes of a pass do not count for the next pass of its key.
     let mut both = Reasons::from(Reason::Resync);
     both.add(Reason::Audit);
-    rig.queue
-        .add(ObjectName::new(Some("ns"), "changes"), AddOptions { reasons: both, ..AddOptions::default() });
+    rig.queue.add_with(
+        ObjectName::new(Some("ns"), "changes"),
+        AddOptions { reasons: both, ..AddOptions::default() },
+    );
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(counted(&rig), [Some(1), Some(3), Some(1)]);
     let text = rig.metrics.encode();
@@ -90,9 +92,9 @@ async fn passes_in_progress_are_listed() {
     });
     rig.caches.set();
     assert!(rig.workers.passes().is_empty());
-    rig.queue.add(ObjectName::new(Some("ns"), "panics"), AddOptions::because(Reason::Manual));
+    rig.queue.add_with(ObjectName::new(Some("ns"), "panics"), AddOptions::because(Reason::Manual));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    rig.queue.add(ObjectName::new(Some("ns"), "calm"), AddOptions::because(Reason::Audit));
+    rig.queue.add_with(ObjectName::new(Some("ns"), "calm"), AddOptions::because(Reason::Audit));
     tokio::time::sleep(Duration::from_secs(1)).await;
     let listed = |rig: &Rig| -> Vec<String> {
         let passes = rig.workers.passes();
@@ -148,7 +150,7 @@ async fn observer_is_told_the_life_of_a_key() {
     let key = ObjectName::new(Some("ns"), "a");
     let (child, state) = (ObjectName::new(Some("ns"), "child"), ("uid-of-ns-child", "11"));
     keys.at(&key, |record| record.own_writes.awaits(&resource, &child, state));
-    rig.queue.add(key, AddOptions { priority: 7, ..AddOptions::because(Reason::Manual) });
+    rig.queue.add_with(key, AddOptions { priority: 7, ..AddOptions::because(Reason::Manual) });
     tokio::time::sleep(5 * MS).await;
     rig.caches.set();
     tokio::time::sleep(500 * MS).await;

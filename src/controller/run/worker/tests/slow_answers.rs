@@ -43,7 +43,7 @@ async fn number_of_stand_ins_is_limited() {
     let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
     rig.caches.set();
     for at in 0..100 {
-        rig.queue.add(ObjectName::new(Some(&format!("ns-{at}")), "slow"), AddOptions::default());
+        rig.queue.add(ObjectName::new(Some(&format!("ns-{at}")), "slow"));
     }
     tokio::time::sleep(SLOW_ANSWER - MS).await;
     assert_eq!(rig.started(), 2 * (1 + STAND_INS));
@@ -62,7 +62,7 @@ async fn hanging_namespace_leaves_stand_ins_to_others() {
     }
     tokio::time::sleep(SLOW_ANSWER - MS).await;
     assert_eq!(rig.started(), STAND_INS, "half of those for two workers");
-    rig.queue.add(ObjectName::new(Some("other"), "quick"), AddOptions::default());
+    rig.queue.add(ObjectName::new(Some("other"), "quick"));
     tokio::time::sleep(MS).await;
     assert!(rig.log.lock().started.iter().any(|(key, _)| key == "other/quick"));
     tokio::time::sleep(20 * SLOW_ANSWER).await;

@@ -45,8 +45,8 @@ async fn large_scale_leaves_turns_to_waiting_keys() {
     for verb in ["create", "delete"] {
         f.sim.fault(Fault::new(When::verb(verb).resource("pods"), Action::Delay(Duration::from_millis(300))));
     }
-    let other = || (ObjectName::new(Some("ns"), "other"), AddOptions::default());
-    f.others.add(other().0, other().1);
+    let other = || ObjectName::new(Some("ns"), "other");
+    f.others.add(other());
     f.create("x", spec(60)).await;
     // Batches of 1, 2, 4 and 8, until a second has passed.
     assert_eq!(timed(&mut f, "create").await, (15, Outcome::RequeueAfter(CUT_RETRY)));
@@ -54,7 +54,7 @@ async fn large_scale_leaves_turns_to_waiting_keys() {
     assert_eq!(timed(&mut f, "create").await.0, 45, "no other key waits");
     f.converge("x").await;
 
-    f.others.add(other().0, other().1);
+    f.others.add(other());
     scale(&mut f, 30).await;
     assert_eq!(timed(&mut f, "delete").await, (15, Outcome::RequeueAfter(CUT_RETRY)));
     assert_eq!(f.ready("x").await, (false, "Progressing".to_owned()));
