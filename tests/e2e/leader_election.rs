@@ -92,7 +92,10 @@ async fn standby_takes_over_when_the_leader_stops() {
     print_gap("the leader was stopped by SIGTERM", gap);
     assert_eq!(first.ended().await.code(), Some(0));
     pair.all_ready().await;
-    assert!(first.log().contains("Released the lease"));
+    let log = first.log();
+    let steps = ["Stopping: waiting for syncs in flight", "Workers stopped", "Released the lease", "Stopped"];
+    let at = steps.map(|step| log.rfind(step).unwrap_or_else(|| panic!("{step} is not in {log}")));
+    assert!(at.is_sorted(), "{log}");
     assert_eq!(pair.second.terminate().await.code(), Some(0));
 }
 
