@@ -124,8 +124,8 @@ impl Controller {
 
     async fn sync_handler(&self, name: &ObjectName) -> anyhow::Result<()> {
         // 1. The Foo, from the cache.
-        let Some(foo) = self.foos.get(name) else { return Ok(()) };
-        let Some(foo) = foo.readable() else { return Ok(()) };
+        let cached = self.foos.get(name);
+        let Some(foo) = cached.as_ref().and_then(Cached::readable) else { return Ok(()) };
 
         // 2. Its Deployment, from the cache or new.
         let child = ObjectName::new(name.namespace(), &foo.spec.deployment_name);
@@ -270,21 +270,19 @@ async fn use_a_foo(client: &ApiClient) -> anyhow::Result<()> {
     // Until the informer asks again for the kind that did not exist.
     tokio::time::sleep(Duration::from_secs(60)).await;
 
-    let (foos, deployments, namespace) =
-        (ApiResource::of::<Foo>(), ApiResource::of::<Deployment>(), Some("default"));
+    let (foos, namespace) = (ApiResource::of::<Foo>(), Some("default"));
     let foo = json!(Foo::new("example", FooSpec { deployment_name: "web".to_owned(), replicas: 2 }));
     client.create::<Value>(&foos, namespace, &foo).await?;
     let mut foo = show(client, "created").await?;
-
     foo.spec.replicas = 3;
     client.replace::<Value>(&foos, namespace, "example", &json!(foo)).await?;
     show(client, "scaled").await?;
 
+    let deployments = ApiResource::of::<Deployment>();
     let web: Option<Deployment> = client.get(&deployments, namespace, "web").await?;
     let web = web.context("there is no Deployment")?;
     client.delete(&deployments, namespace, "web", web.uid(), web.resource_version()).await?;
-    show(client, "Deployment deleted").await?;
-    Ok(())
+    show(client, "Deployment deleted").await.map(drop)
 }
 
 /// Gives the cluster a minute, and prints the Foo's status.
