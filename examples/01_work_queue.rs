@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use windlass::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
+use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
 #[tokio::main]
 async fn main() {

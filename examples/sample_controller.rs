@@ -216,11 +216,13 @@ impl EventHandler<Deployment> for Controller {
 /// Returns the Deployment of a Foo, with the owner reference by which [`Controller::handle_object`] finds the Foo.
 fn new_deployment(foo: &Foo) -> Deployment {
     let labels = json!({"app": "nginx", "controller": foo.object_name().name()});
+    let mut owner = json!(foo.controller_owner_ref(&()));
+    owner["blockOwnerDeletion"] = json!(true);
     let deployment = json!({
         "metadata": {
             "name": foo.spec.deployment_name,
             "namespace": foo.metadata.namespace,
-            "ownerReferences": [foo.controller_owner_ref(&())],
+            "ownerReferences": [owner],
         },
         "spec": {
             "replicas": foo.spec.replicas,
@@ -240,7 +242,7 @@ async fn main() -> anyhow::Result<()> {
     let client =
         |user| ApiClient::new(kube_client::Client::new(InProcessTransport::new(&sim, user), "default"));
     let (recorder, sink) = record::pair(client(AGENT), Clock::system(), AGENT.to_owned());
-    let factory = SharedInformerFactory::new(client(AGENT), None, None, 0);
+    let factory = SharedInformerFactory::new(client(AGENT), Vec::new(), None, 0);
     let (deployments, foos) = (factory.informer(Watched::default())?, factory.informer(Watched::default())?);
     let controller = Controller::new(client(AGENT), &deployments, &foos, recorder)?;
     let user = async {
@@ -277,10 +279,8 @@ async fn use_a_foo(client: &ApiClient) -> anyhow::Result<()> {
     foo.spec.replicas = 3;
     client.replace::<Value>(&foos, namespace, "example", &json!(foo)).await?;
     show(client, "scaled").await?;
-
     let deployments = ApiResource::of::<Deployment>();
-    let web: Option<Deployment> = client.get(&deployments, namespace, "web").await?;
-    let web = web.context("there is no Deployment")?;
+    let web = client.get::<Deployment>(&deployments, namespace, "web").await?.context("no Deployment")?;
     client.delete(&deployments, namespace, "web", web.uid(), web.resource_version()).await?;
     show(client, "Deployment deleted").await.map(drop)
 }
@@ -288,8 +288,8 @@ async fn use_a_foo(client: &ApiClient) -> anyhow::Result<()> {
 /// Gives the cluster a minute, and prints the Foo's status.
 async fn show(client: &ApiClient, after: &str) -> anyhow::Result<Foo> {
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let foo: Option<Foo> = client.get(&ApiResource::of::<Foo>(), Some("default"), "example").await?;
-    let foo = foo.context("the Foo is gone")?;
+    let foos = ApiResource::of::<Foo>();
+    let foo = client.get::<Foo>(&foos, Some("default"), "example").await?.context("no Foo")?;
     let available = foo.status.as_ref().map_or(0, |status| status.available_replicas);
     println!("{after}: {available} of {} replicas are available", foo.spec.replicas);
     Ok(foo)

@@ -1,7 +1,5 @@
 //! The cases of sample-controller's `controller_test.go`: what one sync sends, by the server's log of requests.
 
-#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
-
 use tokio::sync::mpsc::Receiver;
 use windlass::record::Event;
 
@@ -43,7 +41,7 @@ impl Fixture {
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
 
-        let factory = SharedInformerFactory::new(client(&sim, AGENT), None, None, 0);
+        let factory = SharedInformerFactory::new(client(&sim, AGENT), Vec::new(), None, 0);
         let deployments = factory.informer(Watched::default()).unwrap();
         let foos = factory.informer(Watched::default()).unwrap();
         let (recorder, events) = EventRecorder::to_buffer(Clock::system(), 10);

@@ -113,7 +113,7 @@ mod tests {
     use crate::cache::ObjectName;
     use crate::controller::{Controller, Outcome, SyncError, SyncHandler, SyncRequest};
     use crate::testing::capture_json;
-    use crate::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
+    use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
     /// Panics in its first pass.
     struct Panics;

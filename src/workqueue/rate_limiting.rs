@@ -84,14 +84,12 @@ pub struct RateLimitingQueue<T: Key> {
     pauses: Arc<Mutex<Pauses<T>>>,
 }
 
-/// The keys that back off or are paused. A pause that is over stays until the key is forgotten.
+/// The keys that back off. A pause that is over stays until the key is forgotten.
 type Pauses<T> = HashMap<T, Pause, RandomState>;
 
 /// How long a key is kept out of the queue.
 #[derive(Clone, Copy, Debug)]
 struct Pause {
-    /// Whether the pause follows a failure.
-    is_failure: bool,
     until: Instant,
     /// The earliest time that the server asked for, which no add bypasses.
     not_before: Instant,
@@ -191,19 +189,7 @@ impl<T: Key> RateLimitingQueue<T> {
         reasons.add(Reason::Retry(failures));
         let now = Instant::now();
         let delay = delay.max(at_least).min(DELAY_MAX);
-        let pause = Pause { is_failure: true, until: now + delay, not_before: now + at_least.min(DELAY_MAX) };
-        self.pause(key, pause, delay, priority, reasons);
-    }
-
-    /// Queues `key` again after `time` without counting a failure. Adds do not shorten the wait, unless they bypass the
-    /// backoff.
-    pub fn pause_for(&self, key: T, time: Duration) {
-        let (now, time) = (Instant::now(), time.min(DELAY_MAX));
-        let pause = Pause { is_failure: false, until: now + time, not_before: now };
-        self.pause(key, pause, time, 0, Reasons::default());
-    }
-
-    fn pause(&self, key: T, pause: Pause, delay: Duration, priority: i32, reasons: Reasons) {
+        let pause = Pause { until: now + delay, not_before: now + at_least.min(DELAY_MAX) };
         let mut pauses = self.pauses.lock();
         pauses.insert(key.clone(), pause);
         // Cancels an earlier delay, which would queue the key too early; keeps its reasons.
@@ -215,10 +201,10 @@ impl<T: Key> RateLimitingQueue<T> {
     #[must_use]
     pub fn backing_off(&self) -> usize {
         let now = Instant::now();
-        self.pauses.lock().values().filter(|pause| pause.is_failure && pause.until > now).count()
+        self.pauses.lock().values().filter(|pause| pause.until > now).count()
     }
 
-    /// Returns whether `key` backs off or is paused.
+    /// Returns whether `key` backs off.
     #[must_use]
     pub fn backs_off(&self, key: &T) -> bool {
         self.pauses.lock().get(key).is_some_and(|pause| pause.left().is_some())
@@ -299,7 +285,7 @@ impl<T: Key> RateLimitingQueue<T> {
     /// Tells the keys that wait after a failure from those with another delay.
     fn with_backoffs(&self, mut all: Vec<Listed<T>>) -> Vec<Listed<T>> {
         let (now, pauses) = (Instant::now(), self.pauses.lock());
-        let has_failed = |key: &T| pauses.get(key).is_some_and(|pause| pause.is_failure && pause.until > now);
+        let has_failed = |key: &T| pauses.get(key).is_some_and(|pause| pause.until > now);
         for Listed { key, stage, .. } in &mut all {
             if let Stage::Delayed { waited, left } = *stage
                 && has_failed(key)

@@ -29,8 +29,7 @@ pub trait StoreView: Send + Sync {
     /// Returns whether the object with this uid is in the store, and whether it is being deleted.
     fn presence(&self, name: &ObjectName, uid: &str) -> Presence;
     /// Returns the resource version of the object with this uid, if it is in the store.
-    fn version_of(&self, name: &ObjectName, uid: &str) -> Option<String> {
-        let (_, _) = (name, uid);
+    fn version_of(&self, _name: &ObjectName, _uid: &str) -> Option<String> {
         None
     }
 }

@@ -20,7 +20,7 @@ use crate::cache::{Cached, Deleted, EventHandler, ObjectName};
 use crate::controller::{Builder, Pass, Reconcile, StopReason};
 use crate::operators::foo;
 use crate::sim::{Action, Fault, InProcessTransport, Settings, Sim, When};
-use crate::workqueue::{AddOptions, ItemExponentialFailure, RateLimitingQueue};
+use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
 /// Counts passes, each of which takes a second.
 #[derive(Clone, Default)]

@@ -9,7 +9,6 @@ use super::apply::{Spec, child};
 use super::apply_outcome::ApplyOutcome;
 use super::custom_resource::{CommonStatus, CustomResource};
 use crate::api::conditions::{self, READY};
-use crate::cache::Object;
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::{Difference, describe};
 use crate::controller::kinds::health::reason;

@@ -95,15 +95,6 @@ async fn an_event_at_backoff_end_joins_the_retry() {
     assert_eq!(processing.reasons().to_string(), "created, retry 1, changed");
 }
 
-#[tokio::test(start_paused = true)]
-async fn paused_key_returns_without_a_failure() {
-    let queue = queue();
-    queue.pause_for("a", 300 * MS);
-    queue.add_with("a", AddOptions::because(Reason::Changed));
-    assert_eq!((queue.backing_off(), queue.num_requeues(&"a")), (0, 0));
-    assert_eq!(wait(&queue).await, 300 * MS);
-}
-
 /// A delay from before the failure must not queue the key early, nor replace the backoff.
 #[tokio::test(start_paused = true)]
 async fn back_off_replaces_an_earlier_delay() {
@@ -265,7 +256,6 @@ async fn every_waiting_key_is_listed_with_its_reasons() {
     for _ in 0..2 {
         queue.back_off_with("failed", Duration::ZERO, 3, Reason::Manual.into());
     }
-    queue.pause_for("paused", 50 * MS);
     tokio::time::advance(2 * MS).await;
     let mut listed = queue.list(100);
     listed.sort_by_key(|listed| listed.key);
@@ -280,7 +270,6 @@ async fn every_waiting_key_is_listed_with_its_reasons() {
         [
             of("delayed", Stage::Delayed { waited: 2 * MS, left: 38 * MS }, 0, &[Reason::Timer]),
             of("failed", failed, 3, &[Reason::Manual, Reason::Retry(2)]),
-            of("paused", Stage::Delayed { waited: 2 * MS, left: 48 * MS }, 0, &[Reason::Timer]),
             of("processed", Stage::Processed { waited: 2 * MS }, 0, &[Reason::Changed]),
             of("queued", Stage::Queued { waited: 5 * MS }, 7, &[Reason::Resync, Reason::Audit]),
         ]

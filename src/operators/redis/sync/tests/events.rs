@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::cache::ObjectName;
-use crate::workqueue::{AddOptions, Reasons};
+use crate::workqueue::Reasons;
 
 /// Runs a pass that must fail, and updates the caches.
 async fn fails(f: &mut Fixture<RedisSync>) {
