@@ -147,8 +147,11 @@ impl Repairs {
 
     /// Records that the child matches. Returns how much longer a repaired contended difference has to hold, if it has
     /// not held long enough.
-    pub(in crate::controller) fn same(&mut self, child: &ChildId) -> Option<Duration> {
-        let known = self.by_child.get_mut(child)?;
+    pub(in crate::controller) fn same(&mut self, child: impl FnOnce() -> ChildId) -> Option<Duration> {
+        if self.by_child.is_empty() {
+            return None;
+        }
+        let known = self.by_child.get_mut(&child())?;
         let tried = known.values().filter(|repairs| repairs.times > RETURNS_MAX);
         let since = tried.map(|repairs| repairs.last.elapsed()).min()?;
         if since < RETRY {
@@ -209,7 +212,7 @@ mod tests {
         for _ in 0..RETURNS_MAX {
             assert_eq!(reverted(&mut repairs, &["replicas"]), Decision::Repair);
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert_eq!(repairs.same(&u()), None);
+            assert_eq!(repairs.same(u), None);
         }
         let wait = Decision::Wait(RETRY - Duration::from_secs(1));
         assert_eq!(reverted(&mut repairs, &["replicas"]), wait);
@@ -244,7 +247,7 @@ mod tests {
             assert_eq!(repairs.decide(&u(), &found, None), Decision::Repair);
             repairs.repaired(&u(), &found, None);
         }
-        assert_eq!(repairs.same(&u()), None);
+        assert_eq!(repairs.same(u), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -261,14 +264,14 @@ mod tests {
         while reverted(&mut repairs, &["image"]) == Decision::Repair {}
         tokio::time::advance(RETRY).await;
         assert_eq!(reverted(&mut repairs, &["image"]), Decision::Retry, "one retry every two minutes");
-        assert_eq!(repairs.same(&u()), Some(RETRY), "the repair has not held long enough");
+        assert_eq!(repairs.same(u), Some(RETRY), "the repair has not held long enough");
         assert_eq!(reverted(&mut repairs, &["image"]), Decision::Wait(RETRY));
         tokio::time::advance(RETRY).await;
         assert_eq!(reverted(&mut repairs, &["image"]), Decision::Retry);
         tokio::time::advance(RETRY).await;
-        assert_eq!(repairs.same(&u()), None);
+        assert_eq!(repairs.same(u), None);
         assert_eq!(reverted(&mut repairs, &["image"]), Decision::Repair, "the count restarts");
-        assert_eq!(repairs.same(&u()), None);
+        assert_eq!(repairs.same(u), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!(asked_for(&mut repairs, &["image"], Some("before")), wait, "already granted");
         assert_eq!(asked_for(&mut repairs, &["image"], Some("now")), Decision::Retry);
         assert_eq!(asked_for(&mut repairs, &["image"], Some("now")), wait, "one retry per request");
-        assert_eq!(repairs.same(&u()), Some(RETRY), "the repair has to hold like any other");
+        assert_eq!(repairs.same(u), Some(RETRY), "the repair has to hold like any other");
     }
 
     #[tokio::test(start_paused = true)]

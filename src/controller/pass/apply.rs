@@ -139,20 +139,22 @@ impl<K: CustomResource> Pass<'_, K> {
         outcome: &ApplyOutcome<W::Observed>,
         health: ChildHealth,
     ) -> ChildHealth {
-        let reported = &mut self.state().reported;
         let ApplyOutcome::Unchanged(observed) = outcome else {
-            reported.child_written();
+            self.state().reported.child_written();
             return health;
         };
-        let was_ready =
-            self.observes_this_spec() && conditions::is_true(&self.stored_status().conditions(), READY);
-        if !wanted.only_lags(observed) || !was_ready {
+        if !wanted.only_lags(observed) || !self.was_ready() {
             return health;
         }
-        match reported.lag_time_left() {
+        match self.state().reported.lag_time_left() {
             Some(left) => ChildHealth::ready(health.message).requeue_after(left).lagging(),
             None => health.lagging(),
         }
+    }
+
+    /// Whether the stored status says that the object is Ready with this spec.
+    fn was_ready(&self) -> bool {
+        self.observes_this_spec() && conditions::is_true(&self.stored_status().conditions(), READY)
     }
 }
 
@@ -343,7 +345,7 @@ impl<K: CustomResource> Pass<'_, K> {
     fn as_wanted<W: Wanted>(&self, wanted: &W, observed: W::Observed) -> ApplyOutcome<W::Observed> {
         let mut state = self.state();
         state.holds.clear(|| write_of(wanted));
-        match state.repairs.same(&ChildId::Uid(observed.uid().to_owned())) {
+        match state.repairs.same(|| ChildId::Uid(observed.uid().to_owned())) {
             Some(requeue_after) => {
                 let difference = "it matches for now, but has been reverted before".to_owned();
                 ApplyOutcome::Contended { observed, difference, repaired: Vec::new(), requeue_after }

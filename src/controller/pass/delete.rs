@@ -159,7 +159,7 @@ impl<K: CustomResource> Pass<'_, K> {
     /// Returns how much longer a child that now matches stays contended.
     #[must_use]
     pub fn contended_for(&self, name: &str) -> Option<Duration> {
-        self.state().repairs.same(&ChildId::Name(name.to_owned()))
+        self.state().repairs.same(|| ChildId::Name(name.to_owned()))
     }
 
     /// Reports that the server refuses to delete a child, to be retried after `requeue_after`.

@@ -61,7 +61,7 @@ impl SyncHandler for Converging {
                 self.seen.0.store(version, Ordering::Relaxed);
                 self.queue.add_with(key.clone(), AddOptions::because(Reason::Changed));
             }
-            _ => assert_eq!(request.state().repairs.same(&child()), None),
+            _ => assert_eq!(request.state().repairs.same(child), None),
         }
         Ok(Outcome::Done)
     }
