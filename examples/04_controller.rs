@@ -4,62 +4,12 @@
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
-use std::time::Duration;
+use windlass::prelude::*;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube_core::CustomResourceExt;
-use kube_derive::CustomResource;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use tokio_util::sync::CancellationToken;
-use windlass::api::ApiResource;
-use windlass::cache::Lister;
-use windlass::client::ApiClient;
-use windlass::controller::{
-    BuildError, Builder, Controller, Limits, Manager, Pass, Reconcile, Reconciler, Shared, StopReason,
-    Wanted, own_name,
-};
-use windlass::sim::{InProcessTransport, Settings, Sim};
-
-#[derive(CustomResource, Clone, Debug, Deserialize, Serialize, JsonSchema)]
-#[kube(
-    group = "example.com",
-    version = "v1",
-    kind = "Greeting",
-    namespaced,
-    status = "GreetingStatus",
-    crates(kube_core = "::kube_core")
-)]
-struct GreetingSpec {
-    text: String,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-struct GreetingStatus {
-    observed_generation: Option<i64>,
-    conditions: Vec<Condition>,
-}
-
-windlass::common_status!(GreetingStatus);
-
-struct WantedMap {
-    name: String,
-    text: String,
-}
-
-impl Wanted for WantedMap {
-    type Observed = ConfigMap;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn write_into(&self, map: &mut ConfigMap) {
-        map.data.get_or_insert_default().insert("text".to_owned(), self.text.clone());
+custom_resource! {
+    #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced, status = "BasicStatus")]
+    struct GreetingSpec {
+        text: String,
     }
 }
 
@@ -70,8 +20,11 @@ struct GreetingSync {
 impl Reconcile for GreetingSync {
     type Resource = Greeting;
 
-    async fn reconcile(&self, pass: &mut Pass<'_, Greeting>) -> Result<GreetingStatus, StopReason> {
-        let wanted = WantedMap { name: pass.name().to_owned(), text: pass.object().spec.text.clone() };
+    async fn reconcile(&self, pass: &mut Pass<'_, Greeting>) -> Result<BasicStatus, StopReason> {
+        let text = pass.object().spec.text.clone();
+        let wanted = wanted(pass.name(), |map: &mut ConfigMap| {
+            map.data.get_or_insert_default().insert("text".to_owned(), text.clone());
+        });
         pass.apply(&wanted, &self.maps).await?;
         Ok(pass.stored_status())
     }
@@ -83,11 +36,16 @@ fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<GreetingSync>
     Ok(greetings.build(GreetingSync { maps }))
 }
 
+/// Runs the operator on the embedded API server, and does what users would.
 #[tokio::main(flavor = "current_thread", start_paused = true)]
 async fn main() {
+    use std::time::Duration;
+    use windlass::k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use windlass::serde_json::Value;
+    use windlass::sim::{Settings, Sim};
+
     let (sim, stop) = (Sim::new(Settings::default()), CancellationToken::new());
-    let client = kube_client::Client::new(InProcessTransport::new(&sim, "greeter"), "default");
-    let client = ApiClient::new(client).with_manager("greeter");
+    let client = windlass::testing::embedded_client(&sim, "greeter").with_manager("greeter");
     let mut manager = Manager::new(client.clone(), Limits::default());
     manager.add(controller).expect("it is the only controller");
     let operator = manager.run(stop.clone());
@@ -100,7 +58,7 @@ async fn main() {
         client.create::<Value>(&greetings, Some("default"), &greeting).await.expect("the name is free");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let maps = ApiResource::of::<ConfigMap>();
-        let map: Option<Value> = client.get(&maps, Some("default"), "hello").await.expect("read succeeds");
+        let map: Option<Value> = client.get(&maps, Some("default"), "hello").await.expect("it can be read");
         println!("{}", map.expect("the operator has created it")["data"]["text"]);
         stop.cancel();
     };

@@ -204,6 +204,7 @@ doc() {
   example 06_index "on node-a: [default/web-1@1, default/web-3@4]"
   example 07_projection "web-1 is Running"
   example 08_handlers "fast has seen all 20 objects"
+  example 09_site "hello is taken off the list of sites"
   example sample_controller "Deployment deleted: 3 of 3 replicas are available"
 }
 # The second build finds the first one's program, so that only the image is built again.

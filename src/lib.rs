@@ -47,6 +47,7 @@
 //! | [`health`] | the checks behind `/livez` and `/readyz` |
 //! | `server` | HTTP for `/metrics`, `/livez`, `/readyz` (feature `cli`) |
 //! | [`controller`] | workers, children, conditions: shared by the operators |
+//! | [`prelude`] | what an operator names |
 //! | [`operators`] | one folder for each kind of custom resource |
 //! | [`sim`] | an embedded API server (feature `sim`) |
 //! | [`testing`] | fakes for tests of controllers built on this crate |
@@ -86,6 +87,7 @@ pub mod health;
 pub mod leader_election;
 pub mod metrics;
 pub mod operators;
+pub mod prelude;
 pub mod record;
 #[cfg(feature = "cli")]
 pub mod server;
@@ -95,6 +97,14 @@ pub mod testing;
 #[cfg(feature = "tune")]
 mod tune;
 pub mod workqueue;
+
+// For the macros, and for users, who then have the same versions.
+pub use {k8s_openapi, kube_client, kube_core, kube_derive, schemars, serde, serde_json};
+
+/// Compiles the program of `docs/adding-a-controller.md`.
+#[cfg(all(doctest, feature = "cli"))]
+#[doc = include_str!("../docs/adding-a-controller.md")]
+struct Guide;
 
 /// Compiles and runs the example of `docs/embedded-server.md`.
 #[cfg(all(doctest, feature = "sim"))]

@@ -192,7 +192,7 @@ impl ListerWatcher<ObservedDeployment> for Memory {
     type Watch = Silence;
 
     fn resource(&self) -> ApiResource {
-        ObservedDeployment::resource()
+        ApiResource::of::<ObservedDeployment>()
     }
 
     async fn list(

@@ -4,6 +4,10 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::schema;
 
 /// The summary: everything that the spec asks for exists and works.
 pub const READY: &str = "Ready";
@@ -14,6 +18,20 @@ pub const STALLED: &str = "Stalled";
 
 /// Maximum length of a condition's message, in bytes; longer messages are cut.
 const MESSAGE_MAX: usize = 1024;
+
+/// A status that has nothing but the generation that it describes, and conditions.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct BasicStatus {
+    /// Generation of the spec that this status describes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// `Ready`, `Reconciling` (on the way) and `Stalled` (only a person can help; the message says how).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+}
 
 /// Whether the condition of this type is present and `True`.
 #[must_use]

@@ -24,4 +24,4 @@ pub mod samplecontroller;
 mod schema;
 pub mod webapp;
 
-pub use resource::ApiResource;
+pub use resource::{ApiResource, HasResource};

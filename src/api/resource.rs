@@ -18,6 +18,28 @@ pub struct ApiResource {
     pub plural: Cow<'static, str>,
 }
 
+/// A type whose objects are all of one kind.
+///
+/// Implemented for every type that `kube_core` knows; [`object_by_metadata!`](crate::object_by_metadata) implements it
+/// for a projection.
+pub trait HasResource {
+    /// Returns the API resource of this type. Allocates nothing, because event handlers call this for each event.
+    fn resource() -> ApiResource;
+}
+
+impl<K: kube_core::Resource<DynamicType = ()>> HasResource for K {
+    fn resource() -> ApiResource {
+        // `&()` is `'static`, and so are the names that borrow from it.
+        const STATIC: &() = &();
+        ApiResource {
+            group: K::group(STATIC),
+            version: K::version(STATIC),
+            kind: K::kind(STATIC),
+            plural: K::plural(STATIC),
+        }
+    }
+}
+
 impl ApiResource {
     /// Creates a resource from constants.
     #[must_use]
@@ -35,17 +57,17 @@ impl ApiResource {
         }
     }
 
-    /// Returns the resource of a typed kind. Allocates nothing, because event handlers call this for each event.
+    /// Returns the resource of a type: of `k8s_openapi`, of a custom resource, or a projection.
+    ///
+    /// ```
+    /// use k8s_openapi::api::apps::v1::Deployment;
+    /// use windlass::api::ApiResource;
+    /// use windlass::controller::kinds::deployment::ObservedDeployment;
+    /// assert_eq!(ApiResource::of::<Deployment>(), ApiResource::of::<ObservedDeployment>());
+    /// ```
     #[must_use]
-    pub fn of<K: kube_core::Resource<DynamicType = ()>>() -> Self {
-        // `&()` is `'static`, and so are the names that borrow from it.
-        const STATIC: &() = &();
-        Self {
-            group: K::group(STATIC),
-            version: K::version(STATIC),
-            kind: K::kind(STATIC),
-            plural: K::plural(STATIC),
-        }
+    pub fn of<K: HasResource>() -> Self {
+        K::resource()
     }
 
     /// Returns `group/version`, or just `version` in the core group.

@@ -165,7 +165,7 @@ impl SharedInformerFactory {
     /// # Errors
     /// [`InformerError`].
     pub fn informer<K: TypedObject>(&self, watched: Watched<K>) -> Result<SharedInformer<K>, InformerError> {
-        let kind = ServedKind { resource: K::resource(), is_namespaced: K::is_namespaced() };
+        let kind = ServedKind { resource: ApiResource::of::<K>(), is_namespaced: K::is_namespaced() };
         self.informer_of(&kind, watched)
     }
 
@@ -196,7 +196,7 @@ impl SharedInformerFactory {
         namespaces: &[&str],
         watched: impl Fn() -> Watched<K>,
     ) -> Result<NamespacedInformers<K>, InformerError> {
-        let kind = ServedKind { resource: K::resource(), is_namespaced: K::is_namespaced() };
+        let kind = ServedKind { resource: ApiResource::of::<K>(), is_namespaced: K::is_namespaced() };
         let informer = |namespace: &&str| {
             let informer = self.informer_in(&kind, Some((*namespace).to_owned()), watched())?;
             Ok(((*namespace).to_owned(), informer))

@@ -33,7 +33,7 @@ use serde::de::DeserializeOwned;
 
 use self::object_name::ObjectName;
 use self::owner::{ControllerRef, the_owner};
-use crate::api::ApiResource;
+use crate::api::HasResource;
 
 /// A type that the cache can hold.
 ///
@@ -72,9 +72,7 @@ pub trait Object: DeserializeOwned + Send + Sync + 'static {
 }
 
 /// A type whose objects are all of one kind.
-pub trait TypedObject: Object {
-    /// Returns the API resource of this type.
-    fn resource() -> ApiResource;
+pub trait TypedObject: Object + HasResource {
     /// Returns whether objects of this type are in namespaces.
     #[must_use]
     fn is_namespaced() -> bool {
@@ -142,10 +140,6 @@ impl<T> TypedObject for T
 where
     T: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Send + Sync + 'static,
 {
-    fn resource() -> ApiResource {
-        ApiResource::of::<T>()
-    }
-
     fn is_namespaced() -> bool {
         TypeId::of::<T::Scope>() != TypeId::of::<ClusterResourceScope>()
     }
@@ -192,6 +186,7 @@ pub fn trim<T: Resource>(object: &mut T) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ApiResource;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube_core::PartialObjectMeta;
 
@@ -225,6 +220,6 @@ mod tests {
         assert_eq!(typed, r#"ns/a ("u", "7", 2, false) Some("o") {"app": "x"}"#);
         assert_eq!(identity::<DynamicObject>(&json), typed);
         assert_eq!(identity::<PartialObjectMeta<ConfigMap>>(&json), typed);
-        assert_eq!(<PartialObjectMeta<ConfigMap> as TypedObject>::resource(), ConfigMap::resource());
+        assert_eq!(ApiResource::of::<PartialObjectMeta<ConfigMap>>(), ApiResource::of::<ConfigMap>());
     }
 }

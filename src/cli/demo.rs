@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
-use super::run::{BindAddress, InProcess, Signals, bind_address};
+use super::run::{BindAddress, InProcess, bind_address, listen};
 use super::{Failure, duration, endpoints, logging, print};
 use crate::client::Clock;
 use crate::debug::Debug;
@@ -115,7 +115,7 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     let debug = endpoints::take("--debug-bind-address", args.debug_bind_address)?;
     let debug = debug.map(|listener| Debug::new(listener, Clock::system()));
     let deadline = args.once.then(|| Instant::now() + args.timeout);
-    let mut signals = Signals::listen()?;
+    let mut signals = listen()?;
     let stopped = || {
         if args.once {
             Err(Failure::Running("stopped before all samples were Ready".to_owned()))

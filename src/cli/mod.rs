@@ -86,7 +86,7 @@ pub(crate) enum Failure {
     /// An error while running.
     Running(String),
     /// The process ends at once, and leaves things as they are.
-    AtOnce(&'static str),
+    AtOnce(String),
     /// A dry run has no report.
     Incomplete(String),
 }
@@ -96,7 +96,7 @@ impl Failure {
     fn into_incomplete(self) -> Self {
         match self {
             Self::Running(cause) => Self::Incomplete(cause),
-            Self::AtOnce(cause) => Self::Incomplete(cause.to_owned()),
+            Self::AtOnce(cause) => Self::Incomplete(cause),
             Self::Usage { .. } | Self::Incomplete(_) => self,
         }
     }

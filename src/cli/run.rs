@@ -7,16 +7,13 @@ mod election;
 mod flags;
 
 use std::fmt;
-use std::pin::pin;
 use std::sync::Arc;
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use super::{Failure, endpoints, logging, version};
 use crate::client::{ApiClient, Clock, Config, ConfigError, ConfigSource};
-use crate::controller::{Manager, PassObserver, RunError, Runnable};
+use crate::controller::{Manager, PassObserver, RunError, Runnable, Signals};
 use crate::debug::Debug;
 use crate::metrics::Metrics;
 use crate::operators;
@@ -86,7 +83,7 @@ pub(crate) async fn run_over(
             remedy: "Call dry_run_over.".to_owned(),
         });
     }
-    operate(settings, client, given, &mut Signals::Channel(signals)).await
+    operate(settings, client, given, Signals::Channel(signals)).await
 }
 
 /// Makes a dry run on an existing client; see [`dry_run_over`](super::dry_run_over).
@@ -129,7 +126,7 @@ fn settings_of(flags: &[&str]) -> Result<Settings, Failure> {
 }
 
 async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
-    let mut signals = Signals::listen()?;
+    let mut signals = listen()?;
     // An exec plugin of a kubeconfig may take long.
     let client = tokio::select! {
         biased;
@@ -145,7 +142,7 @@ async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
     let seed = fastrand::u64(..);
     match settings.dry_run {
         Some(how) => dry_run::run(how, settings, client, seed, &mut signals).await,
-        None => operate(settings, client, InProcess::new(seed), &mut signals).await.map(|()| 0),
+        None => operate(settings, client, InProcess::new(seed), signals).await.map(|()| 0),
     }
 }
 
@@ -154,7 +151,7 @@ async fn operate(
     settings: Settings,
     client: ApiClient,
     given: InProcess,
-    signals: &mut Signals,
+    signals: Signals,
 ) -> Result<(), Failure> {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -163,28 +160,8 @@ async fn operate(
         controllers = settings.controllers.join(","),
         "Starting"
     );
-    let stop = CancellationToken::new();
-    let mut running = pin!(manager(settings, client, given)?.run(stop.clone()));
-    let ended = tokio::select! {
-        biased;
-        name = signals.next() => {
-            tracing::info!(
-                signal = name,
-                "Stopping: waiting for syncs in flight; a second signal exits at once"
-            );
-            stop.cancel();
-            tokio::select! {
-                biased;
-                _ = signals.next() => {
-                    tracing::warn!("Exiting at once");
-                    return Err(Failure::AtOnce("stopped by a second signal before the end of an orderly stop"));
-                }
-                ended = &mut running => ended,
-            }
-        }
-        ended = &mut running => ended,
-    };
-    ended.map_err(failure)
+    let manager = manager(settings, client, given)?;
+    manager.run_until(signals).await.map_err(failure)
 }
 
 /// Sets up a manager with the chosen controllers and the endpoints.
@@ -228,12 +205,14 @@ fn manager(settings: Settings, client: ApiClient, given: InProcess) -> Result<Ma
 
 /// Names the flag that a failure is about.
 fn failure(error: RunError) -> Failure {
-    Failure::Running(match error {
+    match error {
+        RunError::Interrupted => Failure::AtOnce(error.to_string()),
         RunError::DrainTimedOut { timeout, keys } => {
-            format!("syncs in flight did not finish within --shutdown-timeout ({timeout:?}): {keys}")
+            let flag = "--shutdown-timeout";
+            Failure::Running(format!("syncs in flight did not finish within {flag} ({timeout:?}): {keys}"))
         }
-        error => error.to_string(),
-    })
+        error => Failure::Running(error.to_string()),
+    }
 }
 
 fn build_tasks(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, Failure> {
@@ -249,38 +228,9 @@ pub(crate) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure>
     ApiClient::connect(config).await.map_err(|error| usage(&error))
 }
 
-/// The source of signals.
-pub(crate) enum Signals {
-    Process { interrupt: Signal, terminate: Signal, hangup: Signal },
-    Channel(mpsc::Receiver<&'static str>),
-}
-
-impl Signals {
-    pub(crate) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Failure::Running(format!("could not listen for signals: {error}")))
-        };
-        Ok(Self::Process {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-        })
-    }
-
-    pub(crate) async fn next(&mut self) -> &'static str {
-        match self {
-            Self::Process { interrupt, terminate, hangup } => tokio::select! {
-                biased;
-                _ = interrupt.recv() => "SIGINT",
-                _ = terminate.recv() => "SIGTERM",
-                _ = hangup.recv() => "SIGHUP",
-            },
-            Self::Channel(signals) => match signals.recv().await {
-                Some(name) => name,
-                None => std::future::pending().await,
-            },
-        }
-    }
+/// Listens for the signals that stop the process.
+pub(crate) fn listen() -> Result<Signals, Failure> {
+    Signals::listen().map_err(|error| failure(RunError::Signals(error.to_string())))
 }
 
 fn usage(error: &ConfigError) -> Failure {

@@ -661,6 +661,7 @@ fn user_agent() -> String {
     format!("windlass/{} ({os}/{arch})", env!("CARGO_PKG_VERSION"))
 }
 
+mod conveniences;
 mod discovery;
 mod events;
 mod leases;

@@ -22,7 +22,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::api::labels;
+use crate::api::{ApiResource, labels};
 use crate::cache::factory::Watched;
 use crate::cache::{
     Cached, Ended, EventHandler, Indexers, InformerError, Lister, NamespacedInformers, ObjectName,
@@ -267,12 +267,12 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         informer: &SharedInformer<O>,
         handler: impl EventHandler<O>,
     ) -> Result<(), BuildError> {
-        let (controller, kind) = (self.name, O::resource().to_string());
+        let (controller, kind) = (self.name, ApiResource::of::<O>().to_string());
         let registration = informer.add_event_handler(handler);
         let registration = registration.map_err(|source| BuildError::Ended { controller, kind, source })?;
         self.caches.push(registration.synced());
         let namespace = informer.selection().namespace.clone();
-        self.keys.observe_in(namespace, O::resource(), informer.store());
+        self.keys.observe_in(namespace, ApiResource::of::<O>(), informer.store());
         Ok(())
     }
 

@@ -28,8 +28,10 @@ mod checks;
 mod readings;
 mod runnable;
 mod running;
+mod signals;
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -50,6 +52,7 @@ use crate::record::{self, EVENT_QPS, EventRecorder, EventSink};
 pub use runnable::Runnable;
 pub use running::RunError;
 use running::Running;
+pub use signals::Signals;
 
 /// How long a stop waits for syncs in flight. With the time to write events and to release the Lease it stays within the
 /// 30 s that Kubernetes gives a Pod.
@@ -328,6 +331,41 @@ impl Manager {
             running.start_election(elector);
         }
         running.until(stop).await
+    }
+
+    /// Runs everything until the process gets SIGINT, SIGTERM or SIGHUP, and stops it in order; a second signal ends
+    /// that at once.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub async fn run_until_signal(self) -> Result<(), RunError> {
+        let signals = Signals::listen().map_err(|error| RunError::Signals(error.to_string()))?;
+        self.run_until(signals).await
+    }
+
+    /// As [`run_until_signal`](Self::run_until_signal), with these signals.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    pub async fn run_until(self, mut signals: Signals) -> Result<(), RunError> {
+        let stop = CancellationToken::new();
+        let mut running = pin!(self.run(stop.clone()));
+        tokio::select! {
+            biased;
+            signal = signals.next() => {
+                tracing::info!(signal, "Stopping: waiting for syncs in flight; a second signal exits at once");
+            }
+            ended = &mut running => return ended,
+        }
+        stop.cancel();
+        tokio::select! {
+            biased;
+            _ = signals.next() => {
+                tracing::warn!("Exiting at once");
+                Err(RunError::Interrupted)
+            }
+            ended = &mut running => ended,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use tokio::sync::Notify;
 
-use crate::api::ApiResource;
+use crate::api::{ApiResource, HasResource};
 use crate::cache::factory::Watched;
 use crate::cache::{
     Cached, ControllerRef, Deleted, EventHandler, Lister, Meta, Object, ObjectName, SharedInformerFactory,
@@ -190,7 +190,9 @@ impl<K> Seen<K> {
     }
 }
 
-impl<K> TypedObject for Seen<K>
+impl<K> TypedObject for Seen<K> where K: kube_core::Resource<DynamicType = ()> + 'static {}
+
+impl<K> HasResource for Seen<K>
 where
     K: kube_core::Resource<DynamicType = ()> + 'static,
 {

@@ -52,7 +52,7 @@ impl<K: Object> FakeSource<K> {
     where
         K: TypedObject,
     {
-        Self::of(K::resource())
+        Self::of(ApiResource::of::<K>())
     }
 
     /// Creates an empty source of a kind that is known at run time.

@@ -3,6 +3,8 @@
 //! Mirrors client-go `tools/cache/testing` and `tools/record/fake.go`.
 
 mod body;
+#[cfg(feature = "sim")]
+mod embedded;
 mod fake_source;
 #[cfg(all(test, feature = "cli"))]
 mod log;
@@ -16,6 +18,8 @@ pub(crate) use log::{CapturedLog, capture_json, capture_log};
 pub use body::{list_body, watch_body};
 pub use fake_source::{FakeSource, FakeWatch};
 
+#[cfg(feature = "sim")]
+pub use embedded::embedded_client;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube_core::ObjectMeta;
 

@@ -19,7 +19,7 @@ use super::report::{self, Report};
 use super::setting::{Combine, Dimension, FlagValue, Setting, expand, settings};
 use super::trial::{self, Trial};
 use super::verdict::Verdict;
-use crate::cli::run::{self, Signals};
+use crate::cli::run;
 use crate::cli::{Failure, print};
 use crate::duration;
 
@@ -286,7 +286,7 @@ fn cores() -> usize {
 
 /// Runs the trials until they have ended or a signal comes, and returns those that have ended, in order.
 async fn interruptible(plan: Plan) -> Result<Vec<Trial>, Failure> {
-    let mut signals = Signals::listen()?;
+    let mut signals = run::listen()?;
     let bar = bar(plan.settings.len());
     let mut ended = start(plan);
     let mut trials = Vec::new();

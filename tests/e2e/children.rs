@@ -2,8 +2,10 @@
 //!
 //! For each child kind, many objects are generated and created; each is then patched to match another.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
     ResourceRequirements, ServiceAccount, ServicePort,
@@ -16,14 +18,16 @@ use kube_core::GroupVersionKind;
 use macro_rules_attribute::apply;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use windlass::api::ApiResource;
 use windlass::api::labels::Labels;
-use windlass::cache::TypedObject;
 use windlass::controller::Wanted;
+use windlass::controller::kinds::config_map::WantedConfigMap;
 use windlass::controller::kinds::container::WantedContainer;
 use windlass::controller::kinds::deployment::WantedDeployment;
 use windlass::controller::kinds::diff::{Changes, body_of, differences};
 use windlass::controller::kinds::ingress::WantedIngress;
 use windlass::controller::kinds::pod::WantedPod;
+use windlass::controller::kinds::secret::WantedSecret;
 use windlass::controller::kinds::service::{ObservedService, ServiceType, WantedService};
 
 use crate::support::{Bed, both_beds, wait_until};
@@ -38,7 +42,7 @@ fn parse<T: DeserializeOwned>(value: Value) -> T {
 }
 
 fn api_of<W: Wanted>(bed: &Bed, namespace: &str) -> Api<DynamicObject> {
-    let resource = W::Observed::resource();
+    let resource = ApiResource::of::<W::Observed>();
     let kind = GroupVersionKind::gvk(&resource.group, &resource.version, &resource.kind);
     let kind = kube_core::ApiResource::from_gvk_with_plural(&kind, &resource.plural);
     Api::namespaced_with(bed.client(), namespace, &kind)
@@ -222,6 +226,25 @@ fn service(random: &mut fastrand::Rng, name: &str) -> WantedService {
     }
 }
 
+fn data(random: &mut fastrand::Rng) -> BTreeMap<String, String> {
+    some(random, 3, |random, at| (format!("k{at}"), one_of(random, &["", "1", "a\nb"]).to_owned()))
+        .into_iter()
+        .collect()
+}
+
+fn config_map(random: &mut fastrand::Rng, name: &str) -> WantedConfigMap {
+    WantedConfigMap { name: name.to_owned(), labels: labels(random), data: data(random) }
+}
+
+fn secret(random: &mut fastrand::Rng, name: &str) -> WantedSecret {
+    WantedSecret {
+        name: name.to_owned(),
+        labels: labels(random),
+        type_: [None, Some("Opaque"), Some("example.com/key")][random.usize(0..3)].map(str::to_owned),
+        data: data(random).into_iter().map(|(key, value)| (key, ByteString(value.into_bytes()))).collect(),
+    }
+}
+
 fn ingress(random: &mut fastrand::Rng, name: &str) -> WantedIngress {
     WantedIngress {
         name: name.to_owned(),
@@ -312,6 +335,13 @@ async fn patched_deployment_keeps_what_others_added() {
             "the order matters"
         );
     }
+}
+
+#[apply(both_beds)]
+async fn written_maps_read_back_without_differences() {
+    write_twice(config_map, |_, second| second).await;
+    // The type is immutable.
+    write_twice(secret, |first, second| WantedSecret { type_: first.type_.clone(), ..second }).await;
 }
 
 #[apply(both_beds)]

@@ -112,7 +112,7 @@ impl<K: Object> ListWatch<K> {
     where
         K: TypedObject,
     {
-        Self::of(client, K::resource())
+        Self::of(client, ApiResource::of::<K>())
     }
 
     /// Creates a source for all objects of a kind that is known at run time.

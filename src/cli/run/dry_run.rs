@@ -22,9 +22,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::{Failure, duration, print};
 use super::flags::Settings;
-use super::{InProcess, Signals, failure, manager};
+use super::{InProcess, failure, manager};
 use crate::cache::{CacheState, wait_for_cache_sync};
 use crate::client::{ApiClient, DryRun};
+use crate::controller::Signals;
 use report::Report;
 
 /// How long a dry run takes before it shows its progress.

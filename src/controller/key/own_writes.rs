@@ -71,7 +71,7 @@ impl OwnWrites {
     /// Records a write by the current sync; `object` is the server's response.
     pub(in crate::controller) fn wrote<O: TypedObject>(&mut self, object: &O) {
         let state = (object.uid(), object.resource_version());
-        self.wrote_state(&O::resource(), object.object_name(), state);
+        self.wrote_state(&ApiResource::of::<O>(), object.object_name(), state);
     }
 
     /// Records a write by the current sync of which only uid and version are known.

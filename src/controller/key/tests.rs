@@ -1,5 +1,4 @@
 use super::*;
-use crate::cache::TypedObject;
 use crate::testing::config_map;
 use k8s_openapi::api::core::v1::ConfigMap;
 
@@ -10,7 +9,7 @@ fn key(name: &str) -> ObjectName {
 #[tokio::test(start_paused = true)]
 async fn untouched_records_are_swept() {
     let (store, mut writer) = crate::cache::store::pair::<ConfigMap>(crate::cache::Indexers::default());
-    let keys = Keys::new().with(ConfigMap::resource(), store);
+    let keys = Keys::new().with(ApiResource::of::<ConfigMap>(), store);
     writer.set_resource_version("1");
     for at in 0..1000 {
         keys.at(&key(&at.to_string()), |state| match at % 2 {

@@ -127,7 +127,7 @@ impl Changes {
     pub fn of<W: Wanted>(wanted: &W, observed: &W::Observed) -> Self {
         let mut desired = observed.clone();
         wanted.write_into(&mut desired);
-        Self::between(&W::Observed::resource(), observed, &desired)
+        Self::between(&ApiResource::of::<W::Observed>(), observed, &desired)
     }
 
     /// Compares two states of an object. No JSON is built for equal ones.
@@ -165,7 +165,7 @@ pub fn differences<W: Wanted>(wanted: &W, observed: &W::Observed) -> Vec<Differe
 /// Returns the body of a child to create.
 #[must_use]
 pub fn body_of<O: TypedObject + Serialize>(child: &O, namespace: Option<&str>, name: &str) -> Value {
-    let resource = O::resource();
+    let resource = ApiResource::of::<O>();
     let mut body = to_json(child);
     for (field, value) in [("apiVersion", json!(resource.api_version())), ("kind", json!(resource.kind))] {
         body[field] = value;

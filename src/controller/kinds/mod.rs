@@ -3,12 +3,14 @@
 //! | module | in one sentence |
 //! |---|---|
 //! | [`deployment`], [`service`], [`ingress`], [`pod`] | the wanted and the observed state of each kind |
+//! | [`config_map`], [`secret`] | the wanted state of these kinds, which are observed as a whole |
 //! | [`container`] | the same for a container, in a Pod or in a Pod template |
 //! | [`observed`] | what the projections of all kinds have in common |
 //! | [`diff`] | the difference of two states of a child: what a patch changes, and how it is told |
 //! | [`difference`] | one field that differs |
 //! | [`health`] | whether a child is ready, in progress or stuck, and why |
 
+pub mod config_map;
 pub mod container;
 pub mod deployment;
 pub mod diff;
@@ -17,13 +19,17 @@ pub mod health;
 pub mod ingress;
 pub mod observed;
 pub mod pod;
+pub mod secret;
 pub mod service;
+
+use std::marker::PhantomData;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube_core::{Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::api::ApiResource;
 use crate::cache::{ControllerRef, TypedObject};
 use health::ChildHealth;
 
@@ -65,7 +71,55 @@ pub trait Wanted: Send + Sync {
 
     /// Returns the health of a child that matches; a kind that reports nothing more is ready as soon as it exists.
     fn progress(&self, _observed: &Self::Observed) -> ChildHealth {
-        ChildHealth::ready(format!("{} {:?} is up to date", Self::Observed::resource().kind, self.name()))
+        ChildHealth::ready(format!(
+            "{} {:?} is up to date",
+            ApiResource::of::<Self::Observed>().kind,
+            self.name()
+        ))
+    }
+}
+
+/// Returns a wanted child that this function writes, for kinds that need no more than [`Wanted::write_into`].
+///
+/// ```
+/// use k8s_openapi::api::core::v1::ConfigMap;
+/// use windlass::controller::kinds::{Wanted, wanted};
+///
+/// let page = wanted("page", |map: &mut ConfigMap| {
+///     map.data.get_or_insert_default().insert("index.html".to_owned(), "<p>Hello</p>".to_owned());
+/// });
+/// let mut map = ConfigMap::default();
+/// page.write_into(&mut map);
+/// assert_eq!((page.name(), &*map.data.unwrap()["index.html"]), ("page", "<p>Hello</p>"));
+/// ```
+pub fn wanted<O, F>(name: &str, write: F) -> impl Wanted<Observed = O> + use<O, F>
+where
+    O: Child + Clone + Default + PartialEq + Serialize,
+    F: Fn(&mut O) + Send + Sync,
+{
+    Written { name: name.to_owned(), write, child: PhantomData }
+}
+
+/// See [`wanted`].
+struct Written<O, F> {
+    name: String,
+    write: F,
+    child: PhantomData<fn(&mut O)>,
+}
+
+impl<O, F> Wanted for Written<O, F>
+where
+    O: Child + Clone + Default + PartialEq + Serialize,
+    F: Fn(&mut O) + Send + Sync,
+{
+    type Observed = O;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn write_into(&self, child: &mut O) {
+        (self.write)(child);
     }
 }
 

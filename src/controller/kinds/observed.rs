@@ -100,7 +100,7 @@ pub struct ObservedCondition {
 /// ```
 /// use serde::Deserialize;
 /// use windlass::api::ApiResource;
-/// use windlass::cache::{Meta, Object, TypedObject};
+/// use windlass::cache::{Meta, Object};
 ///
 /// #[derive(Deserialize)]
 /// struct ObservedSecret {
@@ -110,13 +110,15 @@ pub struct ObservedCondition {
 /// windlass::object_by_metadata!(ObservedSecret, ApiResource::new("", "v1", "Secret", "secrets"));
 ///
 /// let secret: ObservedSecret = serde_json::from_str(r#"{"metadata": {"name": "a", "uid": "u"}}"#)?;
-/// assert_eq!((secret.uid(), ObservedSecret::resource().plural.as_ref()), ("u", "secrets"));
+/// assert_eq!((secret.uid(), ApiResource::of::<ObservedSecret>().plural.as_ref()), ("u", "secrets"));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[macro_export]
 macro_rules! object_by_metadata {
     ($projection:ty, $resource:expr) => {
-        impl $crate::cache::TypedObject for $projection {
+        impl $crate::cache::TypedObject for $projection {}
+
+        impl $crate::api::HasResource for $projection {
             fn resource() -> $crate::api::ApiResource {
                 $resource
             }

@@ -38,6 +38,12 @@ pub enum RunError {
         /// The first keys that were being synced.
         keys: String,
     },
+    /// A second signal came before everything had stopped.
+    #[error("stopped by a second signal before the end of an orderly stop")]
+    Interrupted,
+    /// The process cannot listen for signals.
+    #[error("could not listen for signals: {0}")]
+    Signals(String),
 }
 
 /// The tasks, in the groups in which they stop.

@@ -44,6 +44,7 @@ use super::custom_resource::CustomResource;
 use super::owner::Ownership;
 use super::trust::{Checked, Precondition};
 use super::{Pass, StopReason};
+use crate::api::ApiResource;
 use crate::api::conditions::{self, READY};
 use crate::cache::{Cached, Lister, Object, ObjectName, TypedObject};
 use crate::client::json_error::without_values;
@@ -284,7 +285,7 @@ impl<K: CustomResource> Pass<'_, K> {
             Ownership::Ours | Ownership::Released => {}
         }
         let desired = self.owner.desired(wanted, &observed);
-        let changes = Changes::between(&W::Observed::resource(), &*observed, &desired);
+        let changes = Changes::between(&ApiResource::of::<W::Observed>(), &*observed, &desired);
         if changes.differences.is_empty() {
             return Ok(self.as_wanted(wanted, desired));
         }
@@ -407,7 +408,7 @@ impl<K: CustomResource> Pass<'_, K> {
 
     pub(super) async fn live<W: Wanted>(&self, wanted: &W) -> Result<Option<Value>, Error> {
         let namespace = self.owner.name.namespace();
-        self.tools.client.get(&W::Observed::resource(), namespace, wanted.name()).await
+        self.tools.client.get(&ApiResource::of::<W::Observed>(), namespace, wanted.name()).await
     }
 }
 
@@ -426,11 +427,11 @@ impl<O: TypedObject> Found<O> {
 
 /// Formats kind and name of a child for messages.
 pub(super) fn child<W: Wanted>(wanted: &W) -> String {
-    format!("{} {:?}", W::Observed::resource().kind, wanted.name())
+    format!("{} {:?}", ApiResource::of::<W::Observed>().kind, wanted.name())
 }
 
 fn write_of<W: Wanted>(wanted: &W) -> Request {
-    Request::of(Verb::Write, W::Observed::resource().kind, wanted.name())
+    Request::of(Verb::Write, ApiResource::of::<W::Observed>().kind, wanted.name())
 }
 
 pub(super) fn decode<O: DeserializeOwned>(live: &Value, name: &str) -> Result<O, Error> {

@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::cache::TypedObject;
+use crate::api::ApiResource;
 use crate::client::ServerStatus;
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::difference::{Difference, describe};
@@ -137,7 +137,7 @@ impl ChildHealth {
     #[must_use]
     pub fn of<W: Wanted>(owner_kind: &str, wanted: &W, applied: &ApplyOutcome<W::Observed>) -> Self {
         let name = wanted.name();
-        let child = format!("{} {name:?}", W::Observed::resource().kind);
+        let child = format!("{} {name:?}", ApiResource::of::<W::Observed>().kind);
         match applied {
             ApplyOutcome::Unchanged(observed)
             | ApplyOutcome::Created(observed)

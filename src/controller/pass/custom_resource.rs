@@ -6,6 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::api::conditions::BasicStatus;
+
 /// A custom resource whose status has the common fields.
 pub trait CustomResource:
     kube_core::Resource<DynamicType = ()> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
@@ -35,6 +37,8 @@ where
     }
 }
 
+crate::common_status!(BasicStatus);
+
 /// The fields that every status has.
 pub trait CommonStatus: Clone + Default + PartialEq + Serialize + fmt::Debug + Send + Sync + 'static {
     /// Returns the generation that the status observes.
@@ -43,6 +47,50 @@ pub trait CommonStatus: Clone + Default + PartialEq + Serialize + fmt::Debug + S
     fn conditions(&self) -> Vec<Condition>;
     /// Sets observed generation and conditions.
     fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>);
+}
+
+/// Defines a custom resource by its spec, as `#[derive(CustomResource)]` of kube-rs does, with the crates that this one
+/// re-exports: a crate that uses it needs no dependency on `serde`, `schemars`, `kube` or `k8s-openapi` for it. Field names
+/// are in camel case in the API.
+///
+/// ```
+/// use windlass::prelude::*;
+///
+/// custom_resource! {
+///     #[kube(group = "example.com", version = "v1", kind = "Greeting", namespaced, status = "BasicStatus")]
+///     struct GreetingSpec {
+///         text: String,
+///         repeat_count: Option<u32>,
+///     }
+/// }
+///
+/// let greeting = Greeting::new("hello", GreetingSpec { text: "Hello".to_owned(), repeat_count: Some(2) });
+/// assert_eq!(json!(greeting)["spec"], json!({"text": "Hello", "repeatCount": 2}));
+/// assert_eq!(Greeting::crd_name(), "greetings.example.com");
+/// ```
+#[macro_export]
+macro_rules! custom_resource {
+    ($(#[$attribute:meta])* $visibility:vis struct $spec:ident $fields:tt) => {
+        #[derive(
+            Clone,
+            Debug,
+            $crate::kube_derive::CustomResource,
+            $crate::serde::Deserialize,
+            $crate::serde::Serialize,
+            $crate::schemars::JsonSchema,
+        )]
+        #[serde(crate = "windlass::serde", rename_all = "camelCase")]
+        #[schemars(crate = "windlass::schemars")]
+        #[kube(crates(
+            kube_core = "windlass::kube_core",
+            k8s_openapi = "windlass::k8s_openapi",
+            schemars = "windlass::schemars",
+            serde = "windlass::serde",
+            serde_json = "windlass::serde_json"
+        ))]
+        $(#[$attribute])*
+        $visibility struct $spec $fields
+    };
 }
 
 /// Implements [`CommonStatus`](crate::controller::CommonStatus) for a status with the fields `observed_generation`, an

@@ -114,7 +114,7 @@ impl<K: CustomResource> Pass<'_, K> {
             );
             return Ok(Deletion::NotNow);
         }
-        self.delete_surplus(&W::Observed::resource(), child).await
+        self.delete_surplus(&ApiResource::of::<W::Observed>(), child).await
     }
 
     async fn is_there<W: Wanted>(&self, wanted: &W) -> Result<bool, Error> {

@@ -51,7 +51,7 @@ impl<K: CustomResource> Pass<'_, K> {
     /// # Errors
     /// As [`without_label`](Self::without_label).
     pub async fn live_children<O: TypedObject>(&self) -> Result<Vec<Cached<O>>, Error> {
-        let (namespace, resource) = (self.owner.name.namespace(), O::resource());
+        let (namespace, resource) = (self.owner.name.namespace(), ApiResource::of::<O>());
         let mut found: Vec<Value> = Vec::new();
         self.tools
             .client

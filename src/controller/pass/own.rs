@@ -29,12 +29,12 @@ struct Write {
 }
 
 impl<K: CustomResource> Pass<'_, K> {
-    /// Adds a finalizer to the object; call this before the first effect that has to be undone. The successful write
-    /// proves that the cached object was current.
+    /// Adds a finalizer to the object, before the first effect that has to be undone. The successful write proves that
+    /// the cached object was current.
     ///
     /// # Errors
     /// [`StopReason`], when the write failed or the object has changed.
-    pub async fn add_finalizer(&mut self, finalizer: &str) -> Result<(), StopReason> {
+    pub(super) async fn add_finalizer(&mut self, finalizer: &str) -> Result<(), StopReason> {
         if self.has_finalizer(finalizer) || self.is_paused() {
             return Ok(());
         }
@@ -103,11 +103,11 @@ impl<K: CustomResource> Pass<'_, K> {
         }
     }
 
-    /// Removes a finalizer from the object; call this after the last effect was undone.
+    /// Removes a finalizer from the object, after the last effect was undone.
     ///
     /// # Errors
     /// [`StopReason`], when the write failed, or when a live read shows that the object is not being deleted.
-    pub async fn remove_finalizer(&mut self, finalizer: &str) -> Result<(), StopReason> {
+    pub(super) async fn remove_finalizer(&mut self, finalizer: &str) -> Result<(), StopReason> {
         let write = Write {
             what: format!("to remove the finalizer {finalizer}"),
             request: Request::of_owner(Verb::RemoveFinalizer, finalizer),

@@ -173,7 +173,7 @@ impl Owner {
     /// Returns the fields of ours that differ in a child.
     pub(crate) fn differences<W: Wanted>(&self, wanted: &W, observed: &W::Observed) -> Vec<Difference> {
         let desired = self.desired(wanted, observed);
-        Changes::between(&W::Observed::resource(), observed, &desired).differences
+        Changes::between(&ApiResource::of::<W::Observed>(), observed, &desired).differences
     }
 
     /// Returns the body of a child to create.

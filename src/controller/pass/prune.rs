@@ -9,7 +9,8 @@ use super::apply_outcome::ApplyOutcome;
 use super::custom_resource::CustomResource;
 use super::delete::{ChildRef, Deletion};
 use super::{Pass, StopReason};
-use crate::cache::{Lister, TypedObject};
+use crate::api::ApiResource;
+use crate::cache::{Lister, Object, ObjectName, TypedObject};
 use crate::client::Error;
 use crate::controller::kinds::Wanted;
 use crate::controller::kinds::health::UNDONE_RETRY;
@@ -52,6 +53,24 @@ impl<K: CustomResource> Pass<'_, K> {
         Ok(())
     }
 
+    /// Deletes the child of this name, if the cache knows it and it is the object's. `why` ends the note of the event.
+    /// Nothing is deleted if the object is being deleted and orphans its children.
+    ///
+    /// # Errors
+    /// As for [`prune_others`](Self::prune_others).
+    pub async fn delete<O: TypedObject>(
+        &mut self,
+        name: &str,
+        lister: &Lister<O>,
+        why: &str,
+    ) -> Result<(), StopReason> {
+        let cached = lister.get(&ObjectName::new(self.owner.name.namespace(), name));
+        let Some(child) = cached.filter(|child| !self.is_paused() && self.owner.owns(child)) else {
+            return Ok(());
+        };
+        self.delete_and_tell::<O>(&ChildRef::of(&child), why).await
+    }
+
     /// Deletes all children of this kind. `why` ends the note of the event.
     ///
     /// # Errors
@@ -66,10 +85,23 @@ impl<K: CustomResource> Pass<'_, K> {
         }
         let all = self.others(lister, None).await;
         for child in self.unless_failing::<O>(all)? {
-            let deletion = self.delete_surplus(&O::resource(), &child).await;
-            self.after_deletion::<O>(&child.name, deletion, why)?;
+            self.delete_and_tell::<O>(&child, why).await?;
         }
         Ok(())
+    }
+
+    async fn delete_and_tell<O: TypedObject>(
+        &mut self,
+        child: &ChildRef,
+        why: &str,
+    ) -> Result<(), StopReason> {
+        let resource = ApiResource::of::<O>();
+        let deletion = if self.object.is_deleting() {
+            self.delete_of_deleted(&resource, child).await
+        } else {
+            self.delete_surplus(&resource, child).await
+        };
+        self.after_deletion::<O>(&child.name, deletion, why)
     }
 
     /// Returns the object's children of a kind, except `but` and those being deleted. Searches for children that lost
@@ -83,7 +115,7 @@ impl<K: CustomResource> Pass<'_, K> {
             lister.controlled_by(&self.owner.uid).iter().map(ChildRef::of).collect();
         let may_be_left = but.is_some() && self.state().reported.is_renaming();
         if self.trust == Trust::Nothing || may_be_left {
-            let unlabelled = self.without_label(&O::resource()).await?;
+            let unlabelled = self.without_label(&ApiResource::of::<O>()).await?;
             others.retain(|known| !unlabelled.iter().any(|one| one.name == known.name));
             others.extend(unlabelled);
         }
@@ -99,7 +131,7 @@ impl<K: CustomResource> Pass<'_, K> {
         children: Result<Vec<ChildRef>, Error>,
     ) -> Result<Vec<ChildRef>, StopReason> {
         children.or_else(|error| {
-            self.fails_at(&format!("former {} objects", O::resource().kind), error)?;
+            self.fails_at(&format!("former {} objects", ApiResource::of::<O>().kind), error)?;
             Ok(Vec::new())
         })
     }
@@ -110,7 +142,7 @@ impl<K: CustomResource> Pass<'_, K> {
         deletion: Result<Deletion, Error>,
         why: &str,
     ) -> Result<(), StopReason> {
-        let child = format!("{} {name:?}", O::resource().kind);
+        let child = format!("{} {name:?}", ApiResource::of::<O>().kind);
         let deletion = match deletion {
             Ok(deletion) => deletion,
             Err(error) => return self.fails_at(&child, error).map(drop),

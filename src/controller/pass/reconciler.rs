@@ -18,6 +18,8 @@
 //! - Each problem of each child has one event, even across a restart. (test: `each_problem_is_reported_once`, `taken_name_of_a_second_child_is_reported`, `refusal_of_a_second_child_is_reported`, `restart_does_not_report_taken_name_again`)
 //! - A pass for an audit reads the server, not the caches. (test: `audit_repairs_drift_the_caches_missed`)
 //! - No child of a paused object is written; its status stays current and reports the pause. (test: `a_paused_object_is_watched_and_left_alone`)
+//! - A finalizer is removed only after a cleanup in which nothing failed or was refused.
+//!   (test: `finalizer_is_kept_while_the_cleanup_is_refused_or_fails`)
 //! - A deletion proceeds despite a pause, and does not record the end of the pause. (test: `deleting_a_paused_object_records_no_resumed_event`)
 
 use std::hash::BuildHasher;
@@ -47,7 +49,8 @@ pub trait Reconcile: Send + Sync + 'static {
     /// Reason and note of the event that is recorded when an object becomes Ready, if any.
     const SYNCED: Option<(&'static str, &'static str)> = None;
 
-    /// The finalizer that keeps an object until [`finalize`](Self::finalize) removes it, if any.
+    /// The finalizer that keeps an object until [`finalize`](Self::finalize) has undone what others do not, if any. It is
+    /// written before the first [`reconcile`](Self::reconcile).
     const FINALIZER: Option<&'static str> = None;
 
     /// Brings the children of an object that is not being deleted to the spec, and returns the new status. Conditions
@@ -57,14 +60,18 @@ pub trait Reconcile: Send + Sync + 'static {
         pass: &mut Pass<'_, Self::Resource>,
     ) -> impl Future<Output = Result<StatusOf<Self>, StopReason>> + Send;
 
-    /// Undoes the effects that the garbage collector leaves, for an object that is being deleted. Returns `None` when
-    /// the status needs no update.
+    /// Undoes the effects that the garbage collector leaves, for an object that is being deleted. It may be called again
+    /// after it has finished. Returns `None` when nothing is left to undo: then the finalizer is removed, unless something
+    /// failed or was reported. Otherwise returns the status, and is called again when a child changes or as reported.
     fn finalize(
         &self,
         _pass: &mut Pass<'_, Self::Resource>,
     ) -> impl Future<Output = Result<Option<StatusOf<Self>>, StopReason>> + Send {
         std::future::ready(Ok(None))
     }
+
+    /// Drops all state kept for an object whose finalizer was removed.
+    fn finalized(&self, _name: &ObjectName) {}
 
     /// Drops all state kept for an object that no longer exists, whether or not [`finalize`](Self::finalize) ran.
     fn gone(&self, _name: &ObjectName) {}
@@ -117,10 +124,10 @@ impl<R: Reconcile> SyncHandler for Reconciler<R> {
         };
         let mut pass = Pass::new(&self.tools, object, request);
         let status = if pass.object().is_deleting() {
-            let status = self.kind.finalize(&mut pass).await;
+            let status = self.finalize(&mut pass).await;
             status.map(|status| status.or_else(|| held_by_others::<R>(&mut pass)))
         } else {
-            self.kind.reconcile(&mut pass).await.map(Some)
+            self.reconcile(&mut pass).await.map(Some)
         };
         pass.record_created();
         let status = match status {
@@ -163,6 +170,29 @@ impl<R: Reconcile> Reconciler<R> {
     #[cfg(all(test, feature = "sim"))]
     pub(crate) fn tools(&mut self) -> &mut Tools<R::Resource> {
         &mut self.tools
+    }
+
+    async fn reconcile(&self, pass: &mut Pass<'_, R::Resource>) -> Result<StatusOf<R>, StopReason> {
+        if let Some(finalizer) = R::FINALIZER {
+            pass.add_finalizer(finalizer).await?;
+        }
+        self.kind.reconcile(pass).await
+    }
+
+    async fn finalize(&self, pass: &mut Pass<'_, R::Resource>) -> Result<Option<StatusOf<R>>, StopReason> {
+        let Some(finalizer) = R::FINALIZER else { return self.kind.finalize(pass).await };
+        let name = pass.owner().name.clone();
+        if !pass.has_finalizer(finalizer) {
+            self.kind.gone(&name);
+            return Ok(None);
+        }
+        let status = self.kind.finalize(pass).await?;
+        if status.is_some() || pass.is_failing() || !pass.reports().is_empty() {
+            return Ok(status.or_else(|| Some(pass.stored_status())));
+        }
+        pass.remove_finalizer(finalizer).await?;
+        self.kind.finalized(&name);
+        Ok(None)
     }
 
     /// Reads the object from the server. An object that does not decode is taken from the cache, as in other passes.

@@ -22,8 +22,8 @@ use super::apply_outcome::ApplyOutcome;
 use super::delete::ChildRef;
 use super::reconciler::Reconcile;
 use super::{Pass, StopReason};
-use crate::api::labels;
 use crate::api::samplecontroller::v1alpha1::{Foo, FooStatus};
+use crate::api::{ApiResource, labels};
 use crate::cache::{Lister, TypedObject};
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
@@ -53,6 +53,11 @@ struct BatchKind {
 
 /// Wants one Deployment, and has a finalizer.
 struct HeldKind {
+    deployments: Lister<ObservedDeployment>,
+}
+
+/// Wants one Deployment, and deletes it before its finalizer is removed.
+struct CleaningKind {
     deployments: Lister<ObservedDeployment>,
 }
 
@@ -165,24 +170,35 @@ impl Reconcile for HeldKind {
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
     async fn reconcile(&self, pass: &mut Pass<'_, Foo>) -> Result<FooStatus, StopReason> {
-        pass.add_finalizer(FINALIZER).await?;
         let wanted = deployment(pass.name(), pass.object().spec.replicas);
         Ok(status_of(&pass.apply(&wanted, &self.deployments).await?.outcome))
     }
 
     async fn finalize(&self, pass: &mut Pass<'_, Foo>) -> Result<Option<FooStatus>, StopReason> {
-        if !pass.has_finalizer(FINALIZER) {
-            return Ok(None);
-        }
         let children = self.deployments.controlled_by(&pass.owner().uid);
         if children.is_empty() {
-            pass.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
         let children: Vec<ChildRef> = children.iter().map(ChildRef::of).collect();
-        pass.delete_each(&ObservedDeployment::resource(), &children).await.1?;
+        pass.delete_each(&ApiResource::of::<ObservedDeployment>(), &children).await.1?;
         pass.report(ChildHealth::reconciling(reason::DELETING, "Deleting the Deployment"));
         Ok(Some(pass.stored_status()))
+    }
+}
+
+impl Reconcile for CleaningKind {
+    type Resource = Foo;
+
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
+
+    async fn reconcile(&self, pass: &mut Pass<'_, Foo>) -> Result<FooStatus, StopReason> {
+        pass.apply(&deployment("web", 1), &self.deployments).await?;
+        Ok(FooStatus::default())
+    }
+
+    async fn finalize(&self, pass: &mut Pass<'_, Foo>) -> Result<Option<FooStatus>, StopReason> {
+        pass.delete("web", &self.deployments, "its Foo is deleted").await?;
+        Ok(None)
     }
 }
 

@@ -23,7 +23,7 @@ impl<K: CustomResource> Pass<'_, K> {
         checked: Option<Checked>,
         body: &Value,
     ) -> Result<O, Error> {
-        let resource = O::resource();
+        let resource = ApiResource::of::<O>();
         let client = self.client_for(checked);
         let created = client.create::<O>(&resource, self.owner.name.namespace(), body).await?;
         tracing::info!(kind = %resource.kind, child = %created.object_name(), "Created child");
@@ -38,7 +38,7 @@ impl<K: CustomResource> Pass<'_, K> {
         name: &str,
         Patch { body, is_strategic, .. }: &Patch,
     ) -> Result<O, Error> {
-        let (resource, namespace) = (O::resource(), self.owner.name.namespace());
+        let (resource, namespace) = (ApiResource::of::<O>(), self.owner.name.namespace());
         let client = self.client_for(checked);
         let patched: O = match is_strategic {
             true => client.patch_strategic(&resource, namespace, name, body).await?,

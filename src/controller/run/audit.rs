@@ -117,7 +117,8 @@ impl Audits {
     }
 
     fn add<K: TypedObject>(&self, informer: &SharedInformer<K>, role: Role) {
-        let (resource, of_informer) = (K::resource(), (TypeId::of::<K>(), informer.selection().clone()));
+        let (resource, of_informer) =
+            (ApiResource::of::<K>(), (TypeId::of::<K>(), informer.selection().clone()));
         let mut kinds = self.kinds.lock();
         if kinds.iter().any(|kind| kind.resource == resource && kind.informer == of_informer) {
             return;

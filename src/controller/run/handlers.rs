@@ -21,7 +21,7 @@
 
 use std::fmt;
 
-use crate::api::annotations;
+use crate::api::{ApiResource, annotations};
 use crate::cache::{Cached, Deleted, EventHandler, Lister, ObjectName, TypedObject, UnknownIndex};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, RateLimitingQueue, Reason};
 
@@ -116,7 +116,9 @@ impl<P: TypedObject> EnqueueOwner<P> {
     }
 
     fn enqueue_owner<K: TypedObject>(&self, child: &Cached<K>, priority: i32) {
-        let Some(reference) = child.controller().filter(|owner| owner.is_a(&P::resource())) else { return };
+        let Some(reference) = child.controller().filter(|owner| owner.is_a(&ApiResource::of::<P>())) else {
+            return;
+        };
         let owner = ObjectName::new(child.object_name().namespace(), reference.name);
         if self.owners.get(&owner).is_some_and(|found| found.uid() == reference.uid) {
             self.queue.add_with(owner, because_of(child, priority));
@@ -126,7 +128,7 @@ impl<P: TypedObject> EnqueueOwner<P> {
 
 fn because_of<K: TypedObject>(child: &Cached<K>, priority: i32) -> AddOptions {
     let name = child.object_name().to_string().into();
-    AddOptions { priority, ..AddOptions::because(Reason::Child { kind: K::resource().kind, name }) }
+    AddOptions { priority, ..AddOptions::because(Reason::Child { kind: ApiResource::of::<K>().kind, name }) }
 }
 
 impl<P: TypedObject, K: TypedObject> EventHandler<K> for EnqueueOwner<P> {

@@ -45,6 +45,7 @@ use tracing::Instrument;
 use super::observer::PassEnd;
 use super::outcome::{Outcome, SyncError, SyncRequest, Trust};
 use super::takeover::Takeover;
+use crate::api::ApiResource;
 use crate::cache::listener::text_of;
 use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{
@@ -146,7 +147,7 @@ impl<H: SyncHandler> Controller<H> {
         let registration = informer.add_event_handler(handler)?;
         self.caches.push(registration.synced());
         let namespace = informer.selection().namespace.clone();
-        self.keys.observe_in(namespace, K::resource(), informer.store());
+        self.keys.observe_in(namespace, ApiResource::of::<K>(), informer.store());
         Ok(self)
     }
 

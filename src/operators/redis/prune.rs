@@ -5,8 +5,9 @@
 
 use super::plan::{Plan, PruneReason};
 use super::{CUT_RETRY, WRITES_MAX, wanted};
+use crate::api::ApiResource;
 use crate::api::redis::v1::Redis;
-use crate::cache::{Cached, TypedObject};
+use crate::cache::Cached;
 use crate::controller::kinds::difference::describe;
 use crate::controller::kinds::health::{UNDONE_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;
@@ -52,7 +53,7 @@ async fn prune_sort(
     plan: &Plan,
     (why, all): (PruneReason, &[ChildRef]),
 ) -> Result<usize, StopReason> {
-    let (ended, outcome) = pass.delete_each(&ObservedPod::resource(), all).await;
+    let (ended, outcome) = pass.delete_each(&ApiResource::of::<ObservedPod>(), all).await;
     let ended: Vec<(&str, Deletion)> =
         all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
     // Records the deletions, even if the pass fails afterwards.
@@ -92,7 +93,7 @@ async fn prune_outdated(
     let pod = pods.iter().find(|pod| pod.uid() == child.uid);
     let wanted = wanted::pod(pass.object(), ordinal);
     let differences = pod.and_then(Cached::readable).map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
-    let (resource, name) = (ObservedPod::resource(), &child.name);
+    let (resource, name) = (ApiResource::of::<ObservedPod>(), &child.name);
     let (deletion, contended) = pass.delete_outdated(&resource, &child, &differences).await?;
     if let Some(requeue_after) = contended {
         let message = format!(

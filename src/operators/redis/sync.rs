@@ -14,9 +14,10 @@
 use super::plan::{self, Plan, PruneReason};
 use super::prune::{names, prune};
 use super::{CUT_RETRY, FINALIZER, WRITES_MAX, status, wanted};
+use crate::api::ApiResource;
 use crate::api::conditions::{self, READY};
 use crate::api::redis::v1::{Redis, RedisStatus};
-use crate::cache::{Cached, Lister, TypedObject};
+use crate::cache::{Cached, Lister};
 use crate::controller::kinds::health::{EXISTS_RETRY, reason};
 use crate::controller::kinds::pod::ObservedPod;
 use crate::controller::{
@@ -44,7 +45,6 @@ impl Reconcile for RedisSync {
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
     async fn reconcile(&self, pass: &mut Pass<'_, Redis>) -> Result<RedisStatus, StopReason> {
-        pass.add_finalizer(FINALIZER).await?;
         // Get
         let pods = self.pods(pass).await?;
         let plan = plan::plan(pass.object(), &pods);
@@ -80,11 +80,7 @@ impl Reconcile for RedisSync {
     }
 
     async fn finalize(&self, pass: &mut Pass<'_, Redis>) -> Result<Option<RedisStatus>, StopReason> {
-        if !pass.has_finalizer(FINALIZER) {
-            return Ok(None);
-        }
         if pass.is_orphaning() {
-            pass.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
         let pods = self.pods(pass).await?;
@@ -92,12 +88,11 @@ impl Reconcile for RedisSync {
         left.retain(|pod| pod.is_controlled);
         if left.is_empty() {
             // Pods that the cache does not show must be gone, too.
-            let resource = ObservedPod::resource();
+            let resource = ApiResource::of::<ObservedPod>();
             left = pass.without_label(&resource).await?;
             left.extend(pass.with_label(&resource).await?);
         }
         if left.is_empty() {
-            pass.remove_finalizer(FINALIZER).await?;
             return Ok(None);
         }
         let count = left.len();
@@ -110,7 +105,7 @@ impl Reconcile for RedisSync {
         left.retain(|pod| !pod.is_deleting);
         let is_cut = left.len() > WRITES_MAX;
         left.truncate(WRITES_MAX);
-        let (ended, outcome) = pass.delete_each(&ObservedPod::resource(), &left).await;
+        let (ended, outcome) = pass.delete_each(&ApiResource::of::<ObservedPod>(), &left).await;
         let is_cut = is_cut || pass.is_cut_short();
         for (pod, deletion) in left.iter().zip(ended) {
             if let Some(Deletion::Refused { status, requeue_after }) = deletion {

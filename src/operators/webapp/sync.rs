@@ -69,7 +69,6 @@ impl Reconcile for WebAppSync {
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
 
     async fn reconcile(&self, pass: &mut Pass<'_, WebApp>) -> Result<WebAppStatus, StopReason> {
-        pass.add_finalizer(FINALIZER).await?;
         let stored = pass.stored_status();
         let (next, steps) = self.go_on(pass, &stored, Direction::Creation).await?;
         // While a pause holds back a new spec, the status describes the former spec, if its tasks have all succeeded.
@@ -89,25 +88,19 @@ impl Reconcile for WebAppSync {
     }
 
     async fn finalize(&self, pass: &mut Pass<'_, WebApp>) -> Result<Option<WebAppStatus>, StopReason> {
-        if !pass.has_finalizer(FINALIZER) {
-            self.gone(&pass.owner().name);
+        if pass.is_orphaning() {
             return Ok(None);
         }
         let stored = pass.stored_status();
-        let is_over = if pass.is_orphaning() {
-            None
-        } else {
-            let (next, steps) = self.go_on(pass, &stored, Direction::Deletion).await?;
-            let health = status::health(&steps, &next, Direction::Deletion, subject(&pass.shared()));
-            health.map(|health| (health, steps))
-        };
-        let Some((health, steps)) = is_over else {
-            pass.remove_finalizer(FINALIZER).await?;
-            self.hooks.forget(&pass.owner().name);
-            return Ok(None);
-        };
+        let (next, steps) = self.go_on(pass, &stored, Direction::Deletion).await?;
+        let health = status::health(&steps, &next, Direction::Deletion, subject(&pass.shared()));
+        let Some(health) = health else { return Ok(None) };
         pass.report(health);
         Ok(Some(self.status(pass, &stored, steps)))
+    }
+
+    fn finalized(&self, name: &ObjectName) {
+        self.hooks.forget(name);
     }
 
     fn gone(&self, name: &ObjectName) {

@@ -14,9 +14,10 @@
 use std::time::Duration;
 
 use super::tasks::HookError;
+use crate::api::ApiResource;
 use crate::api::labels::{self, Labels};
 use crate::api::webapp::v1::{Hook, WebApp, image_reference};
-use crate::cache::{Lister, Object, ObjectName, TypedObject};
+use crate::cache::{Lister, Object, ObjectName};
 use crate::client::Error;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::{ObservedDeployment, WantedDeployment};
@@ -112,7 +113,7 @@ async fn left(
     if !cached.is_empty() {
         return Ok(cached);
     }
-    let resource = ObservedDeployment::resource();
+    let resource = ApiResource::of::<ObservedDeployment>();
     let mut left = pass.without_label(&resource).await?;
     left.extend(pass.with_label(&resource).await?);
     Ok(left)
@@ -120,7 +121,7 @@ async fn left(
 
 /// Deletes a Deployment of this WebApp.
 async fn delete(pass: &mut Pass<'_, WebApp>, child: &ChildRef) -> Result<Deletion, Error> {
-    let deletion = pass.delete_of_deleted(&ObservedDeployment::resource(), child).await?;
+    let deletion = pass.delete_of_deleted(&ApiResource::of::<ObservedDeployment>(), child).await?;
     if let Deletion::Refused { status, requeue_after } = &deletion {
         pass.refused_deletion(&format!("Deployment {:?}", child.name), status, *requeue_after);
     }

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use proptest::prelude::*;
 
 use super::*;
+use crate::api::ApiResource;
 use crate::api::labels::Labels;
 use crate::controller::kinds::container::WantedContainer;
 use crate::controller::kinds::deployment::WantedDeployment;
@@ -415,10 +416,10 @@ fn secret_values_are_not_shown() {
         let mut with = none.clone();
         json_patch::merge(&mut with, change);
         let [none, with] = [none, with].map(|value| read(&value));
-        let all = Changes::between(&O::resource(), &none, &with).differences;
+        let all = Changes::between(&ApiResource::of::<O>(), &none, &with).differences;
         assert_eq!(describe(&all), expected);
         assert!(!format!("{all:?}").contains("canary"));
-        let all = Changes::between(&O::resource(), &with, &none).differences;
+        let all = Changes::between(&ApiResource::of::<O>(), &with, &none).differences;
         assert!(!format!("{all:?}").contains("canary"));
     }
     check::<Secret>(&json!({"data": {"key": "Y2FuYXJ5"}}), "data[key] was different");

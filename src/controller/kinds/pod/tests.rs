@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cache::{Object, TypedObject};
+use crate::cache::Object;
 use crate::controller::HealthPhase;
 use crate::controller::kinds::tests::{self, applied, check_again, observe, shown};
 
@@ -131,7 +131,7 @@ fn observed_pod_exposes_its_metadata() {
     );
     assert_eq!((pod.generation(), pod.is_deleting(), pod.controller().unwrap().uid), (2, true, "o"));
     assert_eq!(pod.label("a"), Some("b"));
-    assert_eq!(ObservedPod::resource(), PODS);
+    assert_eq!(ApiResource::of::<ObservedPod>(), PODS);
     assert_eq!(pod.spec.node_name, "node-0");
 }
 

@@ -185,14 +185,15 @@ async fn every_write_is_awaited_in_the_cache() {
         let mut foo = with_owner(&server, "owner-uid", 1);
         let stale = (what != "create").then(|| live(&server, "Foo", "one", "owner-uid"));
         let children = children_of(&server);
-        children.stores.add(ObservedDeployment::resource(), None, Frozen);
+        children.stores.add(ApiResource::of::<ObservedDeployment>(), None, Frozen);
         children.stores.add(FOO, None, Frozen);
         let owner = Owner { version: version_of(&foo).to_owned(), ..owner() };
         assert!(children.is_ready());
         match what {
             "delete" => {
                 let child = child_ref(stale.as_ref().unwrap());
-                let answer = children.delete_surplus(&owner, &ObservedDeployment::resource(), &child).await;
+                let answer =
+                    children.delete_surplus(&owner, &ApiResource::of::<ObservedDeployment>(), &child).await;
                 assert_eq!(answer.unwrap(), Deletion::Deleted);
             }
             "add finalizer" => {
@@ -345,7 +346,7 @@ async fn stored_pause_blocks_destructive_writes() {
     }
     with_replacement(&server);
     assert_eq!(delete(&server, &object).await, Deletion::NotNow);
-    let deployments = ObservedDeployment::resource();
+    let deployments = ApiResource::of::<ObservedDeployment>();
     let surplus = children.delete_surplus(&owner(), &deployments, &child_ref(&object)).await.unwrap();
     assert_eq!(surplus, Deletion::NotNow);
     assert!(server.requests().iter().all(|request| request.starts_with("GET")));

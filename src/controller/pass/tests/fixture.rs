@@ -61,7 +61,7 @@ impl Caches {
     pub(crate) fn lister<O: TypedObject>(&mut self) -> Lister<O> {
         let (store, mut writer) = store::pair(Indexers::default());
         let fill = Box::new(move |live: &[Value]| fill(live, &mut writer));
-        self.0.push(Feed { resource: O::resource(), fill });
+        self.0.push(Feed { resource: ApiResource::of::<O>(), fill });
         Lister::new(store)
     }
 }
@@ -158,27 +158,31 @@ where
     pub(crate) async fn edit<O: TypedObject>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut live = self.get::<O>(name).await.unwrap();
         edit(&mut live);
-        let _: Value = self.user.replace(&O::resource(), Some(NAMESPACE), name, &live).await.unwrap();
+        let _: Value =
+            self.user.replace(&ApiResource::of::<O>(), Some(NAMESPACE), name, &live).await.unwrap();
     }
 
     /// Merge-patches the status of an object of any kind; the caches stay stale.
     pub(crate) async fn edit_status<O: TypedObject>(&self, name: &str, patch: Value) {
         let live = self.get::<O>(name).await.unwrap();
         let version = live["metadata"]["resourceVersion"].as_str().unwrap();
-        let _: Value =
-            self.user.patch_status(&O::resource(), Some(NAMESPACE), name, version, &patch).await.unwrap();
+        let _: Value = self
+            .user
+            .patch_status(&ApiResource::of::<O>(), Some(NAMESPACE), name, version, &patch)
+            .await
+            .unwrap();
     }
 
     /// Creates an object of any kind; the caches stay stale.
     pub(crate) async fn put<O: TypedObject>(&self, object: Value) {
-        let _: Value = self.user.create(&O::resource(), Some(NAMESPACE), &object).await.unwrap();
+        let _: Value = self.user.create(&ApiResource::of::<O>(), Some(NAMESPACE), &object).await.unwrap();
     }
 
     /// Changes an object of any kind without validation; the caches stay stale.
     pub(crate) async fn edit_behind<O: TypedObject>(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         let mut live = self.get::<O>(name).await.unwrap();
         edit(&mut live);
-        let resource = O::resource();
+        let resource = ApiResource::of::<O>();
         self.sim.write_behind(&resource.group, &resource.plural, &live);
     }
 
@@ -187,7 +191,7 @@ where
         let live = self.get::<O>(name).await.unwrap();
         let of = |field: &str| live["metadata"][field].as_str().unwrap().to_owned();
         let (uid, version) = (of("uid"), of("resourceVersion"));
-        self.user.delete(&O::resource(), Some(NAMESPACE), name, &uid, &version).await.unwrap();
+        self.user.delete(&ApiResource::of::<O>(), Some(NAMESPACE), name, &uid, &version).await.unwrap();
     }
 
     /// Deletes an object like `kubectl delete --cascade=orphan`, and updates the caches.
@@ -206,12 +210,12 @@ where
 
     /// Returns an object from the server.
     pub(crate) async fn get<O: TypedObject>(&self, name: &str) -> Option<Value> {
-        self.user.get(&O::resource(), Some(NAMESPACE), name).await.unwrap()
+        self.user.get(&ApiResource::of::<O>(), Some(NAMESPACE), name).await.unwrap()
     }
 
     /// Returns the sorted names of all objects of a kind on the server.
     pub(crate) async fn names<O: TypedObject>(&self) -> Vec<String> {
-        let all: Vec<Value> = self.user.list(&O::resource(), Some(NAMESPACE)).await.unwrap();
+        let all: Vec<Value> = self.user.list(&ApiResource::of::<O>(), Some(NAMESPACE)).await.unwrap();
         let mut names: Vec<String> =
             all.iter().map(|object| object["metadata"]["name"].as_str().unwrap().to_owned()).collect();
         // Every cluster has this Service.

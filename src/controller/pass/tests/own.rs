@@ -64,6 +64,25 @@ async fn refused_finalizer_removal_sets_condition() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn finalizer_is_kept_while_the_cleanup_is_refused_or_fails() {
+    let mut f = Fixture::new(|caches| CleaningKind { deployments: caches.lister() }).await;
+    f.create("web", spec(1)).await;
+    f.converge("web").await;
+    f.delete::<Foo>("web").await;
+    f.catch_up().await;
+    for answer in [INVALID, (500, "InternalError")] {
+        let fault = f.sim.fault(refusal("delete", "deployments/", answer));
+        drop(f.pass("web", &Reasons::default()).await);
+        assert_eq!(f.get::<Foo>("web").await.unwrap()["metadata"]["finalizers"], json!([FINALIZER]));
+        f.sim.heal(fault);
+        f.pass_time(Duration::from_secs(120)).await;
+    }
+    f.sync("web").await;
+    assert_eq!(f.get::<Deployment>("web").await, None);
+    assert_eq!(f.get::<Foo>("web").await, None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn foreign_finalizer_that_holds_a_deletion_is_named() {
     let mut f = held().await;
     f.create("web", spec(1)).await;

@@ -65,3 +65,20 @@ async fn repairs_on_audit<R: Reconcile<Resource = Foo>>(mut f: Fixture<R>, child
     f.audit("web").await;
     assert_eq!(f.get::<Deployment>(child).await.unwrap()["spec"]["replicas"], replicas);
 }
+
+#[tokio::test(start_paused = true)]
+async fn deletion_by_name_spares_what_is_not_ours() {
+    for is_ours in [true, false] {
+        let mut f = Fixture::new(|caches| CleaningKind { deployments: caches.lister() }).await;
+        f.create("web", spec(1)).await;
+        f.converge("web").await;
+        if !is_ours {
+            f.edit::<Deployment>("web", |live| live["metadata"]["ownerReferences"] = json!([])).await;
+        }
+        f.delete::<Foo>("web").await;
+        f.catch_up().await;
+        f.sync("web").await;
+        assert_eq!(f.get::<Deployment>("web").await.is_none(), is_ours);
+        assert_eq!(f.get::<Foo>("web").await, None);
+    }
+}

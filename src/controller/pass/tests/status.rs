@@ -83,7 +83,7 @@ async fn status_stored_despite_lost_response_counts_as_written() {
 async fn key_waits_for_its_own_status_write() {
     let mut f = plain().await;
     let stores = Stores::default();
-    stores.add(Foo::resource(), None, Frozen);
+    stores.add(ApiResource::of::<Foo>(), None, Frozen);
     f.create("web", spec(2)).await;
     f.sync("web").await;
     let writes = &mut f.states.get_mut("web").unwrap().own_writes;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::Foo;
-use crate::cache::{ObjectName, TypedObject};
+use crate::cache::ObjectName;
 use crate::client::RequestLimits;
 use crate::controller::key::KeyState;
 use crate::controller::key::stores::Frozen;
@@ -135,7 +135,7 @@ async fn rate_limit_does_not_age_the_read_of_an_owner() {
         };
         let limits = RequestLimits { qps: Some(0.2), burst: 1, ..RequestLimits::default() };
         rig.tools.client = server.client().with_limits(limits);
-        let deployments = ObservedDeployment::resource();
+        let deployments = ApiResource::of::<ObservedDeployment>();
         // Takes the token of the burst: the next request has its turn after five seconds.
         let _: Option<Value> = rig.tools.client.get(&deployments, Some("ns"), "another").await.unwrap();
         server.requests();

@@ -80,7 +80,7 @@ enum Mismatch {
 
 impl<K: TypedObject> KindAudit<K> {
     pub(super) fn new(informer: SharedInformer<K>, role: Role, context: Arc<AuditContext>) -> Self {
-        let (store, resource) = (informer.store(), K::resource());
+        let (store, resource) = (informer.store(), ApiResource::of::<K>());
         let selection = informer.selection().clone();
         let metrics = context.metrics.audits(&resource.to_string());
         Self { informer, store, resource, selection, role, context, metrics, late: None, may_relist: true }

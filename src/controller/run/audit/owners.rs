@@ -36,7 +36,7 @@ impl Owners {
         let has = Box::new(move |name: &ObjectName, uid: &str| {
             store.get(name).is_some_and(|owner| owner.uid() == uid)
         });
-        self.0.push(OwnerKind { resource: K::resource(), namespace, has, queue, keys });
+        self.0.push(OwnerKind { resource: ApiResource::of::<K>(), namespace, has, queue, keys });
     }
 
     /// Enqueues an object of this kind in every queue of the kind.

@@ -35,7 +35,7 @@ async fn conflicting_delete_is_retried_once() {
     with_owner(&server, "owner-uid", 1);
     let stale = live(&server, "Foo", "one", "owner-uid");
     server.store(DEPLOYMENTS, stale.clone());
-    let (children, deployments) = (children_of(&server), ObservedDeployment::resource());
+    let (children, deployments) = (children_of(&server), ApiResource::of::<ObservedDeployment>());
     let deletion = children.delete_surplus(&owner(), &deployments, &child_ref(&stale)).await.unwrap();
     assert_eq!(deletion, Deletion::Deleted);
     let asked =
@@ -58,7 +58,7 @@ async fn delete_conflict_stops_on_released_or_replaced_child() {
             _ => metadata["uid"] = json!("another"),
         }
         server.store(DEPLOYMENTS, newer);
-        let (children, deployments) = (children_of(&server), ObservedDeployment::resource());
+        let (children, deployments) = (children_of(&server), ApiResource::of::<ObservedDeployment>());
         let deletion = children.delete_surplus(&owner(), &deployments, &child_ref(&stale)).await.unwrap();
         assert_eq!(deletion, Deletion::NothingToDo, "{change}");
         assert!(server.get(WEB).is_some());
@@ -116,7 +116,7 @@ async fn deleting_a_gone_or_terminating_child_does_nothing() {
     assert_eq!(delete(&server, &object).await, Deletion::NothingToDo);
     server.requests();
     object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    let (children, deployments) = (children_of(&server), ObservedDeployment::resource());
+    let (children, deployments) = (children_of(&server), ApiResource::of::<ObservedDeployment>());
     let deletion = children.delete_surplus(&owner(), &deployments, &child_ref(&object)).await.unwrap();
     assert_eq!(
         (deletion, server.requests().len()),
@@ -131,7 +131,8 @@ async fn recreated_child_with_same_name_is_not_deleted() {
     let server = TestServer::start().await;
     with_owner(&server, "owner-uid", 1);
     let web = live(&server, "Foo", "one", "owner-uid");
-    let (children, owner, deployments) = (children_of(&server), owner(), ObservedDeployment::resource());
+    let (children, owner, deployments) =
+        (children_of(&server), owner(), ApiResource::of::<ObservedDeployment>());
     let now = child_ref(&web);
     let former = ChildRef { uid: "former uid".to_owned(), ..now.clone() };
     let surplus = children.delete_surplus(&owner, &deployments, &former).await.unwrap();
@@ -151,7 +152,8 @@ async fn child_without_controller_reference_is_not_deleted() {
     web["metadata"]["ownerReferences"][0]["controller"] = json!(false);
     let web = server.store(DEPLOYMENTS, web);
     server.requests();
-    let (children, owner, deployments) = (children_of(&server), owner(), ObservedDeployment::resource());
+    let (children, owner, deployments) =
+        (children_of(&server), owner(), ApiResource::of::<ObservedDeployment>());
     let deletion = children.delete_surplus(&owner, &deployments, &child_ref(&web)).await.unwrap();
     assert_eq!((deletion, server.requests().len()), (Deletion::NothingToDo, 0));
     assert_eq!(children.with_label(&owner, &deployments).await.unwrap(), []);
@@ -173,7 +175,7 @@ async fn deleted_owner_deletes_children_unless_orphaned() {
         let server = TestServer::start().await;
         server.store(FOOS, json!({"metadata": metadata}));
         let web = child_ref(&live(&server, "Foo", "one", "owner-uid"));
-        let (children, deployments) = (children_of(&server), ObservedDeployment::resource());
+        let (children, deployments) = (children_of(&server), ApiResource::of::<ObservedDeployment>());
         assert_eq!(children.delete_of_deleted(&owner(), &deployments, &web).await.unwrap(), expected);
         assert_eq!(server.get(WEB).is_some(), expected != Deletion::Deleted);
     }

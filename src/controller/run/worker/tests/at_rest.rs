@@ -4,7 +4,6 @@ use std::sync::atomic::AtomicU64;
 
 use super::*;
 use crate::api::ApiResource;
-use crate::cache::TypedObject;
 use crate::controller::key::repairs::ChildId;
 use crate::controller::key::stores::{Presence, StoreView};
 use crate::controller::kinds::difference::Difference;
@@ -52,7 +51,7 @@ impl SyncHandler for Converging {
             (1, false) | (2, true) => {
                 let version = self.seen.0.load(Ordering::Relaxed) + 1;
                 request.wrote(&config_map("ns", key.name(), version));
-                request.deleted(&ConfigMap::resource(), key.clone(), "uid");
+                request.deleted(&ApiResource::of::<ConfigMap>(), key.clone(), "uid");
                 if is_unlucky {
                     let found =
                         [Difference::shown("image".to_owned(), "theirs".to_owned(), "ours".to_owned())];
