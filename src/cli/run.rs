@@ -179,7 +179,9 @@ fn manager(settings: Settings, client: ApiClient, given: InProcess) -> Result<Ma
         .with_metrics(metrics)
         .with_clock(clock)
         .with_seed(seed);
-    if let Some(election) = settings.election {
+    if settings.dry_run.is_some() {
+        manager = manager.without_events();
+    } else if let Some(election) = settings.election {
         manager = election.set_up(manager)?;
     }
     let tasks = tasks.map_or_else(|| build_tasks(&settings.webapp_tasks, clock), Ok)?;

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::config::{Config, ConfigError};
-use super::dry_run::{self, DryRun};
+use super::dry_run::DryRunService;
 use super::error::{Error, ServerStatus};
 use super::gate::{Gate, Passage, Refusal, RequestLimits, Turn};
 use super::json_error::without_values;
@@ -36,7 +36,20 @@ const BODY_MAX: usize = 256 << 20;
 const ERROR_BODY_MAX: usize = 1 << 20;
 /// How long a server that cannot stream lists is not asked for a stream again.
 const STREAMS_AGAIN: Duration = Duration::from_secs(30 * 60);
+const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
+
+/// A request, before it passes the gate.
+struct Call<'a> {
+    passage: Passage,
+    method: Method,
+    path: &'a str,
+    body: Option<&'a Value>,
+    content_type: &'static str,
+    accept: &'static str,
+    /// What a write writes: an extension of the HTTP request.
+    resource: Option<&'a ApiResource>,
+}
 
 /// Talks to one API server. Cheap to clone; all clones share the connections.
 ///
@@ -57,12 +70,17 @@ pub struct ApiClient {
     /// Label of the metrics.
     host: Arc<str>,
     manager: &'static str,
-    dry_run: Option<DryRun>,
     /// Until when lists are not streamed, because the server has refused it; shared by all clones.
     no_streams_until: Arc<Mutex<Option<Instant>>>,
     compresses_lists: bool,
     not_after: Option<Instant>,
     turn: Turn,
+}
+
+impl<'a> Call<'a> {
+    fn new(passage: Passage, method: Method, path: &'a str, body: Option<&'a Value>) -> Self {
+        Self { passage, method, path, body, content_type: JSON, accept: JSON, resource: None }
+    }
 }
 
 impl std::fmt::Debug for ApiClient {
@@ -101,7 +119,6 @@ impl ApiClient {
             observer: None,
             host: "".into(),
             manager: labels::MANAGER,
-            dry_run: None,
             no_streams_until: Arc::default(),
             compresses_lists: false,
             not_after: None,
@@ -160,17 +177,10 @@ impl ApiClient {
         self.manager
     }
 
-    /// Makes every write a dry run, which the server answers and does not store; see [`DryRun`].
+    /// Makes every write a dry run, which the server answers and does not store; see [`dry_run`](super::dry_run).
     #[must_use]
-    pub fn with_dry_run(mut self, dry_run: DryRun) -> Self {
-        self.dry_run = Some(dry_run);
-        self
-    }
-
-    /// Returns where dry runs are collected; `None` if writes are real.
-    #[must_use]
-    pub fn dry_run(&self) -> Option<&DryRun> {
-        self.dry_run.as_ref()
+    pub fn with_dry_run(self) -> Self {
+        Self { inner: Client::new(DryRunService(self.inner.clone()), "default"), ..self }
     }
 
     /// Returns a client whose requests are sent until this time only, and fail with [`Error::Stale`] after it. For writes
@@ -213,7 +223,7 @@ impl ApiClient {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Option<T>, Error> {
-        self.read(resource, namespace, name, "application/json").await
+        self.read(resource, namespace, name, JSON).await
     }
 
     async fn read<T: DeserializeOwned>(
@@ -224,7 +234,7 @@ impl ApiClient {
         accept: &'static str,
     ) -> Result<Option<T>, Error> {
         let path = format!("{}/{name}", resource.path(namespace));
-        match self.call_for(Method::GET, &path, None, ("application/json", accept)).await {
+        match self.get_as(&path, accept).await {
             Ok(body) => self::decode(&body, || format!("GET {path}")).map(Some),
             // A 404 for an object names the object; a 404 for a kind does not.
             Err(e) if e.is_not_found() && names_an_object(&e, name) => Ok(None),
@@ -257,7 +267,7 @@ impl ApiClient {
         object: &Value,
     ) -> Result<T, Error> {
         let target = Target { resource, namespace, name: None, is_status: false };
-        self.write(Method::POST, target, object, "application/json").await
+        self.write(Method::POST, target, object, JSON).await
     }
 
     /// Replaces an object with one built from a live read. The uid and resource version in `object` make the server
@@ -273,7 +283,7 @@ impl ApiClient {
         object: &Value,
     ) -> Result<T, Error> {
         debug_assert!(object.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
-        self.write(Method::PUT, Target::object(resource, namespace, name), object, "application/json").await
+        self.write(Method::PUT, Target::object(resource, namespace, name), object, JSON).await
     }
 
     /// Applies a strategic merge patch to an object of a built-in kind. The patch carries uid and resource version, so
@@ -376,7 +386,7 @@ impl ApiClient {
             "propagationPolicy": "Background",
         });
         let target = Target::object(resource, namespace, name);
-        self.send_write(Method::DELETE, target, &options, "application/json").await.map(drop)
+        self.send_write(Method::DELETE, target, &options, JSON).await.map(drop)
     }
 
     /// Whether the server returned only moments ago, so that a 403 may mean "not loaded yet".
@@ -390,48 +400,18 @@ impl ApiClient {
         self.reachability.is_back(asked).await;
     }
 
-    async fn call(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-        content_type: &'static str,
-    ) -> Result<Bytes, Error> {
-        self.call_for(method, path, body, (content_type, "application/json")).await
+    async fn get_as(&self, path: &str, accept: &'static str) -> Result<Bytes, Error> {
+        self.call(Call { accept, ..Call::new(Passage::Read, Method::GET, path, None) }).await
     }
 
-    async fn call_for(
-        &self,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-        media: (&'static str, &'static str),
-    ) -> Result<Bytes, Error> {
-        let passage = if method == Method::GET { Passage::Read } else { Passage::Write };
-        self.call_through(passage, method, path, body, media).await
-    }
-
-    async fn call_through(
-        &self,
-        passage: Passage,
-        method: Method,
-        path: &str,
-        body: Option<&Value>,
-        (content_type, accept): (&'static str, &'static str),
-    ) -> Result<Bytes, Error> {
-        let marked;
-        let (path, body) = match &self.dry_run {
-            None => (path, body),
-            Some(_) => {
-                marked = dry_run::marked(passage, &method, path, body)?;
-                (marked.0.as_str(), marked.1.as_ref())
-            }
-        };
+    /// Sends a request through everything that the module names, and returns the answer's body.
+    async fn call(&self, call: Call<'_>) -> Result<Bytes, Error> {
+        let Call { passage, method, path, body, content_type, accept, resource } = call;
         let name = format!("{method} {path}");
         let observed = self.observer.as_ref().map(|of| Observed::began(of, method.as_str(), path));
         let body = body.map(Value::to_string).unwrap_or_default();
         self.metrics.sent(method.as_str(), body.len());
-        let request = Request::builder()
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(header::CONTENT_TYPE, HeaderValue::from_static(content_type))
@@ -440,6 +420,9 @@ impl ApiClient {
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .body(Body::from(body.into_bytes()))
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
+        if let Some(resource) = resource {
+            request.extensions_mut().insert(resource.clone());
+        }
         let verb = request.method().clone();
         let started = Instant::now();
         let permit = match self.gate.pass(passage, namespace_in(path), self.turn, self.not_after).await {
@@ -631,7 +614,7 @@ fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 /// Formats an error and its causes in one line.
-pub(in crate::client) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+pub(crate) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     if is_about_credentials(error) {
         return CREDENTIALS.to_owned();
     }

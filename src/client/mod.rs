@@ -38,10 +38,9 @@ pub(crate) mod slow_calls;
 mod transport;
 
 pub use api_client::{ApiClient, ServedKind};
-pub(crate) use api_client::{METADATA_OF_LIST, METADATA_OF_ONE};
+pub(crate) use api_client::{METADATA_OF_LIST, METADATA_OF_ONE, explain};
 pub use clock::Clock;
 pub use config::{Config, ConfigError, ConfigSource};
-pub use dry_run::DryRun;
 pub use error::{Cause, Error, ServerStatus};
 pub use gate::{Gate, RequestLimits};
 pub use observer::{Answer, RequestObserver};

@@ -302,10 +302,6 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             .with_objects(self.objects.lister())
             .with_metrics(metrics);
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
-        let controller = match client.dry_run() {
-            Some(dry_run) => controller.with_dry_run(K::kind(&()).into_owned(), dry_run.clone()),
-            None => controller,
-        };
         let namespaces = informers.namespaces().to_vec();
         match leadership.clone() {
             Some(leadership) => {

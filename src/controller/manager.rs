@@ -35,12 +35,12 @@ use std::pin::pin;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{self, BoxFuture};
 use tokio_util::sync::CancellationToken;
 
 use super::builder::{BuildError, Limits, Shared};
 use super::run::audit::Audits;
-use super::run::worker::ControllerView;
+use super::run::worker::{ControllerView, SharedObserver};
 use crate::cache::{CacheState, ResyncPeriod, SharedInformerFactory, Synced};
 use crate::client::{ApiClient, Clock};
 use crate::health::Health;
@@ -94,6 +94,7 @@ struct Options {
     namespaces: Vec<String>,
     resync_period: Option<ResyncPeriod>,
     lease: Option<Lease>,
+    writes_events: bool,
     event_qps: u32,
     shutdown_timeout: Duration,
     metrics: Metrics,
@@ -113,7 +114,7 @@ struct Parts {
     informers: SharedInformerFactory,
     audits: Audits,
     recorder: EventRecorder,
-    /// `None` for a dry run.
+    /// `None` without events.
     sink: Option<EventSink>,
     /// `None` without leader election.
     elector: Option<LeaderElector>,
@@ -133,6 +134,7 @@ impl Manager {
             namespaces: Vec::new(),
             resync_period: None,
             lease: None,
+            writes_events: true,
             event_qps: EVENT_QPS,
             shutdown_timeout: SHUTDOWN_TIMEOUT,
             metrics: Metrics::new(),
@@ -185,6 +187,12 @@ impl Manager {
     #[must_use]
     pub fn with_resync_period(self, period: Option<ResyncPeriod>) -> Self {
         self.with(|options| options.resync_period = period)
+    }
+
+    /// Records no events.
+    #[must_use]
+    pub fn without_events(self) -> Self {
+        self.with(|options| options.writes_events = false)
     }
 
     /// Sets the maximum rate of events, per second.
@@ -289,7 +297,7 @@ impl Manager {
         self.parts.get_or_init(|| Parts::of(&self.options))
     }
 
-    /// Runs everything until `stop`, and stops it in order. A dry run ends by itself after one pass over each object.
+    /// Runs everything until `stop`, and stops it in order.
     ///
     /// # Errors
     /// [`RunError`].
@@ -307,7 +315,7 @@ impl Manager {
 
         let mut running = Running::new(client.clone(), views, stopping, options.shutdown_timeout);
         controllers.into_iter().for_each(|controller| running.start_controller(controller));
-        if let Some(period) = options.limits.audit_period.filter(|_| client.dry_run().is_none()) {
+        if let Some(period) = options.limits.audit_period {
             let metrics = options.metrics;
             running.start(|stop| async move {
                 if let Some(leadership) = leadership
@@ -331,6 +339,32 @@ impl Manager {
             running.start_election(elector);
         }
         running.until(stop).await
+    }
+
+    /// Fills the caches, syncs each object once, and ends: without election, audits, and events. For a client
+    /// [`with_dry_run`](ApiClient::with_dry_run), whose writes the caches never see.
+    ///
+    /// # Errors
+    /// [`RunError`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future aborts syncs in flight.
+    pub async fn run_once(self, observer: SharedObserver, stop: CancellationToken) -> Result<(), RunError> {
+        self.parts();
+        let views = self.views();
+        let Self { options, parts, controllers, servers, stopping } = self;
+        let Parts { client, informers, .. } = parts.into_inner().expect("the parts were made above");
+        let mut running = Running::new(client, views, stopping, options.shutdown_timeout);
+        running.start(|stop| async move { informers.run(stop).await });
+        servers.into_iter().for_each(|server| running.start_server(server));
+        let ended = stop.child_token();
+        let all =
+            controllers.into_iter().map(|controller| (controller.run_once)(observer.clone(), ended.clone()));
+        let syncs = async {
+            future::join_all(all).await;
+            ended.cancel();
+        };
+        tokio::join!(running.until(ended.clone()), syncs).0
     }
 
     /// Runs everything until the process gets SIGINT, SIGTERM or SIGHUP, and stops it in order; a second signal ends
@@ -387,15 +421,14 @@ impl Parts {
             options.resync_period,
             *seed,
         );
-        // The client of a dry run refuses events and the Lease.
-        let is_dry = client.dry_run().is_some();
         let (recorder, sink) = record::pair(client.clone(), *clock, record::instance());
         let queues = metrics.clone();
         let sink = sink.with_qps(options.event_qps).waits_while(move || queues.has_queued_keys());
-        let (recorder, sink) =
-            if is_dry { (EventRecorder::discarding(*clock), None) } else { (recorder, Some(sink)) };
-        let lease = options.lease.as_ref().filter(|_| !is_dry);
-        let elector = lease.map(|lease| {
+        let (recorder, sink) = match options.writes_events {
+            true => (recorder, Some(sink)),
+            false => (EventRecorder::discarding(*clock), None),
+        };
+        let elector = options.lease.as_ref().map(|lease| {
             let lock = LeaseLock::new(client.clone(), lease.namespace.clone(), lease.name.clone());
             let metrics = metrics.leader_election(&lease.name);
             LeaderElector::new(lock, identity(), lease.config, recorder.clone(), metrics, *seed)

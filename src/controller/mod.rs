@@ -53,7 +53,9 @@ pub use run::audit::Audits;
 pub use run::handlers::{CHILD_NAME, EnqueueOwner, EnqueueSelf};
 pub use run::observer::{PassEnd, PassFailure, PassObserver};
 pub use run::outcome::{Outcome, SyncError, SyncRequest, Trust};
-pub use run::worker::{Controller, ControllerView, RunningPass, SyncHandler, Workers};
+pub use run::worker::{
+    Controller, ControllerView, OnceObserver, RunningPass, SharedObserver, SyncHandler, Workers,
+};
 
 #[cfg(test)]
 #[cfg(feature = "sim")]

@@ -15,17 +15,22 @@ mod report;
 mod text;
 
 use std::io::{IsTerminal, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::super::{Failure, duration, print};
 use super::flags::Settings;
 use super::{InProcess, failure, manager};
-use crate::cache::{CacheState, wait_for_cache_sync};
-use crate::client::{ApiClient, DryRun};
-use crate::controller::Signals;
+use crate::cache::{CacheState, ObjectName, wait_for_cache_sync};
+use crate::client::ApiClient;
+use crate::client::dry_run::{Step, recorded};
+use crate::controller::{OnceObserver, Signals};
 use report::Report;
 
 /// How long a dry run takes before it shows its progress.
@@ -81,6 +86,56 @@ impl DryRunSettings {
     }
 }
 
+/// What the pass of one object would do.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Pass {
+    pub(super) kind: String,
+    pub(super) namespace: Option<String>,
+    pub(super) name: String,
+    /// In their order.
+    pub(super) steps: Vec<Step>,
+    /// Why the pass failed, if it did.
+    pub(super) error: Option<String>,
+}
+
+/// Collects the passes.
+#[derive(Default)]
+struct Passes {
+    expected: AtomicUsize,
+    ended: Mutex<Vec<Pass>>,
+}
+
+impl Passes {
+    /// Returns how many passes have ended, and how many are announced.
+    fn progress(&self) -> (usize, usize) {
+        (self.ended.lock().len(), self.expected.load(Ordering::Relaxed))
+    }
+
+    fn take(&self) -> Vec<Pass> {
+        std::mem::take(&mut self.ended.lock())
+    }
+}
+
+impl OnceObserver for Passes {
+    fn expects(&self, syncs: usize) {
+        self.expected.fetch_add(syncs, Ordering::Relaxed);
+    }
+
+    fn observe<'a>(
+        &'a self,
+        kind: &'a str,
+        key: &'a ObjectName,
+        sync: BoxFuture<'a, Result<(), String>>,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let (ended, steps) = recorded(sync).await;
+            let (namespace, name) = (key.namespace().map(str::to_owned), key.name().to_owned());
+            let pass = Pass { kind: kind.to_owned(), namespace, name, steps, error: ended.err() };
+            self.ended.lock().push(pass);
+        })
+    }
+}
+
 /// Makes the dry run, prints its report, and returns the exit code.
 pub(super) async fn run(
     how: DryRunSettings,
@@ -105,10 +160,9 @@ pub(super) async fn report(
     signals: &mut Signals,
     is_coloured: bool,
 ) -> Result<(u8, String), Failure> {
-    let dry_run = DryRun::default();
-    let client = client.with_dry_run(dry_run.clone());
-    pass_over_all(how, settings, client, &dry_run, seed, signals).await?;
-    let report = Report::of(dry_run.take());
+    let passes = Arc::<Passes>::default();
+    pass_over_all(how, settings, client.with_dry_run(), &passes, seed, signals).await?;
+    let report = Report::of(passes.take());
     let text = match how.output {
         Output::Text => text::format(&report, is_coloured),
         Output::Json => {
@@ -126,7 +180,7 @@ async fn pass_over_all(
     how: DryRunSettings,
     settings: Settings,
     client: ApiClient,
-    dry_run: &DryRun,
+    passes: &Arc<Passes>,
     seed: u64,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
@@ -140,9 +194,9 @@ async fn pass_over_all(
     let outcome = tokio::select! {
         biased;
         name = signals.next() => Err(Failure::Incomplete(format!("{name} ended the dry run before its report"))),
-        ended = manager.run(stop.clone()) => ended.map_err(failure),
+        ended = manager.run_once(passes.clone(), stop.clone()) => ended.map_err(failure),
         () = late => Err(not_synced(how, &caches())),
-        () = show_progress(&caches, dry_run) => Ok(()),
+        () = show_progress(&caches, passes) => Ok(()),
     };
     clear_progress();
     outcome
@@ -168,7 +222,7 @@ fn not_synced(how: DryRunSettings, caches: &[CacheState]) -> Failure {
 }
 
 /// Shows how far the dry run is on a terminal; never ends.
-async fn show_progress(caches: &(impl Fn() -> Vec<CacheState> + Sync), dry_run: &DryRun) {
+async fn show_progress(caches: &(impl Fn() -> Vec<CacheState> + Sync), passes: &Passes) {
     let mut next = Instant::now() + PATIENCE;
     loop {
         tokio::time::sleep_until(next).await;
@@ -176,7 +230,7 @@ async fn show_progress(caches: &(impl Fn() -> Vec<CacheState> + Sync), dry_run: 
         if !std::io::stderr().is_terminal() {
             continue;
         }
-        let line = match dry_run.progress() {
+        let line = match passes.progress() {
             (_, 0) => {
                 let states = caches();
                 let listed = states.iter().filter(|cache| cache.is_synced).count();

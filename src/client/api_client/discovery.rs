@@ -6,10 +6,9 @@
 //! - A kind is found by group, version and name; one that is not served is `None`. (test: `kind_is_discovered_or_is_not_served`)
 //! - An error is never reported as a missing kind. (test: `failed_discovery_is_an_error`)
 
-use http::Method;
 use serde::Deserialize;
 
-use super::ApiClient;
+use super::{ApiClient, JSON};
 use crate::api::ApiResource;
 use crate::client::Error;
 
@@ -49,12 +48,11 @@ impl ApiClient {
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
         };
-        let body =
-            match self.call_for(Method::GET, &path, None, ("application/json", "application/json")).await {
-                Ok(body) => body,
-                Err(error) if error.is_not_found() => return Ok(None),
-                Err(error) => return Err(error),
-            };
+        let body = match self.get_as(&path, JSON).await {
+            Ok(body) => body,
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) => return Err(error),
+        };
         let Resources { resources } = super::decode(&body, || format!("GET {path}"))?;
         // `deployments/scale` is a subresource.
         let mut whole = resources.into_iter().filter(|served| !served.name.contains('/'));

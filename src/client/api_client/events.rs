@@ -3,10 +3,8 @@
 use http::Method;
 use serde_json::Value;
 
-use super::{ApiClient, Error, Passage};
+use super::{ApiClient, Call, Error, MERGE_PATCH, Passage};
 use crate::api::ApiResource;
-
-const JSON: &str = "application/json";
 
 impl ApiClient {
     /// Creates an event, which counts against neither the writes in flight nor `qps`.
@@ -20,7 +18,7 @@ impl ApiClient {
         event: &Value,
     ) -> Result<(), Error> {
         let path = format!("{}?fieldManager={}", events.path(Some(namespace)), self.manager);
-        self.call_through(Passage::Event, Method::POST, &path, Some(event), (JSON, JSON)).await.map(drop)
+        self.call(Call::new(Passage::Event, Method::POST, &path, Some(event))).await.map(drop)
     }
 
     /// Merge-patches an event, outside the same limits.
@@ -35,7 +33,7 @@ impl ApiClient {
         patch: &Value,
     ) -> Result<(), Error> {
         let path = format!("{}/{name}?fieldManager={}", events.path(Some(namespace)), self.manager);
-        let media = ("application/merge-patch+json", JSON);
-        self.call_through(Passage::Event, Method::PATCH, &path, Some(patch), media).await.map(drop)
+        let call = Call::new(Passage::Event, Method::PATCH, &path, Some(patch));
+        self.call(Call { content_type: MERGE_PATCH, ..call }).await.map(drop)
     }
 }

@@ -4,10 +4,8 @@ use http::Method;
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::{Value, json};
 
-use super::{ApiClient, Error, Passage, decode, names_an_object};
+use super::{ApiClient, Call, Error, Passage, decode, names_an_object};
 use crate::api::ApiResource;
-
-const JSON: &str = "application/json";
 
 impl ApiClient {
     /// Reads a Lease live.
@@ -44,7 +42,7 @@ impl ApiClient {
 
     async fn lease_call(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Lease, Error> {
         let name = format!("{method} {path}");
-        let answer = self.call_through(Passage::Election, method, path, body, (JSON, JSON)).await?;
+        let answer = self.call(Call::new(Passage::Election, method, path, body)).await?;
         decode(&answer, || name)
     }
 }

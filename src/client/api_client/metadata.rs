@@ -7,7 +7,6 @@
 //! - An answer without `items` is an error, `items: null` is an empty list. (test: `a_list_without_items_is_an_error`)
 //! - An error is never reported as a missing object. (test: `metadata_of_one_object_is_read_live`)
 
-use http::Method;
 use serde::de::DeserializeOwned;
 
 use super::ApiClient;
@@ -93,7 +92,7 @@ impl ApiClient {
         namespace: Option<&str>,
     ) -> Result<String, Error> {
         let path = format!("{}?limit=1", resource.path(namespace));
-        let body = self.call_for(Method::GET, &path, None, ("application/json", METADATA_OF_LIST)).await?;
+        let body = self.get_as(&path, METADATA_OF_LIST).await?;
         let page = for_each_item(&body, |_| Ok(()));
         let page = page.map_err(|source| Error::Decode { request: format!("GET {path}"), source })?;
         Ok(page.resource_version)
@@ -120,7 +119,7 @@ impl ApiClient {
         let mut next = String::new();
         loop {
             let path = format!("{}?{}", resource.path(namespace), query(&next));
-            let body = self.call_for(Method::GET, &path, None, ("application/json", accept)).await?;
+            let body = self.get_as(&path, accept).await?;
             let page = for_each_item(&body, |item| {
                 each(serde_json::from_slice(item).map_err(|error| without_values(&error))?);
                 Ok(())

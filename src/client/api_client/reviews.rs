@@ -7,10 +7,8 @@ use k8s_openapi::api::authorization::v1::{
 };
 use serde_json::{Value, json};
 
-use super::{ApiClient, Error, Passage, decode};
+use super::{ApiClient, Call, Error, Passage, decode};
 use crate::api::ApiResource;
-
-const JSON: &str = "application/json";
 
 impl ApiClient {
     /// Returns the user of a bearer token; `None` if the token is not valid.
@@ -50,7 +48,7 @@ impl ApiClient {
         T: kube_core::Resource<DynamicType = ()> + serde::de::DeserializeOwned,
     {
         let path = ApiResource::of::<T>().path(None);
-        let body = self.call_through(Passage::Read, Method::POST, &path, Some(review), (JSON, JSON)).await?;
+        let body = self.call(Call::new(Passage::Read, Method::POST, &path, Some(review))).await?;
         decode(&body, || format!("POST {path}"))
     }
 }

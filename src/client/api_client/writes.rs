@@ -1,13 +1,12 @@
-//! Sends every write of an object: for real, or as a dry run that is recorded.
+//! Sends every write of an object.
 
 use bytes::Bytes;
 use http::Method;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{ApiClient, Error, decode};
+use super::{ApiClient, Call, Error, Passage, decode};
 use crate::api::ApiResource;
-use crate::client::dry_run::{self, Step, Write};
 
 /// The object that a request writes.
 #[derive(Clone, Copy)]
@@ -58,35 +57,7 @@ impl ApiClient {
             Method::DELETE => object.clone(),
             _ => format!("{object}{status}?fieldManager={}", self.manager),
         };
-        if self.dry_run.is_none() {
-            return self.call(method, &path, Some(body), content_type).await;
-        }
-        // Read first: the write carries a version, so it fails if the object has changed since.
-        let is_update = method == Method::PATCH || method == Method::PUT;
-        let live = match is_update {
-            true => self.call(Method::GET, &object, None, "application/json").await.ok(),
-            false => None,
-        };
-        let live: Option<Value> = live.and_then(|live| serde_json::from_slice(&live).ok());
-        let answer = self.call(method.clone(), &path, Some(body), content_type).await;
-        let outcome = dry_run::outcome(&method, body, live.as_ref(), answer.as_deref());
-        if let Some(outcome) = outcome {
-            dry_run::push(|| {
-                let name = target.name.or_else(|| body.pointer("/metadata/name")?.as_str());
-                Step::Write(Write {
-                    verb: match method {
-                        Method::POST => "create",
-                        Method::DELETE => "delete",
-                        _ => "patch",
-                    },
-                    kind: target.resource.kind.to_string(),
-                    namespace: target.namespace.map(str::to_owned),
-                    name: name.unwrap_or_default().to_owned(),
-                    is_status: target.is_status,
-                    outcome,
-                })
-            });
-        }
-        answer
+        let call = Call::new(Passage::Write, method, &path, Some(body));
+        self.call(Call { content_type, resource: Some(target.resource), ..call }).await
     }
 }

@@ -1,12 +1,15 @@
 //! A controller as the manager runs it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use futures_util::future::BoxFuture;
+
 use super::Run;
 use crate::cache::Synced;
-use crate::controller::run::worker::{Controller, ControllerView, SyncHandler};
+use crate::controller::run::worker::{Controller, ControllerView, SharedObserver, SyncHandler};
 
 /// A controller that is built but not yet running.
 pub struct Runnable {
@@ -16,7 +19,11 @@ pub struct Runnable {
     pub(super) view: ControllerView,
     /// Runs the controller until its token is cancelled.
     pub(super) run: Run,
+    /// Syncs each object once instead.
+    pub(super) run_once: RunOnce,
 }
+
+type RunOnce = Box<dyn FnOnce(SharedObserver, CancellationToken) -> BoxFuture<'static, ()> + Send>;
 
 // === impl Runnable ===
 
@@ -28,7 +35,8 @@ impl Runnable {
         self
     }
 
-    /// Runs `other` in the same task; it must end when its token is cancelled.
+    /// Runs `other` in the same task, but for [`Manager::run_once`](super::Manager::run_once); it must end when its token is
+    /// cancelled.
     #[must_use]
     pub fn beside<F: Future<Output = ()> + Send + 'static>(
         self,
@@ -44,10 +52,17 @@ impl Runnable {
 
 impl<H: SyncHandler> From<Controller<H>> for Runnable {
     fn from(controller: Controller<H>) -> Self {
+        let controller = Arc::new(controller);
         Self {
             started: controller.started(),
             view: controller.view(),
-            run: Box::new(|stop| Box::pin(controller.run(stop))),
+            run: {
+                let controller = controller.clone();
+                Box::new(|stop| Box::pin(controller.run_shared(stop)))
+            },
+            run_once: Box::new(|observer, stop| {
+                Box::pin(async move { controller.run_once(observer, stop).await })
+            }),
         }
     }
 }

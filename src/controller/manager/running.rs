@@ -105,7 +105,7 @@ impl Running {
         self.elector.spawn(elector.run(self.release.clone()).in_current_span());
     }
 
-    /// Runs until `stop`, until a failure, or until a dry run has ended; then stops everything in order.
+    /// Runs until `stop` or a failure; then stops everything in order.
     pub(super) async fn until(mut self, stop: CancellationToken) -> Result<(), RunError> {
         let outcome = self.until_stopped(&stop).await;
         self.stopping.cancel();
@@ -137,25 +137,18 @@ impl Running {
     }
 
     async fn until_stopped(&mut self, stop: &CancellationToken) -> Result<(), RunError> {
-        let is_dry = self.client.dry_run().is_some();
-        loop {
-            let ended = tokio::select! {
-                biased;
-                () = stop.cancelled() => return Ok(()),
-                Some(ended) = self.controllers.join_next() => match ended {
-                    Ok(()) if is_dry && self.controllers.is_empty() => return Ok(()),
-                    Ok(()) if is_dry => continue,
-                    ended => ended,
-                },
-                Some(ended) = self.machine.join_next() => ended,
-                Some(ended) = self.others.join_next() => ended,
-                Some(ended) = self.elector.join_next() => match ended {
-                    Ok(_) => return Err(RunError::LostLeadership),
-                    Err(panicked) => Err(panicked),
-                },
-            };
-            return Err(failed(&ended));
-        }
+        let ended = tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            Some(ended) = self.controllers.join_next() => ended,
+            Some(ended) = self.machine.join_next() => ended,
+            Some(ended) = self.others.join_next() => ended,
+            Some(ended) = self.elector.join_next() => match ended {
+                Ok(_) => return Err(RunError::LostLeadership),
+                Err(panicked) => Err(panicked),
+            },
+        };
+        Err(failed(&ended))
     }
 
     /// Waits for controllers, informers and audits.

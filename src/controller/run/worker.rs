@@ -31,6 +31,7 @@
 //! One task per worker and one for the queue's delays, all owned by [`Controller::run`].
 
 use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -51,11 +52,12 @@ use crate::cache::synctrack::{self, SyncedSetter};
 use crate::cache::{
     self, EventHandler, Lister, ObjectName, SharedInformer, Synced, TypedObject, wait_for_cache_sync,
 };
-use crate::client::{DryRun, slow_calls};
+use crate::client::slow_calls;
 use crate::controller::key::own_writes::{self, Readiness};
 use crate::controller::key::{KeyState, Keys};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
+pub use once::{OnceObserver, SharedObserver};
 use task_set::{Ended, TaskSet};
 use workers::VersionOf;
 pub use workers::{ControllerView, RunningPass, Workers};
@@ -101,6 +103,8 @@ pub struct Controller<H> {
     /// What is remembered of each key; holds a key until the caches have seen its own writes.
     keys: Arc<Keys>,
     workers: Workers,
+    /// The kind of the objects, if known.
+    kind: Cow<'static, str>,
     version_of: VersionOf,
     metrics: ControllerMetrics,
     started: (SyncedSetter, Synced),
@@ -108,8 +112,6 @@ pub struct Controller<H> {
     takeover: Option<Takeover>,
     /// Whether the caches have caught up with the writes of another leader.
     has_caught_up: AtomicBool,
-    /// The kind of the objects, and where to report what their passes would do; `None` if writes are real.
-    dry_run: Option<(String, DryRun)>,
 }
 
 // === impl Controller ===
@@ -125,12 +127,12 @@ impl<H: SyncHandler> Controller<H> {
             caches: Vec::new(),
             keys: Arc::default(),
             workers: Workers::new(1),
+            kind: "".into(),
             version_of: Arc::new(|_| None),
             metrics: ControllerMetrics::unread(name),
             started: synctrack::pair(name),
             takeover: None,
             has_caught_up: AtomicBool::new(true),
-            dry_run: None,
         }
     }
 
@@ -174,6 +176,7 @@ impl<H: SyncHandler> Controller<H> {
     /// Sets where the objects that keys name are cached, whose versions [`view`](Self::view) shows.
     #[must_use]
     pub fn with_objects<K: TypedObject>(mut self, objects: Lister<K>) -> Self {
+        self.kind = ApiResource::of::<K>().kind;
         self.version_of = Arc::new(move |key| Some(objects.get(key)?.resource_version().to_owned()));
         self
     }
@@ -190,13 +193,6 @@ impl<H: SyncHandler> Controller<H> {
     pub fn with_takeover(mut self, takeover: Takeover) -> Self {
         self.takeover = Some(takeover);
         self.has_caught_up = AtomicBool::new(false);
-        self
-    }
-
-    /// Makes [`run`](Self::run) pass once over each object of this kind, report, and end.
-    #[must_use]
-    pub fn with_dry_run(mut self, kind: String, dry_run: DryRun) -> Self {
-        self.dry_run = Some((kind, dry_run));
         self
     }
 
@@ -231,11 +227,13 @@ impl<H: SyncHandler> Controller<H> {
     /// # Cancel safety
     /// Not cancel-safe: end it by the token.
     pub async fn run(self, shutdown: CancellationToken) {
+        Arc::new(self).run_shared(shutdown).await;
+    }
+
+    /// See [`run`](Self::run).
+    pub(in crate::controller) async fn run_shared(self: Arc<Self>, shutdown: CancellationToken) {
         if !self.caches_have_synced(&shutdown).await {
             return;
-        }
-        if let Some((kind, dry_run)) = &self.dry_run {
-            return self.run_dry(kind, dry_run, &shutdown).await;
         }
         let scope = shutdown.child_token();
         let mut tasks = TaskSet::of(self);
@@ -526,7 +524,7 @@ impl<H> fmt::Debug for Controller<H> {
     }
 }
 
-mod dry_run;
+mod once;
 mod task_set;
 mod workers;
 

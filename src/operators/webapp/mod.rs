@@ -88,8 +88,5 @@ pub fn controller(shared: &Shared<'_>, tasks: &[TaskEntry]) -> Result<Runnable, 
         TaskEntry::Executor(executor) => OneTask::Executor(Task::new(executor.clone())),
     });
     let sync = WebAppSync { client: shared.client.clone(), deployments, tasks: tasks.collect(), hooks };
-    let controller = Runnable::from(webapps.build(sync));
-    // Without their runner, hooks are never called.
-    let is_dry = shared.client.dry_run().is_some();
-    Ok(if is_dry { controller } else { controller.beside(|stop| runner.run(stop)) })
+    Ok(Runnable::from(webapps.build(sync)).beside(|stop| runner.run(stop)))
 }

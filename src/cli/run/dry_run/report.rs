@@ -13,8 +13,9 @@
 
 use serde::Serialize;
 
+use super::Pass;
 use crate::client::ServerStatus;
-use crate::client::dry_run::{Change, Pass, Step, Write};
+use crate::client::dry_run::{Change, Step, Write};
 
 /// The whole report.
 #[derive(Debug, Serialize)]

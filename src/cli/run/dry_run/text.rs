@@ -128,9 +128,10 @@ fn shown(value: Option<&Value>) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::Pass;
     use super::*;
     use crate::client::ServerStatus;
-    use crate::client::dry_run::{Change, Pass, Step, Write};
+    use crate::client::dry_run::{Change, Step, Write};
 
     fn pass(name: &str, steps: Vec<Step>, error: Option<&str>) -> Pass {
         let (kind, namespace, name) = ("Foo".to_owned(), Some("ns".to_owned()), name.to_owned());

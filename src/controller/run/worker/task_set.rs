@@ -27,8 +27,8 @@ pub(super) struct TaskSet<H> {
 }
 
 impl<H: SyncHandler> TaskSet<H> {
-    pub(super) fn of(controller: Controller<H>) -> Self {
-        Self { controller: Arc::new(controller), tasks: JoinSet::new(), at_work: BTreeSet::new() }
+    pub(super) fn of(controller: Arc<Controller<H>>) -> Self {
+        Self { controller, tasks: JoinSet::new(), at_work: BTreeSet::new() }
     }
 
     fn spawn(&mut self, task: BoxFuture<'static, Ended>) {

@@ -393,7 +393,7 @@ async fn busy_worker_yields_the_thread_to_other_tasks() {
 
 mod at_rest;
 mod backoff;
-mod dry_run;
+mod once;
 mod outcomes;
 mod own_writes;
 mod panics;
