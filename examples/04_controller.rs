@@ -30,8 +30,8 @@ impl Reconcile for GreetingSync {
     }
 }
 
-fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<GreetingSync>>, BuildError> {
-    let mut greetings = Builder::new(shared, "greetings", own_name)?;
+fn controller(context: &ControllerContext<'_>) -> Result<Controller<Reconciler<GreetingSync>>, BuildError> {
+    let mut greetings = Builder::new(context, "greetings", own_name)?;
     let maps = greetings.owns()?;
     Ok(greetings.build(GreetingSync { maps }))
 }

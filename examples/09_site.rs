@@ -48,8 +48,8 @@ impl Reconcile for SiteSync {
     }
 }
 
-fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<SiteSync>>, BuildError> {
-    let mut sites = Builder::new(shared, "sites", own_name)?;
+fn controller(context: &ControllerContext<'_>) -> Result<Controller<Reconciler<SiteSync>>, BuildError> {
+    let mut sites = Builder::new(context, "sites", own_name)?;
     let (maps, services) = (sites.owns()?, sites.owns()?);
     Ok(sites.build(SiteSync { maps, services }))
 }

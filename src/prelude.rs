@@ -15,8 +15,8 @@ pub use crate::controller::kinds::pod::{ObservedPod, WantedPod};
 pub use crate::controller::kinds::secret::WantedSecret;
 pub use crate::controller::kinds::service::{ObservedService, ServiceType, WantedService};
 pub use crate::controller::{
-    ApplyOutcome, BuildError, Builder, ChildHealth, Condition, Controller, HealthPhase, Limits, Manager,
-    Pass, Reconcile, Reconciler, Shared, StopReason, SyncError, Wanted, own_name, wanted,
+    ApplyOutcome, BuildError, Builder, ChildHealth, Condition, Controller, ControllerContext, HealthPhase,
+    Limits, Manager, Pass, Reconcile, Reconciler, StopReason, SyncError, Wanted, own_name, wanted,
 };
 pub use crate::{common_status, custom_resource, object_by_metadata};
 pub use k8s_openapi::ByteString;

@@ -191,17 +191,17 @@ impl CacheState {
 
 /// The state of a reflector, shared with readers.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shared(Arc<Mutex<State>>);
+pub(crate) struct ReflectorHealth(Arc<Mutex<HealthParts>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct HealthParts {
     /// Why the kind currently cannot be listed or watched.
     trouble: Option<String>,
     progress: Progress,
     processing: ProcessingLatency,
 }
 
-impl Shared {
+impl ReflectorHealth {
     pub(crate) fn trouble(&self) -> Option<String> {
         self.0.lock().trouble.clone()
     }
@@ -227,11 +227,11 @@ pub(crate) struct Health {
     kind: String,
     /// The last cause that was logged, and when.
     logged: Option<(String, Instant)>,
-    shared: Shared,
+    shared: ReflectorHealth,
 }
 
 impl Health {
-    pub(crate) fn new(kind: String, shared: Shared) -> Self {
+    pub(crate) fn new(kind: String, shared: ReflectorHealth) -> Self {
         Self { kind, logged: None, shared }
     }
 
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn lasting_failure_is_logged_once_a_minute() {
-        let mut health = Health::new("foos".to_owned(), Shared::default());
+        let mut health = Health::new("foos".to_owned(), ReflectorHealth::default());
         let start = Instant::now();
         let mut is_logged = |cause, seconds| health.should_log(cause, start + Duration::from_secs(seconds));
         assert!(is_logged("404", 0));

@@ -68,7 +68,7 @@ use self::backoff::Backoff;
 use self::list_watch::{
     ListOptions, Listed, ListerWatcher, Page, Version, WatchEvent, WatchOptions, WatchStart, WatchStream,
 };
-use super::health::{Health, ListReason, ReflectorPhase, Shared};
+use super::health::{Health, ListReason, ReflectorHealth, ReflectorPhase};
 use super::object::Object;
 use super::object::cached::Cached;
 use super::object::decode::Decoded;
@@ -175,7 +175,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
         let mut random = fastrand::Rng::with_seed(seed);
         let [backoff, reconnect] = [(); 2].map(|()| Backoff::new(random.fork()));
         let kind = source.resource().to_string();
-        let health = Health::new(kind.clone(), Shared::default());
+        let health = Health::new(kind.clone(), ReflectorHealth::default());
         Self {
             kind,
             source,
@@ -200,7 +200,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
     }
 
     /// Keeps its state in `shared`, for readers.
-    pub(crate) fn reporting(mut self, shared: Shared) -> Self {
+    pub(crate) fn reporting(mut self, shared: ReflectorHealth) -> Self {
         self.health = Health::new(self.kind.clone(), shared);
         self
     }

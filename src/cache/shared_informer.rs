@@ -35,7 +35,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use super::health::{CacheState, Shared};
+use super::health::{CacheState, ReflectorHealth};
 use super::object::Object;
 use super::object::cached::Cached;
 use super::processor::handlers::EventHandler;
@@ -103,7 +103,7 @@ struct Inner<K: Object> {
     /// The parts that `run` takes; `None` afterwards.
     parts: Mutex<Option<Parts<K>>>,
     /// The state of the reflector.
-    shared: Shared,
+    shared: ReflectorHealth,
     handlers: Mutex<Vec<Registration>>,
     /// Tells the pump that the next resync may be due earlier.
     resync_added: Notify,
@@ -140,7 +140,7 @@ impl<K: Object> SharedInformer<K> {
         let (store, writer) = store::pair(indexers);
         let (listeners, listeners_in) = mpsc::unbounded_channel();
         let sink = fifo.clone();
-        let shared = Shared::default();
+        let shared = ReflectorHealth::default();
         let reported = shared.clone();
         let relist = Arc::new(Notify::new());
         let requests = relist.clone();

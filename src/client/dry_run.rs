@@ -5,7 +5,7 @@
 //!
 //! # How it works
 //! A client [`with_dry_run`](super::ApiClient::with_dry_run) has one layer more, which marks each write. Within
-//! [`recorded`], which runs a sync, each write also becomes a [`Step`]: the fields that would change, or the server's
+//! [`recorded`], which runs a sync, each write also becomes an [`Effect`]: the fields that would change, or the server's
 //! refusal. The answer to a dry-run update has the stored resource version, so the writes that follow it in the same
 //! sync are decided from a state that still exists.
 //!
@@ -25,12 +25,12 @@ use super::error::ServerStatus;
 
 tokio::task_local! {
     /// The steps of the pass that runs.
-    static STEPS: Mutex<Vec<Step>>;
+    static STEPS: Mutex<Vec<Effect>>;
 }
 
 /// One thing that a pass would do.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum Effect {
     /// A write.
     Write(Write),
     /// A call of something outside the cluster, which a dry run does not make.
@@ -63,7 +63,7 @@ pub struct Write {
 ///
 /// # Cancel safety
 /// Dropping the future drops the pass and its steps.
-pub async fn recorded<F: Future>(pass: F) -> (F::Output, Vec<Step>) {
+pub async fn recorded<F: Future>(pass: F) -> (F::Output, Vec<Effect>) {
     let both = async {
         let ended = pass.await;
         (ended, STEPS.with(|steps| std::mem::take(&mut *steps.lock())))
@@ -73,10 +73,10 @@ pub async fn recorded<F: Future>(pass: F) -> (F::Output, Vec<Step>) {
 
 /// Notes that a hook would be called, if a pass is recorded.
 pub fn would_call(task: &str, hook: &'static str) {
-    push(|| Step::Call { task: task.to_owned(), hook });
+    push(|| Effect::Call { task: task.to_owned(), hook });
 }
 
-pub(super) fn push(step: impl FnOnce() -> Step) {
+pub(super) fn push(step: impl FnOnce() -> Effect) {
     // Without a recorded pass there is nobody to tell.
     STEPS.try_with(|steps| steps.lock().push(step())).ok();
 }

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 /// Slots that tenants share; see the module. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct FairSlots(Arc<Mutex<State>>);
+pub(crate) struct FairSlots(Arc<Mutex<Slots>>);
 
 /// A slot, free again when dropped.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Slot {
 }
 
 #[derive(Debug)]
-struct State {
+struct Slots {
     free: usize,
     /// The number of slots by tenant; tenants without a slot are not listed.
     held: HashMap<String, usize>,
@@ -43,7 +43,7 @@ impl FairSlots {
     /// Creates this many free slots.
     #[must_use]
     pub(crate) fn new(slots: usize) -> Self {
-        Self(Arc::new(Mutex::new(State { free: slots, held: HashMap::new(), waiting: VecDeque::new() })))
+        Self(Arc::new(Mutex::new(Slots { free: slots, held: HashMap::new(), waiting: VecDeque::new() })))
     }
 
     /// Waits until `tenant` may take a slot.
@@ -72,9 +72,9 @@ impl FairSlots {
     }
 }
 
-// === impl State ===
+// === impl Slots ===
 
-impl State {
+impl Slots {
     fn may_take(&self, tenant: &str) -> bool {
         self.held.get(tenant).copied().unwrap_or(0) < self.free
     }

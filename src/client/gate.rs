@@ -67,7 +67,7 @@ impl Default for RequestLimits {
 /// Holds requests until leadership, limits and the server allow them to be sent.
 #[derive(Debug)]
 pub struct Gate {
-    state: watch::Sender<State>,
+    state: watch::Sender<Permission>,
     in_flight: FairSlots,
     rate: watch::Sender<Option<Arc<Bucket>>>,
     /// End of the pause that an overloaded server asked for.
@@ -79,7 +79,7 @@ pub struct Gate {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
+struct Permission {
     fence: Fence,
     is_stopping: bool,
 }
@@ -145,7 +145,7 @@ impl Gate {
     pub fn new(limits: RequestLimits) -> Self {
         assert!(limits.writes_in_flight > 0, "writes_in_flight must be at least 1");
         Self {
-            state: watch::Sender::new(State { fence: Fence::Open, is_stopping: false }),
+            state: watch::Sender::new(Permission { fence: Fence::Open, is_stopping: false }),
             in_flight: FairSlots::new(limits.writes_in_flight),
             rate: watch::Sender::new(bucket(limits.qps, limits.burst)),
             not_before: Mutex::new(None),
@@ -386,7 +386,7 @@ fn bucket(qps: Option<f64>, burst: u32) -> Option<Arc<Bucket>> {
     qps.map(|qps| Arc::new(Bucket::new(qps, burst, RATE_WAIT_MAX)))
 }
 
-impl State {
+impl Permission {
     fn is_open(self) -> bool {
         match self.fence {
             Fence::Open => true,

@@ -19,13 +19,13 @@ const AWAY_MIN: Duration = Duration::from_secs(3);
 /// is one line in the log instead of one per kind and retry.
 #[derive(Debug, Default)]
 pub(crate) struct Reachability {
-    state: Mutex<State>,
+    state: Mutex<Contact>,
     /// Wakes who waits for a lost server.
     back: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Contact {
     /// Since when requests fail; `None` while they get through.
     lost_since: Option<Instant>,
     last_line: Option<Instant>,
@@ -47,7 +47,7 @@ enum Change {
     Back(Duration),
 }
 
-impl State {
+impl Contact {
     fn failed(&mut self, now: Instant) -> Option<Change> {
         self.unserved_since.get_or_insert(now);
         let Some(since) = self.lost_since else {
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_lost_server_is_reported_once() {
-        let mut state = State::default();
+        let mut state = Contact::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(state.answered(at(0)), None);
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn one_silent_request_is_not_a_lost_server() {
-        let mut state = State::default();
+        let mut state = Contact::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         state.answered(at(10));
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn recovered_server_counts_as_settling_for_fifteen_seconds() {
-        let mut state = State::default();
+        let mut state = Contact::default();
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         assert!(!state.is_settling(at(0)));

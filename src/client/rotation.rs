@@ -42,10 +42,10 @@ const REFUSED_PERIOD: Duration = Duration::from_secs(5);
 /// Sends requests over connections with the newest credentials. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Rotation {
-    shared: Arc<Shared>,
+    shared: Arc<Credentials>,
 }
 
-struct Shared {
+struct Credentials {
     current: Mutex<Current>,
     /// One permit, held during a reload.
     reload: Semaphore,
@@ -79,7 +79,7 @@ impl Rotation {
             refused: None,
             error: None,
         };
-        Ok(Self { shared: Arc::new(Shared { current: Mutex::new(current), reload: Semaphore::new(1) }) })
+        Ok(Self { shared: Arc::new(Credentials { current: Mutex::new(current), reload: Semaphore::new(1) }) })
     }
 
     async fn send(self, request: Request<Body>) -> Result<Answer, BoxError> {

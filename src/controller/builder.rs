@@ -46,7 +46,7 @@ use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptio
 
 /// What the controllers of a process share.
 #[derive(Debug)]
-pub struct Shared<'a> {
+pub struct ControllerContext<'a> {
     /// Sends requests to the API server.
     pub client: ApiClient,
     /// Hands out informers, one per kind and namespace for all controllers.
@@ -108,7 +108,7 @@ impl Limits {
 
 /// Builds the controller of one kind; see the module.
 pub struct Builder<'a, K: CustomResource> {
-    shared: &'a Shared<'a>,
+    context: &'a ControllerContext<'a>,
     name: &'static str,
     objects: NamespacedInformers<K>,
     queue: RateLimitingQueue<ObjectName>,
@@ -164,14 +164,14 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     /// # Errors
     /// [`BuildError`].
     pub fn new(
-        shared: &'a Shared<'a>,
+        context: &'a ControllerContext<'a>,
         name: &'static str,
         child_names: fn(&Cached<K>) -> Vec<String>,
     ) -> Result<Self, BuildError> {
         let options =
-            QueueOptions { ageing: Some(Ageing::default()), metrics: Some(shared.metrics.queue(name)) };
-        let queue = RateLimitingQueue::with(shared.limits.limiter(), options);
-        Self::with_queue(shared, name, child_names, queue)
+            QueueOptions { ageing: Some(Ageing::default()), metrics: Some(context.metrics.queue(name)) };
+        let queue = RateLimitingQueue::with(context.limits.limiter(), options);
+        Self::with_queue(context, name, child_names, queue)
     }
 
     /// Like [`new`](Self::new), with the caller's own queue: its own rate limiter, or other sources of keys.
@@ -179,7 +179,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     /// # Errors
     /// [`BuildError`].
     pub fn with_queue(
-        shared: &'a Shared<'a>,
+        context: &'a ControllerContext<'a>,
         name: &'static str,
         child_names: fn(&Cached<K>) -> Vec<String>,
         queue: RateLimitingQueue<ObjectName>,
@@ -189,20 +189,20 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             indexers: Indexers::default().with(CHILD_NAME, child_names),
             ..Watched::default()
         };
-        let objects = shared.informers.informers(watched);
+        let objects = context.informers.informers(watched);
         let objects = objects.map_err(|source| BuildError::Informer { controller: name, source })?;
-        shared.metrics.observe_queue(name, queue.clone());
+        context.metrics.observe_queue(name, queue.clone());
         let mut builder = Self {
-            shared,
+            context,
             name,
             objects,
             queue,
             keys: Arc::default(),
             caches: Vec::new(),
-            workers: shared.limits.workers,
+            workers: context.limits.workers,
         };
         for (_, informer) in builder.objects.clone().informers() {
-            shared.audits.add_owner(informer, builder.queue.clone(), builder.keys.clone());
+            context.audits.add_owner(informer, builder.queue.clone(), builder.keys.clone());
             builder.watches(informer, EnqueueSelf::new(builder.queue.clone()))?;
         }
         Ok(builder)
@@ -244,12 +244,12 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         refine: impl Fn(EnqueueOwner<K>) -> EnqueueOwner<K>,
     ) -> Result<Lister<O>, BuildError> {
         let controller = self.name;
-        let selector = labels::selector(self.shared.client.manager());
+        let selector = labels::selector(self.context.client.manager());
         let watched = || Watched { label_selector: Some(selector.clone()), ..Watched::default() };
-        let children = self.shared.informers.informers::<O>(watched);
+        let children = self.context.informers.informers::<O>(watched);
         let children = children.map_err(|source| BuildError::Informer { controller, source })?;
         for (_, informer) in children.informers() {
-            self.shared.audits.add_child(informer);
+            self.context.audits.add_child(informer);
             let handler = EnqueueOwner::new(self.objects.lister(), self.queue.clone());
             let handler = handler.map_err(|source| BuildError::Index { controller, source })?;
             self.watches(informer, refine(handler))?;
@@ -285,7 +285,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     /// Builds the controller around the kind's reconciler.
     #[must_use]
     pub fn build<R: Reconcile<Resource = K>>(self, kind: R) -> Controller<Reconciler<R>> {
-        let Shared { client, informers, recorder, clock, metrics, leadership, .. } = self.shared;
+        let ControllerContext { client, informers, recorder, clock, metrics, leadership, .. } = self.context;
         let metrics = metrics.controller(self.name);
         let objects = self.objects.clone();
         let tools = Tools {

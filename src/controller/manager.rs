@@ -38,7 +38,7 @@ use std::time::Duration;
 use futures_util::future::{self, BoxFuture};
 use tokio_util::sync::CancellationToken;
 
-use super::builder::{BuildError, Limits, Shared};
+use super::builder::{BuildError, ControllerContext, Limits};
 use super::run::audit::Audits;
 use super::run::worker::{ControllerView, SharedObserver};
 use crate::cache::{CacheState, ResyncPeriod, SharedInformerFactory, Synced};
@@ -225,10 +225,10 @@ impl Manager {
     /// The error of `make`; controllers that were added before stay.
     pub fn add<C: Into<Runnable>>(
         &mut self,
-        make: impl FnOnce(&Shared<'_>) -> Result<C, BuildError>,
+        make: impl FnOnce(&ControllerContext<'_>) -> Result<C, BuildError>,
     ) -> Result<(), BuildError> {
         let (options, parts) = (&self.options, self.parts());
-        let shared = Shared {
+        let shared = ControllerContext {
             client: parts.client.clone(),
             informers: &parts.informers,
             recorder: parts.recorder.clone(),

@@ -30,7 +30,7 @@ mod manager;
 mod pass;
 mod run;
 
-pub use builder::{BuildError, Builder, Limits, Shared, own_name};
+pub use builder::{BuildError, Builder, ControllerContext, Limits, own_name};
 /// The condition of Kubernetes, for [`common_status!`](crate::common_status).
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 pub use key::stores::{Presence, StoreView};

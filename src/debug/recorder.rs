@@ -30,11 +30,11 @@ pub(super) const EVENTS_MAX: usize = 8192;
 #[derive(Debug)]
 pub(super) struct Recorder {
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<Recording>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Recording {
     events: VecDeque<Entry>,
     /// Number of events so far.
     recorded: u64,

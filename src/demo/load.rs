@@ -40,13 +40,13 @@ pub(super) enum Order {
 }
 
 /// The number of objects, and the changes as in [`Order::Churn`].
-type State = (usize, (u16, bool));
+type Applied = (usize, (u16, bool));
 
 /// Gives orders to the load.
 #[derive(Debug)]
 pub(super) struct Orders {
     orders: mpsc::Sender<Order>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<Applied>,
 }
 
 /// Carries the orders out; see the module.
@@ -54,7 +54,7 @@ pub(crate) struct Load {
     client: ApiClient,
     foos: ApiResource,
     orders: mpsc::Receiver<Order>,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<Applied>>,
     /// The number of changes so far.
     changes: usize,
 }
@@ -73,7 +73,7 @@ impl Orders {
         self.orders.try_send(order).map_err(|_| "earlier changes are still under way; try again".to_owned())
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> Applied {
         *self.state.borrow()
     }
 }

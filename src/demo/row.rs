@@ -13,7 +13,7 @@
 //! - The running hook is named, with its number of attempts. (test: `running_hook_is_shown_with_attempts`)
 //! - A child is shown by its kind, and by its name if it differs from the owner's. (test: `children_are_named_and_counted`)
 
-use super::seen::{Condition, Shown, Status, Step};
+use super::seen::{Condition, Shown, Status, WebAppStep};
 use super::table::Row;
 use crate::api::conditions::READY;
 use crate::cache::ObjectName;
@@ -65,7 +65,7 @@ fn replicas(object: &Shown) -> String {
 /// Describes the hook that is running, or the failed one to be retried.
 fn step(status: &Status) -> Option<String> {
     let in_phase = |phases: &[&str]| status.steps.iter().find(|step| phases.contains(&step.phase.as_str()));
-    let Step { name, hook, phase, attempts } =
+    let WebAppStep { name, hook, phase, attempts } =
         in_phase(&["Running", "Undoing"]).or_else(|| in_phase(&["Failed"]))?;
     let hook = hook.as_deref().unwrap_or("begins");
     Some(match (phase.as_str(), attempts) {

@@ -52,7 +52,7 @@ pub(super) struct Status {
     pub(super) available_replicas: Option<i64>,
     pub(super) conditions: Vec<Condition>,
     /// The tasks of a WebApp.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<WebAppStep>,
 }
 
 /// A condition; a Pod's condition lacks some of the fields.
@@ -70,7 +70,7 @@ pub(super) struct Condition {
 /// A task, with its running or last hook.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Step {
+pub(super) struct WebAppStep {
     pub(super) name: String,
     pub(super) phase: String,
     pub(super) hook: Option<String>,

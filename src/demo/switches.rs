@@ -32,10 +32,10 @@ pub(super) const OPERATOR: &str = "windlass";
 pub(crate) struct Panel {
     sim: Sim,
     orders: Orders,
-    state: Mutex<State>,
+    state: Mutex<Positions>,
 }
 
-struct State {
+struct Positions {
     retries: Retries,
     requests: Requests,
     faults: Faults,
@@ -119,7 +119,7 @@ impl Panel {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the default is 50")]
         let retries = Retries { base_delay_ms, qps: qps as u32, burst };
         let requests = Requests { qps: 0, burst: RequestLimits::default().burst };
-        let state = State { retries, requests, faults: Faults::default(), active: Vec::new() };
+        let state = Positions { retries, requests, faults: Faults::default(), active: Vec::new() };
         Self { sim, orders, state: Mutex::new(state) }
     }
 
@@ -145,7 +145,7 @@ impl Panel {
 
     /// Replaces the active faults; so many watches have expired. The first fault that matches a request decides, so
     /// delays come last.
-    fn apply(&self, state: &mut State, expired: usize) {
+    fn apply(&self, state: &mut Positions, expired: usize) {
         for id in state.active.drain(..) {
             self.sim.heal(id);
         }
@@ -187,7 +187,7 @@ impl Panel {
 impl Switches for Panel {
     fn positions(&self, live: &Live) -> Value {
         let (created, churn) = self.orders.state();
-        let State { retries, requests, faults, .. } = &*self.state.lock();
+        let Positions { retries, requests, faults, .. } = &*self.state.lock();
         json!({
             "workers": live.controllers.first().map(|view| view.workers.count()),
             "retries": retries,

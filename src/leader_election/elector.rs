@@ -87,7 +87,7 @@ pub struct LeaderElector {
     observed: Option<Observed>,
     /// The error that was last logged as a warning, and when.
     logged: Option<(String, Instant)>,
-    state: watch::Sender<State>,
+    state: watch::Sender<LeaderState>,
 }
 
 /// An election record, and when this process first observed it.
@@ -98,7 +98,7 @@ struct Observed {
 
 /// The state that [`Leadership`] shows.
 #[derive(Clone, Debug, Default)]
-struct State {
+struct LeaderState {
     /// The last observed holder; empty before the first observation and after a release.
     holder: String,
     is_leader: bool,
@@ -113,7 +113,7 @@ struct State {
 /// Tells whether this process leads. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Leadership {
-    state: watch::Receiver<State>,
+    state: watch::Receiver<LeaderState>,
     lease_duration: Duration,
 }
 
@@ -187,7 +187,7 @@ impl LeaderElector {
             random: fastrand::Rng::with_seed(seed),
             observed: None,
             logged: None,
-            state: watch::Sender::new(State::default()),
+            state: watch::Sender::new(LeaderState::default()),
         })
     }
 

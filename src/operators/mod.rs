@@ -16,7 +16,7 @@ pub mod myapp;
 pub mod redis;
 pub mod webapp;
 
-use crate::controller::{BuildError, Runnable, Shared};
+use crate::controller::{BuildError, ControllerContext, Runnable};
 use webapp::TaskEntry;
 
 /// The names of all operators, as `--controllers` takes them.
@@ -29,15 +29,15 @@ pub const NAMES: [&str; 5] = [foo::NAME, myapp::NAME, appservice::NAME, redis::N
 /// [`BuildError`].
 pub fn controller(
     name: &str,
-    shared: &Shared<'_>,
+    context: &ControllerContext<'_>,
     webapp_tasks: &[TaskEntry],
 ) -> Result<Option<Runnable>, BuildError> {
     Ok(Some(match name {
-        foo::NAME => foo::controller(shared)?.into(),
-        myapp::NAME => myapp::controller(shared)?.into(),
-        appservice::NAME => appservice::controller(shared)?.into(),
-        redis::NAME => redis::controller(shared)?.into(),
-        webapp::NAME => webapp::controller(shared, webapp_tasks)?,
+        foo::NAME => foo::controller(context)?.into(),
+        myapp::NAME => myapp::controller(context)?.into(),
+        appservice::NAME => appservice::controller(context)?.into(),
+        redis::NAME => redis::controller(context)?.into(),
+        webapp::NAME => webapp::controller(context, webapp_tasks)?,
         _ => return Ok(None),
     }))
 }

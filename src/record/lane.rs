@@ -12,13 +12,13 @@ use super::{Event, EventType};
 #[derive(Debug)]
 pub(super) struct Lane {
     size: usize,
-    state: Mutex<State>,
+    state: Mutex<Buffered>,
     /// Only the sink waits here.
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Buffered {
     warnings: VecDeque<Event>,
     normals: VecDeque<(Event, Instant)>,
     is_closed: bool,

@@ -19,7 +19,7 @@ use super::kinds::{Catalogue, Kind, Resource};
 use super::ledger::Ledger;
 use super::reply::{Answer, Reply, Trickle};
 use super::request::{Call, MAX_BODY, Request};
-use super::servers::{Held, Server, State, Waits};
+use super::servers::{Availability, Held, Server, Waits};
 use super::store::{Key, Store};
 use super::watch::{self, Watchers};
 use super::world::{Work, World};
@@ -71,7 +71,7 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(settings: Settings) -> Self {
-        let up = || Server { state: State::Up, frozen: BTreeMap::new(), lag: None, began: 0 };
+        let up = || Server { state: Availability::Up, frozen: BTreeMap::new(), lag: None, began: 0 };
         let mut core = Self {
             now: Duration::ZERO,
             store: Store::new(settings.window),
@@ -200,9 +200,9 @@ impl Core {
         // A request that a fault kept has already reached the server.
         let is_under_way = matches!(held.waits, Waits::Time | Waits::Release);
         match self.servers[held.server].state {
-            State::Down => return drop(held.reply.send(Reply::Refused)),
-            State::Up => {}
-            State::Frozen => {
+            Availability::Down => return drop(held.reply.send(Reply::Refused)),
+            Availability::Up => {}
+            Availability::Frozen => {
                 if !is_under_way {
                     held.waits = Waits::Thaw;
                 }
@@ -288,7 +288,7 @@ impl Core {
 
     /// Sends the next piece of a body and schedules the one after; a frozen server sends nothing.
     fn trickle(&mut self, mut rest: Trickle) {
-        let is_frozen = self.servers[rest.server].state == State::Frozen;
+        let is_frozen = self.servers[rest.server].state == Availability::Frozen;
         if is_frozen || rest.send() {
             // Without a minimal delay time would never advance.
             self.schedule(rest.every.max(Duration::from_millis(1)), Task::Trickle(rest));
@@ -357,7 +357,7 @@ impl Core {
         let Some(watcher) = self.watchers.find(id) else { return };
         watcher.is_over = true;
         let server = watcher.server;
-        if self.servers[server].state != State::Frozen {
+        if self.servers[server].state != Availability::Frozen {
             self.watchers.cut(|watcher| watcher.id == id);
         }
     }

@@ -100,7 +100,7 @@ pub use world::Switches;
 
 use self::core::Core;
 use self::reply::Reply;
-use self::servers::State;
+use self::servers::Availability;
 
 /// Settings of a new [`Sim`].
 #[derive(Clone, Copy, Debug)]
@@ -148,10 +148,10 @@ impl Default for Settings {
 /// ```
 #[derive(Clone)]
 pub struct Sim {
-    shared: Arc<Shared>,
+    shared: Arc<Machine>,
 }
 
-struct Shared {
+struct Machine {
     core: Mutex<Core>,
     started: Instant,
     /// Notified when a task may have become due sooner.
@@ -171,7 +171,7 @@ impl Sim {
     /// Creates a server with the objects of a new cluster: four namespaces and the Service `kubernetes`.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
-        let shared = Shared {
+        let shared = Machine {
             seed: settings.seed,
             core: Mutex::new(Core::new(settings)),
             started: Instant::now(),
@@ -291,25 +291,25 @@ impl Sim {
 
     /// Stops a server (0 or 1): connections are refused, watches break.
     pub fn stop(&self, server: usize) {
-        self.inflict(format_args!("stop {server}"), |core| core.set_state(server, State::Down));
+        self.inflict(format_args!("stop {server}"), |core| core.set_state(server, Availability::Down));
     }
 
     /// Starts a stopped server with an empty watch cache: watches cannot resume from earlier versions.
     pub fn start(&self, server: usize) {
         self.inflict(format_args!("start {server}"), |core| {
             core.forget_history(server);
-            core.set_state(server, State::Up);
+            core.set_state(server, Availability::Up);
         });
     }
 
     /// Freezes a server as SIGSTOP does: connections stay open, but nothing is answered.
     pub fn freeze(&self, server: usize) {
-        self.inflict(format_args!("freeze {server}"), |core| core.set_state(server, State::Frozen));
+        self.inflict(format_args!("freeze {server}"), |core| core.set_state(server, Availability::Frozen));
     }
 
     /// Thaws a frozen server, which then answers the requests that arrived meanwhile.
     pub fn thaw(&self, server: usize) {
-        self.inflict(format_args!("thaw {server}"), |core| core.set_state(server, State::Up));
+        self.inflict(format_args!("thaw {server}"), |core| core.set_state(server, Availability::Up));
     }
 
     /// Suspends a client as SIGSTOP does, or resumes it. A client in this process is only cut off from the server:

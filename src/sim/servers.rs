@@ -41,7 +41,7 @@ pub(super) enum Waits {
 
 /// The state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum Availability {
     Up,
     Frozen,
     Down,
@@ -50,7 +50,7 @@ pub(super) enum State {
 /// One of the API servers in front of the store.
 #[derive(Debug)]
 pub(super) struct Server {
-    pub(super) state: State,
+    pub(super) state: Availability,
     /// Resources whose cache is frozen, with the version and the objects at that version.
     pub(super) frozen: BTreeMap<Resource, (u64, Arc<Collection>)>,
     /// The delay of its caches, and the version they have reached.
@@ -85,10 +85,10 @@ impl Core {
         self.held.iter().filter(|held| held.waits == Waits::Release).count()
     }
 
-    pub(super) fn set_state(&mut self, server: usize, state: State) {
+    pub(super) fn set_state(&mut self, server: usize, state: Availability) {
         self.servers[server].state = state;
         match state {
-            State::Down => {
+            Availability::Down => {
                 // Connections are reset; a client with a full buffer sees only the end of the stream.
                 self.watchers.cut(|watcher| {
                     let is_cut = watcher.server == server;
@@ -107,12 +107,12 @@ impl Core {
                 // Requests accepted but not answered are lost.
                 self.waiting.retain(|held| held.server != server || held.waits == Waits::Sender);
             }
-            State::Up => {
+            Availability::Up => {
                 self.consider_waiting();
                 self.deliver_all();
                 self.watchers.cut(|watcher| watcher.server == server && watcher.is_over);
             }
-            State::Frozen => {}
+            Availability::Frozen => {}
         }
     }
 
@@ -136,7 +136,7 @@ impl Core {
     }
 
     pub(super) fn is_up(&self, server: usize) -> bool {
-        self.servers[server].state == State::Up
+        self.servers[server].state == Availability::Up
     }
 
     /// Freezes a server's cache of a resource, or lets it catch up.

@@ -27,7 +27,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use self::state::{Change, State, event_of};
+use self::state::{Change, Served, event_of};
 use super::status_error;
 use crate::api::ApiResource;
 use crate::cache::decode::Decoded;
@@ -38,7 +38,7 @@ use crate::client::Error;
 /// Holds objects, assigns versions, and answers lists and watches as a server would. Cheap to clone; all
 /// clones are the same source.
 pub struct FakeSource<K> {
-    state: Arc<Mutex<State<K>>>,
+    state: Arc<Mutex<Served<K>>>,
     resource: Arc<ApiResource>,
     back: Arc<Notify>,
 }
@@ -58,7 +58,11 @@ impl<K: Object> FakeSource<K> {
     /// Creates an empty source of a kind that is known at run time.
     #[must_use]
     pub fn of(resource: ApiResource) -> Self {
-        Self { state: Arc::new(Mutex::new(State::new())), resource: Arc::new(resource), back: Arc::default() }
+        Self {
+            state: Arc::new(Mutex::new(Served::new())),
+            resource: Arc::new(resource),
+            back: Arc::default(),
+        }
     }
 
     // --- objects ---

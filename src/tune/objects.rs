@@ -90,7 +90,7 @@ struct Served {
 
 /// A creation or a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+enum Write {
     Create,
     Change,
 }
@@ -167,8 +167,8 @@ impl Objects {
     ) -> Result<(), String> {
         let began = Instant::now();
         let mut rng = fastrand::Rng::with_seed(seed);
-        let mut steps: Vec<(Duration, Step)> = Vec::new();
-        for (step, series) in [(Step::Create, &load.creations), (Step::Change, &load.changes)] {
+        let mut steps: Vec<(Duration, Write)> = Vec::new();
+        for (step, series) in [(Write::Create, &load.creations), (Write::Change, &load.changes)] {
             for arrivals in series {
                 steps.extend(arrivals.times(&mut rng).into_iter().map(|at| (at, step)));
             }
@@ -177,10 +177,10 @@ impl Objects {
         for (at, step) in steps {
             tokio::time::sleep_until(began + at).await;
             match step {
-                Step::Create => self.create(&tracker).await?,
+                Write::Create => self.create(&tracker).await?,
                 // There may be nothing to change yet.
-                Step::Change if self.changes.is_empty() => {}
-                Step::Change => self.change(rng.usize(..self.changes.len()), &tracker).await?,
+                Write::Change if self.changes.is_empty() => {}
+                Write::Change => self.change(rng.usize(..self.changes.len()), &tracker).await?,
             }
         }
         Ok(())

@@ -43,7 +43,7 @@ pub(super) const Z99: f64 = 2.326_347_874;
 pub(super) struct ModelTransport {
     inner: InProcessTransport,
     load: Arc<Load>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ModelState>>,
     began: Instant,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Counts {
     pub(super) cpu: f64,
 }
 
-struct State {
+struct ModelState {
     rng: fastrand::Rng,
     counts: Counts,
     /// When each processor of the operator is free again.
@@ -72,7 +72,7 @@ struct State {
 
 /// Tells the model when passes begin.
 #[derive(Clone)]
-pub(super) struct Passes(Arc<Mutex<State>>);
+pub(super) struct Passes(Arc<Mutex<ModelState>>);
 
 /// A request's verb and the plural of its resource.
 fn classify(request: &http::Request<Body>) -> (&'static str, String) {
@@ -126,7 +126,7 @@ impl ModelTransport {
         let began = Instant::now();
         let free_at = vec![began; load.operator.cpus];
         let (rng, counts) = (fastrand::Rng::with_seed(seed), Counts::default());
-        let state = State { rng, counts, free_at, unpaid: HashSet::new() };
+        let state = ModelState { rng, counts, free_at, unpaid: HashSet::new() };
         Self { inner: InProcessTransport::new(sim, user), load, state: Arc::new(Mutex::new(state)), began }
     }
 
@@ -161,7 +161,7 @@ impl ModelTransport {
     async fn compute(&self) {
         let operator = self.load.operator;
         let pause = {
-            let State { rng, counts, free_at, unpaid } = &mut *self.state.lock();
+            let ModelState { rng, counts, free_at, unpaid } = &mut *self.state.lock();
             let is_first = task::try_id().is_some_and(|task| unpaid.remove(&task));
             let of_pass = if is_first { operator.cpu_per_pass.0 } else { Duration::ZERO };
             let cost = operator.cpu_per_request.0 + of_pass;
@@ -180,7 +180,7 @@ impl ModelTransport {
 
     /// Counts a request as in flight until the guard is dropped; `None` if there are too many.
     fn begin(&self) -> Option<impl Drop + use<>> {
-        struct InFlight(Arc<Mutex<State>>, Instant);
+        struct InFlight(Arc<Mutex<ModelState>>, Instant);
         impl Drop for InFlight {
             fn drop(&mut self) {
                 let counts = &mut self.0.lock().counts;

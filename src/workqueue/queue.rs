@@ -50,7 +50,7 @@ use super::metrics::{QueueMetrics, QueueState};
 use super::order::Ageing;
 use super::reasons::Reasons;
 use super::sync::{Mutex, Notify};
-use state::{Added, State};
+use state::{Added, KeySets};
 
 /// A type that can be queued: cheap to clone, compared by value.
 pub trait Key: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
@@ -78,7 +78,7 @@ pub struct Queue<T: Key> {
 }
 
 struct Inner<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<KeySets<T>>,
     /// Wakes one get for each queued key, and all gets at the shutdown.
     queued: Notify,
     /// Wakes the drains when the queue is idle, or when a shutdown ends them.
@@ -115,7 +115,7 @@ impl<T: Key> Queue<T> {
         let QueueOptions { ageing, metrics } = options;
         let needs_time = ageing.is_some() || metrics.is_some();
         let inner = Inner {
-            state: Mutex::new(State::new(ageing)),
+            state: Mutex::new(KeySets::new(ageing)),
             queued: Notify::new(),
             idle: Notify::new(),
             wakeups: AtomicU64::new(0),

@@ -165,7 +165,7 @@ mod tests {
     use crate::workqueue::Reason;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum Operation {
         Insert(u8, u64),
         Remove(u8),
         Take(u64),
@@ -176,9 +176,9 @@ mod tests {
         fn waiting_agrees_with_a_sorted_list(
             steps in prop::collection::vec(
                 prop_oneof![
-                    4 => (0..40_u8, 1..60_u64).prop_map(|(key, due)| Step::Insert(key, due)),
-                    1 => (0..40_u8).prop_map(Step::Remove),
-                    1 => (0..60_u64).prop_map(Step::Take),
+                    4 => (0..40_u8, 1..60_u64).prop_map(|(key, due)| Operation::Insert(key, due)),
+                    1 => (0..40_u8).prop_map(Operation::Remove),
+                    1 => (0..60_u64).prop_map(Operation::Take),
                 ],
                 1..120,
             )
@@ -189,7 +189,7 @@ mod tests {
             let mut model: Vec<(u64, usize, u8)> = Vec::new();
             for (number, step) in steps.into_iter().enumerate() {
                 match step {
-                    Step::Insert(key, due) => {
+                    Operation::Insert(key, due) => {
                         let first = model.first().map(|entry| entry.0);
                         let is_first = waiting.insert(key, at(due), 0, Reasons::default());
                         match model.iter_mut().find(|entry| entry.2 == key) {
@@ -202,12 +202,12 @@ mod tests {
                             prop_assert!(is_first, "the loop must be woken");
                         }
                     }
-                    Step::Remove(key) => {
+                    Operation::Remove(key) => {
                         let known = waiting.remove(&key).is_some();
                         prop_assert_eq!(known, model.iter().any(|entry| entry.2 == key));
                         model.retain(|entry| entry.2 != key);
                     }
-                    Step::Take(now) => {
+                    Operation::Take(now) => {
                         let taken: Vec<u8> = waiting.take_due(at(now)).into_iter().map(|t| t.0).collect();
                         let expected: Vec<u8> = model.iter().filter(|e| e.0 <= now).map(|e| e.2).collect();
                         model.retain(|entry| entry.0 > now);

@@ -127,9 +127,9 @@ impl Serialize for Text {
 
 impl<'de> Deserialize<'de> for Text {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Shared;
+        struct TextVisitor;
 
-        impl Visitor<'_> for Shared {
+        impl Visitor<'_> for TextVisitor {
             type Value = Text;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -140,7 +140,7 @@ impl<'de> Deserialize<'de> for Text {
                 Ok(Text::shared(text))
             }
         }
-        from.deserialize_str(Shared)
+        from.deserialize_str(TextVisitor)
     }
 }
 

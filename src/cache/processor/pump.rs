@@ -55,7 +55,7 @@ pub(crate) struct Pump<K: Object> {
 }
 
 /// What is done with one object.
-enum Step<K: Object> {
+enum ObjectDelta<K: Object> {
     Upsert(Cached<K>),
     Delete(Cached<K>),
     /// An object of a relist that is new or has changed.
@@ -85,8 +85,8 @@ impl<K: Object> Pump<K> {
         let mut version = None;
         for delta in deltas {
             match delta {
-                Delta::Added(object) | Delta::Updated(object) => steps.push(Step::Upsert(object)),
-                Delta::Deleted(object) => steps.push(Step::Delete(object)),
+                Delta::Added(object) | Delta::Updated(object) => steps.push(ObjectDelta::Upsert(object)),
+                Delta::Deleted(object) => steps.push(ObjectDelta::Delete(object)),
                 Delta::ReplacedAll { objects, resource_version, authoritative } => {
                     steps = self.relist(objects, authoritative, is_initial_list).await;
                     version = Some(resource_version);
@@ -108,13 +108,13 @@ impl<K: Object> Pump<K> {
         if !processor.lock().begin_resync() {
             return;
         }
-        let steps = sorted(self.store.names()).map(Step::Resync).collect();
+        let steps = sorted(self.store.names()).map(ObjectDelta::Resync).collect();
         self.take(steps, processor).await;
         processor.lock().end_resync();
     }
 
     /// Takes steps, in slices.
-    async fn take(&mut self, steps: Vec<Step<K>>, processor: &Mutex<Processor<K>>) {
+    async fn take(&mut self, steps: Vec<ObjectDelta<K>>, processor: &Mutex<Processor<K>>) {
         let mut steps = steps.into_iter();
         while steps.len() > 0 {
             {
@@ -133,7 +133,7 @@ impl<K: Object> Pump<K> {
         objects: Vec<Listed<K>>,
         authoritative: bool,
         is_in_initial_list: bool,
-    ) -> Vec<Step<K>> {
+    ) -> Vec<ObjectDelta<K>> {
         let mut steps = Vec::new();
         if !self.store.is_empty() {
             let mut listed = HashSet::with_capacity(objects.len());
@@ -142,28 +142,30 @@ impl<K: Object> Pump<K> {
                 tokio::task::yield_now().await;
             }
             let vanished = self.store.names().into_iter().filter(|name| !listed.contains(name)).collect();
-            steps.extend(sorted(vanished).map(Step::Vanish));
+            steps.extend(sorted(vanished).map(ObjectDelta::Vanish));
         }
         steps.extend(objects.into_iter().filter_map(|listed| match listed {
             Listed::Unchanged(_) => None,
-            Listed::Changed(object) => Some(Step::Replace { object, authoritative, is_in_initial_list }),
+            Listed::Changed(object) => {
+                Some(ObjectDelta::Replace { object, authoritative, is_in_initial_list })
+            }
         }));
         steps
     }
 
-    fn step(&mut self, step: Step<K>, processor: &Processor<K>) {
+    fn step(&mut self, step: ObjectDelta<K>, processor: &Processor<K>) {
         match step {
-            Step::Upsert(object) => self.upsert(object, processor),
-            Step::Delete(last) => self.delete(last, processor),
-            Step::Replace { object, authoritative, is_in_initial_list } => {
+            ObjectDelta::Upsert(object) => self.upsert(object, processor),
+            ObjectDelta::Delete(last) => self.delete(last, processor),
+            ObjectDelta::Replace { object, authoritative, is_in_initial_list } => {
                 self.replace(object, authoritative, is_in_initial_list, processor);
             }
-            Step::Vanish(name) => {
+            ObjectDelta::Vanish(name) => {
                 if let Some(last_known) = self.writer.remove(&name) {
                     processor.distribute(&Notification::Delete(Deleted::FinalStateUnknown { last_known }));
                 }
             }
-            Step::Resync(name) => {
+            ObjectDelta::Resync(name) => {
                 if let Some(object) = self.store.get(&name) {
                     processor.resync(&Notification::Update { old: object.clone(), new: object });
                 }

@@ -94,13 +94,13 @@ pub struct Batch<K: Object> {
 
 /// The queue; see the module.
 pub struct Fifo<K: Object> {
-    state: Mutex<State<K>>,
+    state: Mutex<Pending<K>>,
     filled: Notify,
     emptied: Notify,
     synced: Synced,
 }
 
-struct State<K: Object> {
+struct Pending<K: Object> {
     queue: VecDeque<Delta<K>>,
     population: Population,
     setter: SyncedSetter,
@@ -126,7 +126,7 @@ impl<K: Object> Fifo<K> {
     #[must_use]
     pub fn new(name: &str) -> Self {
         let (setter, synced) = synctrack::pair(name);
-        let state = State {
+        let state = Pending {
             queue: VecDeque::new(),
             population: Population::Empty,
             setter,
@@ -241,9 +241,9 @@ impl<K: Object> fmt::Debug for Fifo<K> {
     }
 }
 
-// === impl State ===
+// === impl Pending ===
 
-impl<K: Object> State<K> {
+impl<K: Object> Pending<K> {
     /// Takes the change if there is room; `false` means that the producer must wait.
     fn try_push(&mut self, delta: &mut Option<Delta<K>>) -> bool {
         if self.closed {

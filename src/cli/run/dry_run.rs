@@ -29,7 +29,7 @@ use super::flags::Settings;
 use super::{InProcess, failure, manager};
 use crate::cache::{CacheState, ObjectName, wait_for_cache_sync};
 use crate::client::ApiClient;
-use crate::client::dry_run::{Step, recorded};
+use crate::client::dry_run::{Effect, recorded};
 use crate::controller::{OnceObserver, Signals};
 use report::Report;
 
@@ -93,7 +93,7 @@ pub(super) struct Pass {
     pub(super) namespace: Option<String>,
     pub(super) name: String,
     /// In their order.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<Effect>,
     /// Why the pass failed, if it did.
     pub(super) error: Option<String>,
 }

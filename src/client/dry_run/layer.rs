@@ -18,11 +18,11 @@ use kube_client::client::Body;
 use serde_json::{Value, json};
 use tower::{BoxError, Service};
 
-use super::{Change, Step, Write, changes, push};
+use super::{Change, Effect, Write, changes, push};
 use crate::api::ApiResource;
 use crate::client::error::{Error, ServerStatus};
 
-/// Marks writes, and records each as a [`Step`] of the pass that sends it. It reads the live object before each update,
+/// Marks writes, and records each as an [`Effect`] of the pass that sends it. It reads the live object before each update,
 /// which the client's limits do not count.
 #[derive(Clone)]
 pub(in crate::client) struct DryRunService(pub(in crate::client) Client);
@@ -94,7 +94,7 @@ async fn write(client: &Client, request: Request<Body>) -> Result<Response<Body>
     let (head, body) = answer.into_parts();
     let body = body.collect().await?.to_bytes();
     if let (Some(step), Some(outcome)) = (step, outcome(&method, &sent, live.as_ref(), head.status, &body)) {
-        push(|| Step::Write(Write { outcome, ..step }));
+        push(|| Effect::Write(Write { outcome, ..step }));
     }
     Ok(Response::from_parts(head, Body::from(body.to_vec())))
 }

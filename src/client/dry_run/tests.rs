@@ -89,8 +89,8 @@ async fn each_pass_has_its_own_steps() {
                 }
             };
             let ((), steps) = recorded(writes).await;
-            let name = |step: Step| match step {
-                Step::Write(Write { verb: "delete", name, .. }) => name,
+            let name = |step: Effect| match step {
+                Effect::Write(Write { verb: "delete", name, .. }) => name,
                 other => panic!("{other:?}"),
             };
             let names: Vec<String> = steps.into_iter().map(name).collect();
@@ -123,7 +123,7 @@ async fn only_refusals_become_steps() {
         let refused: Vec<u16> = steps
             .into_iter()
             .map(|step| match step {
-                Step::Write(Write { outcome: Err(status), .. }) => status.code,
+                Effect::Write(Write { outcome: Err(status), .. }) => status.code,
                 other => panic!("{other:?}"),
             })
             .collect();

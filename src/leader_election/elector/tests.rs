@@ -282,7 +282,7 @@ fn times_that_exclude_each_other_are_refused() {
 #[tokio::test(start_paused = true)]
 async fn leader_that_does_not_renew_is_unhealthy() {
     let (state, leadership) = {
-        let state = watch::Sender::new(State::default());
+        let state = watch::Sender::new(LeaderState::default());
         let leadership = Leadership { state: state.subscribe(), lease_duration: 15 * SECOND };
         (state, leadership)
     };
@@ -293,7 +293,7 @@ async fn leader_that_does_not_renew_is_unhealthy() {
     {
         let now = Instant::now();
         let renewed = age.map(|_| now);
-        state.send_replace(State { is_leader, renewed, ..State::default() });
+        state.send_replace(LeaderState { is_leader, renewed, ..LeaderState::default() });
         tokio::time::advance(Duration::from_secs(age.unwrap_or(0))).await;
         assert_eq!(leadership.check().is_ok(), is_healthy, "leader: {is_leader}, renewed {age:?} s ago");
     }

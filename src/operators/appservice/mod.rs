@@ -36,7 +36,7 @@ mod status;
 mod sync;
 mod wanted;
 
-use crate::controller::{BuildError, Builder, Controller, Reconciler, Shared, own_name};
+use crate::controller::{BuildError, Builder, Controller, ControllerContext, Reconciler, own_name};
 
 pub use sync::AppServiceSync;
 
@@ -47,8 +47,10 @@ pub const NAME: &str = "appservice";
 pub const APPLIED_SPEC: &str = "batch.schwarzeni.github.com/applied-spec";
 
 /// Builds the AppService controller.
-pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<AppServiceSync>>, BuildError> {
-    let mut apps = Builder::new(shared, NAME, own_name)?;
+pub fn controller(
+    context: &ControllerContext<'_>,
+) -> Result<Controller<Reconciler<AppServiceSync>>, BuildError> {
+    let mut apps = Builder::new(context, NAME, own_name)?;
     let (deployments, services) = (apps.owns()?, apps.owns()?);
     Ok(apps.build(AppServiceSync { deployments, services }))
 }

@@ -37,7 +37,7 @@ mod wanted;
 
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::cache::{Cached, Object, ObjectName};
-use crate::controller::{BuildError, Builder, Controller, Reconciler, Shared};
+use crate::controller::{BuildError, Builder, Controller, ControllerContext, Reconciler};
 
 pub use sync::FooSync;
 
@@ -45,8 +45,8 @@ pub use sync::FooSync;
 pub const NAME: &str = "foo";
 
 /// Builds the Foo controller.
-pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<FooSync>>, BuildError> {
-    let mut foos = Builder::new(shared, NAME, child_names)?;
+pub fn controller(context: &ControllerContext<'_>) -> Result<Controller<Reconciler<FooSync>>, BuildError> {
+    let mut foos = Builder::new(context, NAME, child_names)?;
     let deployments = foos.owns()?;
     Ok(foos.build(FooSync { deployments }))
 }

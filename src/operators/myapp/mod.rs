@@ -32,7 +32,7 @@ mod status;
 mod sync;
 mod wanted;
 
-use crate::controller::{BuildError, Builder, Controller, Reconciler, Shared, own_name};
+use crate::controller::{BuildError, Builder, Controller, ControllerContext, Reconciler, own_name};
 
 pub use sync::MyappSync;
 
@@ -40,8 +40,8 @@ pub use sync::MyappSync;
 pub const NAME: &str = "myapp";
 
 /// Builds the Myapp controller.
-pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<MyappSync>>, BuildError> {
-    let mut myapps = Builder::new(shared, NAME, own_name)?;
+pub fn controller(context: &ControllerContext<'_>) -> Result<Controller<Reconciler<MyappSync>>, BuildError> {
+    let mut myapps = Builder::new(context, NAME, own_name)?;
     let (deployments, services, ingresses) = (myapps.owns()?, myapps.owns()?, myapps.owns()?);
     Ok(myapps.build(MyappSync { deployments, services, ingresses }))
 }

@@ -46,7 +46,7 @@ mod wanted;
 use std::time::Duration;
 
 use crate::cache::ObjectName;
-use crate::controller::{BuildError, Builder, Controller, Reconciler, Shared, own_name};
+use crate::controller::{BuildError, Builder, Controller, ControllerContext, Reconciler, own_name};
 
 pub use sync::RedisSync;
 
@@ -62,8 +62,8 @@ const WRITES_MAX: usize = 128;
 const CUT_RETRY: Duration = Duration::from_secs(1);
 
 /// Builds the Redis controller.
-pub fn controller(shared: &Shared<'_>) -> Result<Controller<Reconciler<RedisSync>>, BuildError> {
-    let mut redises = Builder::new(shared, NAME, own_name)?;
+pub fn controller(context: &ControllerContext<'_>) -> Result<Controller<Reconciler<RedisSync>>, BuildError> {
+    let mut redises = Builder::new(context, NAME, own_name)?;
     let pods = redises.owns_named(owner_of)?;
     Ok(redises.build(RedisSync { pods }))
 }

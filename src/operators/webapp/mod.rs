@@ -39,7 +39,7 @@ use std::sync::Arc;
 use self::hooks::Task;
 use self::sync::OneTask;
 use self::tasks::TaskExecutor;
-use crate::controller::{BuildError, Builder, Runnable, Shared, own_name};
+use crate::controller::{BuildError, Builder, ControllerContext, Runnable, own_name};
 
 pub use sync::WebAppSync;
 
@@ -79,14 +79,14 @@ impl fmt::Debug for TaskEntry {
 ///
 /// # Errors
 /// [`BuildError`].
-pub fn controller(shared: &Shared<'_>, tasks: &[TaskEntry]) -> Result<Runnable, BuildError> {
-    let mut webapps = Builder::new(shared, NAME, own_name)?;
+pub fn controller(context: &ControllerContext<'_>, tasks: &[TaskEntry]) -> Result<Runnable, BuildError> {
+    let mut webapps = Builder::new(context, NAME, own_name)?;
     let deployments = webapps.owns()?;
     let (hooks, runner) = hooks::pair(webapps.queue());
     let tasks = tasks.iter().map(|entry| match entry {
         TaskEntry::Workload(name) => OneTask::Workload(name.clone()),
         TaskEntry::Executor(executor) => OneTask::Executor(Task::new(executor.clone())),
     });
-    let sync = WebAppSync { client: shared.client.clone(), deployments, tasks: tasks.collect(), hooks };
+    let sync = WebAppSync { client: context.client.clone(), deployments, tasks: tasks.collect(), hooks };
     Ok(Runnable::from(webapps.build(sync)).beside(|stop| runner.run(stop)))
 }

@@ -15,7 +15,7 @@ use crate::cache::{Cached, Object, ObjectName, Store};
 use crate::client::{Cause, Error};
 use crate::testing::status_error;
 
-pub(super) struct State<K> {
+pub(super) struct Served<K> {
     pub(super) version: u64,
     pub(super) objects: BTreeMap<ObjectName, Arc<Value>>,
     /// All changes, with their versions and whether watches are told of them.
@@ -50,9 +50,9 @@ pub(super) struct PageRequest {
     size: usize,
 }
 
-// === impl State ===
+// === impl Served ===
 
-impl<K: Object> State<K> {
+impl<K: Object> Served<K> {
     pub(super) fn new() -> Self {
         Self {
             version: 0,

@@ -18,7 +18,7 @@ use super::Key;
 
 /// See the module. Every queued key is dirty and not processing.
 #[derive(Debug)]
-pub(super) struct State<T> {
+pub(super) struct KeySets<T> {
     /// The keys to hand out.
     queue: Order<T>,
     /// The keys that need a pass.
@@ -54,9 +54,9 @@ pub(super) enum Added {
     Ignored,
 }
 
-// === impl State ===
+// === impl KeySets ===
 
-impl<T: Key> State<T> {
+impl<T: Key> KeySets<T> {
     pub(super) fn new(ageing: Option<Ageing>) -> Self {
         Self {
             queue: Order::new(ageing),

@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::Pass;
 use crate::client::ServerStatus;
-use crate::client::dry_run::{Change, Step, Write};
+use crate::client::dry_run::{Change, Effect, Write};
 
 /// The whole report.
 #[derive(Debug, Serialize)]
@@ -124,7 +124,7 @@ impl ObjectReport {
         let (mut writes, mut calls, mut has_deleted) = (Vec::<WriteReport>::new(), Vec::new(), false);
         for step in steps {
             match step {
-                Step::Write(write) => {
+                Effect::Write(write) => {
                     let is_of_status = write.is_status;
                     let verdict = move |verb: &str, status: &ServerStatus| match status.code {
                         403 if has_deleted && verb == "create" => Verdict::Unsure,
@@ -134,7 +134,7 @@ impl ObjectReport {
                     has_deleted |= write.verb == "delete" && write.outcome.is_ok();
                     writes.push(WriteReport::of(write, verdict));
                 }
-                Step::Call { task, hook } => calls.push(Call { task, hook }),
+                Effect::Call { task, hook } => calls.push(Call { task, hook }),
             }
         }
         let has_consequences = |write: &WriteReport| {
@@ -154,8 +154,8 @@ impl ObjectReport {
 }
 
 /// Whether a step changes why an object is Ready or not.
-fn changes_reason(step: &Step) -> bool {
-    let Step::Write(Write { is_status: true, outcome: Ok(changes), .. }) = step else { return false };
+fn changes_reason(step: &Effect) -> bool {
+    let Effect::Write(Write { is_status: true, outcome: Ok(changes), .. }) = step else { return false };
     changes.iter().any(|change| change.field == "status.conditions[Ready].reason")
 }
 
@@ -196,18 +196,18 @@ mod tests {
         Change { field: field.to_owned(), before: Some(json!(1)), after: Some(json!(2)) }
     }
 
-    fn write(verb: &'static str, outcome: Result<Vec<Change>, u16>) -> Step {
+    fn write(verb: &'static str, outcome: Result<Vec<Change>, u16>) -> Effect {
         let outcome = outcome.map_err(|code| ServerStatus { code, ..ServerStatus::default() });
         let (kind, name, namespace) = ("Pod".to_owned(), "a".to_owned(), None);
-        Step::Write(Write { verb, kind, namespace, name, is_status: false, outcome })
+        Effect::Write(Write { verb, kind, namespace, name, is_status: false, outcome })
     }
 
-    fn status(field: &str) -> Step {
-        let Step::Write(write) = write("patch", Ok(vec![change(field)])) else { unreachable!("a write") };
-        Step::Write(Write { is_status: true, ..write })
+    fn status(field: &str) -> Effect {
+        let Effect::Write(write) = write("patch", Ok(vec![change(field)])) else { unreachable!("a write") };
+        Effect::Write(Write { is_status: true, ..write })
     }
 
-    fn report(steps: Vec<Step>) -> Report {
+    fn report(steps: Vec<Effect>) -> Report {
         let (kind, name) = ("Foo".to_owned(), "one".to_owned());
         Report::of(vec![Pass { kind, namespace: None, name, steps, error: None }])
     }
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn writes_of_children_have_consequences() {
-        let call = || Step::Call { task: "a".to_owned(), hook: "create" };
+        let call = || Effect::Call { task: "a".to_owned(), hook: "create" };
         for (steps, more_follows, code) in [
             (vec![status("status.replicas")], false, 1),
             (vec![write("patch", Ok(vec![]))], false, 0),
@@ -269,7 +269,7 @@ mod tests {
         let steps = vec![
             write("patch", Ok(vec![change("spec.replicas")])),
             write("create", Err(422)),
-            Step::Call { task: "a".to_owned(), hook: "create" },
+            Effect::Call { task: "a".to_owned(), hook: "create" },
         ];
         let expected = json!({
             "objects": [{

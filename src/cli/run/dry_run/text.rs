@@ -131,16 +131,16 @@ mod tests {
     use super::super::Pass;
     use super::*;
     use crate::client::ServerStatus;
-    use crate::client::dry_run::{Change, Step, Write};
+    use crate::client::dry_run::{Change, Effect, Write};
 
-    fn pass(name: &str, steps: Vec<Step>, error: Option<&str>) -> Pass {
+    fn pass(name: &str, steps: Vec<Effect>, error: Option<&str>) -> Pass {
         let (kind, namespace, name) = ("Foo".to_owned(), Some("ns".to_owned()), name.to_owned());
         Pass { kind, namespace, name, steps, error: error.map(str::to_owned) }
     }
 
-    fn write(verb: &'static str, outcome: Result<Vec<Change>, ServerStatus>) -> Step {
+    fn write(verb: &'static str, outcome: Result<Vec<Change>, ServerStatus>) -> Effect {
         let (kind, namespace, name) = ("Deployment".to_owned(), Some("ns".to_owned()), "web".to_owned());
-        Step::Write(Write { verb, kind, namespace, name, is_status: false, outcome })
+        Effect::Write(Write { verb, kind, namespace, name, is_status: false, outcome })
     }
 
     fn report() -> Report {
@@ -158,7 +158,7 @@ mod tests {
             pass("a", vec![write("patch", Ok(vec![change(json!(5), json!(2))]))], None),
             pass("b", vec![write("create", Ok(vec![change(Value::Null, json!("x".repeat(300)))]))], None),
             pass("c", vec![write("patch", Err(status))], None),
-            pass("d", vec![Step::Call { task: "prepare".to_owned(), hook: "create" }], None),
+            pass("d", vec![Effect::Call { task: "prepare".to_owned(), hook: "create" }], None),
             pass("e", vec![], Some("GET /x: no answer within 30s")),
             pass("f", vec![], None),
         ])

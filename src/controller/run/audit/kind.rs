@@ -39,7 +39,7 @@ pub(super) struct KindAudit<K: TypedObject> {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Comparison {
     Compare,
     Unlabelled,
 }
@@ -93,20 +93,20 @@ impl<K: TypedObject> KindAudit<K> {
         for period in 1_u32.. {
             tick.tick().await;
             self.may_relist = true;
-            self.try_step(Step::Compare).await;
+            self.try_step(Comparison::Compare).await;
             if self.role == Role::Child && self.selects_our_label() && period.is_multiple_of(UNLABELLED_EVERY)
             {
-                self.try_step(Step::Unlabelled).await;
+                self.try_step(Comparison::Unlabelled).await;
             }
         }
     }
 
     /// Runs a step, and retries it over half a period while it fails.
-    async fn try_step(&mut self, step: Step) {
+    async fn try_step(&mut self, step: Comparison) {
         for _ in 0..TRIES {
             let outcome = match step {
-                Step::Compare => self.compare().await,
-                Step::Unlabelled => {
+                Comparison::Compare => self.compare().await,
+                Comparison::Unlabelled => {
                     let namespace = self.selection.namespace.as_deref();
                     unlabelled::queue_owners(&self.context, &self.resource, namespace).await
                 }

@@ -13,7 +13,7 @@ use crate::api::samplecontroller::v1alpha1::{Foo, FooSpec};
 use crate::cache::SharedInformerFactory;
 use crate::client::Clock;
 use crate::controller::run::audit::Audits;
-use crate::controller::{Limits, Shared};
+use crate::controller::{ControllerContext, Limits};
 use crate::leader_election::{Ending, LeaderElectionConfig, LeaderElector, LeaseLock};
 use crate::metrics::Metrics;
 use crate::operators::foo;
@@ -52,7 +52,7 @@ impl Standby {
         let elector =
             LeaderElector::new(lock, "operator".to_owned(), config, recorder.clone(), of_lease, 1).unwrap();
         let informers = SharedInformerFactory::new(operator.clone(), Vec::new(), None, 1);
-        let shared = Shared {
+        let shared = ControllerContext {
             client: operator,
             informers: &informers,
             recorder,

@@ -29,10 +29,10 @@ pub(super) struct RotatingFile<T> {
     key: &'static str,
     path: PathBuf,
     parse: Parse<T>,
-    state: Mutex<State<T>>,
+    state: Mutex<LastRead<T>>,
 }
 
-struct State<T> {
+struct LastRead<T> {
     /// The file's last good contents, and their value.
     good: Option<(Vec<u8>, T)>,
     is_troubled: bool,
@@ -42,7 +42,7 @@ struct State<T> {
 
 impl<T: Clone> RotatingFile<T> {
     pub(super) fn new(task: &str, key: &'static str, path: &Path, parse: Parse<T>) -> Self {
-        let state = Mutex::new(State { good: None, is_troubled: false });
+        let state = Mutex::new(LastRead { good: None, is_troubled: false });
         Self { task: task.to_owned(), key, path: path.to_owned(), parse, state }
     }
 
@@ -73,7 +73,7 @@ impl<T: Clone> RotatingFile<T> {
     }
 }
 
-impl<T> State<T> {
+impl<T> LastRead<T> {
     fn take(&mut self, contents: Vec<u8>, parse: Parse<T>) -> Result<(), String> {
         if self.good.as_ref().is_some_and(|(held, _)| *held == contents) {
             return Ok(());
