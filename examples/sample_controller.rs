@@ -165,8 +165,8 @@ impl Controller {
         let available = deployment.status.as_ref().and_then(|status| status.available_replicas);
         let status = json!({"availableReplicas": available.unwrap_or(0)});
         let (resource, name) = (ApiResource::of::<Foo>(), foo.object_name());
-        let version = foo.resource_version();
-        self.client.patch_status::<Value>(&resource, name.namespace(), name.name(), version, &status).await?;
+        let (object, state) = ((name.namespace(), name.name()), (foo.uid(), foo.resource_version()));
+        self.client.update_status::<Value>(&resource, object, state, &status).await?;
         Ok(())
     }
 

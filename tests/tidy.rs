@@ -372,7 +372,7 @@ const WRITE_METHODS: [(&str, usize, &str); 7] = [
     ("patch_merge", 4, "src/controller/pass/writes.rs"),
     ("set_finalizers", 4, "src/controller/pass/writes.rs"),
     ("delete", 5, "src/controller/pass/writes.rs"),
-    ("patch_status", 5, "src/controller/pass/status.rs"),
+    ("update_status", 4, "src/controller/pass/status.rs"),
     ("annotate", 4, "src/controller/pass/own.rs"),
 ];
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The Foo operator as four people would write it, measured side by side on a real API server: on client-go, on
+# The Foo operator as five people would write it, measured side by side on a real API server: on client-go, twice, on
 # controller-runtime, on kube-rs, and ours. --help says how to use it; peers/README.md says what the figures mean.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -12,8 +12,8 @@ Measures operators that do the same work on a real etcd and kube-apiserver: proc
 server's), memory, requests, conflicts, and how long changes take. Prints a table for each scenario, medians of
 the rounds, with ratios to client-go's.
 
-  --controllers LIST    of client-go, client-go-json, controller-runtime, kube-rs, windlass, separated by
-                        commas; all when left out
+  --controllers LIST    of client-go, client-go-sample, client-go-json, controller-runtime, kube-rs, windlass,
+                        separated by commas; all when left out
   --scenarios LIST      of burst, churn, churn-one, cold, rest, separated by commas; all when left out
                           burst      3000 Foos at full rate; 1000 more at 100/s
                           churn      1000 changes at 100/s among 3000 Foos, 300 at 20/s among 20000, in 10
@@ -21,13 +21,13 @@ the rounds, with ratios to client-go's.
                           churn-one  300 changes at 20/s among 20000 Foos in one namespace
                           cold       start with 20000 converged Foos, until at rest
                           rest       a minute with nothing to do
-  --rounds N            how often; each round has all controllers, one after the other (3)
+  --rounds N            how often; each round has all controllers, one after the other (5)
   --one-rounds N        in how many of the rounds churn-one is measured: it takes a server of its own (1)
   --workers N           syncs at once of each controller (2)
   --size N              Foos of the large scenarios (20000)
   --with-manager        runs burst (at full rate) and the small churn once more with kube-controller-manager
                         beside the server, which writes status to Deployments: conflicts show in these rows
-  --no-events           client-go writes no events, and the API server answers windlass's with 404; for these two alone
+  --no-events           client-go writes no events, and the API server answers windlass's with 404; for these alone
   --resync DURATION     how often client-go's informers deliver all again (0; sample-controller has 30s)
   --quick               a smoke run: 200 Foos, one round, seconds for each controller
   --json FILE           writes medians, ratios and the results of each round there
@@ -46,7 +46,7 @@ HELP
 
 usage() { echo "hack/bench/peers.sh: $1; see --help" >&2; exit 2; }
 
-controllers=client-go,client-go-json,controller-runtime,kube-rs,windlass
+controllers=client-go,client-go-sample,client-go-json,controller-runtime,kube-rs,windlass
 scenarios=burst,churn,churn-one,cold,rest
 rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' keep='' resync=0 silent=''
 while (($#)); do
@@ -81,9 +81,9 @@ IFS=, read -ra chosen <<<"$controllers"
 IFS=, read -ra parts <<<"$scenarios"
 for name in "${chosen[@]}"; do
   case $name in
-    client-go | windlass) ;;
+    client-go | client-go-sample | windlass) ;;
     client-go-json | controller-runtime | kube-rs)
-      if [[ -n $silent ]]; then usage "--no-events is for client-go and windlass alone"; fi
+      if [[ -n $silent ]]; then usage "--no-events is for client-go, client-go-sample and windlass alone"; fi
       ;;
     *) usage "unknown controller '$name'" ;;
   esac
@@ -92,7 +92,7 @@ if [[ -n $quick ]]; then
   rounds=${rounds:-1} size=${size:-200}
   amounts=(--size="$size" --burst=100 --paced=50 --changes=50 --slow-changes=30 --rest=5s)
 else
-  rounds=${rounds:-3} size=${size:-20000}
+  rounds=${rounds:-5} size=${size:-20000}
   amounts=(--size="$size")
 fi
 # What runs on a server with ten namespaces, on one with one, and on one with kube-controller-manager.
@@ -152,6 +152,7 @@ build() {
 command_of() { # NAME
   case $1 in
     client-go) command=("$bin/clientgo" --workers="$workers" --resync="$resync" ${silent:+--events=false}) ;;
+    client-go-sample) command=("$bin/clientgo" --always --workers="$workers" --resync="$resync" ${silent:+--events=false}) ;;
     client-go-json) command=("$bin/clientgo" --workers="$workers" --resync="$resync" --encoding=json) ;;
     controller-runtime) command=("$bin/controllerruntime" --workers="$workers") ;;
     kube-rs) command=("$bin/kube-rs/release/kube-rs-peer" --workers="$workers") ;;

@@ -2,10 +2,13 @@
 //!
 //! Mirrors apimachinery `pkg/api/meta/conditions.go` (`SetStatusCondition`).
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::schema;
 
@@ -19,6 +22,9 @@ pub const STALLED: &str = "Stalled";
 /// Maximum length of a condition's message, in bytes; longer messages are cut.
 const MESSAGE_MAX: usize = 1024;
 
+/// The fields of a status that this version does not know.
+pub type OtherFields = BTreeMap<String, Value>;
+
 /// A status that has nothing but the generation that it describes, and conditions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -31,6 +37,11 @@ pub struct BasicStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+
+    /// Fields that other versions of the operator have written: kept as they are.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub other: OtherFields,
 }
 
 /// Whether the condition of this type is present and `True`.

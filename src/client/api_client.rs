@@ -335,21 +335,24 @@ impl ApiClient {
         self.write(Method::PATCH, Target::object(resource, namespace, name), &patch, MERGE_PATCH).await
     }
 
-    /// Merge-patches the status of the object at this resource version.
+    /// Replaces the status of the object with this uid and resource version, as client-go's `UpdateStatus` does; the rest
+    /// of the object is neither sent nor changed.
     ///
     /// # Errors
     /// [`Error`]; see [`Error::is_conflict`].
-    pub async fn patch_status<T: DeserializeOwned>(
+    pub async fn update_status<T: DeserializeOwned>(
         &self,
         resource: &ApiResource,
-        namespace: Option<&str>,
-        name: &str,
-        resource_version: &str,
+        (namespace, name): (Option<&str>, &str),
+        (uid, resource_version): (&str, &str),
         status: &Value,
     ) -> Result<T, Error> {
-        let patch = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
+        let metadata =
+            json!({"name": name, "namespace": namespace, "uid": uid, "resourceVersion": resource_version});
+        let object = json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": metadata,
+            "status": status});
         let target = Target { is_status: true, ..Target::object(resource, namespace, name) };
-        self.write(Method::PATCH, target, &patch, MERGE_PATCH).await
+        self.write(Method::PUT, target, &object, JSON).await
     }
 
     /// Sets one annotation of the object at this resource version.

@@ -243,8 +243,8 @@ mod tests {
         let condition = json!({"type": "Ready", "status": "True", "reason": "Available", "message": "1 of 1",
             "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let status = json!({"replicas": 1, "readyReplicas": 1, "conditions": [condition]});
-        let version = redis["metadata"]["resourceVersion"].as_str().unwrap();
-        client.patch_status::<Value>(&resource, namespace, name, version, &status).await.unwrap();
+        let state = ["uid", "resourceVersion"].map(|field| redis["metadata"][field].as_str().unwrap());
+        client.update_status::<Value>(&resource, (namespace, name), state.into(), &status).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -375,7 +375,8 @@ mod tests {
         assert_eq!((trial.changes, trial.pending), (15, 0));
         assert!(trial.converged.p50 > 0.01 && trial.converged.max < 60.0, "{trial:#?}");
         assert_eq!(trial.figures.controllers.len(), 5);
-        let writes = trial.requests.iter().filter(|request| request.verb == "patch" && request.code == 200);
+        let is_update = |verb: &str| verb == "patch" || verb == "update";
+        let writes = trial.requests.iter().filter(|request| is_update(&request.verb) && request.code == 200);
         assert!(writes.map(|request| request.count).sum::<u64>() >= 15);
         assert!(trial.cpu_utilization > 0.0 && trial.mean_requests_in_flight > 0.0);
         assert_eq!(trial.plot.seconds.len(), trial.plot.depth.len());

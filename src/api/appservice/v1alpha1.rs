@@ -14,6 +14,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+use crate::api::conditions::OtherFields;
 use crate::api::schema;
 
 /// Desired state of an AppService: Pods of one image and, with ports, a Service of type NodePort.
@@ -130,6 +131,11 @@ pub struct AppServiceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+
+    /// Fields that other versions of the operator have written: kept as they are.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub other: OtherFields,
 }
 
 /// `[]ServicePort`.

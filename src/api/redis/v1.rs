@@ -10,6 +10,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::conditions::OtherFields;
 use crate::api::schema;
 
 /// Desired state of a Redis: numbered Pods of one image.
@@ -98,4 +99,9 @@ pub struct RedisStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+
+    /// Fields that other versions of the operator have written: kept as they are.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub other: OtherFields,
 }

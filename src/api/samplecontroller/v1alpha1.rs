@@ -9,6 +9,7 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::conditions::OtherFields;
 use crate::api::schema;
 
 /// Desired state of a Foo: one Deployment of nginx, under a name of your choice.
@@ -91,4 +92,9 @@ pub struct FooStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+
+    /// Fields that other versions of the operator have written: kept as they are.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub other: OtherFields,
 }

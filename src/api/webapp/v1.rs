@@ -18,6 +18,8 @@ use kube_derive::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::conditions::OtherFields;
+
 /// Desired state of a WebApp: image version and number of replicas.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[kube(
@@ -115,6 +117,11 @@ pub struct WebAppStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub steps: Vec<WebAppStep>,
+
+    /// Fields that other versions of the operator have written: kept as they are.
+    #[serde(flatten)]
+    #[schemars(skip)]
+    pub other: OtherFields,
 }
 
 /// A standard condition, and the phase of the task that it is about.

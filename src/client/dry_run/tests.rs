@@ -46,7 +46,7 @@ async fn every_write_of_a_dry_run_is_marked() {
     client.replace::<Value>(&PODS, ns, "a", &object).await.unwrap();
     client.patch_strategic::<Value>(&PODS, ns, "a", &object).await.unwrap();
     client.set_finalizers::<Value>(&PODS, (ns, "a"), ("u", "1"), &[]).await.unwrap();
-    client.patch_status::<Value>(&PODS, ns, "a", "1", &json!({})).await.unwrap();
+    client.update_status::<Value>(&PODS, (ns, "a"), ("u", "1"), &json!({})).await.unwrap();
     client.annotate::<Value>(&PODS, (ns, "a"), "1", ("a", "b")).await.unwrap();
     client.delete(&PODS, ns, "a", "u", "1").await.unwrap();
     let requests = std::mem::take(&mut *requests.lock());

@@ -174,16 +174,14 @@ pub fn body_of<O: TypedObject + Serialize>(child: &O, namespace: Option<&str>, n
     without_nulls(body)
 }
 
-/// Returns the merge patch (RFC 7396) from one value to another; `None` when nothing differs.
-#[must_use]
-pub fn merge_patch<T: Serialize>(from: Option<&T>, to: &T) -> Option<Value> {
+/// Returns the merge patch (RFC 7396) from one value to another.
+fn merge_patch(from: &Value, to: &Value) -> Value {
     let api = Api { drops_empty: false, merges_lists: false };
-    let from = from.map_or_else(|| json!({}), to_json);
-    let patch = Differ { api, is_strategic: false, needs_live: false }.map("", (&from, &to_json(to)), None);
-    (!patch.is_empty()).then_some(Value::Object(patch))
+    Value::Object(Differ { api, is_strategic: false, needs_live: false }.map("", (from, to), None))
 }
 
-fn to_json<T: Serialize>(state: &T) -> Value {
+/// Returns the JSON of a state, without fields that are null.
+pub(in crate::controller) fn to_json<T: Serialize>(state: &T) -> Value {
     without_nulls(serde_json::to_value(state).unwrap_or_default())
 }
 
@@ -290,7 +288,7 @@ fn whole(from: &[Value], to: &[Value], keys: &[&str], live: Option<&Vec<Value>>)
         taken.extend(at);
         match known {
             Some((before, mut live)) => {
-                merge(&mut live, &merge_patch(Some(before), item).unwrap_or_default());
+                merge(&mut live, &merge_patch(before, item));
                 live
             }
             None => item.clone(),

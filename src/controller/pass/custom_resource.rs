@@ -37,7 +37,7 @@ where
     }
 }
 
-crate::common_status!(BasicStatus);
+crate::common_status!(BasicStatus, other);
 
 /// The fields that every status has.
 pub trait CommonStatus: Clone + Default + PartialEq + Serialize + fmt::Debug + Send + Sync + 'static {
@@ -47,6 +47,9 @@ pub trait CommonStatus: Clone + Default + PartialEq + Serialize + fmt::Debug + S
     fn conditions(&self) -> Vec<Condition>;
     /// Sets observed generation and conditions.
     fn set_common(&mut self, observed_generation: Option<i64>, conditions: Vec<Condition>);
+
+    /// Takes over the fields of the stored status that this version does not know: a status is replaced as a whole.
+    fn keep_unknown(&mut self, _stored: &Self) {}
 }
 
 /// Defines a custom resource by its spec, as `#[derive(CustomResource)]` of kube-rs does, with the crates that this one
@@ -94,7 +97,8 @@ macro_rules! custom_resource {
 }
 
 /// Implements [`CommonStatus`](crate::controller::CommonStatus) for a status with the fields `observed_generation`, an
-/// `Option<i64>`, and `conditions`, a `Vec` of [`Condition`](crate::controller::Condition).
+/// `Option<i64>`, and `conditions`, a `Vec` of [`Condition`](crate::controller::Condition). A second argument names the
+/// flattened field of what this version does not know, of the type [`OtherFields`](crate::api::conditions::OtherFields).
 ///
 /// ```
 /// use serde::Serialize;
@@ -114,7 +118,7 @@ macro_rules! custom_resource {
 /// ```
 #[macro_export]
 macro_rules! common_status {
-    ($status:ty) => {
+    ($status:ty $(, $other:ident)?) => {
         impl $crate::controller::CommonStatus for $status {
             fn observed_generation(&self) -> Option<i64> {
                 self.observed_generation
@@ -132,6 +136,11 @@ macro_rules! common_status {
                 self.observed_generation = observed_generation;
                 self.conditions = conditions;
             }
+            $(
+                fn keep_unknown(&mut self, stored: &Self) {
+                    self.$other.clone_from(&stored.$other);
+                }
+            )?
         }
     };
 }

@@ -1,6 +1,7 @@
 //! The events of a sync: what happened to the children, and what the kind has to say.
 //!
 //! # Guarantees
+//! - Applying a new spec records no event. (test: `spec_refused_at_first_is_no_repair`)
 //! - Repairs are reported even beside a contended field or a blocked child.
 //!   (test: `repaired_field_is_reported_beside_contended_field`, `repair_is_reported_while_another_child_is_blocked`)
 
@@ -48,16 +49,16 @@ impl<K: CustomResource> Pass<'_, K> {
         }
     }
 
-    /// Records an event for an updated child, or notes a created child for a later event.
+    /// Records an event for a repaired child, or notes a created child for a later event.
     pub(super) fn record<W: Wanted>(&mut self, wanted: &W, outcome: &ApplyOutcome<W::Observed>, spec: Spec) {
         let child = child(wanted);
         match outcome {
             ApplyOutcome::Created(_) | ApplyOutcome::StoredOtherwise { is_new: true, .. } => {
                 self.created.push(child);
             }
-            ApplyOutcome::Updated(_, differences) => self.record_update(&child, differences, spec),
+            ApplyOutcome::Updated(_, differences) => self.record_repair(&child, differences, spec),
             ApplyOutcome::StoredOtherwise { is_new: false, repaired, .. }
-            | ApplyOutcome::Contended { repaired, .. } => self.record_update(&child, repaired, spec),
+            | ApplyOutcome::Contended { repaired, .. } => self.record_repair(&child, repaired, spec),
             ApplyOutcome::Unchanged(_)
             | ApplyOutcome::Terminating(_)
             | ApplyOutcome::OwnerChanged
@@ -68,17 +69,13 @@ impl<K: CustomResource> Pass<'_, K> {
         }
     }
 
-    /// Records an event that names the written fields of a child, if there are any.
-    fn record_update(&self, child: &str, differences: &[Difference], spec: Spec) {
-        if differences.is_empty() {
-            return;
+    /// Records an event that names the repaired fields of a child, if there are any. A new spec is no news to whoever has
+    /// written it, so applying it is only logged.
+    fn record_repair(&self, child: &str, differences: &[Difference], spec: Spec) {
+        if !differences.is_empty() && self.had_reached(child, spec) {
+            let note = format!("Repaired {child}: {}", describe(differences));
+            self.event(EventType::Normal, "ChildRepaired", "Update", note);
         }
-        let (reason, verb) = match self.had_reached(child, spec) {
-            true => ("ChildRepaired", "Repaired"),
-            false => ("ChildUpdated", "Updated"),
-        };
-        let note = format!("{verb} {child}: {}", describe(differences));
-        self.event(EventType::Normal, reason, "Update", note);
     }
 
     /// Whether the current spec had already reached this child, so that a difference is somebody else's change. A

@@ -226,6 +226,7 @@ impl<R: Reconcile> Reconciler<R> {
         let conditions =
             next_conditions(&before, observed_generation, &health, &*pass, self.tools.clock.now());
         status.set_common(observed_generation, conditions);
+        stored.into_iter().for_each(|stored| status.keep_unknown(stored));
         if let Some(after) = deferred(pass, stored, &status) {
             return Ok(Outcome::Deferred(after.min(health.requeue_after.unwrap_or(after))));
         }

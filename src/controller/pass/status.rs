@@ -4,8 +4,7 @@
 //! - A write whose response is lost counts if a read shows the new status. (test: `status_stored_despite_lost_response_counts_as_written`)
 //! - A conflict is retried once after a live read, unless the object has changed. (test: `conflicting_status_write_is_retried_once`)
 //! - Mere progress is distinguished from a change of Ready, Reconciling or Stalled. (test: `progress_is_distinguished_from_health_changes`)
-//! - Removed fields are deleted, including keys of nested maps. (test: `patch_holds_changes_and_nulls_for_removed_fields`)
-//! - After a patch is applied, no difference remains. (test: `no_difference_remains_after_a_patch`)
+//! - Fields that another version of the operator has written are kept. (test: `unknown_fields_of_a_status_are_kept`)
 
 use std::collections::BTreeSet;
 
@@ -18,7 +17,7 @@ use super::trust::{LiveMeta, PartialObject};
 use crate::api::conditions::{READY, RECONCILING, STALLED};
 use crate::client::Error;
 use crate::client::json_error::without_values;
-use crate::controller::kinds::diff::merge_patch;
+use crate::controller::kinds::diff::to_json;
 
 /// The result of writing a status.
 enum Written {
@@ -29,7 +28,7 @@ enum Written {
 }
 
 impl OwnerWriter<'_, '_> {
-    /// Merge-patches the status of the owner to `wanted`, if it differs from the `stored` one. After a conflict, reads
+    /// Replaces the status of the owner by `wanted`, if it differs from the `stored` one. After a conflict, reads
     /// the object live and retries once, provided that uid, generation and deletion are unchanged. Returns `false` if
     /// they are not: the key then waits until the cache shows that.
     ///
@@ -41,10 +40,13 @@ impl OwnerWriter<'_, '_> {
         stored: Option<&S>,
         wanted: &S,
     ) -> Result<bool, Error> {
-        let Some(patch) = merge_patch(stored, wanted) else { return Ok(true) };
-        let written = match self.send_status(&self.owner.version, &patch).await {
+        let status = to_json(wanted);
+        if stored.is_some_and(|stored| to_json(stored) == status) {
+            return Ok(true);
+        }
+        let written = match self.send_status(&self.owner.version, &status).await {
             Ok(written) => written,
-            Err(error) => self.after_failure(error, is_deleting, wanted).await?,
+            Err(error) => self.after_failure(error, is_deleting, &status).await?,
         };
         match written {
             Written::Stored(version) => version.inspect(|version| self.wrote(version)),
@@ -57,19 +59,14 @@ impl OwnerWriter<'_, '_> {
         Ok(true)
     }
 
-    async fn send_status(self, version: &str, patch: &Value) -> Result<Written, Error> {
-        let Owner { resource, name, .. } = self.owner;
-        let (namespace, name) = (name.namespace(), name.name());
-        let patched = self.client.patch_status::<PartialObject>(resource, namespace, name, version, patch);
-        Ok(Written::Stored(Some(patched.await?.metadata.resource_version.into())))
+    async fn send_status(self, version: &str, status: &Value) -> Result<Written, Error> {
+        let Owner { resource, name, uid, .. } = self.owner;
+        let (object, state) = ((name.namespace(), name.name()), (&**uid, version));
+        let stored = self.client.update_status::<PartialObject>(resource, object, state, status).await?;
+        Ok(Written::Stored(Some(stored.metadata.resource_version.into())))
     }
 
-    async fn after_failure<S: Serialize>(
-        self,
-        error: Error,
-        is_deleting: bool,
-        wanted: &S,
-    ) -> Result<Written, Error> {
+    async fn after_failure(self, error: Error, is_deleting: bool, wanted: &Value) -> Result<Written, Error> {
         let Owner { resource, name, uid, generation, .. } = self.owner;
         let read = async || self.client.get::<Value>(resource, name.namespace(), name.name()).await;
         if may_be_stored(&error) {
@@ -93,10 +90,9 @@ impl OwnerWriter<'_, '_> {
         if !is_same {
             return Ok(Written::MovedOn(Some(meta)));
         }
-        let wanted = serde_json::to_value(wanted).unwrap_or_default();
-        match merge_patch(Some(&live["status"]), &wanted) {
-            Some(patch) => self.send_status(&meta.resource_version, &patch).await,
-            None => Ok(Written::Stored(Some(meta.resource_version))),
+        match to_json(&live["status"]) == *wanted {
+            true => Ok(Written::Stored(Some(meta.resource_version))),
+            false => self.send_status(&meta.resource_version, wanted).await,
         }
     }
 }
@@ -139,16 +135,14 @@ fn may_be_stored(error: &Error) -> bool {
 }
 
 /// Returns the resource version of a live object if it has the wanted status.
-fn version_with<S: Serialize>(live: &Value, wanted: &S) -> Option<String> {
-    let wanted = serde_json::to_value(wanted).ok()?;
+fn version_with(live: &Value, wanted: &Value) -> Option<String> {
     let version = live.pointer("/metadata/resourceVersion")?.as_str()?;
-    merge_patch(Some(&live["status"]), &wanted).is_none().then(|| version.to_owned())
+    (to_json(&live["status"]) == *wanted).then(|| version.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn progress_is_distinguished_from_health_changes() {
@@ -168,66 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn patch_holds_changes_and_nulls_for_removed_fields() {
-        let stored = json!({"replicas": 1, "selector": "a=b", "gone": true});
-        let wanted = json!({"replicas": 2, "selector": "a=b"});
-        assert_eq!(merge_patch(Some(&stored), &wanted), Some(json!({"replicas": 2, "gone": null})));
-        assert_eq!(merge_patch(Some(&wanted), &wanted), None);
-        assert_eq!(merge_patch(None, &wanted), Some(wanted));
-        let stored = json!({"labels": {"a": "b", "extra": "x"}, "list": [1, 2]});
-        let wanted = json!({"labels": {"a": "b"}, "list": [1], "none": null});
-        let patch = json!({"labels": {"extra": null}, "list": [1]});
-        assert_eq!(merge_patch(Some(&stored), &wanted), Some(patch));
-    }
-
-    /// Applies a merge patch as a server does (RFC 7396).
-    fn merge(target: &mut Value, patch: &Value) {
-        let Value::Object(patch) = patch else {
-            target.clone_from(patch);
-            return;
-        };
-        if !target.is_object() {
-            *target = json!({});
-        }
-        let fields = target.as_object_mut().unwrap();
-        for (name, patch) in patch {
-            if patch.is_null() {
-                fields.remove(name);
-            } else {
-                merge(fields.entry(name).or_insert(Value::Null), patch);
-            }
-        }
-    }
-
-    fn some_status() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![Just(json!(null)), (0..3).prop_map(|n| json!(n)), Just(json!([{"a": 1}]))];
-        let value = leaf.prop_recursive(3, 12, 3, |inner| {
-            prop::collection::btree_map("[a-c]", inner, 0..3).prop_map(|map| json!(map))
-        });
-        prop::collection::btree_map("[a-c]", value, 0..3).prop_map(|map| json!(map))
-    }
-
-    #[test]
     fn only_the_wanted_status_counts_as_written() {
         let live = |status: Value| json!({"metadata": {"resourceVersion": "7"}, "status": status});
-        let wanted = json!({"replicas": 2, "none": null});
-        assert_eq!(version_with(&live(json!({"replicas": 2})), &wanted), Some("7".to_owned()));
+        let wanted = json!({"replicas": 2});
+        assert_eq!(version_with(&live(json!({"replicas": 2, "none": null})), &wanted), Some("7".to_owned()));
         for other in [json!({"replicas": 1}), json!({"replicas": 2, "more": 1}), json!(null)] {
             assert_eq!(version_with(&live(other), &wanted), None);
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_difference_remains_after_a_patch(mut stored in some_status(), wanted in some_status()) {
-            // Servers do not store nulls.
-            let mut clean = json!({});
-            merge(&mut clean, &stored);
-            stored = clean;
-            if let Some(patch) = merge_patch(Some(&stored), &wanted) {
-                merge(&mut stored, &patch);
-            }
-            prop_assert_eq!(merge_patch(Some(&stored), &wanted), None, "{}", stored);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::controller::kinds::deployment::ObservedDeployment;
 /// The conditions that are copied from the Deployment.
 const SHOWN: [&str; 3] = ["Available", "Progressing", "ReplicaFailure"];
 
-crate::common_status!(AppServiceStatus);
+crate::common_status!(AppServiceStatus, other);
 
 pub(super) fn status(name: &str, deployment: &ApplyOutcome<ObservedDeployment>) -> AppServiceStatus {
     let numbers = deployment.observed().map(|observed| observed.status.clone()).unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::api::samplecontroller::v1alpha1::FooStatus;
 use crate::controller::ApplyOutcome;
 use crate::controller::kinds::deployment::{ObservedDeployment, ObservedStatus};
 
-crate::common_status!(FooStatus);
+crate::common_status!(FooStatus, other);
 
 /// Returns the status without the common fields. `former` are the Foo's Deployments under other names, whose Pods the
 /// selector matches, too.

@@ -14,7 +14,7 @@ use crate::controller::kinds::deployment::ObservedDeployment;
 use crate::controller::kinds::health::reason;
 use crate::controller::{ApplyOutcome, ChildHealth};
 
-crate::common_status!(MyappStatus);
+crate::common_status!(MyappStatus, other);
 
 pub(super) fn status(
     name: &str,

@@ -8,7 +8,7 @@ use crate::api::redis::v1::RedisStatus;
 use crate::controller::kinds::health::reason;
 use crate::controller::{ChildHealth, CommonStatus};
 
-crate::common_status!(RedisStatus);
+crate::common_status!(RedisStatus, other);
 
 /// Returns the status without the common fields; for `reached` see [`plan::reached`](super::plan::reached).
 pub(super) fn status(name: &str, plan: &Plan, reached: i32) -> RedisStatus {

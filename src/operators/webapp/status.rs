@@ -47,6 +47,10 @@ impl CommonStatus for WebAppStatus {
         self.conditions =
             conditions.into_iter().map(|condition| WebAppCondition { condition, phase }).collect();
     }
+
+    fn keep_unknown(&mut self, stored: &Self) {
+        self.other.clone_from(&stored.other);
+    }
 }
 
 /// Returns the phase of the task that runs or ran last.

@@ -90,6 +90,16 @@ fn options(rng: &mut Rng) -> &'static str {
         [rng.usize(..8)]
 }
 
+/// A status alone, as the operator replaces it.
+fn status_alone(kind: &Kind, name: &str, earlier: usize, status: &Value) -> BodyOf {
+    let whole = kind.valid(name);
+    let [uid, version] = ["uid", "rv"].map(|of| format!("${of}{earlier}$"));
+    let metadata = json!({"name": name, "uid": uid, "resourceVersion": version});
+    BodyOf::Json(
+        json!({"apiVersion": whole["apiVersion"], "kind": whole["kind"], "metadata": metadata, "status": status}),
+    )
+}
+
 fn step(rng: &mut Rng, kind: &Kind, at: usize) -> Step {
     let name = NAMES[rng.usize(..NAMES.len())];
     let object = format!("{}/{name}", kind.collection());
@@ -134,6 +144,10 @@ fn step(rng: &mut Rng, kind: &Kind, at: usize) -> Step {
             let status = status[rng.usize(..if kind.is_custom { 4 } else { 1 })].clone();
             // The statuses of other built-in kinds do not have these fields.
             let status = if kind.is_custom || kind.kind == "Deployment" { status } else { json!({}) };
+            if rng.bool() && kind.is_custom {
+                let body = status_alone(kind, name, earlier, &status);
+                return Step::new("PUT", format!("{object}/status"), JSON, body);
+            }
             let body = json!({"status": status, "spec": {"replicas": 5}, "metadata": {"labels": {"from": "status"}}});
             Step::new("PATCH", format!("{object}/status"), MERGE, BodyOf::Json(body))
         }

@@ -32,7 +32,6 @@ const EVENT_TYPES: [(&str, &[&str]); 2] = [
         "Normal",
         &[
             "ChildCreated",
-            "ChildUpdated",
             "ChildRepaired",
             "ChildDeleted",
             "Paused",

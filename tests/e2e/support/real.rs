@@ -93,10 +93,10 @@ impl RealBed {
         PathBuf::from(answer["kubeconfig"].as_str().expect("a path"))
     }
 
-    /// Allows a user only to read and patch Foos in a namespace.
+    /// Allows a user only to read Foos in a namespace, and to write their status.
     pub(crate) async fn grant_foos(&self, user: &str, namespace: &str) {
         let foos = json!({"apiGroups": ["samplecontroller.k8s.io"], "resources": ["foos", "foos/status"],
-            "verbs": ["get", "list", "watch", "patch"]});
+            "verbs": ["get", "list", "watch", "update"]});
         let roles: Api<Role> = Api::namespaced(self.client(), namespace);
         let role = parse(json!({"metadata": {"name": "only-foos"}, "rules": [foos]}));
         roles.create(&PostParams::default(), &role).await.expect("a valid role");

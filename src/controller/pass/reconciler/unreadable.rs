@@ -8,8 +8,8 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use parking_lot::Mutex;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{Reconcile, Reconciler, set_health};
 use crate::api::ApiResource;
@@ -30,11 +30,6 @@ impl<R: Reconcile> Reconciler<R> {
         object: &Unreadable,
         state: &mut KeyState,
     ) -> Result<Outcome, Error> {
-        #[derive(Clone, Default, Serialize, Deserialize)]
-        struct Status {
-            #[serde(default)]
-            conditions: Vec<Condition>,
-        }
         let state = Mutex::new(state);
         let resource = ApiResource::of::<R::Resource>();
         let live: Option<Value> = self.tools.client.get(&resource, key.namespace(), key.name()).await?;
@@ -44,7 +39,8 @@ impl<R: Reconcile> Reconciler<R> {
             // The object has changed since; the event for the new version wakes the key.
             return Ok(Outcome::Done);
         }
-        let stored = Status::deserialize(&live["status"]).unwrap_or_default();
+        let stored = &live["status"];
+        let before = Vec::<Condition>::deserialize(&stored["conditions"]).unwrap_or_default();
         let owner = Owner::known_as(resource, key.clone(), &object.meta.uid, version)
             .managed_by(self.tools.client.manager());
         let owner = Owner { generation: object.meta.generation, ..owner };
@@ -59,14 +55,14 @@ impl<R: Reconcile> Reconciler<R> {
             return Ok(Outcome::Done);
         }
         let health = ChildHealth::stalled(reason::UNREADABLE, unreadable(&object.error, held_by));
-        let mut set =
-            ConditionSet::new(&stored.conditions, Some(object.meta.generation), self.tools.clock.now());
+        let mut set = ConditionSet::new(&before, Some(object.meta.generation), self.tools.clock.now());
         set_health(&mut set, &health);
-        let status = Status { conditions: set.into_vec() };
+        let mut status = if stored.is_object() { stored.clone() } else { json!({}) };
+        status["conditions"] = json!(set.into_vec());
         let is_deleting = object.meta.deletion_timestamp.is_some();
         let writer = OwnerWriter { client: &self.tools.client, owner: &owner, state: &state };
-        writer.write_status(is_deleting, Some(&stored), &status).await?;
-        if conditions::reason(&stored.conditions, READY) != Some(reason::UNREADABLE) {
+        writer.write_status(is_deleting, Some(stored), &status).await?;
+        if conditions::reason(&before, READY) != Some(reason::UNREADABLE) {
             tracing::warn!(
                 error = object.error,
                 "The stored object cannot be decoded; its children are left unchanged"

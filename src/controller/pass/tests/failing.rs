@@ -58,7 +58,7 @@ async fn failing_child_is_reported_and_blocks_no_other() {
         let expected = format!("Could not reconcile Deployment \"web\": {words}; retrying");
         assert_eq!(message(&f).await, expected);
         let (asked, _) = failed(&mut f).await;
-        assert!(!asked.contains(&"patch foos/web/status".to_owned()), "{code}: reported once: {asked:?}");
+        assert!(!asked.contains(&"update foos/web/status".to_owned()), "{code}: reported once: {asked:?}");
         f.sim.heal(fault);
         f.converge("web").await;
         assert!(f.ready("web").await.0, "{code}: the object recovers");

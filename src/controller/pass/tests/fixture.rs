@@ -45,7 +45,7 @@ pub(crate) struct Caches(Vec<Feed>);
 pub(crate) struct Fixture<R: Reconcile> {
     pub(crate) sim: Sim,
     pub(crate) sync: Reconciler<R>,
-    user: ApiClient,
+    pub(crate) user: ApiClient,
     caches: Caches,
     events: mpsc::Receiver<Event>,
     clock: Clock,
@@ -164,13 +164,8 @@ where
 
     /// Merge-patches the status of an object of any kind; the caches stay stale.
     pub(crate) async fn edit_status<O: TypedObject>(&self, name: &str, patch: Value) {
-        let live = self.get::<O>(name).await.unwrap();
-        let version = live["metadata"]["resourceVersion"].as_str().unwrap();
-        let _: Value = self
-            .user
-            .patch_status(&ApiResource::of::<O>(), Some(NAMESPACE), name, version, &patch)
-            .await
-            .unwrap();
+        let patch = kube_client::api::Patch::Merge(json!({"status": patch}));
+        drop(self.api::<O>().patch_status(name, &Default::default(), &patch).await.unwrap());
     }
 
     /// Creates an object of any kind; the caches stay stale.
@@ -194,17 +189,22 @@ where
         self.user.delete(&ApiResource::of::<O>(), Some(NAMESPACE), name, &uid, &version).await.unwrap();
     }
 
+    /// Returns a user's access to the objects of a kind.
+    fn api<O: TypedObject>(&self) -> kube_client::Api<kube_core::DynamicObject> {
+        let client = kube_client::Client::new(InProcessTransport::new(&self.sim, "user"), "default");
+        let ApiResource { group, version, kind, plural } = ApiResource::of::<O>();
+        let kind = kube_core::GroupVersionKind::gvk(&group, &version, &kind);
+        let resource = kube_core::ApiResource::from_gvk_with_plural(&kind, &plural);
+        kube_client::Api::namespaced_with(client, NAMESPACE, &resource)
+    }
+
     /// Deletes an object like `kubectl delete --cascade=orphan`, and updates the caches.
     pub(crate) async fn orphan(&mut self, name: &str) {
-        let client = kube_client::Client::new(InProcessTransport::new(&self.sim, "user"), "default");
-        let resource = kube_core::ApiResource::erase::<R::Resource>(&());
-        let api: kube_client::Api<kube_core::DynamicObject> =
-            kube_client::Api::namespaced_with(client, NAMESPACE, &resource);
         let how = kube_client::api::DeleteParams {
             propagation_policy: Some(kube_client::api::PropagationPolicy::Orphan),
             ..Default::default()
         };
-        drop(api.delete(name, &how).await.unwrap());
+        drop(self.api::<R::Resource>().delete(name, &how).await.unwrap());
         self.catch_up().await;
     }
 

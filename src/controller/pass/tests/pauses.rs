@@ -17,7 +17,7 @@ async fn a_paused_object_is_watched_and_left_alone() {
     f.converge("web").await;
     f.events();
     pause(&mut f, true).await;
-    assert_eq!(f.sync("web").await, (Outcome::Done, vec!["patch foos/web/status".to_owned()]));
+    assert_eq!(f.sync("web").await, (Outcome::Done, vec!["update foos/web/status".to_owned()]));
     assert_eq!(f.events(), ["Paused"]);
     assert_eq!(f.ready("web").await, (true, "Available".to_owned()));
     assert_eq!(condition(&f, RECONCILING).await["reason"], "Paused");
@@ -35,7 +35,7 @@ async fn a_paused_object_is_watched_and_left_alone() {
 
     pause(&mut f, false).await;
     f.sync("web").await;
-    assert_eq!(f.events(), ["ChildUpdated", "Resumed"]);
+    assert_eq!(f.events(), ["Resumed"]);
     assert_eq!(f.get::<Deployment>("web").await.unwrap()["spec"]["replicas"], 3);
     assert_eq!(f.status("web").await["observedGeneration"], 2);
 }
@@ -49,7 +49,7 @@ async fn hand_edit_during_pause_is_reported_not_repaired() {
     pause(&mut f, true).await;
     scale_by_hand(&f, 9).await;
     f.catch_up().await;
-    assert_eq!(f.sync("web").await.1, ["patch foos/web/status"]);
+    assert_eq!(f.sync("web").await.1, ["update foos/web/status"]);
     assert_eq!(f.ready("web").await, (false, "Paused".to_owned()));
     f.events();
     pause(&mut f, false).await;

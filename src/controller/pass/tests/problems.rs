@@ -95,7 +95,7 @@ async fn refused_child_is_not_retried_on_every_pass() {
         f.edit_status::<Deployment>("web", json!({"observedGeneration": 1, "collisionCount": passed})).await;
         f.catch_up().await;
         let (outcome, asked) = f.sync("web").await;
-        assert!(asked.iter().all(|asked| asked == "patch foos/web/status"), "{asked:?}");
+        assert!(asked.iter().all(|asked| asked == "update foos/web/status"), "{asked:?}");
         let left = Duration::from_secs(120 - 5 * passed);
         assert_eq!(outcome, Outcome::WaitForUser { requeue_after: Some(left) });
     }

@@ -1,11 +1,14 @@
 //! Writes of the status.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube_core::CustomResourceExt;
+
 use super::*;
 use crate::client::Error;
 use crate::controller::key::own_writes::Readiness;
 use crate::controller::key::stores::{Frozen, Stores};
 
-const WRITE: &str = "patch foos/web/status";
+const WRITE: &str = "update foos/web/status";
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_status_is_not_written() {
@@ -29,7 +32,7 @@ async fn conflicting_status_write_is_retried_once() {
         f.sync("web").await;
         f.pass_time(Duration::from_secs(60)).await;
         f.events();
-        let writes = When::verb("patch").resource("foos/status").user("operator").times(conflicts);
+        let writes = When::verb("update").resource("foos/status").user("operator").times(conflicts);
         f.sim.fault(Fault::new(writes, Action::refuse(409, "Conflict")));
         let (outcome, asked) = f.pass("web", &Reasons::default()).await;
         assert_eq!(asked, [WRITE, "get foos/web", WRITE]);
@@ -67,7 +70,7 @@ async fn status_stored_despite_lost_response_counts_as_written() {
     {
         let mut f = plain().await;
         f.sim.fault(refusal("create", "deployments", (403, "Forbidden")));
-        let writes = When::verb("patch").resource("foos/status").times(1);
+        let writes = When::verb("update").resource("foos/status").times(1);
         f.sim.fault(Fault::new(writes, action.clone()));
         f.create("web", spec(2)).await;
         let (outcome, _) = f.pass("web", &Reasons::default()).await;
@@ -88,4 +91,24 @@ async fn key_waits_for_its_own_status_write() {
     f.sync("web").await;
     let writes = &mut f.states.get_mut("web").unwrap().own_writes;
     assert_eq!(writes.readiness(&stores), Readiness::Waits);
+}
+
+/// By a version of the operator that runs after or beside this one.
+#[tokio::test(start_paused = true)]
+async fn unknown_fields_of_a_status_are_kept() {
+    let mut f = plain().await;
+    let (kinds, name) = (ApiResource::of::<CustomResourceDefinition>(), Foo::crd_name());
+    let mut kind: Value = f.user.get(&kinds, None, name).await.unwrap().unwrap();
+    let schema = &mut kind["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    schema["properties"]["status"]["x-kubernetes-preserve-unknown-fields"] = json!(true);
+    let _: Value = f.user.replace(&kinds, None, name, &kind).await.unwrap();
+    f.create("web", spec(2)).await;
+    f.converge("web").await;
+    f.edit_behind::<Foo>("web", |foo| foo["status"]["future"] = json!({"a": [1]})).await;
+    f.catch_up().await;
+    assert_eq!(f.sync("web").await.1, Vec::<String>::new(), "it is not ours");
+    scale(&mut f, 3).await;
+    f.converge("web").await;
+    let status = f.status("web").await;
+    assert_eq!((&status["future"], &status["observedGeneration"]), (&json!({"a": [1]}), &json!(2)));
 }

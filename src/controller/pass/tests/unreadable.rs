@@ -15,7 +15,7 @@ async fn an_unreadable_object_keeps_its_children() {
     f.create("web", spec(2)).await;
     f.sync("web").await;
     break_spec(&mut f).await;
-    let asked = ["get foos/web", "patch foos/web/status"].map(str::to_owned).to_vec();
+    let asked = ["get foos/web", "update foos/web/status"].map(str::to_owned).to_vec();
     assert_eq!(f.sync("web").await, (Outcome::Done, asked));
     assert!(f.get::<Deployment>("web").await.is_some());
     assert_eq!(f.ready("web").await.1, "Unreadable");
@@ -67,7 +67,7 @@ async fn unreadable_object_held_by_others_names_no_finalizer() {
     f.edit::<Foo>("web", |foo| foo["metadata"]["finalizers"] = json!(["example.com/other"])).await;
     break_spec(&mut f).await;
     f.orphan("web").await;
-    assert_eq!(f.sync("web").await.1, ["get foos/web", "patch foos/web/status"]);
+    assert_eq!(f.sync("web").await.1, ["get foos/web", "update foos/web/status"]);
     let text = message(&f).await;
     assert!(text.contains("its children are left unchanged"), "{text}");
 }

@@ -133,7 +133,7 @@ async fn reordered_ports_write_no_child() {
     let before = f.get::<Deployment>("web").await.unwrap();
     edit(&mut f, |app| app["spec"]["ports"] = json!([ports[1], ports[0]])).await;
     let (_, asked) = f.sync("web").await;
-    assert_eq!(asked, ["patch appservices/web", "patch appservices/web/status"]);
+    assert_eq!(asked, ["patch appservices/web", "update appservices/web/status"]);
     f.edit::<Deployment>("web", |live| {
         live["spec"]["template"]["spec"]["containers"][0]["ports"].as_array_mut().unwrap().reverse();
     })

@@ -29,7 +29,7 @@ async fn the_finalizer_is_stored_before_the_first_pod() {
     let mut f = fixture().await;
     f.create("x", spec(2)).await;
     let (_, asked) = f.sync("x").await;
-    assert_eq!(asked, ["patch redis/x", "create pods", "create pods", "patch redis/x/status"]);
+    assert_eq!(asked, ["patch redis/x", "create pods", "create pods", "update redis/x/status"]);
     assert_eq!(f.get::<Redis>("x").await.unwrap()["metadata"]["finalizers"], json!([FINALIZER]));
     assert_eq!(f.names::<Pod>().await, ["x-0", "x-1"]);
     assert_eq!(f.notes(), [("ScaledUp", "Scaled up from 0 to 2: x-0, x-1".to_owned())]);
@@ -83,7 +83,7 @@ async fn audit_deletes_surplus_pod_that_lost_our_label() {
     f.sync("x").await;
     f.edit::<Pod>("x-2", |pod| pod["metadata"]["labels"] = json!({})).await;
     scale(&mut f, 1).await;
-    assert_eq!(f.sync("x").await.1, ["patch redis/x/status"], "a paused Redis deletes no Pod");
+    assert_eq!(f.sync("x").await.1, ["update redis/x/status"], "a paused Redis deletes no Pod");
     f.edit::<Redis>("x", |redis| paused(redis, "false")).await;
     f.catch_up().await;
     f.events();
@@ -304,7 +304,7 @@ async fn paused_redis_writes_no_pod() {
     .await;
     f.catch_up().await;
     let (_, asked) = f.sync("x").await;
-    assert_eq!(asked, ["patch redis/x/status"]);
+    assert_eq!(asked, ["update redis/x/status"]);
     assert_eq!(f.status("x").await["observedGeneration"], 1);
     assert_eq!(f.ready("x").await, (true, "Available".to_owned()), "as the applied spec wants");
     // The highest ordinal, so that no gap shows that a Pod is missing.

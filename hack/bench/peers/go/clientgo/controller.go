@@ -37,6 +37,8 @@ type Controller struct {
 	foosSynced        cache.InformerSynced
 	queue             workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	recorder          record.EventRecorder
+	// As sample-controller: status and an event in each sync, whether or not anything has changed.
+	always bool
 }
 
 // NewController wires informers to the queue.
@@ -47,6 +49,7 @@ func NewController(
 	deployments appsinformers.DeploymentInformer,
 	fooInformer cache.SharedIndexInformer,
 	events bool,
+	always bool,
 ) *Controller {
 	utilruntime.Must(foo.AddToScheme(scheme.Scheme))
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
@@ -67,6 +70,7 @@ func NewController(
 		foosSynced:        fooInformer.HasSynced,
 		queue:             workqueue.NewTypedRateLimitingQueue(limiter),
 		recorder:          broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: agent}),
+		always:            always,
 	}
 	_, err := fooInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
@@ -150,14 +154,21 @@ func (c *Controller) sync(ctx context.Context, key cache.ObjectName) error {
 	if err != nil {
 		return err
 	}
-	// As the original, on each pass: status and event.
 	observed := wanted.DeepCopy()
 	observed.Status.AvailableReplicas = deployment.Status.AvailableReplicas
+	if !c.always {
+		observed.Status.ObservedGeneration = wanted.Generation
+		if observed.Status == wanted.Status {
+			return nil
+		}
+	}
 	_, err = c.foos.Foos(key.Namespace).UpdateStatus(ctx, observed, metav1.UpdateOptions{FieldManager: agent})
 	if err != nil {
 		return err
 	}
-	c.recorder.Event(wanted, corev1.EventTypeNormal, "Synced", "Foo synced successfully")
+	if c.always {
+		c.recorder.Event(wanted, corev1.EventTypeNormal, "Synced", "Foo synced successfully")
+	}
 	return nil
 }
 

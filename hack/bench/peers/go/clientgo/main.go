@@ -1,4 +1,5 @@
-// The Foo operator on client-go, in the structure of Kubernetes' sample-controller.
+// The Foo operator on client-go, in the structure of Kubernetes' sample-controller. It writes as its best users do: the
+// status when it differs, and no event without news; with --always as the sample does.
 package main
 
 import (
@@ -25,18 +26,19 @@ func main() {
 	encoding := flag.String("encoding", "protobuf", "how Deployments and events travel: protobuf or json; Foos always as JSON")
 	resync := flag.Duration("resync", 0, "how often the informers deliver everything again; 0 for never (sample-controller: 30s)")
 	events := flag.Bool("events", true, "whether events are written to the API server")
+	always := flag.Bool("always", false, "write status and an event in each sync, as sample-controller does")
 	klog.InitFlags(nil)
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *encoding, *workers, *resync, *events); err != nil {
+	if err := run(ctx, *kubeconfig, *encoding, *workers, *resync, *events, *always); err != nil {
 		klog.ErrorS(err, "Stopped")
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, encoding string, workers int, resync time.Duration, events bool) error {
+func run(ctx context.Context, kubeconfig, encoding string, workers int, resync time.Duration, events, always bool) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -58,7 +60,7 @@ func run(ctx context.Context, kubeconfig, encoding string, workers int, resync t
 	}
 	factory := informers.NewSharedInformerFactory(kube, resync)
 	fooInformer := foo.NewInformer(foos, resync)
-	controller := NewController(ctx, kube, foos, factory.Apps().V1().Deployments(), fooInformer, events)
+	controller := NewController(ctx, kube, foos, factory.Apps().V1().Deployments(), fooInformer, events, always)
 	factory.Start(ctx.Done())
 	go fooInformer.RunWithContext(ctx)
 	return controller.Run(ctx, workers)

@@ -28,7 +28,8 @@ type Spec struct {
 
 // Status is what was observed of the Deployment.
 type Status struct {
-	AvailableReplicas int32 `json:"availableReplicas"`
+	AvailableReplicas  int32 `json:"availableReplicas"`
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // List is a list of Foos.

@@ -44,7 +44,7 @@ async fn rename_creates_new_deployment_before_deleting_old() {
             "list deployments",
             "get foos/one",
             "delete deployments/old",
-            "patch foos/one/status",
+            "update foos/one/status",
         ]
     );
     assert_eq!(f.events(), ["ChildCreated", "ChildDeleted"]);

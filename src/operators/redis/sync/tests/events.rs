@@ -79,7 +79,7 @@ async fn many_taken_names_do_not_block_the_rest() {
     let (outcome, asked) = f.sync("x").await;
     let Outcome::WaitForUser { requeue_after: Some(time) } = outcome else { panic!("{outcome:?}") };
     assert!(time > Duration::from_secs(20), "{time:?}");
-    assert!(asked.iter().all(|asked| asked == "patch redis/x/status"), "{asked:?}");
+    assert!(asked.iter().all(|asked| asked == "update redis/x/status"), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]
