@@ -675,6 +675,20 @@ fn every_promise_names_an_existing_test() {
     assert!(promises > 40, "only {promises} promises were found: does the search work?");
 }
 
+/// The header of the library, which is its front page, may be longer.
+#[test]
+fn headers_have_at_most_30_lines() {
+    let mut long = Vec::new();
+    for file in rust_files("src").into_iter().filter(|file| relative(file) != "src/lib.rs") {
+        let text = fs::read_to_string(&file).unwrap();
+        let lines = text.lines().take_while(|line| line.starts_with("//!")).count();
+        if lines > 30 {
+            long.push(format!("{}: {lines}", relative(&file)));
+        }
+    }
+    assert_eq!(long, Vec::<String>::new());
+}
+
 /// Cases use the macros for beds, which demand a reason for a case that runs on one bed only.
 #[test]
 fn every_e2e_case_declares_its_bed() {

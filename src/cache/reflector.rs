@@ -1,17 +1,11 @@
 //! Lists and watches one kind until shutdown, and pushes every change to the FIFO.
 //!
-//! Mirrors client-go `tools/cache/reflector.go` (`Reflector`) and `tools/pager`.
+//! Mirrors client-go `tools/cache/reflector.go` (`Reflector`) and `tools/pager`; `docs/cache.md` lists the differences.
 //! Flow: API server -> **reflector** -> fifo -> pump -> store, handlers
 //!
-//! # How it works
-//! There are two states. **Listing** reads all objects and queues them as one relist, whose version is where
-//! the watch starts. **Watching** queues each event, bookmarks included, and then records its version. The
-//! way in which a watch ends determines the next step:
-//!
-//! | what happened | next |
+//! | how a list or watch ended | next |
 //! |---|---|
-//! | the server ended the stream (its timeout) | watch again at once from the last version, without a list |
-//! | the stream was silent for 90 s | the same |
+//! | the stream ended (its timeout), or was silent for 90 s | watch again at once from the last version, no list |
 //! | the stream broke | the same; list after 5 such streams in a row without an event |
 //! | an event older than the last version | not queued; list with the version unset after a backoff |
 //! | a stream ended within 1 s | watch again after a backoff |
@@ -22,12 +16,8 @@
 //! | the list: 410, a version from the future, or older than the last one | list at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
 //! | 404 or 403 soon after a lost connection: the server is starting | the same request again after a backoff |
-//! | the server is back and has served a request, of any kind | who waits for a connection waits at most a second more |
+//! | no connection, and then another request of this process was served | the same request again within 1 s |
 //! | anything else | list again after a backoff |
-//!
-//! A list is *streamed* where the server can do that: it is the beginning of a watch, which goes on after
-//! it. Otherwise, if the stream fails, and if the relist was requested, it is read in pages. Before a list everything queued is applied,
-//! so that unchanged objects are recognised by comparing with the store.
 //!
 //! # Guarantees
 //! - The first list is a consistent read; later lists request the last version or a newer one. (test: `first_list_is_newest_and_relist_never_older`)
@@ -37,16 +27,6 @@
 //! - A partial list is never published. (test: `failed_page_publishes_nothing`, `partial_stream_publishes_nothing`)
 //! - A server that cannot stream a list is asked for pages, and for a stream again later. (test: `server_without_streaming_lists_is_asked_for_pages`)
 //! - A requested relist reads the newest state; requests made before it begins are merged. (test: `pending_relist_requests_are_merged`)
-//!
-//! # Differences from client-go
-//! The first list leaves the version unset; client-go uses 0 and may go back in time after a restart. A
-//! broken stream resumes like a closed one. Retry-After is obeyed. A streaming list has a deadline for its
-//! end, and that a server cannot stream is remembered. Failures without an answer and those with one back off
-//! apart, and all reflectors ask again when the server is back. Resyncs are not its task: the pump makes them from
-//! the store.
-//!
-//! # Locks and tasks
-//! None: the informer runs [`Reflector::run`] and cancels it with the token.
 
 mod backoff;
 pub(super) mod http;

@@ -7,7 +7,7 @@
 //! | family | covers |
 //! |---|---|
 //! | `workqueue_*` | each queue: depth, adds, retries, time in the queue and in work |
-//! | `controller_runtime_*` | each controller: passes by result, their duration, errors, panics, workers |
+//! | `controller_runtime_*` | each controller: syncs by result, their duration, errors, panics, workers |
 //! | `informer_*` | each informer: queued changes, how long they take, the version of its store |
 //! | `leader_election_*` | whether this process leads, and slow renewals |
 //! | `rest_client_*` | requests to the API server by verb and code, their duration, waits for the client's limits |
@@ -23,12 +23,11 @@
 //! - Labels are fixed names, verbs and codes: never an object's name, a namespace or a message.
 //!   (test: `labels_never_contain_object_names`)
 //!
-//! # Differences from client-go
-//! Nothing is global: the creator of a queue or client passes the metrics in. Gauges are read on each scrape;
-//! client-go refreshes them twice a second. Unlike controller-runtime, there is no result `requeue` (an outcome has
-//! a time), no `terminal_reconcile_errors_total` (a condition instead) and no `reconcile_timeouts_total`; the depth
-//! of each priority is `windlass_queue_priority_depth`, so that `workqueue_depth` keeps client-go's labels. The
-//! format is always OpenMetrics, which Prometheus reads.
+//! # Differences from client-go and controller-runtime
+//! Nothing is global: the creator of a queue or client passes the metrics in. Gauges are read on each scrape. There is
+//! no result `requeue`, no `terminal_reconcile_errors_total` (a condition instead), no `reconcile_timeouts_total`. The
+//! depth of each priority is `windlass_queue_priority_depth`, so that `workqueue_depth` keeps client-go's labels. The
+//! format is always OpenMetrics.
 
 mod audits;
 mod caches;

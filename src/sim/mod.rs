@@ -1,7 +1,6 @@
 //! An embedded Kubernetes API server with a simulated cluster behind it, enough to run an operator against.
 //!
-//! It serves the demo, learners who want to step through list and watch, and tests that need whole-system
-//! runs in milliseconds. A difference from a real server that is not listed below is a bug.
+//! `docs/embedded-server.md` lists the differences from a real server; any other difference is a bug.
 //!
 //! ```text
 //!  kube_client::Client ─▶ InProcessTransport (tower service) ─┐            ┌─ Store: objects, versions, past changes
@@ -12,16 +11,14 @@
 //!
 //! | part | plays |
 //! |---|---|
-//! | `core` | the state machine: requests and time in, answers and events out |
+//! | `core`, `servers` | the state machine: requests and time in, answers and events out; the two API servers |
 //! | `store`, `watch` | etcd and the watch cache |
-//! | `servers` | the two API servers, and their pending requests |
 //! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
 //! | `builtin`, `custom` | defaulting and validation of each kind |
 //! | `discovery`, `openapi`, `table`, `review` | what kubectl needs beside the verbs |
 //! | `world` | controllers, scheduler, kubelets |
 //! | `fault`, `ledger` | injected faults, the log of requests |
-//! | `transport` | the transport for a client in the same process |
-//! | `http` | the HTTPS endpoint |
+//! | `transport`, `http` | the transport for a client in the same process; the HTTPS endpoint |
 //!
 //! # Guarantees
 //! - The same seed and requests give the same trace (test: `the_same_seed_gives_the_same_trace`)
@@ -31,19 +28,6 @@
 //! - Invalid input is refused with its field, and no request panics (test: `invalid_input_is_reported_by_field`, `no_request_panics_the_server`)
 //! - Faults hit requests, watches and servers exactly as declared (test: `fault_hits_only_the_nth_match_and_prints`, `connection_drops_before_or_after_execution`, `events_are_skipped_repeated_or_truncated`, `server_stops_restarts_freezes_and_thaws`)
 //! - Generated request sequences get the answers of a real server (test: `generated_sequences_get_equivalent_answers`)
-//!
-//! # Differences from a real server
-//! - No server-side apply (415), no `managedFields`, no protobuf (415), no admission webhooks, no RBAC: an
-//!   authenticated user may do everything that no fault refuses.
-//! - Autoscalers have one version, autoscaling/v2. The simulated controllers write no events.
-//! - Pods and Deployments are validated less strictly; see `builtin/pods.rs`.
-//! - CEL types and costs are not checked when a CRD is created; see `custom/rules.rs`.
-//! - Quantities outside Pods and Pod templates are stored as sent, not in canonical form. Pods get no token volume.
-//! - An object may have 1.5 MiB of JSON; a real server takes slightly more where it stores protobuf.
-//! - Defaults added to a CRD are not applied to objects stored before.
-//! - A list over all namespaces is sorted by (namespace, name); etcd's keys put `team-a` before `team`.
-//! - A list at a version that the server's cache has not reached fails at once, not after 3 s.
-//! - Errors about bodies that do not decode have this decoder's wording.
 
 mod body;
 mod builtin;

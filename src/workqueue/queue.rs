@@ -11,13 +11,11 @@
 //!                     |                   add v     |
 //!                     +---- done ---- dirty, processing
 //! ```
-//! An add marks a key *dirty* and queues it. A get takes the first queued key and makes it *processing* and clean. An
-//! add of a key that is processing makes it dirty again but does not queue it: *done* does. So every queued key is
-//! dirty and not processing.
+//! An add of a key that is processing does not queue it: *done* does. So every queued key is dirty and not processing.
 //!
 //! # Guarantees
-//! - All adds of a key between two gets are merged into one pass, which has all their reasons. (test: `adds_collapse`, `collapsed_adds_keep_all_reasons`)
-//! - An add while the key is processing causes one more pass afterwards. (test: `key_added_while_processing_is_requeued`)
+//! - All adds of a key between two gets are merged into one sync, which has all their reasons. (test: `adds_collapse`, `collapsed_adds_keep_all_reasons`)
+//! - An add while the key is processing causes one more sync afterwards. (test: `key_added_while_processing_is_requeued`)
 //! - No two workers process the same key at once. (test: `no_two_workers_process_the_same_key`, `adds_survive_and_keys_have_one_worker`)
 //! - Keys are handed out in the order of their first adds, or by [priorities that age](super::order). (test: `the_queue_agrees_with_a_naive_model`)
 //! - No worker sleeps while a key waits, even if another get is dropped. (test: `no_worker_sleeps_while_a_key_waits`, `a_dropped_get_passes_its_wakeup_on`)
@@ -27,12 +25,8 @@
 //!
 //! # Differences from client-go
 //! Dropping [`Processing`] is *done*, so neither a return nor a panic can skip it. A drain also waits for queued keys;
-//! client-go's waits only for processing keys, controller-runtime's for none. Priorities and reasons are additions; the
-//! caller cannot replace the order.
-//!
-//! # Locks and tasks
-//! One lock, no task. Keys are cloned, hashed, compared and dropped under the lock; wake-ups and metrics follow its
-//! release.
+//! client-go's waits only for processing keys, controller-runtime's for none. Priorities and reasons are additions.
+//! There is one lock; wake-ups and metrics follow its release.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,12 +1,12 @@
 //! A delaying queue with a rate limiter, as used by workers and handlers.
 //!
 //! Mirrors client-go `util/workqueue/rate_limiting_queue.go` (`rateLimitingType`).
-//! Flow: event handlers, failed passes -> **rate limiting** -> delaying -> queue -> workers
+//! Flow: event handlers, failed syncs -> **rate limiting** -> delaying -> queue -> workers
 //!
 //! # Guarantees
 //! - A rate-limited add waits as long as the limiter says; with a delay as well, the shorter wins. (test: `a_rate_limited_key_waits_for_its_limiter`, `shorter_of_delay_and_limit_wins`)
 //! - An add during a backoff neither ends nor prolongs it, unless the add bypasses and resets it. (test: `only_a_new_spec_ends_the_backoff`)
-//! - The pass after a backoff has the reasons of all adds until then. (test: `pass_after_backoff_has_all_reasons`, `an_event_at_backoff_end_joins_the_retry`)
+//! - The sync after a backoff has the reasons of all adds until then. (test: `pass_after_backoff_has_all_reasons`, `an_event_at_backoff_end_joins_the_retry`)
 //! - A burst of failures leaves nothing behind. (test: `burst_of_failures_frees_its_memory`)
 //! - A drain waits for the workers, but not for keys that back off. (test: `a_drain_waits_for_workers_and_forgets_backoffs`)
 //! - A second shutdown has no effect. (test: `second_shutdown_has_no_effect`)
@@ -22,20 +22,12 @@
 //!                                              add: one more reason
 //! ```
 //!
-//! # Two ways to come back after a failure
-//! [`add_rate_limited`](RateLimitingQueue::add_rate_limited) works as in client-go: an event that arrives during
-//! the delay still queues the key at once, and another failure raises the count. A child that changes often turns
-//! one failing key into many failures per second, and then into a long silence.
-//! [`back_off`](RateLimitingQueue::back_off), which this project's workers use, keeps the key out of the queue
-//! until the delay has passed; only an event that may have fixed the cause (a new spec, a deletion) sets
-//! [`AddOptions::bypass_backoff`]. The test `events_shorten_rate_limited_delay_but_not_backoff` shows the difference.
-//!
 //! # Differences from client-go
-//! [`add_with`](RateLimitingQueue::add_with) takes [`AddOptions`], as `AddWithOpts` of controller-runtime's queue.
-//!
-//! # Locks and tasks
-//! The lock around the pauses is held until a key is queued or delayed; limiters, metrics and the locks of the inner
-//! queues are used under it.
+//! During a delay of [`add_rate_limited`](RateLimitingQueue::add_rate_limited), an event queues the key at once, as in
+//! client-go. During a [`back_off`](RateLimitingQueue::back_off), which the workers use, only an event with
+//! [`AddOptions::bypass_backoff`] (a new spec, a deletion) does: otherwise a child that changes often would cause many
+//! failures per second. `events_shorten_rate_limited_delay_but_not_backoff` shows both. [`AddOptions`] are those of
+//! controller-runtime's `AddWithOpts`.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -1,21 +1,12 @@
 //! An ordered queue of changes between reflector and pump; it knows when the initial list is delivered.
 //!
-//! Mirrors client-go `tools/cache/the_real_fifo.go` (`RealFIFO`, atomic mode, batch pop), which
-//! informers use since 1.36.
+//! Mirrors client-go `tools/cache/the_real_fifo.go` (`RealFIFO`, the default since 1.33; atomic and with batches since 1.36).
 //! Flow: API server -> reflector -> **fifo** -> pump -> store, handlers
 //!
-//! # Compared with `DeltaFIFO`
-//! Older diagrams show `DeltaFIFO`: a map from key to the list of its changes, and a queue of keys. A
-//! key kept its position while its changes accumulated, a relist became one entry per object, and the
-//! queue computed deletions from a second view of the store. This queue is flat: every change is
-//! delivered, in the order of arrival. A relist is one entry ([`Delta::ReplacedAll`]); the pump finds
-//! the deleted objects by comparing the relist with the store.
-//!
-//! # How it works
-//! One producer, the reflector, pushes changes and waits while [`CAPACITY`] are queued. One consumer,
-//! the pump, pops batches: the changes to distinct objects at the head, or one change that concerns
-//! all objects (a relist, a bookmark). The pump reports each batch when it is applied; the
-//! queue is *synced* once the first relist is reported.
+//! One producer, the reflector, pushes changes, and waits while [`CAPACITY`] are queued. One consumer, the pump, pops
+//! batches: changes to distinct objects, or one change to all objects: a relist ([`Delta::ReplacedAll`]) or a
+//! bookmark. The queue is *synced* once the pump has reported the first relist as applied.
+//! `docs/cache.md` compares this queue with `DeltaFIFO`.
 //!
 //! # Guarantees
 //! - Changes are delivered in the order of arrival. (test: `every_change_is_delivered_in_order`)
@@ -27,13 +18,8 @@
 //! - Changes queued before a close are still delivered. (test: `close_delivers_queued_changes_then_ends`)
 //!
 //! # Differences from client-go
-//! There is only atomic mode. A resync does not pass through the queue: the pump makes it from the store. The
-//! transform runs once per object, where it is decoded. Back-pressure is
-//! a wait for room instead of a lock held during processing.
-//!
-//! # Locks and tasks
-//! One lock around the queue, never held across a wait. Two `Notify`: one for the consumer, one for
-//! the producer; each side checks the state after registering as a waiter.
+//! There is only atomic mode. A resync does not pass through the queue: the pump makes it from the store. The transform
+//! runs once per object, where it is decoded. A full queue makes the producer wait; no lock is held during processing.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;

@@ -11,11 +11,11 @@
 //! | owned by a previous incarnation of the owner | wait for garbage collection |
 //! | owned by anyone else | report, do not touch |
 //!
-//! A child differs if [`Wanted::write_into`] changes a copy of it. The difference of the two becomes one patch
-//! ([`diff`](crate::controller::kinds::diff)), which carries the uid and resource version of the state it was computed
-//! from, so no read precedes it, unless it replaces a list of which the server may have more than we know. A 409 means
-//! that the cache is stale; it costs a live read of the child, one of the owner, and one retry. A refused write or a
-//! taken name is not retried in every sync: see [`holds`](crate::controller::key::holds).
+//! A child differs if [`Wanted::write_into`] changes a copy of it; the difference
+//! ([`diff`](crate::controller::kinds::diff)) becomes one patch. A 409 means that the cache is stale: the child and the
+//! owner are read live, and the write is retried once. A refused write or a taken name is not retried in every sync
+//! (see [`holds`](crate::controller::key::holds)). Unlike in client-go there are no expectations, and nothing is ever
+//! adopted (see [`owner`](super::owner)): a stale cache costs a POST that gets a 409, never a second child.
 //!
 //! # Guarantees
 //! - A child that matches causes no request. (test: `no_difference_sends_nothing`)
@@ -28,10 +28,6 @@
 //! - A refusal is returned as an outcome with its cause, and does not imply that the name is free.
 //!   (test: `refused_create_returns_refused_with_status`, `w10_refused_create_still_finds_existing_object`)
 //! - A child that another client keeps reverting is not fought over. (test: `repeatedly_reverted_child_is_contended`)
-//!
-//! # Differences from client-go
-//! Nothing is ever adopted, see [`owner`](super::owner). There are no expectations: a key waits until the caches have
-//! seen its own writes, and a cache that is still stale costs a POST that is answered with a 409, never a second child.
 
 use std::hash::Hash;
 use std::sync::Arc;

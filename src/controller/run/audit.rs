@@ -1,20 +1,15 @@
 //! Finds changes that the caches have missed: compares each cache with the server's metadata once per period.
 //!
-//! A watch can lose an event silently, and does not say that the server's store was restored from a backup. The cache is
-//! then wrong until the object changes again, which may be never.
+//! A watch can lose an event silently, and does not report that the server's store was restored from a backup.
 //! Flow: API server -> **audit** -> informer (a relist), workqueue (the owner's key, with [`Reason::Audit`](crate::workqueue::Reason::Audit))
 //!
-//! # How it works
 //! ```text
 //! list the metadata ─▶ compare ─▶ wait until the cache has reached the list ─▶ compare again
 //!      ─▶ read what still differs ─▶ confirmed: count, warn, relist, enqueue the owner
 //! ```
-//! Each informer of a kind, with its namespace and selectors, has its own audit; all are spread evenly over the period. A kind of `n` objects costs `n / 500` list requests
-//! and one read per remaining difference. A list in progress holds 8 to 16 bytes per object: the hash of its uid.
-//!
-//! A child that has lost our label is neither in that list nor in the cache. Every [`UNLABELLED_EVERY`] periods,
-//! the objects of each child kind without the label are listed, and the owners of our children among them are
-//! enqueued.
+//! Each informer has its own audit; the audits are spread evenly over the period (`docs/requests.md` has their cost).
+//! Every [`UNLABELLED_EVERY`] periods the objects without our label are listed, to find children that lost it.
+//! client-go has no audit: its resync replays the cache to handlers.
 //!
 //! # Guarantees
 //! - A lost event is repaired within a period, plus a minute for the next bookmark.
@@ -30,9 +25,6 @@
 //!   (test: `an_unlabelled_child_is_found_every_eighth_period`)
 //! - A clean audit sends one request per page, and holds at most 16 bytes per object.
 //!   (test: `clean_audit_sends_one_request_per_page`, `set_holds_at_most_16_bytes_per_uid`)
-//!
-//! # Differences from client-go
-//! client-go's resync replays the cache to handlers; nothing finds what the cache lacks.
 
 mod kind;
 mod owners;

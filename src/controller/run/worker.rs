@@ -12,23 +12,18 @@
 //! - A key is not synced before the caches have seen its own writes. (test: `a_key_waits_for_its_own_writes`)
 //! - A failed sync is retried with backoff and not before Retry-After; only a change that may fix it ends the backoff.
 //!   (test: `failed_sync_is_retried_with_backoff_until_success`, `an_event_during_the_backoff_waits`, `retry_after_from_the_server_is_obeyed`, `new_spec_during_failing_sync_skips_backoff`)
-//! - A pass has the reasons of all adds that it serves; a retry keeps them, and their priority.
+//! - A sync has the reasons of all adds that it serves; a retry keeps them, and their priority.
 //!   (test: `pass_has_the_reasons_added_while_it_waited`, `failed_audit_pass_is_retried_as_an_audit`, `a_retry_keeps_its_priority`)
 //! - A panic in a sync is retried like an error; any other panic ends the run, after the syncs in flight.
 //!   (test: `a_panic_is_caught_and_retried`, `panic_outside_syncs_ends_run_after_running_syncs`)
 //! - Shutdown waits for syncs in flight and starts no more. (test: `shutdown_finishes_running_syncs_and_starts_none`)
 //!
 //! # Differences from client-go
-//! The caller creates the queue and the guard, because handlers and the sync handler share them. Late caches are
-//! named in the log and waited for; controller-runtime gives up after two minutes. A requeue has the priority of a
-//! change, unless the key waits for a user. `run` waits for its workers, as sample-controller's comment but not its
-//! code does. A panic outside a sync ends the process; client-go restarts the worker after a second. Retry-After is
-//! obeyed. A pass that waits for a slow answer does not hold its worker's turn (see [`Workers`]), and, if
-//! it fails, is retried behind others, after at least as long as it took. An event during the backoff waits for its end, unless the event brings a new spec (see
-//! [`RateLimitingQueue`]).
-//!
-//! # Locks and tasks
-//! One task per worker and one for the queue's delays, all owned by [`Controller::run`].
+//! Late caches are named in the log and waited for; controller-runtime gives up after two minutes. A panic outside a
+//! sync ends the process, as in client-go by default. While a sync waits for a slow response, another
+//! worker stands in for its own (see [`Workers`]); if that sync fails, its key is retried behind others, after at
+//! least the time the sync took. A requeue has the priority of a change, unless the key waits for a user.
+//! [`Controller::run`] owns all tasks, and waits for them.
 
 use std::any::Any;
 use std::borrow::Cow;

@@ -21,15 +21,10 @@
 //! The Deployment's own conditions are copied: `Available`, `Progressing`, `ReplicaFailure`.
 //!
 //! # Differences from the source document
-//! - Nothing depends on the annotation with the applied spec; a refusal is only logged. There, the spec is compared
-//!   with the annotation: one conflict before the annotation is written breaks the resource for good, and a manual
-//!   change to a child is never repaired.
-//! - The annotation is `batch.schwarzeni.github.com/applied-spec`; there it is `spec`. It holds the spec as serialized
-//!   from its type: empty lists are omitted, quantities are strings. A spec over 128 KiB is not recorded, and the
-//!   previous value stays. (Kubernetes allows 256 KiB for all annotations of an object.)
+//! - Nothing depends on the annotation: the children are compared, not the recorded spec (`docs/operators.md`).
 //! - The container port is the target port, or `port` if that is unset; a named target port becomes a named container
-//!   port with the number `port`. There, it is `TargetPort.IntVal`, which is 0 in both cases.
-//! - The status is its own struct with standard conditions, and `observedGeneration` is that of the AppService.
+//!   port with the number `port`. There, both cases give port 0.
+//! - `observedGeneration` is that of the AppService, and the status has standard conditions.
 //! - Without ports there is no Service; an existing one is deleted.
 
 mod status;

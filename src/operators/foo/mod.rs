@@ -22,14 +22,11 @@
 //! | any, but the Foo does not decode | `False` Unreadable | `False` | `True` |
 //!
 //! # Differences from sample-controller
-//! - `Synced` is recorded on transitions only, and the status is written only when it differs. The original records and
-//!   writes on every pass.
-//! - A Deployment wakes its owner by uid. The original compares kind and name, so the Deployment of a deleted Foo
-//!   wakes a new Foo of the same name.
-//! - When `deploymentName` changes, the old Deployment is deleted once the new one exists. The original keeps it.
-//! - The schema rejects a Foo without `deploymentName`. The original drops the key.
-//! - Only Deployments with our label are watched. The original watches all.
-//! - A taken Deployment name is retried every 30 s. The original backs off up to 1000 s.
+//! - `Synced` is recorded only on transitions, and the status is written only if it differs; there, on every sync.
+//! - Only Deployments with our label are watched, and each wakes its owner by uid; there, all, by kind and name.
+//! - A new `deploymentName` deletes the old Deployment once the new one exists; there, the old one stays.
+//! - The schema rejects a Foo without `deploymentName`; there, the key is dropped.
+//! - A taken Deployment name is retried every 30 s; there, with a backoff of up to 1000 s.
 
 mod status;
 mod sync;

@@ -23,19 +23,10 @@
 //! | as last applied, while a pause holds back a newer spec | as they are | `False` Paused | `False` |
 //! | being deleted with the Redis | `False` Deleting | `True` | `False` |
 //!
-//! Terminating Pods do not count: a surplus Pod that is stuck terminating (a finalizer, a lost node) does not delay
-//! Ready. An unavailable wanted name (taken, refused, or stuck terminating) delays Ready, and blocks the rollout of
-//! the others.
-//!
-//! `status.reachedReplicas` distinguishes a recreated Pod (`PodRecreated`) from a new one (`ScaledUp`), even after a
-//! restart: every ordinal below it has had a Pod since the last scale-down.
-//!
-//! # Differences from the source document
-//! - The Redis has one finalizer, stored before the first Pod is created. There, each Pod adds a finalizer of its name
-//!   to the Redis, and a crash between creating a Pod and adding its finalizer leaks the Pod.
-//! - A changed image or port replaces Pods, one at a time. There, nothing happens.
-//! - A finished Pod is replaced. There, it still counts.
-//! - Pods are matched to their Redis by uid, not by name.
+//! A surplus Pod that is terminating does not delay Ready. A wanted name that is taken, refused or held by a
+//! terminating Pod delays Ready, and blocks the rollout of the others. `status.reachedReplicas` distinguishes a
+//! recreated Pod from a new one: each ordinal below it has had a Pod since the last scale-down.
+//! `docs/operators.md` lists the differences from the source document.
 
 mod plan;
 mod prune;

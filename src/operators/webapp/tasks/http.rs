@@ -6,23 +6,18 @@
 //! Idempotency-Key: <operationID>
 //! Authorization: Bearer <contents of tokenFile>
 //!
-//! {"operationID": "...", "task": "notify", "hook": "create",
-//!  "webapp": {"namespace": "...", "name": "...", "uid": "...", "generation": 1, "spec": {...}}}
+//! {"operationID": "...", "task": "notify", "hook": "create", "webapp": {namespace, name, uid, generation, spec}}
 //! ```
 //!
 //! | the endpoint answers | outcome |
 //! |---|---|
-//! | 2xx | done |
-//! | 409 with JSON that holds the same `operationID` | done: an earlier attempt of this operation had its effect |
-//! | 409 otherwise | permanent failure |
+//! | 2xx; 409 with JSON that holds the same `operationID` (an earlier attempt had its effect) | done |
 //! | 408, 425, 429, 5xx, a broken connection | retried, not before Retry-After (10 min at most) |
 //! | nothing within the task's timeout | retried: [`run`](super::run) ends the call |
 //! | 401 to a token that `tokenFile` no longer holds | retried: the token is being rotated |
-//! | 3xx | permanent failure: redirects are not followed |
-//! | anything else | permanent failure |
+//! | anything else, such as another 409, or 3xx (redirects are not followed) | permanent failure |
 //!
-//! An endpoint must apply an operation ID once, however often it is sent, and refuse (409) an operation whose
-//! `generation` is lower than that of the last one applied for the same `uid`.
+//! An endpoint must apply an operation ID once, and refuse (409) a `generation` lower than the last of that `uid`.
 //!
 //! # Guarantees
 //! - A hook is one POST, with that body and that key. (test: `hook_is_one_post_with_body_and_key`)
@@ -30,16 +25,9 @@
 //! - Retry-After is obeyed in seconds and as a date, ten minutes at most. (test: `retry_after_is_read_in_all_its_forms`, `retry_after_reaches_the_caller`)
 //! - At most `maxResponseBytes` of an answer are read; its code decides. (test: `an_endless_answer_is_judged_by_its_code`)
 //! - Certificates are verified, against the CA file alone if there is one. (test: `server_certificate_is_verified`)
-//! - A rotated CA file or token file is used from the next call on; while it is missing or broken, its last good
-//!   contents stay in use. (test: `a_rotated_ca_file_is_used_at_once`, `a_rotated_token_file_is_used_at_once`, `missing_or_empty_file_keeps_the_last_value`)
+//! - A rotated CA or token file is used at the next call; while it is missing or broken, its last contents stay in use.
+//!   (test: `a_rotated_ca_file_is_used_at_once`, `a_rotated_token_file_is_used_at_once`, `missing_or_empty_file_keeps_the_last_value`)
 //! - Tokens, answers and addresses never appear in errors or in the log. (test: `errors_and_logs_hold_no_secrets`)
-//!
-//! # How it works
-//! [`HttpTask`] builds the request and judges the answer; a [`Transport`] sends the request, so that a simulated run
-//! needs no sockets. The default is `reqwest`, with the same `rustls` provider as the connection to the API server.
-//! Proxies are not used, not even those in the environment (`HTTPS_PROXY`): the URL is the operator's own choice, and
-//! a proxy could read tokens. Only the body of a 409 is read, because only there it says more than the code. The URL
-//! comes from the operator's configuration, never from a custom resource.
 
 mod rotating;
 mod transport;

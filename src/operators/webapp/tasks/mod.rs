@@ -13,12 +13,11 @@
 //! | [`HookError::NotYet`] | not done yet, without a failure: a rollout is in progress |
 //!
 //! # Writing a task
-//! Implement the hooks that you need; the others succeed at once. A hook may run more than once for the same operation:
-//! the process may die, or an answer may be lost, before the result is recorded. Every attempt has the same
-//! [`HookCall::operation_id`]: pass it on to the system that you call, or check first whether the effect exists. A call
-//! for an older generation must not overwrite the effect of a newer one: [`HookCall::generation`] grows, except when the
-//! cluster's store is restored; a restored spec has IDs of its own.
-//! See `examples/05_task_executor.rs` for a complete task.
+//! Implement the hooks that you need, as in `examples/05_task_executor.rs`. A hook may run more than once for the same
+//! operation, because the process may die, or a response may be lost, before the result is recorded. Every attempt has
+//! the same [`HookCall::operation_id`]: pass it on to the system that you call, or check whether the effect exists. A
+//! call for an older generation must not overwrite the effect of a newer one: [`HookCall::generation`] grows, except
+//! when the cluster's store is restored; a restored spec has IDs of its own.
 //!
 //! # Guarantees
 //! - A hook that is not implemented succeeds at once; the others are called by name. (test: `run_dispatches_to_the_named_hook`)
@@ -28,8 +27,7 @@
 //! - Without a tasks file the tasks are `prepare`, `workload`, `announce`. (test: `default_tasks_build`)
 //!
 //! # Differences from the source document
-//! There, hooks get only the object, so a retry looks like a second operation; they return any error, so retryable and
-//! permanent failures look alike; and no timeout ends a hanging hook.
+//! There, hooks get only the object, so a retry looks like a second operation; any error is alike; no hook times out.
 
 pub(super) mod call;
 #[cfg(feature = "cli")]
