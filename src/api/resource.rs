@@ -101,11 +101,34 @@ impl ApiResource {
         let version = self.api_version();
         match namespace {
             Some(namespace) => {
-                format!("/{root}/{version}/namespaces/{namespace}/{}", self.plural)
+                format!("/{root}/{version}/namespaces/{}/{}", segment(namespace), self.plural)
             }
             None => format!("/{root}/{version}/{}", self.plural),
         }
     }
+
+    /// Returns the URL path of the object of this name. Names of some kinds, such as roles, may hold characters that are
+    /// escaped in a URL.
+    ///
+    /// ```
+    /// use windlass::api::ApiResource;
+    ///
+    /// let roles = ApiResource::new("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles");
+    /// assert_eq!(
+    ///     roles.object_path(None, "a?b #1"),
+    ///     "/apis/rbac.authorization.k8s.io/v1/clusterroles/a%3Fb%20%231"
+    /// );
+    /// ```
+    #[must_use]
+    pub fn object_path(&self, namespace: Option<&str>, name: &str) -> String {
+        format!("{}/{}", self.path(namespace), segment(name))
+    }
+}
+
+/// Escapes a segment of a URL path.
+fn segment(text: &str) -> String {
+    // A form escapes all that a path must, and a space in its own way.
+    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
 }
 
 /// `plural.group`, the form that `kubectl` and RBAC messages use.

@@ -32,6 +32,7 @@ use super::reflector::list_watch::Selection;
 use super::shared_informer::{InformerConfig, SharedInformer};
 use super::store::index::{IndexConflict, Indexers};
 use crate::api::ApiResource;
+use crate::cache::object::function_id::FunctionId;
 use crate::client::{ApiClient, ServedKind};
 
 /// How one kind is listed, watched and indexed.
@@ -110,7 +111,7 @@ struct Identity {
 
 struct Entry {
     identity: Identity,
-    transform: Option<TypeId>,
+    transform: Option<FunctionId>,
     informer: Box<dyn Any + Send>,
     run: Option<RunInformer>,
     state: ReadState,
@@ -223,7 +224,12 @@ impl SharedInformerFactory {
         if let Some(entry) = existing
             && let Some(informer) = entry.informer.downcast_ref::<SharedInformer<K>>()
         {
-            if entry.transform != transform.as_ref().map(Transform::id) {
+            let is_same = match (entry.transform, transform.as_ref().map(Transform::id)) {
+                (None, None) => true,
+                (Some(one), Some(other)) => one.is_same_as(other),
+                _ => false,
+            };
+            if !is_same {
                 return Err(InformerError::Transform { kind: kind() });
             }
             let added = informer.add_indexers(indexers);

@@ -17,6 +17,7 @@
 
 pub mod cached;
 pub mod decode;
+pub(crate) mod function_id;
 pub mod meta;
 pub mod object_name;
 pub mod owner;

@@ -176,7 +176,7 @@ impl<K: Object> Processor<K> {
             Registration { synced, removed: removed.clone(), counts: counts.clone(), running: is_running };
         let complained = None;
         let listener =
-            Listener { handler, notifications: receiver, setter, removed, counts, running, complained };
+            Listener { handler, notifications: receiver, setter, removed, counts, running, complained, again: Vec::new() };
         Some((registration, listener))
     }
 

@@ -11,7 +11,7 @@
 //! | a stream ended within 1 s | watch again after a backoff |
 //! | a relist was requested | list at once with the version unset |
 //! | opening: no connection, 429, 5xx | watch again from the same version after a backoff; list after 5 times 5xx |
-//! | opening: 403, the permission to watch is missing | watch again after 10 to 30 s |
+//! | opening: 403, the permission to watch is missing | list after 30 to 55 s: the cache is late, but does not stand still |
 //! | 410 at the start or in the stream | list, not older than the last version, after a backoff |
 //! | the list: 410, a version from the future, or older than the last one | list at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
@@ -70,11 +70,17 @@ const FRUITLESS_MAX: u32 = 5;
 /// Range of the delay before a missing kind or permission is tried again.
 const MISSING_MIN: Duration = Duration::from_secs(10);
 const MISSING_MAX: Duration = Duration::from_secs(30);
+/// How often a kind is listed that may be listed and not watched.
+const DENIED_MIN: Duration = Duration::from_secs(30);
+const DENIED_MAX: Duration = Duration::from_secs(55);
 /// Openings of a watch in a row that the server may answer with 5xx before a list is tried: it may have lost
 /// the version, but be able to list.
 const REFUSED_MAX: u32 = 5;
 /// How long a streaming list may send no object before its end.
 const INITIAL_EVENTS_SILENCE: Duration = Duration::from_secs(60);
+/// The slowest that the objects of a streaming list may arrive, per second: where the server never tells the end, the
+/// events of a busy kind look like objects.
+const INITIAL_EVENTS_RATE: u64 = 10;
 /// How long a restarted server may answer 403 or 404 because it has not loaded roles and kinds yet.
 const STARTING: Duration = Duration::from_secs(15);
 /// Over which time the reflectors of a process ask again when the server is back.
@@ -338,12 +344,19 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             Err(error) => return Err(self.stream_failed(&error, is_newest)),
         };
         let mut objects = BTreeMap::<ObjectName, Listed<K>>::new();
-        let mut deadline = Instant::now() + INITIAL_EVENTS_SILENCE;
+        let started = Instant::now();
+        let (mut last, mut received) = (started, 0);
         loop {
+            let slowest = started + Duration::from_secs(received / INITIAL_EVENTS_RATE);
+            let deadline = last.min(slowest) + INITIAL_EVENTS_SILENCE;
             let event = match tokio::time::timeout_at(deadline, stream.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => return Err(self.stream_failed(&error, is_newest)),
-                Ok(None) | Err(_) => return Err(StreamingFailure::ReadPages),
+                Ok(None) => return Err(StreamingFailure::ReadPages),
+                Err(_) => {
+                    self.source.cannot_stream_lists();
+                    return Err(StreamingFailure::ReadPages);
+                }
             };
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -364,7 +377,7 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                 // Bookmarks say nothing about the end, and must not extend the deadline.
                 WatchEvent::Bookmark { .. } => continue,
             }
-            deadline = Instant::now() + INITIAL_EVENTS_SILENCE;
+            (last, received) = (Instant::now(), received + 1);
         }
     }
 
@@ -533,10 +546,10 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             }
             return Next::Watch(delay);
         }
-        let same_again = error.is_connection()
-            || error.is_too_many_requests()
-            || error.is_forbidden()
-            || self.is_starting(error);
+        if error.is_forbidden() && !self.is_starting(error) {
+            return Next::List(delay.max(self.backoff.spread(DENIED_MIN, DENIED_MAX)));
+        }
+        let same_again = error.is_connection() || error.is_too_many_requests() || self.is_starting(error);
         if same_again { Next::Watch(delay) } else { Next::List(delay) }
     }
 

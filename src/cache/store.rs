@@ -172,7 +172,7 @@ impl<K: Object> Store<K> {
         let mut indexes = (*before).clone();
         for (name, indexer) in indexers.into_functions() {
             match indexes.get(name) {
-                Some(existing) if existing.id() == indexer.id => {}
+                Some(existing) if existing.is_of(indexer.id) => {}
                 Some(_) => return Err(IndexConflict(name)),
                 None => {
                     let index = Index::new(indexer);

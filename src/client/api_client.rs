@@ -1,5 +1,6 @@
 //! The client that every request goes through.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,8 +71,8 @@ pub struct ApiClient {
     /// Label of the metrics.
     host: Arc<str>,
     manager: &'static str,
-    /// Until when lists are not streamed, because the server has refused it; shared by all clones.
-    no_streams_until: Arc<Mutex<Option<Instant>>>,
+    /// Until when lists of a kind are not streamed, because the server has refused it; shared by all clones.
+    no_streams_until: Arc<Mutex<HashMap<String, Instant>>>,
     compresses_lists: bool,
     not_after: Option<Instant>,
     turn: Turn,
@@ -233,7 +234,7 @@ impl ApiClient {
         name: &str,
         accept: &'static str,
     ) -> Result<Option<T>, Error> {
-        let path = format!("{}/{name}", resource.path(namespace));
+        let path = resource.object_path(namespace, name);
         match self.get_as(&path, accept).await {
             Ok(body) => self::decode(&body, || format!("GET {path}")).map(Some),
             // A 404 for an object names the object; a 404 for a kind does not.
@@ -532,14 +533,15 @@ impl ApiClient {
         self.metrics.received(method.as_str(), bytes);
     }
 
-    /// Whether the server can begin a watch with the current state, as far as known.
-    pub(crate) fn can_stream_lists(&self) -> bool {
-        self.no_streams_until.lock().is_none_or(|until| Instant::now() >= until)
+    /// Whether the server can begin a watch of a kind with its current state, as far as known.
+    pub(crate) fn can_stream_lists(&self, of: &ApiResource) -> bool {
+        self.no_streams_until.lock().get(&of.to_string()).is_none_or(|until| Instant::now() >= *until)
     }
 
-    /// Remembers for [`STREAMS_AGAIN`] that the server cannot stream lists: it may be upgraded.
-    pub(crate) fn cannot_stream_lists(&self) {
-        *self.no_streams_until.lock() = Some(Instant::now() + STREAMS_AGAIN);
+    /// Remembers for [`STREAMS_AGAIN`] that the server cannot stream lists of a kind: it may be upgraded. Another kind may
+    /// be served by another program.
+    pub(crate) fn cannot_stream_lists(&self, of: &ApiResource) {
+        self.no_streams_until.lock().insert(of.to_string(), Instant::now() + STREAMS_AGAIN);
     }
 
     pub(in crate::client) fn lost(

@@ -8,8 +8,9 @@
 use std::time::Duration;
 
 use http::Request;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube_client::client::{Body, ConfigExt};
 use kube_client::{Config, Error};
 use tower::util::BoxCloneSyncService;
@@ -18,9 +19,12 @@ use tower::{BoxError, Service, ServiceBuilder};
 /// How long a TCP connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long an idle connection stays open: a burst leaves none behind. client-go's transport waits as long.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// A response whose body is unread.
 pub(super) type Answer =
-    <hyper_util::client::legacy::Client<HttpConnector, Body> as Service<Request<Body>>>::Response;
+    <Client<HttpConnector, Body> as Service<Request<Body>>>::Response;
 /// Sends requests with one set of credentials, over a pool of connections.
 pub(super) type Connections = BoxCloneSyncService<Request<Body>, Answer, BoxError>;
 
@@ -37,7 +41,7 @@ pub(super) fn connect(config: &Config) -> Result<Connections, Error> {
     // This fails only if a provider is already installed, which is just as good.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
     let tls = config.rustls_https_connector_with_connector(tcp())?;
-    let connections = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(tls);
+    let connections = pool(tls);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
@@ -45,6 +49,14 @@ pub(super) fn connect(config: &Config) -> Result<Connections, Error> {
         .map_err(BoxError::from)
         .service(connections);
     Ok(BoxCloneSyncService::new(service))
+}
+
+/// Returns a pool of connections, each closed once it was idle for [`IDLE_TIMEOUT`].
+fn pool<C: Connect + Clone>(connector: C) -> Client<C, Body> {
+    Client::builder(TokioExecutor::new())
+        .pool_idle_timeout(IDLE_TIMEOUT)
+        .pool_timer(TokioTimer::new())
+        .build(connector)
 }
 
 fn tcp() -> HttpConnector {
@@ -66,6 +78,42 @@ mod tests {
         let uri = format!("https://{}/", listener.local_addr().unwrap()).parse().unwrap();
         let connection = tcp().call(uri).await.unwrap();
         assert!(connection.inner().nodelay().unwrap());
+    }
+
+    /// Serves HTTP without an answer's body; counts the connections that are open.
+    async fn serve(listener: tokio::net::TcpListener, open: tokio::sync::watch::Sender<usize>) {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let mut connections = tokio::task::JoinSet::new();
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            open.send_modify(|open| *open += 1);
+            let open = open.clone();
+            connections.spawn(async move {
+                let mut request = [0; 1024];
+                while socket.read(&mut request).await.is_ok_and(|read| read > 0) {
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                }
+                open.send_modify(|open| *open -= 1);
+            });
+        }
+    }
+
+    #[tokio::test]
+    async fn connections_of_a_burst_are_closed_when_idle() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri: http::Uri = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let (sender, mut open) = tokio::sync::watch::channel(0);
+        let mut server = tokio::task::JoinSet::new();
+        server.spawn(serve(listener, sender));
+        let client = pool(HttpConnector::new());
+        let burst = (0..10).map(|_| client.request(Request::get(uri.clone()).body(Body::empty()).unwrap()));
+        futures_util::future::try_join_all(burst).await.unwrap();
+        assert_eq!(*open.borrow(), 10);
+        tokio::time::pause();
+        tokio::time::advance(2 * IDLE_TIMEOUT).await;
+        tokio::time::resume();
+        open.wait_for(|open| *open == 0).await.unwrap();
     }
 
     #[tokio::test]

@@ -166,7 +166,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     pub fn new(
         context: &'a ControllerContext<'a>,
         name: &'static str,
-        child_names: fn(&Cached<K>) -> Vec<String>,
+        child_names: impl Fn(&Cached<K>) -> Vec<String> + Clone + Send + Sync + 'static,
     ) -> Result<Self, BuildError> {
         let options =
             QueueOptions { ageing: Some(Ageing::default()), metrics: Some(context.metrics.queue(name)) };
@@ -181,12 +181,12 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     pub fn with_queue(
         context: &'a ControllerContext<'a>,
         name: &'static str,
-        child_names: fn(&Cached<K>) -> Vec<String>,
+        child_names: impl Fn(&Cached<K>) -> Vec<String> + Clone + Send + Sync + 'static,
         queue: RateLimitingQueue<ObjectName>,
     ) -> Result<Self, BuildError> {
         let watched = || Watched {
             transform: Some(Transform::new(object::trim)),
-            indexers: Indexers::default().with(CHILD_NAME, child_names),
+            indexers: Indexers::default().with(CHILD_NAME, child_names.clone()),
             ..Watched::default()
         };
         let objects = context.informers.informers(watched);

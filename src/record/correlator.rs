@@ -212,7 +212,7 @@ impl EventCorrelator {
 
 /// Shortens an object's name to leave room for the stamp, without a dot or dash at its end.
 pub(super) fn shortened(name: &str) -> &str {
-    name[..name.len().min(NAME_MAX)].trim_end_matches(['.', '-'])
+    name[..name.floor_char_boundary(NAME_MAX)].trim_end_matches(['.', '-'])
 }
 
 // === impl Series ===

@@ -4,11 +4,13 @@
 //! Flow: API server -> reflector -> fifo -> pump -> processor -> **listener** -> handler -> workqueue
 //!
 //! # Guarantees
-//! - A handler that panics is named, loses that notification, and stops no other. (test: `panicking_handler_stops_no_other`)
+//! - A handler that panics is named, and stops no other. (test: `panicking_handler_stops_no_other`)
+//! - What it was told when it panicked it is told again, after a while. (test: `handler_that_panicked_is_told_again`)
 //! - A slow handler is named. (test: `slow_handler_is_named_in_log_and_state`)
 //!
 //! # Differences from client-go
-//! A panic ends no process, and the registration of the handler still becomes synced.
+//! A panic ends no process, and the registration of the handler still becomes synced. A notification that comes again
+//! after a panic comes after later ones: handlers queue keys, so its order does not matter.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,6 +30,11 @@ use crate::cache::synctrack::SyncedSetter;
 const SLOW: Duration = Duration::from_millis(100);
 /// How often a slow handler is named in the log.
 const REMINDER: Duration = Duration::from_secs(60);
+
+/// How long a notification waits after its handler panicked, the first time and at most; doubled each time.
+const AGAIN: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(300)];
+/// How many notifications wait so; more are lost.
+const AGAIN_MAX: usize = 1000;
 
 /// The counts of one handler; shared by both ends of its buffer.
 #[derive(Debug, Default)]
@@ -51,6 +58,15 @@ pub(crate) struct Listener<K: Object> {
     pub(super) running: watch::Sender<bool>,
     /// When the handler was last called slow in the log.
     pub(super) complained: Option<Instant>,
+    /// What the handler is told again after a panic.
+    pub(super) again: Vec<Again<K>>,
+}
+
+/// A notification whose handler panicked.
+pub(super) struct Again<K: Object> {
+    notification: Notification<K>,
+    at: Instant,
+    delay: Duration,
 }
 
 // === impl Listener ===
@@ -63,24 +79,52 @@ impl<K: Object> Listener<K> {
         }
         self.running.send_replace(true);
         loop {
+            let due = self.again.iter().map(|again| again.at).min();
             let notification = tokio::select! {
                 biased;
                 () = self.removed.cancelled() => return,
                 notification = self.notifications.recv() => notification,
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    self.deliver_again();
+                    continue;
+                }
             };
             let Some(notification) = notification else { return };
-            self.deliver(&notification);
+            if !self.deliver(&notification) {
+                self.keep(notification, AGAIN[0]);
+            }
             self.counts.pending.fetch_sub(1, Ordering::Relaxed);
             tokio::task::coop::consume_budget().await;
         }
     }
 
-    /// Calls the handler, and names it if it panics or is slow.
-    fn deliver(&mut self, notification: &Notification<K>) {
+    /// Keeps a notification, to deliver it again after `delay`.
+    fn keep(&mut self, notification: Notification<K>, delay: Duration) {
+        if self.again.len() < AGAIN_MAX {
+            self.again.push(Again { notification, at: Instant::now() + delay, delay });
+        }
+    }
+
+    /// Delivers what is due once more.
+    fn deliver_again(&mut self) {
+        let now = Instant::now();
+        let (due, later) = std::mem::take(&mut self.again).into_iter().partition(|again| again.at <= now);
+        self.again = later;
+        let due: Vec<Again<K>> = due;
+        for Again { notification, delay, .. } in due {
+            if !self.deliver(&notification) {
+                self.keep(notification, (2 * delay).min(AGAIN[1]));
+            }
+        }
+    }
+
+    /// Calls the handler, and names it if it panics or is slow. Returns whether it did not panic.
+    fn deliver(&mut self, notification: &Notification<K>) -> bool {
         let started = Instant::now();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.call(notification)));
         let took = started.elapsed();
         let (kind, handler) = (self.counts.kind.as_str(), self.counts.name.as_str());
+        let is_done = outcome.is_ok();
         if let Err(panic) = outcome {
             self.counts.panics.fetch_add(1, Ordering::Relaxed);
             let object = notification.object_name();
@@ -91,7 +135,7 @@ impl<K: Object> Listener<K> {
                 handler,
                 object,
                 panic,
-                "Event handler panicked; it is notified of the object again after a change or a resync"
+                "Event handler panicked; it is told the same again after a while"
             );
         }
         if took >= SLOW {
@@ -108,6 +152,7 @@ impl<K: Object> Listener<K> {
                 );
             }
         }
+        is_done
     }
 
     fn call(&mut self, notification: &Notification<K>) {

@@ -22,7 +22,6 @@
 //! There is an idle timeout: a server sends a bookmark every minute, so after 90 s without a byte the
 //! peer is considered dead (TCP keepalive does not notice a stopped process).
 
-use std::any::TypeId;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -39,6 +38,7 @@ use super::list_watch::{
 };
 use super::wire::{EventError, Lines, decode_event};
 use crate::api::ApiResource;
+use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::cached::Cached;
 use crate::cache::object::decode;
 use crate::cache::object::{Object, TypedObject};
@@ -60,7 +60,7 @@ const LINE_MAX: usize = 16 << 20;
 /// object, must be quick and must keep the metadata.
 pub struct Transform<K> {
     function: Arc<dyn Fn(&mut K) + Send + Sync>,
-    id: TypeId,
+    id: FunctionId,
 }
 
 // === impl Transform ===
@@ -69,11 +69,11 @@ impl<K> Transform<K> {
     /// Wraps a function or closure.
     #[must_use]
     pub fn new<F: Fn(&mut K) + Send + Sync + 'static>(function: F) -> Self {
-        Self { function: Arc::new(function), id: TypeId::of::<F>() }
+        Self { id: FunctionId::of(&function), function: Arc::new(function) }
     }
 
-    /// Returns the type of the function, by which two requests for the same transform are recognised.
-    pub(in crate::cache) fn id(&self) -> TypeId {
+    /// Returns the identity of the function, by which two requests for the same transform are recognised.
+    pub(in crate::cache) fn id(&self) -> FunctionId {
         self.id
     }
 
@@ -223,11 +223,11 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
     }
 
     fn can_stream_lists(&self) -> bool {
-        self.client.can_stream_lists()
+        self.client.can_stream_lists(&self.resource)
     }
 
     fn cannot_stream_lists(&self) {
-        self.client.cannot_stream_lists();
+        self.client.cannot_stream_lists(&self.resource);
     }
 
     async fn server_is_back(&self, asked: Instant) {

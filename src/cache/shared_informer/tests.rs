@@ -426,10 +426,56 @@ async fn panicking_handler_stops_no_other() {
     assert_eq!(handlers.iter().map(|handler| handler.panics).collect::<Vec<_>>(), [1, 0]);
     #[cfg(feature = "cli")]
     {
-        let text = "ERROR Event handler panicked; it is notified of the object again after a change or a resync \
+        let text = "ERROR Event handler panicked; it is told the same again after a while \
             kind=configmaps handler=Panicking object=ns/b panic=the handler panicked";
         assert_eq!(complaints(&log), [text]);
     }
+    rig.stop().await;
+}
+
+/// Each takes longer than the period.
+#[tokio::test(start_paused = true)]
+async fn resyncs_without_a_pause_starve_no_change() {
+    let names: Vec<String> = (0..1200).map(|at| format!("n{at}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let config =
+        InformerConfig { resync_period: ResyncPeriod::new(ResyncPeriod::MIN).ok(), ..InformerConfig::default() };
+    let mut rig = Rig::with_config(&names, config);
+    let (handler, _heard) = recording();
+    rig.informer.add_event_handler(handler).unwrap();
+    rig.start().await;
+    rig.source.put(config_map("ns", "new", 0));
+    for _ in 0..50 {
+        tokio::time::advance(ResyncPeriod::MIN).await;
+    }
+    assert!(rig.informer.store().get(&key("new")).is_some());
+    rig.stop().await;
+}
+
+/// Panics when it is first told of a deletion.
+struct PanickingOnce(Recording, bool);
+
+impl EventHandler<ConfigMap> for PanickingOnce {
+    fn on_delete(&mut self, deleted: &Deleted<ConfigMap>) {
+        if std::mem::take(&mut self.1) {
+            std::panic::resume_unwind(Box::new("the handler panicked"));
+        }
+        self.0.on_delete(deleted);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handler_that_panicked_is_told_again() {
+    let mut rig = Rig::new(&["a", "b"]);
+    let (handler, mut heard_of) = recording();
+    rig.informer.add_event_handler(PanickingOnce(handler, true)).unwrap();
+    rig.start().await;
+    rig.source.delete(&key("a"));
+    assert_eq!(heard(&mut heard_of).await, [""; 0]);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(heard(&mut heard_of).await, ["-a"]);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(heard(&mut heard_of).await, [""; 0], "once");
     rig.stop().await;
 }
 

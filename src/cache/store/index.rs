@@ -6,13 +6,13 @@
 //! - A value is removed with its last object. (test: `delete_removes_empty_sets_from_the_index`)
 //! - An object may have several values, and they may change. (test: `an_object_may_have_several_values`)
 
-use std::any::TypeId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use dashmap::{DashMap, Entry};
 use foldhash::fast::RandomState;
 
+use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::Object;
 use crate::cache::object::cached::Cached;
 use crate::cache::object::object_name::ObjectName;
@@ -29,10 +29,10 @@ pub struct Indexers<K> {
     functions: BTreeMap<&'static str, Indexer<K>>,
 }
 
-/// One index function, and its type, by which two requests for the same index are recognised.
+/// One index function.
 pub(crate) struct Indexer<K> {
     function: IndexFn<K>,
-    pub(crate) id: TypeId,
+    pub(crate) id: FunctionId,
 }
 
 /// Two indexes have the same name and different functions.
@@ -53,7 +53,7 @@ impl<K: Object> Indexers<K> {
         name: &'static str,
         function: impl Fn(&Cached<K>) -> Vec<String> + Send + Sync + 'static,
     ) -> Self {
-        let indexer = Indexer { id: type_of(&function), function: Box::new(function) };
+        let indexer = Indexer { id: FunctionId::of(&function), function: Box::new(function) };
         let before = self.functions.insert(name, indexer);
         assert!(before.is_none(), "an index named {name:?} already exists");
         self
@@ -78,10 +78,6 @@ impl<K> fmt::Debug for Indexers<K> {
     }
 }
 
-fn type_of<T: 'static>(_: &T) -> TypeId {
-    TypeId::of::<T>()
-}
-
 /// One inverted index. Only the store's writer changes it.
 pub(crate) struct Index<K> {
     indexer: Indexer<K>,
@@ -102,9 +98,9 @@ impl<K: Object> Index<K> {
         Self { indexer, names: DashMap::default() }
     }
 
-    /// Returns the type of the index function.
-    pub(crate) fn id(&self) -> TypeId {
-        self.indexer.id
+    /// Whether this is the index of that function.
+    pub(crate) fn is_of(&self, function: FunctionId) -> bool {
+        self.indexer.id.is_same_as(function)
     }
 
     pub(crate) fn values(&self, object: &Cached<K>) -> Vec<String> {

@@ -32,7 +32,7 @@ impl ApiClient {
         name: &str,
         patch: &Value,
     ) -> Result<(), Error> {
-        let path = format!("{}/{name}?fieldManager={}", events.path(Some(namespace)), self.manager);
+        let path = format!("{}?fieldManager={}", events.object_path(Some(namespace), name), self.manager);
         let call = Call::new(Passage::Event, Method::PATCH, &path, Some(patch));
         self.call(Call { content_type: MERGE_PATCH, ..call }).await.map(drop)
     }

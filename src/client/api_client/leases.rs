@@ -13,7 +13,7 @@ impl ApiClient {
     /// # Errors
     /// [`Error`]; a missing Lease is `Ok(None)`.
     pub async fn get_lease(&self, namespace: &str, name: &str) -> Result<Option<Lease>, Error> {
-        let path = format!("{}/{name}", ApiResource::of::<Lease>().path(Some(namespace)));
+        let path = ApiResource::of::<Lease>().object_path(Some(namespace), name);
         match self.lease_call(Method::GET, &path, None).await {
             Err(error) if error.is_not_found() && names_an_object(&error, name) => Ok(None),
             answer => answer.map(Some),
@@ -35,8 +35,8 @@ impl ApiClient {
     /// # Errors
     /// [`Error`]; see [`Error::is_conflict`].
     pub async fn replace_lease(&self, namespace: &str, name: &str, lease: &Lease) -> Result<Lease, Error> {
-        let path = ApiResource::of::<Lease>().path(Some(namespace));
-        let path = format!("{path}/{name}?fieldManager={}", self.manager);
+        let path = ApiResource::of::<Lease>().object_path(Some(namespace), name);
+        let path = format!("{path}?fieldManager={}", self.manager);
         self.lease_call(Method::PUT, &path, Some(&json!(lease))).await
     }
 

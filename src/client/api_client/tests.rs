@@ -384,11 +384,13 @@ fn retry_after_may_be_a_date() {
 async fn refused_streaming_list_is_forgotten_after_half_an_hour() {
     let client = answering(|_| (200, String::new()));
     let clone = client.clone();
-    assert!(client.can_stream_lists());
-    clone.cannot_stream_lists();
-    assert!(!client.can_stream_lists());
+    let [pods, others] = ["pods", "others"].map(|plural| ApiResource::new("", "v1", "Pod", plural));
+    assert!(client.can_stream_lists(&pods));
+    clone.cannot_stream_lists(&pods);
+    assert!(!client.can_stream_lists(&pods));
+    assert!(client.can_stream_lists(&others), "an extension's server may refuse what others do");
     tokio::time::advance(STREAMS_AGAIN).await;
-    assert!(client.can_stream_lists());
+    assert!(client.can_stream_lists(&pods));
 }
 
 #[tokio::test(start_paused = true)]
@@ -408,6 +410,25 @@ async fn a_silent_list_times_out() {
     let mut list = client.open_list("list pods", request, idle).await.unwrap();
     assert_eq!(list.next().await.unwrap().unwrap(), "{}");
     assert!(matches!(list.next().await, Err(Error::Timeout { after, .. }) if after == idle));
+}
+
+/// A byte now and then, which is never the end.
+#[tokio::test(start_paused = true)]
+async fn dripping_list_times_out() {
+    let service = tower::service_fn(|_: Request<Body>| {
+        let drops = futures_util::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            Some((Ok::<_, Infallible>(http_body::Frame::data(Bytes::from_static(b" "))), ()))
+        });
+        let body = http_body_util::StreamBody::new(Box::pin(drops));
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+    let mut list = client.open_list("list pods", request, Duration::from_secs(60)).await.unwrap();
+    let began = Instant::now();
+    assert!(matches!(list.next().await, Err(Error::Timeout { .. })));
+    assert_eq!(began.elapsed(), Duration::from_secs(60));
 }
 
 #[tokio::test]

@@ -25,8 +25,10 @@ impl<'a> Target<'a> {
 
     /// Returns the path of the object, or of its collection.
     fn path(&self) -> String {
-        let collection = self.resource.path(self.namespace);
-        self.name.map_or(collection.clone(), |name| format!("{collection}/{name}"))
+        match self.name {
+            Some(name) => self.resource.object_path(self.namespace, name),
+            None => self.resource.path(self.namespace),
+        }
     }
 }
 

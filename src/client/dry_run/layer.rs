@@ -116,10 +116,16 @@ fn draft(method: &Method, path: &str, resource: &ApiResource, sent: &Value) -> W
         },
         kind: resource.kind.to_string(),
         namespace: namespace.map(str::to_owned),
-        name: if name.is_empty() { of_body } else { name }.to_owned(),
+        name: if name.is_empty() { of_body.to_owned() } else { unescaped(name) },
         is_status,
         outcome: Ok(Vec::new()),
     }
+}
+
+/// Returns the text of an escaped segment of a URL path.
+fn unescaped(segment: &str) -> String {
+    let mut pairs = form_urlencoded::parse(segment.as_bytes());
+    pairs.next().map(|(name, _)| name.into_owned()).unwrap_or_default()
 }
 
 /// Reads the object at this path.
