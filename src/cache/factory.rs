@@ -378,20 +378,21 @@ mod tests {
     #[tokio::test]
     async fn contradicting_request_is_an_error() {
         let factory = factory(&["ns"]);
-        let watched = |function: fn(&Cached<Secret>) -> Vec<String>, is_other: bool| {
-            let indexers = Indexers::default();
-            let indexers = match is_other {
-                false => indexers.with("type", function),
-                true => indexers.with("type", |_| Vec::new()),
-            };
-            Watched { indexers, ..Watched::default() }
-        };
-        factory.informer(watched(by_type, false)).unwrap();
-        factory.informer(watched(by_type, false)).unwrap();
-        let error = factory.informer(watched(by_type, true)).unwrap_err().to_string();
+        fn watched<F>(function: F) -> Watched<Secret>
+        where
+            F: Fn(&Cached<Secret>) -> Vec<String> + Send + Sync + 'static,
+        {
+            Watched { indexers: Indexers::default().with("type", function), ..Watched::default() }
+        }
+        factory.informer(watched(by_type)).unwrap();
+        factory.informer(watched(by_type)).unwrap();
         let conflict =
             "informer of secrets: an index named \"type\" exists with another function; choose another name";
+        let error = factory.informer(watched(|_| Vec::new())).unwrap_err().to_string();
         assert_eq!(error, conflict);
+        // All pointers to functions of one signature have one type.
+        let pointer: fn(&Cached<Secret>) -> Vec<String> = by_type;
+        assert_eq!(factory.informer(watched(pointer)).unwrap_err().to_string(), conflict);
 
         let trimmed =
             Watched { transform: Some(Transform::new(object::trim)), ..Watched::<Secret>::default() };

@@ -175,8 +175,16 @@ impl<K: Object> Processor<K> {
         let registration =
             Registration { synced, removed: removed.clone(), counts: counts.clone(), running: is_running };
         let complained = None;
-        let listener =
-            Listener { handler, notifications: receiver, setter, removed, counts, running, complained, again: Vec::new() };
+        let listener = Listener {
+            handler,
+            notifications: receiver,
+            setter,
+            removed,
+            counts,
+            running,
+            complained,
+            again: Vec::new(),
+        };
         Some((registration, listener))
     }
 

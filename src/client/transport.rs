@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use http::Request;
-use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use kube_client::client::{Body, ConfigExt};
 use kube_client::{Config, Error};
@@ -23,8 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A response whose body is unread.
-pub(super) type Answer =
-    <Client<HttpConnector, Body> as Service<Request<Body>>>::Response;
+pub(super) type Answer = <Client<HttpConnector, Body> as Service<Request<Body>>>::Response;
 /// Sends requests with one set of credentials, over a pool of connections.
 pub(super) type Connections = BoxCloneSyncService<Request<Body>, Answer, BoxError>;
 

@@ -331,7 +331,11 @@ fn long_object_name_is_shortened_in_event_name() {
     let name = format!("{}.{}", "a".repeat(235), "b".repeat(17));
     assert_eq!(shortened(&name), "a".repeat(235));
     assert_eq!(shortened("short"), "short");
-    assert_eq!(shortened(&format!("a{}", "ä".repeat(200))), format!("a{}", "ä".repeat(117)), "never within a character");
+    assert_eq!(
+        shortened(&format!("a{}", "ä".repeat(200))),
+        format!("a{}", "ä".repeat(117)),
+        "never within a character"
+    );
 }
 
 #[test]

@@ -38,9 +38,9 @@ use super::list_watch::{
 };
 use super::wire::{EventError, Lines, decode_event};
 use crate::api::ApiResource;
-use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::cached::Cached;
 use crate::cache::object::decode;
+use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::{Object, TypedObject};
 use crate::cache::store::Store;
 use crate::client::list_items::ListMeta;

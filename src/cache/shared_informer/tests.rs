@@ -438,8 +438,10 @@ async fn panicking_handler_stops_no_other() {
 async fn resyncs_without_a_pause_starve_no_change() {
     let names: Vec<String> = (0..1200).map(|at| format!("n{at}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let config =
-        InformerConfig { resync_period: ResyncPeriod::new(ResyncPeriod::MIN).ok(), ..InformerConfig::default() };
+    let config = InformerConfig {
+        resync_period: ResyncPeriod::new(ResyncPeriod::MIN).ok(),
+        ..InformerConfig::default()
+    };
     let mut rig = Rig::with_config(&names, config);
     let (handler, _heard) = recording();
     rig.informer.add_event_handler(handler).unwrap();

@@ -12,9 +12,9 @@ use std::fmt;
 use dashmap::{DashMap, Entry};
 use foldhash::fast::RandomState;
 
-use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::Object;
 use crate::cache::object::cached::Cached;
+use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::object_name::ObjectName;
 
 /// Name of the index of objects by the uid of their controlling owner.
