@@ -360,22 +360,17 @@ fn short_name<T>() -> String {
 
 /// Applies batches until the FIFO is closed and empty, then ends the listeners.
 async fn pump<K: Object>(inner: Arc<Inner<K>>, mut pump: Pump<K>) {
-    // A resync that takes as long as its period must not starve the changes: they come between two.
-    let mut has_resynced = false;
     loop {
         let next_resync = inner.processor.lock().next_resync();
         let batch = tokio::select! {
             biased;
-            batch = inner.fifo.pop_batch(), if has_resynced => batch,
             () = until(next_resync) => {
                 pump.resync(&inner.processor).await;
-                has_resynced = true;
                 continue;
             }
-            batch = inner.fifo.pop_batch(), if !has_resynced => batch,
+            batch = inner.fifo.pop_batch() => batch,
             () = inner.resync_added.notified() => continue,
         };
-        has_resynced = false;
         let Some(batch) = batch else { break };
         let is_initial_list = batch.is_initial_list;
         let started = Instant::now();

@@ -433,27 +433,6 @@ async fn panicking_handler_stops_no_other() {
     rig.stop().await;
 }
 
-/// Each takes longer than the period.
-#[tokio::test(start_paused = true)]
-async fn resyncs_without_a_pause_starve_no_change() {
-    let names: Vec<String> = (0..1200).map(|at| format!("n{at}")).collect();
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let config = InformerConfig {
-        resync_period: ResyncPeriod::new(ResyncPeriod::MIN).ok(),
-        ..InformerConfig::default()
-    };
-    let mut rig = Rig::with_config(&names, config);
-    let (handler, _heard) = recording();
-    rig.informer.add_event_handler(handler).unwrap();
-    rig.start().await;
-    rig.source.put(config_map("ns", "new", 0));
-    for _ in 0..50 {
-        tokio::time::advance(ResyncPeriod::MIN).await;
-    }
-    assert!(rig.informer.store().get(&key("new")).is_some());
-    rig.stop().await;
-}
-
 /// Panics when it is first told of a deletion.
 struct PanickingOnce(Recording, bool);
 
