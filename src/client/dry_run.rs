@@ -12,7 +12,7 @@
 //! A conflict, a missing object and a taken name are no steps: the sync reads again and decides anew, or fails.
 //!
 //! # Guarantees
-//! - A pass has the steps of its own writes. (test: `each_pass_has_its_own_steps`)
+//! - A sync has the steps of its own writes. (test: `each_pass_has_its_own_steps`)
 
 mod changes;
 mod layer;
@@ -24,11 +24,11 @@ pub(super) use self::layer::DryRunService;
 use super::error::ServerStatus;
 
 tokio::task_local! {
-    /// The steps of the pass that runs.
+    /// The steps of the sync that runs.
     static STEPS: Mutex<Vec<Effect>>;
 }
 
-/// One thing that a pass would do.
+/// One thing that a sync would do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// A write.
@@ -59,10 +59,10 @@ pub struct Write {
     pub outcome: Result<Vec<Change>, ServerStatus>,
 }
 
-/// Runs a pass, and returns what it would do as well. Steps of tasks that the pass spawns are lost.
+/// Runs a sync, and returns what it would do as well. Steps of tasks that the sync spawns are lost.
 ///
 /// # Cancel safety
-/// Dropping the future drops the pass and its steps.
+/// Dropping the future drops the sync and its steps.
 pub async fn recorded<F: Future>(pass: F) -> (F::Output, Vec<Effect>) {
     let both = async {
         let ended = pass.await;
@@ -71,13 +71,13 @@ pub async fn recorded<F: Future>(pass: F) -> (F::Output, Vec<Effect>) {
     STEPS.scope(Mutex::default(), both).await
 }
 
-/// Notes that a hook would be called, if a pass is recorded.
+/// Notes that a hook would be called, if a sync is recorded.
 pub fn would_call(task: &str, hook: &'static str) {
     push(|| Effect::Call { task: task.to_owned(), hook });
 }
 
 pub(super) fn push(step: impl FnOnce() -> Effect) {
-    // Without a recorded pass there is nobody to tell.
+    // Without a recorded sync there is nobody to tell.
     STEPS.try_with(|steps| steps.lock().push(step())).ok();
 }
 

@@ -1,13 +1,13 @@
-//! Tells a worker that its pass waits for a slow answer, so that another worker can stand in.
+//! Tells a worker that its sync waits for a slow answer, so that another worker can stand in.
 //!
 //! client-go has no counterpart. Go's scheduler does the same for threads: one that blocks in a system call hands its
 //! processor over.
 //! Flow: request without an answer -> **slow calls** -> workers
 //!
 //! # Guarantees
-//! - A pass counts as waiting while any of its requests has been without an answer for [`SLOW`].
+//! - A sync counts as waiting while any of its requests has been without an answer for [`SLOW`].
 //!   (test: `pass_waits_while_a_call_is_slow`)
-//! - Time at the gate does not count: all passes wait there. (test: `wait_at_the_gate_is_no_slow_call`)
+//! - Time at the gate does not count: all syncs wait there. (test: `wait_at_the_gate_is_no_slow_call`)
 
 use std::fmt;
 use std::pin::pin;
@@ -22,7 +22,7 @@ tokio::task_local! {
     static PASS: Arc<Pass>;
 }
 
-/// Is called with `true` when a pass begins to wait for a slow answer, and with `false` when it no longer does.
+/// Is called with `true` when a sync begins to wait for a slow answer, and with `false` when it no longer does.
 pub(crate) type OnSlow = Box<dyn Fn(bool) + Send + Sync>;
 
 struct Pass {
@@ -32,10 +32,10 @@ struct Pass {
     was_slow: AtomicBool,
 }
 
-/// Runs a pass, and returns whether it has waited for a slow answer, too.
+/// Runs a sync, and returns whether it has waited for a slow answer, too.
 ///
 /// # Cancel safety
-/// That of the pass.
+/// That of the sync.
 pub(crate) async fn noticing<T>(on_slow: OnSlow, pass: impl Future<Output = T>) -> (T, bool) {
     let this = Arc::new(Pass { on_slow, calls: AtomicUsize::new(0), was_slow: AtomicBool::new(false) });
     let ended = PASS.scope(this.clone(), pass).await;
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// When the pass began and ceased to wait, in milliseconds.
+    /// When the sync began and ceased to wait, in milliseconds.
     async fn waits<T>(pass: impl Future<Output = T>) -> (Vec<(bool, u128)>, bool) {
         let (started, seen) = (Instant::now(), Arc::new(Mutex::new(Vec::new())));
         let seen_by = seen.clone();

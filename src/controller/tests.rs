@@ -50,7 +50,7 @@ struct SetSync {
     maps: Lister<ConfigMap>,
     tools: Tools<Foo>,
     broken: Broken,
-    /// Whether a pass in progress has created only some of its children.
+    /// Whether a sync in progress has created only some of its children.
     half_done: Arc<AtomicBool>,
 }
 
@@ -58,7 +58,7 @@ impl SyncHandler for SetSync {
     async fn sync(&self, key: &ObjectName, request: SyncRequest<'_>) -> Result<Outcome, SyncError> {
         let Some(Cached::Readable(foo)) = self.foos.get(key) else { return Ok(Outcome::Done) };
         let (owner, pass) = (Owner::of(&*foo), Pass::new(&self.tools, foo.clone(), request));
-        // A pass takes time: in paused time, passes that are retried at once would otherwise stop the clock.
+        // A sync takes time: in paused time, syncs that are retried at once would otherwise stop the clock.
         tokio::time::sleep(Duration::from_millis(1)).await;
         let wanted = usize::try_from(foo.spec.replicas).unwrap_or_default();
         let mut children = self.maps.controlled_by(&owner.uid);
@@ -198,7 +198,7 @@ impl Bed {
         self.machine.spawn(controller.run(other));
     }
 
-    /// Kills the controller and starts a new one without its memory. Returns whether a pass had created only some
+    /// Kills the controller and starts a new one without its memory. Returns whether a sync had created only some
     /// of its children.
     async fn crash(&mut self) -> bool {
         self.machine.shutdown().await;
@@ -291,7 +291,7 @@ async fn history(seed: u64, broken: Broken) -> (Option<String>, usize) {
         }
         bed.scale(*wanted).await;
         if random.bool() {
-            // The change arrives after the lag of the cache; the pass then takes some milliseconds.
+            // The change arrives after the lag of the cache; the sync then takes some milliseconds.
             tokio::time::sleep(lag + Duration::from_millis(random.u64(1..40))).await;
             killed += usize::from(bed.crash().await);
         }

@@ -2,11 +2,11 @@
 //!
 //! Flow: workers, client -> **recorder** -> process -> `/debug`
 //!
-//! A request belongs to the pass of the task that makes it. Of an event only names, numbers, codes and reasons are
+//! A request belongs to the sync of the task that makes it. Of an event only names, numbers, codes and reasons are
 //! kept. Passes and requests are also counted, for the page.
 //!
 //! # Guarantees
-//! - A request is shown with the pass that made it (test: `request_is_shown_with_its_pass`)
+//! - A request is shown with the sync that made it (test: `request_is_shown_with_its_pass`)
 //! - At most [`EVENTS_MAX`] events are kept, the newest (test: `recorder_keeps_the_newest_events`)
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -38,14 +38,14 @@ struct Recording {
     events: VecDeque<Entry>,
     /// Number of events so far.
     recorded: u64,
-    /// The pass that each task makes.
+    /// The sync that each task makes.
     passes: HashMap<Id, (&'static str, ObjectName)>,
     requests: BTreeMap<u64, Pending>,
     /// Number of requests so far.
     asked: u64,
-    /// The passes of each controller.
+    /// The syncs of each controller.
     passes_of: BTreeMap<&'static str, Passes>,
-    /// The last pass of each worker.
+    /// The last sync of each worker.
     last: BTreeMap<(&'static str, usize), LastPass>,
     /// Number of requests by method and answer.
     answered: BTreeMap<(String, String), u64>,
@@ -70,7 +70,7 @@ struct Pending {
     task: Option<Id>,
 }
 
-/// Tells the recorder about the passes of one controller.
+/// Tells the recorder about the syncs of one controller.
 #[derive(Debug)]
 pub(super) struct OfController {
     recorder: Arc<Recorder>,
@@ -99,12 +99,12 @@ impl Recorder {
         state.requests.values().map(|pending| (pending.task, pending.shown())).collect()
     }
 
-    /// Returns the counts of a controller's passes.
+    /// Returns the counts of a controller's syncs.
     pub(super) fn passes(&self, controller: &str) -> Passes {
         self.state.lock().passes_of.get(controller).cloned().unwrap_or_default()
     }
 
-    /// Returns the last passes of this controller's first workers, up to `max`.
+    /// Returns the last syncs of this controller's first workers, up to `max`.
     pub(super) fn last(&self, controller: &'static str, max: usize) -> Vec<Lane> {
         let state = self.state.lock();
         let lane = |(&(_, worker), last): (&(&'static str, usize), &LastPass)| Lane {
@@ -209,7 +209,7 @@ impl OfController {
         Self { recorder, view }
     }
 
-    /// Returns the time until the next pass of a key, if one is due.
+    /// Returns the time until the next sync of a key, if one is due.
     fn next(&self, key: &ObjectName) -> Option<Duration> {
         let left = |stage: &Stage| match stage {
             Stage::Delayed { left, .. } | Stage::BackingOff { left, .. } => *left,

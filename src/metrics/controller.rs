@@ -21,7 +21,7 @@ fn passes() -> Histogram {
     Histogram::new(SECONDS)
 }
 
-/// Why a pass is retried.
+/// Why a sync is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retry {
     /// Another client wrote in between.
@@ -53,14 +53,14 @@ impl Retry {
     }
 }
 
-/// The effect of a pass.
+/// The effect of a sync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The pass wrote something.
+    /// The sync wrote something.
     Changed,
-    /// The pass had nothing to write.
+    /// The sync had nothing to write.
     Nothing,
-    /// The pass failed.
+    /// The sync failed.
     Error,
 }
 
@@ -218,19 +218,19 @@ impl ControllerMetrics {
         self.workers.set(i64::try_from(workers).unwrap_or(i64::MAX));
     }
 
-    /// Counts a pass as active until the returned guard is dropped.
+    /// Counts a sync as active until the returned guard is dropped.
     #[must_use]
     pub fn active(&self) -> impl Drop + use<> {
         super::counted(&self.active)
     }
 
-    /// Counts a successful pass, and whether it requeued its key.
+    /// Counts a successful sync, and whether it requeued its key.
     pub fn succeeded(&self, took: Duration, is_to_be_repeated: bool) {
         if is_to_be_repeated { &self.requeue_after } else { &self.success }.inc();
         self.time.observe(took.as_secs_f64());
     }
 
-    /// Counts a failed pass. A conflict counts as a requeue, not as an error.
+    /// Counts a failed sync. A conflict counts as a requeue, not as an error.
     pub fn failed(&self, took: Duration, retry: Retry) {
         if retry == Retry::Conflict {
             self.requeue_after.inc();
@@ -250,17 +250,17 @@ impl ControllerMetrics {
         self.retries.get_or_create(&with(self.name, "cause", retry.as_label())).inc();
     }
 
-    /// Counts a pass that waits for the caches to show its key's own writes.
+    /// Counts a sync that waits for the caches to show its key's own writes.
     pub fn waits_for_own_writes(&self) {
         self.stale.inc();
     }
 
-    /// Counts a pass that no longer waits for its key's own writes.
+    /// Counts a sync that no longer waits for its key's own writes.
     pub fn failed_open(&self) {
         self.failed_open.inc();
     }
 
-    /// Counts the effect of a pass with these reasons.
+    /// Counts the effect of a sync with these reasons.
     pub fn effect(&self, effect: Effect, reasons: &Reasons) {
         self.passes[effect as usize].inc();
         for reason in reasons.iter() {

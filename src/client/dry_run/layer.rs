@@ -22,7 +22,7 @@ use super::{Change, Effect, Write, changes, push};
 use crate::api::ApiResource;
 use crate::client::error::{Error, ServerStatus};
 
-/// Marks writes, and records each as an [`Effect`] of the pass that sends it. It reads the live object before each update,
+/// Marks writes, and records each as an [`Effect`] of the sync that sends it. It reads the live object before each update,
 /// which the client's limits do not count.
 #[derive(Clone)]
 pub(in crate::client) struct DryRunService(pub(in crate::client) Client);
@@ -136,7 +136,7 @@ async fn live(client: &Client, path: &str) -> Option<Value> {
     serde_json::from_slice(&body).ok()
 }
 
-/// Returns what an answered write would change, or the refusal; `None` if the pass itself deals with the answer: it
+/// Returns what an answered write would change, or the refusal; `None` if the sync itself deals with the answer: it
 /// reads again and decides anew, or fails.
 fn outcome(
     method: &Method,

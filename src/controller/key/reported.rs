@@ -24,7 +24,7 @@ use tokio::time::Instant;
 
 use crate::controller::kinds::health::{ChildHealth, reason};
 
-/// How long an object's passes have to keep failing before the failure is reported.
+/// How long an object's syncs have to keep failing before the failure is reported.
 pub(in crate::controller) const FAILURE_LASTS: Duration = Duration::from_secs(10);
 /// How long a child's `observedGeneration` may lag before the lag is reported.
 pub(in crate::controller) const LAG_LASTS: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ const STATUS_LASTS: Duration = Duration::from_secs(60);
 /// What was reported of one object; see the module.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct Reported {
-    /// When the passes of the object began to fail.
+    /// When the syncs of the object began to fail.
     failing_since: Option<Instant>,
     /// The problem that was last reported.
     problem: Option<Problem>,

@@ -1,7 +1,7 @@
 //! The health of a child: ready, in progress or stuck, and why.
 //!
 //! Mirrors kstatus (`sigs.k8s.io/cli-utils`), whose three states are the conditions `Ready`, `Reconciling` and
-//! `Stalled`. A pass reports the health of each child; the worst becomes that of the object.
+//! `Stalled`. A sync reports the health of each child; the worst becomes that of the object.
 //!
 //! # Guarantees
 //! - The worst wins: stalled before reconciling before ready, and failing before in progress.

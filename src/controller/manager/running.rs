@@ -176,7 +176,7 @@ fn failed(ended: &Result<(), JoinError>) -> RunError {
     }
 }
 
-/// Lists the keys of passes in progress.
+/// Lists the keys of syncs in progress.
 fn under_way(views: &[ControllerView]) -> String {
     let passes: Vec<_> = views.iter().flat_map(|view| view.workers.passes()).collect();
     let mut keys: Vec<_> = passes.iter().map(|pass| pass.key.to_string()).take(KEYS_LISTED).collect();

@@ -22,7 +22,7 @@ use crate::operators::foo;
 use crate::sim::{Action, Fault, InProcessTransport, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
-/// Counts passes, each of which takes a second.
+/// Counts syncs, each of which takes a second.
 #[derive(Clone, Default)]
 struct Passes {
     ended: Arc<AtomicUsize>,
@@ -44,7 +44,7 @@ impl Reconcile for Passes {
 }
 
 impl Passes {
-    /// Waits until more than `before` passes have ended and no more follow; returns their number.
+    /// Waits until more than `before` syncs have ended and no more follow; returns their number.
     async fn come_to_rest(&self, before: usize) -> usize {
         loop {
             let ended = self.ended.load(Ordering::Relaxed);

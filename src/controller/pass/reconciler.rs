@@ -2,7 +2,7 @@
 //!
 //! Mirrors sample-controller `controller.go` (`syncHandler`), without the parts that concern Foo alone.
 //!
-//! # A pass
+//! # A sync
 //! ```text
 //! key ─▶ object from the cache (an audit reads it live)
 //!         ├─ gone ──────────▶ done
@@ -16,7 +16,7 @@
 //! - A status is written only when it differs. (test: `unchanged_status_is_not_written`)
 //! - Events are recorded on transitions only, even across a restart. (test: `events_come_on_transitions_only`)
 //! - Each problem of each child has one event, even across a restart. (test: `each_problem_is_reported_once`, `taken_name_of_a_second_child_is_reported`, `refusal_of_a_second_child_is_reported`, `restart_does_not_report_taken_name_again`)
-//! - A pass for an audit reads the server, not the caches. (test: `audit_repairs_drift_the_caches_missed`)
+//! - A sync for an audit reads the server, not the caches. (test: `audit_repairs_drift_the_caches_missed`)
 //! - No child of a paused object is written; its status stays current and reports the pause. (test: `a_paused_object_is_watched_and_left_alone`)
 //! - A finalizer is removed only after a cleanup in which nothing failed or was refused.
 //!   (test: `finalizer_is_kept_while_the_cleanup_is_refused_or_fails`)
@@ -54,7 +54,7 @@ pub trait Reconcile: Send + Sync + 'static {
     const FINALIZER: Option<&'static str> = None;
 
     /// Brings the children of an object that is not being deleted to the spec, and returns the new status. Conditions
-    /// and observed generation are filled in afterwards, from the reports of the pass.
+    /// and observed generation are filled in afterwards, from the reports of the sync.
     fn reconcile(
         &self,
         pass: &mut Pass<'_, Self::Resource>,
@@ -77,7 +77,7 @@ pub trait Reconcile: Send + Sync + 'static {
     fn gone(&self, _name: &ObjectName) {}
 }
 
-/// Returns the outcome, or the error if a step of the pass has failed.
+/// Returns the outcome, or the error if a step of the sync has failed.
 fn failed_or<K: CustomResource>(pass: &mut Pass<'_, K>, outcome: Outcome) -> Result<Outcome, SyncError> {
     match pass.failure.take() {
         Some(error) => Err(error.into()),
@@ -195,7 +195,7 @@ impl<R: Reconcile> Reconciler<R> {
         Ok(None)
     }
 
-    /// Reads the object from the server. An object that does not decode is taken from the cache, as in other passes.
+    /// Reads the object from the server. An object that does not decode is taken from the cache, as in other syncs.
     async fn live(
         &self,
         key: &ObjectName,

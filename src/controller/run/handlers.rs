@@ -52,7 +52,7 @@ fn when_there_is_time(reason: Reason) -> AddOptions {
     AddOptions { priority: LOW_PRIORITY, ..AddOptions::because(reason) }
 }
 
-/// Returns the annotation by which users request a pass.
+/// Returns the annotation by which users request a sync.
 fn reconcile_at<K: TypedObject>(object: &Cached<K>) -> Option<&String> {
     object.annotations()?.get(annotations::RECONCILE_AT)
 }

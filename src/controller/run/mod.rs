@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`handlers`] | maps changed objects to the keys to enqueue |
 //! | [`worker`] | takes keys off the queue and syncs them |
-//! | [`outcome`] | defines how a pass ends and when the next one comes |
+//! | [`outcome`] | defines how a sync ends and when the next one comes |
 //! | [`takeover`] | makes a new leader distrust its caches until they have caught up |
 //! | [`observer`] | tells an observer what happens to each key |
 //! | [`audit`] | finds changes that the caches have missed |

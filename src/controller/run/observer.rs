@@ -6,7 +6,7 @@
 //! A controller without an observer, the default, builds none of these values.
 //!
 //! # Guarantees
-//! - An observer is told when a key is taken, held for its own writes, and how its pass ended.
+//! - An observer is told when a key is taken, held for its own writes, and how its sync ended.
 //!   (test: `observer_is_told_the_life_of_a_key`)
 
 use std::borrow::Cow;
@@ -21,18 +21,18 @@ use crate::workqueue::Reasons;
 
 /// Is told what the workers of one controller do. The methods are called by the worker's task and must be quick.
 pub trait PassObserver: fmt::Debug + Send + Sync + 'static {
-    /// A worker begins a pass of a key that waited this long in the queue.
+    /// A worker begins a sync of a key that waited this long in the queue.
     fn began(&self, worker: usize, key: &ObjectName, reasons: &Reasons, priority: i32, waited: Duration);
     /// The caches do not show the key's own writes yet, so the key is looked at again later.
     fn held(&self, key: &ObjectName);
-    /// A pass ended; a retry or the next pass is already in the queue.
+    /// A sync ended; a retry or the next sync is already in the queue.
     fn ended(&self, worker: usize, key: &ObjectName, end: PassEnd);
 }
 
-/// How a pass ended.
+/// How a sync ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PassEnd {
-    /// How long the pass took.
+    /// How long the sync took.
     pub took: Duration,
     /// Its outcome, or how it failed.
     pub result: Result<Outcome, PassFailure>,
@@ -40,7 +40,7 @@ pub struct PassEnd {
     pub writes: Vec<(Cow<'static, str>, ObjectName)>,
 }
 
-/// How a pass failed, without the message, which may quote an object.
+/// How a sync failed, without the message, which may quote an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassFailure {
     /// The class of the failure.

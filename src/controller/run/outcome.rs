@@ -1,8 +1,8 @@
-//! Defines how a pass over a key ends and when the next one comes.
+//! Defines how a sync over a key ends and when the next one comes.
 //!
 //! Mirrors controller-runtime `pkg/reconcile` (`Result`, `TerminalError`).
 //!
-//! | a pass ends with | backoff reset? | next pass, unless a change comes first | counted as | log |
+//! | a sync ends with | backoff reset? | next sync, unless a change comes first | counted as | log |
 //! |---|---|---|---|---|
 //! | [`Outcome::Done`] | yes | none | `success` | debug |
 //! | [`Outcome::RequeueAfter`] | yes | after that time | `requeue_after` | debug |
@@ -17,7 +17,7 @@
 //!
 //! # Differences from controller-runtime
 //! `WaitForUser` replaces `TerminalError`: a condition reports the problem instead of an error, the backoff is
-//! reset, and the key may be requeued. A pass has no timeout of its own; each request has one. Retry-After is
+//! reset, and the key may be requeued. A sync has no timeout of its own; each request has one. Retry-After is
 //! obeyed up to 10 min.
 //!
 //! # Guarantees
@@ -38,14 +38,14 @@ use crate::controller::key::KeyState;
 use crate::metrics::Retry;
 use crate::workqueue::{RateLimitingQueue, Reasons};
 
-/// The result of a pass that did not fail.
+/// The result of a sync that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Nothing is left to do until something changes.
     Done,
     /// Sync again after this time at the latest.
     RequeueAfter(Duration),
-    /// Part of the pass is postponed by this time; the next pass has the same reasons.
+    /// Part of the sync is postponed by this time; the next sync has the same reasons.
     Deferred(Duration),
     /// Only a user can fix the problem: a condition and an event say how. A new spec is synced at once.
     WaitForUser {
@@ -55,7 +55,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Returns the delay of the next pass if nothing changes.
+    /// Returns the delay of the next sync if nothing changes.
     #[must_use]
     pub fn next_pass(&self) -> Option<Duration> {
         match self {
@@ -66,7 +66,7 @@ impl Outcome {
     }
 }
 
-/// The error of a failed pass: any error type. A [`client`] error among its causes keeps its class and its
+/// The error of a failed sync: any error type. A [`client`] error among its causes keeps its class and its
 /// Retry-After.
 pub struct SyncError(Box<dyn Error + Send + Sync>);
 

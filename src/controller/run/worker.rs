@@ -176,7 +176,7 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
-    /// Counts passes in `metrics`.
+    /// Counts syncs in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: ControllerMetrics) -> Self {
         self.metrics = metrics;
@@ -191,7 +191,7 @@ impl<H: SyncHandler> Controller<H> {
         self
     }
 
-    /// Returns a handle that changes the number of workers and lists their passes.
+    /// Returns a handle that changes the number of workers and lists their syncs.
     #[must_use]
     pub fn workers(&self) -> Workers {
         self.workers.clone()
@@ -439,7 +439,7 @@ impl<H: SyncHandler> Controller<H> {
         }
     }
 
-    /// Lists a pass as running until the returned guard is dropped.
+    /// Lists a sync as running until the returned guard is dropped.
     fn list_pass(
         &self,
         processing: &Processing<'_, ObjectName>,
@@ -482,7 +482,7 @@ impl<H: SyncHandler> Controller<H> {
     ) {
         let retry = error.retry();
         self.metrics.failed(took, retry);
-        // A pass that failed after a slow answer is likely to do so again.
+        // A sync that failed after a slow answer is likely to do so again.
         let attempt = match was_slow {
             true => self.back_off(processing, error.at_least().max(took), LOW_PRIORITY),
             false => self.back_off(processing, error.at_least(), processing.priority()),

@@ -4,7 +4,7 @@
 //! - A converged AppService sends no requests. (test: `a_converged_appservice_sends_nothing`)
 //! - The Service exists only while the spec has ports. (test: `the_service_follows_the_ports`)
 //! - The applied spec is recorded only when it changes. (test: `the_applied_spec_is_recorded_when_it_changes`)
-//! - A failed write of the annotation does not affect later passes. (test: `a_conflict_on_the_annotation_breaks_nothing`)
+//! - A failed write of the annotation does not affect later syncs. (test: `a_conflict_on_the_annotation_breaks_nothing`)
 //! - An AppService becomes Ready even if the annotation can never be written. (test: `failing_annotation_write_does_not_block_ready`)
 //! - A taken node port sets a condition, which clears once the port is free. (test: `a_refused_service_is_reported_and_heals`)
 

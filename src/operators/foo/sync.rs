@@ -11,7 +11,7 @@
 //! | other `replicas`: `Deployments.Update` | apply: one patch with every field that differs |
 //! | (a Deployment under a former name stays) | **prune**: [`Pass::prune_others`] |
 //! | `updateFooStatus` | **status**: returned by `reconcile`, written by the reconciler if it differs |
-//! | event `Synced`, in each pass | the reconciler, when the Foo becomes Ready |
+//! | event `Synced`, in each sync | the reconciler, when the Foo becomes Ready |
 //!
 //! # Guarantees
 //! - A converged Foo sends no requests. (test: `a_converged_foo_sends_nothing`)

@@ -22,7 +22,7 @@
 //! # Differences from the source document
 //! - The label `app` is the Myapp's name. There it is the namespace, so two Myapps in one namespace select each other's
 //!   Pods.
-//! - Children are written only when they differ. There, all three are written on every pass.
+//! - Children are written only when they differ. There, all three are written on every sync.
 //! - The Ingress class is a field. There it is the deprecated annotation.
 //! - Without a host there is no Ingress; an existing one is deleted.
 //! - A host has at most 253 characters, the limit for an Ingress. There it may have 1000.

@@ -47,9 +47,9 @@ pub const NAME: &str = "redis";
 /// The finalizer that keeps a Redis until its Pods are gone.
 pub const FINALIZER: &str = "redis.myapp.tangx.in/pods";
 
-/// The most Pods that one pass creates or deletes, so that other keys get their turn.
+/// The most Pods that one sync creates or deletes, so that other keys get their turn.
 const WRITES_MAX: usize = 128;
-/// The requeue delay after a pass reached [`WRITES_MAX`]; events for its own writes usually wake the key sooner.
+/// The requeue delay after a sync reached [`WRITES_MAX`]; events for its own writes usually wake the key sooner.
 const CUT_RETRY: Duration = Duration::from_secs(1);
 
 /// Builds the Redis controller.

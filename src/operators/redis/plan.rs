@@ -40,7 +40,7 @@ pub(super) enum PruneReason {
     Outdated,
 }
 
-/// The actions for one pass, and the counts for the status.
+/// The actions for one sync, and the counts for the status.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     /// Ordinals of the Pods to create, or to patch labels or owner reference of.

@@ -56,7 +56,7 @@ async fn prune_sort(
     let (ended, outcome) = pass.delete_each(&ApiResource::of::<ObservedPod>(), all).await;
     let ended: Vec<(&str, Deletion)> =
         all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
-    // Records the deletions, even if the pass fails afterwards.
+    // Records the deletions, even if the sync fails afterwards.
     let is_deleted = |(_, ended): &&(&str, Deletion)| *ended == Deletion::Deleted;
     let deleted: Vec<String> = ended.iter().filter(is_deleted).map(|(name, _)| (*name).to_owned()).collect();
     if !deleted.is_empty() {

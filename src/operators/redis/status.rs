@@ -21,7 +21,7 @@ pub(super) fn status(name: &str, plan: &Plan, reached: i32) -> RedisStatus {
     }
 }
 
-/// Returns the health of the Pods as they were before this pass.
+/// Returns the health of the Pods as they were before this sync.
 pub(super) fn health(name: &str, replicas: i32, plan: &Plan) -> ChildHealth {
     let Plan { active, up_to_date, outdated, waits_for, .. } = plan;
     let surplus = active - replicas;

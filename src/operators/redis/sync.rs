@@ -9,7 +9,7 @@
 //! - A Pod that a webhook alters on every create is not replaced forever. (test: `pod_altered_by_webhook_is_not_replaced_forever`)
 //! - A stale cache causes neither duplicate Pods nor deletions. (test: `stale_spec_deletes_nothing`)
 //! - A deleted Redis stays until its last Pod is gone. (test: `a_deleted_redis_waits_for_its_pods`)
-//! - Completed creates and deletes are reported once, even if the pass fails afterwards. (test: `interrupted_scale_down_reports_deleted_pods`, `deleting_event_is_recorded_once_despite_failures`)
+//! - Completed creates and deletes are reported once, even if the sync fails afterwards. (test: `interrupted_scale_down_reports_deleted_pods`, `deleting_event_is_recorded_once_despite_failures`)
 
 use super::plan::{self, Plan, PruneReason};
 use super::prune::{names, prune};
@@ -123,7 +123,7 @@ impl Reconcile for RedisSync {
 }
 
 impl RedisSync {
-    /// Returns the Pods of the Redis, from the cache or, in a pass with live reads, from the server.
+    /// Returns the Pods of the Redis, from the cache or, in a sync with live reads, from the server.
     async fn pods(&self, pass: &Pass<'_, Redis>) -> Result<Vec<Cached<ObservedPod>>, StopReason> {
         if pass.trust() == Trust::Nothing {
             return Ok(pass.live_children::<ObservedPod>().await?);
@@ -131,7 +131,7 @@ impl RedisSync {
         Ok(self.pods.controlled_by(&pass.owner().uid))
     }
 
-    /// Creates missing Pods and restores lost labels, in slow-start batches, up to the limit for one pass. Ordinals
+    /// Creates missing Pods and restores lost labels, in slow-start batches, up to the limit for one sync. Ordinals
     /// below `reached` have had a Pod before.
     async fn apply(
         &self,
@@ -163,7 +163,7 @@ impl RedisSync {
         Ok(Ended { created, is_all_taken })
     }
 
-    /// Records events for the created Pods, even if the pass fails afterwards.
+    /// Records events for the created Pods, even if the sync fails afterwards.
     fn record_created_pods(&self, pass: &mut Pass<'_, Redis>, plan: &Plan, created: &[u32], reached: i32) {
         let was_there = |ordinal: &u32| i64::from(*ordinal) < i64::from(reached);
         let (again, new): (Vec<u32>, Vec<u32>) = created.iter().partition(|ordinal| was_there(ordinal));

@@ -3,7 +3,7 @@
 //! Flow: sync handler -> **hooks** -> executor -> result -> the WebApp's key is queued
 //!
 //! # Guarantees
-//! - A result is kept until the WebApp's next hook runs: a pass that failed to record the result finds it again. (test: `a_result_is_kept_until_the_next_hook`)
+//! - A result is kept until the WebApp's next hook runs: a sync that failed to record the result finds it again. (test: `a_result_is_kept_until_the_next_hook`)
 //! - At most [`AT_ONCE`] hooks of one task run at once, and those of one namespace leave room for others.
 //!   (test: `hanging_task_does_not_block_others`, `hanging_hooks_of_a_namespace_block_no_other`)
 //! - When its turn comes, a hook runs only if it is still wanted. (test: `queued_hook_runs_only_if_still_wanted`)

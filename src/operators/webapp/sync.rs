@@ -42,7 +42,7 @@ pub struct WebAppSync {
 
 /// A task of the list.
 pub(super) enum OneTask {
-    /// The task that keeps the Deployment; its hooks run within the pass.
+    /// The task that keeps the Deployment; its hooks run within the sync.
     Workload(String),
     /// Any other task; its hooks run outside the workers.
     Executor(Task),
@@ -162,7 +162,7 @@ impl WebAppSync {
         };
         let step = &steps[at];
         let known = if steps::is_superseded(step, goal) {
-            // Such a hook runs only within a pass, and this key has no other pass under way.
+            // Such a hook runs only within a sync, and this key has no other sync under way.
             Known::Elsewhere(std::time::Duration::ZERO)
         } else if pass.is_paused() {
             Known::Running

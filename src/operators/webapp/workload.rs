@@ -1,6 +1,6 @@
 //! The Deployment of a WebApp, and the hooks of the task that keeps it.
 //!
-//! These hooks only call the API server, as for any other child, so they run within the pass, and problems of the
+//! These hooks only call the API server, as for any other child, so they run within the sync, and problems of the
 //! Deployment show in the conditions as for every kind.
 //!
 //! | hook | done when |

@@ -29,7 +29,7 @@ fn refused_for_a_minute(plural: &str) -> Fault {
     Fault::new(When::verb("create").resource(plural), later)
 }
 
-/// Runs a pass that must fail. Returns its requests and the minimum delay before the next pass.
+/// Runs a sync that must fail. Returns its requests and the minimum delay before the next sync.
 async fn failed<R: Reconcile<Resource = Foo>>(f: &mut Fixture<R>) -> (Vec<String>, Duration) {
     let (outcome, asked) = f.pass("web", &Reasons::default()).await;
     f.catch_up().await;

@@ -252,27 +252,27 @@ where
         }
     }
 
-    /// Runs a pass and updates the caches. Returns the outcome and the requests, such as `create pods`.
+    /// Runs a sync and updates the caches. Returns the outcome and the requests, such as `create pods`.
     pub(crate) async fn sync(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass(name, &Reasons::default()).await;
         self.catch_up().await;
         (outcome.unwrap(), asked)
     }
 
-    /// Runs a pass; the caches stay stale.
+    /// Runs a sync; the caches stay stale.
     pub(crate) async fn sync_without_catch_up(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass(name, &Reasons::default()).await;
         (outcome.unwrap(), asked)
     }
 
-    /// Runs a pass for an audit, with live reads, and updates the caches.
+    /// Runs a sync for an audit, with live reads, and updates the caches.
     pub(crate) async fn audit(&mut self, name: &str) -> (Outcome, Vec<String>) {
         let (outcome, asked) = self.pass_with(name, Trust::Nothing, &Reason::Audit.into()).await;
         self.catch_up().await;
         (outcome.unwrap(), asked)
     }
 
-    /// Runs a pass that may fail; the caches stay stale.
+    /// Runs a sync that may fail; the caches stay stale.
     pub(crate) async fn pass(
         &mut self,
         name: &str,
@@ -305,7 +305,7 @@ where
         (outcome, asked.collect())
     }
 
-    /// Runs passes and advances time until a pass sends no requests.
+    /// Runs syncs and advances time until a sync sends no requests.
     pub(crate) async fn converge(&mut self, name: &str) {
         for _ in 0..50 {
             let (_, asked) = self.sync(name).await;

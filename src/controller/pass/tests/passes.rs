@@ -1,4 +1,4 @@
-//! Which object a pass sees, and whether it acts at all.
+//! Which object a sync sees, and whether it acts at all.
 
 use super::*;
 use crate::api::ApiResource;

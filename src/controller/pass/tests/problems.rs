@@ -1,4 +1,4 @@
-//! Refused children and taken names: each problem is reported once, and not retried on every pass.
+//! Refused children and taken names: each problem is reported once, and not retried on every sync.
 
 use super::*;
 

@@ -45,7 +45,7 @@ impl<H: SyncHandler> TaskSet<H> {
         }));
     }
 
-    /// Starts the task that waits until passes may trust the caches.
+    /// Starts the task that waits until syncs may trust the caches.
     pub(super) fn start_catching_up(&mut self, takeover: Takeover, scope: &CancellationToken) {
         let (controller, scope) = (self.controller.clone(), scope.clone());
         self.spawn(Box::pin(async move {

@@ -295,7 +295,7 @@ async fn pass_has_the_reasons_added_while_it_waited() {
     let key = ObjectName::new(Some("ns"), "a");
     rig.queue.add_with(key.clone(), AddOptions::because(Reason::Created));
     tokio::time::sleep(3 * MS).await;
-    // One add comes during the failing pass, one during the backoff.
+    // One add comes during the failing sync, one during the backoff.
     rig.queue.add_with(key.clone(), AddOptions::because(Reason::Changed));
     tokio::time::sleep(6 * MS).await;
     rig.queue.add_with(key.clone(), AddOptions::because(Reason::Resync));
@@ -353,7 +353,7 @@ async fn keys_waiting_for_a_user_sync_behind_changes() {
     rig.stop().await;
 }
 
-/// Enqueues its key in each pass, without ever waiting.
+/// Enqueues its key in each sync, without ever waiting.
 struct NeverWaits {
     queue: RateLimitingQueue<ObjectName>,
     passes: Arc<AtomicUsize>,

@@ -2,8 +2,8 @@
 //!
 //! # Guarantees
 //! - The number of workers can change while they run. (test: `worker_count_can_change_at_runtime`)
-//! - The passes in progress are listed. (test: `passes_in_progress_are_listed`)
-//! - While passes wait for slow answers, other workers stand in for theirs. (test: `workers_stand_in_for_slow_passes`)
+//! - The syncs in progress are listed. (test: `passes_in_progress_are_listed`)
+//! - While syncs wait for slow answers, other workers stand in for theirs. (test: `workers_stand_in_for_slow_passes`)
 //! - No more than [`STAND_INS`] stand in for each worker, and one namespace leaves some of them to others.
 //!   (test: `number_of_stand_ins_is_limited`, `hanging_namespace_leaves_stand_ins_to_others`)
 
@@ -23,11 +23,11 @@ use crate::workqueue::{RateLimitingQueue, Reasons};
 /// How many workers may stand in for each wanted one.
 pub(super) const STAND_INS: usize = 8;
 
-/// Sets the number of workers of a controller and lists their passes. Cheap to clone.
+/// Sets the number of workers of a controller and lists their syncs. Cheap to clone.
 #[derive(Clone)]
 pub struct Workers {
     count: watch::Sender<Count>,
-    /// The passes that wait for a slow answer, by namespace.
+    /// The syncs that wait for a slow answer, by namespace.
     waiting: Arc<Mutex<BTreeMap<String, usize>>>,
     /// By index of the worker.
     passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
@@ -70,18 +70,18 @@ impl fmt::Debug for ControllerView {
     }
 }
 
-/// A pass in progress.
+/// A sync in progress.
 #[derive(Clone, Debug)]
 pub struct RunningPass {
     /// The index of the worker.
     pub worker: usize,
-    /// The worker's task, by which the requests of the pass are found.
+    /// The worker's task, by which the requests of the sync are found.
     pub task: Option<tokio::task::Id>,
     /// The object's key.
     pub key: ObjectName,
-    /// Why the pass is made.
+    /// Why the sync is made.
     pub reasons: Reasons,
-    /// When the pass began.
+    /// When the sync began.
     pub since: Instant,
 }
 
@@ -98,13 +98,13 @@ impl Workers {
         self.count.send_modify(|count| count.wanted = workers);
     }
 
-    /// Returns the wanted number of workers. More run while passes wait for slow answers.
+    /// Returns the wanted number of workers. More run while syncs wait for slow answers.
     #[must_use]
     pub fn count(&self) -> usize {
         self.count.borrow().wanted
     }
 
-    /// Is to be called when the pass of this key begins or ceases to wait for a slow answer.
+    /// Is to be called when the sync of this key begins or ceases to wait for a slow answer.
     pub(super) fn on_slow(&self, key: &ObjectName) -> OnSlow {
         let (count, waiting, key) = (self.count.clone(), self.waiting.clone(), key.clone());
         Box::new(move |waits| {
@@ -128,7 +128,7 @@ impl Workers {
         self.waiting.lock().get(namespace).is_some_and(|waiting| *waiting >= left)
     }
 
-    /// Tells `observer` of each pass from now on. A controller has one observer: another is ignored.
+    /// Tells `observer` of each sync from now on. A controller has one observer: another is ignored.
     pub fn observe(&self, observer: Arc<dyn PassObserver>) {
         self.observer.set(observer).ok();
     }
@@ -137,7 +137,7 @@ impl Workers {
         self.observer.get().map(|observer| &**observer)
     }
 
-    /// Returns the passes in progress. For the keys that wait, see
+    /// Returns the syncs in progress. For the keys that wait, see
     /// [`RateLimitingQueue::list`](crate::workqueue::RateLimitingQueue::list).
     #[must_use]
     pub fn passes(&self) -> Vec<RunningPass> {
@@ -149,7 +149,7 @@ impl Workers {
         self.count.subscribe()
     }
 
-    /// Lists a pass until the returned guard is dropped.
+    /// Lists a sync until the returned guard is dropped.
     pub(super) fn begin(&self, pass: RunningPass) -> impl Drop + use<> {
         let worker = pass.worker;
         self.passes.lock().insert(worker, pass);

@@ -129,7 +129,7 @@ impl Rig {
         self.f.restart(|caches, client| sync(caches, client, hooks, &world)).await;
     }
 
-    /// Makes one pass, then gives the hooks and the outside world time.
+    /// Makes one sync, then gives the hooks and the outside world time.
     async fn pass(&mut self) -> Vec<String> {
         let (_, asked) = self.f.sync("web").await;
         for _ in 0..20 {
@@ -139,7 +139,7 @@ impl Rig {
         asked
     }
 
-    /// Makes passes until three in a row send nothing.
+    /// Makes syncs until three in a row send nothing.
     async fn converge(&mut self) {
         let mut calm = 0;
         for _ in 0..200 {
@@ -154,7 +154,7 @@ impl Rig {
         panic!("the WebApp does not converge: {}", self.f.status("web").await);
     }
 
-    /// Makes passes until the status satisfies `test`, and returns it.
+    /// Makes syncs until the status satisfies `test`, and returns it.
     async fn until(&mut self, test: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..100 {
             self.pass().await;

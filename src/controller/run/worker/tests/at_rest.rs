@@ -25,8 +25,8 @@ impl StoreView for Seen {
     }
 }
 
-/// Writes a child in the first pass of each key, for one key in ten after a failed pass; the write enqueues the
-/// key, and the next pass finds nothing to do.
+/// Writes a child in the first sync of each key, for one key in ten after a failed sync; the write enqueues the
+/// key, and the next sync finds nothing to do.
 struct Converging {
     seen: Seen,
     queue: RateLimitingQueue<ObjectName>,

@@ -142,7 +142,7 @@ async fn a_retry_keeps_its_priority() {
     rig.stop().await;
 }
 
-/// The last pass finds no object and succeeds.
+/// The last sync finds no object and succeeds.
 #[tokio::test(start_paused = true)]
 async fn deleted_key_leaves_no_backoff_state() {
     let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));

@@ -5,9 +5,9 @@ use super::*;
 /// The effects of one row.
 #[derive(Debug, PartialEq)]
 struct Row {
-    /// Delay of the next pass.
+    /// Delay of the next sync.
     next: Option<Duration>,
-    /// Failures of the key: one before this pass, and this one.
+    /// Failures of the key: one before this sync, and this one.
     failures: u32,
     level: &'static str,
     /// The counters that changed.
@@ -26,7 +26,7 @@ fn counters(rig: &Rig) -> BTreeSet<String> {
     lines.map(short).collect()
 }
 
-/// Runs a key that has failed once and whose next pass ends with `end`.
+/// Runs a key that has failed once and whose next sync ends with `end`.
 async fn row(end: fn() -> Result<Outcome, SyncError>) -> Row {
     let log = crate::testing::capture_log();
     let mut rig = start(1, Duration::ZERO, move |_, attempt| match attempt {

@@ -37,7 +37,7 @@ async fn a_key_waits_for_its_own_writes() {
     rig.stop().await;
 }
 
-/// Returns how often a pass waited, and how often the guard failed open.
+/// Returns how often a sync waited, and how often the guard failed open.
 fn counted(rig: &Rig) -> [u32; 2] {
     let text = rig.metrics.encode();
     ["windlass_stale_sync_skips", "windlass_consistency_failed_open"].map(|name| {

@@ -1,4 +1,4 @@
-//! Tests of the log lines, metrics and listing of passes.
+//! Tests of the log lines, metrics and listing of syncs.
 
 use super::*;
 use crate::cache::{Indexers, store};
@@ -59,7 +59,7 @@ async fn passes_are_counted_by_effect_and_reasons() {
     }
     tokio::time::sleep(MS).await;
     assert_eq!(counted(&rig), [Some(1); 3]);
-    // Writes of a pass do not count for the next pass of its key.
+    // Writes of a sync do not count for the next sync of its key.
     let mut both = Reasons::from(Reason::Resync);
     both.add(Reason::Audit);
     rig.queue.add_with(

@@ -1,4 +1,4 @@
-//! Tests of passes that wait for slow answers.
+//! Tests of syncs that wait for slow answers.
 
 use super::*;
 use crate::controller::run::worker::workers::STAND_INS;

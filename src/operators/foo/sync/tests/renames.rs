@@ -24,7 +24,7 @@ async fn take_label_off(f: &mut Fixture<FooSync>) {
     f.catch_up().await;
 }
 
-/// Runs a pass whose list of Deployments fails, and updates the caches.
+/// Runs a sync whose list of Deployments fails, and updates the caches.
 async fn fails_to_list(f: &mut Fixture<FooSync>) {
     let lists = When::verb("list").resource("deployments").user("operator").times(1);
     f.sim.fault(Fault::new(lists, Action::refuse(500, "InternalError")));
@@ -59,7 +59,7 @@ async fn old_deployment_without_label_is_found_live() {
     assert_eq!(f.names::<Deployment>().await, ["new"]);
 }
 
-/// The list that finds unlabelled Deployments fails in the pass that creates the new one.
+/// The list that finds unlabelled Deployments fails in the sync that creates the new one.
 #[tokio::test(start_paused = true)]
 async fn failed_rename_searches_for_unlabelled_deployment_again() {
     let mut f = with_old().await;

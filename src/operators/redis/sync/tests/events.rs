@@ -4,7 +4,7 @@ use super::*;
 use crate::cache::ObjectName;
 use crate::workqueue::Reasons;
 
-/// Runs a pass that must fail, and updates the caches.
+/// Runs a sync that must fail, and updates the caches.
 async fn fails(f: &mut Fixture<RedisSync>) {
     let (outcome, asked) = f.pass("x", &Reasons::default()).await;
     assert!(outcome.is_err(), "{asked:?}");
@@ -29,7 +29,7 @@ async fn large_scale_up_is_split_across_passes() {
     assert!(notes[1].1.starts_with("Scaled up from 128 to 200: x-128, "), "{notes:?}");
 }
 
-/// Runs a pass while the server's time goes on, and returns the number of its requests with this verb.
+/// Runs a sync while the server's time goes on, and returns the number of its requests with this verb.
 async fn timed(f: &mut Fixture<RedisSync>, verb: &str) -> (usize, Outcome) {
     let sim = f.sim.clone();
     let (outcome, asked) = tokio::select! {
