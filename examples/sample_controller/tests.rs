@@ -75,7 +75,7 @@ impl Fixture {
 #[tokio::test(start_paused = true)]
 async fn missing_deployment_is_created() {
     let mut f = Fixture::new(1, |_| None).await;
-    let requests = ["create deployments -> 201", "patch foos status -> 200"].map(str::to_owned).to_vec();
+    let requests = ["create deployments -> 201", "update foos status -> 200"].map(str::to_owned).to_vec();
     assert_eq!(f.sync().await, (requests, Ok(()), Some("Synced")));
     let created = f.deployment().await;
     let owner = created.controller().unwrap();
@@ -96,7 +96,7 @@ async fn missing_deployment_is_created() {
 async fn converged_foo_only_writes_its_status() {
     let mut f = Fixture::new(1, |foo| Some(new_deployment(foo))).await;
     let before = f.deployment().await;
-    assert_eq!(f.sync().await, (vec!["patch foos status -> 200".to_owned()], Ok(()), Some("Synced")));
+    assert_eq!(f.sync().await, (vec!["update foos status -> 200".to_owned()], Ok(()), Some("Synced")));
     assert_eq!(f.deployment().await, before);
     let foo: Foo = f.user.get(&ApiResource::of::<Foo>(), Some("default"), "test").await.unwrap().unwrap();
     assert_eq!(foo.status.unwrap().available_replicas, 1);
@@ -110,7 +110,7 @@ async fn other_replicas_are_updated() {
         Some(new_deployment(&Foo { spec, ..created.clone() }))
     };
     let mut f = Fixture::new(2, of_one).await;
-    let requests = ["update deployments -> 200", "patch foos status -> 200"].map(str::to_owned).to_vec();
+    let requests = ["update deployments -> 200", "update foos status -> 200"].map(str::to_owned).to_vec();
     assert_eq!(f.sync().await, (requests, Ok(()), Some("Synced")));
     assert_eq!(f.deployment().await.spec.unwrap().replicas, Some(2));
 }

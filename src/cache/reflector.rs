@@ -11,7 +11,7 @@
 //! | a stream ended within 1 s | watch again after a backoff |
 //! | a relist was requested | list at once with the version unset |
 //! | opening: no connection, 429, 5xx | watch again from the same version after a backoff; list after 5 times 5xx |
-//! | opening: 403, the permission to watch is missing | list after 30 to 55 s: the cache is late, but does not stand still |
+//! | opening: 403, the permission to watch is missing | list after 20 to 40 s: the cache is late, but does not stand still |
 //! | 410 at the start or in the stream | list, not older than the last version, after a backoff |
 //! | the list: 410, a version from the future, or older than the last one | list at once with the version unset |
 //! | 404 or 403: the kind or the permission is missing | list again after 10 to 30 s |
@@ -71,8 +71,8 @@ const FRUITLESS_MAX: u32 = 5;
 const MISSING_MIN: Duration = Duration::from_secs(10);
 const MISSING_MAX: Duration = Duration::from_secs(30);
 /// How often a kind is listed that may be listed and not watched.
-const DENIED_MIN: Duration = Duration::from_secs(30);
-const DENIED_MAX: Duration = Duration::from_secs(55);
+const DENIED_MIN: Duration = Duration::from_secs(20);
+const DENIED_MAX: Duration = Duration::from_secs(40);
 /// Openings of a watch in a row that the server may answer with 5xx before a list is tried: it may have lost
 /// the version, but be able to list.
 const REFUSED_MAX: u32 = 5;

@@ -174,7 +174,7 @@ async fn the_return_of_the_server_ends_no_other_wait() {
     rig.settle().await;
     rig.source.come_back();
     rig.pass(Duration::from_secs(9)).await;
-    assert_eq!(rig.source.requests().len(), before + 1, "a missing permission waits 30 to 55 s");
+    assert_eq!(rig.source.requests().len(), before + 1, "a missing permission waits 20 to 40 s");
 }
 
 /// client-go: `TestReflectorExpiredExactResourceVersion`, `TestReflectorFullListIfTooLarge`
