@@ -729,7 +729,7 @@ fn guide_code_matches_the_example() {
     let example = squeezed(&read("examples/09_site.rs"));
     let guide = read("docs/adding-a-controller.md");
     let blocks: Vec<&str> =
-        guide.split("```rust,ignore\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
+        guide.split("```rs\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0)).collect();
     assert_eq!(blocks.len(), 2);
     let greeter = read("examples/04_controller.rs");
     let operator = greeter.split_once("use windlass::prelude").unwrap().1.split_once("/// Runs").unwrap().0;

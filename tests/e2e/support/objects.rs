@@ -246,6 +246,6 @@ impl Scene {
 }
 
 /// Whether the clock is paused, so that waiting takes no time.
-fn is_virtual() -> bool {
+pub(crate) fn is_virtual() -> bool {
     run_mode() == Mode::Embedded
 }
