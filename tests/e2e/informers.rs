@@ -24,7 +24,7 @@ use windlass::cache::{
 };
 use windlass::client::ApiClient;
 
-use crate::support::{Bed, both_beds, embedded_bed, pass, wait_until};
+use crate::support::{Bed, both_beds, embedded_bed, wait_until};
 
 /// A factory, and the task that runs its informers.
 struct Running {
