@@ -125,10 +125,13 @@ impl ApiResource {
     }
 }
 
-/// Escapes a segment of a URL path.
-fn segment(text: &str) -> String {
+/// Escapes a segment of a URL path. Most names need no escape.
+fn segment(text: &str) -> Cow<'_, str> {
+    if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)) {
+        return text.into();
+    }
     // A form escapes all that a path must, and a space in its own way.
-    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20")
+    form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20").into()
 }
 
 /// `plural.group`, the form that `kubectl` and RBAC messages use.

@@ -39,7 +39,7 @@ use super::health::{CacheState, ReflectorHealth};
 use super::object::Object;
 use super::object::cached::Cached;
 use super::processor::handlers::EventHandler;
-use super::processor::listener::Listener;
+use super::processor::listener::{Listener, until};
 use super::processor::pump::Pump;
 use super::processor::resync::ResyncPeriod;
 use super::processor::{HandlerOptions, HandlerResync, Processor, Registration};
@@ -379,14 +379,6 @@ async fn pump<K: Object>(inner: Arc<Inner<K>>, mut pump: Pump<K>) {
         inner.fifo.processed(is_initial_list);
     }
     inner.processor.lock().close();
-}
-
-/// Waits until a point in time; forever if there is none.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 impl<K: Object> Clone for SharedInformer<K> {

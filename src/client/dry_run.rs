@@ -9,10 +9,10 @@
 //! refusal. The answer to a dry-run update has the stored resource version, so the writes that follow it in the same
 //! sync are decided from a state that still exists.
 //!
-//! A conflict, a missing object and a taken name are no steps: the sync reads again and decides anew, or fails.
+//! A conflict, a missing object and a taken name are no effects: the sync reads again and decides anew, or fails.
 //!
 //! # Guarantees
-//! - A sync has the steps of its own writes. (test: `each_pass_has_its_own_steps`)
+//! - A sync has the effects of its own writes. (test: `each_sync_has_its_own_effects`)
 
 mod changes;
 mod layer;
@@ -24,8 +24,8 @@ pub(super) use self::layer::DryRunService;
 use super::error::ServerStatus;
 
 tokio::task_local! {
-    /// The steps of the sync that runs.
-    static STEPS: Mutex<Vec<Effect>>;
+    /// The effects of the sync that runs.
+    static EFFECTS: Mutex<Vec<Effect>>;
 }
 
 /// One thing that a sync would do.
@@ -59,16 +59,16 @@ pub struct Write {
     pub outcome: Result<Vec<Change>, ServerStatus>,
 }
 
-/// Runs a sync, and returns what it would do as well. Steps of tasks that the sync spawns are lost.
+/// Runs a sync, and returns what it would do as well. Effects of tasks that the sync spawns are lost.
 ///
 /// # Cancel safety
 /// Dropping the future drops the sync and its steps.
 pub async fn recorded<F: Future>(pass: F) -> (F::Output, Vec<Effect>) {
     let both = async {
         let ended = pass.await;
-        (ended, STEPS.with(|steps| std::mem::take(&mut *steps.lock())))
+        (ended, EFFECTS.with(|effects| std::mem::take(&mut *effects.lock())))
     };
-    STEPS.scope(Mutex::default(), both).await
+    EFFECTS.scope(Mutex::default(), both).await
 }
 
 /// Notes that a hook would be called, if a sync is recorded.
@@ -76,9 +76,9 @@ pub fn would_call(task: &str, hook: &'static str) {
     push(|| Effect::Call { task: task.to_owned(), hook });
 }
 
-pub(super) fn push(step: impl FnOnce() -> Effect) {
+pub(super) fn push(effect: impl FnOnce() -> Effect) {
     // Without a recorded sync there is nobody to tell.
-    STEPS.try_with(|steps| steps.lock().push(step())).ok();
+    EFFECTS.try_with(|effects| effects.lock().push(effect())).ok();
 }
 
 #[cfg(test)]

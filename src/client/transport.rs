@@ -118,7 +118,8 @@ mod tests {
         let burst = (0..10).map(|_| client.request(Request::get(uri.clone()).body(Body::empty()).unwrap()));
         futures_util::future::try_join_all(burst).await.unwrap();
         assert_eq!(accepted.load(Ordering::Relaxed), 10);
-        open.wait_for(|open| *open == 0).await.unwrap();
+        let closed = open.wait_for(|open| *open == 0);
+        drop(tokio::time::timeout(Duration::from_secs(30), closed).await.expect("all are closed").unwrap());
     }
 
     #[tokio::test]

@@ -18,7 +18,7 @@
 //! - If syncs do not end within the shutdown timeout, the Lease is left to expire, as their writes may still arrive.
 //!   (test: `lease_is_not_released_while_a_write_may_be_in_flight`)
 //! - Lost leadership or a panic stops everything in the same order; `run` then fails.
-//!   (test: `lost_leadership_stops_the_manager`, `task_panic_fails_drain_after_other_tasks_finish`)
+//!   (test: `lost_leadership_stops_the_manager`, `task_panic_fails_drain_after_other_tasks_finish`, `failed_informer_ends_run_once`)
 //!
 //! # Differences from controller-runtime
 //! Losing the leadership fences writes before another process can lead. Sync handlers are awaited, not cancelled. The
@@ -360,11 +360,17 @@ impl Manager {
         let ended = stop.child_token();
         let all =
             controllers.into_iter().map(|controller| (controller.run_once)(observer.clone(), ended.clone()));
+        // Whichever ends first ends the other: an informer that failed fills no cache.
         let syncs = async {
             future::join_all(all).await;
             ended.cancel();
         };
-        tokio::join!(running.until(ended.clone()), syncs).0
+        let machine = async {
+            let outcome = running.until(ended.clone()).await;
+            ended.cancel();
+            outcome
+        };
+        tokio::join!(machine, syncs).0
     }
 
     /// Runs everything until the process gets SIGINT, SIGTERM or SIGHUP, and stops it in order; a second signal ends

@@ -12,6 +12,7 @@ use futures_util::StreamExt;
 use kube_client::api::DeleteParams;
 use macro_rules_attribute::apply;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use crate::endpoints::{address_of, get};
 use crate::support::{Bed, LedgerEntry, Scene, both_beds, is_virtual, pass, wait_until};
@@ -44,6 +45,8 @@ struct Cost {
     events: usize,
     bytes: usize,
     conflicts: usize,
+    /// The whole seconds that the Foos took to become Ready, summed up; 0 in virtual time.
+    seconds: usize,
 }
 
 /// Runs scenarios one after the other in one scene and records their costs.
@@ -52,6 +55,8 @@ struct Bill {
     costs: Vec<(&'static str, Cost, Budget)>,
     seen: usize,
     bytes: usize,
+    /// As [`Cost::seconds`], since the last scenario.
+    seconds: usize,
 }
 
 impl Bill {
@@ -65,7 +70,7 @@ impl Bill {
         scene.start_operator();
         // The caches' initial lists are not part of any scenario.
         scene.ready_foo("first", 1).await;
-        let mut bill = Self { scene, costs: Vec::new(), seen: 0, bytes: 0 };
+        let mut bill = Self { scene, costs: Vec::new(), seen: 0, bytes: 0, seconds: 0 };
         bill.settle().await;
         bill.take().await;
         bill
@@ -120,7 +125,8 @@ impl Bill {
     /// Ends a scenario: waits until it settles and records its cost.
     async fn ends(&mut self, scenario: &'static str, budget: Budget) {
         self.settle().await;
-        let cost = self.take().await;
+        let mut cost = self.take().await;
+        cost.seconds = std::mem::take(&mut self.seconds);
         self.costs.push((scenario, cost, budget));
     }
 
@@ -130,9 +136,9 @@ impl Bill {
             // Real controllers write the same objects: each lost race costs a read of the child, a read of its owner,
             // and a retry.
             let lost = cost.conflicts;
-            // On a slow machine a rollout takes more than a second, and has one more status.
-            let slow = if is_virtual() || update == 0 { 0 } else { N };
-            let (get, update) = (get + 2 * lost, update + lost + slow);
+            // Progress is written at most once a second: a slow rollout may have one more status for each.
+            let seconds = if update == 0 { 0 } else { cost.seconds };
+            let (get, update) = (get + 2 * lost, update + lost + seconds);
             let most =
                 [("get", get), ("list", list), ("create", create), ("update", update), ("delete", delete)];
             for (verb, most) in most {
@@ -162,12 +168,17 @@ async fn neighbour(scene: &Scene, at: usize) {
     scene.make_whole(kind, json!({"metadata": metadata, "spec": spec})).await;
 }
 
-async fn for_each_foo(bill: &Bill, change: impl AsyncFn(&Scene, String)) {
+async fn for_each_foo(bill: &mut Bill, change: impl AsyncFn(&Scene, String)) {
+    let mut changed = Vec::new();
     for at in 0..N {
+        changed.push(Instant::now());
         change(&bill.scene, format!("foo-{at}")).await;
     }
-    for at in 0..N {
+    for (at, changed) in changed.into_iter().enumerate() {
         bill.scene.ready(&format!("foo-{at}")).await;
+        if !is_virtual() {
+            bill.seconds += usize::try_from(changed.elapsed().as_secs()).expect("it takes seconds");
+        }
     }
 }
 

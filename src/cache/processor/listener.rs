@@ -83,11 +83,11 @@ impl<K: Object> Listener<K> {
             let notification = tokio::select! {
                 biased;
                 () = self.removed.cancelled() => return,
-                notification = self.notifications.recv() => notification,
-                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                () = until(due) => {
                     self.deliver_again();
                     continue;
                 }
+                notification = self.notifications.recv() => notification,
             };
             let Some(notification) = notification else { return };
             if !self.deliver(&notification) {
@@ -164,6 +164,14 @@ impl<K: Object> Listener<K> {
             Notification::Delete(deleted) => self.handler.on_delete(deleted),
             Notification::UpstreamSynced => self.setter.set(),
         }
+    }
+}
+
+/// Waits until a point in time; forever if there is none.
+pub(crate) async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -86,15 +86,15 @@ impl DryRunSettings {
     }
 }
 
-/// What the pass of one object would do.
+/// What the sync of one object would do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pass {
     pub(super) kind: String,
     pub(super) namespace: Option<String>,
     pub(super) name: String,
     /// In their order.
-    pub(super) steps: Vec<Effect>,
-    /// Why the pass failed, if it did.
+    pub(super) effects: Vec<Effect>,
+    /// Why the sync failed, if it did.
     pub(super) error: Option<String>,
 }
 
@@ -128,9 +128,9 @@ impl OnceObserver for Passes {
         sync: BoxFuture<'a, Result<(), String>>,
     ) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let (ended, steps) = recorded(sync).await;
+            let (ended, effects) = recorded(sync).await;
             let (namespace, name) = (key.namespace().map(str::to_owned), key.name().to_owned());
-            let pass = Pass { kind: kind.to_owned(), namespace, name, steps, error: ended.err() };
+            let pass = Pass { kind: kind.to_owned(), namespace, name, effects, error: ended.err() };
             self.ended.lock().push(pass);
         })
     }

@@ -79,7 +79,7 @@ async fn write(client: &Client, request: Request<Body>) -> Result<Response<Body>
     let (mut parts, body) = request.into_parts();
     let sent: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
     let resource = parts.extensions.get::<ApiResource>().cloned();
-    let step = resource.map(|resource| draft(&parts.method, parts.uri.path(), &resource, &sent));
+    let written = resource.map(|resource| draft(&parts.method, parts.uri.path(), &resource, &sent));
     let is_update = parts.method == Method::PATCH || parts.method == Method::PUT;
     let live = if is_update { live(client, parts.uri.path()).await } else { None };
     let separator = if parts.uri.query().is_some() { '&' } else { '?' };
@@ -93,16 +93,17 @@ async fn write(client: &Client, request: Request<Body>) -> Result<Response<Body>
     let answer = client.send(Request::from_parts(parts, Body::from(marked.to_string().into_bytes()))).await?;
     let (head, body) = answer.into_parts();
     let body = body.collect().await?.to_bytes();
-    if let (Some(step), Some(outcome)) = (step, outcome(&method, &sent, live.as_ref(), head.status, &body)) {
-        push(|| Effect::Write(Write { outcome, ..step }));
+    let outcome = outcome(&method, &sent, live.as_ref(), head.status, &body);
+    if let (Some(written), Some(outcome)) = (written, outcome) {
+        push(|| Effect::Write(Write { outcome, ..written }));
     }
     Ok(Response::from_parts(head, Body::from(body.to_vec())))
 }
 
-/// Returns the step for a write, without its outcome.
+/// Describes a write, without its outcome.
 fn draft(method: &Method, path: &str, resource: &ApiResource, sent: &Value) -> Write {
     let namespace = path.split_once("/namespaces/").and_then(|(_, rest)| rest.split('/').next());
-    let object = path.split_once(&format!("/{}/", resource.plural)).map_or("", |(_, object)| object);
+    let object = path.strip_prefix(&resource.path(namespace)).unwrap_or_default().trim_start_matches('/');
     let (name, is_status) = match object.strip_suffix("/status") {
         Some(name) => (name, true),
         None => (object, false),
@@ -128,10 +129,13 @@ fn unescaped(segment: &str) -> String {
     pairs.next().map(|(name, _)| name.into_owned()).unwrap_or_default()
 }
 
-/// Reads the object at this path.
+/// Reads the object at this path; `None` if that fails.
 async fn live(client: &Client, path: &str) -> Option<Value> {
     let path = path.strip_suffix("/status").unwrap_or(path);
     let answer = client.send(Request::get(path).body(Body::empty()).ok()?).await.ok()?;
+    if !answer.status().is_success() {
+        return None;
+    }
     let body = answer.into_body().collect().await.ok()?.to_bytes();
     serde_json::from_slice(&body).ok()
 }

@@ -76,7 +76,7 @@ async fn a_dry_run_writes_no_events_or_leases() {
 }
 
 #[tokio::test]
-async fn each_pass_has_its_own_steps() {
+async fn each_sync_has_its_own_effects() {
     let (client, _) = rig(200, &json!({"metadata": {}}));
     let mut passes = JoinSet::new();
     for pass in 0..8 {
@@ -88,12 +88,12 @@ async fn each_pass_has_its_own_steps() {
                     tokio::task::yield_now().await;
                 }
             };
-            let ((), steps) = recorded(writes).await;
-            let name = |step: Effect| match step {
+            let ((), effects) = recorded(writes).await;
+            let name = |effect: Effect| match effect {
                 Effect::Write(Write { verb: "delete", name, .. }) => name,
                 other => panic!("{other:?}"),
             };
-            let names: Vec<String> = steps.into_iter().map(name).collect();
+            let names: Vec<String> = effects.into_iter().map(name).collect();
             assert_eq!(names, (0..=pass).map(|write| format!("{pass}-{write}")).collect::<Vec<_>>());
         });
     }
@@ -105,8 +105,8 @@ async fn each_pass_has_its_own_steps() {
 }
 
 #[tokio::test]
-async fn only_refusals_become_steps() {
-    for (code, reason, is_step) in [
+async fn only_refusals_become_effects() {
+    for (code, reason, is_effect) in [
         (400, "BadRequest", true),
         (403, "Forbidden", true),
         (422, "Invalid", true),
@@ -118,15 +118,52 @@ async fn only_refusals_become_steps() {
         let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason,
             "message": "admission webhook \"w\" does not support dry run"});
         let (client, _) = rig(code, &status);
-        let (answer, steps) = recorded(client.create::<Value>(&PODS, None, &json!({}))).await;
+        let (answer, effects) = recorded(client.create::<Value>(&PODS, None, &json!({}))).await;
         assert!(answer.is_err());
-        let refused: Vec<u16> = steps
+        let refused: Vec<u16> = effects
             .into_iter()
-            .map(|step| match step {
+            .map(|effect| match effect {
                 Effect::Write(Write { outcome: Err(status), .. }) => status.code,
                 other => panic!("{other:?}"),
             })
             .collect();
-        assert_eq!(refused, if is_step { vec![code] } else { vec![] });
+        assert_eq!(refused, if is_effect { vec![code] } else { vec![] });
     }
+}
+
+/// The reads that precede the writes of these clients have this answer.
+fn rig_reading(code: u16, read: &Value, written: &Value) -> ApiClient {
+    let answers = [read, written].map(Value::to_string);
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let (code, answer) = match *request.method() {
+            Method::GET => (code, answers[0].clone()),
+            _ => (200, answers[1].clone()),
+        };
+        async move {
+            Ok::<_, Infallible>(
+                Response::builder().status(code).body(Body::from(answer.into_bytes())).unwrap(),
+            )
+        }
+    });
+    ApiClient::new(kube_client::Client::new(service, "default")).with_dry_run()
+}
+
+#[tokio::test]
+async fn failed_read_before_a_write_is_no_state_of_the_object() {
+    let status = json!({"kind": "Status", "status": "Failure", "code": 500, "message": "the read failed"});
+    let written = json!({"metadata": {"name": "a"}, "spec": {"replicas": 2}});
+    let client = rig_reading(500, &status, &written);
+    let patch = json!({"metadata": {"resourceVersion": "1"}, "spec": {"replicas": 2}});
+    let (answer, effects) = recorded(client.patch_merge::<Value>(&PODS, Some("ns"), "a", &patch)).await;
+    assert!(answer.is_ok());
+    assert!(!format!("{effects:?}").contains("the read failed"), "{effects:?}");
+}
+
+/// Also where a namespace has the name of a resource.
+#[tokio::test]
+async fn an_effect_names_the_object() {
+    let (client, _) = rig(200, &json!({"metadata": {}}));
+    let (_, effects) = recorded(client.delete(&PODS, Some("pods"), "a?b", "u", "1")).await;
+    let [Effect::Write(Write { namespace, name, .. })] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!((namespace.as_deref(), name.as_str()), (Some("pods"), "a?b"));
 }

@@ -17,7 +17,7 @@ use crate::api::ApiResource;
 use crate::api::samplecontroller::v1alpha1::{Foo, FooSpec, FooStatus};
 use crate::cache::factory::Watched;
 use crate::cache::{Cached, Deleted, EventHandler, ObjectName};
-use crate::controller::{Builder, Pass, Reconcile, StopReason};
+use crate::controller::{Builder, OnceObserver, Pass, Reconcile, StopReason};
 use crate::operators::foo;
 use crate::sim::{Action, Fault, InProcessTransport, Settings, Sim, When};
 use crate::workqueue::{ItemExponentialFailure, RateLimitingQueue};
@@ -276,6 +276,38 @@ async fn manager_without_controllers_runs_until_stopped() {
     assert!(tokio::time::timeout(60 * SECOND, &mut running).await.is_err());
     stop.cancel();
     assert_eq!(running.await, Ok(()));
+}
+
+struct NoObserver;
+
+impl OnceObserver for NoObserver {
+    fn expects(&self, _: usize) {}
+
+    fn observe<'a>(
+        &'a self,
+        _: &'a str,
+        _: &'a ObjectName,
+        sync: BoxFuture<'a, Result<(), String>>,
+    ) -> BoxFuture<'a, ()> {
+        Box::pin(async { sync.await.expect("the sync succeeds") })
+    }
+}
+
+/// The caches will never fill.
+#[tokio::test(start_paused = true)]
+async fn failed_informer_ends_run_once() {
+    let service = tower::service_fn(|_: http::Request<kube_client::client::Body>| async {
+        if true {
+            std::panic::resume_unwind(Box::new("the machinery is broken"));
+        }
+        Ok::<_, std::convert::Infallible>(http::Response::new(kube_client::client::Body::empty()))
+    });
+    let client = ApiClient::new(kube_client::Client::new(service, "default"));
+    let mut manager = Manager::new(client, Limits::default()).without_events();
+    manager.add(foo::controller).unwrap();
+    let running = manager.run_once(Arc::new(NoObserver), CancellationToken::new());
+    let ended = tokio::time::timeout(3600 * SECOND, running).await;
+    assert_eq!(ended, Ok(Err(RunError::Panicked)));
 }
 
 /// The caches of both namespaces show its writes there, and a new leader asks each namespace for its version.

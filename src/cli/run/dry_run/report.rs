@@ -119,11 +119,11 @@ impl Report {
 
 impl ObjectReport {
     fn of(pass: Pass) -> Self {
-        let keeps_reason = !pass.steps.iter().any(changes_reason);
-        let Pass { kind, namespace, name, steps, error } = pass;
+        let keeps_reason = !pass.effects.iter().any(changes_reason);
+        let Pass { kind, namespace, name, effects, error } = pass;
         let (mut writes, mut calls, mut has_deleted) = (Vec::<WriteReport>::new(), Vec::new(), false);
-        for step in steps {
-            match step {
+        for effect in effects {
+            match effect {
                 Effect::Write(write) => {
                     let is_of_status = write.is_status;
                     let verdict = move |verb: &str, status: &ServerStatus| match status.code {
@@ -153,9 +153,9 @@ impl ObjectReport {
     }
 }
 
-/// Whether a step changes why an object is Ready or not.
-fn changes_reason(step: &Effect) -> bool {
-    let Effect::Write(Write { is_status: true, outcome: Ok(changes), .. }) = step else { return false };
+/// Whether a effect changes why an object is Ready or not.
+fn changes_reason(effect: &Effect) -> bool {
+    let Effect::Write(Write { is_status: true, outcome: Ok(changes), .. }) = effect else { return false };
     changes.iter().any(|change| change.field == "status.conditions[Ready].reason")
 }
 
@@ -207,9 +207,9 @@ mod tests {
         Effect::Write(Write { is_status: true, ..write })
     }
 
-    fn report(steps: Vec<Effect>) -> Report {
+    fn report(effects: Vec<Effect>) -> Report {
         let (kind, name) = ("Foo".to_owned(), "one".to_owned());
-        Report::of(vec![Pass { kind, namespace: None, name, steps, error: None }])
+        Report::of(vec![Pass { kind, namespace: None, name, effects, error: None }])
     }
 
     const READY_REASON: &str = "status.conditions[Ready].reason";
@@ -217,15 +217,15 @@ mod tests {
     #[test]
     fn known_refusal_is_no_error() {
         let refused = || write("create", Err(422));
-        for (steps, code) in [
+        for (effects, code) in [
             (vec![], 0),
             (vec![refused()], 0),
             (vec![refused(), status("status.replicas")], 1),
             (vec![refused(), status(READY_REASON)], 2),
             (vec![write("patch", Ok(vec![change("a")])), refused(), status(READY_REASON)], 2),
         ] {
-            let text = format!("{steps:?}");
-            assert_eq!(report(steps).code(), code, "{text}");
+            let text = format!("{effects:?}");
+            assert_eq!(report(effects).code(), code, "{text}");
         }
     }
 
@@ -240,14 +240,14 @@ mod tests {
     #[test]
     fn writes_of_children_have_consequences() {
         let call = || Effect::Call { task: "a".to_owned(), hook: "create" };
-        for (steps, more_follows, code) in [
+        for (effects, more_follows, code) in [
             (vec![status("status.replicas")], false, 1),
             (vec![write("patch", Ok(vec![]))], false, 0),
             (vec![write("patch", Ok(vec![change("a")]))], true, 1),
             (vec![write("delete", Ok(vec![]))], true, 1),
             (vec![call()], true, 1),
         ] {
-            let report = report(steps);
+            let report = report(effects);
             assert_eq!((report.objects[0].more_follows, report.code()), (more_follows, code), "{report:?}");
         }
     }
@@ -256,7 +256,7 @@ mod tests {
     fn failed_pass_is_an_error() {
         let pass = |error: Option<&str>, name: &str| {
             let (kind, error) = ("Foo".to_owned(), error.map(str::to_owned));
-            Pass { kind, namespace: None, name: name.to_owned(), steps: vec![], error }
+            Pass { kind, namespace: None, name: name.to_owned(), effects: vec![], error }
         };
         let report = Report::of(vec![pass(Some("lost"), "b"), pass(None, "a")]);
         assert_eq!(report.summary, Summary { changed: 0, unchanged: 1, failed: 1 });
@@ -266,7 +266,7 @@ mod tests {
     /// Programs read these fields.
     #[test]
     fn json_has_stable_fields() {
-        let steps = vec![
+        let effects = vec![
             write("patch", Ok(vec![change("spec.replicas")])),
             write("create", Err(422)),
             Effect::Call { task: "a".to_owned(), hook: "create" },
@@ -284,6 +284,6 @@ mod tests {
             }],
             "summary": {"changed": 1, "unchanged": 0, "failed": 0},
         });
-        assert_eq!(serde_json::to_value(report(steps)).unwrap(), expected);
+        assert_eq!(serde_json::to_value(report(effects)).unwrap(), expected);
     }
 }

@@ -133,9 +133,9 @@ mod tests {
     use crate::client::ServerStatus;
     use crate::client::dry_run::{Change, Effect, Write};
 
-    fn pass(name: &str, steps: Vec<Effect>, error: Option<&str>) -> Pass {
+    fn pass(name: &str, effects: Vec<Effect>, error: Option<&str>) -> Pass {
         let (kind, namespace, name) = ("Foo".to_owned(), Some("ns".to_owned()), name.to_owned());
-        Pass { kind, namespace, name, steps, error: error.map(str::to_owned) }
+        Pass { kind, namespace, name, effects, error: error.map(str::to_owned) }
     }
 
     fn write(verb: &'static str, outcome: Result<Vec<Change>, ServerStatus>) -> Effect {
