@@ -12,8 +12,9 @@ Measures operators that do the same work on a real etcd and kube-apiserver: proc
 server's), memory, requests, conflicts, and how long changes take. Prints a table for each scenario, medians of
 the rounds, with ratios to client-go's.
 
-  --controllers LIST    of client-go, client-go-sample, client-go-json, controller-runtime, kube-rs, windlass,
-                        separated by commas; all when left out
+  --controllers LIST    of client-go, client-go-conditions (the same with a status as full as windlass's),
+                        client-go-sample, client-go-json, controller-runtime, kube-rs, windlass, separated by
+                        commas; all when left out
   --scenarios LIST      of burst, churn, churn-one, cold, rest, separated by commas; all when left out
                           burst      3000 Foos at full rate; 1000 more at 100/s
                           churn      1000 changes at 100/s among 3000 Foos, 300 at 20/s among 20000, in 10
@@ -31,7 +32,10 @@ the rounds, with ratios to client-go's.
   --resync DURATION     how often client-go's informers deliver all again (0; sample-controller has 30s)
   --quick               a smoke run: 200 Foos, one round, seconds for each controller
   --json FILE           writes medians, ratios and the results of each round there
+  --before PROGRAM      measures this windlass of an earlier commit, too, as windlass-before
   --keep DIR            keeps logs and results there
+  --server-profile DIR  keeps profiles of the API server's processor time there, some seconds each, and prints for
+                        each scenario and controller where it went (go tool pprof adds up the files it is given)
   --no-build            measures what the last run built
   --help                this
 
@@ -46,9 +50,9 @@ HELP
 
 usage() { echo "hack/bench/peers.sh: $1; see --help" >&2; exit 2; }
 
-controllers=client-go,client-go-sample,client-go-json,controller-runtime,kube-rs,windlass
+controllers=client-go,client-go-conditions,client-go-sample,client-go-json,controller-runtime,kube-rs,windlass
 scenarios=burst,churn,churn-one,cold,rest
-rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' keep='' resync=0 silent=''
+rounds='' one_rounds=1 workers=2 size='' quick='' manager='' built='' json='' before='' keep='' profiles='' resync=0 silent=''
 while (($#)); do
   flag=$1
   case $flag in
@@ -69,7 +73,9 @@ while (($#)); do
     --size) size=$value ;;
     --resync) resync=$value ;;
     --json) json=$value ;;
+    --before) before=$value ;;
     --keep) keep=$value ;;
+    --server-profile) profiles=$value ;;
     *) usage "unknown flag '$flag'" ;;
   esac
   [[ -n $value ]] || usage "$flag has no value"
@@ -79,11 +85,15 @@ for number in ${rounds:+"$rounds"} "$one_rounds" "$workers" ${size:+"$size"}; do
 done
 IFS=, read -ra chosen <<<"$controllers"
 IFS=, read -ra parts <<<"$scenarios"
+if [[ -n $before ]]; then
+  [[ -x $before ]] || usage "--before: '$before' is no program"
+  chosen+=(windlass-before)
+fi
 for name in "${chosen[@]}"; do
   case $name in
-    client-go | client-go-sample | windlass) ;;
+    client-go | client-go-conditions | client-go-sample | windlass | windlass-before) ;;
     client-go-json | controller-runtime | kube-rs)
-      if [[ -n $silent ]]; then usage "--no-events is for client-go, client-go-sample and windlass alone"; fi
+      if [[ -n $silent ]]; then usage "--no-events is for client-go, client-go-conditions, client-go-sample and windlass alone"; fi
       ;;
     *) usage "unknown controller '$name'" ;;
   esac
@@ -127,6 +137,7 @@ trap stop EXIT
 trap 'exit 130' INT TERM HUP
 if [[ -n $keep ]]; then mkdir -p "$keep"; kept=$(cd "$keep" && pwd); else kept=$work; fi
 results=$kept/results.jsonl
+if [[ -n $profiles ]]; then mkdir -p "$profiles"; profiles=$(cd "$profiles" && pwd); rm -f "$profiles"/*.pb.gz; fi
 : >"$results"
 
 target=$(cargo metadata --no-deps --format-version=1 | sed -E 's/.*"target_directory":"([^"]*)".*/\1/')
@@ -152,12 +163,15 @@ build() {
 command_of() { # NAME
   case $1 in
     client-go) command=("$bin/clientgo" --workers="$workers" --resync="$resync" ${silent:+--events=false}) ;;
+    client-go-conditions) command=("$bin/clientgo" --conditions --workers="$workers" --resync="$resync" ${silent:+--events=false}) ;;
     client-go-sample) command=("$bin/clientgo" --always --workers="$workers" --resync="$resync" ${silent:+--events=false}) ;;
     client-go-json) command=("$bin/clientgo" --workers="$workers" --resync="$resync" --encoding=json) ;;
     controller-runtime) command=("$bin/controllerruntime" --workers="$workers") ;;
     kube-rs) command=("$bin/kube-rs/release/kube-rs-peer" --workers="$workers") ;;
-    windlass)
-      command=("$target/release/windlass" run --controllers=foo --workers="$workers" --leader-elect=false --queue-max-delay=1000s
+    windlass | windlass-before)
+      local program=$target/release/windlass
+      if [[ $1 == windlass-before ]]; then program=$before; fi
+      command=("$program" run --controllers=foo --workers="$workers" --leader-elect=false --queue-max-delay=1000s
         --metrics-bind-address=0 --health-probe-bind-address=0 ${silent:+--event-qps=100000})
       ;;
   esac
@@ -188,7 +202,7 @@ measure() { # ROUND NAME ROW SCENARIOS [FLAG OF THE LAUNCHER...]
   command_of "$name"
   if start_server "$@"; then
     "$bin/driver" run --name="$row" --round="$round" --scenarios="$what" "${amounts[@]}" --kubeconfig="$KUBECONFIG" \
-      --server-pid="$server" --etcd-pid="$etcd" --log="$kept/$row-$round.log" --results="$results" \
+      --server-pid="$server" --etcd-pid="$etcd" --log="$kept/$row-$round.log" --results="$results" --profiles="$profiles" \
       -- "${command[@]}" --kubeconfig="$KUBECONFIG" &
     driver=$!
     wait "$driver" || status=$?
@@ -219,4 +233,11 @@ echo "$setting"
 report=("${amounts[@]}" --setting="$setting")
 if [[ -n $json ]]; then report+=(--json="$json"); fi
 "$bin/driver" report "${report[@]}" "$results"
+if [[ -n $profiles ]]; then
+  # The names are scenario-controller-round-number; each of the first two may hold hyphens.
+  for group in $(cd "$profiles" && printf '%s\n' *.pb.gz | sed -E 's/-[0-9]+-[0-9]+\.pb\.gz$//' | sort -u); do
+    printf '\n%s: where the API server spends its time, with what each calls\n' "$group"
+    go tool pprof -top -cum -nodecount=60 "$profiles/$group"-[0-9]*.pb.gz 2>/dev/null | tail -n +5
+  done
+fi
 if ((failures)); then echo "$failures runs failed; see above." >&2; exit 1; fi

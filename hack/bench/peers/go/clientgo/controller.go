@@ -8,7 +8,9 @@ import (
 	"golang.org/x/time/rate"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -39,6 +41,8 @@ type Controller struct {
 	recorder          record.EventRecorder
 	// As sample-controller: status and an event in each sync, whether or not anything has changed.
 	always bool
+	// As windlass: conditions by which kubectl wait can wait, and what the scale subresource reads.
+	conditions bool
 }
 
 // NewController wires informers to the queue.
@@ -50,6 +54,7 @@ func NewController(
 	fooInformer cache.SharedIndexInformer,
 	events bool,
 	always bool,
+	conditions bool,
 ) *Controller {
 	utilruntime.Must(foo.AddToScheme(scheme.Scheme))
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
@@ -71,6 +76,7 @@ func NewController(
 		queue:             workqueue.NewTypedRateLimitingQueue(limiter),
 		recorder:          broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: agent}),
 		always:            always,
+		conditions:        conditions,
 	}
 	_, err := fooInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueue,
@@ -156,9 +162,12 @@ func (c *Controller) sync(ctx context.Context, key cache.ObjectName) error {
 	}
 	observed := wanted.DeepCopy()
 	observed.Status.AvailableReplicas = deployment.Status.AvailableReplicas
+	if c.conditions {
+		report(observed, deployment)
+	}
 	if !c.always {
 		observed.Status.ObservedGeneration = wanted.Generation
-		if observed.Status == wanted.Status {
+		if equality.Semantic.DeepEqual(observed.Status, wanted.Status) {
 			return nil
 		}
 	}
@@ -170,6 +179,28 @@ func (c *Controller) sync(ctx context.Context, key cache.ObjectName) error {
 		c.recorder.Event(wanted, corev1.EventTypeNormal, "Synced", "Foo synced successfully")
 	}
 	return nil
+}
+
+// Reports what windlass reports of a Foo and its Deployment.
+func report(of *foo.Foo, deployment *appsv1.Deployment) {
+	of.Status.Replicas = deployment.Status.Replicas
+	of.Status.Selector = metav1.FormatLabelSelector(deployment.Spec.Selector)
+	isReady := deployment.Status.ObservedGeneration == deployment.Generation &&
+		deployment.Status.AvailableReplicas == *deployment.Spec.Replicas
+	ready, reason, message := metav1.ConditionFalse, "RollingOut",
+		fmt.Sprintf("Deployment %s: %d of %d Pods are available", deployment.Name, deployment.Status.AvailableReplicas, *deployment.Spec.Replicas)
+	reconciling := metav1.ConditionTrue
+	if isReady {
+		ready, reason, message, reconciling = metav1.ConditionTrue, "Synced", "Foo synced successfully", metav1.ConditionFalse
+	}
+	for _, condition := range []metav1.Condition{
+		{Type: "Ready", Status: ready, Reason: reason, Message: message},
+		{Type: "Reconciling", Status: reconciling, Reason: reason, Message: message},
+		{Type: "Stalled", Status: metav1.ConditionFalse, Reason: reason, Message: message},
+	} {
+		condition.ObservedGeneration = of.Generation
+		meta.SetStatusCondition(&of.Status.Conditions, condition)
+	}
 }
 
 func (c *Controller) enqueue(object any) {

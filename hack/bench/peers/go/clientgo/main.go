@@ -27,18 +27,19 @@ func main() {
 	resync := flag.Duration("resync", 0, "how often the informers deliver everything again; 0 for never (sample-controller: 30s)")
 	events := flag.Bool("events", true, "whether events are written to the API server")
 	always := flag.Bool("always", false, "write status and an event in each sync, as sample-controller does")
+	conditions := flag.Bool("conditions", false, "report Ready, Reconciling and Stalled, replicas and selector in the status, too")
 	klog.InitFlags(nil)
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *kubeconfig, *encoding, *workers, *resync, *events, *always); err != nil {
+	if err := run(ctx, *kubeconfig, *encoding, *workers, *resync, *events, *always, *conditions); err != nil {
 		klog.ErrorS(err, "Stopped")
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	}
 }
 
-func run(ctx context.Context, kubeconfig, encoding string, workers int, resync time.Duration, events, always bool) error {
+func run(ctx context.Context, kubeconfig, encoding string, workers int, resync time.Duration, events, always, conditions bool) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func run(ctx context.Context, kubeconfig, encoding string, workers int, resync t
 	}
 	factory := informers.NewSharedInformerFactory(kube, resync)
 	fooInformer := foo.NewInformer(foos, resync)
-	controller := NewController(ctx, kube, foos, factory.Apps().V1().Deployments(), fooInformer, events, always)
+	controller := NewController(ctx, kube, foos, factory.Apps().V1().Deployments(), fooInformer, events, always, conditions)
 	factory.Start(ctx.Done())
 	go fooInformer.RunWithContext(ctx)
 	return controller.Run(ctx, workers)

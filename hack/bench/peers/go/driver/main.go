@@ -57,6 +57,7 @@ type Plan struct {
 	Etcd       int
 	Log        string
 	Results    string
+	Profiles   string
 	Command    []string
 }
 
@@ -82,6 +83,7 @@ func runCommand(ctx context.Context, flags *flag.FlagSet, args []string) error {
 	flags.IntVar(&plan.Etcd, "etcd-pid", 0, "process id of etcd")
 	flags.StringVar(&plan.Log, "log", "", "where the controller's output goes")
 	flags.StringVar(&plan.Results, "results", "", "`file` to append results to, a line of JSON each")
+	flags.StringVar(&plan.Profiles, "profiles", "", "`directory` for processor profiles of the API server, some seconds each")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -246,7 +246,11 @@ func (r *runner) measure(ctx context.Context, name string, work func() (measured
 	if err != nil {
 		return err
 	}
+	profiled := r.profile(ctx, name)
 	m, err := work()
+	if problem := profiled(); err == nil {
+		err = problem
+	}
 	if err != nil {
 		return err
 	}

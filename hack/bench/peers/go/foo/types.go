@@ -3,6 +3,8 @@
 package foo
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,6 +32,11 @@ type Spec struct {
 type Status struct {
 	AvailableReplicas  int32 `json:"availableReplicas"`
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Of the peer that reports as much as windlass does; the others leave them out.
+	Replicas   int32              `json:"replicas,omitempty"`
+	Selector   string             `json:"selector,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // List is a list of Foos.
@@ -56,6 +63,7 @@ func (in *Foo) DeepCopyInto(out *Foo) {
 		replicas := *in.Spec.Replicas
 		out.Spec.Replicas = &replicas
 	}
+	out.Status.Conditions = slices.Clone(in.Status.Conditions)
 }
 
 // DeepCopy copies.

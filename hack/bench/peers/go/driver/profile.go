@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// How long one profile is. A scenario's length is not known before, and a profile that is cut is lost; pprof adds up
+// the files that it is given.
+const profileSeconds = 3
+
+// Profiles the API server's processor time until the returned function is called, which waits for the last profile.
+func (r *runner) profile(ctx context.Context, scenario string) func() error {
+	if r.Profiles == "" {
+		return func() error { return nil }
+	}
+	stop, failed := make(chan struct{}), make(chan error, 1)
+	go func() {
+		failed <- func() error {
+			for number := 1; ; number++ {
+				name := fmt.Sprintf("%s-%s-%d-%02d.pb.gz", scenario, r.Name, r.Round, number)
+				if err := r.server.saveProfile(ctx, filepath.Join(r.Profiles, name)); err != nil {
+					return err
+				}
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+			}
+		}()
+	}()
+	return func() error {
+		close(stop)
+		return <-failed
+	}
+}
+
+func (s *server) saveProfile(ctx context.Context, file string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	url := fmt.Sprintf("%s/debug/pprof/profile?seconds=%d", s.url, profileSeconds)
+	request, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		return err
+	}
+	answer, err := s.client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	profile, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("GET %s: %s: %s", url, answer.Status, profile)
+	}
+	return os.WriteFile(file, profile, 0o644)
+}
