@@ -125,6 +125,11 @@ fn say(line: &str) {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == operator::WITH_PARENT) {
+        eprintln!("soak: start the operator: {}", operator::exec_with_parent(arguments));
+        return ExitCode::FAILURE;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let outcome =
         runtime.context("start the runtime").and_then(|runtime| runtime.block_on(run(&Cli::parse())));
@@ -140,7 +145,7 @@ fn main() -> ExitCode {
 }
 
 /// Returns whether the operator has passed, or `None` after a signal. In any case, nothing that was started still runs:
-/// the operator is killed on drop, and the launcher is waited for. (After a SIGKILL of this process the operator runs on.)
+/// the operator is killed on drop, and the launcher is waited for. After a SIGKILL of this process, both end by themselves.
 async fn run(cli: &Cli) -> anyhow::Result<Option<bool>> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
     let [Ok(interrupt), Ok(terminate), Ok(hangup)] = &mut signals else {

@@ -1,14 +1,16 @@
 //! The operator's process: started, killed and frozen here, and measured while it runs.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Blocking, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
@@ -42,6 +44,18 @@ pub(crate) struct Operator {
     pub(crate) version: String,
 }
 
+/// Makes this program become another that the kernel kills when its parent ends.
+pub(crate) const WITH_PARENT: &str = "--exec-with-parent";
+
+/// Does so, or returns why not. `command` is a program and its arguments.
+pub(crate) fn exec_with_parent(mut command: impl Iterator<Item = OsString>) -> std::io::Error {
+    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
+        return error.into();
+    }
+    let program = command.next().unwrap_or_default();
+    Blocking::new(program).args(command).exec()
+}
+
 impl Operator {
     pub(crate) fn start(program: &Path, kubeconfig: &Path) -> anyhow::Result<Self> {
         let said =
@@ -64,7 +78,8 @@ impl Operator {
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         self.series.push(Series::default());
         let log = File::create(self.log(self.series.len()))?;
-        let mut command = Command::new(&self.program);
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg(WITH_PARENT).arg(&self.program);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("WINDLASS_") || text.starts_with("KUBE") {

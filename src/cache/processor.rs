@@ -15,6 +15,7 @@
 //! - A removed handler is not called again once its current call returns; its buffer is dropped.
 //!   (test: `removed_handler_is_not_called_again`)
 //! - Each handler resyncs in its own period. (test: `each_handler_resyncs_in_its_own_period`)
+//! - A resync that takes longer than its period does not starve events. (test: `long_resync_leaves_time_for_events`)
 //!
 //! # Differences from client-go
 //! A resync period is each handler's own: none raises or lowers that of another.
@@ -226,11 +227,16 @@ impl<K: Object> Processor<K> {
         }
     }
 
+    /// Ends the resync in progress. One that took longer than its period is not due again at once: events come between.
     pub(crate) fn end_resync(&mut self) {
-        self.senders
-            .iter_mut()
-            .filter_map(|sender| sender.resync.as_mut())
-            .for_each(|resync| resync.is_due = false);
+        let now = Instant::now();
+        let resyncs = self.senders.iter_mut().filter_map(|sender| sender.resync.as_mut());
+        for resync in resyncs.filter(|resync| resync.is_due) {
+            resync.is_due = false;
+            if resync.next <= now {
+                resync.next = now + resync.period;
+            }
+        }
     }
 
     /// Marks the initial list as distributed.
@@ -265,5 +271,33 @@ impl<K: Object> Sender<K> {
 impl<K: Object> fmt::Debug for Processor<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Processor").field("handlers", &self.senders.len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    struct Deaf;
+
+    impl EventHandler<ConfigMap> for Deaf {}
+
+    #[tokio::test(start_paused = true)]
+    async fn long_resync_leaves_time_for_events() {
+        let mut processor = Processor::<ConfigMap>::new();
+        let period = ResyncPeriod::new(ResyncPeriod::MIN).ok();
+        let _added = processor.add("ConfigMap", "handler".to_owned(), period, Box::new(Deaf), Vec::new());
+        tokio::time::advance(ResyncPeriod::MIN).await;
+        for (takes, next) in [(300, 700), (1_000, 1_000), (5_000, 1_000)]
+            .map(|(a, b)| (Duration::from_millis(a), Duration::from_millis(b)))
+        {
+            assert!(processor.begin_resync());
+            tokio::time::advance(takes).await;
+            processor.end_resync();
+            let left = processor.next_resync().unwrap() - Instant::now();
+            assert_eq!(left, next, "after {takes:?}");
+            tokio::time::advance(left).await;
+        }
     }
 }

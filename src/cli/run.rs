@@ -252,6 +252,9 @@ fn usage(error: &ConfigError) -> Failure {
         ConfigError::File { .. } => {
             "Check the tokens, certificates and keys that the kubeconfig or the Pod names."
         }
+        ConfigError::Proxy { .. } => {
+            "Correct the kubeconfig's proxy-url or HTTPS_PROXY, or except the server with NO_PROXY."
+        }
         ConfigError::OtherServer { .. } => "Restart the process.",
     };
     Failure::Usage { cause: error.to_string(), remedy: remedy.to_owned() }

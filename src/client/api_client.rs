@@ -24,6 +24,7 @@ use super::observer::{Observed, RequestObserver};
 use super::reachability::Reachability;
 use super::rotation::Rotation;
 use super::slow_calls;
+use super::transport::ForElection;
 use crate::api::{ApiResource, labels};
 use crate::metrics::{Metrics, RequestMetrics};
 
@@ -35,8 +36,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(35);
 const BODY_MAX: usize = 256 << 20;
 /// Maximum length of a failure's body.
 const ERROR_BODY_MAX: usize = 1 << 20;
-/// How long a server that cannot stream lists is not asked for a stream again.
-const STREAMS_AGAIN: Duration = Duration::from_secs(30 * 60);
+/// How long a server that cannot stream lists is not asked for a stream again, nor one for a compressed list whose
+/// compressed answer was damaged.
+const ASK_AGAIN: Duration = Duration::from_secs(30 * 60);
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 
@@ -74,6 +76,8 @@ pub struct ApiClient {
     /// Until when lists of a kind are not streamed, because the server has refused it; shared by all clones.
     no_streams_until: Arc<Mutex<HashMap<String, Instant>>>,
     compresses_lists: bool,
+    /// Until when lists are not compressed, because one arrived damaged; shared by all clones.
+    plain_until: Arc<Mutex<Option<Instant>>>,
     not_after: Option<Instant>,
     turn: Turn,
 }
@@ -122,6 +126,7 @@ impl ApiClient {
             manager: labels::MANAGER,
             no_streams_until: Arc::default(),
             compresses_lists: false,
+            plain_until: Arc::default(),
             not_after: None,
             turn: Turn::Waits,
         }
@@ -135,7 +140,12 @@ impl ApiClient {
     }
 
     pub(crate) fn compresses_lists(&self) -> bool {
-        self.compresses_lists
+        self.compresses_lists && self.plain_until.lock().is_none_or(|until| Instant::now() >= until)
+    }
+
+    /// Asks for plain lists for [`ASK_AGAIN`]: something on the way damages compressed ones.
+    pub(super) fn compressed_was_damaged(&self) {
+        *self.plain_until.lock() = Some(Instant::now() + ASK_AGAIN);
     }
 
     /// Replaces the gate with a new one that has these limits.
@@ -427,6 +437,9 @@ impl ApiClient {
         if let Some(resource) = resource {
             request.extensions_mut().insert(resource.clone());
         }
+        if passage == Passage::Election {
+            request.extensions_mut().insert(ForElection);
+        }
         let verb = request.method().clone();
         let started = Instant::now();
         let permit = match self.gate.pass(passage, namespace_in(path), self.turn, self.not_after).await {
@@ -538,10 +551,10 @@ impl ApiClient {
         self.no_streams_until.lock().get(&of.to_string()).is_none_or(|until| Instant::now() >= *until)
     }
 
-    /// Remembers for [`STREAMS_AGAIN`] that the server cannot stream lists of a kind: it may be upgraded. Another kind may
+    /// Remembers for [`ASK_AGAIN`] that the server cannot stream lists of a kind: it may be upgraded. Another kind may
     /// be served by another program.
     pub(crate) fn cannot_stream_lists(&self, of: &ApiResource) {
-        self.no_streams_until.lock().insert(of.to_string(), Instant::now() + STREAMS_AGAIN);
+        self.no_streams_until.lock().insert(of.to_string(), Instant::now() + ASK_AGAIN);
     }
 
     pub(in crate::client) fn lost(
@@ -550,6 +563,10 @@ impl ApiClient {
         source: Box<dyn std::error::Error + Send + Sync>,
     ) -> Error {
         let source = if is_about_credentials(&*source) { CREDENTIALS.into() } else { source };
+        if is_about_files(&*source) {
+            // The server is not lost: we could not ask it.
+            return Error::Transport { request: name.to_owned(), source: FILES.into() };
+        }
         self.reachability.failed(&*source);
         Error::Transport { request: name.to_owned(), source }
     }
@@ -604,6 +621,16 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 /// Replaces kube-client's errors about credentials, which quote the plugin's command line and output.
 const CREDENTIALS: &str = "could not obtain the credentials of the kubeconfig or the Pod";
+
+/// In place of the system's words for it, which do not say whose limit it is.
+const FILES: &str = "this process has reached its limit of open files; raise it (ulimit -n)";
+
+fn is_about_files(error: &(dyn std::error::Error + 'static)) -> bool {
+    let limits = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+    std::iter::successors(Some(error), |error| error.source())
+        .filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error())
+        .any(|code| limits.iter().any(|limit| limit.raw_os_error() == code))
+}
 
 fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut cause = Some(error);

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use kube_client::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 
+use super::transport::proxy::{self, Environment, proxy_of};
+
 /// Where to look for the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSource {
@@ -65,6 +67,14 @@ pub enum ConfigError {
         /// Why not.
         cause: &'static str,
     },
+    /// The proxy on the way to the server cannot be used.
+    #[error("proxy {proxy}: {cause}")]
+    Proxy {
+        /// The proxy, without credentials.
+        proxy: String,
+        /// What is wrong.
+        cause: String,
+    },
     /// No client can be built: certificates, keys or an exec plugin do not work.
     #[error("client for {url}: {cause}")]
     Client {
@@ -90,6 +100,10 @@ impl Config {
         }
         // The built-in retry resends POSTs; only the caller knows whether a request may be repeated.
         inner.default_retry = false;
+        inner.proxy_url = proxy_of(&inner.cluster_url, inner.proxy_url.take(), &Environment::read());
+        if let Some(Err((proxy, cause))) = inner.proxy_url.as_ref().map(proxy::check) {
+            return Err(ConfigError::Proxy { proxy, cause });
+        }
         let fingerprint = read_files(&mut inner)?;
         Ok(Self { inner, source: source.clone(), fingerprint })
     }
@@ -166,7 +180,8 @@ fn read_files(config: &mut kube_client::Config) -> Result<u64, ConfigError> {
     for path in [&user.client_certificate, &user.client_key].into_iter().flatten() {
         read(path)?.hash(&mut hasher);
     }
-    (&config.root_cert, config.accept_invalid_certs, &config.tls_server_name).hash(&mut hasher);
+    (&config.root_cert, config.accept_invalid_certs, &config.tls_server_name, &config.proxy_url)
+        .hash(&mut hasher);
     Ok(hasher.finish())
 }
 

@@ -16,6 +16,7 @@
 //!   (test: `requests_stay_within_the_rate`, `new_rate_applies_to_waiting_requests`)
 //! - Events neither wait for other writes nor delay them; a closed gate or an overloaded server holds events, too.
 //!   (test: `events_bypass_write_and_rate_limits`)
+//! - A leader whose machine was suspended writes no more after its Lease's end. (test: `time_asleep_counts_for_the_lease`)
 //! - A request that is valid until a time is not sent after it, however long it waits. (test: `stale_request_is_refused`)
 //! - During a shutdown a request waits at most 1 s for the rate, and for nothing else; otherwise it is not sent.
 //!   (test: `shutdown_fails_waiting_requests`)
@@ -35,6 +36,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::clock;
 use super::error::RETRY_AFTER_MAX;
 use super::fair_slots::{FairSlots, Slot};
 use crate::workqueue::{Bucket, RateLimiter};
@@ -76,6 +78,8 @@ pub struct Gate {
     served: Mutex<Option<Instant>>,
     /// When a deadline opened the gate, until the first write passes.
     opened: Mutex<Option<Instant>>,
+    /// Returns for how long the machine was suspended so far.
+    time_asleep: fn() -> Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,8 +92,12 @@ struct Permission {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fence {
     Open,
-    /// Open until this time, by which the leader has to renew its Lease.
-    Until(Instant),
+    /// Open until the leader has to renew its Lease.
+    Until {
+        deadline: Instant,
+        /// For how long the machine had been suspended when the gate was opened.
+        asleep: Duration,
+    },
     Closed,
 }
 
@@ -151,6 +159,7 @@ impl Gate {
             not_before: Mutex::new(None),
             served: Mutex::new(None),
             opened: Mutex::new(None),
+            time_asleep: clock::time_asleep,
         }
     }
 
@@ -173,13 +182,23 @@ impl Gate {
         if !self.is_open() {
             *self.opened.lock() = Some(Instant::now());
         }
-        self.fence(Fence::Until(deadline));
+        self.fence(Fence::Until { deadline, asleep: (self.time_asleep)() });
     }
 
     /// Returns whether a write may begin now.
     #[must_use]
     pub fn is_open(&self) -> bool {
-        self.state.borrow().is_open()
+        self.lets_pass(&self.state.borrow())
+    }
+
+    fn lets_pass(&self, permission: &Permission) -> bool {
+        match permission.fence {
+            Fence::Open => true,
+            Fence::Until { deadline, asleep } => {
+                Instant::now() + (self.time_asleep)().saturating_sub(asleep) < deadline
+            }
+            Fence::Closed => false,
+        }
     }
 
     /// Holds writes until the gate is opened again, and cuts those under way.
@@ -303,10 +322,10 @@ impl Gate {
                 let fence = state.borrow_and_update().fence;
                 let at_deadline = async {
                     match fence {
-                        Fence::Until(deadline) if Instant::now() < deadline => {
+                        Fence::Until { deadline, .. } if Instant::now() < deadline => {
                             tokio::time::sleep_until(deadline).await;
                         }
-                        Fence::Until(_) | Fence::Open | Fence::Closed => std::future::pending().await,
+                        Fence::Until { .. } | Fence::Open | Fence::Closed => std::future::pending().await,
                     }
                 };
                 tokio::select! {
@@ -354,8 +373,9 @@ impl Gate {
                 self.wait(left, Duration::ZERO).await?;
             } else if self.is_closed_for(passage) {
                 let mut state = self.state.subscribe();
-                let state = state.wait_for(|state| state.is_open() || state.is_stopping).await;
-                if !state.map_err(|_| Refusal::Stopping)?.is_open() {
+                let state = state.wait_for(|state| self.lets_pass(state) || state.is_stopping).await;
+                let lets_pass = state.map(|state| self.lets_pass(&state));
+                if !lets_pass.map_err(|_| Refusal::Stopping)? {
                     return Err(Refusal::Stopping);
                 }
             } else {
@@ -386,16 +406,6 @@ fn bucket(qps: Option<f64>, burst: u32) -> Option<Arc<Bucket>> {
     qps.map(|qps| Arc::new(Bucket::new(qps, burst, RATE_WAIT_MAX)))
 }
 
-impl Permission {
-    fn is_open(self) -> bool {
-        match self.fence {
-            Fence::Open => true,
-            Fence::Until(deadline) => Instant::now() < deadline,
-            Fence::Closed => false,
-        }
-    }
-}
-
 impl Default for Gate {
     fn default() -> Self {
         Self::new(RequestLimits::default())
@@ -412,6 +422,25 @@ mod tests {
         let started = Instant::now();
         drop(gate.pass(passage, "ns", Turn::Waits, None).await.unwrap());
         started.elapsed()
+    }
+
+    thread_local! {
+        static ASLEEP: std::cell::Cell<Duration> = const { std::cell::Cell::new(Duration::ZERO) };
+    }
+
+    /// Tokio's clock stands still while the machine sleeps.
+    #[tokio::test(start_paused = true)]
+    async fn time_asleep_counts_for_the_lease() {
+        let gate = Gate { time_asleep: || ASLEEP.get(), ..Gate::default() };
+        gate.open_until(Instant::now() + 10 * SECOND);
+        ASLEEP.set(9 * SECOND);
+        assert!(gate.is_open());
+        let mut cut = pin!(gate.closed(Passage::Write));
+        assert!(cut.as_mut().now_or_never().is_none());
+        ASLEEP.set(10 * SECOND);
+        assert!(!gate.is_open() && cut.now_or_never().is_some(), "what is under way is cut");
+        gate.open_until(Instant::now() + SECOND);
+        assert!(gate.is_open(), "a renewal after the sleep counts from then");
     }
 
     #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 //!
 //! # Guarantees
 //! - A compressed list has the same items, and a truncated one is an error. (test: `compressed_list_has_the_same_items`)
+//! - After a damaged one, lists are asked for uncompressed for a while. (test: `damaged_list_is_asked_for_uncompressed`)
 //! - The limits of lengths hold for what a compressed body decodes to. (test: `compressed_bomb_ends_after_bounded_bytes`)
 //! - `idle` limits the wait for the head and for each chunk. All waits together may take a second more for each 4 KiB.
 //!   (test: `a_silent_list_times_out`, `dripping_list_times_out`)
@@ -156,7 +157,10 @@ impl ListBody {
 
     /// Passes on a part of what has arrived; returns `false` if there is nothing more.
     fn decode(&mut self) -> Result<bool, serde_json::Error> {
-        let damaged = |_| serde_json::Error::custom("the body is damaged: it does not decode as gzip");
+        let damaged = |_| {
+            self.client.compressed_was_damaged();
+            serde_json::Error::custom("the body is damaged: it does not decode as gzip")
+        };
         let Some(gzip) = &mut self.gzip else {
             self.items.push(&self.arrived);
             return Ok(!std::mem::take(&mut self.arrived).is_empty());
@@ -254,6 +258,33 @@ mod tests {
         }
         let (_, meta) = read([&body[..], b"more"].concat(), 100).await;
         assert!(meta.is_err(), "something follows");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn damaged_list_is_asked_for_uncompressed() {
+        let service = tower::service_fn(|request: Request<Body>| {
+            let is_compressed =
+                request.headers().get(header::ACCEPT_ENCODING).is_some_and(|all| all == "gzip");
+            let response = match is_compressed {
+                true => Response::builder().header(header::CONTENT_ENCODING, "gzip"),
+                false => Response::builder(),
+            };
+            let body = r#"{"items":[],"metadata":{"resourceVersion":"7"}}"#;
+            std::future::ready(Ok::<_, Infallible>(
+                response.body(Body::from(body.as_bytes().to_vec())).unwrap(),
+            ))
+        });
+        let client = ApiClient::new(Client::new(service, "default")).with_compressed_lists(true);
+        let list = async || {
+            let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+            let mut list = client.open_list("list pods", request, Duration::from_secs(60)).await?;
+            while list.next().await?.is_some() {}
+            list.finish()
+        };
+        assert!(matches!(list().await, Err(Error::Decode { .. })));
+        assert_eq!(list().await.unwrap().resource_version, "7");
+        tokio::time::advance(Duration::from_secs(30 * 60)).await;
+        assert!(list().await.is_err(), "whatever damaged it may be gone, and is not");
     }
 
     #[tokio::test]

@@ -192,6 +192,7 @@ fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     *copy.method_mut() = request.method().clone();
     *copy.uri_mut() = request.uri().clone();
     *copy.headers_mut() = request.headers().clone();
+    *copy.extensions_mut() = request.extensions().clone();
     Some(copy)
 }
 

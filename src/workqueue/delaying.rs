@@ -178,6 +178,12 @@ impl<T: Key> DelayingQueue<T> {
         self.queue.is_empty()
     }
 
+    /// Returns whether this key is being processed.
+    #[must_use]
+    pub fn is_processing(&self, key: &T) -> bool {
+        self.queue.is_processing(key)
+    }
+
     /// Returns the number of delayed keys.
     #[must_use]
     pub fn waiting(&self) -> usize {

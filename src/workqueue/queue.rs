@@ -242,6 +242,12 @@ impl<T: Key> Queue<T> {
         self.inner.state.lock().processing()
     }
 
+    /// Returns whether this key is being processed.
+    #[must_use]
+    pub fn is_processing(&self, key: &T) -> bool {
+        self.inner.state.lock().is_processing(key)
+    }
+
     /// Returns a snapshot of the queue. Times are zero in a queue without priorities and metrics.
     #[must_use]
     pub fn state(&self) -> QueueState {

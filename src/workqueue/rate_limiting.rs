@@ -6,6 +6,8 @@
 //! # Guarantees
 //! - A rate-limited add waits as long as the limiter says; with a delay as well, the shorter wins. (test: `a_rate_limited_key_waits_for_its_limiter`, `shorter_of_delay_and_limit_wins`)
 //! - An add during a backoff neither ends nor prolongs it, unless the add bypasses and resets it. (test: `only_a_new_spec_ends_the_backoff`)
+//! - After an add that bypasses, the failure of the sync that was running then delays and counts nothing.
+//!   (test: `failure_overtaken_by_a_new_spec_does_not_back_off`)
 //! - The sync after a backoff has the reasons of all adds until then. (test: `pass_after_backoff_has_all_reasons`, `an_event_at_backoff_end_joins_the_retry`)
 //! - A burst of failures leaves nothing behind. (test: `burst_of_failures_frees_its_memory`)
 //! - A drain waits for the workers, but not for keys that back off. (test: `a_drain_waits_for_workers_and_forgets_backoffs`)
@@ -23,11 +25,9 @@
 //! ```
 //!
 //! # Differences from client-go
-//! During a delay of [`add_rate_limited`](RateLimitingQueue::add_rate_limited), an event queues the key at once, as in
-//! client-go. During a [`back_off`](RateLimitingQueue::back_off), which the workers use, only an event with
-//! [`AddOptions::bypass_backoff`] (a new spec, a deletion) does: otherwise a child that changes often would cause many
-//! failures per second. `events_shorten_rate_limited_delay_but_not_backoff` shows both. [`AddOptions`] are those of
-//! controller-runtime's `AddWithOpts`.
+//! During a delay of `add_rate_limited`, an event queues the key at once, as in client-go. During a `back_off`, which the
+//! workers use, only one with [`AddOptions::bypass_backoff`] does: a child that changes often would cause many failures
+//! per second (`events_shorten_rate_limited_delay_but_not_backoff`). [`AddOptions`] are controller-runtime's `AddWithOpts`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -76,7 +76,8 @@ pub struct RateLimitingQueue<T: Key> {
     pauses: Arc<Mutex<Pauses<T>>>,
 }
 
-/// The keys that back off. A pause that is over stays until the key is forgotten.
+/// The keys that back off, and those with a bypass during their sync. A pause that is over stays until the key is
+/// forgotten.
 type Pauses<T> = HashMap<T, Pause, RandomState>;
 
 /// How long a key is kept out of the queue.
@@ -85,6 +86,8 @@ struct Pause {
     until: Instant,
     /// The earliest time that the server asked for, which no add bypasses.
     not_before: Instant,
+    /// Whether an add has bypassed the backoff while the key was processing.
+    is_overtaken: bool,
 }
 
 impl Pause {
@@ -147,6 +150,10 @@ impl<T: Key> RateLimitingQueue<T> {
         }
         if bypass_backoff {
             forget_pause(&mut pauses, &key);
+            if self.queue.is_processing(&key) {
+                let now = Instant::now();
+                pauses.insert(key.clone(), Pause { until: now, not_before: now, is_overtaken: true });
+            }
         }
         let limited = rate_limited.then(|| {
             let (delay, failures) = self.limiter.failed(&key);
@@ -157,6 +164,26 @@ impl<T: Key> RateLimitingQueue<T> {
             Some(delay) => self.queue.add_after_with(key, delay, priority, reasons),
             None => self.queue.add_with(key, priority, reasons),
         }
+    }
+
+    /// Queues a delayed key now, unless it backs off; returns whether it was delayed.
+    ///
+    /// ```
+    /// # use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};
+    /// # use std::time::Duration;
+    /// let queue = RateLimitingQueue::new(ItemExponentialFailure::new(Duration::from_secs(1), Duration::from_secs(60)));
+    /// queue.add_after("default/web", Duration::from_secs(600));
+    /// assert!(queue.hasten(&"default/web") && !queue.hasten(&"default/web"));
+    /// assert_eq!((queue.len(), queue.waiting()), (1, 0));
+    /// ```
+    pub fn hasten(&self, key: &T) -> bool {
+        let pauses = self.pauses.lock();
+        if pauses.get(key).and_then(Pause::left).is_some() {
+            return false;
+        }
+        let Some((priority, reasons)) = self.queue.cancel(key) else { return false };
+        self.queue.add_with(key.clone(), priority, reasons);
+        true
     }
 
     /// Marks `key` as needing a pass after `delay`.
@@ -170,19 +197,25 @@ impl<T: Key> RateLimitingQueue<T> {
     }
 
     /// Counts a failure of `key` and queues it again after the rate limiter's delay, or after `at_least` if longer.
-    /// Adds do not shorten the wait, unless they bypass the backoff.
+    /// Adds do not shorten the wait, unless they bypass the backoff; one that did so since the key was handed out leaves
+    /// `at_least` alone.
     pub fn back_off(&self, key: T, at_least: Duration) {
         self.back_off_with(key, at_least, 0, Reasons::default());
     }
 
     /// Like [`back_off`](Self::back_off), with the priority and the reasons of the failed pass for the next try.
     pub fn back_off_with(&self, key: T, at_least: Duration, priority: i32, mut reasons: Reasons) {
-        let (delay, failures) = self.limiter.failed(&key);
-        reasons.add(Reason::Retry(failures));
         let now = Instant::now();
-        let delay = delay.max(at_least).min(DELAY_MAX);
-        let pause = Pause { until: now + delay, not_before: now + at_least.min(DELAY_MAX) };
+        let at_least = at_least.min(DELAY_MAX);
         let mut pauses = self.pauses.lock();
+        let delay = if pauses.get(&key).is_some_and(|pause| pause.is_overtaken) {
+            at_least
+        } else {
+            let (delay, failures) = self.limiter.failed(&key);
+            reasons.add(Reason::Retry(failures));
+            delay.max(at_least).min(DELAY_MAX)
+        };
+        let pause = Pause { until: now + delay, not_before: now + at_least, is_overtaken: false };
         pauses.insert(key.clone(), pause);
         // Cancels an earlier delay, which would queue the key too early; keeps its reasons.
         let (known, before) = self.queue.cancel(&key).unwrap_or((priority, Reasons::default()));

@@ -84,13 +84,6 @@ impl Reason {
             Self::Manual => 10,
         }
     }
-
-    /// Returns whether the event may have fixed the cause of a failure: a new spec, a creation or deletion, or a user's
-    /// request.
-    #[must_use]
-    pub fn may_cure(&self) -> bool {
-        matches!(self, Self::Created | Self::SpecChanged { .. } | Self::Deleted | Self::Manual)
-    }
 }
 
 impl fmt::Display for Reason {

@@ -15,8 +15,7 @@ use crate::cache::object::object_name::ObjectName;
 /// Is notified of changes. The methods are called in order and must be quick: they should only queue
 /// the key of the affected object.
 ///
-/// Mirrors `ResourceEventHandler`. A panic in a handler is logged and counted; the handler gets the object again with its
-/// next change, or with a resync.
+/// Mirrors `ResourceEventHandler`. A panic in a handler is logged and counted, and the handler is told the same again later.
 pub trait EventHandler<K: Object>: Send + 'static {
     /// Called for each object of the first list (or of the store, for a late handler), and for new objects.
     fn on_add(&mut self, object: &Cached<K>, is_in_initial_list: bool) {

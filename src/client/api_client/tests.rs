@@ -203,6 +203,16 @@ async fn errors_of_live_lists_quote_no_value() {
     assert!(text.contains("could not decode") && !text.contains("s3cret"), "{text}");
 }
 
+#[tokio::test]
+async fn error_for_want_of_files_names_the_limit() {
+    let client = answering(|_| (200, String::new()));
+    let too_many = std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+    let error = client.lost("GET /api", Box::new(too_many));
+    assert!(explain(&error).contains("limit of open files"), "{}", explain(&error));
+    let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+    assert!(!explain(&client.lost("GET /api", Box::new(refused))).contains("limit"));
+}
+
 /// A proxy may compress what the API server does not.
 #[tokio::test]
 async fn status_in_a_compressed_failure_is_read() {
@@ -407,7 +417,7 @@ async fn refused_streaming_list_is_forgotten_after_half_an_hour() {
     clone.cannot_stream_lists(&pods);
     assert!(!client.can_stream_lists(&pods));
     assert!(client.can_stream_lists(&others), "an extension's server may refuse what others do");
-    tokio::time::advance(STREAMS_AGAIN).await;
+    tokio::time::advance(ASK_AGAIN).await;
     assert!(client.can_stream_lists(&pods));
 }
 

@@ -51,7 +51,7 @@ use crate::client::slow_calls;
 use crate::controller::key::own_writes::{self, Readiness};
 use crate::controller::key::{KeyState, Keys};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
-use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reason, Reasons};
+use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reasons};
 pub use once::{OnceObserver, SharedObserver};
 use task_set::{Ended, TaskSet};
 use workers::VersionOf;
@@ -60,8 +60,16 @@ pub use workers::{ControllerView, RunningPass, Workers};
 /// How often caches that have not synced yet are named in the log.
 pub(crate) const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
-/// When a key is looked at again whose namespace has too many passes that wait for slow answers.
-const CROWDED_RETRY: Duration = Duration::from_secs(1);
+/// When a parked key is looked at again even if no sync of its namespace has ended meanwhile.
+const PARKED_MAX: Duration = Duration::from_secs(600);
+
+/// Why a key that was handed out is not synced, and when it is to be handed out again.
+enum NotNow {
+    /// It backs off, or waits for the caches.
+    Later(AddOptions),
+    /// Syncs of its namespace wait for slow answers: it is parked.
+    Crowded(AddOptions),
+}
 
 /// Brings the cluster to the state that an object asks for.
 pub trait SyncHandler: Send + Sync + 'static {
@@ -351,19 +359,31 @@ impl<H: SyncHandler> Controller<H> {
                 Err(later) => Some(later),
             };
             self.keys.put_back(key, state);
-            if let Some(later) = later {
-                self.queue.add_with(key.clone(), later);
+            match later {
+                Some(NotNow::Later(options)) => self.queue.add_with(key.clone(), options),
+                Some(NotNow::Crowded(options)) => {
+                    self.queue.add_with(key.clone(), options);
+                    self.workers.park(key);
+                }
+                None => {}
             }
+            self.release_parked(key.namespace().unwrap_or_default());
         };
         sync.instrument(span).await;
     }
 
+    /// Queues a parked key of this namespace, if there is one and room for it.
+    fn release_parked(&self, namespace: &str) {
+        while let Some(parked) = self.workers.unpark(namespace) {
+            // It is not delayed any more if it was added meanwhile.
+            if self.queue.hasten(&parked) {
+                return;
+            }
+        }
+    }
+
     /// Returns how far the sync may trust the caches, or when to look at the key again, for the same reasons.
-    fn trust(
-        &self,
-        processing: &Processing<'_, ObjectName>,
-        state: &mut KeyState,
-    ) -> Result<Trust, AddOptions> {
+    fn trust(&self, processing: &Processing<'_, ObjectName>, state: &mut KeyState) -> Result<Trust, NotNow> {
         let (key, reasons) = (processing.key(), processing.reasons());
         let later = || AddOptions {
             priority: processing.priority(),
@@ -371,13 +391,12 @@ impl<H: SyncHandler> Controller<H> {
             ..AddOptions::default()
         };
         if self.queue.backs_off(key) {
-            // An event arrived while the failing sync was running. A change that may have fixed the cause ends
-            // the backoff; any other waits until the backoff is over.
-            return Err(AddOptions { bypass_backoff: reasons.iter().any(Reason::may_cure), ..later() });
+            // An event arrived while the failing sync was running, and waits until the backoff is over.
+            return Err(NotNow::Later(later()));
         }
         if self.workers.are_crowded_by(key.namespace().unwrap_or_default()) {
             tracing::debug!("Deferred: syncs of this namespace wait for slow answers");
-            return Err(AddOptions { after: Some(CROWDED_RETRY), priority: LOW_PRIORITY, ..later() });
+            return Err(NotNow::Crowded(AddOptions { after: Some(PARKED_MAX), ..later() }));
         }
         match state.own_writes.readiness(&self.keys.stores) {
             Readiness::Ready if state.is_distrusted() => Ok(Trust::Nothing),
@@ -394,7 +413,7 @@ impl<H: SyncHandler> Controller<H> {
                 if let Some(observer) = self.workers.observer() {
                     observer.held(key);
                 }
-                Err(AddOptions { after: Some(own_writes::RETRY), ..later() })
+                Err(NotNow::Later(AddOptions { after: Some(own_writes::RETRY), ..later() }))
             }
         }
     }

@@ -122,6 +122,11 @@ impl<T: Key> KeySets<T> {
         self.processing.len()
     }
 
+    /// Returns whether this key is being processed.
+    pub(super) fn is_processing(&self, key: &T) -> bool {
+        self.processing.contains_key(key)
+    }
+
     /// Returns whether no key is queued or processing.
     pub(super) fn is_idle(&self) -> bool {
         self.dirty.is_empty() && self.processing.is_empty()

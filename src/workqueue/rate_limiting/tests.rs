@@ -67,6 +67,37 @@ async fn only_a_new_spec_ends_the_backoff() {
     assert_eq!(wait(&queue).await, 300 * MS, "the server's minimum still applies");
 }
 
+/// A failure, of a sync that began before the add, says nothing about what was added.
+#[tokio::test(start_paused = true)]
+async fn failure_overtaken_by_a_new_spec_does_not_back_off() {
+    let new_spec = || AddOptions { bypass_backoff: true, ..AddOptions::default() };
+    for (adds, at_least, next_after, failures) in [
+        (vec![new_spec()], 0, 0, 0),
+        (vec![new_spec(), AddOptions::default()], 0, 0, 0),
+        (vec![new_spec()], 300, 300, 0),
+        (vec![AddOptions::default()], 0, 20, 2),
+    ] {
+        let queue = queue();
+        queue.back_off("a", Duration::ZERO);
+        assert_eq!(wait(&queue).await, 10 * MS);
+        queue.add("a");
+        let processing = queue.try_get().unwrap();
+        for options in adds {
+            queue.add_with("a", options);
+        }
+        queue.back_off("a", at_least * MS);
+        drop(processing);
+        assert_eq!((queue.num_requeues(&"a"), queue.backs_off(&"a")), (failures, next_after > 0));
+        // The add during the sync hands the key out; its worker sees that it backs off and adds it again.
+        let early = queue.try_get().map(|early| *early.key());
+        assert_eq!(early, Some("a"));
+        queue.add("a");
+        assert_eq!(wait(&queue).await, next_after * MS);
+        queue.back_off("a", Duration::ZERO);
+        assert_eq!(queue.num_requeues(&"a"), failures + 1, "the next failure counts");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn pass_after_backoff_has_all_reasons() {
     let queue = queue();

@@ -4,7 +4,7 @@
 //! A dry run works so, since the caches will never see its writes.
 //!
 //! # Guarantees
-//! - Each object of the first list has exactly one sync. (test: `each_object_is_synced_once`)
+//! - Each object that is queued once the caches have synced has exactly one sync. (test: `each_object_is_synced_once`)
 //! - A sync that fails or panics is reported, and holds up no other. (test: `failing_sync_is_reported_beside_others`)
 
 use std::panic::AssertUnwindSafe;
@@ -21,7 +21,7 @@ use crate::cache::ObjectName;
 use crate::client::explain;
 use crate::controller::key::KeyState;
 use crate::controller::run::outcome::SyncRequest;
-use crate::workqueue::{Listed, Reason};
+use crate::workqueue::{Listed, Stage};
 
 /// Is told of the syncs of [`Manager::run_once`](crate::controller::Manager::run_once).
 pub trait OnceObserver: Send + Sync {
@@ -41,7 +41,7 @@ pub trait OnceObserver: Send + Sync {
 pub type SharedObserver = Arc<dyn OnceObserver>;
 
 impl<H: SyncHandler> Controller<H> {
-    /// Waits for the caches, and syncs once each object that is queued because it exists; ends early on `shutdown`.
+    /// Waits for the caches, and syncs each queued object once; ends early on `shutdown`.
     pub(in crate::controller) async fn run_once(
         &self,
         observer: SharedObserver,
@@ -51,7 +51,7 @@ impl<H: SyncHandler> Controller<H> {
             return;
         }
         let mut keys = self.queue.list(usize::MAX);
-        keys.retain(|listed| listed.reasons.contains(&Reason::Initial));
+        keys.retain(|listed| matches!(listed.stage, Stage::Queued { .. }));
         observer.expects(keys.len());
         self.started.0.set();
         let keys = Mutex::new(keys);

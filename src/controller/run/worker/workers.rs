@@ -6,9 +6,12 @@
 //! - While syncs wait for slow answers, other workers stand in for theirs. (test: `workers_stand_in_for_slow_passes`)
 //! - No more than [`STAND_INS`] stand in for each worker, and one namespace leaves some of them to others.
 //!   (test: `number_of_stand_ins_is_limited`, `hanging_namespace_leaves_stand_ins_to_others`)
+//! - The other keys of such a namespace are parked: each sync of it that ends releases one.
+//!   (test: `keys_of_a_crowded_namespace_are_parked`)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -27,8 +30,8 @@ pub(super) const STAND_INS: usize = 8;
 #[derive(Clone)]
 pub struct Workers {
     count: watch::Sender<Count>,
-    /// The syncs that wait for a slow answer, by namespace.
-    waiting: Arc<Mutex<BTreeMap<String, usize>>>,
+    /// The namespaces whose syncs wait for slow answers, or have parked keys.
+    slow: Arc<Mutex<BTreeMap<String, SlowNamespace>>>,
     /// By index of the worker.
     passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
     observer: Arc<OnceLock<Arc<dyn PassObserver>>>,
@@ -40,6 +43,16 @@ pub(super) struct Count {
     pub(super) wanted: usize,
     /// Passes that wait for a slow answer.
     waiting: usize,
+}
+
+#[derive(Debug, Default)]
+struct SlowNamespace {
+    /// The syncs that wait for a slow answer.
+    waiting: usize,
+    /// The keys that are delayed because so many do.
+    parked: BTreeSet<ObjectName>,
+    /// The key that was released last; the next in order follows, so that each has its turn.
+    released: Option<ObjectName>,
 }
 
 /// Handles on the parts of a controller, to read its state while it runs.
@@ -90,7 +103,7 @@ pub struct RunningPass {
 impl Workers {
     pub(super) fn new(workers: usize) -> Self {
         let count = watch::Sender::new(Count { wanted: workers, waiting: 0 });
-        Self { count, waiting: Arc::default(), passes: Arc::default(), observer: Arc::default() }
+        Self { count, slow: Arc::default(), passes: Arc::default(), observer: Arc::default() }
     }
 
     /// Sets the number of workers. Surplus workers end after their current sync; with zero, keys wait in the queue.
@@ -106,26 +119,47 @@ impl Workers {
 
     /// Is to be called when the sync of this key begins or ceases to wait for a slow answer.
     pub(super) fn on_slow(&self, key: &ObjectName) -> OnSlow {
-        let (count, waiting, key) = (self.count.clone(), self.waiting.clone(), key.clone());
+        let (count, slow, key) = (self.count.clone(), self.slow.clone(), key.clone());
         Box::new(move |waits| {
             let namespace = key.namespace().unwrap_or_default();
-            let mut waiting = waiting.lock();
-            let of_namespace = waiting.entry(namespace.to_owned()).or_default();
-            *of_namespace = if waits { *of_namespace + 1 } else { *of_namespace - 1 };
-            if *of_namespace == 0 {
-                waiting.remove(namespace);
+            let mut slow = slow.lock();
+            let of_namespace = slow.entry(namespace.to_owned()).or_default();
+            of_namespace.waiting = if waits { of_namespace.waiting + 1 } else { of_namespace.waiting - 1 };
+            if of_namespace.is_over() {
+                slow.remove(namespace);
             }
-            let all = waiting.values().sum();
+            let all = slow.values().map(|namespace| namespace.waiting).sum();
             count.send_modify(|count| count.waiting = all);
         })
     }
 
-    /// Whether to leave the stand-ins that are left to other namespaces: as many passes of this one wait for slow
-    /// answers.
+    /// Whether this namespace has used its share of the stand-ins: the ones left are for others.
     pub(super) fn are_crowded_by(&self, namespace: &str) -> bool {
+        self.slow.lock().get(namespace).is_some_and(|namespace| self.is_crowded(namespace))
+    }
+
+    fn is_crowded(&self, namespace: &SlowNamespace) -> bool {
         let count = *self.count.borrow();
         let left = (count.wanted * STAND_INS).saturating_sub(count.waiting);
-        self.waiting.lock().get(namespace).is_some_and(|waiting| *waiting >= left)
+        namespace.waiting > 0 && namespace.waiting >= left
+    }
+
+    /// Remembers a delayed key of a crowded namespace, for [`unpark`](Self::unpark).
+    pub(super) fn park(&self, key: &ObjectName) {
+        let namespace = key.namespace().unwrap_or_default().to_owned();
+        self.slow.lock().entry(namespace).or_default().parked.insert(key.clone());
+    }
+
+    /// Returns a parked key to queue now, unless the namespace is crowded. To be called whenever a key of it has been
+    /// processed: while there is room, one key follows on the other.
+    pub(super) fn unpark(&self, namespace: &str) -> Option<ObjectName> {
+        let mut slow = self.slow.lock();
+        let of_namespace = slow.get_mut(namespace).filter(|namespace| !self.is_crowded(namespace))?;
+        let next = of_namespace.take_next();
+        if of_namespace.is_over() {
+            slow.remove(namespace);
+        }
+        next
     }
 
     /// Tells `observer` of each sync from now on. A controller has one observer: another is ignored.
@@ -154,6 +188,22 @@ impl Workers {
         let worker = pass.worker;
         self.passes.lock().insert(worker, pass);
         Listed { worker, passes: self.passes.clone() }
+    }
+}
+
+// === impl SlowNamespace ===
+
+impl SlowNamespace {
+    fn is_over(&self) -> bool {
+        self.waiting == 0 && self.parked.is_empty()
+    }
+
+    fn take_next(&mut self) -> Option<ObjectName> {
+        let later = self.released.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.parked.range((later, Bound::Unbounded)).next().or(self.parked.first())?.clone();
+        self.parked.remove(&next);
+        self.released = Some(next.clone());
+        Some(next)
     }
 }
 

@@ -70,6 +70,55 @@ async fn hanging_namespace_leaves_stand_ins_to_others() {
     rig.stop().await;
 }
 
+/// Counts how often keys are handed out.
+#[derive(Debug, Default)]
+struct HandedOut(std::sync::atomic::AtomicUsize);
+
+impl crate::workqueue::QueueMetrics for HandedOut {
+    fn added(&self) {}
+
+    fn got(&self, _: Duration) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn done(&self, _: Duration) {}
+
+    fn retried(&self) {}
+}
+
+/// Each key is handed out twice at most: when it is parked, and when it is synced.
+#[tokio::test(start_paused = true)]
+async fn keys_of_a_crowded_namespace_are_parked() {
+    const KEYS: usize = 10_000;
+    let handed_out = Arc::<HandedOut>::default();
+    let options = QueueOptions { metrics: Some(handed_out.clone()), ..QueueOptions::default() };
+    let queue = RateLimitingQueue::with(ItemExponentialFailure::new(10 * MS, 1000 * MS), options);
+    let mut rig = start_on(queue, 2, MS, |_, _| Ok(Outcome::Done));
+    rig.caches.set();
+    for at in 0..20 {
+        rig.add(&format!("slow-{at}"));
+    }
+    for at in 20..KEYS {
+        rig.queue.add_with(
+            ObjectName::new(Some("ns"), &format!("quick-{at}")),
+            AddOptions { priority: 7, ..AddOptions::because(Reason::Manual) },
+        );
+    }
+    tokio::time::sleep(SLOW_ANSWER / 2).await;
+    let parked = rig.queue.look_up(&ObjectName::new(Some("ns"), "quick-9999"));
+    assert!(
+        matches!(&parked[..], [one] if one.priority == 7 && one.reasons.contains(&Reason::Manual)),
+        "{parked:?}"
+    );
+    assert_eq!((rig.started(), handed_out.0.load(Ordering::Relaxed)), (STAND_INS, KEYS));
+    // Two rounds of slow ones, and the quick ones between them.
+    tokio::time::sleep(4 * SLOW_ANSWER).await;
+    assert_eq!(rig.log.lock().ended, KEYS, "no key is left behind");
+    let handed_out = handed_out.0.load(Ordering::Relaxed);
+    assert!(handed_out <= 2 * KEYS, "{handed_out}");
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn slow_failure_is_not_retried_sooner_than_it_took() {
     let mut rig = start(1, MS, |_, _| Err(SyncError::from(status_error(500, "InternalError"))));
