@@ -3,13 +3,14 @@
 //! Run with: `cargo run --example 01_work_queue`
 //!
 //! Note that two workers never process the same key, that repeated adds of a queued key collapse into one, and that a
-//! failing key comes back after longer and longer delays.
+//! failing key comes back after longer and longer delays: 50, 100, 200 and 400 ms after each failure.
 
 #![allow(clippy::print_stdout, reason = "an example prints")]
 
 use std::time::Duration;
 
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use windlass::workqueue::{ItemExponentialFailure, RateLimitingQueue};
 
 #[tokio::main]
@@ -17,6 +18,7 @@ async fn main() {
     let limiter = ItemExponentialFailure::new(Duration::from_millis(50), Duration::from_secs(1));
     let queue = RateLimitingQueue::new(limiter);
     let mut tasks = JoinSet::new();
+    let started = Instant::now();
 
     // The caller drives the delays of the queue; the queue spawns nothing itself.
     let delays = queue.clone();
@@ -29,7 +31,7 @@ async fn main() {
         tasks.spawn(async move {
             while let Some(processing) = queue.get().await {
                 let key = *processing.key();
-                println!("worker {worker}: {key}");
+                println!("{:>5} ms  worker {worker}: {key}", started.elapsed().as_millis());
                 tokio::time::sleep(Duration::from_millis(30)).await;
                 if key == "fails" && queue.num_requeues(&key) < 4 {
                     queue.add_rate_limited(key);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The Foo operator as five people would write it, measured side by side on a real API server: on client-go, twice, on
+# The Foo operator as several people would write it, measured side by side on a real API server: on client-go, in three ways, on
 # controller-runtime, on kube-rs, and ours. --help says how to use it; peers/README.md says what the figures mean.
 set -euo pipefail
+called_from=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 help() {
@@ -17,8 +18,8 @@ the rounds, with ratios to client-go's.
                         commas; all when left out
   --scenarios LIST      of burst, churn, churn-one, cold, rest, separated by commas; all when left out
                           burst      3000 Foos at full rate; 1000 more at 100/s
-                          churn      1000 changes at 100/s among 3000 Foos, 300 at 20/s among 20000, in 10
-                                     namespaces
+                          churn      1000 changes at 100/s, then at 60/s, among 3000 Foos; 300 at 20/s among
+                                     20000; all in 10 namespaces
                           churn-one  300 changes at 20/s among 20000 Foos in one namespace
                           cold       start with 20000 converged Foos, until at rest
                           rest       a minute with nothing to do
@@ -86,6 +87,7 @@ done
 IFS=, read -ra chosen <<<"$controllers"
 IFS=, read -ra parts <<<"$scenarios"
 if [[ -n $before ]]; then
+  before=$(cd "$called_from" && realpath -m "$before")
   [[ -x $before ]] || usage "--before: '$before' is no program"
   chosen+=(windlass-before)
 fi
@@ -110,7 +112,7 @@ ten=() one=()
 for part in "${parts[@]}"; do
   case $part in
     burst) ten+=(burst-full burst-paced) ;;
-    churn) ten+=(churn-small churn-large) ;;
+    churn) ten+=(churn-small churn-calm churn-large) ;;
     churn-one) one+=(churn-one) ;;
     cold | rest) ten+=("$part") ;;
     *) usage "unknown scenario '$part'" ;;
@@ -137,7 +139,11 @@ trap stop EXIT
 trap 'exit 130' INT TERM HUP
 if [[ -n $keep ]]; then mkdir -p "$keep"; kept=$(cd "$keep" && pwd); else kept=$work; fi
 results=$kept/results.jsonl
-if [[ -n $profiles ]]; then mkdir -p "$profiles"; profiles=$(cd "$profiles" && pwd); rm -f "$profiles"/*.pb.gz; fi
+if [[ -n $profiles ]]; then
+  profiles=$(cd "$called_from" && realpath -m "$profiles")
+  mkdir -p "$profiles"
+  if compgen -G "$profiles/*.pb.gz" >/dev/null; then usage "--server-profile: $profiles has profiles already"; fi
+fi
 : >"$results"
 
 target=$(cargo metadata --no-deps --format-version=1 | sed -E 's/.*"target_directory":"([^"]*)".*/\1/')
@@ -237,7 +243,7 @@ if [[ -n $profiles ]]; then
   # The names are scenario-controller-round-number; each of the first two may hold hyphens.
   for group in $(cd "$profiles" && printf '%s\n' *.pb.gz | sed -E 's/-[0-9]+-[0-9]+\.pb\.gz$//' | sort -u); do
     printf '\n%s: where the API server spends its time, with what each calls\n' "$group"
-    go tool pprof -top -cum -nodecount=60 "$profiles/$group"-[0-9]*.pb.gz 2>/dev/null | tail -n +5
+    go tool pprof -top -cum -nodecount=60 "$profiles/$group"-[0-9]*.pb.gz 2>/dev/null | tail -n +5 || true
   done
 fi
 if ((failures)); then echo "$failures runs failed; see above." >&2; exit 1; fi

@@ -10,7 +10,7 @@ use std::process::{Command as Blocking, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
-use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
@@ -47,10 +47,14 @@ pub(crate) struct Operator {
 /// Makes this program become another that the kernel kills when its parent ends.
 pub(crate) const WITH_PARENT: &str = "--exec-with-parent";
 
-/// Does so, or returns why not. `command` is a program and its arguments.
+/// Does so, or returns why not. `command` is the parent's process ID, a program and its arguments.
 pub(crate) fn exec_with_parent(mut command: impl Iterator<Item = OsString>) -> std::io::Error {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return error.into();
+    }
+    let parent = getppid().map(|parent| parent.as_raw_nonzero().to_string());
+    if command.next().map(|id| id.to_string_lossy().into_owned()) != parent {
+        return std::io::Error::other("the parent has ended");
     }
     let program = command.next().unwrap_or_default();
     Blocking::new(program).args(command).exec()
@@ -79,7 +83,7 @@ impl Operator {
         self.series.push(Series::default());
         let log = File::create(self.log(self.series.len()))?;
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg(WITH_PARENT).arg(&self.program);
+        command.arg(WITH_PARENT).arg(std::process::id().to_string()).arg(&self.program);
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("WINDLASS_") || text.starts_with("KUBE") {

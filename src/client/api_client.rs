@@ -24,7 +24,7 @@ use super::observer::{Observed, RequestObserver};
 use super::reachability::Reachability;
 use super::rotation::Rotation;
 use super::slow_calls;
-use super::transport::ForElection;
+use super::transport::Lane;
 use crate::api::{ApiResource, labels};
 use crate::metrics::{Metrics, RequestMetrics};
 
@@ -437,9 +437,8 @@ impl ApiClient {
         if let Some(resource) = resource {
             request.extensions_mut().insert(resource.clone());
         }
-        if passage == Passage::Election {
-            request.extensions_mut().insert(ForElection);
-        }
+        let lane = if passage == Passage::Election { Lane::Election } else { Lane::Sync };
+        request.extensions_mut().insert(lane);
         let verb = request.method().clone();
         let started = Instant::now();
         let permit = match self.gate.pass(passage, namespace_in(path), self.turn, self.not_after).await {

@@ -59,6 +59,7 @@ impl Clock {
         let expected = self.epoch.checked_add(elapsed).unwrap_or(Timestamp::MAX);
         let Some(machine) = self.machine else { return expected };
         let is_real = (elapsed - signed(machine.started.elapsed())).abs() < STEP;
+        // NTP slews both clocks alike, so what they differ by changes only when somebody sets the wall clock.
         let steps = SignedDuration::from_secs((machine.wall)().duration_since(expected).as_secs());
         if is_real { expected.checked_add(steps).unwrap_or(expected) } else { expected }
     }

@@ -1,5 +1,6 @@
 //! Finds the cluster's configuration: a kubeconfig, or that of the Pod.
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -19,7 +20,7 @@ pub struct ConfigSource {
 }
 
 /// Address of the API server, and our credentials for it.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     pub(crate) inner: kube_client::Config,
     source: ConfigSource,
@@ -85,6 +86,13 @@ pub enum ConfigError {
     },
 }
 
+impl fmt::Debug for Config {
+    /// Shows no credentials: the proxy may have some, too.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config").field("server", &self.server()).finish_non_exhaustive()
+    }
+}
+
 impl Config {
     /// Finds the cluster: the named kubeconfig, else in-cluster (unless a context is named), else `KUBECONFIG`, else
     /// `~/.kube/config`.
@@ -92,7 +100,7 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] if no configuration is found, or if it is unusable.
     pub async fn load(source: &ConfigSource) -> Result<Self, ConfigError> {
-        let mut inner = Self::find(source).await?;
+        let (mut inner, has_proxy) = Self::find(source).await?;
         if !source.allow_insecure_server
             && let Some(cause) = insecure(&inner)
         {
@@ -100,7 +108,14 @@ impl Config {
         }
         // The built-in retry resends POSTs; only the caller knows whether a request may be repeated.
         inner.default_retry = false;
-        inner.proxy_url = proxy_of(&inner.cluster_url, inner.proxy_url.take(), &Environment::read());
+        // kube-client's may be that of the environment, without regard to NO_PROXY.
+        let configured = inner.proxy_url.take().filter(|_| has_proxy);
+        let proxy = proxy_of(&inner.cluster_url, configured, &Environment::read());
+        let unreadable = |cause: &str| ConfigError::Proxy {
+            proxy: "of the environment".to_owned(),
+            cause: cause.to_owned(),
+        };
+        inner.proxy_url = proxy.map_err(unreadable)?;
         if let Some(Err((proxy, cause))) = inner.proxy_url.as_ref().map(proxy::check) {
             return Err(ConfigError::Proxy { proxy, cause });
         }
@@ -142,22 +157,40 @@ impl Config {
         self.inner.cluster_url.to_string()
     }
 
-    async fn find(source: &ConfigSource) -> Result<kube_client::Config, ConfigError> {
+    /// Returns the configuration, and whether its kubeconfig names a proxy.
+    async fn find(source: &ConfigSource) -> Result<(kube_client::Config, bool), ConfigError> {
         let options = KubeConfigOptions { context: source.context.clone(), ..KubeConfigOptions::default() };
         if let Some(path) = &source.kubeconfig {
             let kubeconfig = Kubeconfig::read_from(path).map_err(|e| broken(path.display(), &e))?;
-            return kube_client::Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .map_err(|e| broken(path.display(), &e));
+            return Self::of_kubeconfig(kubeconfig, &options).await.map_err(|e| broken(path.display(), &e));
         }
         if source.context.is_none()
             && let Ok(config) = kube_client::Config::incluster()
         {
-            return Ok(config);
+            return Ok((config, false));
         }
         let place = place_by_environment()?;
-        kube_client::Config::from_kubeconfig(&options).await.map_err(|e| broken(place, &e))
+        let read = async { Self::of_kubeconfig(Kubeconfig::read()?, &options).await };
+        read.await.map_err(|e| broken(place, &e))
     }
+
+    async fn of_kubeconfig(
+        kubeconfig: Kubeconfig,
+        options: &KubeConfigOptions,
+    ) -> Result<(kube_client::Config, bool), KubeconfigError> {
+        let has_proxy = names_proxy(&kubeconfig, options.context.as_deref());
+        Ok((kube_client::Config::from_custom_kubeconfig(kubeconfig, options).await?, has_proxy))
+    }
+}
+
+/// Whether the cluster of this context, or of the current one, has a `proxy-url`.
+fn names_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> bool {
+    let context = context.or(kubeconfig.current_context.as_deref());
+    let of_context = kubeconfig.contexts.iter().find(|one| Some(&*one.name) == context);
+    let cluster = of_context.and_then(|one| Some(&one.context.as_ref()?.cluster));
+    let of_cluster = kubeconfig.clusters.iter().find(|one| Some(&one.name) == cluster);
+    let proxy = of_cluster.and_then(|one| one.cluster.as_ref()?.proxy_url.as_deref());
+    proxy.is_some_and(|proxy| !proxy.is_empty())
 }
 
 /// Reads the token file, in place of kube-client, which goes by the wall clock and accepts an empty file. Returns a hash

@@ -49,6 +49,8 @@ struct Credentials {
     current: Mutex<Current>,
     /// One permit, held during a reload.
     reload: Semaphore,
+    /// Bounds the connections of syncs, those with earlier credentials included.
+    sockets: Arc<Semaphore>,
 }
 
 struct Current {
@@ -70,7 +72,8 @@ impl Rotation {
     /// # Errors
     /// kube-client's own, if certificates, keys or an exec plugin do not work.
     pub(super) async fn connect(config: Config) -> Result<Self, ConfigError> {
-        let connections = connect(config.clone()).await?;
+        let sockets = Arc::new(Semaphore::new(transport::sockets_max()));
+        let connections = connect(config.clone(), sockets.clone()).await?;
         let current = Current {
             config,
             connections,
@@ -79,7 +82,8 @@ impl Rotation {
             refused: None,
             error: None,
         };
-        Ok(Self { shared: Arc::new(Credentials { current: Mutex::new(current), reload: Semaphore::new(1) }) })
+        let (current, reload) = (Mutex::new(current), Semaphore::new(1));
+        Ok(Self { shared: Arc::new(Credentials { current, reload, sockets }) })
     }
 
     async fn send(self, request: Request<Body>) -> Result<Answer, BoxError> {
@@ -134,7 +138,8 @@ impl Rotation {
             if next.is_same(&config) && !(is_refused && next.has_plugin()) {
                 return Ok(None);
             }
-            Ok(Some((connect(next.clone()).await?, next)))
+            let sockets = self.shared.sockets.clone();
+            Ok(Some((connect(next.clone(), sockets).await?, next)))
         };
         let outcome: Result<_, ConfigError> = outcome.await;
         let mut current = self.shared.current.lock();
@@ -176,9 +181,9 @@ impl Service<Request<Body>> for Rotation {
 }
 
 /// Builds connections. A kubeconfig's exec plugin runs here and blocks its thread.
-async fn connect(config: Config) -> Result<Connections, ConfigError> {
+async fn connect(config: Config, sockets: Arc<Semaphore>) -> Result<Connections, ConfigError> {
     let url = config.server();
-    let built = tokio::task::spawn_blocking(move || transport::connect(&config.inner)).await;
+    let built = tokio::task::spawn_blocking(move || transport::connect(&config.inner, &sockets)).await;
     let outcome = match built {
         Ok(outcome) => outcome.map_err(|error| explain(&error)),
         Err(panic) => Err(panic.to_string()),

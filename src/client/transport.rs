@@ -6,14 +6,17 @@
 //! the server's delayed acknowledgement, up to 40 ms.
 //!
 //! # Guarantees
-//! - Requests for the Lease have a connection of their own: those that hang, or wait for a connection, do not delay it.
-//!   (test: `lease_is_renewed_while_other_requests_hang`)
-//! - A burst leaves no connections behind. (test: `connections_of_a_burst_are_closed_when_idle`)
+//! - The connections of syncs are bounded. Lists and watches, whose number the configuration sets, have others, and the
+//!   Lease has one of its own: requests that hang, or wait for a connection, delay neither.
+//!   (test: `open_sockets_are_bounded`, `lease_is_renewed_while_other_requests_hang`)
+//! - Idle connections are closed. (test: `connections_of_a_burst_are_closed_when_idle`)
 //! - Connections pass the configured proxy. (test: `requests_pass_http_and_socks_proxies`)
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{Request, Uri};
 use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
@@ -21,6 +24,7 @@ use hyper_util::client::legacy::{Client, Error as SendError, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use kube_client::client::{Body, ConfigExt};
 use kube_client::{Config, Error};
+use tokio::sync::Semaphore;
 use tower::util::BoxCloneSyncService;
 use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
@@ -32,17 +36,28 @@ use sockets::{Socket, Sockets};
 
 /// How long an idle connection stays open: a burst leaves none behind. client-go's transport waits as long.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// The most connections that are open at once. Half of the process's files are left to others.
+/// The most connections of syncs that are open at once. Half of the process's files are left to others.
 const SOCKETS_MAX: u64 = 1024;
+/// How long a connection may take from the wait for its turn until TLS is agreed on: longer than a request waits for it,
+/// so that this ends only what nobody waits for any more.
+const CONNECT_MAX: Duration = Duration::from_secs(45);
+/// How long sent bytes may be without acknowledgement. For those of writes, as long as a Lease lasts beyond the time by
+/// which its holder must renew it, by default: what was cut then does not arrive while another process leads.
+const UNACKNOWLEDGED: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(30)];
 
 /// A response whose body is unread.
 pub(super) type Answer = <Client<HttpConnector, Body> as Service<Request<Body>>>::Response;
 /// Sends requests with one set of credentials, over a pool of connections.
 pub(super) type Connections = BoxCloneSyncService<Request<Body>, Answer, BoxError>;
 
-/// Marks a request of the leader election, as an extension of the HTTP request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ForElection;
+/// Whose connections a request takes: an extension of the HTTP request. Without it, those of the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// The syncs' bounded ones.
+    Sync,
+    /// The leader election's own.
+    Election,
+}
 
 /// Builds the pools of connections from a configuration, without sending a request.
 ///
@@ -50,18 +65,28 @@ pub(super) struct ForElection;
 ///
 /// # Errors
 /// kube-client's own, if certificates, keys or a plugin do not work, or if the proxy cannot be used.
-pub(super) fn connect(config: &Config) -> Result<Connections, Error> {
-    connect_with(config, sockets_max())
-}
-
-fn connect_with(config: &Config, sockets: usize) -> Result<Connections, Error> {
+///
+/// `permits` bounds the connections of syncs; pools of earlier credentials share it.
+pub(super) fn connect(config: &Config, permits: &Arc<Semaphore>) -> Result<Connections, Error> {
     // This fails only if a provider is already installed, which is just as good.
     drop(rustls::crypto::aws_lc_rs::default_provider().install_default());
-    let tls = |sockets| config.rustls_https_connector_with_connector(connector(config, sockets)?);
+    let [of_writes, of_others] = UNACKNOWLEDGED;
+    let connector = |sockets| {
+        let tls = config.rustls_https_connector_with_connector(connector(config, sockets)?)?;
+        // Without an `async` block, whose error type the compiler would take for one of any lifetime.
+        let timed = tls.map_future(|connected| {
+            tokio::time::timeout(CONNECT_MAX, connected).map(|ended| match ended {
+                Ok(connected) => connected,
+                Err(elapsed) => Err(elapsed.into()),
+            })
+        });
+        Ok::<_, Error>(BoxCloneSyncService::new(timed))
+    };
     let pools = Pools {
-        ordinary: pool(tls(sockets)?, IDLE_TIMEOUT, usize::MAX),
+        caches: pool(connector(Sockets::unbounded(of_others))?, IDLE_TIMEOUT, usize::MAX),
+        syncs: pool(connector(Sockets::new(permits.clone(), of_writes))?, IDLE_TIMEOUT, usize::MAX),
         // A renewal that hangs takes one connection with it, and the next opens another.
-        election: pool(tls(2)?, IDLE_TIMEOUT, 1),
+        election: pool(connector(Sockets::unbounded(of_writes))?, IDLE_TIMEOUT, 1),
     };
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
@@ -72,12 +97,11 @@ fn connect_with(config: &Config, sockets: usize) -> Result<Connections, Error> {
     Ok(BoxCloneSyncService::new(service))
 }
 
-/// Opens at most so many connections at once, through the proxy if there is one.
+/// Opens connections, through the proxy if there is one.
 fn connector(
     config: &Config,
-    sockets: usize,
+    sockets: Sockets,
 ) -> Result<BoxCloneSyncService<Uri, TokioIo<Socket>, BoxError>, Error> {
-    let sockets = Sockets::new(sockets);
     let Some(url) = &config.proxy_url else { return Ok(BoxCloneSyncService::new(sockets)) };
     match Proxy::new(url) {
         Ok(Proxy::Http { address, authorization }) => {
@@ -94,10 +118,11 @@ fn connector(
     }
 }
 
-/// The connections for the leader election, and those for everything else.
+/// The connections, by [`Lane`].
 #[derive(Clone)]
 struct Pools<C> {
-    ordinary: Client<C, Body>,
+    caches: Client<C, Body>,
+    syncs: Client<C, Body>,
     election: Client<C, Body>,
 }
 
@@ -112,8 +137,9 @@ impl<C: Connect + Clone + Send + Sync + 'static> Service<Request<Body>> for Pool
 
     fn call(&mut self, request: Request<Body>) -> ResponseFuture {
         match request.extensions().get() {
-            Some(ForElection) => self.election.request(request),
-            None => self.ordinary.request(request),
+            Some(Lane::Election) => self.election.request(request),
+            Some(Lane::Sync) => self.syncs.request(request),
+            None => self.caches.request(request),
         }
     }
 }
@@ -127,8 +153,8 @@ fn pool<C: Connect + Clone>(connector: C, idle: Duration, max_idle: usize) -> Cl
         .build(connector)
 }
 
-/// Returns how many connections this process may open: half of its files.
-fn sockets_max() -> usize {
+/// Returns how many connections the syncs may open: half of the process's files.
+pub(super) fn sockets_max() -> usize {
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let half = files.map_or(SOCKETS_MAX, |files| (files / 2).clamp(8, SOCKETS_MAX));
     usize::try_from(half).unwrap_or(usize::MAX)

@@ -272,7 +272,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
         let registration = registration.map_err(|source| BuildError::Ended { controller, kind, source })?;
         self.caches.push(registration.synced());
         let namespace = informer.selection().namespace.clone();
-        self.keys.observe_in(namespace, ApiResource::of::<O>(), informer.store());
+        self.keys.observe_in(namespace, ApiResource::of::<O>(), informer.clone());
         Ok(())
     }
 

@@ -268,13 +268,25 @@ impl<T: Key> RateLimitingQueue<T> {
     /// # Cancel safety
     /// Safe.
     pub async fn get(&self) -> Option<Processing<'_, T>> {
-        self.queue.get().await
+        let processing = self.queue.get().await?;
+        self.begins(processing.key());
+        Some(processing)
     }
 
     /// Returns the next key, if one is queued.
     #[must_use]
     pub fn try_get(&self) -> Option<Processing<'_, T>> {
-        self.queue.try_get()
+        let processing = self.queue.try_get()?;
+        self.begins(processing.key());
+        Some(processing)
+    }
+
+    /// Forgets a bypass during the last sync of this key: the next one knows what was added.
+    fn begins(&self, key: &T) {
+        let mut pauses = self.pauses.lock();
+        if pauses.get(key).is_some_and(|pause| pause.is_overtaken) {
+            forget_pause(&mut pauses, key);
+        }
     }
 
     /// Returns the number of queued keys.

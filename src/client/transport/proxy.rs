@@ -19,15 +19,15 @@ use http::uri::{Authority, Scheme};
 use http::{HeaderValue, Uri};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
-/// The variables of the environment that name proxies, as Go reads them.
-#[derive(Clone, Debug, Default)]
+const NOT_A_URL: &str = "the value of HTTPS_PROXY is not a URL";
+
+/// The variables of the environment that name proxies, as Go reads them. Not to be printed: they may have a password.
 pub(in crate::client) struct Environment {
     https_proxy: String,
     no_proxy: String,
 }
 
-/// A proxy, and what it wants to know of us.
-#[derive(Clone, Debug)]
+/// A proxy, and what it wants to know of us. Not to be printed: it may have a password.
 pub(super) enum Proxy {
     /// Is asked with `CONNECT`.
     Http { address: Uri, authorization: Option<HeaderValue> },
@@ -54,11 +54,13 @@ impl Environment {
 
     /// Whether `server` is to be reached without a proxy.
     fn spares(&self, server: &Uri) -> bool {
-        let host = server.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let host = server.host().unwrap_or_default().to_ascii_lowercase();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
         let port = server.port_u16().unwrap_or(443);
         let is_here =
             host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-        let entries = || self.no_proxy.split(',').filter_map(|entry| rule(entry.trim(), port));
+        let no_proxy = self.no_proxy.to_ascii_lowercase();
+        let entries = || no_proxy.split(',').filter_map(|entry| rule(entry.trim(), port));
         // Go excepts the domain itself from `.example.com`; the matcher does not.
         let rules: Vec<&str> = entries().filter(|rule| rule.strip_prefix('.') != Some(host)).collect();
         let matcher = Matcher::builder().all("http://proxy").no(rules.join(",")).build();
@@ -76,19 +78,20 @@ fn rule(entry: &str, port: u16) -> Option<&str> {
     (of_port.parse() == Ok(port)).then(|| host.trim_start_matches('[').trim_end_matches(']'))
 }
 
-/// Returns the proxy for `server`. `configured` is kube-client's: the kubeconfig's, else that of the environment without
-/// regard to `NO_PROXY`.
+/// Returns the proxy for `server`: the `configured` one of its kubeconfig, else that of the environment.
+///
+/// # Errors
+/// What is wrong with `HTTPS_PROXY`, which is not quoted: it may have a password.
 pub(in crate::client) fn proxy_of(
     server: &Uri,
     configured: Option<Uri>,
     environment: &Environment,
-) -> Option<Uri> {
-    let of_environment = environment.proxy();
-    let raw = environment.https_proxy.parse::<Uri>().ok();
+) -> Result<Option<Uri>, &'static str> {
+    let is_https = server.scheme() == Some(&Scheme::HTTPS);
     match configured {
-        Some(proxy) if Some(&proxy) != of_environment.as_ref() && Some(&proxy) != raw.as_ref() => Some(proxy),
-        _ if environment.https_proxy.is_empty() || environment.spares(server) => None,
-        _ => of_environment,
+        Some(proxy) => Ok(Some(proxy)),
+        None if !is_https || environment.https_proxy.is_empty() || environment.spares(server) => Ok(None),
+        None => environment.proxy().map(Some).ok_or(NOT_A_URL),
     }
 }
 
@@ -153,15 +156,23 @@ mod tests {
         let server = url("https://api.example.com:6443/");
         let proxy = "http://proxy:3128";
         let of = |configured: Option<&str>, environment| {
-            proxy_of(&server, configured.map(url), &environment).map(|proxy| proxy.to_string())
+            proxy_of(&server, configured.map(url), &environment).unwrap().map(|proxy| proxy.to_string())
         };
         assert_eq!(of(None, environment("", "")), None);
         assert_eq!(of(None, environment(proxy, "")).unwrap(), "http://proxy:3128/", "in a cluster");
         assert_eq!(of(None, environment("proxy:3128", "")).unwrap(), "http://proxy:3128/");
-        assert_eq!(of(Some(proxy), environment(proxy, "api.example.com")), None, "kube-client took it");
-        assert_eq!(of(Some("proxy:3128"), environment("proxy:3128", "*")), None);
+        assert_eq!(of(None, environment(proxy, "api.example.com")), None);
+        assert_eq!(
+            of(Some(proxy), environment(proxy, "*")).unwrap(),
+            "http://proxy:3128/",
+            "the kubeconfig's"
+        );
+        let plain = proxy_of(&url("http://api.example.com"), None, &environment(proxy, ""));
+        assert_eq!(plain, Ok(None), "HTTPS_PROXY is for https");
         let configured = Some("socks5://mine:1080");
         assert_eq!(of(configured, environment(proxy, "*")).unwrap(), "socks5://mine:1080/");
+        let broken = proxy_of(&server, None, &environment("http://user:secret@ proxy", ""));
+        assert_eq!(broken, Err("the value of HTTPS_PROXY is not a URL"), "the password is not quoted");
     }
 
     /// The rows are those of Go's documentation of `httpproxy.Config.NoProxy`.
@@ -179,6 +190,8 @@ mod tests {
             (name, "*.example.com", true),
             (name, "api.example.com", true),
             (name, ".api.example.com", false),
+            (name, ".API.Example.com", false),
+            (name, "Example.COM", true),
             (name, "i.example.com", false),
             (name, "example.com:6443", true),
             (name, "example.com:443", false),
@@ -196,7 +209,7 @@ mod tests {
             ("https://[::1]:6443", "", true),
         ] {
             let proxy = proxy_of(&url(server), None, &environment("http://proxy:3128", no_proxy));
-            assert_eq!(proxy.is_none(), is_spared, "{server} with NO_PROXY={no_proxy}");
+            assert_eq!(proxy == Ok(None), is_spared, "{server} with NO_PROXY={no_proxy}");
         }
     }
 

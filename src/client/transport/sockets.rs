@@ -1,12 +1,12 @@
-//! Opens TCP connections to the API server: no more than the process has files for, and none whose bytes arrive long
-//! after they were sent.
+//! Opens TCP connections to the API server: at most so many, and none whose bytes arrive long after they were sent.
 //!
 //! Mirrors client-go's `net.Dialer`; the two bounds are ours.
 //! Flow: transport -> **sockets** -> kernel
 //!
 //! # Guarantees
-//! - Bytes that nobody has acknowledged are given up after [`UNACKNOWLEDGED`], also those of a request that was cut when
-//!   the Lease ran out. (test: `cut_request_does_not_arrive_late`)
+//! - On Linux, bytes that nobody has acknowledged are given up after a while, also those of a request that was cut when the
+//!   Lease ran out. (test: `cut_request_does_not_arrive_late`) A proxy or load balancer may acknowledge them and deliver
+//!   them later, and the kernel's time stands still while the machine is suspended.
 //! - A connection whose peer has vanished is noticed, although nothing is sent. (test: `sockets_are_watched_and_sent_at_once`)
 //! - At most so many connections are open; who wants one more waits. (test: `open_sockets_are_bounded`)
 
@@ -27,9 +27,6 @@ use tower::{BoxError, Service, ServiceExt};
 
 /// How long a TCP connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long sent bytes may be without acknowledgement: as long as a Lease lasts beyond the time by which its holder must
-/// renew it, by default, so that a request that was cut then does not arrive while another process leads.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 /// When an idle connection is probed first, and how often from then on.
 const PROBED_AFTER: Duration = Duration::from_secs(15);
 const PROBED_EVERY: Duration = Duration::from_secs(5);
@@ -50,7 +47,8 @@ pub(super) struct Socket {
 // === impl Sockets ===
 
 impl Sockets {
-    pub(super) fn new(max: usize) -> Self {
+    /// At most so many connections as there are permits, with so long for bytes to be acknowledged.
+    pub(super) fn new(permits: Arc<Semaphore>, unacknowledged: Duration) -> Self {
         let mut tcp = HttpConnector::new();
         // URLs have the scheme https; TLS wraps this connector.
         tcp.enforce_http(false);
@@ -59,8 +57,12 @@ impl Sockets {
         tcp.set_keepalive(Some(PROBED_AFTER));
         tcp.set_keepalive_interval(Some(PROBED_EVERY));
         #[cfg(target_os = "linux")]
-        tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-        Self { tcp, permits: Arc::new(Semaphore::new(max)) }
+        tcp.set_tcp_user_timeout(Some(unacknowledged));
+        Self { tcp, permits }
+    }
+
+    pub(super) fn unbounded(unacknowledged: Duration) -> Self {
+        Self::new(Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)), unacknowledged)
     }
 }
 

@@ -74,14 +74,17 @@ async fn head_of(socket: &mut BufReader<TcpStream>) -> std::io::Result<String> {
     Ok(head)
 }
 
-fn get(path: &'static str) -> Request<Body> {
-    Request::get(path).body(Body::empty()).unwrap()
+fn get(path: &'static str, lane: Option<Lane>) -> Request<Body> {
+    let mut request = Request::get(path).body(Body::empty()).unwrap();
+    if let Some(lane) = lane {
+        request.extensions_mut().insert(lane);
+    }
+    request
 }
 
-fn lease() -> Request<Body> {
-    let mut request = get("/lease");
-    request.extensions_mut().insert(ForElection);
-    request
+/// Connects with so many connections for syncs.
+fn connect_with(config: &Config, sockets: usize) -> Result<Connections, Error> {
+    connect(config, &Arc::new(Semaphore::new(sockets)))
 }
 
 /// Waits at most half a minute, in real time: sockets know no other.
@@ -104,7 +107,7 @@ async fn connections_of_a_burst_are_closed_when_idle() {
 async fn open_sockets_are_bounded() {
     let server = Server::start().await;
     let connections = connect_with(&server.config(), 3).unwrap();
-    let burst = (0..20).map(|_| connections.clone().oneshot(get("/")));
+    let burst = (0..20).map(|_| connections.clone().oneshot(get("/", Some(Lane::Sync))));
     soon(futures_util::future::try_join_all(burst)).await.unwrap();
     let accepted = server.accepted.load(Ordering::Relaxed);
     assert!((1..=3).contains(&accepted), "{accepted} connections");
@@ -116,13 +119,14 @@ async fn lease_is_renewed_while_other_requests_hang() {
     let connections = connect_with(&server.config(), 3).unwrap();
     let mut hanging = JoinSet::new();
     for _ in 0..20 {
-        hanging.spawn(connections.clone().oneshot(get("/hangs")));
+        hanging.spawn(connections.clone().oneshot(get("/hangs", Some(Lane::Sync))));
     }
     drop(soon(server.open.wait_for(|open| *open == 3)).await.unwrap());
     for _ in 0..3 {
-        soon(connections.clone().oneshot(lease())).await.unwrap();
+        soon(connections.clone().oneshot(get("/lease", Some(Lane::Election)))).await.unwrap();
     }
     assert_eq!(server.accepted.load(Ordering::Relaxed), 4, "the renewals share a connection");
+    soon(connections.clone().oneshot(get("/watch", None))).await.unwrap();
     assert!(hanging.try_join_next().is_none(), "nothing else is answered");
 }
 
@@ -186,7 +190,7 @@ async fn requests_pass_http_and_socks_proxies() {
         let mut config = server.config();
         config.proxy_url = Some(format!("{scheme}://user:secret@{address}").parse().unwrap());
         let connections = connect_with(&config, 3).unwrap();
-        let answer = soon(connections.oneshot(get("/"))).await.unwrap();
+        let answer = soon(connections.oneshot(get("/", Some(Lane::Sync)))).await.unwrap();
         assert_eq!(answer.status(), 200, "{scheme}");
         let asked = std::mem::take(&mut *asked.lock());
         assert_eq!(asked.len(), 1, "{asked:?}");

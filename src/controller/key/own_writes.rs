@@ -17,6 +17,8 @@
 //!   (test: `superseded_write_does_not_block_the_key`)
 //! - After 30 s the key is synced with live reads, and the unseen writes are logged, ten at most.
 //!   (test: `guard_fails_open_after_thirty_seconds`, `warning_names_unseen_writes_by_uid_and_version`, `warning_names_at_most_ten_writes`)
+//! - Then the stores that lack them list again, each at most once in 5 min: an event may be lost.
+//!   (test: `stores_that_miss_a_write_list_again`)
 //! - N writes, shown by N events, cost 2 N look-ups in the caches. (test: `seen_writes_are_not_checked_again`)
 //!
 //! # Differences from client-go
@@ -154,6 +156,7 @@ impl OwnWrites {
         }
         if !std::mem::replace(&mut self.is_reported, true) {
             self.awaited.retain(|awaited| !stores.show(awaited));
+            self.awaited.iter().for_each(|missed| stores.relist(missed));
             tracing::warn!(
                 unseen = self.describe(),
                 "The caches have not observed this key's own writes within 30 s; continuing with live reads"

@@ -16,11 +16,16 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use tokio::time::Instant;
 
 use crate::api::ApiResource;
-use crate::cache::{ObjectName, Store, TypedObject, compare_versions};
+use crate::cache::{ObjectName, SharedInformer, Store, TypedObject, compare_versions};
+
+/// How often a store is listed again at most because it misses writes.
+const RELIST_PERIOD: Duration = Duration::from_secs(300);
 
 /// The guard's view of a store.
 pub trait StoreView: Send + Sync {
@@ -32,6 +37,8 @@ pub trait StoreView: Send + Sync {
     fn version_of(&self, _name: &ObjectName, _uid: &str) -> Option<String> {
         None
     }
+    /// Asks for the server's newest state, because the store lacks a write that the server has answered.
+    fn relist(&self) {}
 }
 
 /// The state of an object in a store.
@@ -61,6 +68,24 @@ impl<K: TypedObject> StoreView for Store<K> {
     fn version_of(&self, name: &ObjectName, uid: &str) -> Option<String> {
         let object = self.get(name).filter(|object| object.uid() == uid)?;
         Some(object.resource_version().to_owned())
+    }
+}
+
+impl<K: TypedObject> StoreView for SharedInformer<K> {
+    fn resource_version(&self) -> Arc<str> {
+        self.store().resource_version()
+    }
+
+    fn presence(&self, name: &ObjectName, uid: &str) -> Presence {
+        self.store().presence(name, uid)
+    }
+
+    fn version_of(&self, name: &ObjectName, uid: &str) -> Option<String> {
+        StoreView::version_of(&self.store(), name, uid)
+    }
+
+    fn relist(&self) {
+        Self::relist(self);
     }
 }
 
@@ -102,6 +127,8 @@ pub(in crate::controller) struct Stores {
 struct Observed {
     namespace: Option<String>,
     store: Box<dyn StoreView>,
+    /// When a write was last missed in it for too long.
+    relisted: Mutex<Option<Instant>>,
 }
 
 // === impl Write ===
@@ -125,7 +152,7 @@ impl Stores {
         namespace: Option<String>,
         store: impl StoreView + 'static,
     ) {
-        let observed = Observed { namespace, store: Box::new(store) };
+        let observed = Observed { namespace, store: Box::new(store), relisted: Mutex::default() };
         self.by_resource.write().entry(resource).or_default().push(observed);
     }
 
@@ -142,6 +169,19 @@ impl Stores {
             }
             Until::Presence(presence) => {
                 of_namespace.all(|one| one.store.presence(&write.name, &write.uid) >= *presence)
+            }
+        }
+    }
+
+    /// Has the stores that lack a write list again, each at most once in [`RELIST_PERIOD`]: its event may be lost.
+    pub(super) fn relist(&self, missed: &Awaited) {
+        let all = self.by_resource.read();
+        let stores = all.get(&missed.resource).into_iter().flatten();
+        for store in stores.filter(|one| one.covers(missed.write.name.namespace())) {
+            let mut relisted = store.relisted.lock();
+            if relisted.is_none_or(|at| at.elapsed() >= RELIST_PERIOD) {
+                *relisted = Some(Instant::now());
+                store.store.relist();
             }
         }
     }

@@ -61,7 +61,7 @@ pub use workers::{ControllerView, RunningPass, Workers};
 pub(crate) const CACHE_SYNC_PATIENCE: Duration = Duration::from_secs(120);
 
 /// When a parked key is looked at again even if no sync of its namespace has ended meanwhile.
-const PARKED_MAX: Duration = Duration::from_secs(600);
+const PARKED_MAX: Duration = Duration::from_secs(60);
 
 /// Why a key that was handed out is not synced, and when it is to be handed out again.
 enum NotNow {
@@ -152,7 +152,7 @@ impl<H: SyncHandler> Controller<H> {
         let registration = informer.add_event_handler(handler)?;
         self.caches.push(registration.synced());
         let namespace = informer.selection().namespace.clone();
-        self.keys.observe_in(namespace, ApiResource::of::<K>(), informer.store());
+        self.keys.observe_in(namespace, ApiResource::of::<K>(), informer.clone());
         Ok(self)
     }
 

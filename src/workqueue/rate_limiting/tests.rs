@@ -98,6 +98,21 @@ async fn failure_overtaken_by_a_new_spec_does_not_back_off() {
     }
 }
 
+/// The add came too late for the first sync, and the second one has seen it.
+#[tokio::test(start_paused = true)]
+async fn bypass_counts_for_the_running_sync_alone() {
+    let queue = queue();
+    queue.add("a");
+    let processing = queue.try_get().unwrap();
+    queue.forget(&"a");
+    queue.add_with("a", AddOptions { bypass_backoff: true, ..AddOptions::default() });
+    drop(processing);
+    let processing = queue.try_get().unwrap();
+    queue.back_off("a", Duration::ZERO);
+    drop(processing);
+    assert_eq!((queue.num_requeues(&"a"), queue.backs_off(&"a")), (1, true));
+}
+
 #[tokio::test(start_paused = true)]
 async fn pass_after_backoff_has_all_reasons() {
     let queue = queue();

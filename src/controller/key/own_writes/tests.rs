@@ -10,6 +10,7 @@ use crate::controller::key::stores::StoreView;
 use crate::testing::config_map;
 
 const MAPS: ApiResource = ApiResource::new("", "v1", "ConfigMap", "configmaps");
+const OTHERS: ApiResource = ApiResource::new("", "v1", "Other", "others");
 
 /// The writes of one key, and the stores that show them.
 #[derive(Default)]
@@ -70,7 +71,6 @@ fn a_key_waits_for_its_writes() {
 
 #[test]
 fn key_waits_for_every_kind_it_wrote() {
-    const OTHERS: ApiResource = ApiResource::new("", "v1", "Other", "others");
     let (mut guard, mut maps) = rig();
     let (store, mut others) = store::pair::<ConfigMap>(Indexers::default());
     guard.stores.add(OTHERS, None, store);
@@ -142,6 +142,48 @@ async fn guard_fails_open_after_thirty_seconds() {
     writer.upsert(map("a", 12));
     assert_eq!(guard.writes.readiness(&guard.stores), Readiness::Ready);
     assert!(guard.writes.is_empty());
+}
+
+/// A store that never gets an event, and counts how often it is to list again.
+struct Missing(Arc<AtomicU64>);
+
+impl StoreView for Missing {
+    fn resource_version(&self) -> Arc<str> {
+        "1".into()
+    }
+
+    fn presence(&self, _: &ObjectName, _: &str) -> Presence {
+        Presence::Alive
+    }
+
+    fn relist(&self) {
+        self.0.fetch_add(1, Atomic::Relaxed);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn stores_that_miss_a_write_list_again() {
+    let relists = [(); 3].map(|()| Arc::<AtomicU64>::default());
+    let stores = Stores::default();
+    for (store, namespace) in relists.iter().zip(["ns", "other", "ns"]) {
+        let resource = if Arc::ptr_eq(store, &relists[2]) { OTHERS } else { MAPS };
+        stores.add(resource, Some(namespace.to_owned()), Missing(store.clone()));
+    }
+    let counts = || relists.each_ref().map(|count| count.load(Atomic::Relaxed));
+    let fail_open = async || {
+        let mut writes = OwnWrites::default();
+        writes.wrote_state(&MAPS, name("a"), ("uid", "12"));
+        assert_eq!(writes.readiness(&stores), Readiness::Waits);
+        tokio::time::advance(PATIENCE).await;
+        assert_eq!(writes.readiness(&stores), Readiness::FailedOpen);
+    };
+    for _ in 0..3 {
+        fail_open().await;
+        assert_eq!(counts(), [1, 0, 0], "the store of the write's kind and namespace, once");
+    }
+    tokio::time::advance(Duration::from_secs(300)).await;
+    fail_open().await;
+    assert_eq!(counts(), [2, 0, 0]);
 }
 
 /// Passes go on while the guard has failed open.

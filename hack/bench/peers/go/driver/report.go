@@ -31,6 +31,12 @@ type column struct {
 var columns = []column{
 	{"cpu s", 2, func(r Result) float64 { return r.CPU }},
 	{"server s", 2, func(r Result) float64 { return r.ServerCPU }},
+	{"ms each", 2, func(r Result) float64 {
+		if r.Samples == 0 {
+			return 0
+		}
+		return r.ServerCPU * 1000 / float64(r.Samples)
+	}},
 	{"etcd s", 2, func(r Result) float64 { return r.EtcdCPU }},
 	{"rss MB", 1, func(r Result) float64 { return r.Resident }},
 	{"peak MB", 1, func(r Result) float64 { return r.Peak }},

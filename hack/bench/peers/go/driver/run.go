@@ -60,6 +60,9 @@ var scenarios = []scenario{
 	{"churn-small", func(p Plan) string {
 		return fmt.Sprintf("%d changes of spec.replicas at 100/s, %d Foos in 10 namespaces", p.Changes, p.Burst)
 	}},
+	{"churn-calm", func(p Plan) string {
+		return fmt.Sprintf("%d changes of spec.replicas at 60/s, %d Foos in 10 namespaces", p.Changes, p.Burst)
+	}},
 	{"burst-paced", func(p Plan) string { return fmt.Sprintf("%d Foos created at 100/s", p.Paced) }},
 	{"grow", func(p Plan) string { return fmt.Sprintf("more Foos at full rate, to %d", p.Size) }},
 	{"cold", func(p Plan) string { return fmt.Sprintf("start with %d converged Foos, until at rest", p.Size) }},
@@ -135,8 +138,9 @@ func run(ctx context.Context, plan Plan) error {
 		applies bool
 		do      func(context.Context, string) error
 	}{
-		{"burst-full", plan.Scenarios["burst-full"] || plan.Scenarios["churn-small"], r.burst(plan.Burst, 0)},
+		{"burst-full", plan.Scenarios["burst-full"] || plan.Scenarios["churn-small"] || plan.Scenarios["churn-calm"], r.burst(plan.Burst, 0)},
 		{"churn-small", plan.Scenarios["churn-small"], r.churn(plan.Changes, 100)},
+		{"churn-calm", plan.Scenarios["churn-calm"], r.churn(plan.Changes, 60)},
 		{"burst-paced", plan.Scenarios["burst-paced"], r.burst(plan.Paced, 100)},
 		{"grow", plan.Scenarios["cold"] || plan.Scenarios["churn-large"] || plan.Scenarios["rest"], r.grow},
 		{"cold", plan.Scenarios["cold"], r.cold},
