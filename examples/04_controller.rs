@@ -52,10 +52,12 @@ async fn main() {
     let users = async {
         let kinds = ApiResource::of::<CustomResourceDefinition>();
         client.create::<Value>(&kinds, None, &json!(Greeting::crd())).await.expect("the kind is new");
+        // A kind that was missing is looked for again every 10 to 30 s. Time is virtual here, and passes at once.
         tokio::time::sleep(Duration::from_secs(60)).await;
         let greeting = json!(Greeting::new("hello", GreetingSpec { text: "Hello, world".to_owned() }));
         let greetings = ApiResource::of::<Greeting>();
         client.create::<Value>(&greetings, Some("default"), &greeting).await.expect("the name is free");
+        // The operator needs a few round trips.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let maps = ApiResource::of::<ConfigMap>();
         let map: Option<Value> = client.get(&maps, Some("default"), "hello").await.expect("it can be read");
