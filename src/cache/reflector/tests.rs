@@ -350,6 +350,8 @@ async fn bookmarks_advance_the_version() {
     rig.settle().await;
     rig.source.send(|| bookmark("40"));
     assert_eq!(rig.settle().await, ["bookmark 40"]);
+    rig.source.send(|| bookmark("40"));
+    assert_eq!(rig.pass(Duration::from_secs(2)).await, ["bookmark 40"], "nothing new is no replay");
     rig.source.close_watches();
     rig.pass(Duration::from_secs(2)).await;
     assert_eq!(rig.source.requests().last().unwrap(), "watch 40");
