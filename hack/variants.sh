@@ -9,7 +9,7 @@ hack/variants.sh [--list | NAME ...]
 
 Applies each patch of hack/variants (or those named) to a copy of the source in target/variants, and runs the tests that
 the patch names. The one that docs/known-mistakes.md names must fail. Exits with 1 if a mistake was not found. All of them
-take half an hour on two cores. A patch that no longer applies is an error, here and in the tidy test: make the mistake
+take an hour on two cores. A patch that no longer applies is an error, here and in the tidy test: make the mistake
 again in the new code.
 HELP
     exit 0
