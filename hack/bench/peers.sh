@@ -137,10 +137,12 @@ stop() {
 }
 trap stop EXIT
 trap 'exit 130' INT TERM HUP
-if [[ -n $keep ]]; then mkdir -p "$keep"; kept=$(cd "$keep" && pwd); else kept=$work; fi
+from_caller() { (cd "$called_from" && realpath -m "$1"); }
+if [[ -n $keep ]]; then kept=$(from_caller "$keep"); mkdir -p "$kept"; else kept=$work; fi
+if [[ -n $json ]]; then json=$(from_caller "$json"); fi
 results=$kept/results.jsonl
 if [[ -n $profiles ]]; then
-  profiles=$(cd "$called_from" && realpath -m "$profiles")
+  profiles=$(from_caller "$profiles")
   mkdir -p "$profiles"
   if compgen -G "$profiles/*.pb.gz" >/dev/null; then usage "--server-profile: $profiles has profiles already"; fi
 fi

@@ -44,10 +44,11 @@ pub(crate) struct Operator {
     pub(crate) version: String,
 }
 
-/// Makes this program become another that the kernel kills when its parent ends.
+/// The first argument with which this program only replaces itself by another, which the kernel kills when the soak test
+/// ends. A child that is killed on drop outlives a SIGKILL of its parent.
 pub(crate) const WITH_PARENT: &str = "--exec-with-parent";
 
-/// Does so, or returns why not. `command` is the parent's process ID, a program and its arguments.
+/// Replaces this process by `command` (the parent's process ID, a program, its arguments), or returns why not.
 pub(crate) fn exec_with_parent(mut command: impl Iterator<Item = OsString>) -> std::io::Error {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return error.into();

@@ -36,8 +36,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(35);
 const BODY_MAX: usize = 256 << 20;
 /// Maximum length of a failure's body.
 const ERROR_BODY_MAX: usize = 1 << 20;
-/// How long a server that cannot stream lists is not asked for a stream again, nor one for a compressed list whose
-/// compressed answer was damaged.
+/// How long until streamed lists are tried again after a server could not stream one, and compressed lists after one
+/// arrived damaged.
 const ASK_AGAIN: Duration = Duration::from_secs(30 * 60);
 const JSON: &str = "application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";

@@ -26,6 +26,7 @@
 //! with Retry-After; here the caller gets an error and requeues the key.
 
 use std::future::poll_fn;
+use std::ops::Add;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -93,11 +94,7 @@ struct Permission {
 enum Fence {
     Open,
     /// Open until the leader has to renew its Lease.
-    Until {
-        deadline: Instant,
-        /// For how long the machine had been suspended when the gate was opened.
-        asleep: Duration,
-    },
+    Until(Moment),
     Closed,
 }
 
@@ -122,6 +119,15 @@ pub(super) enum Turn {
     Follows,
 }
 
+/// A point in time, after which time passes even while the machine is suspended. See [`Gate::now`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// On tokio's clock, which stands still while the machine is suspended.
+    pub at: Instant,
+    /// How long the machine had been suspended by then.
+    asleep: Duration,
+}
+
 /// The kind of a request at the gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passage {
@@ -131,6 +137,14 @@ pub(super) enum Passage {
     Event,
     /// A request for the Lease of the leader election, which opens the gate and so waits for nothing.
     Election,
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, time: Duration) -> Self {
+        Self { at: self.at + time, ..self }
+    }
 }
 
 // === impl Passage ===
@@ -177,12 +191,18 @@ impl Gate {
         self.fence(Fence::Open);
     }
 
+    /// Returns the present.
+    #[must_use]
+    pub fn now(&self) -> Moment {
+        Moment { at: Instant::now(), asleep: (self.time_asleep)() }
+    }
+
     /// Lets writes pass until `deadline`: before that no other process can lead.
-    pub fn open_until(&self, deadline: Instant) {
+    pub fn open_until(&self, deadline: Moment) {
         if !self.is_open() {
             *self.opened.lock() = Some(Instant::now());
         }
-        self.fence(Fence::Until { deadline, asleep: (self.time_asleep)() });
+        self.fence(Fence::Until(deadline));
     }
 
     /// Returns whether a write may begin now.
@@ -194,8 +214,9 @@ impl Gate {
     fn lets_pass(&self, permission: &Permission) -> bool {
         match permission.fence {
             Fence::Open => true,
-            Fence::Until { deadline, asleep } => {
-                Instant::now() + (self.time_asleep)().saturating_sub(asleep) < deadline
+            Fence::Until(deadline) => {
+                let Moment { at, asleep } = self.now();
+                at + asleep.saturating_sub(deadline.asleep) < deadline.at
             }
             Fence::Closed => false,
         }
@@ -322,10 +343,10 @@ impl Gate {
                 let fence = state.borrow_and_update().fence;
                 let at_deadline = async {
                     match fence {
-                        Fence::Until { deadline, .. } if Instant::now() < deadline => {
-                            tokio::time::sleep_until(deadline).await;
+                        Fence::Until(deadline) if Instant::now() < deadline.at => {
+                            tokio::time::sleep_until(deadline.at).await;
                         }
-                        Fence::Until { .. } | Fence::Open | Fence::Closed => std::future::pending().await,
+                        Fence::Until(_) | Fence::Open | Fence::Closed => std::future::pending().await,
                     }
                 };
                 tokio::select! {
@@ -432,15 +453,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn time_asleep_counts_for_the_lease() {
         let gate = Gate { time_asleep: || ASLEEP.get(), ..Gate::default() };
-        gate.open_until(Instant::now() + 10 * SECOND);
+        gate.open_until(gate.now() + 10 * SECOND);
         ASLEEP.set(9 * SECOND);
         assert!(gate.is_open());
         let mut cut = pin!(gate.closed(Passage::Write));
         assert!(cut.as_mut().now_or_never().is_none());
         ASLEEP.set(10 * SECOND);
         assert!(!gate.is_open() && cut.now_or_never().is_some(), "what is under way is cut");
-        gate.open_until(Instant::now() + SECOND);
+        let sent = gate.now();
+        gate.open_until(sent + SECOND);
         assert!(gate.is_open(), "a renewal after the sleep counts from then");
+        ASLEEP.set(20 * SECOND);
+        gate.open_until(sent + SECOND);
+        assert!(!gate.is_open(), "one that was answered after a sleep counts from when it was sent");
     }
 
     #[tokio::test(start_paused = true)]
@@ -463,7 +488,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_write_begins_after_the_renew_deadline() {
         let gate = Gate::default();
-        gate.open_until(Instant::now() + 10 * SECOND);
+        gate.open_until(gate.now() + 10 * SECOND);
         assert_eq!(passes_after(&gate, Passage::Write).await, Duration::ZERO);
         tokio::time::advance(10 * SECOND).await;
         for passage in [Passage::Write, Passage::Event] {
@@ -481,7 +506,7 @@ mod tests {
             Some(Refusal::Stopping),
             "nor at a shutdown"
         );
-        gate.open_until(Instant::now() + SECOND);
+        gate.open_until(gate.now() + SECOND);
         assert!(
             gate.pass(Passage::Write, "ns", Turn::Waits, None).await.is_ok(),
             "syncs in flight end while it leads"

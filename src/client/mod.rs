@@ -42,5 +42,5 @@ pub(crate) use api_client::{METADATA_OF_LIST, METADATA_OF_ONE, explain};
 pub use clock::Clock;
 pub use config::{Config, ConfigError, ConfigSource};
 pub use error::{Cause, Error, ServerStatus};
-pub use gate::{Gate, RequestLimits};
+pub use gate::{Gate, Moment, RequestLimits};
 pub use observer::{Answer, RequestObserver};

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::lease_lock::{LeaderElectionRecord, LeaseLock};
-use crate::client::{Clock, Error};
+use crate::client::{Clock, Error, Moment};
 use crate::metrics::LeaderElectionMetrics;
 use crate::record::{EventRecorder, EventType};
 
@@ -314,7 +314,7 @@ impl LeaderElector {
             && at.elapsed() < record.lease_duration
         {
             let renewal = LeaderElectionRecord { renew_time: Some(self.clock.now()), ..record.clone() };
-            let sent = Instant::now();
+            let sent = self.lock.client().gate().now();
             match self.lock.update(&renewal).await {
                 Ok(()) => return Ok(self.succeeded(renewal, sent)),
                 Err(error) => tracing::debug!(%error, "Reads the lease again, as it could not be renewed"),
@@ -322,7 +322,7 @@ impl LeaderElector {
         }
         let Some(held) = self.lock.get().await? else {
             let record = self.own_record(None);
-            let sent = Instant::now();
+            let sent = self.lock.client().gate().now();
             self.lock.create(&record).await?;
             return Ok(self.succeeded(record, sent));
         };
@@ -340,7 +340,7 @@ impl LeaderElector {
             self.metrics.slow_path();
         }
         let record = self.own_record(Some(&held));
-        let sent = Instant::now();
+        let sent = self.lock.client().gate().now();
         self.lock.update(&record).await?;
         Ok(self.succeeded(record, sent))
     }
@@ -366,11 +366,11 @@ impl LeaderElector {
 
     /// Extends the fence after a successful write, counted from when it was sent: other candidates count from a later
     /// time.
-    fn succeeded(&mut self, record: LeaderElectionRecord, sent: Instant) -> Attempt {
+    fn succeeded(&mut self, record: LeaderElectionRecord, sent: Moment) -> Attempt {
         self.lock.client().gate().open_until(sent + self.config.renew_deadline);
         self.metrics.leads(true);
-        self.observe(record, sent);
-        self.state.send_modify(|state| (state.is_leader, state.renewed) = (true, Some(sent)));
+        self.observe(record, sent.at);
+        self.state.send_modify(|state| (state.is_leader, state.renewed) = (true, Some(sent.at)));
         Attempt::Succeeded
     }
 

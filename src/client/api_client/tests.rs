@@ -265,7 +265,7 @@ async fn write_held_past_the_deadline_is_not_sent() {
     });
     let client = ApiClient::new(Client::new(service, "default"));
     let started = Instant::now();
-    client.gate().open_until(started + Duration::from_secs(10));
+    client.gate().open_until(client.gate().now() + Duration::from_secs(10));
     let maps = ApiResource::new("", "v1", "ConfigMap", "configmaps");
     let error = client.create::<Value>(&maps, Some("ns"), &json!({})).await.unwrap_err();
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
@@ -275,10 +275,10 @@ async fn write_held_past_the_deadline_is_not_sent() {
     let read = client.get::<Value>(&maps, Some("ns"), "a").await;
     assert!(read.is_ok(), "reads go on: {read:?}");
 
-    client.gate().open_until(Instant::now() + Duration::from_secs(10));
+    client.gate().open_until(client.gate().now() + Duration::from_secs(10));
     let renews = async {
         tokio::time::sleep(Duration::from_secs(5)).await;
-        client.gate().open_until(Instant::now() + Duration::from_secs(60));
+        client.gate().open_until(client.gate().now() + Duration::from_secs(60));
     };
     let body = json!({});
     let (created, ()) = tokio::join!(client.create::<Value>(&maps, Some("ns"), &body), renews);

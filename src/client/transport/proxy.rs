@@ -21,13 +21,13 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
 const NOT_A_URL: &str = "the value of HTTPS_PROXY is not a URL";
 
-/// The variables of the environment that name proxies, as Go reads them. Not to be printed: they may have a password.
+/// The environment variables that name proxies, as Go reads them. No `Debug`: they may hold a password.
 pub(in crate::client) struct Environment {
     https_proxy: String,
     no_proxy: String,
 }
 
-/// A proxy, and what it wants to know of us. Not to be printed: it may have a password.
+/// A proxy with its credentials. No `Debug`: it may hold a password.
 pub(super) enum Proxy {
     /// Is asked with `CONNECT`.
     Http { address: Uri, authorization: Option<HeaderValue> },
@@ -98,7 +98,7 @@ pub(in crate::client) fn proxy_of(
 /// Checks that we can use a proxy.
 ///
 /// # Errors
-/// Its address, without credentials, and why not.
+/// The proxy's address without credentials, and the reason.
 pub(in crate::client) fn check(proxy: &Uri) -> Result<(), (String, String)> {
     Proxy::new(proxy).map(drop).map_err(|cause| {
         let scheme = proxy.scheme_str().map(|scheme| format!("{scheme}://")).unwrap_or_default();
