@@ -1,18 +1,19 @@
-//! Measures the processor time of comparing a child that matches, as each sync of a converged object does.
+//! Measures the processor time of comparing a child with what is wanted, as each sync does: of one that matches, and of
+//! one that has to be scaled, with the patch for it.
 //!
-//! `cargo bench --bench compare` compares 100,000 Deployments of two shapes with what is wanted, and prints the time for
-//! each.
+//! `cargo bench --bench compare` compares 100,000 Deployments of two shapes, and prints the time for each.
 
 #![allow(clippy::print_stdout, reason = "its results go to standard output")]
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot go on has failed")]
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use cpu_time::ProcessTime;
 use serde_json::{Value, json};
 use windlass::controller::Wanted;
 use windlass::controller::kinds::deployment::{ObservedDeployment, WantedContainer, WantedDeployment};
-use windlass::controller::kinds::diff::{body_of, differences};
+use windlass::controller::kinds::diff::{Changes, body_of, differences};
 
 const OBJECTS: usize = 100_000;
 const ROUNDS: usize = 5;
@@ -86,17 +87,27 @@ fn stored(wanted: &WantedDeployment, at: usize) -> ObservedDeployment {
     serde_json::from_value(live).unwrap()
 }
 
+fn time_of_each(stored: &[ObservedDeployment], compare: impl Fn(&ObservedDeployment)) -> Duration {
+    let start = ProcessTime::now();
+    stored.iter().for_each(|one| compare(black_box(one)));
+    start.elapsed() / u32::try_from(stored.len()).unwrap()
+}
+
 fn main() {
     for (name, is_rich) in [("Foo", false), ("AppService", true)] {
         let wanted = wanted(is_rich);
         let stored: Vec<ObservedDeployment> = (0..OBJECTS).map(|at| stored(&wanted, at)).collect();
         for round in 0..ROUNDS {
-            let start = ProcessTime::now();
-            for one in &stored {
-                assert!(differences(black_box(&wanted), black_box(one)).is_empty());
-            }
-            let each = start.elapsed() / u32::try_from(OBJECTS).unwrap();
-            println!("{name}, round {round}: {each:?} for each Deployment");
+            let each = time_of_each(&stored, |one| assert!(differences(black_box(&wanted), one).is_empty()));
+            println!("{name}, round {round}: {each:?} for each Deployment that matches");
+        }
+        let scaled = WantedDeployment { replicas: 3, ..wanted };
+        for round in 0..ROUNDS {
+            let each = time_of_each(&stored, |one| {
+                let patch = Changes::of(black_box(&scaled), one).patch(None);
+                assert_eq!(black_box(patch).body["spec"], json!({"replicas": 3}));
+            });
+            println!("{name}, round {round}: {each:?} for each Deployment that is scaled");
         }
     }
 }

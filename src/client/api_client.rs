@@ -5,25 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http::{HeaderValue, Method, Request, Response, header};
 use kube_client::Client;
 use kube_client::client::Body;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
+use tower::service_fn;
+use tower::util::BoxCloneSyncService;
 
 use super::config::{Config, ConfigError};
 use super::dry_run::DryRunService;
-use super::error::{Error, ServerStatus};
-use super::gate::{Gate, Passage, Refusal, RequestLimits, Turn};
+use super::error::Error;
+use super::gate::{Gate, Passage, RequestLimits, Turn};
 use super::json_error::without_values;
-use super::list_body;
-use super::observer::{Observed, RequestObserver};
-use super::reachability::Reachability;
+use super::layers::{Held, Layers, Outgoing};
+use super::observer::RequestObserver;
 use super::rotation::Rotation;
-use super::slow_calls;
 use super::transport::Lane;
 use crate::api::{ApiResource, labels};
 use crate::metrics::{Metrics, RequestMetrics};
@@ -32,10 +31,6 @@ use crate::metrics::{Metrics, RequestMetrics};
 const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a write may take: API servers wait up to 30 s for an admission webhook, and their answer then names it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(35);
-/// Maximum length of an answer that is read as a whole: a page of 500 large objects.
-const BODY_MAX: usize = 256 << 20;
-/// Maximum length of a failure's body.
-const ERROR_BODY_MAX: usize = 1 << 20;
 /// How long until streamed lists are tried again after a server could not stream one, and compressed lists after one
 /// arrived damaged.
 const ASK_AGAIN: Duration = Duration::from_secs(30 * 60);
@@ -64,12 +59,7 @@ struct Call<'a> {
 /// Dropping the future of a write leaves it unknown whether the server applied the write: read before deciding.
 #[derive(Clone)]
 pub struct ApiClient {
-    inner: Client,
-    user_agent: HeaderValue,
-    reachability: Arc<Reachability>,
-    gate: Arc<Gate>,
-    metrics: RequestMetrics,
-    observer: Option<Arc<dyn RequestObserver>>,
+    layers: Layers,
     /// Label of the metrics.
     host: Arc<str>,
     manager: &'static str,
@@ -104,8 +94,7 @@ impl ApiClient {
     pub async fn connect(config: Config) -> Result<Self, ConfigError> {
         let host = config.host();
         let connections = Rotation::connect(config).await?;
-        let inner = Client::new(connections, "default");
-        Ok(Self { host: host.into(), ..Self::new(inner) })
+        Ok(Self { host: host.into(), ..Self::new(Client::new(connections, "default")) })
     }
 
     /// Wraps a client built elsewhere, for example over a `tower` service in tests.
@@ -113,15 +102,20 @@ impl ApiClient {
     /// Turn the built-in retry of `inner` off: it repeats POSTs.
     #[must_use]
     pub fn new(inner: Client) -> Self {
-        let user_agent = HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII");
-        let metrics = RequestMetrics::unread();
-        Self {
-            inner,
-            user_agent,
-            reachability: Arc::default(),
-            gate: Arc::default(),
-            metrics,
+        let sender = service_fn(move |request| {
+            let client = inner.clone();
+            async move { Ok(client.send(request).await?) }
+        });
+        let layers = Layers {
             observer: None,
+            gate: Arc::default(),
+            metrics: RequestMetrics::unread(),
+            reachability: Arc::default(),
+            user_agent: HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII"),
+            sender: BoxCloneSyncService::new(sender),
+        };
+        Self {
+            layers,
             host: "".into(),
             manager: labels::MANAGER,
             no_streams_until: Arc::default(),
@@ -151,21 +145,21 @@ impl ApiClient {
     /// Replaces the gate with a new one that has these limits.
     #[must_use]
     pub fn with_limits(mut self, limits: RequestLimits) -> Self {
-        self.gate = Arc::new(Gate::new(limits));
+        self.layers.gate = Arc::new(Gate::new(limits));
         self
     }
 
     /// Counts requests in `metrics`.
     #[must_use]
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
-        self.metrics = metrics.requests(&self.host);
+        self.layers.metrics = metrics.requests(&self.host);
         self
     }
 
     /// Tells `observer` of each request but the lists and watches of the caches.
     #[must_use]
     pub fn with_observer(mut self, observer: Arc<dyn RequestObserver>) -> Self {
-        self.observer = Some(observer);
+        self.layers.observer = Some(observer);
         self
     }
 
@@ -190,8 +184,9 @@ impl ApiClient {
 
     /// Makes every write a dry run, which the server answers and does not store; see [`dry_run`](super::dry_run).
     #[must_use]
-    pub fn with_dry_run(self) -> Self {
-        Self { inner: Client::new(DryRunService(self.inner.clone()), "default"), ..self }
+    pub fn with_dry_run(mut self) -> Self {
+        self.layers.sender = BoxCloneSyncService::new(DryRunService(self.layers.sender));
+        self
     }
 
     /// Returns a client whose requests are sent until this time only, and fail with [`Error::Stale`] after it. For writes
@@ -212,7 +207,7 @@ impl ApiClient {
     /// # Cancel safety
     /// Safe; a turn already taken from the rate stays taken.
     pub async fn turn(&self) -> Result<(Self, Self), Error> {
-        let taken = self.gate.turn().await;
+        let taken = self.layers.gate.turn().await;
         taken.map_err(|_| Error::NotSent { request: "wait for a turn".to_owned() })?;
         let with = |turn| Self { turn, ..self.clone() };
         Ok((with(Turn::Taken), with(Turn::Follows)))
@@ -221,7 +216,7 @@ impl ApiClient {
     /// Returns the gate that requests pass before they are sent.
     #[must_use]
     pub fn gate(&self) -> &Gate {
-        &self.gate
+        &self.layers.gate
     }
 
     /// Reads one object from the API server, not from a cache: a *live read*.
@@ -406,89 +401,40 @@ impl ApiClient {
     /// Whether the server returned only moments ago, so that a 403 may mean "not loaded yet".
     #[must_use]
     pub fn is_settling(&self) -> bool {
-        self.reachability.is_settling()
+        self.layers.reachability.is_settling()
     }
 
     /// Waits until a server that was lost for a while serves a request of any clone, if none has been since `asked`.
     pub(crate) async fn is_back(&self, asked: Instant) {
-        self.reachability.is_back(asked).await;
+        self.layers.reachability.is_back(asked).await;
     }
 
     async fn get_as(&self, path: &str, accept: &'static str) -> Result<Bytes, Error> {
         self.call(Call { accept, ..Call::new(Passage::Read, Method::GET, path, None) }).await
     }
 
-    /// Sends a request through everything that the module names, and returns the answer's body.
+    /// Sends a request through all layers, and returns the answer's body.
     async fn call(&self, call: Call<'_>) -> Result<Bytes, Error> {
         let Call { passage, method, path, body, content_type, accept, resource } = call;
         let name = format!("{method} {path}");
-        let observed = self.observer.as_ref().map(|of| Observed::began(of, method.as_str(), path));
         let body = body.map(Value::to_string).unwrap_or_default();
-        self.metrics.sent(method.as_str(), body.len());
-        let mut request = Request::builder()
+        let http = Request::builder()
             .method(method)
             .uri(path)
             .header(header::CONTENT_TYPE, HeaderValue::from_static(content_type))
             .header(header::ACCEPT, HeaderValue::from_static(accept))
             // Bytes are cheap inside a cluster.
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
-            .body(Body::from(body.into_bytes()))
-            .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
+            .body(Body::from(body.into_bytes()));
+        let mut http = http.map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
         if let Some(resource) = resource {
-            request.extensions_mut().insert(resource.clone());
+            http.extensions_mut().insert(resource.clone());
         }
         let lane = if passage == Passage::Election { Lane::Election } else { Lane::Sync };
-        request.extensions_mut().insert(lane);
-        let verb = request.method().clone();
-        let started = Instant::now();
-        let permit = match self.gate.pass(passage, namespace_in(path), self.turn, self.not_after).await {
-            Ok(permit) => permit,
-            Err(Refusal::Stopping) => return Err(Error::NotSent { request: name }),
-            Err(Refusal::Stale) => return Err(Error::Stale { request: name }),
-        };
-        self.metrics.waited(verb.as_str(), started.elapsed());
-        if let Some(observed) = &observed {
-            observed.sent();
-        }
-        let _in_flight = permit.is_some().then(|| self.metrics.write_in_flight());
-        let outcome = tokio::select! {
-            biased;
-            // A request that is still queued or connecting must not be sent; if it was sent, its outcome is unknown.
-            () = self.gate.closed(passage) => Err(Error::Timeout { request: name, after: started.elapsed() }),
-            outcome = slow_calls::wait_for(self.send(&name, request, timeout_of(passage))) => outcome,
-        };
-        if let Some(observed) = observed {
-            observed.answered(&outcome);
-        }
-        match &outcome {
-            Err(error) if error.is_overload() => {
-                error.retry_after().into_iter().for_each(|time| self.gate.asked_to_wait(time));
-            }
-            Ok(_) | Err(Error::Status { .. }) => self.gate.served(),
-            Err(_) => {}
-        }
-        outcome
-    }
-
-    /// Sends a request and collects the answer's body, all within `timeout`.
-    ///
-    /// # Errors
-    /// [`Error`]; an answer other than success is [`Error::Status`].
-    pub(crate) async fn send(
-        &self,
-        name: &str,
-        request: Request<Body>,
-        timeout: Duration,
-    ) -> Result<Bytes, Error> {
-        let method = request.method().clone();
-        let all = async {
-            let response = self.open_inner(name, request).await?;
-            self.read_body(name, response.into_body(), BODY_MAX).await
-        };
-        let body =
-            tokio::time::timeout(timeout, all).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))?;
-        self.metrics.received(method.as_str(), body.len());
-        Ok(body)
+        http.extensions_mut().insert(lane);
+        let outgoing = Outgoing { http, name, timeout: timeout_of(passage) };
+        let (turn, not_after) = (self.turn, self.not_after);
+        self.layers.call(Held { outgoing, passage, turn, not_after, observation: None }).await
     }
 
     /// Sends a request and returns the answer with its body unread; `timeout` covers the head alone.
@@ -498,51 +444,15 @@ impl ApiClient {
     pub(crate) async fn open(
         &self,
         name: &str,
-        request: Request<Body>,
+        http: Request<Body>,
         timeout: Duration,
     ) -> Result<Response<Body>, Error> {
-        let head = self.open_inner(name, request);
-        tokio::time::timeout(timeout, head).await.unwrap_or_else(|_| Err(self.silent(name, timeout)))
-    }
-
-    async fn open_inner(&self, name: &str, mut request: Request<Body>) -> Result<Response<Body>, Error> {
-        // kube-client sends no User-Agent.
-        request.headers_mut().insert(header::USER_AGENT, self.user_agent.clone());
-        // A request dropped before its answer, by a timeout say, counts as unanswered.
-        let asked = self.metrics.asked(request.method().as_str());
-        let response = self.inner.send(request).await.map_err(|error| self.lost(name, Box::new(error)))?;
-        let code = response.status().as_u16();
-        asked.answered(code);
-        self.reachability.answered(code);
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        let retry_after = retry_after(response.headers());
-        let is_compressed = list_body::is_compressed(response.headers()).unwrap_or(false);
-        let body = match self.read_body(name, response.into_body(), ERROR_BODY_MAX).await {
-            // No Status object is that long.
-            Err(Error::TooLong { .. }) => Bytes::new(),
-            body => body?,
-        };
-        let body = if is_compressed { list_body::decompressed(&body, ERROR_BODY_MAX) } else { body };
-        let status = Box::new(ServerStatus::parse(code, retry_after, &body));
-        Err(Error::Status { request: name.to_owned(), status })
-    }
-
-    /// Reads a body of at most `max` bytes.
-    async fn read_body(&self, name: &str, body: Body, max: usize) -> Result<Bytes, Error> {
-        match Limited::new(body, max).collect().await {
-            Ok(collected) => Ok(collected.to_bytes()),
-            Err(error) if error.is::<LengthLimitError>() => {
-                Err(Error::TooLong { request: name.to_owned(), max })
-            }
-            Err(error) => Err(broken(name, error)),
-        }
+        self.layers.open(Outgoing { http, name: name.to_owned(), timeout }).await
     }
 
     /// Records the size of an answer's body.
     pub(in crate::client) fn received(&self, method: &Method, bytes: usize) {
-        self.metrics.received(method.as_str(), bytes);
+        self.layers.metrics.received(method.as_str(), bytes);
     }
 
     /// Whether the server can begin a watch of a kind with its current state, as far as known.
@@ -556,31 +466,10 @@ impl ApiClient {
         self.no_streams_until.lock().insert(of.to_string(), Instant::now() + ASK_AGAIN);
     }
 
-    pub(in crate::client) fn lost(
-        &self,
-        name: &str,
-        source: Box<dyn std::error::Error + Send + Sync>,
-    ) -> Error {
-        let source = if is_about_credentials(&*source) { CREDENTIALS.into() } else { source };
-        if is_about_files(&*source) {
-            // The server is not lost: we could not ask it.
-            return Error::Transport { request: name.to_owned(), source: FILES.into() };
-        }
-        self.reachability.failed(&*source);
-        Error::Transport { request: name.to_owned(), source }
+    /// The error of an answer that ceased to arrive.
+    pub(in crate::client) fn timed_out(&self, name: &str, after: Duration) -> Error {
+        self.layers.reachability.timed_out(name.to_owned(), after)
     }
-
-    pub(in crate::client) fn silent(&self, name: &str, after: Duration) -> Error {
-        let error = Error::Timeout { request: name.to_owned(), after };
-        let now = Instant::now();
-        self.reachability.silent(now.checked_sub(after).unwrap_or(now), &error);
-        error
-    }
-}
-
-/// The error of an answer whose body broke off. The server did answer: if it is lost, the next request tells.
-pub(in crate::client) fn broken(name: &str, source: tower::BoxError) -> Error {
-    Error::Transport { request: name.to_owned(), source }
 }
 
 /// How long a request may be without its answer.
@@ -589,12 +478,6 @@ fn timeout_of(passage: Passage) -> Duration {
         Passage::Read | Passage::Election => READ_TIMEOUT,
         Passage::Write | Passage::Event => WRITE_TIMEOUT,
     }
-}
-
-/// Returns the namespace in a path, or an empty string.
-fn namespace_in(path: &str) -> &str {
-    let after = path.split_once("/namespaces/").map(|(_, after)| after);
-    after.and_then(|after| after.split(['/', '?']).next()).unwrap_or_default()
 }
 
 fn decode<T: DeserializeOwned>(body: &[u8], request: impl FnOnce() -> String) -> Result<T, Error> {
@@ -606,59 +489,6 @@ fn decode<T: DeserializeOwned>(body: &[u8], request: impl FnOnce() -> String) ->
 /// mean that the object is absent.
 fn names_an_object(error: &Error, name: &str) -> bool {
     error.status().is_some_and(|status| status.message.contains(&format!("\"{name}\"")))
-}
-
-/// Reads `Retry-After`: seconds, as API servers send it, or a date, which is compared with the server's own `Date`.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = |name| headers.get(name)?.to_str().ok();
-    let date = |name| httpdate::parse_http_date(text(name)?).ok();
-    if let Some(seconds) = text(header::RETRY_AFTER)?.parse().ok().map(Duration::from_secs) {
-        return Some(seconds);
-    }
-    date(header::RETRY_AFTER)?.duration_since(date(header::DATE)?).ok()
-}
-
-/// Replaces kube-client's errors about credentials, which quote the plugin's command line and output.
-const CREDENTIALS: &str = "could not obtain the credentials of the kubeconfig or the Pod";
-
-/// In place of the system's words for it, which do not say whose limit it is.
-const FILES: &str = "this process has reached its limit of open files; raise it (ulimit -n)";
-
-fn is_about_files(error: &(dyn std::error::Error + 'static)) -> bool {
-    let limits = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
-    std::iter::successors(Some(error), |error| error.source())
-        .filter_map(|error| error.downcast_ref::<std::io::Error>()?.raw_os_error())
-        .any(|code| limits.iter().any(|limit| limit.raw_os_error() == code))
-}
-
-fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
-    let mut cause = Some(error);
-    while let Some(error) = cause {
-        if error.is::<kube_client::client::AuthError>()
-            || matches!(error.downcast_ref(), Some(kube_client::Error::Auth(_)))
-        {
-            return true;
-        }
-        cause = error.source();
-    }
-    false
-}
-
-/// Formats an error and its causes in one line.
-pub(crate) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
-    if is_about_credentials(error) {
-        return CREDENTIALS.to_owned();
-    }
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let words = error.to_string();
-        if !text.contains(&words) {
-            text = format!("{text}: {words}");
-        }
-        cause = error.source();
-    }
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 /// Returns `windlass/<version> (<os>/<arch>)`, with Go's names for OS and architecture.

@@ -257,6 +257,39 @@ impl fmt::Display for ServerStatus {
     }
 }
 
+/// Replaces kube-client's errors about credentials, which quote the plugin's command line and output.
+pub(super) const CREDENTIALS: &str = "could not obtain the credentials of the kubeconfig or the Pod";
+
+pub(super) fn is_about_credentials(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<kube_client::client::AuthError>()
+            || matches!(error.downcast_ref(), Some(kube_client::Error::Auth(_)))
+        {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// Formats an error and its causes in one line.
+pub(crate) fn explain(error: &(dyn std::error::Error + 'static)) -> String {
+    if is_about_credentials(error) {
+        return CREDENTIALS.to_owned();
+    }
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text = format!("{text}: {words}");
+        }
+        cause = error.source();
+    }
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

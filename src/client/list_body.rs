@@ -20,7 +20,7 @@ use kube_client::client::Body;
 use serde::de::Error as _;
 use tokio::time::Instant;
 
-use super::api_client::broken;
+use super::layers::body::broken;
 use super::list_items::{LENGTH_MAX, ListItems, ListMeta};
 use super::{ApiClient, Error};
 
@@ -137,7 +137,7 @@ impl ListBody {
             let frame = tokio::time::timeout(self.idle.min(left), self.body.frame()).await;
             self.waited += asked.elapsed();
             match frame {
-                Err(_) => return Err(self.client.silent(&self.request, self.idle)),
+                Err(_) => return Err(self.client.timed_out(&self.request, self.idle)),
                 Ok(None) => self.has_ended = true,
                 Ok(Some(Err(error))) => return Err(broken(&self.request, Box::new(error))),
                 Ok(Some(Ok(frame))) => {

@@ -3,9 +3,8 @@
 //! Mirrors client-go `rest/{config,client,request}.go` and `tools/clientcmd`.
 //!
 //! # How it works
-//! [`Config::load`] finds the cluster (in-cluster, kubeconfig, `KUBECONFIG`), [`ApiClient::connect`]
-//! builds one `kube_client::Client` from it, and every request of the process, reads and writes, goes
-//! through that client. Credentials that are replaced meanwhile are reloaded.
+//! [`Config::load`] finds the cluster (in-cluster, kubeconfig, `KUBECONFIG`), [`ApiClient::connect`] builds the one
+//! client of the process, and every request goes through its stack of [`layers`], which its table explains one by one.
 //!
 //! # Guarantees
 //! - The client resends no failed request but one refused with 401, once, with new credentials; the caller may
@@ -29,6 +28,7 @@ mod error;
 pub(crate) mod fair_slots;
 mod gate;
 pub(crate) mod json_error;
+mod layers;
 mod list_body;
 pub(crate) mod list_items;
 mod observer;
@@ -38,9 +38,10 @@ pub(crate) mod slow_calls;
 mod transport;
 
 pub use api_client::{ApiClient, ServedKind};
-pub(crate) use api_client::{METADATA_OF_LIST, METADATA_OF_ONE, explain};
+pub(crate) use api_client::{METADATA_OF_LIST, METADATA_OF_ONE};
 pub use clock::Clock;
 pub use config::{Config, ConfigError, ConfigSource};
+pub(crate) use error::explain;
 pub use error::{Cause, Error, ServerStatus};
 pub use gate::{Gate, Moment, RequestLimits};
 pub use observer::{Answer, RequestObserver};

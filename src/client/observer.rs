@@ -32,6 +32,19 @@ pub enum Answer {
     None,
 }
 
+/// Tells the observer of a request that it is sent.
+#[derive(Debug)]
+pub(super) struct Observation {
+    observer: Arc<dyn RequestObserver>,
+    id: u64,
+}
+
+impl Observation {
+    pub(super) fn sent(self) {
+        self.observer.sent(self.id);
+    }
+}
+
 /// A request under observation, which ends when this is dropped.
 pub(super) struct Observed {
     observer: Arc<dyn RequestObserver>,
@@ -40,13 +53,14 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    pub(super) fn began(observer: &Arc<dyn RequestObserver>, method: &str, path: &str) -> Self {
-        let path = path.split('?').next().unwrap_or_default();
-        Self { observer: observer.clone(), id: observer.began(method, path), answer: Answer::None }
+    pub(super) fn began(observer: Arc<dyn RequestObserver>, method: &str, path: &str) -> Self {
+        let id = observer.began(method, path);
+        Self { observer, id, answer: Answer::None }
     }
 
-    pub(super) fn sent(&self) {
-        self.observer.sent(self.id);
+    /// Returns what tells the observer that the request is sent.
+    pub(super) fn observation(&self) -> Observation {
+        Observation { observer: self.observer.clone(), id: self.id }
     }
 
     pub(super) fn answered<T>(mut self, outcome: &Result<T, Error>) {

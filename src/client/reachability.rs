@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::error::Error;
+
 /// How long a returning server may deny roles and kinds that it has not loaded yet.
 const SETTLING: Duration = Duration::from_secs(15);
 /// How often the log repeats that the server does not answer.
@@ -130,10 +132,13 @@ impl Reachability {
         log(change.as_ref(), error);
     }
 
-    /// Records that a request that was sent then got no answer in time: one object that hangs is no lost server.
-    pub(crate) fn silent(&self, sent: Instant, error: &(dyn std::error::Error + 'static)) {
-        let change = self.state.lock().silent(sent, Instant::now());
-        log(change.as_ref(), error);
+    /// Records that a request got no answer in this time, and returns the error: one object that hangs is no lost server.
+    pub(crate) fn timed_out(&self, request: String, after: Duration) -> Error {
+        let error = Error::Timeout { request, after };
+        let now = Instant::now();
+        let change = self.state.lock().silent(now.checked_sub(after).unwrap_or(now), now);
+        log(change.as_ref(), &error);
+        error
     }
 }
 

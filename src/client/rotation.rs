@@ -30,8 +30,8 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tower::{BoxError, Service, ServiceExt};
 
-use super::api_client::explain;
 use super::config::{Config, ConfigError};
+use super::error::explain;
 use super::transport::{self, Answer, Connections};
 
 /// How often the configuration is loaded again, at most.

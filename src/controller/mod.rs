@@ -40,6 +40,7 @@ pub use kinds::health::{ChildHealth, HealthPhase};
 pub use kinds::{Wanted, wanted};
 pub use manager::{Manager, RunError, Runnable, Signals};
 pub use pass::apply_outcome::{Applied, ApplyOutcome};
+pub use pass::batch::Batch;
 pub use pass::custom_resource::{CommonStatus, CustomResource};
 pub use pass::delete::{ChildRef, Deletion};
 pub use pass::owner::Owner;

@@ -2,7 +2,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::client::Answer;
+use crate::client::{Answer, explain, slow_calls};
 
 const DEPLOYMENTS: ApiResource = ApiResource::new("apps", "v1", "Deployment", "deployments");
 
@@ -118,18 +118,6 @@ async fn wait_at_the_gate_is_no_slow_call() {
     assert!(!was_slow && started.elapsed() == Duration::from_secs(10));
 }
 
-#[test]
-fn writes_share_the_slots_by_namespace() {
-    for (path, namespace) in [
-        ("/api/v1/namespaces/a/pods?limit=1", "a"),
-        ("/apis/apps/v1/namespaces/b-1/deployments/x", "b-1"),
-        ("/api/v1/namespaces/c?pretty", "c"),
-        ("/api/v1/nodes/namespaces", ""),
-    ] {
-        assert_eq!(namespace_in(path), namespace, "{path}");
-    }
-}
-
 /// I17: kube-client's error for a failing plugin contains its command line and output.
 #[tokio::test]
 async fn errors_omit_credential_plugin_output() {
@@ -201,16 +189,6 @@ async fn errors_of_live_lists_quote_no_value() {
     let error = client.list::<k8s_openapi::api::apps::v1::Deployment>(&DEPLOYMENTS, None).await.unwrap_err();
     let text = explain(&error);
     assert!(text.contains("could not decode") && !text.contains("s3cret"), "{text}");
-}
-
-#[tokio::test]
-async fn error_for_want_of_files_names_the_limit() {
-    let client = answering(|_| (200, String::new()));
-    let too_many = std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
-    let error = client.lost("GET /api", Box::new(too_many));
-    assert!(explain(&error).contains("limit of open files"), "{}", explain(&error));
-    let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
-    assert!(!explain(&client.lost("GET /api", Box::new(refused))).contains("limit"));
 }
 
 /// A proxy may compress what the API server does not.
@@ -371,22 +349,6 @@ async fn endless_failure_is_cut() {
     let client = ApiClient::new(Client::new(service, "default"));
     let error = client.get::<Value>(&DEPLOYMENTS, Some("ns"), "web").await.unwrap_err();
     assert_eq!(error.status().unwrap().message, "the answer 500 has no Status object");
-}
-
-#[test]
-fn retry_after_may_be_a_date() {
-    let wait = |retry_after: &str, date: Option<&str>| {
-        let mut headers = HeaderMap::new();
-        headers.insert(header::RETRY_AFTER, retry_after.parse().unwrap());
-        headers.extend(date.map(|date| (header::DATE, date.parse().unwrap())));
-        super::retry_after(&headers)
-    };
-    let (now, later) = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:50:00 GMT");
-    assert_eq!(wait("7", None), Some(Duration::from_secs(7)));
-    assert_eq!(wait(later, Some(now)), Some(Duration::from_secs(23)));
-    assert_eq!(wait(now, Some(later)), None, "it has passed");
-    assert_eq!(wait(later, None), None, "without the server's time it says nothing");
-    assert_eq!(wait("soon", Some(now)), None);
 }
 
 /// Names of some kinds, such as roles, may hold what ends a path.

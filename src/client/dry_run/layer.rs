@@ -13,19 +13,19 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
-use kube_client::Client;
 use kube_client::client::Body;
 use serde_json::{Value, json};
-use tower::{BoxError, Service};
+use tower::{BoxError, Service, ServiceExt};
 
 use super::{Change, Effect, Write, changes, push};
 use crate::api::ApiResource;
 use crate::client::error::{Error, ServerStatus};
+use crate::client::layers::Sender;
 
 /// Marks writes, and records each as an [`Effect`] of the sync that sends it. It reads the live object before each update,
 /// which the client's limits do not count.
 #[derive(Clone)]
-pub(in crate::client) struct DryRunService(pub(in crate::client) Client);
+pub(in crate::client) struct DryRunService(pub(in crate::client) Sender);
 
 impl Service<Request<Body>> for DryRunService {
     type Response = Response<Body>;
@@ -37,12 +37,12 @@ impl Service<Request<Body>> for DryRunService {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let client = self.0.clone();
+        let sender = self.0.clone();
         Box::pin(async move {
             match Kind::of(&request) {
-                Kind::Question => Ok(client.send(request).await?),
+                Kind::Question => sender.oneshot(request).await,
                 Kind::AboutOurselves => Ok(refused()),
-                Kind::Write => write(&client, request).await,
+                Kind::Write => write(&sender, request).await,
             }
         })
     }
@@ -75,13 +75,13 @@ impl Kind {
 
 /// Sends a write marked, after a read of the object that an update changes: the write carries a version, so it fails if
 /// the object has changed since.
-async fn write(client: &Client, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+async fn write(sender: &Sender, request: Request<Body>) -> Result<Response<Body>, BoxError> {
     let (mut parts, body) = request.into_parts();
     let sent: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
     let resource = parts.extensions.get::<ApiResource>().cloned();
     let written = resource.map(|resource| draft(&parts.method, parts.uri.path(), &resource, &sent));
     let is_update = parts.method == Method::PATCH || parts.method == Method::PUT;
-    let live = if is_update { live(client, parts.uri.path()).await } else { None };
+    let live = if is_update { live(sender, parts.uri.path()).await } else { None };
     let separator = if parts.uri.query().is_some() { '&' } else { '?' };
     parts.uri = Uri::try_from(format!("{}{separator}dryRun=All", parts.uri))?;
     let method = parts.method.clone();
@@ -90,7 +90,8 @@ async fn write(client: &Client, request: Request<Body>) -> Result<Response<Body>
         // A server ignores the query of a delete that has a body.
         marked["dryRun"] = json!(["All"]);
     }
-    let answer = client.send(Request::from_parts(parts, Body::from(marked.to_string().into_bytes()))).await?;
+    let marked = Request::from_parts(parts, Body::from(marked.to_string().into_bytes()));
+    let answer = sender.clone().oneshot(marked).await?;
     let (head, body) = answer.into_parts();
     let body = body.collect().await?.to_bytes();
     let outcome = outcome(&method, &sent, live.as_ref(), head.status, &body);
@@ -130,9 +131,9 @@ fn unescaped(segment: &str) -> String {
 }
 
 /// Reads the object at this path; `None` if that fails.
-async fn live(client: &Client, path: &str) -> Option<Value> {
+async fn live(sender: &Sender, path: &str) -> Option<Value> {
     let path = path.strip_suffix("/status").unwrap_or(path);
-    let answer = client.send(Request::get(path).body(Body::empty()).ok()?).await.ok()?;
+    let answer = sender.clone().oneshot(Request::get(path).body(Body::empty()).ok()?).await.ok()?;
     if !answer.status().is_success() {
         return None;
     }

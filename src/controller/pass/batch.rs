@@ -21,10 +21,27 @@ use crate::controller::kinds::Wanted;
 use crate::controller::kinds::health::ChildHealth;
 use crate::controller::run::outcome::Outcome;
 
+/// How children of one kind fared.
+#[derive(Debug)]
+pub struct Batch<T, E> {
+    /// One result each; `None` if not attempted.
+    pub each: Vec<Option<T>>,
+    /// Whether the rest is left to the next sync, because this one has lasted a second and other keys wait.
+    pub is_cut_short: bool,
+    /// The error that stops the sync.
+    pub ended: Result<(), E>,
+}
+
+/// Why the rest of a batch is not attempted.
+enum Left {
+    /// One was refused or failed, or the owner has changed.
+    InVain,
+    /// Other keys wait.
+    ForTheNextSync,
+}
+
 impl<K: CustomResource> Pass<'_, K> {
-    /// Applies children of one kind in slow-start batches; one result each, `None` if not attempted: after a refusal,
-    /// or because other keys wait (see [`is_cut_short`](Self::is_cut_short)). The second value is an error when the
-    /// sync must stop, as for [`apply`](Self::apply). `was_there` tells which children existed before. The caller
+    /// Applies children of one kind in slow-start batches. `was_there` tells which children existed before. The caller
     /// records the events of created children, even when the sync must stop.
     ///
     /// # Cancel safety
@@ -34,7 +51,7 @@ impl<K: CustomResource> Pass<'_, K> {
         wanted: &[W],
         lister: &Lister<W::Observed>,
         was_there: impl Fn(usize) -> bool,
-    ) -> (Vec<Option<ApplyOutcome<W::Observed>>>, Result<(), StopReason>) {
+    ) -> Batch<ApplyOutcome<W::Observed>, StopReason> {
         let ended: Vec<Mutex<Option<ApplyOutcome<W::Observed>>>> =
             wanted.iter().map(|_| Mutex::new(None)).collect();
         let failures: Mutex<Vec<(usize, Error)>> = Mutex::default();
@@ -44,8 +61,8 @@ impl<K: CustomResource> Pass<'_, K> {
             let spec = if was_there(at) { Spec::Known } else { Spec::New };
             async move {
                 // At least one write in each sync, so that it gets on.
-                if at > 0 && pass.leaves_the_rest() {
-                    return Err(());
+                if at > 0 && pass.turn.is_over() {
+                    return Err(Left::ForTheNextSync);
                 }
                 let outcome = if pass.is_current() {
                     let name = ObjectName::new(pass.owner.name.namespace(), wanted.name());
@@ -53,14 +70,17 @@ impl<K: CustomResource> Pass<'_, K> {
                 } else {
                     Ok(ApplyOutcome::OwnerChanged)
                 };
-                let outcome = outcome.map_err(|error| failures.lock().push((at, error)))?;
+                let outcome = outcome.map_err(|error| {
+                    failures.lock().push((at, error));
+                    Left::InVain
+                })?;
                 // A taken name concerns one child; a refusal will likely hit the others, too.
                 let goes_on = !matches!(outcome, ApplyOutcome::Refused { .. } | ApplyOutcome::OwnerChanged);
                 *ended.lock() = Some(outcome);
-                goes_on.then_some(()).ok_or(())
+                goes_on.then_some(()).ok_or(Left::InVain)
             }
         };
-        slow_start_batch(wanted.len(), one).await;
+        let (_, left) = slow_start_batch(wanted.len(), one).await;
         let ended: Vec<_> = ended.into_iter().map(Mutex::into_inner).collect();
         let mut stop = Ok(());
         for (at, error) in failures.into_inner() {
@@ -83,27 +103,19 @@ impl<K: CustomResource> Pass<'_, K> {
                 None => {}
             }
         }
-        (ended, stop)
+        Batch { each: ended, is_cut_short: matches!(left, Some(Left::ForTheNextSync)), ended: stop }
     }
 
-    /// Deletes children of one kind in slow-start batches, in the given order; one result each, `None` if not
-    /// attempted, as for [`apply_each`](Self::apply_each). For an object that is being deleted, deletes nothing if its
-    /// children are orphaned.
-    ///
-    /// # Errors
-    /// The first error; the results still list what was deleted.
-    pub async fn delete_each(
-        &self,
-        resource: &ApiResource,
-        all: &[ChildRef],
-    ) -> (Vec<Option<Deletion>>, Result<(), Error>) {
+    /// Deletes children of one kind in slow-start batches, in the given order. For an object that is being deleted,
+    /// deletes nothing if its children are orphaned.
+    pub async fn delete_each(&self, resource: &ApiResource, all: &[ChildRef]) -> Batch<Deletion, Error> {
         let ended: Vec<Mutex<Option<Deletion>>> = all.iter().map(|_| Mutex::new(None)).collect();
         let failure: Mutex<Option<Error>> = Mutex::default();
         let one = |at: usize| {
             let (child, ended, failure) = (&all[at], &ended[at], &failure);
             async move {
-                if at > 0 && self.leaves_the_rest() {
-                    return Err(());
+                if at > 0 && self.turn.is_over() {
+                    return Err(Left::ForTheNextSync);
                 }
                 let deletion = if !self.is_current() {
                     Ok(Deletion::NotNow)
@@ -114,14 +126,18 @@ impl<K: CustomResource> Pass<'_, K> {
                 };
                 let deletion = deletion.map_err(|error| {
                     failure.lock().get_or_insert(error);
+                    Left::InVain
                 })?;
                 let goes_on = matches!(deletion, Deletion::Deleted | Deletion::NothingToDo);
                 *ended.lock() = Some(deletion);
-                goes_on.then_some(()).ok_or(())
+                goes_on.then_some(()).ok_or(Left::InVain)
             }
         };
-        slow_start_batch(all.len(), one).await;
-        let ended = ended.into_iter().map(Mutex::into_inner).collect();
-        (ended, failure.into_inner().map_or(Ok(()), Err))
+        let (_, left) = slow_start_batch(all.len(), one).await;
+        Batch {
+            each: ended.into_iter().map(Mutex::into_inner).collect(),
+            is_cut_short: matches!(left, Some(Left::ForTheNextSync)),
+            ended: failure.into_inner().map_or(Ok(()), Err),
+        }
     }
 }

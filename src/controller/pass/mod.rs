@@ -44,7 +44,6 @@ pub(super) mod writes;
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{self, AtomicBool};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -122,8 +121,6 @@ pub struct Pass<'a, K> {
     turn: Turn<'a>,
     /// The last live read of the owner.
     owner_read: OwnerRead,
-    /// Whether a batch was cut short because other keys wait.
-    was_cut_short: AtomicBool,
     reports: Vec<ChildHealth>,
     more: Vec<(&'static str, Option<MoreCondition>)>,
     /// The created children that have no event yet.
@@ -174,7 +171,6 @@ impl<'a, K: CustomResource> Pass<'a, K> {
             state: Mutex::new(state),
             turn,
             owner_read: OwnerRead::default(),
-            was_cut_short: AtomicBool::new(false),
             reports: Vec::new(),
             more: Vec::new(),
             created: Vec::new(),
@@ -286,19 +282,6 @@ impl<'a, K: CustomResource> Pass<'a, K> {
     /// Sets a kind-specific condition, or removes it on `None`.
     pub fn condition(&mut self, type_: &'static str, condition: Option<(bool, String, String)>) {
         self.more.push((type_, condition));
-    }
-
-    /// Whether a batch was cut short because other keys wait.
-    #[must_use]
-    pub fn is_cut_short(&self) -> bool {
-        self.was_cut_short.load(atomic::Ordering::Relaxed)
-    }
-
-    /// Whether to leave the rest of a batch to the next sync.
-    fn leaves_the_rest(&self) -> bool {
-        let leaves = self.turn.is_over();
-        self.was_cut_short.fetch_or(leaves, atomic::Ordering::Relaxed);
-        leaves
     }
 
     /// Returns a writer of the object itself.

@@ -153,9 +153,9 @@ impl Reconcile for BatchKind {
         let names = (0..pass.object().spec.replicas).map(|number| format!("{}-{number}", pass.name()));
         let wanted: Vec<_> = names.map(|name| deployment(&name, 1)).collect();
         let was_there = pass.observes_this_spec();
-        let (ended, outcome) = pass.apply_each(&wanted, &self.deployments, |_| was_there).await;
-        outcome?;
-        for (wanted, applied) in wanted.iter().zip(ended.iter().flatten()) {
+        let batch = pass.apply_each(&wanted, &self.deployments, |_| was_there).await;
+        batch.ended?;
+        for (wanted, applied) in wanted.iter().zip(batch.each.iter().flatten()) {
             if applied.is_as_wanted() {
                 pass.report(ChildHealth::of("Foo", wanted, applied));
             }
@@ -180,7 +180,7 @@ impl Reconcile for HeldKind {
             return Ok(None);
         }
         let children: Vec<ChildRef> = children.iter().map(ChildRef::of).collect();
-        pass.delete_each(&ApiResource::of::<ObservedDeployment>(), &children).await.1?;
+        pass.delete_each(&ApiResource::of::<ObservedDeployment>(), &children).await.ended?;
         pass.report(ChildHealth::reconciling(reason::DELETING, "Deleting the Deployment"));
         Ok(Some(pass.stored_status()))
     }

@@ -30,8 +30,8 @@ pub(super) async fn prune(
             of_this_sort.filter_map(|(ordinal, _)| pod_of(pass, *ordinal, pods)).collect();
         let count = all.len();
         all.truncate(WRITES_MAX);
-        let deleted = prune_sort(pass, plan, (why, &all)).await?;
-        if count > WRITES_MAX || deleted < count && pass.is_cut_short() {
+        let (deleted, is_cut_short) = prune_sort(pass, plan, (why, &all)).await?;
+        if count > WRITES_MAX || is_cut_short {
             let message = format!("Deleted {deleted} Pods; more will follow");
             pass.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
@@ -47,15 +47,15 @@ fn pod_of(pass: &Pass<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) ->
     pods.iter().find(|pod| pod.object_name().name() == name).map(ChildRef::of)
 }
 
-/// Returns the number of deleted Pods.
+/// Returns the number of deleted Pods, and whether the rest is left to the next sync.
 async fn prune_sort(
     pass: &mut Pass<'_, Redis>,
     plan: &Plan,
     (why, all): (PruneReason, &[ChildRef]),
-) -> Result<usize, StopReason> {
-    let (ended, outcome) = pass.delete_each(&ApiResource::of::<ObservedPod>(), all).await;
+) -> Result<(usize, bool), StopReason> {
+    let batch = pass.delete_each(&ApiResource::of::<ObservedPod>(), all).await;
     let ended: Vec<(&str, Deletion)> =
-        all.iter().zip(ended).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
+        all.iter().zip(batch.each).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
     // Records the deletions, even if the sync fails afterwards.
     let is_deleted = |(_, ended): &&(&str, Deletion)| *ended == Deletion::Deleted;
     let deleted: Vec<String> = ended.iter().filter(is_deleted).map(|(name, _)| (*name).to_owned()).collect();
@@ -70,7 +70,7 @@ async fn prune_sort(
         };
         pass.event(EventType::Normal, reason, "Delete", note);
     }
-    outcome?;
+    batch.ended?;
     for (name, ended) in ended {
         match ended {
             Deletion::Refused { status, requeue_after } => {
@@ -80,7 +80,7 @@ async fn prune_sort(
             Deletion::Deleted | Deletion::NothingToDo => {}
         }
     }
-    Ok(deleted.len())
+    Ok((deleted.len(), batch.is_cut_short))
 }
 
 /// Deletes an outdated Pod, unless its replacements are contended.

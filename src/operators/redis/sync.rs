@@ -105,14 +105,14 @@ impl Reconcile for RedisSync {
         left.retain(|pod| !pod.is_deleting);
         let is_cut = left.len() > WRITES_MAX;
         left.truncate(WRITES_MAX);
-        let (ended, outcome) = pass.delete_each(&ApiResource::of::<ObservedPod>(), &left).await;
-        let is_cut = is_cut || pass.is_cut_short();
-        for (pod, deletion) in left.iter().zip(ended) {
+        let batch = pass.delete_each(&ApiResource::of::<ObservedPod>(), &left).await;
+        let is_cut = is_cut || batch.is_cut_short;
+        for (pod, deletion) in left.iter().zip(batch.each) {
             if let Some(Deletion::Refused { status, requeue_after }) = deletion {
                 pass.refused_deletion(&format!("Pod {:?}", pod.name), &status, requeue_after);
             }
         }
-        if let Err(error) = outcome {
+        if let Err(error) = batch.ended {
             pass.fails_after_its_status(error);
         }
         let requeue_after = if is_cut { CUT_RETRY } else { EXISTS_RETRY };
@@ -139,24 +139,26 @@ impl RedisSync {
         plan: &Plan,
         reached: i32,
     ) -> Result<Ended, StopReason> {
-        let (mut created, mut is_all_taken, mut outcome) = (Vec::new(), true, Ok(()));
+        let (mut created, mut is_all_taken, mut is_cut_short, mut outcome) =
+            (Vec::new(), true, false, Ok(()));
         let mut parts = plan.apply.chunks(WRITES_MAX);
         let was_there = |ordinal: u32| i64::from(ordinal) < i64::from(reached);
         // Continues past a chunk whose names are all taken, so that taken names do not block the rest.
         while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
             let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(pass.object(), ordinal)).collect();
-            let ended;
-            (ended, outcome) = pass.apply_each(&wanted, &self.pods, |at| was_there(part[at])).await;
+            let batch = pass.apply_each(&wanted, &self.pods, |at| was_there(part[at])).await;
+            (is_cut_short, outcome) = (batch.is_cut_short, batch.ended);
             let is_new =
                 |ended: &Option<ApplyOutcome<_>>| ended.as_ref().is_some_and(ApplyOutcome::was_created);
             let is_taken =
                 |ended: &Option<ApplyOutcome<_>>| matches!(ended, Some(ApplyOutcome::ResourceExists { .. }));
-            created.extend(part.iter().zip(&ended).filter(|(_, ended)| is_new(ended)).map(|(&at, _)| at));
-            is_all_taken = ended.iter().all(is_taken);
+            created
+                .extend(part.iter().zip(&batch.each).filter(|(_, ended)| is_new(ended)).map(|(&at, _)| at));
+            is_all_taken = batch.each.iter().all(is_taken);
         }
         self.record_created_pods(pass, plan, &created, reached);
         outcome?;
-        if !created.is_empty() && (parts.next().is_some() || pass.is_cut_short()) {
+        if !created.is_empty() && (parts.next().is_some() || is_cut_short) {
             let message = format!("Created {} Pods; more will follow", created.len());
             pass.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }

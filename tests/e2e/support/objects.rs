@@ -112,6 +112,17 @@ impl Scene {
         (all, self.all_events().await.len())
     }
 
+    /// Returns a snapshot in which nothing has changed for two seconds: the cluster's own controllers may lag behind.
+    pub(crate) async fn snapshot_at_rest(&self) -> (Vec<Value>, usize) {
+        let mut last = self.snapshot().await;
+        let look = async || {
+            pass(Duration::from_secs(2)).await;
+            let before = std::mem::replace(&mut last, self.snapshot().await);
+            if before == last { Ok(before) } else { Err("it still changes") }
+        };
+        wait_until("nothing changes in the namespace", look).await
+    }
+
     /// Returns the objects of a kind that match a label selector.
     pub(crate) async fn matching(&self, kind: &str, selector: &str) -> Vec<Value> {
         let found = self.of(kind).list(&ListParams::default().labels(selector)).await;

@@ -1,0 +1,54 @@
+//! Reads the body of an answer, so that a request has ended when its layers have.
+//!
+//! # Guarantees
+//! - What a server sends without end takes bounded memory. (test: `endless_failure_is_cut`)
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kube_client::client::Body;
+use tower::layer::layer_fn;
+use tower::{BoxError, Layer, ServiceExt, service_fn};
+
+use super::{Answers, Outgoing};
+use crate::client::error::Error;
+use crate::metrics::RequestMetrics;
+
+/// Maximum length of an answer: a page of 500 large objects.
+const BODY_MAX: usize = 256 << 20;
+
+pub(super) fn layer<S>(metrics: RequestMetrics) -> impl Layer<S, Service = impl Answers<Outgoing, Bytes>>
+where
+    S: Answers<Outgoing, Response<Body>>,
+{
+    layer_fn(move |inner: S| {
+        let metrics = metrics.clone();
+        service_fn(move |request| read(metrics.clone(), inner.clone(), request))
+    })
+}
+
+async fn read(
+    metrics: RequestMetrics,
+    inner: impl Answers<Outgoing, Response<Body>>,
+    request: Outgoing,
+) -> Result<Bytes, Error> {
+    let (name, method) = (request.name.clone(), request.http.method().clone());
+    let answer = inner.oneshot(request).await?;
+    let body = collect(&name, answer.into_body(), BODY_MAX).await?;
+    metrics.received(method.as_str(), body.len());
+    Ok(body)
+}
+
+/// Reads a body of at most `max` bytes.
+pub(super) async fn collect(name: &str, body: Body, max: usize) -> Result<Bytes, Error> {
+    match Limited::new(body, max).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong { request: name.to_owned(), max }),
+        Err(error) => Err(broken(name, error)),
+    }
+}
+
+/// The error of an answer whose body broke off. The server did answer: if it is lost, the next request tells.
+pub(in crate::client) fn broken(name: &str, source: BoxError) -> Error {
+    Error::Transport { request: name.to_owned(), source }
+}

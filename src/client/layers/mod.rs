@@ -1,0 +1,138 @@
+//! The layers that a request passes, outermost first: one file each, and one idea each.
+//!
+//! Mirrors client-go `rest/request.go` (throttling, timeout, status) and `transport/round_trippers.go`, where one round
+//! tripper wraps the next.
+//! Flow: [`ApiClient`](super::ApiClient) -> **layers** -> API server, and its answer back through them
+//!
+//! | layer | what it does | a request that it ends |
+//! |---|---|---|
+//! | [`observe`] | tells the observer of each request | |
+//! | [`gate`] | waits for leadership, limits and the server | is not sent |
+//! | [`slow_calls`](super::slow_calls) | tells a worker that its sync waits for an answer | |
+//! | [`timeout`] | limits the time until the answer is complete | timed out |
+//! | [`body`] | reads the answer's body | too long, or broken off |
+//! | [`status`] | makes an answer other than success an error | was refused |
+//! | [`metrics`] | counts requests, answers and bytes | |
+//! | [`reachability`] | notices that the server is lost, or is back | could not be sent |
+//! | [`dry_run`](super::dry_run), if asked for | marks writes | is an event or a Lease |
+//! | [`rotation`](super::rotation) | sends with the newest credentials | |
+//! | [`transport`](super::transport) | sends over a bounded pool of connections | |
+//!
+//! The lists and watches of the caches begin at [`timeout`], which then limits the wait for the head of the answer
+//! alone, and read the body themselves: a watch has no end, and the caches have a pace of their own.
+//!
+//! # Cancel safety
+//! Dropping a request leaves it unknown whether the server has applied it, unless it still waited at the gate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, Response, header};
+use kube_client::client::Body;
+use tokio::time::Instant;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
+
+use super::error::Error;
+use super::gate::{Gate, Passage, Turn};
+use super::observer::{Observation, RequestObserver};
+use super::reachability::Reachability;
+use super::slow_calls;
+use crate::metrics::RequestMetrics;
+
+pub(super) mod body;
+pub(super) mod gate;
+pub(super) mod metrics;
+pub(super) mod observe;
+pub(super) mod reachability;
+pub(super) mod status;
+pub(super) mod timeout;
+
+/// What sends an HTTP request: the layers from the dry run on, or a test's server.
+pub(super) type Sender = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
+
+/// The layers within one: answers requests of type `Q` with `A`.
+pub(super) trait Answers<Q, A>:
+    Service<Q, Response = A, Error = Error, Future: Send> + Clone + Send
+{
+}
+
+impl<Q, A, S> Answers<Q, A> for S where S: Service<Q, Response = A, Error = Error, Future: Send> + Clone + Send
+{}
+
+/// A request on its way to the server.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    pub(super) http: Request<Body>,
+    /// What errors call it: method and path.
+    pub(super) name: String,
+    /// How long it may be without its answer.
+    pub(super) timeout: Duration,
+}
+
+/// A request that the gate may hold.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) outgoing: Outgoing,
+    pub(super) passage: Passage,
+    pub(super) turn: Turn,
+    /// After this time it is not sent.
+    pub(super) not_after: Option<Instant>,
+    /// Is told when it is sent.
+    pub(super) observation: Option<Observation>,
+}
+
+/// What the layers share; all clones of a client have the same.
+#[derive(Clone)]
+pub(super) struct Layers {
+    pub(super) observer: Option<Arc<dyn RequestObserver>>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) metrics: RequestMetrics,
+    pub(super) reachability: Arc<Reachability>,
+    pub(super) user_agent: HeaderValue,
+    pub(super) sender: Sender,
+}
+
+// === impl Layers ===
+
+impl Layers {
+    /// Sends a request through all layers, and returns the body of its answer.
+    ///
+    /// # Errors
+    /// [`Error`]; an answer other than success is [`Error::Status`].
+    pub(super) async fn call(&self, request: Held) -> Result<Bytes, Error> {
+        let layers = ServiceBuilder::new()
+            .layer(observe::layer(self.observer.clone()))
+            .layer(gate::layer(self.gate.clone(), self.metrics.clone()))
+            .map_future(slow_calls::wait_for)
+            .layer(timeout::layer(self.reachability.clone()))
+            .layer(body::layer(self.metrics.clone()));
+        // On the heap: 11 KiB would be a part of every future that makes requests.
+        Box::pin(layers.service(self.connection()).oneshot(request)).await
+    }
+
+    /// Sends the list or watch of a cache, and returns the answer with its body unread.
+    ///
+    /// # Errors
+    /// [`Error`]; an answer other than success is [`Error::Status`].
+    pub(super) async fn open(&self, request: Outgoing) -> Result<Response<Body>, Error> {
+        let layers = ServiceBuilder::new().layer(timeout::layer(self.reachability.clone()));
+        Box::pin(layers.service(self.connection()).oneshot(request)).await
+    }
+
+    /// The layers that all requests pass.
+    fn connection(&self) -> impl Answers<Outgoing, Response<Body>> + use<> {
+        let user_agent = self.user_agent.clone();
+        ServiceBuilder::new()
+            .layer(status::layer())
+            .layer(metrics::layer(self.metrics.clone()))
+            .layer(reachability::layer(self.reachability.clone()))
+            .map_request(move |mut request: Request<Body>| {
+                // kube-client sends none.
+                request.headers_mut().insert(header::USER_AGENT, user_agent.clone());
+                request
+            })
+            .service(self.sender.clone())
+    }
+}
