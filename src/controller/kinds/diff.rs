@@ -25,9 +25,10 @@
 //! - Differences are found if and only if there is something to patch. (test: `differences_and_patch_agree`)
 //! - A value that may be secret is neither shown nor kept. (test: `secret_values_are_not_shown`)
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::Wanted;
@@ -43,6 +44,8 @@ const HIDDEN: [&str; 8] =
 /// Maps, not structs: a server drops them if they are empty, and their keys are shown in brackets.
 const MAPS: [&str; 8] =
     ["annotations", "binaryData", "data", "labels", "limits", "matchLabels", "requests", "stringData"];
+/// The fields of the metadata by which the server refuses a patch of another state.
+const IDENTITY: [&str; 2] = ["uid", "resourceVersion"];
 /// The groups with lists that a strategic merge patch merges.
 const MERGED_GROUPS: [&str; 3] = ["", "apps", "batch"];
 
@@ -71,8 +74,12 @@ fn keys_of(parent: &str, list: &str) -> Option<&'static [&'static str]> {
 /// What differs between two states of an object.
 #[derive(Clone, Debug)]
 pub struct Changes {
+    /// What differs of the first state.
     from: Value,
+    /// What differs of the second state.
     to: Value,
+    /// The first state's uid and resource version.
+    identity: [Value; 2],
     api: Api,
     /// The fields that differ, for people.
     pub differences: Vec<Difference>,
@@ -135,12 +142,21 @@ impl Changes {
     pub fn between<T: Serialize + PartialEq>(resource: &ApiResource, from: &T, to: &T) -> Self {
         let api = Api::of(resource);
         if from == to {
-            return Self { from: Value::Null, to: Value::Null, api, differences: Vec::new() };
+            return Self {
+                from: Value::Null,
+                to: Value::Null,
+                identity: Default::default(),
+                api,
+                differences: Vec::new(),
+            };
         }
-        let [from, to] = [from, to].map(to_json);
+        let [from, to] = [from, to].map(|state| to_raw_value(state).unwrap_or_default());
+        let metadata = members(&from).and_then(|from| members(from.get("metadata")?)).unwrap_or_default();
+        let identity = IDENTITY.map(|field| metadata.get(field).map_or(Value::Null, |raw| parsed(raw)));
+        let [from, to] = differing(&from, &to);
         let mut differences = Vec::new();
         find(&mut differences, api, &Place { path: String::new(), name: "", is_shown: true }, (&from, &to));
-        Self { from, to, api, differences }
+        Self { from, to, identity, api, differences }
     }
 
     /// Returns the patch. `live` is the whole object that the first state was decoded from, if it was read.
@@ -148,8 +164,8 @@ impl Changes {
     pub fn patch(&self, live: Option<&Value>) -> Patch {
         let mut differ = Differ { api: self.api, is_strategic: false, needs_live: false };
         let mut body = differ.map("", (&self.from, &self.to), live);
-        for field in ["uid", "resourceVersion"] {
-            body.entry("metadata").or_insert_with(|| json!({}))[field] = self.from["metadata"][field].clone();
+        for (field, value) in IDENTITY.iter().zip(&self.identity) {
+            body.entry("metadata").or_insert_with(|| json!({}))[field] = value.clone();
         }
         let Differ { is_strategic, needs_live, .. } = differ;
         Patch { body: Value::Object(body), is_strategic, needs_live }
@@ -196,6 +212,44 @@ fn without_nulls(value: Value) -> Value {
     }
 }
 
+/// Returns whether two states are the same but for nulls.
+pub(in crate::controller) fn are_same<T: Serialize>(one: &T, other: &T) -> bool {
+    let [one, other] = [one, other].map(|state| to_raw_value(state).unwrap_or_default());
+    one.get() == other.get() || {
+        let [one, other] = differing(&one, &other);
+        one == other
+    }
+}
+
+/// Parses what differs of two states, without nulls; lists as a whole. What is the same is compared as text.
+fn differing(from: &RawValue, to: &RawValue) -> [Value; 2] {
+    let (Some(from_map), Some(to_map)) = (members(from), members(to)) else {
+        return [from, to].map(parsed);
+    };
+    let mut both = [Map::new(), Map::new()];
+    let keys: BTreeSet<&str> = from_map.keys().chain(to_map.keys()).copied().collect();
+    for key in keys {
+        let values = match (from_map.get(key), to_map.get(key)) {
+            (Some(from), Some(to)) if from.get() == to.get() => continue,
+            (Some(from), Some(to)) => differing(from, to),
+            (from, to) => [from, to].map(|raw| raw.map_or(Value::Null, |raw| parsed(raw))),
+        };
+        for (map, value) in both.iter_mut().zip(values).filter(|(_, value)| !value.is_null()) {
+            map.insert(key.to_owned(), value);
+        }
+    }
+    both.map(Value::Object)
+}
+
+/// Returns the members of a map; `None` for anything else, and for a map with an escaped key.
+fn members(raw: &RawValue) -> Option<BTreeMap<&str, &RawValue>> {
+    serde_json::from_str(raw.get()).ok()
+}
+
+fn parsed(raw: &RawValue) -> Value {
+    without_nulls(serde_json::from_str(raw.get()).unwrap_or_default())
+}
+
 // --- patches ---
 
 struct Differ {
@@ -208,7 +262,7 @@ impl Differ {
     /// Returns the patch of a map, which is the value of the field `name`.
     fn map(&mut self, name: &str, (from, to): (&Value, &Value), live: Option<&Value>) -> Map<String, Value> {
         let mut patch = Map::new();
-        for (key, from, to) in members(from, to) {
+        for (key, from, to) in members_of_both(from, to) {
             let live = live.and_then(|live| live.get(key));
             match (from, to) {
                 _ if from == to || self.api.is_none(key, from) && self.api.is_none(key, to) => {}
@@ -309,7 +363,10 @@ fn merge(target: &mut Value, patch: &Value) {
 }
 
 /// Returns the members of both maps.
-fn members<'a>(from: &'a Value, to: &'a Value) -> impl Iterator<Item = (&'a str, &'a Value, &'a Value)> {
+fn members_of_both<'a>(
+    from: &'a Value,
+    to: &'a Value,
+) -> impl Iterator<Item = (&'a str, &'a Value, &'a Value)> {
     let keys: BTreeSet<&String> =
         [from, to].into_iter().filter_map(Value::as_object).flat_map(Map::keys).collect();
     keys.into_iter().map(move |key| (key.as_str(), &from[key], &to[key]))
@@ -351,7 +408,7 @@ fn may_be_secret(name: &str) -> bool {
 
 /// Finds the fields that differ in a map.
 fn find(found: &mut Vec<Difference>, api: Api, at: &Place<'_>, (from, to): (&Value, &Value)) {
-    for (key, from, to) in members(from, to) {
+    for (key, from, to) in members_of_both(from, to) {
         let here = at.member(key);
         let is_map = |value: &Value| value.as_object().is_some_and(|map| !map.is_empty());
         match (from, to) {

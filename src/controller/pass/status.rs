@@ -17,7 +17,7 @@ use super::trust::{LiveMeta, PartialObject};
 use crate::api::conditions::{READY, RECONCILING, STALLED};
 use crate::client::Error;
 use crate::client::json_error::without_values;
-use crate::controller::kinds::diff::to_json;
+use crate::controller::kinds::diff::{are_same, to_json};
 
 /// The result of writing a status.
 enum Written {
@@ -40,10 +40,10 @@ impl OwnerWriter<'_, '_> {
         stored: Option<&S>,
         wanted: &S,
     ) -> Result<bool, Error> {
-        let status = to_json(wanted);
-        if stored.is_some_and(|stored| to_json(stored) == status) {
+        if stored.is_some_and(|stored| are_same(stored, wanted)) {
             return Ok(true);
         }
+        let status = to_json(wanted);
         let written = match self.send_status(&self.owner.version, &status).await {
             Ok(written) => written,
             Err(error) => self.after_failure(error, is_deleting, &status).await?,

@@ -386,6 +386,13 @@ fn some_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
+    fn states_are_the_same_but_for_nulls(one in some_json(), other in some_json()) {
+        let is_same = without_nulls(one.clone()) == without_nulls(other.clone());
+        prop_assert_eq!(are_same(&one, &other), is_same);
+        prop_assert!(are_same(&one, &without_nulls(one.clone())));
+    }
+
+    #[test]
     fn differences_and_patch_agree(from in some_json(), to in some_json()) {
         for group in ["", "networking.k8s.io", "example.com"] {
             let resource = ApiResource::new(group, "v1", "Foo", "foos");
