@@ -3,8 +3,8 @@
 # here; their tests are then skipped by name. Only chromium needs root: its package is installed.
 #   hack/install-tools.sh              promtool, chromium
 #   hack/install-tools.sh TOOL...      promtool, from Debian's package prometheus; chromium, Debian's package; helm,
-#                                      built with Go; cargo-about, cargo-cyclonedx and cargo-deny, built with Cargo:
-#                                      2 to 4 minutes each
+#                                      built with Go; cargo-about, cargo-cyclonedx, cargo-deny and mdbook, built
+#                                      with Cargo: 2 to 4 minutes each
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -52,11 +52,12 @@ crate() {
 cargo-about() { crate cargo-about 0.9.3 --features=cli; }
 cargo-cyclonedx() { crate cargo-cyclonedx 0.5.9; }
 cargo-deny() { crate cargo-deny 0.20.2; }
+mdbook() { crate mdbook 0.5.4; }
 
 (($#)) || set -- promtool chromium
 for tool; do
   case $tool in
-    promtool | chromium | helm | cargo-about | cargo-cyclonedx | cargo-deny) ("$tool") || echo "$tool" ;;
+    promtool | chromium | helm | cargo-about | cargo-cyclonedx | cargo-deny | mdbook) ("$tool") || echo "$tool" ;;
     *) echo "hack/install-tools.sh: unknown tool '$tool'" >&2; exit 2 ;;
   esac
 done

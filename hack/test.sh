@@ -5,12 +5,12 @@
 #   hack/test.sh unit e2e        these parts, in this order
 #   hack/test.sh e2e -- scale    passes everything after -- to the part's test program
 #   hack/test.sh e2e --bed embedded    e2e on the embedded server only: takes seconds, needs no Go
-# Parts: fmt, lint, features, docs, unit, model, doc, e2e; only with `all`: image, deny, two-views. --help says what
+# Parts: fmt, lint, features, docs, unit, model, doc, book, e2e; only with `all`: image, deny, two-views. --help says what
 # each is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-parts=(fmt lint features docs unit model doc e2e)
+parts=(fmt lint features docs unit model doc book e2e)
 # These take minutes and need further tools.
 more=(image deny two-views)
 # How many plans two-views tries for each workload.
@@ -33,6 +33,7 @@ hack/test.sh [all | PART ...] [--bed BED] [--all] [-- ARGUMENTS]
   unit      unit tests, the soak test's among them, and the rules of the repository; crd/ matches the types
   model     the work queue under a model checker, which tries many orders of its threads
   doc       the examples: those in the documentation, and examples/
+  book      the controller that docs/book builds, its pages, and that the reader's copy is still to be done
   e2e       end-to-end cases on two beds: the embedded server, and a real control plane, which is built with Go
             the first time. On the real bed a selection of the cases runs: some of each operator, and those that
             need a real server. With `all`, --bed or ARGUMENTS, all of them run.
@@ -188,6 +189,7 @@ features() {
   # `run` needs no embedded server.
   cargo check --no-default-features --features cli,k8s-v1-36 --locked
 }
+book() { hack/book.sh check; }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --locked; }
 unit() { cargo test --locked --lib --bins --test tidy --example soak --example sample_controller -- "$@"; }
 model() { cargo test --locked --lib --features shuttle -- workqueue::queue::model; }

@@ -6,11 +6,15 @@ case ${1:-} in
   -h | --help)
     cat <<'HELP'
 hack/variants.sh [--list | NAME ...]
+hack/variants.sh hunt NAME [--check TEST]
 
 Applies each patch of hack/variants (or those named) to a copy of the source in target/variants, and runs the tests that
 the patch names. The one that docs/known-mistakes.md names must fail. Exits with 1 if a mistake was not found. All of them
 take an hour on two cores. A patch that no longer applies is an error, here and in the tidy test: make the mistake
 again in the new code.
+
+`hunt` is an exercise: it makes a copy of the source with one mistake in it, in target/hunt/NAME. Find it by a test that you
+add there. --check runs the unit test of that name: it must fail with the mistake, and pass without it.
 HELP
     exit 0
     ;;
@@ -21,6 +25,83 @@ HELP
     exit 0
     ;;
 esac
+# Copies the source to this directory.
+copy_to() {
+  mkdir -p "$1"
+  git ls-files -z | while IFS= read -r -d '' file; do if [[ -f $file ]]; then printf '%s\0' "$file"; fi; done |
+    tar --create --null --files-from=- | tar --extract --directory="$1"
+}
+
+hunt() {
+  local name=$1 patch=$PWD/hack/variants/$1.patch copy=$PWD/target/hunt/$1
+  if [[ ! -f $patch ]]; then
+    echo "hack/variants.sh: there is no variant '$name'; --list prints them, with what they do" >&2
+    return 2
+  fi
+  export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} GIT_CEILING_DIRECTORIES=$PWD/target
+  if (($# == 1)); then
+    if [[ -e $copy ]]; then
+      echo "hack/variants.sh: $copy exists, perhaps with a test of yours; remove it to begin anew" >&2
+      return 1
+    fi
+    copy_to "$copy"
+    (cd "$copy" && git apply "$patch")
+    echo "A copy with one mistake in it: $copy"
+    echo "Add a unit test there that fails because of it; then: hack/variants.sh hunt $name --check YOUR_TEST"
+    return
+  fi
+  if [[ $2 != --check || $# != 3 ]]; then
+    echo "usage: hack/variants.sh hunt NAME [--check TEST]" >&2
+    return 2
+  fi
+  local test=$3 log result
+  if [[ ! -d $copy ]]; then
+    echo "hack/variants.sh: there is no $copy; begin with: hack/variants.sh hunt $name" >&2
+    return 1
+  fi
+  if git grep --quiet --word-regexp "fn $test" -- src; then
+    echo "hack/variants.sh: the repository has a test '$test' already; give yours another name" >&2
+    return 1
+  fi
+  log=$(mktemp)
+  # Prints passed, failed or, if there is no such test or nothing compiles, the end of the output.
+  try() {
+    (cd "$copy" && timeout --foreground 900 cargo test --locked --lib "$test") >"$log" 2>&1 || true
+    if grep -qE "^test (.*::)?$test \.\.\. ok$" "$log"; then
+      echo passed
+    elif grep -qE "^test (.*::)?$test(::.*)? \.\.\. FAILED$" "$log"; then
+      echo failed
+    else
+      tail -n 20 "$log" >&2
+      echo "nothing, see above"
+    fi
+  }
+  result=$(try)
+  if [[ $result != failed ]]; then
+    echo "With the mistake, the test must fail: $result"
+    rm -f "$log"
+    return 1
+  fi
+  (cd "$copy" && git apply --reverse "$patch")
+  result=$(try)
+  (cd "$copy" && git apply "$patch")
+  rm -f "$log"
+  if [[ $result != passed ]]; then
+    echo "Without the mistake, the test must pass: $result"
+    return 1
+  fi
+  echo "Found: $test fails with the mistake, and passes without it."
+  echo "The mistake: $(head -n 1 "$patch") The repository's own test for it is in docs/known-mistakes.md."
+}
+if [[ ${1:-} == hunt ]]; then
+  if (($# < 2)); then
+    echo "usage: hack/variants.sh hunt NAME [--check TEST]" >&2
+    exit 2
+  fi
+  hunt "${@:2}"
+  exit
+fi
+
 names=("$@")
 if ((!$#)); then
   for patch in hack/variants/*.patch; do names+=("$(basename "$patch" .patch)"); done
@@ -37,9 +118,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 copy=$PWD/target/variants
 # The copy is not the repository around it.
 export GIT_CEILING_DIRECTORIES=$PWD/target
-mkdir -p "$copy"
-git ls-files -z | while IFS= read -r -d '' file; do if [[ -f $file ]]; then printf '%s\0' "$file"; fi; done |
-  tar --create --null --files-from=- | tar --extract --directory="$copy"
+copy_to "$copy"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 trap 'exit 130' INT TERM HUP

@@ -330,7 +330,8 @@ function showPart(id) {
   shownKey = null;
   showDetails(part.name);
   $("details-body").replaceChildren(make("p", {}, part.text), make("dl", {}, make("dt", {}, "In client-go"), make("dd", {}, part.go),
-    make("dt", {}, "Here"), ...part.files.map((file) => make("dd", {}, make("code", {}, file)))));
+    make("dt", {}, "Here"), ...part.files.map((file) => make("dd", {}, make("code", {}, file))),
+    make("dt", {}, "To build it yourself"), make("dd", {}, `${part.chapter}: `, make("code", {}, part.page))));
 }
 
 async function showKey(key) {

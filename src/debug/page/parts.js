@@ -1,37 +1,45 @@
-// The text about each part of the picture, and the tour.
+// The text about each part of the picture, with its chapter of the book, and the tour.
 "use strict";
 
 const PARTS = [
   {
     id: "server", name: "API server", go: "kube-apiserver", files: ["src/sim/mod.rs", "docs/embedded-server.md"],
+    chapter: "Be the controller", page: "docs/book/src/be-the-controller.md",
     text: "Stores all objects, and tells everybody who watches what has changed. The demo embeds one; windlass run talks to a cluster.",
   },
   {
     id: "reflector", name: "Reflectors", go: "Reflector, ListWatch", files: ["src/cache/reflector.rs", "src/cache/reflector/list_watch.rs"],
+    chapter: "2. List and watch", page: "docs/book/src/ch2-list-and-watch.md",
     text: "One for each kind. Lists all objects once, then watches from that version on. When a watch ends, it resumes at the last version; when the server has forgotten that version (410), it lists again.",
   },
   {
     id: "fifo", name: "FIFO", go: "RealFIFO, once DeltaFIFO", files: ["src/cache/store/fifo.rs"],
+    chapter: "3. From the wire to memory", page: "docs/book/src/ch3-from-the-wire-to-memory.md",
     text: "Changes in the order in which the server made them. It holds back the reflector when nobody takes them.",
   },
   {
     id: "store", name: "Store", go: "ThreadSafeStore, Indexer, Lister", files: ["src/cache/store.rs", "src/cache/store/index.rs"],
+    chapter: "3. From the wire to memory", page: "docs/book/src/ch3-from-the-wire-to-memory.md",
     text: "The objects by name and by index. Workers read here, and not from the server.",
   },
   {
     id: "handlers", name: "Handlers", go: "sharedProcessor, ResourceEventHandler", files: ["src/cache/processor.rs", "src/controller/run/handlers.rs"],
+    chapter: "4. Handlers", page: "docs/book/src/ch4-handlers.md",
     text: "Map a changed object to the key to look at: its own, or that of its owner. They do nothing else.",
   },
   {
     id: "queue", name: "Queue", go: "workqueue.TypedRateLimitingInterface", files: ["src/workqueue/queue.rs", "src/workqueue/delaying.rs", "src/workqueue/rate_limiting.rs"],
+    chapter: "5. The queue", page: "docs/book/src/ch5-the-queue.md",
     text: "The keys that need a pass. A key is in it once, however often it is added, and is never with two workers. A failed key waits for the end of its backoff. Users' changes come before first lists and resyncs, which age.",
   },
   {
     id: "workers", name: "Workers", go: "runWorker, processNextWorkItem", files: ["src/controller/run/worker.rs", "src/controller/pass/reconciler.rs"],
+    chapter: "7. sample-controller", page: "docs/book/src/ch7-sample-controller.md",
     text: "Each takes a key, compares what is with what is wanted, and writes the difference. What a pass waits for is almost always a request.",
   },
   {
     id: "gate", name: "Writes", go: "flowcontrol.RateLimiter, rest.Request", files: ["src/client/gate.rs", "src/client/api_client.rs"],
+    chapter: "9. In production", page: "docs/book/src/ch9-in-production.md",
     text: "Requests pass a gate, which applies our limits and the server's requests to slow down. What they change comes back by the watch.",
   },
 ];

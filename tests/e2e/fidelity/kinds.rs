@@ -89,6 +89,9 @@ pub(super) static KINDS: [Kind; 9] = [
             "/spec/clusterIPs",
             "/spec/ports/0/nodePort",
             "/spec/ports/1/nodePort",
+            // Patches merge ports.
+            "/spec/ports/2/nodePort",
+            "/spec/ports/3/nodePort",
         ],
         valid: || json!({"spec": {"selector": {"app": "a"}, "ports": [{"name": "http", "port": 80}]}}),
         changes: service_changes,

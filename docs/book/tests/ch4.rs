@@ -1,0 +1,79 @@
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use serde_json::json;
+
+use crate::ch2::Delta;
+use crate::ch4::{Informer, keys};
+use crate::cluster::{Cluster, FOOS, until};
+
+type Heard = Arc<Mutex<Vec<String>>>;
+
+fn ear() -> (Heard, crate::ch4::Handler) {
+    let heard = Heard::default();
+    let to = heard.clone();
+    (heard, keys(move |key| to.lock().push(key)))
+}
+
+#[tokio::test(start_paused = true)]
+async fn informer_follows_the_server() {
+    let cluster = Cluster::start().await;
+    cluster.create_foo("a", 1).await;
+    let informer = Informer::new(cluster.api("me"), FOOS);
+    let (heard, handler) = ear();
+    informer.add_handler(handler);
+    let running = informer.clone();
+    drop(tokio::spawn(async move { running.run().await }));
+    informer.has_synced().await;
+    assert_eq!(informer.get("default/a").unwrap()["spec"]["replicas"], 1);
+    cluster.scale_foo("a", 3).await;
+    until(async || informer.get("default/a").unwrap()["spec"]["replicas"] == 3).await;
+    assert_eq!(*heard.lock(), ["default/a", "default/a"]);
+    assert_eq!(
+        (cluster.count("me", "list"), cluster.count("me", "get")),
+        (1, 0),
+        "one list serves all reads"
+    );
+}
+
+fn added(name: &str) -> Delta {
+    Delta::Added(json!({"metadata": {"namespace": "default", "name": name, "resourceVersion": "1"}}))
+}
+
+#[tokio::test]
+async fn late_handler_hears_of_what_is_there() {
+    let cluster = Cluster::start().await;
+    let informer = Informer::new(cluster.api("me"), FOOS);
+    informer.apply(added("a"));
+    let (heard, handler) = ear();
+    informer.add_handler(handler);
+    informer.apply(added("b"));
+    assert_eq!(*heard.lock(), ["default/a", "default/b"]);
+}
+
+#[tokio::test]
+async fn handler_that_looks_finds_the_change() {
+    let cluster = Cluster::start().await;
+    let informer = Informer::new(cluster.api("me"), FOOS);
+    let found = Arc::new(Mutex::new(None));
+    let (to, store) = (found.clone(), Arc::downgrade(&informer));
+    informer.add_handler(Box::new(move |change| {
+        let key = crate::ch3::key_of(change.last());
+        *to.lock() = Some(store.upgrade().unwrap().get(&key).is_some());
+    }));
+    informer.apply(added("a"));
+    assert_eq!(*found.lock(), Some(true));
+}
+
+#[tokio::test]
+async fn resync_repeats_without_asking_the_server() {
+    let cluster = Cluster::start().await;
+    let informer = Informer::new(cluster.api("me"), FOOS);
+    informer.apply(added("a"));
+    let (heard, handler) = ear();
+    informer.add_handler(handler);
+    informer.resync();
+    assert_eq!(*heard.lock(), ["default/a", "default/a"]);
+    assert_eq!(cluster.count("me", "list"), 0);
+}
