@@ -1,10 +1,5 @@
 #!/usr/bin/env bash
-# The book "Build a controller from nothing", in docs/book.
-#   hack/book.sh check     holds pages, finished code, the reader's code and tests to each other, and runs the tests
-#   hack/book.sh start     writes the reader's code anew from the finished code: what was solved there is lost
-#   hack/book.sh pages     writes the code in the pages anew, and the recordings of what the production code does
-#   hack/book.sh build     renders it to target/book, with mdBook
-#   hack/book.sh serve     renders it, and again after each change, at http://127.0.0.1:3000
+# The book "Build a controller from nothing", in docs/book; --help says what there is to do.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -39,7 +34,15 @@ case ${1:-help} in
   build) mdbook build ;;
   serve) mdbook serve --hostname 127.0.0.1 ;;
   *)
-    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0"
+    cat <<'HELP'
+hack/book.sh PART: the book "Build a controller from nothing", in docs/book.
+
+  check     holds pages, finished code, the reader's code and tests to each other, and runs the tests
+  start     writes the reader's code anew from the finished code: what was solved there is lost
+  pages     writes the code in the pages anew, and the recordings of what the production code does
+  build     renders it to target/book, with mdBook
+  serve     renders it, and again after each change, at http://127.0.0.1:3000
+HELP
     [[ ${1:-help} == help || $1 == --help || $1 == -h ]] || exit 2
     ;;
 esac

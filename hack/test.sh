@@ -58,8 +58,9 @@ WINDLASS_CRASH_POINTS (a number, or all) sets how many points of each workload t
 WINDLASS_KUBERNETES=1.31 runs the cases of the real bed on the oldest Kubernetes that is supported, which is built the
 first time.
 
-WINDLASS_TWO_VIEWS_PLANS (a number, or all; default 3) sets how many plans with two operators are tried for each
-workload, from WINDLASS_TWO_VIEWS_SEED, by default a new seed for each run, which is printed.
+WINDLASS_TWO_VIEWS_PLANS (a number, all, or a piece such as 1/10; default 3) sets how many plans with two operators are
+tried for each workload, from WINDLASS_TWO_VIEWS_SEED, by default a new seed for each run, which is printed. The pieces
+1/10 to 10/10 of one seed are all plans.
 
 WINDLASS_PERMISSIONS (a number, or all; default 6, with `all` all of them) sets how many permissions of the role are
 taken away, one at a time, chosen anew in each run.

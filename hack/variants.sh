@@ -38,14 +38,20 @@ hunt() {
     echo "hack/variants.sh: there is no variant '$name'; --list prints them, with what they do" >&2
     return 2
   fi
+  if ! grep -q '^found by: cargo test --lib' "$patch"; then
+    echo "hack/variants.sh: '$name' is not found by a unit test; hunt another" >&2
+    return 2
+  fi
   export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target} GIT_CEILING_DIRECTORIES=$PWD/target
   if (($# == 1)); then
     if [[ -e $copy ]]; then
       echo "hack/variants.sh: $copy exists, perhaps with a test of yours; remove it to begin anew" >&2
       return 1
     fi
-    copy_to "$copy"
-    (cd "$copy" && git apply "$patch")
+    rm -rf "$copy.new"
+    copy_to "$copy.new"
+    (cd "$copy.new" && git apply "$patch")
+    mv "$copy.new" "$copy"
     echo "A copy with one mistake in it: $copy"
     echo "Add a unit test there that fails because of it; then: hack/variants.sh hunt $name --check YOUR_TEST"
     return
@@ -54,7 +60,7 @@ hunt() {
     echo "usage: hack/variants.sh hunt NAME [--check TEST]" >&2
     return 2
   fi
-  local test=$3 log result
+  local test=$3 result
   if [[ ! -d $copy ]]; then
     echo "hack/variants.sh: there is no $copy; begin with: hack/variants.sh hunt $name" >&2
     return 1
@@ -63,29 +69,34 @@ hunt() {
     echo "hack/variants.sh: the repository has a test '$test' already; give yours another name" >&2
     return 1
   fi
-  log=$(mktemp)
-  # Prints passed, failed or, if there is no such test or nothing compiles, the end of the output.
-  try() {
-    (cd "$copy" && timeout --foreground 900 cargo test --locked --lib "$test") >"$log" 2>&1 || true
-    if grep -qE "^test (.*::)?$test \.\.\. ok$" "$log"; then
-      echo passed
-    elif grep -qE "^test (.*::)?$test(::.*)? \.\.\. FAILED$" "$log"; then
-      echo failed
-    else
-      tail -n 20 "$log" >&2
-      echo "nothing, see above"
-    fi
-  }
-  result=$(try)
-  if [[ $result != failed ]]; then
-    echo "With the mistake, the test must fail: $result"
-    rm -f "$log"
+  # The same copy without the mistake.
+  rm -rf "$copy.sound"
+  cp --archive "$copy" "$copy.sound"
+  if ! (cd "$copy.sound" && git apply --reverse "$patch"); then
+    echo "hack/variants.sh: the lines with the mistake were changed, in $copy or in the repository" >&2
     return 1
   fi
-  (cd "$copy" && git apply --reverse "$patch")
-  result=$(try)
-  (cd "$copy" && git apply "$patch")
-  rm -f "$log"
+  # Prints failed, passed or, if there is no such test or nothing compiles, the end of the output.
+  try() {
+    local output
+    # What changed since the last build is told by times, and both copies share the build.
+    find "$1" -name '*.rs' -exec touch {} +
+    output=$(cd "$1" && timeout --foreground 900 cargo test --locked --lib "$test" 2>&1) || true
+    if grep -qE "^test (.*::)?$test(::.*)?( - should panic)? \.\.\. FAILED$" <<<"$output"; then
+      echo failed
+    elif grep -qE "^test (.*::)?$test(::.*)?( - should panic)? \.\.\. ok$" <<<"$output"; then
+      echo passed
+    else
+      tail -n 20 <<<"$output" >&2
+      echo "no result, see above"
+    fi
+  }
+  result=$(try "$copy")
+  if [[ $result != failed ]]; then
+    echo "With the mistake, the test must fail: $result"
+    return 1
+  fi
+  result=$(try "$copy.sound")
   if [[ $result != passed ]]; then
     echo "Without the mistake, the test must pass: $result"
     return 1

@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `tools/cache/reflector.go` (`Reflector`) and `tools/pager`; `docs/cache.md` lists the differences.
 //! Flow: API server -> **reflector** -> fifo -> pump -> store, handlers
+//! Chapter 2 of `docs/book` builds this from nothing.
 //!
 //! | how a list or watch ended | next |
 //! |---|---|

@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `tools/cache/shared_informer.go` (`SharedIndexInformer`).
 //! Flow: API server -> **[reflector -> fifo -> pump -> store, processor]** -> handlers
+//! Chapter 4 of `docs/book` builds this from nothing.
 //!
 //! # Delivery
 //! A handler is notified of the changes to one object in order, and finds the notified state or a later

@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `tools/cache/{store,thread_safe_store}.go` (`Store`, `Indexer`, `ThreadSafeStore`).
 //! Flow: API server -> reflector -> fifo -> **store** -> listers
+//! Chapter 3 of `docs/book` builds this from nothing.
 //!
 //! # How it works
 //! One `DashMap` maps names to shared objects, and each index is another. The writer is not `Clone` and

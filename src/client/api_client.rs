@@ -20,7 +20,7 @@ use super::dry_run::DryRunService;
 use super::error::Error;
 use super::gate::{Gate, Passage, RequestLimits, Turn};
 use super::json_error::without_values;
-use super::layers::{Held, Layers, Outgoing};
+use super::layers::{GatedRequest, Layers, Outgoing};
 use super::observer::RequestObserver;
 use super::rotation::Rotation;
 use super::transport::Lane;
@@ -102,7 +102,7 @@ impl ApiClient {
     /// Turn the built-in retry of `inner` off: it repeats POSTs.
     #[must_use]
     pub fn new(inner: Client) -> Self {
-        let sender = service_fn(move |request| {
+        let round_tripper = service_fn(move |request| {
             let client = inner.clone();
             async move { Ok(client.send(request).await?) }
         });
@@ -112,7 +112,7 @@ impl ApiClient {
             metrics: RequestMetrics::unread(),
             reachability: Arc::default(),
             user_agent: HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII"),
-            sender: BoxCloneSyncService::new(sender),
+            round_tripper: BoxCloneSyncService::new(round_tripper),
         };
         Self {
             layers,
@@ -185,7 +185,7 @@ impl ApiClient {
     /// Makes every write a dry run, which the server answers and does not store; see [`dry_run`](super::dry_run).
     #[must_use]
     pub fn with_dry_run(mut self) -> Self {
-        self.layers.sender = BoxCloneSyncService::new(DryRunService(self.layers.sender));
+        self.layers.round_tripper = BoxCloneSyncService::new(DryRunService(self.layers.round_tripper));
         self
     }
 
@@ -288,7 +288,10 @@ impl ApiClient {
         name: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        debug_assert!(object.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
+        debug_assert!(
+            object.pointer("/metadata/resourceVersion").is_some_and(Value::is_string),
+            "an update carries a version"
+        );
         self.write(Method::PUT, Target::object(resource, namespace, name), object, JSON).await
     }
 
@@ -304,7 +307,10 @@ impl ApiClient {
         name: &str,
         patch: &Value,
     ) -> Result<T, Error> {
-        debug_assert!(patch.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
+        debug_assert!(
+            patch.pointer("/metadata/resourceVersion").is_some_and(Value::is_string),
+            "an update carries a version"
+        );
         let target = Target::object(resource, namespace, name);
         self.write(Method::PATCH, target, patch, "application/strategic-merge-patch+json").await
     }
@@ -321,7 +327,10 @@ impl ApiClient {
         name: &str,
         patch: &Value,
     ) -> Result<T, Error> {
-        debug_assert!(patch.pointer("/metadata/resourceVersion").is_some(), "an update carries a version");
+        debug_assert!(
+            patch.pointer("/metadata/resourceVersion").is_some_and(Value::is_string),
+            "an update carries a version"
+        );
         self.write(Method::PATCH, Target::object(resource, namespace, name), patch, MERGE_PATCH).await
     }
 
@@ -434,7 +443,7 @@ impl ApiClient {
         http.extensions_mut().insert(lane);
         let outgoing = Outgoing { http, name, timeout: timeout_of(passage) };
         let (turn, not_after) = (self.turn, self.not_after);
-        self.layers.call(Held { outgoing, passage, turn, not_after, observation: None }).await
+        self.layers.call(GatedRequest { outgoing, passage, turn, not_after, sent_signal: None }).await
     }
 
     /// Sends a request and returns the answer with its body unread; `timeout` covers the head alone.

@@ -4,7 +4,7 @@
 //!
 //! # How it works
 //! [`Config::load`] finds the cluster (in-cluster, kubeconfig, `KUBECONFIG`), [`ApiClient::connect`] builds the one
-//! client of the process, and every request goes through its stack of layers, which `layers/mod.rs` explains one by one.
+//! client of the process, and every request goes through its layers, which `layers/mod.rs` explains one by one.
 //!
 //! # Guarantees
 //! - The client resends no failed request but one refused with 401, once, with new credentials; the caller may

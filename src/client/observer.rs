@@ -34,33 +34,33 @@ pub enum Answer {
 
 /// Tells the observer of a request that it is sent.
 #[derive(Debug)]
-pub(super) struct Observation {
+pub(super) struct SentSignal {
     observer: Arc<dyn RequestObserver>,
     id: u64,
 }
 
-impl Observation {
+impl SentSignal {
     pub(super) fn sent(self) {
         self.observer.sent(self.id);
     }
 }
 
-/// A request under observation, which ends when this is dropped.
-pub(super) struct Observed {
+/// A request under sent_signal, which ends when this is dropped.
+pub(super) struct ObservedRequest {
     observer: Arc<dyn RequestObserver>,
     id: u64,
     answer: Answer,
 }
 
-impl Observed {
+impl ObservedRequest {
     pub(super) fn began(observer: Arc<dyn RequestObserver>, method: &str, path: &str) -> Self {
         let id = observer.began(method, path);
         Self { observer, id, answer: Answer::None }
     }
 
     /// Returns what tells the observer that the request is sent.
-    pub(super) fn observation(&self) -> Observation {
-        Observation { observer: self.observer.clone(), id: self.id }
+    pub(super) fn sent_signal(&self) -> SentSignal {
+        SentSignal { observer: self.observer.clone(), id: self.id }
     }
 
     pub(super) fn answered<T>(mut self, outcome: &Result<T, Error>) {
@@ -71,7 +71,7 @@ impl Observed {
     }
 }
 
-impl Drop for Observed {
+impl Drop for ObservedRequest {
     fn drop(&mut self) {
         self.observer.ended(self.id, self.answer);
     }

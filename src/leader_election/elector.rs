@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `tools/leaderelection/leaderelection.go` (`acquire`, `renew`, `tryAcquireOrRenew`, `release`) and
 //! `healthzadaptor.go`.
+//! Chapter 9 of `docs/book` builds this from nothing.
 
 use std::fmt;
 use std::time::Duration;

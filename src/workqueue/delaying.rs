@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `util/workqueue/delaying_queue.go` (`delayingType`).
 //! Flow: event handlers, workers -> add_after -> **delaying** -> queue -> workers
+//! Chapter 6 of `docs/book` builds this from nothing.
 //!
 //! # Guarantees
 //! - A key is queued when it is due, not before. (test: `key_is_queued_when_due`)

@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `util/workqueue/queue.go` (`Typed`).
 //! Flow: event handlers -> add -> **queue** -> get -> workers -> done -> queue
+//! Chapter 5 of `docs/book` builds this from nothing.
 //!
 //! # The life of a key
 //! ```text

@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `util/workqueue/default_rate_limiters.go`.
 //! Flow: a failed key -> **rate limiter** -> a delay
+//! Chapter 6 of `docs/book` builds this from nothing.
 //!
 //! # Guarantees
 //! - Each failure of a key doubles its delay up to a cap; `forget` resets the delay. (test: `an_item_backs_off_exponentially`, `many_failures_stay_at_the_cap`)

@@ -60,7 +60,10 @@ impl Reflector {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            while self.watch(&mut hand_on).await == Ended::GoOn {}
+            while self.watch(&mut hand_on).await == Ended::GoOn {
+                // Whatever has ended it: never ask at full speed.
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
     // [/given run]
@@ -83,10 +86,7 @@ impl Reflector {
         let mut watch = match self.api.watch(&path).await {
             Ok(watch) => watch,
             Err(refused) if refused.code == 410 => return Ended::Expired,
-            Err(_) => {
-                tokio::time::sleep(PAUSE).await;
-                return Ended::GoOn;
-            }
+            Err(_) => return Ended::GoOn,
         };
         loop {
             // A connection may be dead and not know it.

@@ -57,7 +57,10 @@ impl Reflector {
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
-            while self.watch(&mut hand_on).await == Ended::GoOn {}
+            while self.watch(&mut hand_on).await == Ended::GoOn {
+                // Whatever has ended it: never ask at full speed.
+                tokio::time::sleep(PAUSE).await;
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Mirrors client-go `tools/cache/the_real_fifo.go` (`RealFIFO`, the default since 1.33; atomic and with batches since 1.36).
 //! Flow: API server -> reflector -> **fifo** -> pump -> store, handlers
+//! Chapter 3 of `docs/book` builds this from nothing.
 //!
 //! One producer, the reflector, pushes changes, and waits while [`CAPACITY`] are queued. One consumer, the pump, pops
 //! batches: changes to distinct objects, or one change to all objects: a relist ([`Delta::ReplacedAll`]) or a

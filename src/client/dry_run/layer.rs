@@ -20,12 +20,12 @@ use tower::{BoxError, Service, ServiceExt};
 use super::{Change, Effect, Write, changes, push};
 use crate::api::ApiResource;
 use crate::client::error::{Error, ServerStatus};
-use crate::client::layers::Sender;
+use crate::client::layers::RoundTripper;
 
 /// Marks writes, and records each as an [`Effect`] of the sync that sends it. It reads the live object before each update,
 /// which the client's limits do not count.
 #[derive(Clone)]
-pub(in crate::client) struct DryRunService(pub(in crate::client) Sender);
+pub(in crate::client) struct DryRunService(pub(in crate::client) RoundTripper);
 
 impl Service<Request<Body>> for DryRunService {
     type Response = Response<Body>;
@@ -37,12 +37,12 @@ impl Service<Request<Body>> for DryRunService {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let sender = self.0.clone();
+        let round_tripper = self.0.clone();
         Box::pin(async move {
             match Kind::of(&request) {
-                Kind::Question => sender.oneshot(request).await,
+                Kind::Question => round_tripper.oneshot(request).await,
                 Kind::AboutOurselves => Ok(refused()),
-                Kind::Write => write(&sender, request).await,
+                Kind::Write => write(&round_tripper, request).await,
             }
         })
     }
@@ -75,13 +75,13 @@ impl Kind {
 
 /// Sends a write marked, after a read of the object that an update changes: the write carries a version, so it fails if
 /// the object has changed since.
-async fn write(sender: &Sender, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+async fn write(round_tripper: &RoundTripper, request: Request<Body>) -> Result<Response<Body>, BoxError> {
     let (mut parts, body) = request.into_parts();
     let sent: Value = serde_json::from_slice(&body.collect().await?.to_bytes()).unwrap_or_default();
     let resource = parts.extensions.get::<ApiResource>().cloned();
     let written = resource.map(|resource| draft(&parts.method, parts.uri.path(), &resource, &sent));
     let is_update = parts.method == Method::PATCH || parts.method == Method::PUT;
-    let live = if is_update { live(sender, parts.uri.path()).await } else { None };
+    let live = if is_update { live(round_tripper, parts.uri.path()).await } else { None };
     let separator = if parts.uri.query().is_some() { '&' } else { '?' };
     parts.uri = Uri::try_from(format!("{}{separator}dryRun=All", parts.uri))?;
     let method = parts.method.clone();
@@ -91,7 +91,7 @@ async fn write(sender: &Sender, request: Request<Body>) -> Result<Response<Body>
         marked["dryRun"] = json!(["All"]);
     }
     let marked = Request::from_parts(parts, Body::from(marked.to_string().into_bytes()));
-    let answer = sender.clone().oneshot(marked).await?;
+    let answer = round_tripper.clone().oneshot(marked).await?;
     let (head, body) = answer.into_parts();
     let body = body.collect().await?.to_bytes();
     let outcome = outcome(&method, &sent, live.as_ref(), head.status, &body);
@@ -131,9 +131,9 @@ fn unescaped(segment: &str) -> String {
 }
 
 /// Reads the object at this path; `None` if that fails.
-async fn live(sender: &Sender, path: &str) -> Option<Value> {
+async fn live(round_tripper: &RoundTripper, path: &str) -> Option<Value> {
     let path = path.strip_suffix("/status").unwrap_or(path);
-    let answer = sender.clone().oneshot(Request::get(path).body(Body::empty()).ok()?).await.ok()?;
+    let answer = round_tripper.clone().oneshot(Request::get(path).body(Body::empty()).ok()?).await.ok()?;
     if !answer.status().is_success() {
         return None;
     }

@@ -1,7 +1,7 @@
 //! Reads the body of an answer, so that a request has ended when its layers have.
 //!
 //! # Guarantees
-//! - What a server sends without end takes bounded memory. (test: `endless_failure_is_cut`)
+//! - What a server sends without end takes bounded memory. (test: `overlong_answer_is_an_error`)
 
 use bytes::Bytes;
 use http::Response;
@@ -15,26 +15,30 @@ use crate::client::error::Error;
 use crate::metrics::RequestMetrics;
 
 /// Maximum length of an answer: a page of 500 large objects.
-const BODY_MAX: usize = 256 << 20;
+pub(super) const BODY_MAX: usize = 256 << 20;
 
-pub(super) fn layer<S>(metrics: RequestMetrics) -> impl Layer<S, Service = impl Answers<Outgoing, Bytes>>
+pub(super) fn layer<S>(
+    metrics: RequestMetrics,
+    max: usize,
+) -> impl Layer<S, Service = impl Answers<Outgoing, Bytes>>
 where
     S: Answers<Outgoing, Response<Body>>,
 {
     layer_fn(move |inner: S| {
         let metrics = metrics.clone();
-        service_fn(move |request| read(metrics.clone(), inner.clone(), request))
+        service_fn(move |request| read(metrics.clone(), max, inner.clone(), request))
     })
 }
 
 async fn read(
     metrics: RequestMetrics,
+    max: usize,
     inner: impl Answers<Outgoing, Response<Body>>,
     request: Outgoing,
 ) -> Result<Bytes, Error> {
     let (name, method) = (request.name.clone(), request.http.method().clone());
     let answer = inner.oneshot(request).await?;
-    let body = collect(&name, answer.into_body(), BODY_MAX).await?;
+    let body = collect(&name, answer.into_body(), max).await?;
     metrics.received(method.as_str(), body.len());
     Ok(body)
 }
@@ -51,4 +55,27 @@ pub(super) async fn collect(name: &str, body: Body, max: usize) -> Result<Bytes,
 /// The error of an answer whose body broke off. The server did answer: if it is lost, the next request tells.
 pub(in crate::client) fn broken(name: &str, source: BoxError) -> Error {
     Error::Transport { request: name.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+    use std::time::Duration;
+
+    use http::Request;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn overlong_answer_is_an_error() {
+        let server =
+            service_fn(|_: Outgoing| ready(Ok::<_, Error>(Response::new(Body::from(vec![b' '; 10])))));
+        for (max, is_read) in [(10, true), (9, false)] {
+            let http = Request::get("/").body(Body::empty()).unwrap();
+            let request = Outgoing { http, name: "GET /".to_owned(), timeout: Duration::MAX };
+            let answer = layer(RequestMetrics::unread(), max).layer(server).oneshot(request).await;
+            assert_eq!(answer.is_ok(), is_read, "{max}");
+            assert!(is_read || matches!(answer, Err(Error::TooLong { max: 9, .. })));
+        }
+    }
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::{Answers, Held, Outgoing};
+use super::{Answers, GatedRequest, Outgoing};
 use crate::client::error::Error;
 use crate::client::gate::{Gate, Refusal};
 use crate::metrics::RequestMetrics;
@@ -23,7 +23,7 @@ use crate::metrics::RequestMetrics;
 pub(super) fn layer<S>(
     gate: Arc<Gate>,
     metrics: RequestMetrics,
-) -> impl Layer<S, Service = impl Answers<Held, Bytes>>
+) -> impl Layer<S, Service = impl Answers<GatedRequest, Bytes>>
 where
     S: Answers<Outgoing, Bytes>,
 {
@@ -37,9 +37,9 @@ async fn hold(
     gate: Arc<Gate>,
     metrics: RequestMetrics,
     inner: impl Answers<Outgoing, Bytes>,
-    held: Held,
+    held: GatedRequest,
 ) -> Result<Bytes, Error> {
-    let Held { outgoing, passage, turn, not_after, observation } = held;
+    let GatedRequest { outgoing, passage, turn, not_after, sent_signal } = held;
     let (name, method) = (outgoing.name.clone(), outgoing.http.method().clone());
     let arrived = Instant::now();
     let permit = match gate.pass(passage, namespace_in(outgoing.http.uri().path()), turn, not_after).await {
@@ -48,8 +48,8 @@ async fn hold(
         Err(Refusal::Stale) => return Err(Error::Stale { request: name }),
     };
     metrics.waited(method.as_str(), arrived.elapsed());
-    if let Some(observation) = observation {
-        observation.sent();
+    if let Some(sent_signal) = sent_signal {
+        sent_signal.sent();
     }
     let _in_flight = permit.is_some().then(|| metrics.write_in_flight());
     let outcome = tokio::select! {

@@ -1,6 +1,6 @@
 //! Counts requests, with the time until their answers begin.
 //!
-//! Mirrors client-go `rest/request.go`, which observes each request that it sends.
+//! Mirrors client-go `rest/request.go`, which observes each request that it sends, but for the sizes of watches.
 //!
 //! # Guarantees
 //! - A request that is dropped before its answer, by a timeout say, counts as one without an answer.
@@ -34,8 +34,9 @@ async fn count(
     request: Outgoing,
 ) -> Result<Response<Body>, Error> {
     let method = request.http.method().clone();
-    let length = request.http.body().size_hint().exact().unwrap_or_default();
-    metrics.sent(method.as_str(), usize::try_from(length).unwrap_or(usize::MAX));
+    if let Some(length) = request.http.body().size_hint().exact() {
+        metrics.sent(method.as_str(), usize::try_from(length).unwrap_or(usize::MAX));
+    }
     let asked = metrics.asked(method.as_str());
     let answer = inner.oneshot(request).await?;
     asked.answered(answer.status().as_u16());

@@ -1,25 +1,26 @@
-//! The layers that a request passes, outermost first: one file each, and one idea each.
+//! The layers that a request passes, outermost first: a file each, and one idea each.
 //!
 //! Mirrors client-go `rest/request.go` (throttling, timeout, status) and `transport/round_trippers.go`, where one round
 //! tripper wraps the next.
 //! Flow: [`ApiClient`](super::ApiClient) -> **layers** -> API server, and its answer back through them
 //!
-//! | layer | what it does | a request that it ends |
+//! | layer | what it does | how a request ends here |
 //! |---|---|---|
 //! | [`observe`] | tells the observer of each request | |
-//! | [`gate`] | waits for leadership, limits and the server | is not sent |
+//! | [`gate`] | waits for leadership, limits and the server | not sent; a write under way is cut: outcome unknown |
 //! | [`slow_calls`](super::slow_calls) | tells a worker that its sync waits for an answer | |
-//! | [`timeout`] | limits the time until the answer is complete | timed out |
+//! | [`timeout`] | limits the time until the answer is complete | no answer in time: outcome unknown |
 //! | [`body`] | reads the answer's body | too long, or broken off |
-//! | [`status`] | makes an answer other than success an error | was refused |
-//! | [`metrics`] | counts requests, answers and bytes | |
-//! | [`reachability`] | notices that the server is lost, or is back | could not be sent |
-//! | [`dry_run`](super::dry_run), if asked for | marks writes | is an event or a Lease |
+//! | [`status`] | makes an answer other than success an error | refused |
+//! | [`metrics`] | counts requests, answers and bytes sent | |
+//! | [`reachability`] | notices that the server is lost, or is back | no answer: outcome unknown |
+//! | the `User-Agent`, in [`Layers`] | | |
+//! | [`dry_run`](super::dry_run), if asked for | marks writes | an event or a Lease is refused |
 //! | [`rotation`](super::rotation) | sends with the newest credentials | |
 //! | [`transport`](super::transport) | sends over a bounded pool of connections | |
 //!
-//! The lists and watches of the caches begin at [`timeout`], which then limits the wait for the head of the answer
-//! alone, and read the body themselves: a watch has no end, and the caches have a pace of their own.
+//! The lists and watches of the caches begin at [`timeout`], which then limits the wait for the head of a good answer,
+//! and read the body themselves: a watch has no end, and the caches have a pace of their own.
 //!
 //! # Cancel safety
 //! Dropping a request leaves it unknown whether the server has applied it, unless it still waited at the gate.
@@ -36,7 +37,7 @@ use tower::{BoxError, Service, ServiceBuilder, ServiceExt};
 
 use super::error::Error;
 use super::gate::{Gate, Passage, Turn};
-use super::observer::{Observation, RequestObserver};
+use super::observer::{RequestObserver, SentSignal};
 use super::reachability::Reachability;
 use super::slow_calls;
 use crate::metrics::RequestMetrics;
@@ -50,7 +51,7 @@ pub(super) mod status;
 pub(super) mod timeout;
 
 /// What sends an HTTP request: the layers from the dry run on, or a test's server.
-pub(super) type Sender = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
+pub(super) type RoundTripper = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
 
 /// The layers within one: answers requests of type `Q` with `A`.
 pub(super) trait Answers<Q, A>:
@@ -73,17 +74,17 @@ pub(super) struct Outgoing {
 
 /// A request that the gate may hold.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct GatedRequest {
     pub(super) outgoing: Outgoing,
     pub(super) passage: Passage,
     pub(super) turn: Turn,
     /// After this time it is not sent.
     pub(super) not_after: Option<Instant>,
     /// Is told when it is sent.
-    pub(super) observation: Option<Observation>,
+    pub(super) sent_signal: Option<SentSignal>,
 }
 
-/// What the layers share; all clones of a client have the same.
+/// What the layers need, and share with those of the client's clones.
 #[derive(Clone)]
 pub(super) struct Layers {
     pub(super) observer: Option<Arc<dyn RequestObserver>>,
@@ -91,7 +92,7 @@ pub(super) struct Layers {
     pub(super) metrics: RequestMetrics,
     pub(super) reachability: Arc<Reachability>,
     pub(super) user_agent: HeaderValue,
-    pub(super) sender: Sender,
+    pub(super) round_tripper: RoundTripper,
 }
 
 // === impl Layers ===
@@ -101,13 +102,13 @@ impl Layers {
     ///
     /// # Errors
     /// [`Error`]; an answer other than success is [`Error::Status`].
-    pub(super) async fn call(&self, request: Held) -> Result<Bytes, Error> {
+    pub(super) async fn call(&self, request: GatedRequest) -> Result<Bytes, Error> {
         let layers = ServiceBuilder::new()
             .layer(observe::layer(self.observer.clone()))
             .layer(gate::layer(self.gate.clone(), self.metrics.clone()))
             .map_future(slow_calls::wait_for)
             .layer(timeout::layer(self.reachability.clone()))
-            .layer(body::layer(self.metrics.clone()));
+            .layer(body::layer(self.metrics.clone(), body::BODY_MAX));
         // On the heap: 11 KiB would be a part of every future that makes requests.
         Box::pin(layers.service(self.connection()).oneshot(request)).await
     }
@@ -133,6 +134,6 @@ impl Layers {
                 request.headers_mut().insert(header::USER_AGENT, user_agent.clone());
                 request
             })
-            .service(self.sender.clone())
+            .service(self.round_tripper.clone())
     }
 }

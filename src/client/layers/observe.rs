@@ -8,15 +8,15 @@ use bytes::Bytes;
 use tower::layer::layer_fn;
 use tower::{Layer, ServiceExt, service_fn};
 
-use super::{Answers, Held};
+use super::{Answers, GatedRequest};
 use crate::client::error::Error;
-use crate::client::observer::{Observed, RequestObserver};
+use crate::client::observer::{ObservedRequest, RequestObserver};
 
 pub(super) fn layer<S>(
     observer: Option<Arc<dyn RequestObserver>>,
-) -> impl Layer<S, Service = impl Answers<Held, Bytes>>
+) -> impl Layer<S, Service = impl Answers<GatedRequest, Bytes>>
 where
-    S: Answers<Held, Bytes>,
+    S: Answers<GatedRequest, Bytes>,
 {
     layer_fn(move |inner: S| {
         let observer = observer.clone();
@@ -26,14 +26,14 @@ where
 
 async fn observe(
     observer: Option<Arc<dyn RequestObserver>>,
-    inner: impl Answers<Held, Bytes>,
-    request: Held,
+    inner: impl Answers<GatedRequest, Bytes>,
+    request: GatedRequest,
 ) -> Result<Bytes, Error> {
     let Some(observer) = observer else { return inner.oneshot(request).await };
     let http = &request.outgoing.http;
-    let observed = Observed::began(observer, http.method().as_str(), http.uri().path());
-    let observation = Some(observed.observation());
-    let outcome = inner.oneshot(Held { observation, ..request }).await;
+    let observed = ObservedRequest::began(observer, http.method().as_str(), http.uri().path());
+    let sent_signal = Some(observed.sent_signal());
+    let outcome = inner.oneshot(GatedRequest { sent_signal, ..request }).await;
     observed.answered(&outcome);
     outcome
 }

@@ -4,7 +4,7 @@
 //! - A process without a free file has not lost the server, and its error says whose limit it is.
 //!   (test: `error_for_want_of_files_names_the_limit`)
 //! - Errors about credentials quote neither the plugin's command line nor its output.
-//!   (test: `errors_omit_credential_plugin_output`)
+//!   (test: `error_of_the_credentials_quotes_nothing`)
 
 use std::sync::Arc;
 
@@ -70,6 +70,16 @@ fn is_about_files(error: &(dyn std::error::Error + 'static)) -> bool {
 mod tests {
     use super::*;
     use crate::client::error::explain;
+
+    /// I17
+    #[tokio::test]
+    async fn error_of_the_credentials_quotes_nothing() {
+        let plugin = std::io::Error::other("canary");
+        let source = kube_client::Error::Auth(kube_client::client::AuthError::AuthExecStart(plugin));
+        let error = lost(&Reachability::default(), "GET /api".to_owned(), source.into());
+        let text = format!("{} {error:?}", explain(&error));
+        assert!(text.contains("credentials") && !text.contains("canary"), "{text}");
+    }
 
     #[tokio::test]
     async fn error_for_want_of_files_names_the_limit() {

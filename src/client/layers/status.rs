@@ -3,7 +3,8 @@
 //! Mirrors client-go `rest/request.go`, `transformResponse`.
 //!
 //! # Guarantees
-//! - An error keeps the server's code, reason, causes and Retry-After. (test: `errors_keep_the_servers_status`)
+//! - An error keeps the server's code, reason, causes and Retry-After.
+//!   (test: `errors_keep_the_servers_status`, `overloaded_server_pauses_all_requests`)
 //! - A Status that a proxy has compressed is read, too. (test: `status_in_a_compressed_failure_is_read`)
 
 use std::time::Duration;

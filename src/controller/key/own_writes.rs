@@ -2,6 +2,7 @@
 //!
 //! Mirrors kubernetes `pkg/controller/util/consistency` (`ConsistencyStore`, KEP-5647).
 //! Flow: sync handler -> API server -> **own writes** -> worker, before the next sync of the key
+//! Chapter 8 of `docs/book` builds this from nothing.
 //!
 //! # How it works
 //! Each write is recorded with the resource, the uid and the resource version in the server's response, in order.

@@ -74,9 +74,9 @@ fn keys_of(parent: &str, list: &str) -> Option<&'static [&'static str]> {
 /// What differs between two states of an object.
 #[derive(Clone, Debug)]
 pub struct Changes {
-    /// What differs of the first state.
+    /// The part of the first state that differs.
     from: Value,
-    /// What differs of the second state.
+    /// The part of the second state that differs.
     to: Value,
     /// The first state's uid and resource version.
     identity: [Value; 2],
@@ -151,8 +151,7 @@ impl Changes {
             };
         }
         let [from, to] = [from, to].map(|state| to_raw_value(state).unwrap_or_default());
-        let metadata = members(&from).and_then(|from| members(from.get("metadata")?)).unwrap_or_default();
-        let identity = IDENTITY.map(|field| metadata.get(field).map_or(Value::Null, |raw| parsed(raw)));
+        let identity = identity(&from);
         let [from, to] = differing(&from, &to);
         let mut differences = Vec::new();
         find(&mut differences, api, &Place { path: String::new(), name: "", is_shown: true }, (&from, &to));
@@ -239,6 +238,17 @@ fn differing(from: &RawValue, to: &RawValue) -> [Value; 2] {
         }
     }
     both.map(Value::Object)
+}
+
+/// Returns the values of [`IDENTITY`].
+fn identity(state: &RawValue) -> [Value; 2] {
+    match members(state).and_then(|state| members(state.get("metadata")?)) {
+        Some(metadata) => IDENTITY.map(|field| metadata.get(field).map_or(Value::Null, |raw| parsed(raw))),
+        None => {
+            let state = parsed(state);
+            IDENTITY.map(|field| state["metadata"][field].clone())
+        }
+    }
 }
 
 /// Returns the members of a map; `None` for anything else, and for a map with an escaped key.

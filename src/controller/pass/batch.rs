@@ -6,6 +6,8 @@
 //! - A new child is reported as created even if a webhook alters it.
 //!   (test: `child_altered_by_webhook_is_reported_as_created`)
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 
 use super::apply::{Spec, child};
@@ -23,21 +25,14 @@ use crate::controller::run::outcome::Outcome;
 
 /// How children of one kind fared.
 #[derive(Debug)]
+#[must_use = "the rest of a batch that was cut short needs another sync"]
 pub struct Batch<T, E> {
-    /// One result each; `None` if not attempted.
-    pub each: Vec<Option<T>>,
-    /// Whether the rest is left to the next sync, because this one has lasted a second and other keys wait.
+    /// One result each; `None` if it was not attempted, or if its request failed.
+    pub results: Vec<Option<T>>,
+    /// Whether some were not attempted because the sync has lasted a second and other keys wait: requeue the key soon.
     pub is_cut_short: bool,
-    /// The error that stops the sync.
-    pub ended: Result<(), E>,
-}
-
-/// Why the rest of a batch is not attempted.
-enum Left {
-    /// One was refused or failed, or the owner has changed.
-    InVain,
-    /// Other keys wait.
-    ForTheNextSync,
+    /// The first error, which stops the sync.
+    pub outcome: Result<(), E>,
 }
 
 impl<K: CustomResource> Pass<'_, K> {
@@ -55,14 +50,16 @@ impl<K: CustomResource> Pass<'_, K> {
         let ended: Vec<Mutex<Option<ApplyOutcome<W::Observed>>>> =
             wanted.iter().map(|_| Mutex::new(None)).collect();
         let failures: Mutex<Vec<(usize, Error)>> = Mutex::default();
+        let is_cut_short = AtomicBool::new(false);
         let pass = &*self;
         let one = |at: usize| {
-            let (wanted, ended, failures) = (&wanted[at], &ended[at], &failures);
+            let (wanted, ended, failures, is_cut_short) = (&wanted[at], &ended[at], &failures, &is_cut_short);
             let spec = if was_there(at) { Spec::Known } else { Spec::New };
             async move {
-                // At least one write in each sync, so that it gets on.
+                // The first in any case, so that a slow sync gets on.
                 if at > 0 && pass.turn.is_over() {
-                    return Err(Left::ForTheNextSync);
+                    is_cut_short.store(true, Ordering::Relaxed);
+                    return Err(());
                 }
                 let outcome = if pass.is_current() {
                     let name = ObjectName::new(pass.owner.name.namespace(), wanted.name());
@@ -70,17 +67,14 @@ impl<K: CustomResource> Pass<'_, K> {
                 } else {
                     Ok(ApplyOutcome::OwnerChanged)
                 };
-                let outcome = outcome.map_err(|error| {
-                    failures.lock().push((at, error));
-                    Left::InVain
-                })?;
+                let outcome = outcome.map_err(|error| failures.lock().push((at, error)))?;
                 // A taken name concerns one child; a refusal will likely hit the others, too.
                 let goes_on = !matches!(outcome, ApplyOutcome::Refused { .. } | ApplyOutcome::OwnerChanged);
                 *ended.lock() = Some(outcome);
-                goes_on.then_some(()).ok_or(Left::InVain)
+                goes_on.then_some(()).ok_or(())
             }
         };
-        let (_, left) = slow_start_batch(wanted.len(), one).await;
+        slow_start_batch(wanted.len(), one).await;
         let ended: Vec<_> = ended.into_iter().map(Mutex::into_inner).collect();
         let mut stop = Ok(());
         for (at, error) in failures.into_inner() {
@@ -103,7 +97,7 @@ impl<K: CustomResource> Pass<'_, K> {
                 None => {}
             }
         }
-        Batch { each: ended, is_cut_short: matches!(left, Some(Left::ForTheNextSync)), ended: stop }
+        Batch { results: ended, is_cut_short: is_cut_short.into_inner(), outcome: stop }
     }
 
     /// Deletes children of one kind in slow-start batches, in the given order. For an object that is being deleted,
@@ -111,11 +105,13 @@ impl<K: CustomResource> Pass<'_, K> {
     pub async fn delete_each(&self, resource: &ApiResource, all: &[ChildRef]) -> Batch<Deletion, Error> {
         let ended: Vec<Mutex<Option<Deletion>>> = all.iter().map(|_| Mutex::new(None)).collect();
         let failure: Mutex<Option<Error>> = Mutex::default();
+        let is_cut_short = AtomicBool::new(false);
         let one = |at: usize| {
-            let (child, ended, failure) = (&all[at], &ended[at], &failure);
+            let (child, ended, failure, is_cut_short) = (&all[at], &ended[at], &failure, &is_cut_short);
             async move {
                 if at > 0 && self.turn.is_over() {
-                    return Err(Left::ForTheNextSync);
+                    is_cut_short.store(true, Ordering::Relaxed);
+                    return Err(());
                 }
                 let deletion = if !self.is_current() {
                     Ok(Deletion::NotNow)
@@ -126,18 +122,17 @@ impl<K: CustomResource> Pass<'_, K> {
                 };
                 let deletion = deletion.map_err(|error| {
                     failure.lock().get_or_insert(error);
-                    Left::InVain
                 })?;
                 let goes_on = matches!(deletion, Deletion::Deleted | Deletion::NothingToDo);
                 *ended.lock() = Some(deletion);
-                goes_on.then_some(()).ok_or(Left::InVain)
+                goes_on.then_some(()).ok_or(())
             }
         };
-        let (_, left) = slow_start_batch(all.len(), one).await;
+        slow_start_batch(all.len(), one).await;
         Batch {
-            each: ended.into_iter().map(Mutex::into_inner).collect(),
-            is_cut_short: matches!(left, Some(Left::ForTheNextSync)),
-            ended: failure.into_inner().map_or(Ok(()), Err),
+            results: ended.into_iter().map(Mutex::into_inner).collect(),
+            is_cut_short: is_cut_short.into_inner(),
+            outcome: failure.into_inner().map_or(Ok(()), Err),
         }
     }
 }

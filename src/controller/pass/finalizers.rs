@@ -2,6 +2,7 @@
 //! object itself.
 //!
 //! Mirrors controller-runtime `pkg/controller/controllerutil` (`AddFinalizer`, `RemoveFinalizer`), including the write.
+//! Chapter 8 of `docs/book` builds this from nothing.
 //!
 //! # How it works
 //! One merge patch sets the whole list of finalizers. The patch carries the uid and resource version of the object that

@@ -154,8 +154,8 @@ impl Reconcile for BatchKind {
         let wanted: Vec<_> = names.map(|name| deployment(&name, 1)).collect();
         let was_there = pass.observes_this_spec();
         let batch = pass.apply_each(&wanted, &self.deployments, |_| was_there).await;
-        batch.ended?;
-        for (wanted, applied) in wanted.iter().zip(batch.each.iter().flatten()) {
+        batch.outcome?;
+        for (wanted, applied) in wanted.iter().zip(batch.results.iter().flatten()) {
             if applied.is_as_wanted() {
                 pass.report(ChildHealth::of("Foo", wanted, applied));
             }
@@ -180,7 +180,7 @@ impl Reconcile for HeldKind {
             return Ok(None);
         }
         let children: Vec<ChildRef> = children.iter().map(ChildRef::of).collect();
-        pass.delete_each(&ApiResource::of::<ObservedDeployment>(), &children).await.ended?;
+        pass.delete_each(&ApiResource::of::<ObservedDeployment>(), &children).await.outcome?;
         pass.report(ChildHealth::reconciling(reason::DELETING, "Deleting the Deployment"));
         Ok(Some(pass.stored_status()))
     }

@@ -2,6 +2,7 @@
 //!
 //! Mirrors sample-controller `controller.go` (`Run`, `runWorker`, `processNextWorkItem`).
 //! Flow: workqueue -> **workers** -> sync handler -> API server
+//! Chapter 7 of `docs/book` builds this from nothing.
 //!
 //! The table in [`outcome`](super::outcome) says what follows each sync.
 //!

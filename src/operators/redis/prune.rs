@@ -55,7 +55,7 @@ async fn prune_sort(
 ) -> Result<(usize, bool), StopReason> {
     let batch = pass.delete_each(&ApiResource::of::<ObservedPod>(), all).await;
     let ended: Vec<(&str, Deletion)> =
-        all.iter().zip(batch.each).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
+        all.iter().zip(batch.results).filter_map(|(pod, ended)| Some((pod.name.as_str(), ended?))).collect();
     // Records the deletions, even if the sync fails afterwards.
     let is_deleted = |(_, ended): &&(&str, Deletion)| *ended == Deletion::Deleted;
     let deleted: Vec<String> = ended.iter().filter(is_deleted).map(|(name, _)| (*name).to_owned()).collect();
@@ -70,7 +70,7 @@ async fn prune_sort(
         };
         pass.event(EventType::Normal, reason, "Delete", note);
     }
-    batch.ended?;
+    batch.outcome?;
     for (name, ended) in ended {
         match ended {
             Deletion::Refused { status, requeue_after } => {

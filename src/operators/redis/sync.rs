@@ -107,12 +107,12 @@ impl Reconcile for RedisSync {
         left.truncate(WRITES_MAX);
         let batch = pass.delete_each(&ApiResource::of::<ObservedPod>(), &left).await;
         let is_cut = is_cut || batch.is_cut_short;
-        for (pod, deletion) in left.iter().zip(batch.each) {
+        for (pod, deletion) in left.iter().zip(batch.results) {
             if let Some(Deletion::Refused { status, requeue_after }) = deletion {
                 pass.refused_deletion(&format!("Pod {:?}", pod.name), &status, requeue_after);
             }
         }
-        if let Err(error) = batch.ended {
+        if let Err(error) = batch.outcome {
             pass.fails_after_its_status(error);
         }
         let requeue_after = if is_cut { CUT_RETRY } else { EXISTS_RETRY };
@@ -147,18 +147,20 @@ impl RedisSync {
         while let Some(part) = parts.next().filter(|_| is_all_taken && outcome.is_ok()) {
             let wanted: Vec<_> = part.iter().map(|&ordinal| wanted::pod(pass.object(), ordinal)).collect();
             let batch = pass.apply_each(&wanted, &self.pods, |at| was_there(part[at])).await;
-            (is_cut_short, outcome) = (batch.is_cut_short, batch.ended);
+            (is_cut_short, outcome) = (batch.is_cut_short, batch.outcome);
             let is_new =
                 |ended: &Option<ApplyOutcome<_>>| ended.as_ref().is_some_and(ApplyOutcome::was_created);
             let is_taken =
                 |ended: &Option<ApplyOutcome<_>>| matches!(ended, Some(ApplyOutcome::ResourceExists { .. }));
-            created
-                .extend(part.iter().zip(&batch.each).filter(|(_, ended)| is_new(ended)).map(|(&at, _)| at));
-            is_all_taken = batch.each.iter().all(is_taken);
+            created.extend(
+                part.iter().zip(&batch.results).filter(|(_, ended)| is_new(ended)).map(|(&at, _)| at),
+            );
+            is_all_taken = batch.results.iter().all(is_taken);
         }
         self.record_created_pods(pass, plan, &created, reached);
         outcome?;
-        if !created.is_empty() && (parts.next().is_some() || is_cut_short) {
+        // A batch that was cut short may have created nothing: its first Pod may be a relabelled or a taken one.
+        if is_cut_short || !created.is_empty() && parts.next().is_some() {
             let message = format!("Created {} Pods; more will follow", created.len());
             pass.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }

@@ -231,8 +231,8 @@ pub(super) fn plans(kind: &Kind, workload: &Workload, clean: &Run, share: Share,
         rolled_back(kind, clean),
         crashed(clean),
     ];
-    let Share::Some(count) = share else { return all.concat() };
     let mut random = fastrand::Rng::with_seed(seed);
+    let Share::Some(count) = share else { return share.of(all.concat(), &mut random) };
     let mut all = all.map(|mut plans| {
         random.shuffle(&mut plans);
         plans

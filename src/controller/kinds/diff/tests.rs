@@ -358,6 +358,19 @@ fn list_whose_key_repeats_is_replaced_from_a_live_read() {
     assert_eq!(patched["spec"], live["spec"]);
 }
 
+/// Some map in the state may have a key that JSON escapes.
+#[test]
+fn patch_carries_its_versions_whatever_keys_there_are() {
+    let state = |image: &str| {
+        let metadata = json!({"uid": "u", "resourceVersion": "7", "a\"b": 1});
+        json!({"metadata": metadata, "c\"d": {"e\"f": image}})
+    };
+    let foos = ApiResource::new("example.com", "v1", "Foo", "foos");
+    let patch = Changes::between(&foos, &state("a"), &state("b")).patch(None);
+    let expected = json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "c\"d": {"e\"f": "b"}});
+    assert_eq!(patch.body, expected);
+}
+
 #[test]
 fn list_of_another_kind_is_replaced() {
     let foos = ApiResource::new("example.com", "v1", "Foo", "foos");
@@ -371,12 +384,17 @@ fn list_of_another_kind_is_replaced() {
 // --- any JSON ---
 
 fn some_json() -> impl Strategy<Value = Value> {
-    let leaf =
-        prop_oneof![Just(json!(null)), (0..3).prop_map(|n| json!(n)), Just(json!("a")), Just(json!([]))];
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        (0..3).prop_map(|n| json!(n)),
+        Just(json!("a")),
+        Just(json!([])),
+        Just(json!(1.0))
+    ];
     let value = leaf.prop_recursive(4, 24, 3, |inner| {
         let item = prop::collection::btree_map("name|value", inner.clone(), 0..3);
         prop_oneof![
-            prop::collection::btree_map("spec|env|containers|labels|ports|args", inner, 0..3)
+            prop::collection::btree_map("spec|env|containers|labels|ports|args|a\"b", inner, 0..3)
                 .prop_map(|map| json!(map)),
             prop::collection::vec(item, 0..3).prop_map(|list| json!(list)),
         ]
