@@ -64,6 +64,23 @@ async fn large_scale_leaves_turns_to_waiting_keys() {
     assert_eq!(deleted, (15, Outcome::RequeueAfter(CUT_RETRY)), "a deletion, too");
 }
 
+/// The first Pod's name is taken, and the server takes more than a second to say so.
+#[tokio::test(start_paused = true)]
+async fn turn_that_ends_before_a_pod_was_created_is_continued_soon() {
+    let mut f = fixture().await;
+    f.put::<Pod>(json!({"metadata": {"name": "x-0"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}))
+        .await;
+    let slow = When::verb("create").resource("pods").times(1);
+    f.sim.fault(Fault::new(slow, Action::Delay(Duration::from_millis(1200))));
+    f.others.add(ObjectName::new(Some("ns"), "other"));
+    f.create("x", spec(3)).await;
+    let outcome = Outcome::WaitForUser { requeue_after: Some(CUT_RETRY) };
+    assert_eq!(timed(&mut f, "create").await, (1, outcome));
+    drop(f.others.get().await);
+    timed(&mut f, "create").await;
+    assert_eq!(f.names::<Pod>().await, ["x-0", "x-1", "x-2"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_taken_names_do_not_block_the_rest() {
     let mut f = fixture().await;
