@@ -97,7 +97,7 @@ impl Careful {
         }
         if !has_finalizer {
             // First: what is created before it could be left behind. The update brings the key back.
-            return self.set_finalizers(&foo, &[FINALIZER]).await;
+            return self.keep_finalizer(&foo, true).await;
         }
         if let Some(written) = self.inner.sync(key).await? {
             self.own.wrote(key, &version_of(&written));
@@ -118,16 +118,20 @@ impl Careful {
                 self.inner.api.delete(&path, uid).await?;
                 Err(Refused { code: 0, message: "the Deployment has to go first".to_owned() })
             }
-            Ok(_) => self.set_finalizers(foo, &[]).await,
-            Err(refused) if refused.code == 404 => self.set_finalizers(foo, &[]).await,
+            Ok(_) => self.keep_finalizer(foo, false).await,
+            Err(refused) if refused.code == 404 => self.keep_finalizer(foo, false).await,
             Err(refused) => Err(refused),
         }
     }
     // [/finalize]
 
-    async fn set_finalizers(&self, foo: &Object, finalizers: &[&str]) -> Result<(), Refused> {
+    /// Adds our finalizer, or removes it; those of others stay.
+    async fn keep_finalizer(&self, foo: &Object, is_kept: bool) -> Result<(), Refused> {
         let mut foo = foo.clone();
-        foo["metadata"]["finalizers"] = json!(finalizers);
+        let others = foo["metadata"]["finalizers"].as_array().into_iter().flatten();
+        let others = others.filter(|one| **one != FINALIZER).cloned();
+        let all: Vec<Object> = others.chain(is_kept.then(|| json!(FINALIZER))).collect();
+        foo["metadata"]["finalizers"] = json!(all);
         let name = foo["metadata"]["name"].as_str().unwrap_or_default();
         self.inner.api.put(&format!("{FOOS}/{name}"), &foo).await.map(drop)
     }

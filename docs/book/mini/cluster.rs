@@ -68,13 +68,13 @@ impl Cluster {
         Api { transport: InProcessTransport::new(&self.sim, user) }
     }
 
-    /// Creates a Foo that wants a Deployment of the same name.
+    /// Creates a Foo that wants a Deployment `NAME-deployment`.
     pub async fn create_foo(&self, name: &str, replicas: u32) {
         let foo = json!({
             "apiVersion": "samplecontroller.k8s.io/v1alpha1",
             "kind": "Foo",
             "metadata": {"name": name},
-            "spec": {"deploymentName": name, "replicas": replicas},
+            "spec": {"deploymentName": format!("{name}-deployment"), "replicas": replicas},
         });
         self.api("user").post(FOOS, &foo).await.expect("the Foo is created");
     }
@@ -88,9 +88,9 @@ impl Cluster {
         api.put(&path, &foo).await.expect("the Foo is changed");
     }
 
-    /// Returns the replicas that a Deployment asks for; `None` without one.
-    pub async fn replicas(&self, deployment: &str) -> Option<u64> {
-        let found = self.api("user").get(&format!("{DEPLOYMENTS}/{deployment}")).await.ok()?;
+    /// Returns the replicas that a Foo's Deployment asks for; `None` without one.
+    pub async fn replicas(&self, foo: &str) -> Option<u64> {
+        let found = self.api("user").get(&format!("{DEPLOYMENTS}/{foo}-deployment")).await.ok()?;
         found["spec"]["replicas"].as_u64()
     }
 

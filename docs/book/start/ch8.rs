@@ -75,9 +75,13 @@ impl Careful {
         todo!("chapter 8: finalize")
     }
 
-    async fn set_finalizers(&self, foo: &Object, finalizers: &[&str]) -> Result<(), Refused> {
+    /// Adds our finalizer, or removes it; those of others stay.
+    async fn keep_finalizer(&self, foo: &Object, is_kept: bool) -> Result<(), Refused> {
         let mut foo = foo.clone();
-        foo["metadata"]["finalizers"] = json!(finalizers);
+        let others = foo["metadata"]["finalizers"].as_array().into_iter().flatten();
+        let others = others.filter(|one| **one != FINALIZER).cloned();
+        let all: Vec<Object> = others.chain(is_kept.then(|| json!(FINALIZER))).collect();
+        foo["metadata"]["finalizers"] = json!(all);
         let name = foo["metadata"]["name"].as_str().unwrap_or_default();
         self.inner.api.put(&format!("{FOOS}/{name}"), &foo).await.map(drop)
     }

@@ -47,7 +47,9 @@ async fn key_comes_when_it_is_due() {
     let (queue, delays) = running();
     let started = Instant::now();
     delays.add_after("b".to_owned(), 200 * MS);
-    delays.add_after("a".to_owned(), 100 * MS);
+    // It sleeps until b is due, by now.
+    tokio::time::sleep(MS).await;
+    delays.add_after("a".to_owned(), 99 * MS);
     assert_eq!(queue.get().await, Some("a".to_owned()));
     assert_eq!(started.elapsed(), 100 * MS);
     assert_eq!(queue.get().await, Some("b".to_owned()));

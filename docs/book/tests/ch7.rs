@@ -34,7 +34,7 @@ async fn what_others_do_to_the_deployment_is_undone() {
     running(&cluster).await;
     cluster.create_foo("web", 2).await;
     until(async || available(&cluster, "web").await == 2).await;
-    let (api, path) = (cluster.api("user"), format!("{DEPLOYMENTS}/web"));
+    let (api, path) = (cluster.api("user"), format!("{DEPLOYMENTS}/web-deployment"));
     let mut deployment = api.get(&path).await.unwrap();
     deployment["spec"]["replicas"] = json!(9);
     api.put(&path, &deployment).await.unwrap();
@@ -47,8 +47,7 @@ async fn what_others_do_to_the_deployment_is_undone() {
 async fn deployment_of_somebody_else_is_left_alone() {
     let cluster = Cluster::start().await;
     let controller = running(&cluster).await;
-    let foo =
-        json!({"metadata": {"name": "x", "uid": "u"}, "spec": {"deploymentName": "web", "replicas": 7}});
+    let foo = json!({"metadata": {"name": "x", "uid": "u"}, "spec": {"deploymentName": "web-deployment", "replicas": 7}});
     let mut foreign = crate::ch1::new_deployment(&foo);
     foreign["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     cluster.api("user").post(DEPLOYMENTS, &foreign).await.unwrap();

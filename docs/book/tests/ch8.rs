@@ -60,8 +60,10 @@ async fn foo_goes_after_its_deployment() {
     cluster.create_foo("web", 1).await;
     until(async || cluster.replicas("web").await == Some(1)).await;
     let (api, path) = (cluster.api("user"), format!("{FOOS}/web"));
-    let foo = api.get(&path).await.unwrap();
+    let mut foo = api.get(&path).await.unwrap();
     assert_eq!(foo["metadata"]["finalizers"], json!([FINALIZER]));
+    foo["metadata"]["finalizers"] = json!([FINALIZER, "example.com/another"]);
+    api.put(&path, &foo).await.unwrap();
     // The deletion of the Deployment is refused for a while.
     let refusal =
         cluster.sim.fault(Fault::new(When::verb("delete").user("me"), Action::refuse(403, "Forbidden")));
@@ -69,7 +71,8 @@ async fn foo_goes_after_its_deployment() {
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(api.get(&path).await.is_ok(), "the Foo waits for its Deployment");
     cluster.sim.heal(refusal);
-    until(async || api.get(&path).await.is_err()).await;
+    let others = json!(["example.com/another"]);
+    until(async || api.get(&path).await.unwrap()["metadata"]["finalizers"] == others).await;
     assert_eq!(cluster.replicas("web").await, None);
 }
 
@@ -78,7 +81,7 @@ async fn deployment_of_somebody_else_is_not_deleted() {
     let cluster = Cluster::start().await;
     running(&cluster).await;
     let api = cluster.api("user");
-    let of = json!({"metadata": {"name": "x", "uid": "u"}, "spec": {"deploymentName": "web", "replicas": 7}});
+    let of = json!({"metadata": {"name": "x", "uid": "u"}, "spec": {"deploymentName": "web-deployment", "replicas": 7}});
     let mut foreign = crate::ch1::new_deployment(&of);
     foreign["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     api.post(DEPLOYMENTS, &foreign).await.unwrap();
