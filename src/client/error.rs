@@ -257,6 +257,11 @@ impl fmt::Display for ServerStatus {
     }
 }
 
+/// The error of an answer whose body broke off. The server did answer: if it is lost, the next request tells.
+pub(super) fn broken(name: &str, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+    Error::Transport { request: name.to_owned(), source }
+}
+
 /// Replaces kube-client's errors about credentials, which quote the plugin's command line and output.
 pub(super) const CREDENTIALS: &str = "could not obtain the credentials of the kubeconfig or the Pod";
 

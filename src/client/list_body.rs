@@ -9,18 +9,19 @@
 //! - `idle` limits the wait for the head and for each chunk. All waits together may take a second more for each 4 KiB.
 //!   (test: `a_silent_list_times_out`, `dripping_list_times_out`)
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::write::GzDecoder;
-use http::{HeaderMap, HeaderValue, Request, header};
+use http::{HeaderValue, Request, header};
 use http_body_util::BodyExt;
 use kube_client::client::Body;
 use serde::de::Error as _;
 use tokio::time::Instant;
 
-use super::layers::body::broken;
+use super::error::broken;
+use super::gzip::is_compressed;
 use super::list_items::{LENGTH_MAX, ListItems, ListMeta};
 use super::{ApiClient, Error};
 
@@ -82,26 +83,6 @@ impl ApiClient {
             received: 0,
             waited: Duration::ZERO,
         })
-    }
-}
-
-/// Whether a body is compressed with gzip.
-pub(super) fn is_compressed(headers: &HeaderMap) -> Result<bool, serde_json::Error> {
-    match headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes) {
-        None => Ok(false),
-        Some(encoding) if encoding.eq_ignore_ascii_case(b"identity") => Ok(false),
-        Some(encoding) if encoding.eq_ignore_ascii_case(b"gzip") => Ok(true),
-        Some(_) => Err(serde_json::Error::custom("the body has a content encoding other than gzip")),
-    }
-}
-
-/// Returns what a whole body decodes to, at most `max` bytes of it; nothing if it is broken.
-pub(super) fn decompressed(body: &[u8], max: usize) -> Bytes {
-    let mut decoded = Vec::new();
-    let gzip = flate2::read::GzDecoder::new(body);
-    match gzip.take(max as u64).read_to_end(&mut decoded) {
-        Ok(_) => decoded.into(),
-        Err(_) => Bytes::new(),
     }
 }
 
@@ -294,19 +275,5 @@ mod tests {
         assert!(bomb.len() < LENGTH_MAX / 10);
         let (items, meta) = read(bomb, usize::MAX).await;
         assert!(items.is_empty() && matches!(meta, Err(Error::TooLong { .. })), "{meta:?}");
-    }
-
-    #[test]
-    fn unknown_encoding_is_an_error() {
-        let of = |encoding: &'static str| {
-            is_compressed(&HeaderMap::from_iter([(
-                header::CONTENT_ENCODING,
-                HeaderValue::from_static(encoding),
-            )]))
-        };
-        assert!(
-            of("GZIP").unwrap() && !of("identity").unwrap() && !is_compressed(&HeaderMap::new()).unwrap()
-        );
-        assert_eq!(of("br").unwrap_err().to_string(), "the body has a content encoding other than gzip");
     }
 }

@@ -27,6 +27,7 @@ pub mod dry_run;
 mod error;
 pub(crate) mod fair_slots;
 mod gate;
+mod gzip;
 pub(crate) mod json_error;
 mod layers;
 mod list_body;

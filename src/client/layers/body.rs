@@ -8,10 +8,10 @@ use http::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube_client::client::Body;
 use tower::layer::layer_fn;
-use tower::{BoxError, Layer, ServiceExt, service_fn};
+use tower::{Layer, ServiceExt, service_fn};
 
 use super::{Answers, Outgoing};
-use crate::client::error::Error;
+use crate::client::error::{Error, broken};
 use crate::metrics::RequestMetrics;
 
 /// Maximum length of an answer: a page of 500 large objects.
@@ -50,11 +50,6 @@ pub(super) async fn collect(name: &str, body: Body, max: usize) -> Result<Bytes,
         Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong { request: name.to_owned(), max }),
         Err(error) => Err(broken(name, error)),
     }
-}
-
-/// The error of an answer whose body broke off. The server did answer: if it is lost, the next request tells.
-pub(in crate::client) fn broken(name: &str, source: BoxError) -> Error {
-    Error::Transport { request: name.to_owned(), source }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tower::{Layer, ServiceExt, service_fn};
 
 use super::{Answers, Outgoing, body};
 use crate::client::error::{Error, ServerStatus};
-use crate::client::list_body;
+use crate::client::gzip;
 
 /// Maximum length of a failure's body.
 const BODY_MAX: usize = 1 << 20;
@@ -44,8 +44,8 @@ async fn check(
         Err(Error::TooLong { .. }) => Bytes::new(),
         body => body?,
     };
-    let is_compressed = list_body::is_compressed(&head.headers).unwrap_or(false);
-    let body = if is_compressed { list_body::decompressed(&body, BODY_MAX) } else { body };
+    let is_compressed = gzip::is_compressed(&head.headers).unwrap_or(false);
+    let body = if is_compressed { gzip::decompressed(&body, BODY_MAX) } else { body };
     let status = ServerStatus::parse(head.status.as_u16(), retry_after(&head.headers), &body);
     Err(Error::Status { request: name, status: Box::new(status) })
 }
