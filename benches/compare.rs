@@ -104,7 +104,7 @@ fn main() {
         let scaled = WantedDeployment { replicas: 3, ..wanted };
         for round in 0..ROUNDS {
             let each = time_of_each(&stored, |one| {
-                let patch = Changes::of(black_box(&scaled), one).patch(None);
+                let patch = Changes::of(black_box(&scaled), one).patch(one, None);
                 assert_eq!(black_box(patch).body["spec"], json!({"replicas": 3}));
             });
             println!("{name}, round {round}: {each:?} for each Deployment that is scaled");

@@ -71,11 +71,12 @@ async fn write_over<W: Wanted + Debug>(api: &Api<DynamicObject>, wanted: &W) -> 
     loop {
         let live = api.get(name).await.expect("the object can be read");
         let live = serde_json::to_value(&live).expect("an object serializes");
-        let changes = Changes::of(wanted, &parse(live.clone()));
+        let observed = parse(live.clone());
+        let changes = Changes::of(wanted, &observed);
         if changes.differences.is_empty() {
-            return parse(live);
+            return observed;
         }
-        let patch = changes.patch(Some(&live));
+        let patch = changes.patch(&observed, Some(&live));
         let params = PatchParams::default();
         let patched = match patch.is_strategic {
             true => api.patch(name, &params, &Patch::Strategic(&patch.body)).await,

@@ -34,7 +34,7 @@ use serde_json::{Map, Value, json};
 use super::Wanted;
 use super::difference::Difference;
 use crate::api::ApiResource;
-use crate::cache::TypedObject;
+use crate::cache::{Object, TypedObject};
 
 /// Longer text is not shown.
 const SHOWN_MAX: usize = 128;
@@ -44,8 +44,6 @@ const HIDDEN: [&str; 8] =
 /// Maps, not structs: a server drops them if they are empty, and their keys are shown in brackets.
 const MAPS: [&str; 8] =
     ["annotations", "binaryData", "data", "labels", "limits", "matchLabels", "requests", "stringData"];
-/// The fields of the metadata by which the server refuses a patch of another state.
-const IDENTITY: [&str; 2] = ["uid", "resourceVersion"];
 /// The groups with lists that a strategic merge patch merges.
 const MERGED_GROUPS: [&str; 3] = ["", "apps", "batch"];
 
@@ -78,8 +76,6 @@ pub struct Changes {
     from: Value,
     /// The part of the second state that differs.
     to: Value,
-    /// The first state's uid and resource version.
-    identity: [Value; 2],
     api: Api,
     /// The fields that differ, for people.
     pub differences: Vec<Difference>,
@@ -142,30 +138,24 @@ impl Changes {
     pub fn between<T: Serialize + PartialEq>(resource: &ApiResource, from: &T, to: &T) -> Self {
         let api = Api::of(resource);
         if from == to {
-            return Self {
-                from: Value::Null,
-                to: Value::Null,
-                identity: Default::default(),
-                api,
-                differences: Vec::new(),
-            };
+            return Self { from: Value::Null, to: Value::Null, api, differences: Vec::new() };
         }
         let [from, to] = [from, to].map(|state| to_raw_value(state).unwrap_or_default());
-        let identity = identity(&from);
         let [from, to] = differing(&from, &to);
         let mut differences = Vec::new();
         find(&mut differences, api, &Place { path: String::new(), name: "", is_shown: true }, (&from, &to));
-        Self { from, to, identity, api, differences }
+        Self { from, to, api, differences }
     }
 
-    /// Returns the patch. `live` is the whole object that the first state was decoded from, if it was read.
+    /// Returns the patch, which the server refuses on any other state of this object than `from`, the first. `live` is
+    /// the whole object that it was decoded from, if it was read.
     #[must_use]
-    pub fn patch(&self, live: Option<&Value>) -> Patch {
+    pub fn patch(&self, from: &impl Object, live: Option<&Value>) -> Patch {
         let mut differ = Differ { api: self.api, is_strategic: false, needs_live: false };
         let mut body = differ.map("", (&self.from, &self.to), live);
-        for (field, value) in IDENTITY.iter().zip(&self.identity) {
-            body.entry("metadata").or_insert_with(|| json!({}))[field] = value.clone();
-        }
+        let metadata = body.entry("metadata").or_insert_with(|| json!({}));
+        metadata["uid"] = json!(from.uid());
+        metadata["resourceVersion"] = json!(from.resource_version());
         let Differ { is_strategic, needs_live, .. } = differ;
         Patch { body: Value::Object(body), is_strategic, needs_live }
     }
@@ -238,17 +228,6 @@ fn differing(from: &RawValue, to: &RawValue) -> [Value; 2] {
         }
     }
     both.map(Value::Object)
-}
-
-/// Returns the values of [`IDENTITY`].
-fn identity(state: &RawValue) -> [Value; 2] {
-    match members(state).and_then(|state| members(state.get("metadata")?)) {
-        Some(metadata) => IDENTITY.map(|field| metadata.get(field).map_or(Value::Null, |raw| parsed(raw))),
-        None => {
-            let state = parsed(state);
-            IDENTITY.map(|field| state["metadata"][field].clone())
-        }
-    }
 }
 
 /// Returns the members of a map; `None` for anything else, and for a map with an escaped key.

@@ -34,7 +34,7 @@ pub(super) fn applied<W: Wanted>(wanted: &W, live: &Value) -> Value {
     if changes.differences.is_empty() {
         return live.clone();
     }
-    let applied = patched(live, &changes.patch(Some(live)));
+    let applied = patched(live, &changes.patch(&observed, Some(live)));
     // The server's answer needs no other write.
     assert_eq!(shown(wanted, &applied), "", "{live}");
     applied

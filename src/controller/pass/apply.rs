@@ -285,7 +285,7 @@ impl<K: CustomResource> Pass<'_, K> {
         if changes.differences.is_empty() {
             return Ok(self.as_wanted(wanted, desired));
         }
-        let patch = changes.patch(live.as_ref());
+        let patch = changes.patch(&*observed, live.as_ref());
         let Changes { differences, .. } = changes;
         if let Some(refused) = self.refused_before(wanted, &observed, &differences) {
             return Ok(refused);
