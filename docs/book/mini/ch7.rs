@@ -57,8 +57,8 @@ impl Controller {
     // [worker]
     async fn run_worker(&self) {
         while let Some(key) = self.queue.get().await {
-            match self.sync(&key).await {
-                Ok(_) => self.backoff.forget(&key),
+            match self.sync(&key, |_| {}).await {
+                Ok(()) => self.backoff.forget(&key),
                 Err(_) => self.delays.add_after(key.clone(), self.backoff.when(&key)),
             }
             self.queue.done(&key);
@@ -67,10 +67,11 @@ impl Controller {
     // [/worker]
 
     // [sync]
-    /// Looks at one Foo and its Deployment in the caches, and does what has to be done. Returns what it has stored.
-    pub async fn sync(&self, key: &str) -> Result<Option<Object>, Refused> {
+    /// Looks at one Foo and its Deployment in the caches, and does what has to be done. Whoever calls is told of a
+    /// Deployment that was stored, at once: a later step may fail.
+    pub async fn sync(&self, key: &str, stored: impl FnOnce(&Object)) -> Result<(), Refused> {
         // 1. The Foo. None: it was deleted, and the garbage collector deletes its Deployment.
-        let Some(foo) = self.foos.get(key) else { return Ok(None) };
+        let Some(foo) = self.foos.get(key) else { return Ok(()) };
 
         // 2. Its Deployment, if it is the Foo's.
         let name = foo["spec"]["deploymentName"].as_str().unwrap_or_default();
@@ -82,13 +83,14 @@ impl Controller {
         }
 
         // 3. The difference.
-        let stored = match compare(&foo, deployment.as_deref()) {
-            Some(action) => Some(act(&self.api, &action).await?),
-            None => None,
-        };
+        let mut newest = deployment.as_deref().cloned();
+        if let Some(action) = compare(&foo, deployment.as_deref()) {
+            let written = act(&self.api, &action).await?;
+            stored(&written);
+            newest = Some(written);
+        }
 
         // 4. The status, if it says something new.
-        let newest = stored.as_ref().or(deployment.as_deref());
         let available = newest.and_then(|found| found["status"]["availableReplicas"].as_u64()).unwrap_or(0);
         if foo["status"]["availableReplicas"] != available {
             let mut foo = Object::clone(&foo);
@@ -96,7 +98,7 @@ impl Controller {
             let name = foo["metadata"]["name"].as_str().unwrap_or_default();
             self.api.put(&format!("{FOOS}/{name}/status"), &foo).await?;
         }
-        Ok(stored)
+        Ok(())
     }
     // [/sync]
 }

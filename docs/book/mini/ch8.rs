@@ -99,10 +99,7 @@ impl Careful {
             // First: what is created before it could be left behind. The update brings the key back.
             return self.keep_finalizer(&foo, true).await;
         }
-        if let Some(written) = self.inner.sync(key).await? {
-            self.own.wrote(key, &version_of(&written));
-        }
-        Ok(())
+        self.inner.sync(key, |written| self.own.wrote(key, &version_of(written))).await
     }
     // [/sync]
 

@@ -88,6 +88,15 @@ impl Cluster {
         api.put(&path, &foo).await.expect("the Foo is changed");
     }
 
+    /// Deletes a Foo.
+    pub async fn delete_foo(&self, name: &str) {
+        let api = self.api("user");
+        let path = format!("{FOOS}/{name}");
+        let foo = api.get(&path).await.expect("the Foo exists");
+        let uid = foo["metadata"]["uid"].as_str().unwrap_or_default();
+        api.delete(&path, uid).await.expect("the Foo is deleted");
+    }
+
     /// Returns the replicas that a Foo's Deployment asks for; `None` without one.
     pub async fn replicas(&self, foo: &str) -> Option<u64> {
         let found = self.api("user").get(&format!("{DEPLOYMENTS}/{foo}-deployment")).await.ok()?;

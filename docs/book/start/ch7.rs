@@ -46,8 +46,9 @@ impl Controller {
         todo!("chapter 7: worker")
     }
 
-    /// Looks at one Foo and its Deployment in the caches, and does what has to be done. Returns what it has stored.
-    pub async fn sync(&self, key: &str) -> Result<Option<Object>, Refused> {
+    /// Looks at one Foo and its Deployment in the caches, and does what has to be done. Whoever calls is told of a
+    /// Deployment that was stored, at once: a later step may fail.
+    pub async fn sync(&self, key: &str, stored: impl FnOnce(&Object)) -> Result<(), Refused> {
         todo!("chapter 7: sync")
     }
 }

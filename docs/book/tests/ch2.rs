@@ -1,5 +1,7 @@
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::Instant;
 use windlass::sim::{Action, Fault, When};
 
@@ -31,9 +33,58 @@ async fn list_and_watch_miss_nothing_in_between() {
     // Between the list and the watch.
     cluster.create_foo("b", 1).await;
     cluster.scale_foo("a", 2).await;
+    cluster.delete_foo("b").await;
     let watch = reflector.watch(&mut hear);
     tokio::time::timeout(Duration::from_secs(1), watch).await.unwrap_err();
-    assert_eq!(heard, ["replaced a", "added b", "updated a"]);
+    assert_eq!(heard, ["replaced a", "added b", "updated a", "deleted b"]);
+}
+
+/// The newest change is a deletion: no object that is left has its version.
+#[tokio::test(start_paused = true)]
+async fn list_has_a_version_of_its_own() {
+    let cluster = Cluster::start().await;
+    for name in ["a", "b"] {
+        cluster.create_foo(name, 1).await;
+    }
+    cluster.delete_foo("b").await;
+    let mut reflector = Reflector::new(cluster.api("me"), FOOS);
+    let mut heard = Vec::new();
+    let mut hear = |delta: Delta| heard.push(short(&delta));
+    reflector.list(&mut hear).await.unwrap();
+    let watch = reflector.watch(&mut hear);
+    tokio::time::timeout(Duration::from_secs(1), watch).await.unwrap_err();
+    assert_eq!(heard, ["replaced a"], "what was before the list is not told again");
+}
+
+/// Whoever receives the event fails.
+#[tokio::test(start_paused = true)]
+async fn event_that_was_not_handed_on_comes_again() {
+    let cluster = Cluster::start().await;
+    let mut reflector = Reflector::new(cluster.api("me"), FOOS);
+    reflector.list(&mut |_| {}).await.unwrap();
+    cluster.create_foo("a", 1).await;
+    let mut failing = |_| panic!("on purpose");
+    AssertUnwindSafe(reflector.watch(&mut failing)).catch_unwind().await.unwrap_err();
+    let mut heard = Vec::new();
+    let mut hear = |delta: Delta| heard.push(short(&delta));
+    let watch = reflector.watch(&mut hear);
+    tokio::time::timeout(Duration::from_secs(1), watch).await.unwrap_err();
+    assert_eq!(heard, ["added a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_watch_ends_by_its_code() {
+    let cluster = Cluster::start().await;
+    let mut reflector = Reflector::new(cluster.api("me"), FOOS);
+    reflector.list(&mut |_| {}).await.unwrap();
+    for (code, reason, expected) in
+        [(410, "Expired", Ended::Expired), (503, "ServiceUnavailable", Ended::GoOn)]
+    {
+        cluster
+            .sim
+            .fault(Fault::new(When::verb("watch").resource("foos").times(1), Action::refuse(code, reason)));
+        assert_eq!(reflector.watch(&mut |_| {}).await, expected, "{code}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

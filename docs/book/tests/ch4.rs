@@ -1,7 +1,8 @@
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use parking_lot::Mutex;
-
 use serde_json::json;
 
 use crate::ch2::Delta;
@@ -52,6 +53,44 @@ async fn late_handler_hears_of_what_is_there() {
     assert_eq!(*heard.lock(), ["default/a", "default/b"]);
 }
 
+/// While the new handler is told of what is there, something changes.
+#[tokio::test]
+async fn handler_that_is_being_added_misses_nothing() {
+    let cluster = Cluster::start().await;
+    let informer = Informer::new(cluster.api("me"), FOOS);
+    informer.apply(added("a"));
+    let (heard, to_all) = ear();
+    let (told, is_told) = mpsc::channel();
+    let (applied, is_applied) = mpsc::channel();
+    let applies = informer.clone();
+    let other = std::thread::spawn(move || {
+        is_told.recv().unwrap();
+        applies.apply(added("b"));
+        applied.send(()).ok();
+    });
+    let is_applied = Mutex::new(is_applied);
+    informer.add_handler(Box::new(move |change| {
+        to_all(change);
+        told.send(()).ok();
+        // If it is applied already, without us, we shall never hear of it.
+        is_applied.lock().recv_timeout(Duration::from_millis(200)).ok();
+    }));
+    other.join().unwrap();
+    assert_eq!(*heard.lock(), ["default/a", "default/b"]);
+}
+
+#[tokio::test]
+async fn only_a_list_makes_it_synced() {
+    let cluster = Cluster::start().await;
+    let informer = Informer::new(cluster.api("me"), FOOS);
+    informer.apply(added("a"));
+    assert!(informer.has_synced().now_or_never().is_none(), "there may be more");
+    informer.apply(Delta::Replaced { objects: Vec::new(), version: "2".to_owned() });
+    assert!(informer.has_synced().now_or_never().is_some());
+    informer.apply(added("b"));
+    assert!(informer.has_synced().now_or_never().is_some(), "and it remains so");
+}
+
 #[tokio::test]
 async fn handler_that_looks_finds_the_change() {
     let cluster = Cluster::start().await;
@@ -73,7 +112,11 @@ async fn resync_repeats_without_asking_the_server() {
     informer.apply(added("a"));
     let (heard, handler) = ear();
     informer.add_handler(handler);
+    let is_new = Arc::new(Mutex::new(Vec::new()));
+    let to = is_new.clone();
+    informer.add_handler(Box::new(move |change| to.lock().push(change.old.is_none())));
     informer.resync();
     assert_eq!(*heard.lock(), ["default/a", "default/a"]);
+    assert_eq!(*is_new.lock(), [true, false], "what is repeated is no new object");
     assert_eq!(cluster.count("me", "list"), 0);
 }

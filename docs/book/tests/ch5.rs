@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 
@@ -34,6 +35,20 @@ fn no_two_workers_have_one_key() {
     assert!(queue.get().now_or_never().is_none());
 }
 
+#[tokio::test(start_paused = true)]
+async fn key_that_is_given_back_wakes_another_worker() {
+    let queue = Arc::new(Queue::default());
+    queue.add(key("a"));
+    let taken = get(&queue);
+    let waits = queue.clone();
+    let other = tokio::spawn(async move { waits.get().await });
+    tokio::task::yield_now().await;
+    queue.add(key("a"));
+    queue.done(&taken);
+    let woken = tokio::time::timeout(Duration::from_secs(1), other).await;
+    assert_eq!(woken.expect("the other waits").unwrap(), Some(key("a")));
+}
+
 #[test]
 fn shutdown_drains_the_queue() {
     let queue = Queue::default();
@@ -59,6 +74,29 @@ async fn every_waiting_worker_hears_of_the_shutdown() {
     for worker in workers {
         assert_eq!(worker.await.unwrap(), None);
     }
+}
+
+/// A key arrives after the worker has looked, and before it waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_wake_up_is_lost() {
+    let queue = Arc::new(Queue::default());
+    let (done, mut is_done) = tokio::sync::mpsc::channel(1);
+    let of_worker = queue.clone();
+    let worker = tokio::spawn(async move {
+        while let Some(key) = of_worker.get().await {
+            of_worker.done(&key);
+            done.send(()).await.unwrap();
+        }
+    });
+    let all = async {
+        for _ in 0..20_000 {
+            queue.add(key("a"));
+            is_done.recv().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.expect("a key lies there, and no worker knows");
+    queue.shut_down();
+    worker.await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

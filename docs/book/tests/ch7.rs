@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use serde_json::json;
+use windlass::sim::{Action, Fault, When};
 
+use crate::ch2::Delta;
 use crate::ch7::Controller;
 use crate::cluster::{Cluster, DEPLOYMENTS, FOOS, until};
 
@@ -57,6 +59,51 @@ async fn deployment_of_somebody_else_is_left_alone() {
     assert_eq!(controller.backoff.len(), 1, "it is tried again, later and later");
     let tries = controller.backoff.when(&"default/web".to_owned());
     assert!(tries > Duration::from_secs(10), "{tries:?}");
+}
+
+/// A Foo was deleted and created again under its name; the Deployment is that of the first.
+#[tokio::test(start_paused = true)]
+async fn deployment_of_an_earlier_foo_is_not_ours() {
+    let cluster = Cluster::start().await;
+    let controller = Controller::new(cluster.api("me"));
+    let foo = |uid: &str| {
+        let metadata = json!({"namespace": "default", "name": "web", "uid": uid, "resourceVersion": "7"});
+        json!({"metadata": metadata, "spec": {"deploymentName": "web-deployment", "replicas": 7}})
+    };
+    controller.foos.apply(Delta::Added(foo("second")));
+    let mut deployment = crate::ch1::new_deployment(&foo("first"));
+    deployment["metadata"]["namespace"] = json!("default");
+    controller.deployments.apply(Delta::Added(deployment));
+    controller.sync("default/web", |_| panic!("nothing is to be stored")).await.unwrap_err();
+    assert_eq!(cluster.sim.ledger().iter().filter(|request| request.user == "me").count(), 0);
+}
+
+/// The creation takes ten seconds, and the Foo changes meanwhile.
+#[tokio::test(start_paused = true)]
+async fn key_is_given_back_after_its_sync() {
+    let cluster = Cluster::start().await;
+    running(&cluster).await;
+    let slow = Action::Delay(Duration::from_secs(10));
+    cluster.sim.fault(Fault::new(When::verb("create").user("me").times(1), slow));
+    cluster.create_foo("web", 1).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    cluster.scale_foo("web", 3).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(cluster.replicas("web").await, None, "one worker has the key: no other has overtaken it");
+    until(async || available(&cluster, "web").await == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn success_ends_the_backoff() {
+    let cluster = Cluster::start().await;
+    let controller = running(&cluster).await;
+    cluster.sim.fault(Fault::new(
+        When::verb("create").user("me").times(3),
+        Action::refuse(503, "ServiceUnavailable"),
+    ));
+    cluster.create_foo("web", 1).await;
+    until(async || available(&cluster, "web").await == 1).await;
+    assert!(controller.backoff.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

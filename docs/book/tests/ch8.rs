@@ -3,6 +3,7 @@ use std::time::Duration;
 use serde_json::json;
 use windlass::sim::{Action, Fault, When};
 
+use crate::ch2::Delta;
 use crate::ch7::Controller;
 use crate::ch8::{Careful, FINALIZER, OwnWrites};
 use crate::cluster::{Cluster, DEPLOYMENTS, FOOS, until};
@@ -51,6 +52,49 @@ async fn own_writes_are_not_repeated() {
     let (naive, careful) = (naive.await, careful.await);
     assert_eq!(careful, 1);
     assert!(naive > 5, "chapter 7 has tried {naive} times to create what it had created");
+}
+
+/// The Deployment is stored; the step after it fails.
+#[tokio::test(start_paused = true)]
+async fn write_counts_although_the_sync_failed() {
+    let creates = creates_during_a_silent_watch(async |cluster| {
+        let refusal = Action::refuse(503, "ServiceUnavailable");
+        cluster.sim.fault(Fault::new(When::verb("update").resource("foos/status").times(20), refusal));
+        running(cluster).await;
+    });
+    assert_eq!(creates.await, 1);
+}
+
+/// A Foo that is being deleted, with its Deployment on the server, and a cache that does not show the Deployment.
+async fn deleted_behind_the_cache(cluster: &Cluster) -> std::sync::Arc<Careful> {
+    let (api, path) = (cluster.api("user"), format!("{FOOS}/web"));
+    cluster.create_foo("web", 1).await;
+    let mut foo = api.get(&path).await.unwrap();
+    foo["metadata"]["finalizers"] = json!([FINALIZER]);
+    let foo = api.put(&path, &foo).await.unwrap();
+    api.post(DEPLOYMENTS, &crate::ch1::new_deployment(&foo)).await.unwrap();
+    cluster.delete_foo("web").await;
+    let careful = Careful::new(cluster.api("me"));
+    careful.inner.foos.apply(Delta::Added(api.get(&path).await.unwrap()));
+    careful
+}
+
+#[tokio::test(start_paused = true)]
+async fn server_is_asked_whether_the_deployment_is_gone() {
+    let cluster = Cluster::start().await;
+    let careful = deleted_behind_the_cache(&cluster).await;
+    careful.sync("default/web").await.unwrap_err();
+    assert_eq!(cluster.count("me", "delete"), 1);
+    assert!(cluster.api("user").get(&format!("{FOOS}/web")).await.is_ok(), "it is not seen to be gone yet");
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_read_does_not_mean_gone() {
+    let cluster = Cluster::start().await;
+    let careful = deleted_behind_the_cache(&cluster).await;
+    cluster.sim.fault(Fault::new(When::verb("get").user("me"), Action::refuse(403, "Forbidden")));
+    careful.sync("default/web").await.unwrap_err();
+    assert!(cluster.api("user").get(&format!("{FOOS}/web")).await.is_ok(), "nobody knows whether it is gone");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use windlass::sim::{Action, Fault, When};
 
 use crate::ch9::{DEADLINE, DURATION, Elector};
-use crate::cluster::{Api, Cluster, DEPLOYMENTS, Object, Refused, until};
+use crate::cluster::{Api, Cluster, DEPLOYMENTS, LEASES, Object, Refused, until};
 
 fn elector(cluster: &Cluster, name: &'static str) -> Arc<Elector> {
     let elector = Arc::new(Elector::new(cluster.api(name), name));
@@ -76,6 +76,48 @@ async fn write_that_hangs_is_cut_at_the_deadline() {
     ));
     elector.fenced(create(cluster.api("a"))).await.unwrap_err();
     assert_eq!(started.elapsed(), DEADLINE);
+}
+
+/// The server has had the renewal for a while when the answer comes; others count from then.
+#[tokio::test(start_paused = true)]
+async fn leadership_counts_from_the_request() {
+    let cluster = Cluster::start().await;
+    let elector = Elector::new(cluster.api("a"), "a");
+    let slow = Action::Delay(Duration::from_secs(3));
+    cluster.sim.fault(Fault::new(When::verb("create").resource("leases"), slow));
+    let started = Instant::now();
+    elector.try_acquire_or_renew().await.unwrap();
+    assert!(elector.is_leader());
+    tokio::time::sleep_until(started + DEADLINE).await;
+    assert!(!elector.is_leader());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_holder_releases() {
+    let cluster = Cluster::start().await;
+    let [a, b, c] = ["a", "b", "c"].map(|name| Elector::new(cluster.api(name), name));
+    a.try_acquire_or_renew().await.unwrap();
+    b.try_acquire_or_renew().await.unwrap_err();
+    b.release().await.ok();
+    c.try_acquire_or_renew().await.unwrap_err();
+    a.try_acquire_or_renew().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn transitions_count_the_holders() {
+    let cluster = Cluster::start().await;
+    let [a, b] = ["a", "b"].map(|name| Elector::new(cluster.api(name), name));
+    let transitions = async || {
+        let lease = cluster.api("user").get(&format!("{LEASES}/book")).await.unwrap();
+        lease["spec"]["leaseTransitions"].as_u64().unwrap()
+    };
+    a.try_acquire_or_renew().await.unwrap();
+    a.try_acquire_or_renew().await.unwrap();
+    assert_eq!(transitions().await, 0);
+    a.release().await.unwrap();
+    b.try_acquire_or_renew().await.unwrap();
+    b.try_acquire_or_renew().await.unwrap();
+    assert_eq!(transitions().await, 1);
 }
 
 #[tokio::test(start_paused = true)]
