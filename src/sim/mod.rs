@@ -15,7 +15,7 @@
 //! | `store`, `watch` | etcd and the watch cache |
 //! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
 //! | `builtin`, `custom` | defaulting and validation of each kind |
-//! | `discovery`, `openapi`, `table`, `review` | what kubectl needs beside the verbs |
+//! | `discovery`, `openapi`, `table`, `review`, `protobuf` | what kubectl needs beside the verbs |
 //! | `world` | controllers, scheduler, kubelets |
 //! | `fault`, `ledger` | injected faults, the log of requests |
 //! | `transport`, `http` | the transport for a client in the same process; the HTTPS endpoint |
@@ -44,6 +44,7 @@ mod ledger;
 mod meta;
 mod openapi;
 mod patch;
+mod protobuf;
 mod read;
 mod reply;
 mod request;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{Catalogue, Kind, Of};
+use super::protobuf;
 
 /// The largest accepted body, in bytes.
 pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -216,10 +217,12 @@ impl Call {
         }
         let media = self.content_type.split(';').next().unwrap_or_default().trim();
         if media.contains("protobuf") {
-            return Err(Failure::unsupported_media_type(
-                "this server reads JSON, not protobuf: with kubectl, add --dry-run=client -o yaml and pipe it to \
-                 kubectl apply -f -; in a client, set the content type application/json",
-            ));
+            return protobuf::decode(&self.kind, &self.body).ok_or_else(|| {
+                Failure::unsupported_media_type(
+                    "this server does not read the protobuf of this object: with kubectl, add --dry-run=client -o yaml \
+                     and pipe it to kubectl apply -f -; in a client, set the content type application/json",
+                )
+            });
         }
         let is_json = media.is_empty() || media.ends_with("json");
         if !is_json && !media.ends_with("yaml") {

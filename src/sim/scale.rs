@@ -74,7 +74,7 @@ impl Core {
 }
 
 /// Returns the paths of a kind's replicas in spec and status, and its Pod selector as text.
-fn scale_of(kind: &Kind, version: &str, object: &Value) -> (String, String, String) {
+pub(super) fn scale_of(kind: &Kind, version: &str, object: &Value) -> (String, String, String) {
     if let Of::Custom(definition) = &kind.of
         && let Some(scale) = definition.version(version).and_then(|version| version.scale.as_ref())
     {

@@ -199,16 +199,7 @@ fn built_in_cells(of: BuiltIn, object: &Value, core: &Core) -> Vec<Value> {
             let class = or_none(text(object, "/spec/ingressClassName"));
             vec![class, json!(joined(hosts)), json!(""), json!(ports)]
         }
-        BuiltIn::HorizontalPodAutoscaler => {
-            let target = &object["spec"]["scaleTargetRef"];
-            vec![
-                json!(format!("{}/{}", text(target, "/kind"), text(target, "/name"))),
-                json!("<unknown>"),
-                json!(n("/spec/minReplicas").to_string()),
-                json!(n("/spec/maxReplicas")),
-                json!(n("/status/currentReplicas")),
-            ]
-        }
+        BuiltIn::HorizontalPodAutoscaler => autoscaler_cells(object),
         BuiltIn::Lease => vec![json!(text(object, "/spec/holderIdentity"))],
         BuiltIn::Namespace => vec![json!(text(object, "/status/phase"))],
         BuiltIn::ResourceQuota => {
@@ -243,6 +234,30 @@ fn pod_cells(pod: &Value, age: Value) -> Vec<Value> {
         age,
         or_none(text(pod, "/status/podIP")),
         or_none(text(pod, "/spec/nodeName")),
+    ]
+}
+
+fn autoscaler_cells(object: &Value) -> Vec<Value> {
+    let target = &object["spec"]["scaleTargetRef"];
+    let used = |name: &str| {
+        let mut metrics = items(object, "/status/currentMetrics").iter();
+        let metric = metrics.find(|metric| text(metric, "/resource/name") == name);
+        let used = metric.and_then(|metric| metric.pointer("/resource/current/averageUtilization"));
+        used.map_or_else(|| "<unknown>".to_owned(), |used| format!("{used}%"))
+    };
+    let metrics = items(object, "/spec/metrics").iter().map(|metric| {
+        let name = text(metric, "/resource/name");
+        match metric.pointer("/resource/target/averageUtilization") {
+            Some(wanted) => format!("{name}: {}/{wanted}%", used(name)),
+            None => "<unknown>".to_owned(),
+        }
+    });
+    vec![
+        json!(format!("{}/{}", text(target, "/kind"), text(target, "/name"))),
+        json!(joined(metrics)),
+        json!(number(object, "/spec/minReplicas").to_string()),
+        json!(number(object, "/spec/maxReplicas")),
+        json!(number(object, "/status/currentReplicas")),
     ]
 }
 

@@ -196,25 +196,40 @@ fn dry_run(scene: &Scene, file: &std::path::Path, args: &[&str]) {
 }
 
 #[apply(both_beds_with_kubectl)]
-async fn kubectl_creates_via_dry_run_and_apply() {
+async fn kubectl_creates_without_a_file() {
     let scene = Scene::on(Bed::shared().await, "create").await;
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("it.yaml");
     let namespace = format!("{}-more", scene.namespace);
     let autoscale = ["autoscale", "deployment", "web", "--max=3", "--cpu=80%"];
     for (made, args) in [
         (format!("namespace/{namespace}"), &["create", "namespace", namespace.as_str()][..]),
-        ("deployment/web".to_owned(), &["create", "deployment", "web", "--image=nginx"][..]),
+        ("configmap/web".to_owned(), &["create", "configmap", "web", "--from-literal=a=b"][..]),
+        ("deployment/web".to_owned(), &["create", "deployment", "web", "--image=nginx", "--port=80"][..]),
         ("hpa/web".to_owned(), &autoscale[..]),
     ] {
-        if matches!(scene.bed, Bed::Embedded(_)) {
-            let (is_made, said) = kubectl(&scene, args);
-            assert!(!is_made && said.contains("kubectl apply -f"), "{said}");
-        }
-        dry_run(&scene, &file, args);
-        scene.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+        scene.kubectl(args);
         assert!(scene.kubectl(&["get", &made, "-o", "name"]).contains('/'), "{made}");
     }
+    let path =
+        "jsonpath={.data.a} {.spec.template.spec.containers[0].ports[0].containerPort} {.spec.maxReplicas}";
+    let shown = scene.kubectl(&["get", "configmap/web", "deployment/web", "hpa/web", "-o", "name"]);
+    assert_eq!(shown.lines().count(), 3);
+    let each = |made: &str| scene.kubectl(&["get", made, "-o", path]).trim().to_owned();
+    assert_eq!(["configmap/web", "deployment/web", "hpa/web"].map(each), ["b", "80", "3"]);
+}
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_creates_via_dry_run_and_apply() {
+    let scene = Scene::on(Bed::shared().await, "create-apply").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("it.yaml");
+    let args = ["create", "service", "clusterip", "web", "--tcp=80"];
+    if matches!(scene.bed, Bed::Embedded(_)) {
+        let (is_made, said) = kubectl(&scene, &args);
+        assert!(!is_made && said.contains("kubectl apply -f"), "{said}");
+    }
+    dry_run(&scene, &file, &args);
+    scene.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+    assert!(scene.kubectl(&["get", "service/web", "-o", "name"]).contains('/'));
 }
 
 #[apply(both_beds_with_kubectl)]

@@ -10,6 +10,7 @@ mod appservice;
 mod audits;
 mod chart;
 mod children;
+mod coming_from;
 mod control_plane;
 mod crash;
 mod day;

@@ -4,16 +4,21 @@ use std::fmt::Write as _;
 use std::fs;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use tokio_util::sync::CancellationToken;
 use windlass::cache::{HandlerFns, InformerConfig, ObjectName, SharedInformer};
+use windlass::cli::InProcess;
+use windlass::client::ApiClient;
+use windlass::sim::InProcessTransport;
 use windlass::testing::{FakeSource, config_map, status_error};
 use windlass::workqueue::{ItemExponentialFailure, Processing, Queue, RateLimiter, Stage};
 
 use crate::book::{WRITE, at, read};
+use crate::cluster::{Cluster, DEPLOYMENTS};
 
 /// Compares a recorded table with the one in a page, or writes it there.
 #[track_caller]
@@ -138,4 +143,58 @@ async fn trace_of_a_relist_is_fresh() {
     task.await.unwrap().unwrap();
     let head = "what happens | store | complete up to | handlers hear";
     assert_fresh("src/ch3-from-the-wire-to-memory.md", "relist", head, &rows);
+}
+
+/// The cache of Deployments stands still for a while. The Foo operator runs as `windlass run` does.
+#[tokio::test(start_paused = true)]
+async fn trace_of_an_own_write_is_fresh() {
+    let cluster = Cluster::start().await;
+    let client = kube_client::Client::new(InProcessTransport::new(&cluster.sim, "operator"), "default");
+    let (_signals, received) = tokio::sync::mpsc::channel(1);
+    let flags = [
+        "--controllers=foo",
+        "--leader-elect=false",
+        "--metrics-bind-address=0",
+        "--health-probe-bind-address=0",
+    ];
+    drop(tokio::spawn(async move {
+        windlass::cli::run_over(ApiClient::new(client), &flags, InProcess::new(1), received).await
+    }));
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let user = cluster.api("user");
+    let mut rows = Vec::new();
+    for step in [
+        "the watch of Deployments falls silent",
+        "a Foo is created that wants 1",
+        "the Foo is scaled to 3",
+        "ten seconds pass",
+        "the watch goes on",
+    ] {
+        let before = cluster.sim.ledger().len();
+        match step {
+            "a Foo is created that wants 1" => cluster.create_foo("web", 1).await,
+            "the Foo is scaled to 3" => cluster.scale_foo("web", 3).await,
+            "ten seconds pass" => {}
+            _ => cluster.sim.freeze_cache(0, "apps", "deployments", step.ends_with("silent")),
+        }
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let writes = cluster.sim.ledger().into_iter().skip(before).filter(|request| {
+            let is_write = ["create", "update", "patch"].contains(&request.verb.as_str());
+            request.user == "operator" && is_write && request.resource != "events"
+        });
+        let sent: Vec<String> = writes
+            .map(|request| match request.subresource.as_str() {
+                "" => format!("{} Deployment", request.verb),
+                part => format!("{} {part} of the Foo", request.verb),
+            })
+            .collect();
+        let shown =
+            |replicas: Option<u64>| replicas.map_or_else(|| "none".to_owned(), |count| count.to_string());
+        let cached = user.get(&format!("{DEPLOYMENTS}?resourceVersion=0")).await.unwrap();
+        let cached = shown(cached["items"][0]["spec"]["replicas"].as_u64());
+        let stored = shown(cluster.replicas("web").await);
+        rows.push(format!("{step} | {stored} | {cached} | {}", sent.join(", ")));
+    }
+    let head = "what happens | replicas on the server | in the cache | the operator sends";
+    assert_fresh("src/ch8-the-cache-lies.md", "own-write", head, &rows);
 }

@@ -7,7 +7,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 #[tokio::test(start_paused = true)]
 async fn protobuf_is_refused_with_advice() {
     let bed = Bed::new();
-    let response = bed.send("POST", DEPLOYMENTS, PROTOBUF, b"k8s\0".to_vec()).await.unwrap();
+    let response = bed.send("POST", PODS, PROTOBUF, b"k8s\0".to_vec()).await.unwrap();
     assert_eq!(response.status(), 415);
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let body = String::from_utf8_lossy(&body).into_owned();

@@ -444,3 +444,45 @@ async fn events_are_kept_for_an_hour() {
     tokio::time::sleep(Duration::from_secs(200)).await;
     assert_eq!(bed.get("/api/v1/namespaces/default/events/e").await.0, 404);
 }
+
+#[tokio::test(start_paused = true)]
+async fn autoscaler_follows_the_load() {
+    let bed = Bed::new();
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 1)).await;
+    settle().await;
+    let autoscalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let spec = json!({"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 5});
+    bed.ok("POST", autoscalers, json!({"metadata": {"name": "web"}, "spec": spec})).await;
+    settle().await;
+    let replicas = async || {
+        settle().await;
+        let web = bed.get(&format!("{DEPLOYMENTS}/web")).await.1;
+        let seen = bed.get(&format!("{autoscalers}/web")).await.1;
+        let active = seen["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|one| one["type"] == "ScalingActive");
+        let reason = active.unwrap()["reason"].as_str().unwrap().to_owned();
+        (web["spec"]["replicas"].clone(), seen["status"]["currentReplicas"].clone(), reason)
+    };
+    assert_eq!(
+        replicas().await,
+        (json!(2), json!(2), "FailedGetResourceMetric".to_owned()),
+        "without a metric"
+    );
+    for (load, expected) in [("330", 5), ("1000", 5), ("80", 2), ("0", 2), ("240", 3)] {
+        let annotations = json!({"windlass.dev/demo-load": load});
+        bed.ok("PATCH", &format!("{autoscalers}/web"), json!({"metadata": {"annotations": annotations}}))
+            .await;
+        let found = replicas().await;
+        assert_eq!(found, (json!(expected), json!(expected), "ValidMetricFound".to_owned()), "load {load}");
+    }
+    let version = bed.sim.version();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(bed.sim.version(), version, "it writes nothing at rest");
+    // Without replicas it is switched off.
+    bed.ok("PATCH", &format!("{DEPLOYMENTS}/web"), json!({"spec": {"replicas": 0}})).await;
+    assert_eq!(replicas().await, (json!(0), json!(0), "ScalingDisabled".to_owned()));
+}

@@ -3,6 +3,7 @@
 //! | file | plays | switch |
 //! |---|---|---|
 //! | `collector.rs` | the garbage collector: background, foreground, orphan | `collector` |
+//! | `autoscaler.rs` | the horizontal Pod autoscaler | `autoscalers` |
 //! | `workloads.rs` | Deployment → ReplicaSet → Pods, or the status alone | `workloads`, `status_of_workloads` |
 //! | `pods.rs` | scheduler and kubelet | `pods` |
 //! | `quotas.rs` | object count quotas | `quotas` |
@@ -12,6 +13,7 @@
 //! Each part is level-triggered: a change schedules a sync of the objects concerned, which then acts on their
 //! current state. Writes bypass requests: no fault hits them, and they do not appear in the ledger.
 
+mod autoscaler;
 mod collector;
 mod namespaces;
 mod pods;
@@ -52,11 +54,20 @@ pub struct Switches {
     pub pods: bool,
     /// Quotas count objects and refuse new ones.
     pub quotas: bool,
+    /// Autoscalers scale their targets.
+    pub autoscalers: bool,
 }
 
 impl Default for Switches {
     fn default() -> Self {
-        Self { collector: true, workloads: true, status_of_workloads: false, pods: true, quotas: true }
+        Self {
+            collector: true,
+            workloads: true,
+            status_of_workloads: false,
+            pods: true,
+            quotas: true,
+            autoscalers: true,
+        }
     }
 }
 
@@ -72,6 +83,7 @@ pub(super) enum Work {
     Pod(Key),
     Namespace(String),
     Quotas(String),
+    Autoscaler(Key),
     Definition(String),
     /// The removal of an expired Event.
     OldEvent(Key),
@@ -139,6 +151,7 @@ impl Core {
             Work::Pod(key) if switches.pods => self.sync_pod(&key),
             Work::Namespace(name) => self.sync_namespace(&name),
             Work::Quotas(namespace) if switches.quotas => self.count_quotas(&namespace),
+            Work::Autoscaler(key) if switches.autoscalers => self.sync_autoscaler(&key),
             Work::Definition(name) => self.sync_definition(&name),
             Work::OldEvent(key) => {
                 let events = self.catalogue.built_in(BuiltIn::Event);
@@ -162,6 +175,9 @@ impl Core {
         }
         if !is_there {
             self.react_to_removal(&object, &resource, &key);
+        }
+        if is_there {
+            self.plan_autoscalers(change);
         }
         let core = resource.0.is_empty();
         match (&*resource.0, &*resource.1) {

@@ -251,6 +251,7 @@ impl Servers {
             workloads: false,
             pods: false,
             quotas: false,
+            autoscalers: false,
             ..Switches::default()
         };
         let epoch = windlass::client::Clock::system().now();

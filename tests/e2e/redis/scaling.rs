@@ -7,7 +7,7 @@ use serde_json::json;
 use windlass::sim::{Action, Fault, When};
 
 use super::{created, deleted, scene, spec};
-use crate::support::{Bed, Scene, both_beds, both_beds_with_kubectl, embedded_bed, real_bed};
+use crate::support::{Bed, Scene, both_beds, both_beds_with_kubectl, embedded_bed};
 
 #[apply(both_beds)]
 async fn only_the_missing_ordinal_is_created() {
@@ -61,8 +61,7 @@ async fn kubectl_scale_scales_a_redis() {
     scene.until_names("Pod", &[]).await;
 }
 
-#[apply(real_bed)]
-#[why = "the embedded server has no autoscaler controller"]
+#[apply(both_beds_with_kubectl)]
 async fn an_autoscaler_raises_a_redis_to_its_minimum() {
     let scene = scene("redis-autoscale", 1).await;
     scene.kubectl(&["autoscale", "redis", "cache", "--min=3", "--max=5"]);

@@ -1,0 +1,389 @@
+//! Reads the Kubernetes protobuf of the few objects that kubectl's commands without a file create: `autoscale`,
+//! `create namespace`, `create configmap`, `create deployment`.
+//!
+//! A body is `k8s\0` and a message with the object's type and, as bytes, the object. Go writes every plain field, zero
+//! or not, so zeros are the same as nothing, but in the fields that are pointers there.
+//!
+//! # Guarantees
+//! - A field that the tables do not have is never dropped: the body is refused, unless its value is zero.
+//!   (test: `unknown_field_is_refused`)
+//! - No body panics. (test: `no_body_panics`)
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::kinds::{BuiltIn, Kind, Of};
+
+/// A field of a message: its number, its name in JSON, and how it is read.
+struct Field(u64, &'static str, As);
+
+enum As {
+    Text,
+    Texts,
+    Number,
+    /// A pointer in Go: zero is a value.
+    NumberOrNone,
+    Bool,
+    /// A map of text to text.
+    Map,
+    /// A map of text to bytes.
+    Data,
+    /// A message whose first field is the text of a quantity.
+    Quantity,
+    Message(&'static [Field]),
+    Messages(&'static [Field]),
+    /// What a server ignores in an object that is created.
+    Ignored,
+}
+
+const META: &[Field] = &[
+    Field(1, "name", As::Text),
+    Field(2, "generateName", As::Text),
+    Field(3, "namespace", As::Text),
+    Field(8, "creationTimestamp", As::Ignored),
+    Field(11, "labels", As::Map),
+    Field(12, "annotations", As::Map),
+    Field(14, "finalizers", As::Texts),
+    Field(17, "managedFields", As::Ignored),
+];
+
+const NAMESPACE: &[Field] = &[
+    Field(1, "metadata", As::Message(META)),
+    Field(2, "spec", As::Message(&[Field(1, "finalizers", As::Texts)])),
+    Field(3, "status", As::Ignored),
+];
+
+const CONFIG_MAP: &[Field] = &[
+    Field(1, "metadata", As::Message(META)),
+    Field(2, "data", As::Map),
+    Field(3, "binaryData", As::Data),
+    Field(4, "immutable", As::Bool),
+];
+
+const TARGET: &[Field] =
+    &[Field(1, "kind", As::Text), Field(2, "name", As::Text), Field(3, "apiVersion", As::Text)];
+
+const METRIC_TARGET: &[Field] = &[
+    Field(1, "type", As::Text),
+    Field(2, "value", As::Quantity),
+    Field(3, "averageValue", As::Quantity),
+    Field(4, "averageUtilization", As::NumberOrNone),
+];
+
+const RESOURCE: &[Field] = &[Field(1, "name", As::Text), Field(2, "target", As::Message(METRIC_TARGET))];
+
+const METRIC: &[Field] = &[Field(1, "type", As::Text), Field(4, "resource", As::Message(RESOURCE))];
+
+const AUTOSCALER: &[Field] = &[
+    Field(1, "metadata", As::Message(META)),
+    Field(
+        2,
+        "spec",
+        As::Message(&[
+            Field(1, "scaleTargetRef", As::Message(TARGET)),
+            Field(2, "minReplicas", As::NumberOrNone),
+            Field(3, "maxReplicas", As::Number),
+            Field(4, "metrics", As::Messages(METRIC)),
+        ]),
+    ),
+    Field(3, "status", As::Ignored),
+];
+
+const PORT: &[Field] = &[
+    Field(1, "name", As::Text),
+    Field(2, "hostPort", As::Number),
+    Field(3, "containerPort", As::Number),
+    Field(4, "protocol", As::Text),
+    Field(5, "hostIP", As::Text),
+];
+
+const CONTAINER: &[Field] = &[
+    Field(1, "name", As::Text),
+    Field(2, "image", As::Text),
+    Field(3, "command", As::Texts),
+    Field(4, "args", As::Texts),
+    Field(6, "ports", As::Messages(PORT)),
+];
+
+const DEPLOYMENT: &[Field] = &[
+    Field(1, "metadata", As::Message(META)),
+    Field(
+        2,
+        "spec",
+        As::Message(&[
+            Field(1, "replicas", As::NumberOrNone),
+            Field(2, "selector", As::Message(&[Field(1, "matchLabels", As::Map)])),
+            Field(
+                3,
+                "template",
+                As::Message(&[
+                    Field(1, "metadata", As::Message(META)),
+                    Field(2, "spec", As::Message(&[Field(2, "containers", As::Messages(CONTAINER))])),
+                ]),
+            ),
+        ]),
+    ),
+    Field(3, "status", As::Ignored),
+];
+
+/// Returns the object in a body; `None` if this is not a body of such a kind, or has more than the tables.
+pub(super) fn decode(kind: &Kind, body: &[u8]) -> Option<Value> {
+    let table = match kind.of {
+        Of::BuiltIn(BuiltIn::Namespace) => NAMESPACE,
+        Of::BuiltIn(BuiltIn::ConfigMap) => CONFIG_MAP,
+        Of::BuiltIn(BuiltIn::HorizontalPodAutoscaler) => AUTOSCALER,
+        Of::BuiltIn(BuiltIn::Deployment) => DEPLOYMENT,
+        _ => return None,
+    };
+    let (mut type_, mut object) = (&[][..], &[][..]);
+    for field in Fields(body.strip_prefix(b"k8s\0")?) {
+        match field? {
+            (1, Raw::Bytes(bytes)) => type_ = bytes,
+            (2, Raw::Bytes(bytes)) => object = bytes,
+            _ => {}
+        }
+    }
+    let type_ = message(&[Field(1, "apiVersion", As::Text), Field(2, "kind", As::Text)], type_)?;
+    let mut object = message(table, object)?;
+    object.extend(type_);
+    Some(Value::Object(object))
+}
+
+fn message(table: &[Field], bytes: &[u8]) -> Option<Map<String, Value>> {
+    let mut found = Map::new();
+    for field in Fields(bytes) {
+        let (number, raw) = field?;
+        let Some(Field(_, name, how)) = table.iter().find(|field| field.0 == number) else {
+            if raw.is_zero() {
+                continue;
+            }
+            return None;
+        };
+        let value = match (how, raw) {
+            (As::Ignored, _) => continue,
+            (As::NumberOrNone, Raw::Number(number)) => json!(number),
+            (As::Text, Raw::Bytes([])) => continue,
+            (As::Number | As::Bool | As::Quantity | As::Message(_), raw) if raw.is_zero() => continue,
+            (As::Number, Raw::Number(number)) => json!(number),
+            (As::Bool, Raw::Number(number)) => json!(number != 0),
+            (As::Text, Raw::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
+            (As::Quantity, Raw::Bytes(bytes)) => {
+                message(&[Field(1, "text", As::Text)], bytes)?.remove("text")?
+            }
+            (As::Message(table), Raw::Bytes(bytes)) => Value::Object(message(table, bytes)?),
+            (As::Messages(table), Raw::Bytes(bytes)) => {
+                let item = message(table, bytes)?;
+                push(&mut found, name, Value::Object(item))?;
+                continue;
+            }
+            (As::Texts, Raw::Bytes(bytes)) => {
+                push(&mut found, name, json!(std::str::from_utf8(bytes).ok()?))?;
+                continue;
+            }
+            (As::Map | As::Data, Raw::Bytes(bytes)) => {
+                let (key, value) = entry(bytes, matches!(how, As::Data))?;
+                found.entry(*name).or_insert_with(|| json!({})).as_object_mut()?.insert(key, value);
+                continue;
+            }
+            _ => return None,
+        };
+        found.insert((*name).to_owned(), value);
+    }
+    Some(found)
+}
+
+fn push(found: &mut Map<String, Value>, name: &str, item: Value) -> Option<()> {
+    found.entry(name).or_insert_with(|| json!([])).as_array_mut()?.push(item);
+    Some(())
+}
+
+/// Returns key and value of an entry of a map.
+fn entry(bytes: &[u8], is_data: bool) -> Option<(String, Value)> {
+    let (mut key, mut value) = (&[][..], &[][..]);
+    for field in Fields(bytes) {
+        match field? {
+            (1, Raw::Bytes(bytes)) => key = bytes,
+            (2, Raw::Bytes(bytes)) => value = bytes,
+            _ => return None,
+        }
+    }
+    let text = |bytes| std::str::from_utf8(bytes).ok().map(str::to_owned);
+    let value = if is_data { BASE64_STANDARD.encode(value) } else { text(value)? };
+    Some((text(key)?, json!(value)))
+}
+
+/// How deep messages are nested at most.
+const DEPTH: usize = 16;
+
+/// The value of a field on the wire.
+#[derive(Clone, Copy)]
+enum Raw<'a> {
+    Number(i64),
+    Bytes(&'a [u8]),
+}
+
+// === impl Raw ===
+
+impl Raw<'_> {
+    /// Whether it is the value of a field that is not set: zero, or a message of such fields.
+    fn is_zero(self) -> bool {
+        self.is_zero_to(DEPTH)
+    }
+
+    fn is_zero_to(self, depth: usize) -> bool {
+        match self {
+            Raw::Number(number) => number == 0,
+            Raw::Bytes([]) => true,
+            Raw::Bytes(_) if depth == 0 => false,
+            Raw::Bytes(bytes) => {
+                Fields(bytes).all(|field| field.is_some_and(|(_, raw)| raw.is_zero_to(depth - 1)))
+            }
+        }
+    }
+}
+
+/// The fields of a message, with their numbers; `None` for one that cannot be read, which is the last.
+struct Fields<'a>(&'a [u8]);
+
+// === impl Fields ===
+
+impl<'a> Fields<'a> {
+    fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for at in 0..10 {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            value |= u64::from(byte & 0x7f).checked_shl(7 * at)?;
+            if byte & 0x80 == 0 {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    fn field(&mut self) -> Option<(u64, Raw<'a>)> {
+        let tag = self.varint()?;
+        let raw = match tag & 7 {
+            0 => Raw::Number(self.varint()?.cast_signed()),
+            2 => {
+                let length = usize::try_from(self.varint()?).ok()?;
+                let (bytes, rest) = self.0.split_at_checked(length)?;
+                self.0 = rest;
+                Raw::Bytes(bytes)
+            }
+            // Kubernetes has no others.
+            _ => return None,
+        };
+        Some((tag >> 3, raw))
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Option<(u64, Raw<'a>)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_none() {
+            self.0 = &[];
+        }
+        Some(field)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::kinds::Catalogue;
+    use super::*;
+
+    /// Writes a field of bytes.
+    fn bytes(number: u8, content: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(content.len()).expect("less than 128 bytes");
+        assert!(length < 128);
+        [&[number << 3 | 2, length], content].concat()
+    }
+
+    fn number(field: u8, value: u8) -> Vec<u8> {
+        vec![field << 3, value]
+    }
+
+    fn body(api_version: &[u8], kind: &[u8], object: &[u8]) -> Vec<u8> {
+        let type_ = [bytes(1, api_version), bytes(2, kind)].concat();
+        // Content encoding and type are empty.
+        [b"k8s\0", &bytes(1, &type_)[..], &bytes(2, object), &bytes(3, b""), &bytes(4, b"")].concat()
+    }
+
+    fn decoded(of: BuiltIn, body: &[u8]) -> Option<Value> {
+        decode(&Catalogue::new().built_in(of), body)
+    }
+
+    fn autoscaler(more: &[u8]) -> Vec<u8> {
+        let target = [bytes(1, b"Redis"), bytes(2, b"cache"), bytes(3, b"myapp.tangx.in/v1")].concat();
+        let cpu = [bytes(1, b"cpu"), bytes(2, &[bytes(1, b"Utilization"), number(4, 80)].concat())].concat();
+        let metric = [bytes(1, b"Resource"), bytes(4, &cpu)].concat();
+        let spec = [bytes(1, &target), number(2, 0), number(3, 5), bytes(4, &metric), more.to_vec()].concat();
+        // Go writes plain fields also when they are empty.
+        let metadata = [bytes(1, b"cache"), bytes(2, b""), bytes(8, b"")].concat();
+        let status = bytes(3, &[number(3, 0), number(4, 0)].concat());
+        body(
+            b"autoscaling/v2",
+            b"HorizontalPodAutoscaler",
+            &[bytes(1, &metadata), bytes(2, &spec), status].concat(),
+        )
+    }
+
+    #[test]
+    fn objects_are_read() {
+        let metric = json!({"type": "Resource", "resource": {"name": "cpu",
+            "target": {"type": "Utilization", "averageUtilization": 80}}});
+        let target = json!({"kind": "Redis", "name": "cache", "apiVersion": "myapp.tangx.in/v1"});
+        let expected = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "cache"},
+            "spec": {"scaleTargetRef": target, "minReplicas": 0, "maxReplicas": 5, "metrics": [metric]}});
+        assert_eq!(decoded(BuiltIn::HorizontalPodAutoscaler, &autoscaler(b"")), Some(expected));
+
+        let entry = |value: &[u8]| [bytes(1, b"key"), bytes(2, value)].concat();
+        let map = [bytes(1, &bytes(1, b"a")), bytes(2, &entry(b"text")), bytes(3, &entry(b"\xff"))].concat();
+        let expected = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"},
+            "data": {"key": "text"}, "binaryData": {"key": "/w=="}});
+        assert_eq!(decoded(BuiltIn::ConfigMap, &body(b"v1", b"ConfigMap", &map)), Some(expected));
+    }
+
+    #[test]
+    fn unknown_field_is_refused() {
+        let of = BuiltIn::HorizontalPodAutoscaler;
+        let behavior = |window: u8| bytes(5, &bytes(1, &number(3, window)));
+        assert_eq!(decoded(of, &autoscaler(&behavior(60))), None, "it would be lost");
+        assert!(decoded(of, &autoscaler(&behavior(0))).is_some(), "zero is not set");
+        assert_eq!(decoded(BuiltIn::Pod, &autoscaler(b"")), None);
+        assert_eq!(decoded(of, &autoscaler(b"")[1..]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_panics(
+            junk in prop::collection::vec(any::<u8>(), 0..200),
+            at in 0..100_usize,
+            of in prop::sample::select(vec![BuiltIn::HorizontalPodAutoscaler, BuiltIn::Deployment, BuiltIn::ConfigMap]),
+        ) {
+            drop(decoded(of, &body(b"v1", b"X", &junk[..junk.len().min(100)])));
+            let mut broken = autoscaler(b"");
+            broken.splice(at.min(broken.len() - 1).., junk);
+            drop(decoded(BuiltIn::HorizontalPodAutoscaler, &broken));
+        }
+    }
+
+    #[test]
+    fn deep_nesting_is_refused() {
+        let mut deep = Vec::new();
+        for _ in 0..40 {
+            deep = bytes(9, &deep);
+        }
+        assert_eq!(decoded(BuiltIn::ConfigMap, &body(b"v1", b"ConfigMap", &deep)), None);
+    }
+}
