@@ -2,10 +2,11 @@
 //! `create namespace`, `create configmap`, `create deployment`.
 //!
 //! A body is `k8s\0` and a message with the object's type and, as bytes, the object. Go writes every plain field, zero
-//! or not, so zeros are the same as nothing, but in the fields that are pointers there.
+//! or not, so zeros are the same as nothing, but in the fields that are pointers there. (In a field that the tables do not
+//! have, a pointer to zero is not told from it; none of these commands sends one.)
 //!
 //! # Guarantees
-//! - A field that the tables do not have is never dropped: the body is refused, unless its value is zero.
+//! - A field that the tables do not have is not dropped: the body is refused, unless its value is zero.
 //!   (test: `unknown_field_is_refused`)
 //! - No body panics. (test: `no_body_panics`)
 
@@ -24,7 +25,8 @@ enum As {
     Number,
     /// A pointer in Go: zero is a value.
     NumberOrNone,
-    Bool,
+    /// A pointer in Go.
+    BoolOrNone,
     /// A map of text to text.
     Map,
     /// A map of text to bytes.
@@ -58,7 +60,7 @@ const CONFIG_MAP: &[Field] = &[
     Field(1, "metadata", As::Message(META)),
     Field(2, "data", As::Map),
     Field(3, "binaryData", As::Data),
-    Field(4, "immutable", As::Bool),
+    Field(4, "immutable", As::BoolOrNone),
 ];
 
 const TARGET: &[Field] =
@@ -127,7 +129,7 @@ const DEPLOYMENT: &[Field] = &[
     Field(3, "status", As::Ignored),
 ];
 
-/// Returns the object in a body; `None` if this is not a body of such a kind, or has more than the tables.
+/// Returns the object of this kind in a body; `None` if there is none, or if it has more than the tables.
 pub(super) fn decode(kind: &Kind, body: &[u8]) -> Option<Value> {
     let table = match kind.of {
         Of::BuiltIn(BuiltIn::Namespace) => NAMESPACE,
@@ -145,6 +147,9 @@ pub(super) fn decode(kind: &Kind, body: &[u8]) -> Option<Value> {
         }
     }
     let type_ = message(&[Field(1, "apiVersion", As::Text), Field(2, "kind", As::Text)], type_)?;
+    if type_.get("kind") != Some(&json!(kind.kind)) {
+        return None;
+    }
     let mut object = message(table, object)?;
     object.extend(type_);
     Some(Value::Object(object))
@@ -164,9 +169,9 @@ fn message(table: &[Field], bytes: &[u8]) -> Option<Map<String, Value>> {
             (As::Ignored, _) => continue,
             (As::NumberOrNone, Raw::Number(number)) => json!(number),
             (As::Text, Raw::Bytes([])) => continue,
-            (As::Number | As::Bool | As::Quantity | As::Message(_), raw) if raw.is_zero() => continue,
+            (As::Number | As::Quantity | As::Message(_), raw) if raw.is_zero() => continue,
             (As::Number, Raw::Number(number)) => json!(number),
-            (As::Bool, Raw::Number(number)) => json!(number != 0),
+            (As::BoolOrNone, Raw::Number(number)) => json!(number != 0),
             (As::Text, Raw::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
             (As::Quantity, Raw::Bytes(bytes)) => {
                 message(&[Field(1, "text", As::Text)], bytes)?.remove("text")?
@@ -188,7 +193,10 @@ fn message(table: &[Field], bytes: &[u8]) -> Option<Map<String, Value>> {
             }
             _ => return None,
         };
-        found.insert((*name).to_owned(), value);
+        // Go writes no field twice.
+        if found.insert((*name).to_owned(), value).is_some() {
+            return None;
+        }
     }
     Some(found)
 }
@@ -361,6 +369,7 @@ mod tests {
         assert_eq!(decoded(of, &autoscaler(&behavior(60))), None, "it would be lost");
         assert!(decoded(of, &autoscaler(&behavior(0))).is_some(), "zero is not set");
         assert_eq!(decoded(BuiltIn::Pod, &autoscaler(b"")), None);
+        assert_eq!(decoded(BuiltIn::ConfigMap, &body(b"v1", b"DeleteOptions", b"")), None, "another type");
         assert_eq!(decoded(of, &autoscaler(b"")[1..]), None);
     }
 
@@ -371,7 +380,8 @@ mod tests {
             at in 0..100_usize,
             of in prop::sample::select(vec![BuiltIn::HorizontalPodAutoscaler, BuiltIn::Deployment, BuiltIn::ConfigMap]),
         ) {
-            drop(decoded(of, &body(b"v1", b"X", &junk[..junk.len().min(100)])));
+            let kind = Catalogue::new().built_in(of).kind.clone();
+            drop(decoded(of, &body(b"v1", kind.as_bytes(), &junk[..junk.len().min(100)])));
             let mut broken = autoscaler(b"");
             broken.splice(at.min(broken.len() - 1).., junk);
             drop(decoded(BuiltIn::HorizontalPodAutoscaler, &broken));

@@ -217,7 +217,9 @@ impl Call {
         }
         let media = self.content_type.split(';').next().unwrap_or_default().trim();
         if media.contains("protobuf") {
-            return protobuf::decode(&self.kind, &self.body).ok_or_else(|| {
+            let is_create = self.verb == "create" && self.subresource.is_empty();
+            let object = is_create.then(|| protobuf::decode(&self.kind, &self.body)).flatten();
+            return object.ok_or_else(|| {
                 Failure::unsupported_media_type(
                     "this server does not read the protobuf of this object: with kubectl, add --dry-run=client -o yaml \
                      and pipe it to kubectl apply -f -; in a client, set the content type application/json",

@@ -59,17 +59,30 @@ impl Core {
                 Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
             return Err(Failure::invalid_as("Scale", "autoscaling", &call.name, &[cause]));
         }
-        let mut object = Value::clone(&stored);
-        super::world::set(&mut object, &spec_path, json!(replicas));
-        self.count_generation(&kind, &call.version, &mut object, &stored);
-        let mut causes = Vec::new();
-        self.check(&kind, &call.version, &object, Some(&stored), &mut causes);
-        if !causes.is_empty() {
-            return Err(Failure::invalid(&kind, &call.name, &causes));
-        }
-        super::write::check_size(&object)?;
+        let object = self.with_replicas(&kind, &call.version, &stored, &spec_path, replicas)?;
         let object = self.store_update(&kind, object, &stored, call.is_dry_run());
         Ok(Answer::ok(shown(&object)))
+    }
+
+    /// Returns an object with other replicas, if it is valid.
+    pub(super) fn with_replicas(
+        &self,
+        kind: &Kind,
+        version: &str,
+        stored: &Value,
+        path: &str,
+        replicas: i64,
+    ) -> Outcome<Value> {
+        let mut object = stored.clone();
+        super::world::set(&mut object, path, json!(replicas));
+        self.count_generation(kind, version, &mut object, stored);
+        let mut causes = Vec::new();
+        self.check(kind, version, &object, Some(stored), &mut causes);
+        if !causes.is_empty() {
+            return Err(Failure::invalid(kind, text(stored, "/metadata/name"), &causes));
+        }
+        super::write::check_size(&object)?;
+        Ok(object)
     }
 }
 

@@ -15,23 +15,26 @@ fn docs(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs").join(path)
 }
 
-/// Returns the commands of a page that move an object, a script a block.
-fn commands(page: &str) -> Vec<String> {
+/// Returns the commands of a page that move an object, for the scene's namespace.
+fn commands(scene: &Scene, page: &str) -> String {
     let text = fs::read_to_string(docs("book/src").join(page)).unwrap();
-    let blocks = text.split("```sh takeover\n").skip(1);
-    blocks.map(|block| block.split("```").next().unwrap().to_owned()).collect()
+    let mut blocks = text.split("```sh takeover\n").skip(1);
+    let block = blocks.next().and_then(|block| block.split("```").next()).unwrap();
+    assert!(blocks.next().is_none(), "{page} has one block");
+    assert_eq!(block.matches("namespace=default ").count(), 1, "{page}");
+    block.replace("namespace=default ", &format!("namespace={} ", scene.namespace))
 }
 
-/// Returns a shell that runs a script whose kubectl is that of the scene, in its namespace.
+/// Returns a shell that runs a script whose kubectl is that of the scene.
 fn shell(scene: &Scene, dir: &tempfile::TempDir, script: &str) -> Command {
     let kubectl = scene.bed.kubectl_command();
     let args: Vec<_> = kubectl.get_args().map(|arg| format!("{:?}", arg.to_str().unwrap())).collect();
     let call = [&[format!("{:?}", kubectl.get_program())], &args[..]].concat().join(" ");
     let program = dir.path().join("kubectl");
-    fs::write(&program, format!("#!/bin/sh\nexec {call} --namespace={} \"$@\"\n", scene.namespace)).unwrap();
+    fs::write(&program, format!("#!/bin/sh\nexec {call} \"$@\"\n")).unwrap();
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let mut shell = Command::new("bash");
-    shell.args(["-euo", "pipefail", "-c", script]);
+    let mut shell = Command::new("timeout");
+    shell.args(["240", "bash", "-c", script]);
     shell.envs(kubectl.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let path = std::env::var("PATH").unwrap_or_default();
     shell.env("PATH", format!("{}:{path}", dir.path().display()));
@@ -43,13 +46,13 @@ fn succeeded(output: &Output, script: &str) {
     assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs a script, and asserts meanwhile that the Service of this name always has as many Ready Pods.
-async fn run_while_served(scene: &Scene, script: &str, service: &str, pods: usize) {
+/// Runs a script, and asserts meanwhile that the Service of an object always has as many Ready Pods of its own.
+async fn run_while_served(scene: &Scene, script: &str, name: &str, pods: usize) {
     let dir = tempfile::tempdir().unwrap();
     let mut shell = shell(scene, &dir, script);
     let mut running = tokio::task::spawn_blocking(move || shell.output().unwrap());
     loop {
-        let found = served(scene, service).await;
+        let found = served(scene, name).await;
         assert!(found >= pods, "{found} Ready Pods in\n{script}");
         if let Ok(output) = tokio::time::timeout(Duration::from_millis(50), &mut running).await {
             return succeeded(&output.unwrap(), script);
@@ -57,9 +60,16 @@ async fn run_while_served(scene: &Scene, script: &str, service: &str, pods: usiz
     }
 }
 
-/// Returns how many Ready Pods a Service selects.
-async fn served(scene: &Scene, service: &str) -> usize {
-    let selector = async || scene.look("Service", service).await.unwrap()["spec"]["selector"].clone();
+/// Whether a Pod has the name of one of this Deployment's.
+fn is_of(pod: &Value, deployment: &str) -> bool {
+    let name = pod["metadata"]["name"].as_str().unwrap();
+    let rest = name.strip_prefix(deployment).and_then(|rest| rest.strip_prefix('-'));
+    rest.is_some_and(|rest| rest.split('-').count() == 2)
+}
+
+/// Returns how many Ready Pods of an object its Service selects.
+async fn served(scene: &Scene, name: &str) -> usize {
+    let selector = async || scene.look("Service", name).await.unwrap()["spec"]["selector"].clone();
     loop {
         let (before, pods) = (selector().await, scene.matching("Pod", "").await);
         let wanted = before.as_object().unwrap();
@@ -69,7 +79,10 @@ async fn served(scene: &Scene, service: &str) -> usize {
             let is_ready =
                 conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True");
             let is_going = !pod["metadata"]["deletionTimestamp"].is_null();
-            is_ready && !is_going && wanted.iter().all(|(key, value)| labels[key] == *value)
+            is_of(pod, name)
+                && is_ready
+                && !is_going
+                && wanted.iter().all(|(key, value)| labels[key] == *value)
         };
         let found = pods.iter().filter(is_served).count();
         // Between the two reads the selector may have changed.
@@ -79,37 +92,43 @@ async fn served(scene: &Scene, service: &str) -> usize {
     }
 }
 
-/// Makes the Deployment and the Service that another operator has made for an object, and waits for their Pods.
-async fn made_by_another(scene: &Scene, object: &Value, labels: &Value, port: Value) {
-    let name = object["metadata"]["name"].as_str().unwrap();
+/// Makes an object that is paused, and what another operator has made for it; waits for its Pods.
+async fn made_by_another(scene: &Scene, kind: &str, name: &str, spec: &Value, labels: &Value) {
+    let metadata = json!({"name": name, "annotations": {"windlass.dev/paused": "true"}});
+    let object = scene.make_whole(kind, json!({"metadata": metadata, "spec": spec})).await;
     let owner = json!({"apiVersion": object["apiVersion"], "kind": object["kind"], "name": name,
         "uid": object["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true});
     let metadata = json!({"name": name, "ownerReferences": [owner]});
     let container = json!({"name": name, "image": object["spec"]["image"]});
     let template = json!({"metadata": {"labels": labels}, "spec": {"containers": [container]}});
-    let spec = json!({"replicas": 2, "selector": {"matchLabels": labels}, "template": template});
+    // As many as somebody has set by hand.
+    let spec = json!({"replicas": 3, "selector": {"matchLabels": labels}, "template": template});
     scene.make_whole("Deployment", json!({"metadata": metadata, "spec": spec})).await;
-    let spec = json!({"selector": labels, "ports": [port]});
+    let type_ = if kind == "AppService" { "NodePort" } else { "ClusterIP" };
+    let spec = json!({"type": type_, "selector": labels, "ports": [{"port": 80}]});
     scene.make_whole("Service", json!({"metadata": metadata, "spec": spec})).await;
-    scene.until("Deployment", name, "has 2 Pods", |it| it["status"]["availableReplicas"] == 2).await;
+    scene.until("Deployment", name, "has 3 Pods", |it| it["status"]["availableReplicas"] == 3).await;
 }
 
-/// Moves an object by the commands of a page.
-async fn move_here(scene: &mut Scene, page: &str, name: &str, kind: &str) {
-    let [prepare, finish] = &commands(page)[..] else { panic!("{page} has two blocks of commands") };
-    let prepare = prepare.replace("app=default,", &format!("app={},", scene.namespace));
+/// Moves an object by the commands of a page; another that has nearly its name is left alone.
+async fn move_here(scene: &mut Scene, page: &str, kind: &str, name: &str, other: &str) {
     let before = scene.look("Service", name).await.unwrap();
-    let old: Vec<Value> = scene.matching("Pod", "").await;
-    run_while_served(scene, &prepare, name, 2).await;
+    let old = scene.matching("Pod", "").await;
+    let uids = |pods: &[Value], name: &str| -> Vec<Value> {
+        pods.iter().filter(|pod| is_of(pod, name)).map(|pod| pod["metadata"]["uid"].clone()).collect()
+    };
     scene.start_operator();
-    let assigned = prepare.lines().next().unwrap();
-    run_while_served(scene, &format!("{assigned}\n{finish}"), name, 2).await;
+    run_while_served(scene, &commands(scene, page), name, 3).await;
     scene.until_ready(kind, name).await;
     let after = scene.look("Service", name).await.unwrap();
-    assert_eq!(after["spec"]["clusterIP"], before["spec"]["clusterIP"]);
-    let is_old = |pod: &Value| old.iter().any(|old| old["metadata"]["uid"] == pod["metadata"]["uid"]);
-    let left = scene.matching("Pod", "").await;
-    assert!(left.len() == 2 && !left.iter().any(is_old), "the old Pods are gone, and no others");
+    for field in ["/spec/clusterIP", "/spec/ports/0/nodePort"] {
+        assert_eq!(after.pointer(field), before.pointer(field), "{field}");
+    }
+    let new = scene.matching("Pod", "").await;
+    assert!(uids(&new, name).iter().all(|uid| !uids(&old, name).contains(uid)), "the old Pods are gone");
+    assert_eq!(uids(&new, name).len(), 3);
+    assert_eq!(uids(&new, other), uids(&old, other), "those of another are as they were");
+    assert_eq!(uids(&old, other).len(), 3);
 }
 
 #[apply(both_beds_with_kubectl)]
@@ -133,40 +152,45 @@ async fn manifests_of_the_texts_become_ready() {
     }
     let port = &scene.look("Service", "nginx-app").await.unwrap()["spec"]["ports"][0];
     assert_eq!((&port["nodePort"], &port["targetPort"]), (&json!(30002), &json!(80)));
-    assert!(scene.look("Ingress", "test-myapp").await.is_none(), "there is no host");
+    let ingress = scene.look("Ingress", "test-myapp").await.unwrap();
+    assert_eq!(ingress["spec"]["rules"][0]["host"], "myapp.com");
 }
 
 #[apply(both_beds_with_kubectl)]
 async fn pods_of_a_myapp_serve_while_it_is_taken_over() {
     let mut scene = Scene::on(Bed::shared().await, "from-myapp").await;
     let spec = json!({"replicas": 2, "image": "nginx", "containerPort": 80, "servicePort": 80});
-    let myapp = scene.make("Myapp", "test-myapp", spec).await;
+    // The old operator gives all Myapps of a namespace the same labels.
     let labels = json!({"app": scene.namespace, "release": "canary"});
-    made_by_another(&scene, &myapp, &labels, json!({"port": 80})).await;
-    move_here(&mut scene, "from-myapp.md", "test-myapp", "Myapp").await;
+    for name in ["test-myapp", "test-myapp-two"] {
+        made_by_another(&scene, "Myapp", name, &spec, &labels).await;
+    }
+    move_here(&mut scene, "from-myapp.md", "Myapp", "test-myapp", "test-myapp-two").await;
 }
 
 #[apply(both_beds_with_kubectl)]
 async fn pods_of_an_appservice_serve_while_it_is_taken_over() {
     let mut scene = Scene::on(Bed::shared().await, "from-appservice").await;
     let spec = json!({"replicas": 2, "image": "nginx", "ports": [{"port": 80, "targetPort": 80}]});
-    let appservice = scene.make("AppService", "nginx-app", spec).await;
-    let port = json!({"port": 80, "targetPort": 80});
-    made_by_another(&scene, &appservice, &json!({"app": "nginx-app"}), port).await;
-    move_here(&mut scene, "from-appservice.md", "nginx-app", "AppService").await;
+    for name in ["nginx-app", "nginx-app-two"] {
+        made_by_another(&scene, "AppService", name, &spec, &json!({"app": name})).await;
+    }
+    move_here(&mut scene, "from-appservice.md", "AppService", "nginx-app", "nginx-app-two").await;
 }
 
-/// Runs the one block of a page for an object with a finalizer of another operator.
-fn take_finalizers_off(scene: &Scene, page: &str, name: &str) {
-    let [script] = &commands(page)[..] else { panic!("{page} has one block of commands") };
+/// Runs the commands of a page for an object with finalizers of another operator, and returns those that are left.
+async fn finalizers_left(scene: &Scene, page: &str, kind: &str, renamed: (&str, &str), name: &str) -> Value {
+    let script = commands(scene, page).replace(renamed.0, renamed.1);
     let dir = tempfile::tempdir().unwrap();
-    succeeded(&shell(scene, &dir, script).env("name", name).output().unwrap(), script);
+    let mut shell = shell(scene, &dir, &script);
+    succeeded(&tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap(), &script);
+    scene.look(kind, name).await.unwrap()["metadata"]["finalizers"].clone()
 }
 
 #[apply(both_beds_with_kubectl)]
 async fn pods_of_a_redis_stay_while_it_is_taken_over() {
     let mut scene = Scene::on(Bed::shared().await, "from-redis").await;
-    let metadata = json!({"name": "cache", "finalizers": ["cache-0", "cache-1"]});
+    let metadata = json!({"name": "cache", "finalizers": ["cache-0", "example.com/kept", "cache-1"]});
     let spec = json!({"replicas": 2, "image": "redis", "port": 6379});
     let redis = scene.make_whole("Redis", json!({"metadata": metadata, "spec": spec})).await;
     let owner = json!({"apiVersion": "myapp.tangx.in/v1", "kind": "Redis", "name": "cache",
@@ -181,11 +205,16 @@ async fn pods_of_a_redis_stay_while_it_is_taken_over() {
         scene.matching("Pod", "").await.iter().map(|pod| pod["metadata"]["uid"].clone()).collect()
     };
     let before = uids(&scene).await;
-    take_finalizers_off(&scene, "from-redis.md", "cache");
+    let renamed = ("name=example", "name=cache");
+    let left = finalizers_left(&scene, "from-redis.md", "Redis", renamed, "cache").await;
+    assert_eq!(left, json!(["example.com/kept"]));
     scene.start_operator();
     scene.until_ready("Redis", "cache").await;
     assert_eq!(uids(&scene).await, before, "no Pod was replaced");
     scene.unmake("Redis", "cache", Default::default()).await;
+    let is_last = |redis: &Value| redis["metadata"]["finalizers"] == json!(["example.com/kept"]);
+    scene.until("Redis", "cache", "waits for others alone", is_last).await;
+    scene.change("Redis", "cache", json!({"metadata": {"finalizers": null}})).await;
     scene.until_gone("Redis", "cache").await;
 }
 
@@ -195,7 +224,8 @@ async fn tasks_of_a_webapp_run_again_when_it_is_taken_over() {
     let metadata = json!({"name": "webapp-sample", "finalizers": ["example.com/theirs"]});
     let spec = json!({"replicas": 1, "version": "stable", "image": "nginx"});
     scene.make_whole("WebApp", json!({"metadata": metadata, "spec": spec})).await;
-    take_finalizers_off(&scene, "from-webapp.md", "webapp-sample");
+    let left = finalizers_left(&scene, "from-webapp.md", "WebApp", ("", ""), "webapp-sample").await;
+    assert_eq!(left, json!(null));
     scene.start_operator();
     let webapp = scene.until_ready("WebApp", "webapp-sample").await;
     let phases: Vec<_> =

@@ -1,5 +1,6 @@
-//! The live page of a demo and of `run`, in a real browser.
+//! The live page of a demo and of `run`, and the book's steppers, in a real browser.
 
+use std::fs;
 use std::net::SocketAddr;
 
 use macro_rules_attribute::apply;
@@ -233,5 +234,50 @@ async fn page_of_run_has_no_switches() {
     let backs_off = "document.querySelector('[data-phase=backingOff]') !== null";
     browser.wait_for("reflectors back off", backs_off, TEXT).await;
     assert_eq!(browser.eval("document.querySelector('#switches').hidden").await, true);
+    assert_eq!(browser.errors().await, <[String; 0]>::default());
+}
+
+/// A recording of the book, as mdBook shows it: a table after an element that the script fills.
+#[apply(no_bed)]
+#[why = "it is a page of the book"]
+async fn stepper_plays_a_recording_by_keys() {
+    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/book");
+    let page = fs::read_to_string(format!("{book}/src/ch8-the-cache-lies.md")).unwrap();
+    let table = page.split("<!-- trace own-write -->").nth(1).unwrap().split("<!--").next().unwrap();
+    let row = |line: &str| -> String {
+        line.trim_matches('|').split('|').map(|cell| format!("<td>{}</td>", cell.trim())).collect()
+    };
+    let lines: Vec<&str> = table.lines().filter(|line| line.starts_with("| ")).collect();
+    let rows: String = lines.iter().map(|line| format!("<tr>{}</tr>", row(line))).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("page.html");
+    let script = format!("<script src=\"file://{book}/stepper.js\"></script>");
+    fs::write(&file, format!("<div class=stepper></div><table>{rows}</table>{script}")).unwrap();
+    let Some(mut browser) = Browser::open(&format!("file://{}", file.display())).await else { return };
+    let step = "document.querySelector('.stepper-step')?.innerText";
+    let is_step = |text: &str| format!("{step} === {text:?}");
+    let shown = |at: usize| {
+        let what = lines[at].trim_matches('|').split('|').next().unwrap().trim();
+        format!("{at} of {}: {what}", lines.len() - 1)
+    };
+    browser.wait_for("the first step", &is_step(&shown(1)), TEXT).await;
+    let press = |key: &str| {
+        let event = format!("new KeyboardEvent('keydown', {{key: '{key}', bubbles: true}})");
+        format!("document.querySelector('.stepper').dispatchEvent({event}) || true")
+    };
+    for (key, expected) in
+        [("ArrowRight", 2), ("ArrowRight", 3), ("ArrowLeft", 2), ("ArrowLeft", 1), ("ArrowLeft", 1)]
+    {
+        browser.eval(&press(key)).await;
+        assert_eq!(browser.eval(step).await, shown(expected), "{key}");
+    }
+    browser.eval(&press("ArrowRight")).await;
+    let changed = "[...document.querySelectorAll('.changed b')].map((one) => one.innerText).join()";
+    assert_eq!(
+        browser.eval(changed).await,
+        "replicas on the server,the operator sends",
+        "what has changed is marked"
+    );
+    assert_eq!(browser.eval("document.querySelector('.stepper').tabIndex").await, 0, "keys reach it");
     assert_eq!(browser.errors().await, <[String; 0]>::default());
 }

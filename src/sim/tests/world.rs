@@ -445,6 +445,24 @@ async fn events_are_kept_for_an_hour() {
     assert_eq!(bed.get("/api/v1/namespaces/default/events/e").await.0, 404);
 }
 
+/// As on a real server: it runs on, and another one takes its place.
+#[tokio::test(start_paused = true)]
+async fn pod_with_other_labels_is_released() {
+    let bed = Bed::new();
+    bed.ok("POST", DEPLOYMENTS, deployment("web", 1)).await;
+    settle().await;
+    let name = bed.get(PODS).await.1["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let path = format!("{PODS}/{name}");
+    bed.ok("PATCH", &path, json!({"metadata": {"labels": {"pod-template-hash": null}}})).await;
+    settle().await;
+    assert!(bed.get(&path).await.1["metadata"]["ownerReferences"].is_null());
+    assert_eq!(bed.get(PODS).await.1["items"].as_array().unwrap().len(), 2);
+    bed.ok("DELETE", &format!("{DEPLOYMENTS}/web"), json!({})).await;
+    settle().await;
+    let left = bed.get(PODS).await.1["items"].take();
+    assert_eq!((left.as_array().unwrap().len(), &left[0]["metadata"]["name"]), (1, &json!(name)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn autoscaler_follows_the_load() {
     let bed = Bed::new();
@@ -485,4 +503,38 @@ async fn autoscaler_follows_the_load() {
     // Without replicas it is switched off.
     bed.ok("PATCH", &format!("{DEPLOYMENTS}/web"), json!({"spec": {"replicas": 0}})).await;
     assert_eq!(replicas().await, (json!(0), json!(0), "ScalingDisabled".to_owned()));
+    let able = async || {
+        settle().await;
+        let seen = bed.get(&format!("{autoscalers}/web")).await.1;
+        let able =
+            seen["status"]["conditions"].as_array().unwrap().iter().find(|one| one["type"] == "AbleToScale");
+        able.unwrap()["reason"].clone()
+    };
+    assert_eq!(able().await, "ReadyForNewScale");
+    bed.ok("DELETE", &format!("{DEPLOYMENTS}/web"), json!({})).await;
+    assert_eq!(able().await, "FailedGetScale");
+}
+
+/// The target's schema has a lower bound than the autoscaler.
+#[tokio::test(start_paused = true)]
+async fn autoscaler_does_not_scale_to_what_is_invalid() {
+    use crate::api::samplecontroller::v1alpha1::Foo;
+    let bed = Bed::new();
+    bed.ok("POST", CRDS, json!(<Foo as kube_core::CustomResourceExt>::crd())).await;
+    settle().await;
+    let foos = "/apis/samplecontroller.k8s.io/v1alpha1/namespaces/default/foos";
+    let api_version = "samplecontroller.k8s.io/v1alpha1";
+    let foo = json!({"apiVersion": api_version, "kind": "Foo", "metadata": {"name": "web"},
+        "spec": {"deploymentName": "web", "replicas": 2}});
+    bed.ok("POST", foos, foo).await;
+    let autoscalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers";
+    let target = json!({"apiVersion": api_version, "kind": "Foo", "name": "web"});
+    let metadata = json!({"name": "web", "annotations": {"windlass.dev/demo-load": "9999"}});
+    let spec = json!({"scaleTargetRef": target, "maxReplicas": 20});
+    bed.ok("POST", autoscalers, json!({"metadata": metadata, "spec": spec})).await;
+    settle().await;
+    assert_eq!(bed.get(&format!("{foos}/web")).await.1["spec"]["replicas"], 2);
+    let seen = bed.get(&format!("{autoscalers}/web")).await.1;
+    let conditions = seen["status"]["conditions"].as_array().unwrap();
+    assert!(conditions.iter().any(|one| one["reason"] == "FailedUpdateScale"), "{seen}");
 }

@@ -1,7 +1,8 @@
 //! The horizontal Pod autoscaler: keeps the replicas of its target between its bounds, and to the load if it is told.
 //!
 //! There is no metrics server: the annotation [`LOAD`] of an autoscaler takes its place. Unlike a real one, it acts at
-//! once in both directions, not every 15 s and, downwards, after five minutes.
+//! once, in both directions and by any amount, not every 15 s and, downwards, after five minutes; and Pods need no
+//! requests.
 
 use std::sync::Arc;
 
@@ -18,6 +19,8 @@ use super::{Work, set, set_condition};
 const LOAD: &str = "/metadata/annotations/windlass.dev~1demo-load";
 /// By how much, in percent, the use may differ from the target without a change, as by default on a real server.
 const TOLERANCE: i64 = 10;
+/// More load than that is the same.
+const LOAD_MAX: i64 = 1_000_000_000;
 
 /// The target of an autoscaler.
 struct Target {
@@ -71,79 +74,111 @@ impl Core {
     /// Scales the target, and writes the autoscaler's status.
     fn autoscale(&mut self, autoscaler: &mut Value, target: &Target, now: &str) {
         let replicas = number(&target.stored, &target.replicas_path);
-        let load = text(autoscaler, LOAD).parse::<i64>().ok().filter(|load| *load >= 0);
-        let wanted = wanted(autoscaler, replicas, load);
-        set_condition(autoscaler, "AbleToScale", "True", "ReadyForNewScale", "", now);
-        let (is_active, reason, message) = match (replicas, load) {
-            (0, _) => ("False", "ScalingDisabled", "the target has no replicas"),
-            (_, None) => {
-                ("False", "FailedGetResourceMetric", "the annotation windlass.dev/demo-load is not set")
+        let used = used(autoscaler, target.current);
+        let wanted = wanted(autoscaler, replicas, used);
+        let mut able = ("True", "ReadyForNewScale", String::new());
+        if wanted != replicas {
+            match self.with_replicas(
+                &target.kind,
+                &target.version,
+                &target.stored,
+                &target.replicas_path,
+                wanted,
+            ) {
+                Ok(scaled) => {
+                    self.amend(&target.kind, scaled, &target.stored);
+                    set(autoscaler, "/status/lastScaleTime", json!(now));
+                }
+                Err(failure) => able = ("False", "FailedUpdateScale", failure.message.clone()),
             }
+        }
+        set_condition(autoscaler, "AbleToScale", able.0, able.1, &able.2, now);
+        let (is_active, reason, message) = match (replicas, used) {
+            (0, _) => ("False", "ScalingDisabled", "the target has no replicas"),
+            (_, None) => (
+                "False",
+                "FailedGetResourceMetric",
+                "there is no cpu utilization to follow, or no load is set",
+            ),
             (_, Some(_)) => ("True", "ValidMetricFound", ""),
         };
         set_condition(autoscaler, "ScalingActive", is_active, reason, message, now);
         set(autoscaler, "/status/currentReplicas", json!(target.current));
         set(autoscaler, "/status/desiredReplicas", json!(wanted));
-        let metrics = load.map(|load| {
-            let each = load / target.current.max(1);
-            json!([{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": each}}}])
+        let metrics = used.map(|used| {
+            json!([{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": used}}}])
         });
         if let Some(status) = autoscaler["status"].as_object_mut() {
             status.remove("currentMetrics");
             status.extend(metrics.map(|metrics| ("currentMetrics".to_owned(), metrics)));
         }
-        if wanted != replicas {
-            set(autoscaler, "/status/lastScaleTime", json!(now));
-            let mut scaled = Value::clone(&target.stored);
-            set(&mut scaled, &target.replicas_path, json!(wanted));
-            self.count_generation(&target.kind, &target.version, &mut scaled, &target.stored);
-            self.amend(&target.kind, scaled, &target.stored);
-        }
     }
 }
 
-/// Returns how many replicas the target should have.
-fn wanted(autoscaler: &Value, replicas: i64, load: Option<i64>) -> i64 {
+/// Returns the utilization that the replicas should have; 0 if the autoscaler follows no processor time.
+fn target_of_cpu(autoscaler: &Value) -> i64 {
+    let mut metrics = items(autoscaler, "/spec/metrics").iter();
+    let cpu = metrics.find(|metric| text(metric, "/resource/name") == "cpu");
+    cpu.map_or(0, |metric| number(metric, "/resource/target/averageUtilization"))
+}
+
+/// Returns the utilization of each of the Pods, in percent of its request.
+fn used(autoscaler: &Value, pods: i64) -> Option<i64> {
+    let load = text(autoscaler, LOAD).parse::<i64>().ok().filter(|load| *load >= 0)?;
+    (target_of_cpu(autoscaler) > 0).then(|| load.min(LOAD_MAX) / pods.max(1))
+}
+
+/// Returns how many replicas the target should have, as kube-controller-manager computes it.
+fn wanted(autoscaler: &Value, replicas: i64, used: Option<i64>) -> i64 {
     let [least, most] = ["/spec/minReplicas", "/spec/maxReplicas"].map(|bound| number(autoscaler, bound));
+    let bounded = |replicas: i64| replicas.min(most).max(least);
     // Without replicas it is switched off; outside of the bounds no metric is asked.
-    if replicas == 0 || !(least..=most).contains(&replicas) {
-        return if replicas == 0 { 0 } else { replicas.min(most).max(least) };
+    if replicas == 0 || bounded(replicas) != replicas {
+        return if replicas == 0 { 0 } else { bounded(replicas) };
     }
-    let of_cpu = |metric: &&Value| text(metric, "/resource/name") == "cpu";
-    let target = items(autoscaler, "/spec/metrics").iter().find(of_cpu);
-    let target = target.map_or(0, |metric| number(metric, "/resource/target/averageUtilization"));
-    let Some(load) = load.filter(|_| target > 0) else { return replicas };
-    let at_target = target * replicas;
-    if (load - at_target).abs() * 100 <= at_target * TOLERANCE {
-        return replicas;
+    let target = target_of_cpu(autoscaler);
+    match used {
+        Some(used) if (used - target).abs() * 100 > target * TOLERANCE => {
+            bounded((used * replicas + target - 1).div_euclid(target))
+        }
+        _ => replicas,
     }
-    (load + target - 1).div_euclid(target).min(most).max(least)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn autoscaler(metric: &str, load: &str) -> Value {
+        let metric =
+            json!({"type": "Resource", "resource": {"name": metric, "target": {"averageUtilization": 50}}});
+        let metadata = json!({"annotations": {"windlass.dev/demo-load": load}});
+        json!({"metadata": metadata, "spec": {"minReplicas": 2, "maxReplicas": 6, "metrics": [metric]}})
+    }
+
     #[test]
     fn replicas_follow_the_load_within_the_bounds() {
-        let metrics =
-            json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 50}}}]);
-        let autoscaler = json!({"spec": {"minReplicas": 2, "maxReplicas": 6, "metrics": metrics}});
         for (replicas, load, expected) in [
-            (0, Some(900), 0),
-            (1, Some(900), 2),
-            (9, None, 6),
-            (3, None, 3),
-            (3, Some(165), 3),
-            (3, Some(166), 4),
-            (3, Some(134), 3),
-            (3, Some(900), 6),
-            (5, Some(0), 2),
+            (0, "900", 0),
+            (1, "900", 2),
+            (9, "", 6),
+            (3, "", 3),
+            (3, "-1", 3),
+            (3, "166", 3),
+            (3, "168", 4),
+            (3, "134", 3),
+            (3, "900", 6),
+            (5, "0", 2),
+            (3, "9223372036854775807", 6),
         ] {
-            assert_eq!(wanted(&autoscaler, replicas, load), expected, "{replicas} replicas, {load:?}");
+            let autoscaler = autoscaler("cpu", load);
+            assert_eq!(
+                wanted(&autoscaler, replicas, used(&autoscaler, replicas)),
+                expected,
+                "{replicas}: {load}"
+            );
         }
-        let of_memory = json!({"spec": {"minReplicas": 1, "maxReplicas": 6,
-            "metrics": [{"type": "Resource", "resource": {"name": "memory", "target": {"averageUtilization": 50}}}]}});
-        assert_eq!(wanted(&of_memory, 3, Some(900)), 3, "the load is that of the processor");
+        let of_memory = autoscaler("memory", "900");
+        assert_eq!(used(&of_memory, 3), None, "the load is that of the processor");
     }
 }

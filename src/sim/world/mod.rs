@@ -176,9 +176,7 @@ impl Core {
         if !is_there {
             self.react_to_removal(&object, &resource, &key);
         }
-        if is_there {
-            self.plan_autoscalers(change);
-        }
+        self.plan_autoscalers(change);
         let core = resource.0.is_empty();
         match (&*resource.0, &*resource.1) {
             ("apps", "deployments") if is_there => self.plan(Work::Deployment(key.clone())),

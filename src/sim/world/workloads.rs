@@ -112,12 +112,33 @@ impl Core {
         }
     }
 
+    /// Releases controlled objects that no longer match the selector.
+    fn let_go(&mut self, of: BuiltIn, owner: &Value) {
+        let kind = self.catalogue.built_in(of);
+        for object in self.controlled(of, owner) {
+            if is_deleting(&object) || selector_matches(&owner["spec"]["selector"], &object) {
+                continue;
+            }
+            let mut changed = Value::clone(&object);
+            let mut references = items(&object, "/metadata/ownerReferences").to_vec();
+            references.retain(|reference| reference["uid"] != owner["metadata"]["uid"]);
+            match references.is_empty() {
+                true => drop(
+                    member(&mut changed, "metadata").as_object_mut().map(|it| it.remove("ownerReferences")),
+                ),
+                false => changed["metadata"]["ownerReferences"] = Value::Array(references),
+            }
+            self.amend(&kind, changed, &object);
+        }
+    }
+
     pub(super) fn sync_deployment(&mut self, key: &Key) {
         let Some((kind, deployment)) = self.find(BuiltIn::Deployment, key) else { return };
         if is_deleting(&deployment) {
             return;
         }
         self.adopt(BuiltIn::ReplicaSet, "Deployment", &deployment);
+        self.let_go(BuiltIn::ReplicaSet, &deployment);
         let hash = hash_of(&deployment["spec"]["template"]);
         let sets = self.controlled(BuiltIn::ReplicaSet, &deployment);
         let (mut new, old): (Vec<_>, Vec<_>) =
@@ -345,6 +366,7 @@ impl Core {
             !is_deleting(pod) && !matches!(text(pod, "/status/phase"), "Succeeded" | "Failed")
         };
         self.adopt(BuiltIn::Pod, "ReplicaSet", &set);
+        self.let_go(BuiltIn::Pod, &set);
         let pods = self.controlled(BuiltIn::Pod, &set);
         let active: Vec<&Arc<Value>> = pods.iter().filter(is_active).collect();
         let desired = usize::try_from(number(&set, "/spec/replicas")).unwrap_or_default();
