@@ -16,7 +16,7 @@
 //!
 //! # Guarantees
 //! - All adds of a key between two gets are merged into one sync, which has all their reasons. (test: `adds_collapse`, `collapsed_adds_keep_all_reasons`)
-//! - An add while the key is processing causes one more sync afterwards. (test: `key_added_while_processing_is_requeued`)
+//! - An add while the key is processing causes one more sync afterwards. (test: `key_added_while_processing_is_requeued`, `key_added_while_processing_wakes_a_waiting_worker`)
 //! - No two workers process the same key at once. (test: `no_two_workers_process_the_same_key`, `adds_survive_and_keys_have_one_worker`)
 //! - Keys are handed out in the order of their first adds, or by [priorities that age](super::order). (test: `the_queue_agrees_with_a_naive_model`)
 //! - No worker sleeps while a key waits, even if another get is dropped. (test: `no_worker_sleeps_while_a_key_waits`, `a_dropped_get_passes_its_wakeup_on`)

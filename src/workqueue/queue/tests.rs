@@ -61,6 +61,20 @@ async fn shutdown_ends_every_waiting_get() {
 }
 
 /// client-go: `TestQueueDrainageUsingShutDownWithDrain`, `...WithDirtyItem`
+/// The worker that is done takes no further key; another one waits.
+#[tokio::test(start_paused = true)]
+async fn key_added_while_processing_wakes_a_waiting_worker() {
+    let queue = Queue::new();
+    queue.add("a");
+    let first = queue.try_get().unwrap();
+    let mut other = Box::pin(queue.get());
+    assert!(other.as_mut().now_or_never().is_none());
+    queue.add("a");
+    drop(first);
+    let woken = tokio::time::timeout(std::time::Duration::from_secs(1), other).await;
+    assert_eq!(woken.expect("it is woken").map(|taken| *taken.key()), Some("a"));
+}
+
 #[test]
 fn drain_waits_for_queued_and_processing_keys() {
     let queue = Queue::new();
@@ -76,6 +90,14 @@ fn drain_waits_for_queued_and_processing_keys() {
     let last = queue.try_get().unwrap();
     assert!(drain.as_mut().now_or_never().is_none(), "a is processed");
     drop(last);
+    assert!(drain.as_mut().now_or_never().is_some());
+
+    let queue = Queue::new();
+    queue.add("a");
+    let only = queue.try_get().unwrap();
+    let mut drain = Box::pin(queue.shut_down_with_drain());
+    assert!(drain.as_mut().now_or_never().is_none(), "none is queued, and a is processed");
+    drop(only);
     assert!(drain.as_mut().now_or_never().is_some());
 }
 
