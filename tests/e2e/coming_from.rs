@@ -34,7 +34,7 @@ fn shell(scene: &Scene, dir: &tempfile::TempDir, script: &str) -> Command {
     fs::write(&program, format!("#!/bin/sh\nexec {call} \"$@\"\n")).unwrap();
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let mut shell = Command::new("timeout");
-    shell.args(["240", "bash", "-c", script]);
+    shell.args(["400", "bash", "-c", script]);
     shell.envs(kubectl.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let path = std::env::var("PATH").unwrap_or_default();
     shell.env("PATH", format!("{}:{path}", dir.path().display()));
