@@ -1,12 +1,12 @@
-//! Reads the Kubernetes protobuf of the few objects that kubectl's commands without a file create: `autoscale`,
-//! `create namespace`, `create configmap`, `create deployment`.
+//! Decodes the protobuf that kubectl sends for `autoscale`, `create namespace`, `create configmap` and `create
+//! deployment`.
 //!
-//! A body is `k8s\0` and a message with the object's type and, as bytes, the object. Go writes every plain field, zero
-//! or not, so zeros are the same as nothing, but in the fields that are pointers there. (In a field that the tables do not
-//! have, a pointer to zero is not told from it; none of these commands sends one.)
+//! A body is `k8s\0`, followed by a message that holds the object's type and its encoding. Go encodes plain fields even
+//! when they are zero, so a zero counts as unset, except in fields that are pointers in Go. In a field that is not in the
+//! tables, a pointer to zero also counts as unset; none of these commands sends one.
 //!
 //! # Guarantees
-//! - A field that the tables do not have is not dropped: the body is refused, unless its value is zero.
+//! - A field that is not in the tables is never dropped silently: unless it is zero, the body is refused.
 //!   (test: `unknown_field_is_refused`)
 //! - No body panics. (test: `no_body_panics`)
 
@@ -21,7 +21,6 @@ struct Field(u64, &'static str, As);
 
 enum As {
     Text,
-    Texts,
     Number,
     /// A pointer in Go: zero is a value.
     NumberOrNone,
@@ -34,7 +33,8 @@ enum As {
     /// A message whose first field is the text of a quantity.
     Quantity,
     Message(&'static [Field]),
-    Messages(&'static [Field]),
+    /// A field that may occur more than once: a list.
+    Each(&'static As),
     /// What a server ignores in an object that is created.
     Ignored,
 }
@@ -46,13 +46,13 @@ const META: &[Field] = &[
     Field(8, "creationTimestamp", As::Ignored),
     Field(11, "labels", As::Map),
     Field(12, "annotations", As::Map),
-    Field(14, "finalizers", As::Texts),
+    Field(14, "finalizers", As::Each(&As::Text)),
     Field(17, "managedFields", As::Ignored),
 ];
 
 const NAMESPACE: &[Field] = &[
     Field(1, "metadata", As::Message(META)),
-    Field(2, "spec", As::Message(&[Field(1, "finalizers", As::Texts)])),
+    Field(2, "spec", As::Message(&[Field(1, "finalizers", As::Each(&As::Text))])),
     Field(3, "status", As::Ignored),
 ];
 
@@ -86,7 +86,7 @@ const AUTOSCALER: &[Field] = &[
             Field(1, "scaleTargetRef", As::Message(TARGET)),
             Field(2, "minReplicas", As::NumberOrNone),
             Field(3, "maxReplicas", As::Number),
-            Field(4, "metrics", As::Messages(METRIC)),
+            Field(4, "metrics", As::Each(&As::Message(METRIC))),
         ]),
     ),
     Field(3, "status", As::Ignored),
@@ -103,9 +103,9 @@ const PORT: &[Field] = &[
 const CONTAINER: &[Field] = &[
     Field(1, "name", As::Text),
     Field(2, "image", As::Text),
-    Field(3, "command", As::Texts),
-    Field(4, "args", As::Texts),
-    Field(6, "ports", As::Messages(PORT)),
+    Field(3, "command", As::Each(&As::Text)),
+    Field(4, "args", As::Each(&As::Text)),
+    Field(6, "ports", As::Each(&As::Message(PORT))),
 ];
 
 const DEPLOYMENT: &[Field] = &[
@@ -121,7 +121,11 @@ const DEPLOYMENT: &[Field] = &[
                 "template",
                 As::Message(&[
                     Field(1, "metadata", As::Message(META)),
-                    Field(2, "spec", As::Message(&[Field(2, "containers", As::Messages(CONTAINER))])),
+                    Field(
+                        2,
+                        "spec",
+                        As::Message(&[Field(2, "containers", As::Each(&As::Message(CONTAINER)))]),
+                    ),
                 ]),
             ),
         ]),
@@ -129,7 +133,7 @@ const DEPLOYMENT: &[Field] = &[
     Field(3, "status", As::Ignored),
 ];
 
-/// Returns the object of this kind in a body; `None` if there is none, or if it has more than the tables.
+/// Returns the object in a body; `None` if it is of another kind, malformed, or has fields that are not in the tables.
 pub(super) fn decode(kind: &Kind, body: &[u8]) -> Option<Value> {
     let table = match kind.of {
         Of::BuiltIn(BuiltIn::Namespace) => NAMESPACE,
@@ -159,54 +163,42 @@ fn message(table: &[Field], bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut found = Map::new();
     for field in Fields(bytes) {
         let (number, raw) = field?;
-        let Some(Field(_, name, how)) = table.iter().find(|field| field.0 == number) else {
-            if raw.is_zero() {
-                continue;
+        match (table.iter().find(|field| field.0 == number), raw) {
+            (Some(Field(_, _, As::Ignored)), _) => {}
+            (Some(Field(_, name, As::Each(how))), raw) => {
+                let item = value(how, raw)?;
+                found.entry(*name).or_insert_with(|| json!([])).as_array_mut()?.push(item);
             }
-            return None;
-        };
-        let value = match (how, raw) {
-            (As::Ignored, _) => continue,
-            (As::NumberOrNone, Raw::Number(number)) => json!(number),
-            (As::Text, Raw::Bytes([])) => continue,
-            (As::Number | As::Quantity | As::Message(_), raw) if raw.is_zero() => continue,
-            (As::Number, Raw::Number(number)) => json!(number),
-            (As::BoolOrNone, Raw::Number(number)) => json!(number != 0),
-            (As::Text, Raw::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
-            (As::Quantity, Raw::Bytes(bytes)) => {
-                message(&[Field(1, "text", As::Text)], bytes)?.remove("text")?
-            }
-            (As::Message(table), Raw::Bytes(bytes)) => Value::Object(message(table, bytes)?),
-            (As::Messages(table), Raw::Bytes(bytes)) => {
-                let item = message(table, bytes)?;
-                push(&mut found, name, Value::Object(item))?;
-                continue;
-            }
-            (As::Texts, Raw::Bytes(bytes)) => {
-                push(&mut found, name, json!(std::str::from_utf8(bytes).ok()?))?;
-                continue;
-            }
-            (As::Map | As::Data, Raw::Bytes(bytes)) => {
+            (Some(Field(_, name, how @ (As::Map | As::Data))), Raw::Bytes(bytes)) => {
                 let (key, value) = entry(bytes, matches!(how, As::Data))?;
                 found.entry(*name).or_insert_with(|| json!({})).as_object_mut()?.insert(key, value);
-                continue;
             }
-            _ => return None,
-        };
-        // Go writes no field twice.
-        if found.insert((*name).to_owned(), value).is_some() {
-            return None;
+            (Some(Field(_, _, how)), raw) if how.is_unset_if_zero() && raw.is_zero() => {}
+            // Go writes no field twice.
+            (Some(Field(_, name, how)), raw) => {
+                if found.insert((*name).to_owned(), value(how, raw)?).is_some() {
+                    return None;
+                }
+            }
+            (None, raw) if raw.is_zero() => {}
+            (None, _) => return None,
         }
     }
     Some(found)
 }
 
-fn push(found: &mut Map<String, Value>, name: &str, item: Value) -> Option<()> {
-    found.entry(name).or_insert_with(|| json!([])).as_array_mut()?.push(item);
-    Some(())
+fn value(how: &As, raw: Raw<'_>) -> Option<Value> {
+    Some(match (how, raw) {
+        (As::Number | As::NumberOrNone, Raw::Number(number)) => json!(number),
+        (As::BoolOrNone, Raw::Number(number)) => json!(number != 0),
+        (As::Text, Raw::Bytes(bytes)) => json!(std::str::from_utf8(bytes).ok()?),
+        (As::Quantity, Raw::Bytes(bytes)) => message(&[Field(1, "text", As::Text)], bytes)?.remove("text")?,
+        (As::Message(table), Raw::Bytes(bytes)) => Value::Object(message(table, bytes)?),
+        _ => return None,
+    })
 }
 
-/// Returns key and value of an entry of a map.
+/// Returns the key and value of a map entry.
 fn entry(bytes: &[u8], is_data: bool) -> Option<(String, Value)> {
     let (mut key, mut value) = (&[][..], &[][..]);
     for field in Fields(bytes) {
@@ -221,7 +213,16 @@ fn entry(bytes: &[u8], is_data: bool) -> Option<(String, Value)> {
     Some((text(key)?, json!(value)))
 }
 
-/// How deep messages are nested at most.
+// === impl As ===
+
+impl As {
+    /// Whether zero means that the field is not set.
+    fn is_unset_if_zero(&self) -> bool {
+        matches!(self, Self::Text | Self::Number | Self::Quantity | Self::Message(_))
+    }
+}
+
+/// The maximum nesting of messages.
 const DEPTH: usize = 16;
 
 /// The value of a field on the wire.

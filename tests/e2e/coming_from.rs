@@ -15,7 +15,7 @@ fn docs(path: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs").join(path)
 }
 
-/// Returns the commands of a page that move an object, for the scene's namespace.
+/// Returns the page's commands that move an object, with the scene's namespace.
 fn commands(scene: &Scene, page: &str) -> String {
     let text = fs::read_to_string(docs("book/src").join(page)).unwrap();
     let mut blocks = text.split("```sh takeover\n").skip(1);
@@ -46,7 +46,7 @@ fn succeeded(output: &Output, script: &str) {
     assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs a script, and asserts meanwhile that the Service of an object always has as many Ready Pods of its own.
+/// Runs a script, and asserts that the object's Service selects at least this many Ready Pods of its own throughout.
 async fn run_while_served(scene: &Scene, script: &str, name: &str, pods: usize) {
     let dir = tempfile::tempdir().unwrap();
     let mut shell = shell(scene, &dir, script);
@@ -92,7 +92,7 @@ async fn served(scene: &Scene, name: &str) -> usize {
     }
 }
 
-/// Makes an object that is paused, and what another operator has made for it; waits for its Pods.
+/// Creates a paused object and the children that another operator would have created, and waits for the Pods.
 async fn made_by_another(scene: &Scene, kind: &str, name: &str, spec: &Value, labels: &Value) {
     let metadata = json!({"name": name, "annotations": {"windlass.dev/paused": "true"}});
     let object = scene.make_whole(kind, json!({"metadata": metadata, "spec": spec})).await;
@@ -178,9 +178,9 @@ async fn pods_of_an_appservice_serve_while_it_is_taken_over() {
     move_here(&mut scene, "from-appservice.md", "AppService", "nginx-app", "nginx-app-two").await;
 }
 
-/// Runs the commands of a page for an object with finalizers of another operator, and returns those that are left.
-async fn finalizers_left(scene: &Scene, page: &str, kind: &str, renamed: (&str, &str), name: &str) -> Value {
-    let script = commands(scene, page).replace(renamed.0, renamed.1);
+/// Runs the page's commands for an object with another operator's finalizers, and returns the remaining ones.
+async fn finalizers_left(scene: &Scene, page: &str, kind: &str, name: &str) -> Value {
+    let script = commands(scene, page);
     let dir = tempfile::tempdir().unwrap();
     let mut shell = shell(scene, &dir, &script);
     succeeded(&tokio::task::spawn_blocking(move || shell.output().unwrap()).await.unwrap(), &script);
@@ -190,14 +190,14 @@ async fn finalizers_left(scene: &Scene, page: &str, kind: &str, renamed: (&str, 
 #[apply(both_beds_with_kubectl)]
 async fn pods_of_a_redis_stay_while_it_is_taken_over() {
     let mut scene = Scene::on(Bed::shared().await, "from-redis").await;
-    let metadata = json!({"name": "cache", "finalizers": ["cache-0", "example.com/kept", "cache-1"]});
+    let metadata = json!({"name": "example", "finalizers": ["example-0", "example.com/kept", "example-1"]});
     let spec = json!({"replicas": 2, "image": "redis", "port": 6379});
     let redis = scene.make_whole("Redis", json!({"metadata": metadata, "spec": spec})).await;
-    let owner = json!({"apiVersion": "myapp.tangx.in/v1", "kind": "Redis", "name": "cache",
+    let owner = json!({"apiVersion": "myapp.tangx.in/v1", "kind": "Redis", "name": "example",
         "uid": redis["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true});
-    let container = json!({"name": "cache", "image": "redis", "imagePullPolicy": "IfNotPresent",
+    let container = json!({"name": "example", "image": "redis", "imagePullPolicy": "IfNotPresent",
         "ports": [{"containerPort": 6379}]});
-    for name in ["cache-0", "cache-1"] {
+    for name in ["example-0", "example-1"] {
         let metadata = json!({"name": name, "ownerReferences": [owner]});
         scene.make_whole("Pod", json!({"metadata": metadata, "spec": {"containers": [container]}})).await;
     }
@@ -205,17 +205,16 @@ async fn pods_of_a_redis_stay_while_it_is_taken_over() {
         scene.matching("Pod", "").await.iter().map(|pod| pod["metadata"]["uid"].clone()).collect()
     };
     let before = uids(&scene).await;
-    let renamed = ("name=example", "name=cache");
-    let left = finalizers_left(&scene, "from-redis.md", "Redis", renamed, "cache").await;
+    let left = finalizers_left(&scene, "from-redis.md", "Redis", "example").await;
     assert_eq!(left, json!(["example.com/kept"]));
     scene.start_operator();
-    scene.until_ready("Redis", "cache").await;
+    scene.until_ready("Redis", "example").await;
     assert_eq!(uids(&scene).await, before, "no Pod was replaced");
-    scene.unmake("Redis", "cache", Default::default()).await;
+    scene.unmake("Redis", "example", Default::default()).await;
     let is_last = |redis: &Value| redis["metadata"]["finalizers"] == json!(["example.com/kept"]);
-    scene.until("Redis", "cache", "waits for others alone", is_last).await;
-    scene.change("Redis", "cache", json!({"metadata": {"finalizers": null}})).await;
-    scene.until_gone("Redis", "cache").await;
+    scene.until("Redis", "example", "waits for others alone", is_last).await;
+    scene.change("Redis", "example", json!({"metadata": {"finalizers": null}})).await;
+    scene.until_gone("Redis", "example").await;
 }
 
 #[apply(both_beds_with_kubectl)]
@@ -224,7 +223,7 @@ async fn tasks_of_a_webapp_run_again_when_it_is_taken_over() {
     let metadata = json!({"name": "webapp-sample", "finalizers": ["example.com/theirs"]});
     let spec = json!({"replicas": 1, "version": "stable", "image": "nginx"});
     scene.make_whole("WebApp", json!({"metadata": metadata, "spec": spec})).await;
-    let left = finalizers_left(&scene, "from-webapp.md", "WebApp", ("", ""), "webapp-sample").await;
+    let left = finalizers_left(&scene, "from-webapp.md", "WebApp", "webapp-sample").await;
     assert_eq!(left, json!(null));
     scene.start_operator();
     let webapp = scene.until_ready("WebApp", "webapp-sample").await;

@@ -1,6 +1,6 @@
 //! Fault labs: the book's controller in a cluster in which one thing goes wrong, and what it did about it.
 //!
-//! Virtual time: an hour takes no time.
+//! The clock is virtual: an hour passes in milliseconds.
 
 use std::time::Duration;
 
@@ -62,10 +62,12 @@ const LABS: [Lab; 6] = [
     Lab {
         name: "stale-cache",
         story: "The server's cache of Deployments stands still from 5 s to 65 s. Foo web is created at 10 s and scaled at 15 s. \
-                First chapter 7's controller, then chapter 8's.",
-        question: "Compare the creates of the two. When does each learn that the Deployment exists?",
+                First chapter 7's controller, then chapter 8's, then chapter 8's again, which is restarted at 20 s.",
+        question: "Compare the creates. When does each learn that the Deployment exists? The third has forgotten its writes: \
+                   why does it not create again?",
         answer: "Chapter 7 tries to create what it has created, with backoff, and is refused each time. Both learn of it at 66 s. Chapter 8 remembers its \
-                 write, waits for the cache to show it, and sends nothing.",
+                 write, waits for the cache to show it, and sends nothing. After the restart, the first list asks for the newest state, which \
+                 does not come from the cache that stands still: it shows the Deployment at once.",
     },
     Lab {
         name: "frozen-leader",
@@ -162,18 +164,7 @@ async fn run(name: &str) {
             }
             pass(60).await;
         }
-        "stale-cache" => {
-            start(&cluster);
-            stale_cache(&cluster).await;
-            println!("chapter 7:");
-            show(&cluster);
-            let cluster = Cluster::start().await;
-            let careful = Careful::new(cluster.api(ME));
-            drop(tokio::spawn(async move { careful.run(2).await }));
-            stale_cache(&cluster).await;
-            println!("\nchapter 8:");
-            return show(&cluster);
-        }
+        "stale-cache" => return stale_cache(&cluster).await,
         _ => return frozen_leader(&cluster).await,
     }
     show(&cluster);
@@ -184,18 +175,46 @@ fn start(cluster: &Cluster) {
     drop(tokio::spawn(async move { controller.run(2).await }));
 }
 
+fn start_careful(cluster: &Cluster) -> tokio::task::JoinHandle<()> {
+    let careful = Careful::new(cluster.api(ME));
+    tokio::spawn(async move { careful.run(2).await })
+}
+
 async fn pass(seconds: u64) {
     tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
 
 async fn stale_cache(cluster: &Cluster) {
+    start(cluster);
+    stand_still(cluster, || {}).await;
+    println!("chapter 7:");
+    show(cluster);
+    let cluster = Cluster::start().await;
+    drop(start_careful(&cluster));
+    stand_still(&cluster, || {}).await;
+    println!("\nchapter 8:");
+    show(&cluster);
+    let cluster = Cluster::start().await;
+    let first = start_careful(&cluster);
+    let restart = || {
+        first.abort();
+        drop(start_careful(&cluster));
+    };
+    stand_still(&cluster, restart).await;
+    println!("\nchapter 8, restarted at 20 s:");
+    show(&cluster);
+}
+
+async fn stand_still(cluster: &Cluster, at_20_s: impl FnOnce()) {
     pass(5).await;
     cluster.sim.freeze_cache(0, "apps", "deployments", true);
     pass(5).await;
     cluster.create_foo("web", 1).await;
     pass(5).await;
     cluster.scale_foo("web", 3).await;
-    pass(50).await;
+    pass(5).await;
+    at_20_s();
+    pass(45).await;
     cluster.sim.freeze_cache(0, "apps", "deployments", false);
     pass(10).await;
 }

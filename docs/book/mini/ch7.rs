@@ -67,8 +67,8 @@ impl Controller {
     // [/worker]
 
     // [sync]
-    /// Looks at one Foo and its Deployment in the caches, and does what has to be done. Whoever calls is told of a
-    /// Deployment that was stored, at once: a later step may fail.
+    /// Looks at one Foo and its Deployment in the caches, and does what has to be done. Calls `stored` with the Deployment as
+    /// soon as it is written, because a later step may fail.
     pub async fn sync(&self, key: &str, stored: impl FnOnce(&Object)) -> Result<(), Refused> {
         // 1. The Foo. None: it was deleted, and the garbage collector deletes its Deployment.
         let Some(foo) = self.foos.get(key) else { return Ok(()) };

@@ -42,10 +42,16 @@ fn added(name: &str) -> Delta {
     Delta::Added(json!({"metadata": {"namespace": "default", "name": name, "resourceVersion": "1"}}))
 }
 
-#[tokio::test]
-async fn late_handler_hears_of_what_is_there() {
+/// An informer that is not running.
+async fn idle() -> (Cluster, Arc<Informer>) {
     let cluster = Cluster::start().await;
     let informer = Informer::new(cluster.api("me"), FOOS);
+    (cluster, informer)
+}
+
+#[tokio::test]
+async fn late_handler_hears_of_what_is_there() {
+    let (_cluster, informer) = idle().await;
     informer.apply(added("a"));
     let (heard, handler) = ear();
     informer.add_handler(handler);
@@ -56,8 +62,7 @@ async fn late_handler_hears_of_what_is_there() {
 /// While the new handler is told of what is there, something changes.
 #[tokio::test]
 async fn handler_that_is_being_added_misses_nothing() {
-    let cluster = Cluster::start().await;
-    let informer = Informer::new(cluster.api("me"), FOOS);
+    let (_cluster, informer) = idle().await;
     informer.apply(added("a"));
     let (heard, to_all) = ear();
     let (told, is_told) = mpsc::channel();
@@ -81,8 +86,7 @@ async fn handler_that_is_being_added_misses_nothing() {
 
 #[tokio::test]
 async fn only_a_list_makes_it_synced() {
-    let cluster = Cluster::start().await;
-    let informer = Informer::new(cluster.api("me"), FOOS);
+    let (_cluster, informer) = idle().await;
     informer.apply(added("a"));
     assert!(informer.has_synced().now_or_never().is_none(), "there may be more");
     informer.apply(Delta::Replaced { objects: Vec::new(), version: "2".to_owned() });
@@ -93,8 +97,7 @@ async fn only_a_list_makes_it_synced() {
 
 #[tokio::test]
 async fn handler_that_looks_finds_the_change() {
-    let cluster = Cluster::start().await;
-    let informer = Informer::new(cluster.api("me"), FOOS);
+    let (_cluster, informer) = idle().await;
     let found = Arc::new(Mutex::new(None));
     let (to, store) = (found.clone(), Arc::downgrade(&informer));
     informer.add_handler(Box::new(move |change| {
@@ -107,8 +110,7 @@ async fn handler_that_looks_finds_the_change() {
 
 #[tokio::test]
 async fn resync_repeats_without_asking_the_server() {
-    let cluster = Cluster::start().await;
-    let informer = Informer::new(cluster.api("me"), FOOS);
+    let (cluster, informer) = idle().await;
     informer.apply(added("a"));
     let (heard, handler) = ear();
     informer.add_handler(handler);

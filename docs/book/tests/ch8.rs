@@ -65,7 +65,7 @@ async fn write_counts_although_the_sync_failed() {
     assert_eq!(creates.await, 1);
 }
 
-/// A Foo that is being deleted, with its Deployment on the server, and a cache that does not show the Deployment.
+/// Sets up a Foo that is being deleted, and whose Deployment is on the server but not in the cache.
 async fn deleted_behind_the_cache(cluster: &Cluster) -> std::sync::Arc<Careful> {
     let (api, path) = (cluster.api("user"), format!("{FOOS}/web"));
     cluster.create_foo("web", 1).await;

@@ -115,16 +115,16 @@ fn lookup_returns_only_objects_with_the_value() {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum StoreChange {
     Upsert(u8, Vec<u8>),
     Delete(u8),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = StoreChange> {
     let entry = || (0..6u8, prop::collection::vec(0..4u8, 0..3));
     prop_oneof![
-        4 => entry().prop_map(|(name, values)| Step::Upsert(name, values)),
-        2 => (0..6u8).prop_map(Step::Delete),
+        4 => entry().prop_map(|(name, values)| StoreChange::Upsert(name, values)),
+        2 => (0..6u8).prop_map(StoreChange::Delete),
     ]
 }
 
@@ -142,11 +142,11 @@ proptest! {
         let mut model: BTreeMap<u8, BTreeSet<u8>> = BTreeMap::new();
         for step in steps {
             match step {
-                Step::Upsert(name, values) => {
+                StoreChange::Upsert(name, values) => {
                     writer.upsert(generated(name, &values));
                     model.insert(name, values.into_iter().collect());
                 }
-                Step::Delete(name) => {
+                StoreChange::Delete(name) => {
                     writer.delete(&format!("ns/n{name}").parse().unwrap(), "2");
                     model.remove(&name);
                 }

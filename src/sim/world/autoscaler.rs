@@ -1,8 +1,8 @@
-//! The horizontal Pod autoscaler: keeps the replicas of its target between its bounds, and to the load if it is told.
+//! The horizontal Pod autoscaler: keeps the replicas of its target within bounds, and follows the load if one is set.
 //!
-//! There is no metrics server: the annotation [`LOAD`] of an autoscaler takes its place. Unlike a real one, it acts at
-//! once, in both directions and by any amount, not every 15 s and, downwards, after five minutes; and Pods need no
-//! requests.
+//! There is no metrics server; the annotation [`LOAD`] takes its place. A real autoscaler runs every 15 s, limits how fast
+//! it scales, waits five minutes before it scales down, and needs resource requests on the Pods. This one reacts at once,
+//! by any amount, and needs none.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use super::super::scale::scale_of;
 use super::super::store::{Change, Key};
 use super::{Work, set, set_condition};
 
-/// What all Pods of the target use of a processor together, in percent of one Pod's request.
+/// The CPU usage of all the target's Pods together, in percent of one Pod's request.
 const LOAD: &str = "/metadata/annotations/windlass.dev~1demo-load";
-/// By how much, in percent, the use may differ from the target without a change, as by default on a real server.
+/// How far, in percent, the utilization may be from its target without scaling; the default of a real server.
 const TOLERANCE: i64 = 10;
-/// More load than that is the same.
+/// A higher load counts as this one.
 const LOAD_MAX: i64 = 1_000_000_000;
 
 /// The target of an autoscaler.
@@ -28,12 +28,12 @@ struct Target {
     version: String,
     stored: Arc<Value>,
     replicas_path: String,
-    /// How many Pods there are.
+    /// The number of Pods that exist.
     current: i64,
 }
 
 impl Core {
-    /// Schedules the autoscalers that a change concerns: the changed one itself, or those of a changed target.
+    /// Schedules the autoscalers that a change affects: the changed one, or those of a changed target.
     pub(super) fn plan_autoscalers(&mut self, change: &Change) {
         let autoscalers = self.catalogue.built_in(BuiltIn::HorizontalPodAutoscaler);
         let concerned = |(key, autoscaler): &(&Key, &Arc<Value>)| {
@@ -115,24 +115,24 @@ impl Core {
     }
 }
 
-/// Returns the utilization that the replicas should have; 0 if the autoscaler follows no processor time.
+/// Returns the target CPU utilization in percent; 0 if there is none.
 fn target_of_cpu(autoscaler: &Value) -> i64 {
     let mut metrics = items(autoscaler, "/spec/metrics").iter();
     let cpu = metrics.find(|metric| text(metric, "/resource/name") == "cpu");
     cpu.map_or(0, |metric| number(metric, "/resource/target/averageUtilization"))
 }
 
-/// Returns the utilization of each of the Pods, in percent of its request.
+/// Returns the average CPU utilization of the Pods, in percent of their requests, if load and target are set.
 fn used(autoscaler: &Value, pods: i64) -> Option<i64> {
     let load = text(autoscaler, LOAD).parse::<i64>().ok().filter(|load| *load >= 0)?;
     (target_of_cpu(autoscaler) > 0).then(|| load.min(LOAD_MAX) / pods.max(1))
 }
 
-/// Returns how many replicas the target should have, as kube-controller-manager computes it.
+/// Returns the wanted number of replicas, computed as kube-controller-manager does.
 fn wanted(autoscaler: &Value, replicas: i64, used: Option<i64>) -> i64 {
     let [least, most] = ["/spec/minReplicas", "/spec/maxReplicas"].map(|bound| number(autoscaler, bound));
     let bounded = |replicas: i64| replicas.min(most).max(least);
-    // Without replicas it is switched off; outside of the bounds no metric is asked.
+    // Zero replicas disable autoscaling; outside the bounds, metrics do not matter.
     if replicas == 0 || bounded(replicas) != replicas {
         return if replicas == 0 { 0 } else { bounded(replicas) };
     }

@@ -112,7 +112,7 @@ impl Core {
         }
     }
 
-    /// Releases controlled objects that no longer match the selector.
+    /// Removes the owner reference from controlled objects that no longer match the selector.
     fn let_go(&mut self, of: BuiltIn, owner: &Value) {
         let kind = self.catalogue.built_in(of);
         for object in self.controlled(of, owner) {

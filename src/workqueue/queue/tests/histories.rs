@@ -6,7 +6,7 @@ use super::*;
 use crate::workqueue::{Listed, Stage};
 
 #[derive(Clone, Debug)]
-enum Step {
+enum QueueCall {
     Add(u8, i32),
     Get,
     /// Ends the n-th pass in progress.
@@ -85,18 +85,18 @@ impl Model {
     }
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<QueueCall>> {
     let step = prop_oneof![
-        4 => (0..5_u8, -3..3_i32).prop_map(|(key, priority)| Step::Add(key, priority)),
-        3 => Just(Step::Get),
-        2 => (0..4_usize).prop_map(Step::Done),
-        1 => (1..4_u64).prop_map(Step::Wait),
+        4 => (0..5_u8, -3..3_i32).prop_map(|(key, priority)| QueueCall::Add(key, priority)),
+        3 => Just(QueueCall::Get),
+        2 => (0..4_usize).prop_map(QueueCall::Done),
+        1 => (1..4_u64).prop_map(QueueCall::Wait),
     ];
     prop::collection::vec(step, 1..80)
 }
 
 /// Runs one history on a queue and on the model: each key has one worker, and no key is lost.
-async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
+async fn agrees_with_the_model(has_priorities: bool, steps: Vec<QueueCall>) {
     let ageing = Ageing(Duration::from_secs(1));
     let queue =
         Queue::with(QueueOptions { ageing: has_priorities.then_some(ageing), ..QueueOptions::default() });
@@ -104,21 +104,21 @@ async fn agrees_with_the_model(has_priorities: bool, steps: Vec<Step>) {
     let mut held: Vec<Processing<'_, Alike>> = Vec::new();
     for step in steps {
         match step {
-            Step::Add(key, priority) => {
+            QueueCall::Add(key, priority) => {
                 queue.add_with(Alike(key), priority, Reasons::default());
                 model.add(key, if has_priorities { priority } else { 0 });
             }
-            Step::Get => {
+            QueueCall::Get => {
                 let got = queue.try_get();
                 assert_eq!(got.as_ref().map(|p| p.key().0), model.get());
                 held.extend(got);
             }
-            Step::Done(at) if at < held.len() => {
+            QueueCall::Done(at) if at < held.len() => {
                 drop(held.remove(at));
                 model.done(at);
             }
-            Step::Done(_) => {}
-            Step::Wait(times) => {
+            QueueCall::Done(_) => {}
+            QueueCall::Wait(times) => {
                 tokio::time::advance(Duration::from_millis(700 * times)).await;
                 model.now += 700 * i64::try_from(times).expect("the number is small");
             }
