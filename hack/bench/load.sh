@@ -23,7 +23,7 @@ until_ready default "$total"
 wait "$creating"
 echo "$per_kind of each kind, $total together: Ready after $(awk -v a="$started" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }') s"
 sleep 10
-echo "from creation to Ready: number, median, 99th percentile, last"
+echo "number; from creation to the first status: median, 99th percentile; to Ready: median, 99th percentile, last"
 latencies default
 echo "writes of objects: $(writes); processor time $(cpu) s; memory $(memory)"
 by_resource

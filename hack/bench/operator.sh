@@ -1,8 +1,8 @@
 # Runs a real control plane with a release build of the operator. Sourced by the measurements in this directory.
 #   start_operator [FLAG...]   passes the flags to `windlass run`
 #   build_operator; start_control_plane   without an operator
-# Sets KUBECONFIG, $windlass, $kubectl, $audit (the audit log, one line per request), $operator (its process id) and
-# $work (a temporary directory). Stops the processes and removes $work when the script exits.
+# Sets KUBECONFIG, $windlass, $kubectl, $audit (the audit log, one line per request), $operator, $server and
+# $etcd_server (process ids) and $work (a temporary directory). Stops the processes and removes $work when the script exits.
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 target=${CARGO_TARGET_DIR:-target}
 windlass=$target/release/windlass
@@ -32,7 +32,9 @@ start_control_plane() {
   local ready
   read -r ready <&"${LAUNCHER[0]}" || { echo "The control plane did not start; its message is above." >&2; exit 1; }
   value() { sed -E "s/.*\"$1\":\"([^\"]*)\".*/\1/" <<<"$ready"; }
+  pid() { sed -E "s/.*\"$1\":([0-9]+).*/\1/" <<<"$ready"; }
   KUBECONFIG=$(value kubeconfig) kubectl=$(value kubectl) audit=$(value auditLog)
+  server=$(pid kube-apiserver) etcd_server=$(pid etcd)
   export KUBECONFIG
   define_kinds
 }
@@ -80,14 +82,16 @@ until_ready() { # NAMESPACE COUNT
     kill -0 "$operator" || { tail -5 "$work/log"; exit 1; }
   done
 }
-# Prints the times from a custom resource's creation to its last status update by the operator, from the audit log.
+# Prints how long the custom resources of a namespace waited, from the audit log, by kind: their number; the median and
+# the 99th percentile of the time from a creation to the operator's first status update, which follows the creation of
+# children; the same and the longest of the time to its last, for which the cluster has to run the Pods.
 latencies() { # NAMESPACE
   python3 - "$audit" "$1" <<'PYTHON'
 import datetime, json, sys
 
 book, namespace = sys.argv[1:]
 kinds = {"foos": "foo", "myapps": "myapp", "appservices": "appservice", "redis": "redis", "webapps": "webapp"}
-created, last = {}, {}
+created, first, last = {}, {}, {}
 for line in open(book):
     entry = json.loads(line)
     what = entry.get("objectRef", {})
@@ -98,14 +102,18 @@ for line in open(book):
         # The audit log has no names for creates, but kubectl creates the objects in order.
         created[kind, f"{kind}-{sum(1 for known, _ in created if known == kind)}"] = at
     elif what.get("subresource") == "status" and entry["userAgent"].startswith("windlass/"):
+        first.setdefault((kind, what["name"]), at)
         last[kind, what["name"]] = at
-took = {key: (at - created[key]).total_seconds() for key, at in last.items() if key in created}
+begun, took = (
+    {key: (at - created[key]).total_seconds() for key, at in ends.items() if key in created} for ends in (first, last)
+)
 
 def rank(times, share):
     return sorted(times)[min(len(times) - 1, int(len(times) * share))]
 
 for kind in [*kinds.values(), "all"]:
-    times = [time for key, time in took.items() if kind in (key[0], "all")]
-    print(f"{kind:12} {len(times):5} {rank(times, 0.5):8.3f} s {rank(times, 0.99):8.3f} s {max(times):8.3f} s")
+    answers, times = ([time for key, time in all.items() if kind in (key[0], "all")] for all in (begun, took))
+    columns = [rank(answers, 0.5), rank(answers, 0.99), rank(times, 0.5), rank(times, 0.99), max(times)]
+    print(f"{kind:12} {len(times):5} " + " ".join(f"{time:8.3f} s" for time in columns))
 PYTHON
 }

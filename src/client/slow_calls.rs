@@ -5,8 +5,8 @@
 //! Flow: request without an answer -> **slow calls** -> workers
 //!
 //! # Guarantees
-//! - A sync counts as waiting while any of its requests has been without an answer for [`SLOW`].
-//!   (test: `pass_waits_while_a_call_is_slow`)
+//! - A sync counts as waiting while any of its requests has been without an answer for longer than its worker is
+//!   patient. (test: `pass_waits_while_a_call_is_slow`)
 //! - Time at the gate does not count: all syncs wait there. (test: `wait_at_the_gate_is_no_slow_call`)
 
 use std::fmt;
@@ -14,9 +14,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-
-/// When an answer is slow.
-pub(crate) const SLOW: Duration = Duration::from_secs(2);
 
 tokio::task_local! {
     static PASS: Arc<Pass>;
@@ -26,18 +23,25 @@ tokio::task_local! {
 pub(crate) type OnSlow = Box<dyn Fn(bool) + Send + Sync>;
 
 struct Pass {
+    /// When an answer is slow.
+    patience: Duration,
     on_slow: OnSlow,
-    /// The number of requests without an answer for [`SLOW`].
+    /// The number of requests without an answer for longer than that.
     calls: AtomicUsize,
     was_slow: AtomicBool,
 }
 
-/// Runs a sync, and returns whether it has waited for a slow answer, too.
+/// Runs a sync, and returns whether it has waited longer than `patience` for an answer, too.
 ///
 /// # Cancel safety
 /// That of the sync.
-pub(crate) async fn noticing<T>(on_slow: OnSlow, pass: impl Future<Output = T>) -> (T, bool) {
-    let this = Arc::new(Pass { on_slow, calls: AtomicUsize::new(0), was_slow: AtomicBool::new(false) });
+pub(crate) async fn noticing<T>(
+    patience: Duration,
+    on_slow: OnSlow,
+    pass: impl Future<Output = T>,
+) -> (T, bool) {
+    let this =
+        Arc::new(Pass { patience, on_slow, calls: AtomicUsize::new(0), was_slow: AtomicBool::new(false) });
     let ended = PASS.scope(this.clone(), pass).await;
     (ended, this.was_slow.load(Ordering::Relaxed))
 }
@@ -47,11 +51,12 @@ pub(crate) async fn noticing<T>(on_slow: OnSlow, pass: impl Future<Output = T>) 
 /// # Cancel safety
 /// That of `answer`.
 pub(crate) async fn wait_for<T>(answer: impl Future<Output = T>) -> T {
+    let Ok(pass) = PASS.try_with(Arc::clone) else { return answer.await };
     let mut answer = pin!(answer);
-    if let Ok(answer) = tokio::time::timeout(SLOW, &mut answer).await {
+    if let Ok(answer) = tokio::time::timeout(pass.patience, &mut answer).await {
         return answer;
     }
-    let _waiting = PASS.try_with(|pass| Waiting::begin(pass.clone()));
+    let _waiting = Waiting::begin(pass);
     answer.await
 }
 
@@ -95,7 +100,7 @@ mod tests {
         let seen_by = seen.clone();
         let on_slow: OnSlow =
             Box::new(move |waits| seen_by.lock().push((waits, started.elapsed().as_millis())));
-        let (_, was_slow) = noticing(on_slow, pass).await;
+        let (_, was_slow) = noticing(Duration::from_secs(2), on_slow, pass).await;
         (seen.lock().clone(), was_slow)
     }
 

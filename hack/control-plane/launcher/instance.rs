@@ -324,6 +324,8 @@ impl Instance {
             format!("--audit-policy-file={}", policy.display()),
             format!("--audit-log-path={}", self.audit_log().display()),
             "--audit-log-mode=blocking".to_owned(),
+            // One file, whatever a run asks for: the default begins another one after 100 MB.
+            "--audit-log-maxsize=100000".to_owned(),
         ]
     }
 

@@ -114,7 +114,8 @@ async fn wait_at_the_gate_is_no_slow_call() {
     gate.asked_to_wait(Duration::from_secs(10));
     let started = Instant::now();
     let pass = async { client.get::<Value>(&DEPLOYMENTS, Some("default"), "x").await.unwrap() };
-    let (_, was_slow) = slow_calls::noticing(Box::new(|_| panic!("it waited at the gate")), pass).await;
+    let on_slow = Box::new(|_| panic!("it waited at the gate"));
+    let (_, was_slow) = slow_calls::noticing(Duration::from_secs(2), on_slow, pass).await;
     assert!(!was_slow && started.elapsed() == Duration::from_secs(10));
 }
 

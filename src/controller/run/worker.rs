@@ -432,7 +432,9 @@ impl<H: SyncHandler> Controller<H> {
         let listed = self.list_pass(processing, worker, started);
         let request = SyncRequest::new(reasons, state).beside(&self.queue).with_trust(trust);
         let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
-        let (ended, was_slow) = slow_calls::noticing(self.workers.on_slow(key), sync.catch_unwind()).await;
+        let (ended, was_slow) =
+            slow_calls::noticing(self.workers.patience(key), self.workers.on_slow(key), sync.catch_unwind())
+                .await;
         drop(listed);
         let took = started.elapsed();
         let writes = state.own_writes.end_sync();
@@ -503,6 +505,9 @@ impl<H: SyncHandler> Controller<H> {
         let retry = error.retry();
         self.metrics.failed(took, retry);
         // A sync that failed after a slow answer is likely to do so again.
+        if was_slow {
+            self.workers.failed_slowly(processing.key());
+        }
         let attempt = match was_slow {
             true => self.back_off(processing, error.at_least().max(took), LOW_PRIORITY),
             false => self.back_off(processing, error.at_least(), processing.priority()),

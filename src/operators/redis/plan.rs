@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::redis::v1::Redis;
 use crate::cache::{Cached, Object};
-use crate::controller::kinds::pod::ObservedPod;
+use crate::controller::kinds::pod::{ObservedPod, WantedPod};
 use crate::controller::{ChildRef, Owner};
 
 use super::wanted;
@@ -89,11 +89,14 @@ pub(super) fn owner_of(pod: &str) -> Option<&str> {
 pub(super) fn plan(redis: &Redis, pods: &[Cached<ObservedPod>]) -> Plan {
     let name = redis.metadata.name.as_deref().unwrap_or_default();
     let owner = Owner::of(redis);
+    // All Pods are the same but for their names: one is compared with all, which may be thousands.
+    let wanted = wanted::pod(redis, 0);
+    let replicas = u32::try_from(redis.spec.replicas).unwrap_or(0);
     let see = |pod: &Cached<ObservedPod>| {
         let ordinal = ordinal(name, pod.object_name().name())?;
-        Some((ordinal, seen(redis, &owner, ordinal, pod)))
+        Some((ordinal, seen((ordinal < replicas).then_some((&owner, &wanted)), pod)))
     };
-    plan_for(u32::try_from(redis.spec.replicas).unwrap_or(0), &pods.iter().filter_map(see).collect())
+    plan_for(replicas, &pods.iter().filter_map(see).collect())
 }
 
 /// Returns a plan without actions, only with the counts.
@@ -123,7 +126,8 @@ pub(super) fn highest_first(redis: &str, pods: &mut [ChildRef]) {
     pods.sort_by_key(|pod| std::cmp::Reverse(ordinal(redis, &pod.name)));
 }
 
-fn seen(redis: &Redis, owner: &Owner, ordinal: u32, pod: &Cached<ObservedPod>) -> Seen {
+/// Returns what matters of a Pod. One that is not wanted is not compared.
+fn seen(wanted: Option<(&Owner, &WantedPod)>, pod: &Cached<ObservedPod>) -> Seen {
     // An undecodable Pod counts as existing but not Ready, and is left alone.
     let Some(pod) = pod.readable() else {
         return Seen {
@@ -134,13 +138,12 @@ fn seen(redis: &Redis, owner: &Owner, ordinal: u32, pod: &Cached<ObservedPod>) -
             is_labelled: true,
         };
     };
-    let wanted = wanted::pod(redis, ordinal);
     Seen {
         is_going: pod.is_deleting(),
         is_finished: pod.is_finished(),
         is_ready: pod.is_ready(),
-        is_outdated: !wanted.is_outdated(pod).is_empty(),
-        is_labelled: owner.differences(&wanted, pod).is_empty(),
+        is_outdated: wanted.is_some_and(|(_, wanted)| !wanted.is_outdated(pod).is_empty()),
+        is_labelled: wanted.is_none_or(|(owner, wanted)| owner.differences(wanted, pod).is_empty()),
     }
 }
 

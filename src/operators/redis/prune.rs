@@ -3,7 +3,9 @@
 //! The tests are those of the sync handler: `scale_down_deletes_highest_ordinals_first`,
 //! `interrupted_scale_down_reports_deleted_pods`, `pod_altered_by_webhook_is_not_replaced_forever`.
 
-use super::plan::{Plan, PruneReason};
+use std::collections::HashMap;
+
+use super::plan::{self, Plan, PruneReason};
 use super::{CUT_RETRY, WRITES_MAX, wanted};
 use crate::api::ApiResource;
 use crate::api::redis::v1::Redis;
@@ -17,6 +19,9 @@ use crate::record::EventType;
 /// The most names that an event lists.
 const NAMES_MAX: usize = 10;
 
+/// The Pods of a Redis by ordinal.
+type Pods<'a> = HashMap<u32, &'a Cached<ObservedPod>>;
+
 /// Deletes Pods in the order of the plan, one [`PruneReason`] after another: a refusal within one group does not
 /// block the next group.
 pub(super) async fn prune(
@@ -24,27 +29,27 @@ pub(super) async fn prune(
     plan: &Plan,
     pods: &[Cached<ObservedPod>],
 ) -> Result<(), StopReason> {
+    if plan.delete.is_empty() {
+        return Ok(());
+    }
+    let name = pass.name();
+    let by_ordinal = |pod| Some((plan::ordinal(name, Cached::object_name(pod).name())?, pod));
+    let pods: Pods<'_> = pods.iter().filter_map(by_ordinal).collect();
     for why in [PruneReason::Surplus, PruneReason::Finished] {
-        let of_this_sort = plan.delete.iter().filter(|(_, other)| *other == why);
-        let mut all: Vec<ChildRef> =
-            of_this_sort.filter_map(|(ordinal, _)| pod_of(pass, *ordinal, pods)).collect();
-        let count = all.len();
-        all.truncate(WRITES_MAX);
+        let of_this_sort = || plan.delete.iter().filter(|(_, other)| *other == why);
+        let next = of_this_sort().take(WRITES_MAX);
+        let all: Vec<ChildRef> =
+            next.filter_map(|(ordinal, _)| pods.get(ordinal)).map(|pod| ChildRef::of(pod)).collect();
         let (deleted, is_cut_short) = prune_sort(pass, plan, (why, &all)).await?;
-        if count > WRITES_MAX || is_cut_short {
+        if of_this_sort().count() > WRITES_MAX || is_cut_short {
             let message = format!("Deleted {deleted} Pods; more will follow");
             pass.report(ChildHealth::reconciling(reason::PROGRESSING, message).requeue_after(CUT_RETRY));
         }
     }
     for &(ordinal, _) in plan.delete.iter().filter(|(_, why)| *why == PruneReason::Outdated) {
-        prune_outdated(pass, ordinal, pods).await?;
+        prune_outdated(pass, ordinal, &pods).await?;
     }
     Ok(())
-}
-
-fn pod_of(pass: &Pass<'_, Redis>, ordinal: u32, pods: &[Cached<ObservedPod>]) -> Option<ChildRef> {
-    let name = format!("{}-{ordinal}", pass.name());
-    pods.iter().find(|pod| pod.object_name().name() == name).map(ChildRef::of)
 }
 
 /// Returns the number of deleted Pods, and whether the rest is left to the next sync.
@@ -84,15 +89,11 @@ async fn prune_sort(
 }
 
 /// Deletes an outdated Pod, unless its replacements are contended.
-async fn prune_outdated(
-    pass: &mut Pass<'_, Redis>,
-    ordinal: u32,
-    pods: &[Cached<ObservedPod>],
-) -> Result<(), StopReason> {
-    let Some(child) = pod_of(pass, ordinal, pods) else { return Ok(()) };
-    let pod = pods.iter().find(|pod| pod.uid() == child.uid);
+async fn prune_outdated(pass: &mut Pass<'_, Redis>, ordinal: u32, pods: &Pods<'_>) -> Result<(), StopReason> {
+    let Some(pod) = pods.get(&ordinal) else { return Ok(()) };
+    let child = ChildRef::of(pod);
     let wanted = wanted::pod(pass.object(), ordinal);
-    let differences = pod.and_then(Cached::readable).map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
+    let differences = pod.readable().map(|pod| wanted.is_outdated(pod)).unwrap_or_default();
     let (resource, name) = (ApiResource::of::<ObservedPod>(), &child.name);
     let (deletion, contended) = pass.delete_outdated(&resource, &child, &differences).await?;
     if let Some(requeue_after) = contended {

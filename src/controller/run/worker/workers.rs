@@ -4,6 +4,8 @@
 //! - The number of workers can change while they run. (test: `worker_count_can_change_at_runtime`)
 //! - The syncs in progress are listed. (test: `passes_in_progress_are_listed`)
 //! - While syncs wait for slow answers, other workers stand in for theirs. (test: `workers_stand_in_for_slow_passes`)
+//! - A worker waits two seconds for an answer before another one stands in, and a tenth of one in a namespace in which
+//!   syncs have failed after slow answers. (test: `namespace_with_slow_failures_gets_less_patience`)
 //! - No more than [`STAND_INS`] stand in for each worker, and one namespace leaves some of them to others.
 //!   (test: `number_of_stand_ins_is_limited`, `hanging_namespace_leaves_stand_ins_to_others`)
 //! - The other keys of such a namespace are parked: each sync of it that ends releases one.
@@ -13,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -26,11 +29,19 @@ use crate::workqueue::{RateLimitingQueue, Reasons};
 /// How many workers may stand in for each wanted one.
 pub(super) const STAND_INS: usize = 8;
 
+/// How long a worker waits for an answer until another one stands in.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The same in a namespace in which a sync has failed after a slow answer. That a busy server answers late is no reason
+/// to ask it for more.
+const LESS_PATIENCE: Duration = Duration::from_millis(100);
+/// How long such a failure is remembered: some retries, of which the longest default backoff is two minutes.
+const REMEMBERED: Duration = Duration::from_secs(600);
+
 /// Sets the number of workers of a controller and lists their syncs. Cheap to clone.
 #[derive(Clone)]
 pub struct Workers {
     count: watch::Sender<Count>,
-    /// The namespaces whose syncs wait for slow answers, or have parked keys.
+    /// The namespaces whose syncs wait for slow answers or have failed after some, or which have parked keys.
     slow: Arc<Mutex<BTreeMap<String, SlowNamespace>>>,
     /// By index of the worker.
     passes: Arc<Mutex<BTreeMap<usize, RunningPass>>>,
@@ -49,6 +60,8 @@ pub(super) struct Count {
 struct SlowNamespace {
     /// The syncs that wait for a slow answer.
     waiting: usize,
+    /// When a sync last failed after one.
+    failed: Option<Instant>,
     /// The keys that are delayed because so many do.
     parked: BTreeSet<ObjectName>,
     /// The key that was released last; the next in order follows, so that each has its turn.
@@ -125,12 +138,23 @@ impl Workers {
             let mut slow = slow.lock();
             let of_namespace = slow.entry(namespace.to_owned()).or_default();
             of_namespace.waiting = if waits { of_namespace.waiting + 1 } else { of_namespace.waiting - 1 };
-            if of_namespace.is_over() {
-                slow.remove(namespace);
-            }
+            slow.retain(|_, namespace| !namespace.is_over());
             let all = slow.values().map(|namespace| namespace.waiting).sum();
             count.send_modify(|count| count.waiting = all);
         })
+    }
+
+    /// Returns how long this key's sync may wait for an answer until another worker stands in.
+    pub(super) fn patience(&self, key: &ObjectName) -> Duration {
+        let slow = self.slow.lock();
+        let has_failed = slow.get(key.namespace().unwrap_or_default()).is_some_and(SlowNamespace::has_failed);
+        if has_failed { LESS_PATIENCE } else { PATIENCE }
+    }
+
+    /// Is to be called when the sync of this key has failed after a slow answer.
+    pub(super) fn failed_slowly(&self, key: &ObjectName) {
+        let namespace = key.namespace().unwrap_or_default().to_owned();
+        self.slow.lock().entry(namespace).or_default().failed = Some(Instant::now());
     }
 
     /// Whether this namespace has used its share of the stand-ins: the ones left are for others.
@@ -195,7 +219,11 @@ impl Workers {
 
 impl SlowNamespace {
     fn is_over(&self) -> bool {
-        self.waiting == 0 && self.parked.is_empty()
+        self.waiting == 0 && self.parked.is_empty() && !self.has_failed()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.is_some_and(|failed| failed.elapsed() < REMEMBERED)
     }
 
     fn take_next(&mut self) -> Option<ObjectName> {

@@ -39,6 +39,33 @@ async fn workers_stand_in_for_slow_passes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn namespace_with_slow_failures_gets_less_patience() {
+    let mut rig = start(1, MS, |key, attempt| match (key.name(), attempt) {
+        ("slow-1", 1) => Err(SyncError::from(status_error(500, "InternalError"))),
+        _ => Ok(Outcome::Done),
+    });
+    rig.caches.set();
+    let in_turn = async |rig: &Rig, names: [&str; 3]| {
+        let since = Instant::now();
+        for name in names {
+            rig.add(name);
+        }
+        tokio::time::sleep(SLOW_ANSWER - MS).await;
+        let log = rig.log.lock();
+        let at = |name| {
+            log.started.iter().rfind(|(key, _)| *key == format!("ns/{name}")).map(|(_, at)| *at - since)
+        };
+        names.map(|name| at(name).unwrap().as_millis())
+    };
+    assert_eq!(in_turn(&rig, ["slow-1", "slow-2", "slow-3"]).await, [0, 2000, 4000]);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(in_turn(&rig, ["slow-4", "slow-5", "slow-6"]).await, [0, 100, 200], "slow-1 has failed");
+    tokio::time::sleep(40 * SLOW_ANSWER).await;
+    assert_eq!(in_turn(&rig, ["slow-7", "slow-8", "slow-9"]).await, [0, 2000, 4000], "nobody remembers");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn number_of_stand_ins_is_limited() {
     let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
     rig.caches.set();
