@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Measures what custom resources that can never become Ready cost the others: runs the same load on one real control
 # plane, first without and then beside them, and a third time beside another client that sends the server what windlass
-# sent for them (hack/bench/replay.py). Fails if the 99th percentile from creation to Ready beside them is more than
-# twice the one beside the other client.
+# sent for them (hack/bench/replay.py). Fails if the 99th percentile from creation to the first status, or to Ready,
+# beside them is more than twice the one beside the other client.
 #   hack/bench/bad-neighbours.sh [WAYS] [PER_KIND] [BAD] [HUGE]     default: all 200 20 3000
 #     WAYS   all of those below at once (`all`), or some of them, each by itself (`taken,huge`)
 #     HUGE   the number of Pods of each huge Redis

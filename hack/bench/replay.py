@@ -30,7 +30,8 @@ def recorded():
             what = entry.get("objectRef", {})
             if what.get("namespace") == namespace and entry["userAgent"].startswith("windlass/"):
                 if entry["verb"] not in ("list", "watch"):
-                    found.append((moment(entry["requestReceivedTimestamp"]), moment(entry["stageTimestamp"]), entry["verb"], what))
+                    begun, ended = (moment(entry[stamp]) for stamp in ("requestReceivedTimestamp", "stageTimestamp"))
+                    found.append((begun, ended, entry["verb"], what))
     return sorted(found, key=lambda request: request[0])
 
 

@@ -5,8 +5,8 @@
 //! Flow: request without an answer -> **slow calls** -> workers
 //!
 //! # Guarantees
-//! - A sync counts as waiting while any of its requests has been without an answer for longer than its worker is
-//!   patient. (test: `pass_waits_while_a_call_is_slow`)
+//! - A sync counts as waiting while any of its requests has been without an answer for longer than the worker's
+//!   patience. (test: `pass_waits_while_a_call_is_slow`)
 //! - Time at the gate does not count: all syncs wait there. (test: `wait_at_the_gate_is_no_slow_call`)
 
 use std::fmt;
@@ -31,7 +31,7 @@ struct Pass {
     was_slow: AtomicBool,
 }
 
-/// Runs a sync, and returns whether it has waited longer than `patience` for an answer, too.
+/// Runs a sync; also returns whether it waited longer than `patience` for an answer.
 ///
 /// # Cancel safety
 /// That of the sync.

@@ -505,10 +505,7 @@ impl<H: SyncHandler> Controller<H> {
         let retry = error.retry();
         self.metrics.failed(took, retry);
         // A sync that failed after a slow answer is likely to do so again.
-        if was_slow {
-            self.workers.failed_slowly(processing.key());
-        }
-        let attempt = match was_slow {
+        let attempt = match was_slow && self.workers.failed_slowly(processing.key(), took) {
             true => self.back_off(processing, error.at_least().max(took), LOW_PRIORITY),
             false => self.back_off(processing, error.at_least(), processing.priority()),
         };

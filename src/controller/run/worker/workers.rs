@@ -31,8 +31,8 @@ pub(super) const STAND_INS: usize = 8;
 
 /// How long a worker waits for an answer until another one stands in.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The same in a namespace in which a sync has failed after a slow answer. That a busy server answers late is no reason
-/// to ask it for more.
+/// How long it waits in a namespace where a sync has recently failed after a slow answer. Slow answers alone do not
+/// shorten the wait: more workers would only add load to a busy server.
 const LESS_PATIENCE: Duration = Duration::from_millis(100);
 /// How long such a failure is remembered: some retries, of which the longest default backoff is two minutes.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -151,10 +151,15 @@ impl Workers {
         if has_failed { LESS_PATIENCE } else { PATIENCE }
     }
 
-    /// Is to be called when the sync of this key has failed after a slow answer.
-    pub(super) fn failed_slowly(&self, key: &ObjectName) {
+    /// Records a failed sync of this key that waited for a slow answer, and returns whether the sync was slow itself. A
+    /// worker with less patience has not seen that by the answer alone.
+    pub(super) fn failed_slowly(&self, key: &ObjectName, took: Duration) -> bool {
+        if took < PATIENCE {
+            return false;
+        }
         let namespace = key.namespace().unwrap_or_default().to_owned();
         self.slow.lock().entry(namespace).or_default().failed = Some(Instant::now());
+        true
     }
 
     /// Whether this namespace has used its share of the stand-ins: the ones left are for others.

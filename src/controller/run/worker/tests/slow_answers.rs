@@ -65,6 +65,18 @@ async fn namespace_with_slow_failures_gets_less_patience() {
     rig.stop().await;
 }
 
+/// Otherwise a namespace far from the server would be remembered for ever.
+#[tokio::test(start_paused = true)]
+async fn quick_failures_do_not_shorten_the_wait() {
+    let workers = Workers::new(1);
+    let key = ObjectName::new(Some("ns"), "a");
+    let patience = workers.patience(&key);
+    assert!(!workers.failed_slowly(&key, patience - MS));
+    assert_eq!(workers.patience(&key), patience);
+    assert!(workers.failed_slowly(&key, patience));
+    assert!(workers.patience(&key) < patience);
+}
+
 #[tokio::test(start_paused = true)]
 async fn number_of_stand_ins_is_limited() {
     let mut rig = start(2, MS, |_, _| Ok(Outcome::Done));
