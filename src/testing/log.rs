@@ -2,13 +2,13 @@
 
 use std::fmt::{Debug, Write};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use serde_json::Value;
 use tracing::field::{Field, Visit};
-use tracing::subscriber::DefaultGuard;
-use tracing::{Event, Level, Subscriber};
+use tracing::subscriber::{DefaultGuard, NoSubscriber};
+use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 
 /// Captures the log of this thread until dropped.
@@ -23,7 +23,17 @@ type Lines = Arc<Mutex<Vec<String>>>;
 pub(crate) fn capture_log() -> CapturedLog {
     let lines = Lines::default();
     let subscriber = tracing_subscriber::registry().with(Catch(lines.clone()));
-    CapturedLog { lines, _guard: tracing::subscriber::set_default(subscriber) }
+    CapturedLog { lines, _guard: set_default(subscriber) }
+}
+
+/// Sets the subscriber of this thread, beside one that stays for good.
+///
+/// With a single subscriber alive, tracing asks only the thread that meets an event first whether
+/// anybody wants it: a thread without a subscriber then turns the event off for all others.
+fn set_default(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
+    static SECOND: OnceLock<Dispatch> = OnceLock::new();
+    SECOND.get_or_init(|| Dispatch::new(NoSubscriber::default()));
+    tracing::subscriber::set_default(subscriber)
 }
 
 impl CapturedLog {
@@ -49,7 +59,7 @@ pub(crate) fn capture_json() -> CapturedJson {
     let writer = written.clone();
     let json = tracing_subscriber::fmt().json().flatten_event(true).with_span_list(false);
     let log = json.with_max_level(Level::DEBUG).with_writer(move || writer.clone()).finish();
-    CapturedJson { written, _guard: tracing::subscriber::set_default(log) }
+    CapturedJson { written, _guard: set_default(log) }
 }
 
 impl CapturedJson {
