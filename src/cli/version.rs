@@ -5,10 +5,9 @@ use serde_json::json;
 use super::{Failure, print};
 
 /// The Kubernetes version whose types this program was compiled with.
-const COMPILED_FOR: &str = "1.36";
-/// The supported Kubernetes versions: tests run on the version compiled for; since 1.31 the API server answers
-/// consistent reads from its cache.
-const SUPPORTED: &str = "1.31 or newer, tested with 1.36";
+const COMPILED_FOR: &str = if cfg!(feature = "k8s-v1-36") { "1.36" } else { "1.37" };
+/// The supported Kubernetes versions: since 1.31 the API server answers consistent reads from its cache.
+const SUPPORTED: &str = "1.31 or newer, tested with 1.37";
 
 /// The labels of the metric `windlass_build_info`.
 pub(super) const BUILD: [(&str, &str); 3] = [

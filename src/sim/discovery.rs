@@ -14,7 +14,7 @@ use super::request::Request;
 use super::review;
 
 /// The Kubernetes version that this server imitates.
-pub(super) const KUBERNETES: (&str, &str, &str) = ("1", "36", "v1.36.3+windlass-sim");
+pub(super) const KUBERNETES: (&str, &str, &str) = ("1", "37", "v1.37.2+windlass-sim");
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
