@@ -126,8 +126,9 @@ impl ApiClient {
         }
     }
 
-    /// Sets whether the caches' lists that are read in pages ask for compressed answers: a tenth of the bytes over the
-    /// network, for 2 ms of processor time for each megabyte. Streamed lists, watches and audits are never compressed.
+    /// Sets whether the caches' lists ask for compressed answers: a tenth of the bytes over the network, for 2 ms of
+    /// processor time for each megabyte. A server compresses streamed lists since Kubernetes 1.37; audits, and watches
+    /// that do not begin with a list, are never compressed.
     #[must_use]
     pub fn with_compressed_lists(self, compresses_lists: bool) -> Self {
         Self { compresses_lists, ..self }
@@ -138,7 +139,7 @@ impl ApiClient {
     }
 
     /// Asks for plain lists for [`ASK_AGAIN`]: something on the way damages compressed ones.
-    pub(super) fn compressed_was_damaged(&self) {
+    pub(crate) fn compressed_was_damaged(&self) {
         *self.plain_until.lock() = Some(Instant::now() + ASK_AGAIN);
     }
 

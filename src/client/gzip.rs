@@ -1,8 +1,14 @@
-//! Compressed bodies, read whole: whether a body is one, and what it decodes to.
+//! Compressed bodies: whether a body is one, and what it decodes to, whole or while it arrives.
+//!
+//! A compressed list is one gzip member. A compressed stream of events (Kubernetes 1.37 and newer) is many: the server
+//! ends a member whenever it has no further event to send.
+//!
+//! Flow: API server -> **gzip** -> `list_body`, the cache's watches
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use bytes::Bytes;
+use flate2::write::MultiGzDecoder;
 use http::{HeaderMap, HeaderValue, header};
 use serde::de::Error as _;
 
@@ -14,6 +20,66 @@ pub(super) fn is_compressed(headers: &HeaderMap) -> Result<bool, serde_json::Err
         Some(encoding) if encoding.eq_ignore_ascii_case(b"gzip") => Ok(true),
         Some(_) => Err(serde_json::Error::custom("the body has a content encoding other than gzip")),
     }
+}
+
+/// How much of a compressed body is decoded at once: at most a thousand times as much comes out.
+const PIECE: usize = 4 << 10;
+
+/// What has arrived of a body and is not decoded yet.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    bytes: Bytes,
+    gzip: Option<MultiGzDecoder<Vec<u8>>>,
+}
+
+// === impl Arrived ===
+
+impl Arrived {
+    /// Creates an empty one for the body of a response with these headers.
+    ///
+    /// # Errors
+    /// The body has an encoding other than gzip.
+    pub(crate) fn new(headers: &HeaderMap) -> Result<Self, serde_json::Error> {
+        let gzip = is_compressed(headers)?.then(|| MultiGzDecoder::new(Vec::new()));
+        Ok(Self { bytes: Bytes::new(), gzip })
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        self.gzip.is_some()
+    }
+
+    /// Takes what has arrived, after everything before it was decoded.
+    pub(crate) fn push(&mut self, bytes: Bytes) {
+        debug_assert!(self.bytes.is_empty(), "everything before was decoded");
+        self.bytes = bytes;
+    }
+
+    /// Decodes a piece of it; `None` if nothing is left.
+    ///
+    /// # Errors
+    /// The body is damaged.
+    pub(crate) fn next(&mut self) -> Result<Option<Bytes>, serde_json::Error> {
+        if self.bytes.is_empty() {
+            return Ok(None);
+        }
+        let Some(gzip) = &mut self.gzip else { return Ok(Some(std::mem::take(&mut self.bytes))) };
+        let piece = self.bytes.split_to(PIECE.min(self.bytes.len()));
+        gzip.write_all(&piece).and_then(|()| gzip.flush()).map_err(damaged)?;
+        Ok(Some(std::mem::take(gzip.get_mut()).into()))
+    }
+
+    /// Checks that the body ended where it may.
+    ///
+    /// # Errors
+    /// The body is truncated.
+    pub(crate) fn finish(&mut self) -> Result<(), serde_json::Error> {
+        self.gzip.take().map_or(Ok(()), |mut gzip| gzip.try_finish()).map_err(damaged)
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the signature that map_err takes")]
+fn damaged(_: std::io::Error) -> serde_json::Error {
+    serde_json::Error::custom("the body is damaged: it does not decode as gzip")
 }
 
 /// Returns what a whole body decodes to, at most `max` bytes of it; nothing if it is broken.

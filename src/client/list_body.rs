@@ -9,26 +9,21 @@
 //! - `idle` limits the wait for the head and for each chunk. All waits together may take a second more for each 4 KiB.
 //!   (test: `a_silent_list_times_out`, `dripping_list_times_out`)
 
-use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::write::GzDecoder;
 use http::{HeaderValue, Request, header};
 use http_body_util::BodyExt;
 use kube_client::client::Body;
-use serde::de::Error as _;
 use tokio::time::Instant;
 
 use super::error::broken;
-use super::gzip::is_compressed;
+use super::gzip::Arrived;
 use super::list_items::{LENGTH_MAX, ListItems, ListMeta};
 use super::{ApiClient, Error};
 
 /// The slowest that a list may arrive, in bytes per second: a server that drips must not hold its kind for ever.
 const RATE_MIN: usize = 4 << 10;
-/// How much of a compressed body is decoded at once: at most a thousand times as much comes out.
-const PIECE: usize = 4 << 10;
 
 /// An open list; see the module.
 #[derive(Debug)]
@@ -39,9 +34,7 @@ pub(crate) struct ListBody {
     body: Body,
     idle: Duration,
     items: ListItems,
-    /// What has arrived and is not decoded yet.
-    arrived: Bytes,
-    gzip: Option<GzDecoder<Vec<u8>>>,
+    arrived: Arrived,
     has_ended: bool,
     received: usize,
     /// How long the server was waited for.
@@ -65,11 +58,10 @@ impl ApiClient {
         }
         let method = request.method().clone();
         let response = self.open(name, request, idle).await?;
-        let gzip = is_compressed(response.headers())
-            .map_err(|source| Error::Decode { request: name.to_owned(), source })?
-            .then(|| GzDecoder::new(Vec::new()));
+        let arrived = Arrived::new(response.headers())
+            .map_err(|source| Error::Decode { request: name.to_owned(), source })?;
         let (client, request, items) = (self.clone(), name.to_owned(), ListItems::default());
-        let (body, arrived) = (response.into_body(), Bytes::new());
+        let body = response.into_body();
         Ok(ListBody {
             client,
             request,
@@ -78,7 +70,6 @@ impl ApiClient {
             idle,
             items,
             arrived,
-            gzip,
             has_ended: false,
             received: 0,
             waited: Duration::ZERO,
@@ -101,7 +92,7 @@ impl ListBody {
             if self.items.is_overlong() {
                 return Err(Error::TooLong { request: self.request.clone(), max: LENGTH_MAX });
             }
-            let is_compressed = self.gzip.is_some();
+            let is_compressed = self.arrived.is_compressed();
             if self.decode().map_err(|source| Error::Decode { request: self.request.clone(), source })? {
                 if is_compressed {
                     // A piece may decode to megabytes.
@@ -124,7 +115,7 @@ impl ListBody {
                 Ok(Some(Ok(frame))) => {
                     if let Ok(data) = frame.into_data() {
                         self.received += data.len();
-                        self.arrived = data;
+                        self.arrived.push(data);
                     }
                 }
             }
@@ -138,30 +129,15 @@ impl ListBody {
 
     /// Passes on a part of what has arrived; returns `false` if there is nothing more.
     fn decode(&mut self) -> Result<bool, serde_json::Error> {
-        let damaged = |_| {
-            self.client.compressed_was_damaged();
-            serde_json::Error::custom("the body is damaged: it does not decode as gzip")
-        };
-        let Some(gzip) = &mut self.gzip else {
-            self.items.push(&self.arrived);
-            return Ok(!std::mem::take(&mut self.arrived).is_empty());
-        };
-        if !self.arrived.is_empty() {
-            let piece = self.arrived.split_to(PIECE.min(self.arrived.len()));
-            gzip.write_all(&piece).map_err(damaged)?;
-        } else if self.has_ended {
-            // A truncated body ends here with an error.
-            gzip.try_finish().map_err(damaged)?;
-        } else {
-            return Ok(false);
+        let decoded = self.arrived.next().inspect_err(|_| self.client.compressed_was_damaged())?;
+        match &decoded {
+            Some(piece) => self.items.push(piece),
+            None if self.has_ended => {
+                self.arrived.finish().inspect_err(|_| self.client.compressed_was_damaged())?;
+            }
+            None => {}
         }
-        let decoded = std::mem::take(gzip.get_mut());
-        self.items.push(&decoded);
-        let is_finished = self.has_ended && self.arrived.is_empty();
-        if is_finished {
-            self.gzip = None;
-        }
-        Ok(true)
+        Ok(decoded.is_some())
     }
 
     /// Returns the number of bytes so far, as they came over the network.
@@ -183,6 +159,7 @@ impl ListBody {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
+    use std::io::Write;
 
     use futures_util::stream;
     use http::Response;

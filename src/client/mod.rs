@@ -45,4 +45,5 @@ pub use config::{Config, ConfigError, ConfigSource};
 pub(crate) use error::explain;
 pub use error::{Cause, Error, ServerStatus};
 pub use gate::{Gate, Moment, RequestLimits};
+pub(crate) use gzip::Arrived;
 pub use observer::{Answer, RequestObserver};

@@ -100,7 +100,7 @@ pub struct ControllerMetrics {
     retries: Counters,
     /// By reason, in the order of [`Reason::LABELS`], and effect.
     reasons: [[Counter; 3]; Reason::LABELS.len()],
-    stale: Counter,
+    stale: Counters,
     failed_open: Counter,
     contended: Counter,
     passes: [Counter; 3],
@@ -144,7 +144,7 @@ impl Controllers {
             ),
             (
                 "windlass_stale_sync_skips",
-                "Passes delayed until the caches show the key's own writes",
+                "Passes delayed until the caches show the key's own writes, by the resource that they lag in",
                 &this.stale,
             ),
             (
@@ -195,7 +195,7 @@ impl Controllers {
                     self.reasons.get_or_create_owned(&labels)
                 })
             }),
-            stale: self.stale.get_or_create_owned(&labels),
+            stale: self.stale.clone(),
             failed_open: self.failed_open.get_or_create_owned(&labels),
             contended: self.contended.get_or_create_owned(&labels),
             passes: Effect::LABELS
@@ -250,9 +250,12 @@ impl ControllerMetrics {
         self.retries.get_or_create(&with(self.name, "cause", retry.as_label())).inc();
     }
 
-    /// Counts a sync that waits for the caches to show its key's own writes.
-    pub fn waits_for_own_writes(&self) {
-        self.stale.inc();
+    /// Counts a sync that waits for the cache of this resource to show its key's own writes. The labels are those of
+    /// Kubernetes' own controllers.
+    pub fn waits_for_own_writes(&self, group: &str, resource: &str) {
+        let mut labels = labels(self.name);
+        labels.extend([("group", group.to_owned()), ("resource", resource.to_owned())]);
+        self.stale.get_or_create(&labels).inc();
     }
 
     /// Counts a sync that no longer waits for its key's own writes.

@@ -16,6 +16,8 @@
 //! - A silent stream ends after 90 s. (test: `silent_stream_times_out`)
 //! - A dropped wait does not extend the timeout of a silent stream. (test: `dropped_wait_does_not_extend_idle_timeout`)
 //! - The length of a line is limited. (test: `overlong_line_is_an_error`)
+//! - A compressed stream has the same events, however many members and pieces it comes in; after a damaged one, lists
+//!   are asked for uncompressed for a while. (test: `compressed_stream_has_the_same_events`, `damaged_stream_is_asked_for_uncompressed`)
 //! - A server is asked for metadata only if the type has nothing else. (test: `metadata_type_asks_for_metadata_only`)
 //!
 //! # Differences from client-go
@@ -44,7 +46,7 @@ use crate::cache::object::function_id::FunctionId;
 use crate::cache::object::{Object, TypedObject};
 use crate::cache::store::Store;
 use crate::client::list_items::ListMeta;
-use crate::client::{ApiClient, Error, METADATA_OF_LIST, METADATA_OF_ONE};
+use crate::client::{ApiClient, Arrived, Error, METADATA_OF_LIST, METADATA_OF_ONE};
 
 /// How long a watch may be silent: a server sends a bookmark every minute.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -161,8 +163,7 @@ impl<K: Object> ListWatch<K> {
         let uri = format!("{}?{}", self.resource.path(self.selection.namespace.as_deref()), pairs.finish());
         let request = Request::get(uri)
             .header(header::ACCEPT, HeaderValue::from_static(accept))
-            // Newer servers compress each watch event separately, which a stream decompressor truncates. A client may ask
-            // for compressed lists.
+            // A client may ask for compressed lists.
             .header(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"))
             .body(Body::empty())
             .map_err(|e| Error::Transport { request: name.clone(), source: Box::new(e) })?;
@@ -252,11 +253,18 @@ impl<K: Object> ListerWatcher<K> for ListWatch<K> {
                 }
             }
         }
-        let (name, request) = self.request("watch", &query)?;
+        let (name, mut request) = self.request("watch", &query)?;
+        if matches!(options.start, WatchStart::InitialEvents(_)) && self.client.compresses_lists() {
+            request.headers_mut().insert(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        }
         let response = self.client.open(&name, request, OPEN_TIMEOUT).await?;
+        let arrived = Arrived::new(response.headers())
+            .map_err(|source| Error::Decode { request: name.clone(), source })?;
         Ok(WatchBody {
+            client: self.client.clone(),
             request: name,
             body: response.into_body(),
+            arrived,
             last_byte: Instant::now(),
             lines: Lines::default(),
             transform: self.transform.clone(),
@@ -274,8 +282,10 @@ impl<K> fmt::Debug for ListWatch<K> {
 
 /// An open watch over the network.
 pub struct WatchBody<K> {
+    client: ApiClient,
     request: String,
     body: Body,
+    arrived: Arrived,
     /// When data last arrived; kept here so that dropping `next` does not extend the timeout.
     last_byte: Instant,
     lines: Lines,
@@ -295,6 +305,17 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
             if self.lines.pending() > LINE_MAX {
                 return Some(Err(Error::TooLong { request: self.request.clone(), max: LINE_MAX }));
             }
+            match self.arrived.next() {
+                Ok(None) => {}
+                Ok(Some(piece)) => {
+                    self.lines.push(&piece);
+                    continue;
+                }
+                Err(source) => {
+                    self.client.compressed_was_damaged();
+                    return Some(Err(Error::Decode { request: self.request.clone(), source }));
+                }
+            }
             let frame = match tokio::time::timeout_at(self.last_byte + IDLE_TIMEOUT, self.body.frame()).await
             {
                 Err(_) => {
@@ -310,7 +331,7 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
             self.last_byte = Instant::now();
             if let Ok(data) = frame.into_data() {
                 self.traffic.watched(data.len());
-                self.lines.push(&data);
+                self.arrived.push(data);
             }
         }
     }

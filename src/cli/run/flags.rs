@@ -81,8 +81,8 @@ struct Cluster {
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     kube_api_burst: u32,
 
-    /// Ask for compressed answers to lists that are read in pages: where the API server does not stream lists, and
-    /// after an audit has found a difference. Takes a tenth of the bytes; for an operator far from its API server
+    /// Ask for compressed lists, in pages or streamed (which Kubernetes 1.37 and newer compress). Takes a tenth of the
+    /// bytes; for an operator far from its API server
     #[arg(long, env = "WINDLASS_KUBE_API_COMPRESS_LISTS")]
     kube_api_compress_lists: bool,
 

@@ -166,6 +166,11 @@ impl OwnWrites {
         Readiness::FailedOpen
     }
 
+    /// Returns the resource of the oldest write that the caches may not have seen.
+    pub(in crate::controller) fn oldest_unseen(&self) -> Option<&ApiResource> {
+        self.awaited.front().map(|awaited| &awaited.resource)
+    }
+
     /// Forgets the writes that the caches have seen, up to the first unseen one: the event of each write enqueues the
     /// key, and checking all of them every time would be quadratic.
     pub(super) fn forget_seen(&mut self, stores: &Stores) {

@@ -410,7 +410,9 @@ impl<H: SyncHandler> Controller<H> {
             Readiness::Waits => {
                 // The event of our own write enqueues the key; this retry covers events that never come.
                 tracing::debug!("Waiting for the caches to observe this key's own writes");
-                self.metrics.waits_for_own_writes();
+                if let Some(lagging) = state.own_writes.oldest_unseen() {
+                    self.metrics.waits_for_own_writes(&lagging.group, &lagging.plural);
+                }
                 if let Some(observer) = self.workers.observer() {
                     observer.held(key);
                 }
@@ -432,9 +434,8 @@ impl<H: SyncHandler> Controller<H> {
         let listed = self.list_pass(processing, worker, started);
         let request = SyncRequest::new(reasons, state).beside(&self.queue).with_trust(trust);
         let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
-        let (ended, was_slow) =
-            slow_calls::noticing(self.workers.patience(key), self.workers.on_slow(key), sync.catch_unwind())
-                .await;
+        let (patience, on_slow) = self.workers.patience(key);
+        let (ended, was_slow) = slow_calls::noticing(patience, on_slow, sync.catch_unwind()).await;
         drop(listed);
         let took = started.elapsed();
         let writes = state.own_writes.end_sync();

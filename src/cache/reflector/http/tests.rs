@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::io::Write;
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -159,6 +160,83 @@ async fn dropped_wait_does_not_extend_idle_timeout() {
     }
     let ended = tokio::time::timeout(Duration::from_secs(11), watch.next()).await;
     assert!(matches!(ended, Ok(Some(Err(Error::Timeout { after: IDLE_TIMEOUT, .. })))));
+}
+
+fn gzipped(text: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn with_a_list() -> WatchOptions {
+    WatchOptions { start: WatchStart::InitialEvents(Version::Newest), ..options() }
+}
+
+/// Streams a compressed list in pieces of this size: its events, until the end or the first error.
+async fn compressed(body: Vec<u8>, size: usize) -> Vec<String> {
+    let service = tower::service_fn(move |request: Request<Body>| {
+        assert_eq!(request.headers()[header::ACCEPT_ENCODING], "gzip");
+        let frame = |piece: &[u8]| Ok::<_, Infallible>(http_body::Frame::data(Bytes::copy_from_slice(piece)));
+        let frames: Vec<_> = body.chunks(size).map(frame).collect();
+        let response = http::Response::builder().header(header::CONTENT_ENCODING, "gzip");
+        std::future::ready(Ok::<_, Infallible>(response.body(StreamBody::new(stream::iter(frames))).unwrap()))
+    });
+    let client = ApiClient::new(Client::new(service, "default")).with_compressed_lists(true);
+    let source: ListWatch<ConfigMap> = ListWatch::new(client);
+    let mut watch = source.watch(&with_a_list()).await.unwrap();
+    let mut events = Vec::new();
+    loop {
+        events.push(short(watch.next().await));
+        if events.last().is_some_and(|last| last == "end" || last.starts_with("error")) {
+            return events;
+        }
+    }
+}
+
+#[tokio::test]
+async fn compressed_stream_has_the_same_events() {
+    let added = |name| {
+        format!(r#"{{"type":"ADDED","object":{{"metadata":{{"name":"{name}","resourceVersion":"1"}}}}}}"#)
+            + "\n"
+    };
+    let bookmark = "{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"12\",\
+        \"annotations\":{\"k8s.io/initial-events-end\":\"true\"}}}}\n";
+    // The server ends a member whenever it has nothing more to send.
+    let members =
+        [gzipped(&(added("a") + &added("b"))), gzipped(&added("c")), gzipped(bookmark), gzipped(&added("d"))];
+    let (body, all) = (members.concat(), ["+a", "+b", "+c", "bookmark 12 end", "+d", "end"]);
+    for size in [1, 7, 100, body.len()] {
+        assert_eq!(compressed(body.clone(), size).await, all, "{size}");
+    }
+    let cut = body[..body.len() - members[3].len() / 2].to_vec();
+    assert_eq!(compressed(cut, 100).await[..4], all[..4], "what has arrived counts");
+    let damaged = [&members[0], b"more".as_slice()].concat();
+    let events = compressed(damaged, 1).await;
+    assert_eq!(events[..2], all[..2]);
+    assert!(events[2].ends_with("the body is damaged: it does not decode as gzip"), "{}", events[2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn damaged_stream_is_asked_for_uncompressed() {
+    let asked = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let seen = asked.clone();
+    let service = tower::service_fn(move |request: Request<Body>| {
+        let encoding = request.headers()[header::ACCEPT_ENCODING].to_str().unwrap().to_owned();
+        let response = match encoding.as_str() {
+            "gzip" => http::Response::builder().header(header::CONTENT_ENCODING, "gzip"),
+            _ => http::Response::builder(),
+        };
+        seen.lock().push(encoding);
+        std::future::ready(Ok::<_, Infallible>(response.body(Body::from(b"rubbish".to_vec())).unwrap()))
+    });
+    let client = ApiClient::new(Client::new(service, "default")).with_compressed_lists(true);
+    let source: ListWatch<ConfigMap> = ListWatch::new(client);
+    // Only a watch that begins with a list is compressed.
+    source.watch(&options()).await.unwrap();
+    let mut watch = source.watch(&with_a_list()).await.unwrap();
+    assert!(matches!(watch.next().await, Some(Err(Error::Decode { .. }))));
+    source.watch(&with_a_list()).await.unwrap();
+    assert_eq!(*asked.lock(), ["identity", "gzip", "identity"]);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@
 //! - The syncs in progress are listed. (test: `passes_in_progress_are_listed`)
 //! - While syncs wait for slow answers, other workers stand in for theirs. (test: `workers_stand_in_for_slow_passes`)
 //! - A worker waits two seconds for an answer before another one stands in, and a tenth of one in a namespace in which
-//!   syncs have failed after slow answers. (test: `namespace_with_slow_failures_gets_less_patience`)
+//!   another sync waits for longer, or has failed after that. (test: `slow_namespace_gets_less_patience`)
 //! - No more than [`STAND_INS`] stand in for each worker, and one namespace leaves some of them to others.
 //!   (test: `number_of_stand_ins_is_limited`, `hanging_namespace_leaves_stand_ins_to_others`)
 //! - The other keys of such a namespace are parked: each sync of it that ends releases one.
@@ -31,8 +31,8 @@ pub(super) const STAND_INS: usize = 8;
 
 /// How long a worker waits for an answer until another one stands in.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it waits in a namespace where a sync has recently failed after a slow answer. Slow answers alone do not
-/// shorten the wait: more workers would only add load to a busy server.
+/// How long it waits in a namespace where another sync waits for longer than [`PATIENCE`], or has recently failed after
+/// that. Nothing less shortens the wait: more workers would only add load to a busy or distant server.
 const LESS_PATIENCE: Duration = Duration::from_millis(100);
 /// How long such a failure is remembered: some retries, of which the longest default backoff is two minutes.
 const REMEMBERED: Duration = Duration::from_secs(600);
@@ -60,6 +60,8 @@ pub(super) struct Count {
 struct SlowNamespace {
     /// The syncs that wait for a slow answer.
     waiting: usize,
+    /// Those of them that wait for longer than [`PATIENCE`]; not those whose worker had less.
+    stuck: usize,
     /// When a sync last failed after one.
     failed: Option<Instant>,
     /// The keys that are delayed because so many do.
@@ -130,25 +132,26 @@ impl Workers {
         self.count.borrow().wanted
     }
 
-    /// Is to be called when the sync of this key begins or ceases to wait for a slow answer.
-    pub(super) fn on_slow(&self, key: &ObjectName) -> OnSlow {
-        let (count, slow, key) = (self.count.clone(), self.slow.clone(), key.clone());
-        Box::new(move |waits| {
-            let namespace = key.namespace().unwrap_or_default();
+    /// Returns how long this key's sync may wait for an answer until another worker stands in, and what is to be called
+    /// when it begins or ceases to wait for longer.
+    pub(super) fn patience(&self, key: &ObjectName) -> (Duration, OnSlow) {
+        let namespace = key.namespace().unwrap_or_default().to_owned();
+        let is_slow = self.slow.lock().get(&namespace).is_some_and(SlowNamespace::is_slow);
+        let patience = if is_slow { LESS_PATIENCE } else { PATIENCE };
+        let (count, slow) = (self.count.clone(), self.slow.clone());
+        let on_slow: OnSlow = Box::new(move |waits| {
             let mut slow = slow.lock();
-            let of_namespace = slow.entry(namespace.to_owned()).or_default();
-            of_namespace.waiting = if waits { of_namespace.waiting + 1 } else { of_namespace.waiting - 1 };
+            let of_namespace = slow.entry(namespace.clone()).or_default();
+            let change = |number: &mut usize| *number = if waits { *number + 1 } else { *number - 1 };
+            change(&mut of_namespace.waiting);
+            if !is_slow {
+                change(&mut of_namespace.stuck);
+            }
             slow.retain(|_, namespace| !namespace.is_over());
             let all = slow.values().map(|namespace| namespace.waiting).sum();
             count.send_modify(|count| count.waiting = all);
-        })
-    }
-
-    /// Returns how long this key's sync may wait for an answer until another worker stands in.
-    pub(super) fn patience(&self, key: &ObjectName) -> Duration {
-        let slow = self.slow.lock();
-        let has_failed = slow.get(key.namespace().unwrap_or_default()).is_some_and(SlowNamespace::has_failed);
-        if has_failed { LESS_PATIENCE } else { PATIENCE }
+        });
+        (patience, on_slow)
     }
 
     /// Records a failed sync of this key that waited for a slow answer, and returns whether the sync was slow itself. A
@@ -225,6 +228,10 @@ impl Workers {
 impl SlowNamespace {
     fn is_over(&self) -> bool {
         self.waiting == 0 && self.parked.is_empty() && !self.has_failed()
+    }
+
+    fn is_slow(&self) -> bool {
+        self.stuck > 0 || self.has_failed()
     }
 
     fn has_failed(&self) -> bool {

@@ -40,8 +40,9 @@ async fn a_key_waits_for_its_own_writes() {
 /// Returns how often a sync waited, and how often the guard failed open.
 fn counted(rig: &Rig) -> [u32; 2] {
     let text = rig.metrics.encode();
-    ["windlass_stale_sync_skips", "windlass_consistency_failed_open"].map(|name| {
-        let series = format!("{name}_total{{controller=\"test\"}} ");
-        text.lines().find_map(|line| line.strip_prefix(&series)?.parse().ok()).unwrap()
-    })
+    [
+        r#"windlass_stale_sync_skips_total{controller="test",group="",resource="configmaps"} "#,
+        r#"windlass_consistency_failed_open_total{controller="test"} "#,
+    ]
+    .map(|series| text.lines().find_map(|line| line.strip_prefix(series)?.parse().ok()).unwrap())
 }
