@@ -30,6 +30,8 @@ const PIECE: usize = 4 << 10;
 pub(crate) struct Arrived {
     bytes: Bytes,
     gzip: Option<MultiGzDecoder<Vec<u8>>>,
+    /// Whether anything has arrived.
+    has_begun: bool,
 }
 
 // === impl Arrived ===
@@ -41,7 +43,7 @@ impl Arrived {
     /// The body has an encoding other than gzip.
     pub(crate) fn new(headers: &HeaderMap) -> Result<Self, serde_json::Error> {
         let gzip = is_compressed(headers)?.then(|| MultiGzDecoder::new(Vec::new()));
-        Ok(Self { bytes: Bytes::new(), gzip })
+        Ok(Self { bytes: Bytes::new(), gzip, has_begun: false })
     }
 
     pub(crate) fn is_compressed(&self) -> bool {
@@ -51,6 +53,7 @@ impl Arrived {
     /// Takes what has arrived, after everything before it was decoded.
     pub(crate) fn push(&mut self, bytes: Bytes) {
         debug_assert!(self.bytes.is_empty(), "everything before was decoded");
+        self.has_begun |= !bytes.is_empty();
         self.bytes = bytes;
     }
 
@@ -68,12 +71,13 @@ impl Arrived {
         Ok(Some(std::mem::take(gzip.get_mut()).into()))
     }
 
-    /// Checks that the body ended where it may.
+    /// Checks that the body ended where it may: after a member, or before the first byte.
     ///
     /// # Errors
     /// The body is truncated.
     pub(crate) fn finish(&mut self) -> Result<(), serde_json::Error> {
-        self.gzip.take().map_or(Ok(()), |mut gzip| gzip.try_finish()).map_err(damaged)
+        let gzip = self.gzip.take().filter(|_| self.has_begun);
+        gzip.map_or(Ok(()), |mut gzip| gzip.try_finish()).map_err(damaged)
     }
 }
 

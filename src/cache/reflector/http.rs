@@ -311,17 +311,14 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
                     self.lines.push(&piece);
                     continue;
                 }
-                Err(source) => {
-                    self.client.compressed_was_damaged();
-                    return Some(Err(Error::Decode { request: self.request.clone(), source }));
-                }
+                Err(source) => return Some(Err(self.damaged(source))),
             }
             let frame = match tokio::time::timeout_at(self.last_byte + IDLE_TIMEOUT, self.body.frame()).await
             {
                 Err(_) => {
                     return Some(Err(Error::Timeout { request: self.request.clone(), after: IDLE_TIMEOUT }));
                 }
-                Ok(None) => return None,
+                Ok(None) => return self.arrived.finish().err().map(|source| Err(self.damaged(source))),
                 Ok(Some(Err(e))) => {
                     let request = self.request.clone();
                     return Some(Err(Error::Transport { request, source: Box::new(e) }));
@@ -338,6 +335,11 @@ impl<K: Object> WatchStream<K> for WatchBody<K> {
 }
 
 impl<K: Object> WatchBody<K> {
+    fn damaged(&self, source: serde_json::Error) -> Error {
+        self.client.compressed_was_damaged();
+        Error::Decode { request: self.request.clone(), source }
+    }
+
     fn event(&self, line: &[u8]) -> Result<WatchEvent<K>, Error> {
         let mut event = decode_event::<K>(line).map_err(|e| match e {
             EventError::Decode(source) => Error::Decode { request: self.request.clone(), source },
