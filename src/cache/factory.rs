@@ -391,8 +391,18 @@ mod tests {
         let error = factory.informer(watched(|_| Vec::new())).unwrap_err().to_string();
         assert_eq!(error, conflict);
         // All pointers to functions of one signature have one type.
-        let pointer: fn(&Cached<Secret>) -> Vec<String> = by_type;
-        assert_eq!(factory.informer(watched(pointer)).unwrap_err().to_string(), conflict);
+        let pointers: [fn(&Cached<Secret>) -> Vec<String>; 2] = [by_type, |_| Vec::new()];
+        let of_pointers = self::factory(&["ns"]);
+        of_pointers.informer(watched(pointers[0])).unwrap();
+        assert_eq!(of_pointers.informer(watched(pointers[1])).unwrap_err().to_string(), conflict);
+        let transforms: [fn(&mut Secret); 2] = [|_| {}, object::trim];
+        let [first, second] = transforms.map(|change| Watched {
+            transform: Some(Transform::new(change)),
+            ..Watched::<Secret>::default()
+        });
+        let of_pointers = self::factory(&["ns"]);
+        of_pointers.informer(first).unwrap();
+        of_pointers.informer(second).unwrap_err();
 
         let trimmed =
             Watched { transform: Some(Transform::new(object::trim)), ..Watched::<Secret>::default() };

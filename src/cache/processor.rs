@@ -227,14 +227,17 @@ impl<K: Object> Processor<K> {
         }
     }
 
-    /// Ends the resync in progress. One that took longer than its period is not due again at once: events come between.
+    /// Ends the resync in progress. If it took longer than the shortest period, no handler's resync is due at once: events
+    /// come between. Those that were due meanwhile share the next one.
     pub(crate) fn end_resync(&mut self) {
         let now = Instant::now();
-        let resyncs = self.senders.iter_mut().filter_map(|sender| sender.resync.as_mut());
-        for resync in resyncs.filter(|resync| resync.is_due) {
+        let resyncs = || self.senders.iter().filter_map(|sender| sender.resync.as_ref());
+        let Some(pause) = resyncs().map(|resync| resync.period).min() else { return };
+        for resync in self.senders.iter_mut().filter_map(|sender| sender.resync.as_mut()) {
+            let pause = if resync.is_due { resync.period } else { pause };
             resync.is_due = false;
             if resync.next <= now {
-                resync.next = now + resync.period;
+                resync.next = now + pause;
             }
         }
     }
@@ -282,6 +285,31 @@ mod tests {
     struct Deaf;
 
     impl EventHandler<ConfigMap> for Deaf {}
+
+    /// Each resync takes so long that another handler's is due when it ends.
+    #[tokio::test(start_paused = true)]
+    async fn long_resyncs_of_handlers_out_of_phase_leave_time_for_events() {
+        let mut processor = Processor::<ConfigMap>::new();
+        let mut add = |factor: u32| {
+            let period = ResyncPeriod::new(factor * ResyncPeriod::MIN).ok();
+            processor.add("ConfigMap", factor.to_string(), period, Box::new(Deaf), Vec::new())
+        };
+        let _first = add(1);
+        tokio::time::advance(ResyncPeriod::MIN / 2).await;
+        let _others = [add(1), add(10)];
+        let mut resynced = [0; 3];
+        for _ in 0..10 {
+            tokio::time::advance(processor.next_resync().unwrap() - Instant::now()).await;
+            assert!(processor.begin_resync());
+            for (count, sender) in resynced.iter_mut().zip(&processor.senders) {
+                *count += u32::from(sender.is_resyncing());
+            }
+            tokio::time::advance(5 * ResyncPeriod::MIN).await;
+            processor.end_resync();
+            assert!(processor.next_resync().unwrap() - Instant::now() >= ResyncPeriod::MIN);
+        }
+        assert_eq!(resynced, [10, 9, 5], "none is left out");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn long_resync_leaves_time_for_events() {

@@ -77,11 +77,11 @@ const DENIED_MAX: Duration = Duration::from_secs(40);
 /// Openings of a watch in a row that the server may answer with 5xx before a list is tried: it may have lost
 /// the version, but be able to list.
 const REFUSED_MAX: u32 = 5;
-/// How long a streaming list may send no object before its end.
+/// How long a streaming list may send no further object before its end.
 const INITIAL_EVENTS_SILENCE: Duration = Duration::from_secs(60);
-/// The slowest that the objects of a streaming list may arrive, per second: where the server never tells the end, the
-/// events of a busy kind look like objects.
-const INITIAL_EVENTS_RATE: u64 = 10;
+/// How much time each further object earns the list, up to that: where the server never tells the end, the objects that
+/// are created meanwhile look like those of the list.
+const INITIAL_EVENTS_PACE: Duration = Duration::from_millis(100);
 /// How long a restarted server may answer 403 or 404 because it has not loaded roles and kinds yet.
 const STARTING: Duration = Duration::from_secs(15);
 /// Over which time the reflectors of a process ask again when the server is back.
@@ -345,16 +345,15 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             Err(error) => return Err(self.stream_failed(&error, is_newest)),
         };
         let mut objects = BTreeMap::<ObjectName, Listed<K>>::new();
-        let started = Instant::now();
-        let (mut last, mut received) = (started, 0);
+        let first_deadline = Instant::now() + INITIAL_EVENTS_SILENCE;
+        let mut deadline = first_deadline;
         loop {
-            let slowest = started + Duration::from_secs(received / INITIAL_EVENTS_RATE);
-            let deadline = last.min(slowest) + INITIAL_EVENTS_SILENCE;
             let event = match tokio::time::timeout_at(deadline, stream.next()).await {
                 Ok(Some(Ok(event))) => event,
                 Ok(Some(Err(error))) => return Err(self.stream_failed(&error, is_newest)),
-                Ok(None) => return Err(StreamingFailure::ReadPages),
-                Err(_) => {
+                // A server that shuts down ends the stream, too.
+                Ok(None) if Instant::now() < first_deadline => return Err(StreamingFailure::ReadPages),
+                Ok(None) | Err(_) => {
                     self.source.cannot_stream_lists();
                     return Err(StreamingFailure::ReadPages);
                 }
@@ -362,7 +361,10 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     let listed = Listed::of(Cached::new(object), &self.store);
-                    objects.insert(listed.object_name(), listed);
+                    if objects.insert(listed.object_name(), listed).is_none() {
+                        deadline =
+                            (deadline + INITIAL_EVENTS_PACE).min(Instant::now() + INITIAL_EVENTS_SILENCE);
+                    }
                 }
                 WatchEvent::Deleted(object) => {
                     objects.remove(&Cached::new(object).object_name());
@@ -375,10 +377,9 @@ impl<K: Object, L: ListerWatcher<K>> Reflector<K, L> {
                     self.health.works();
                     return Ok((stream, (objects.into_values().collect(), resource_version)));
                 }
-                // Bookmarks say nothing about the end, and must not extend the deadline.
-                WatchEvent::Bookmark { .. } => continue,
+                // Bookmarks say nothing about the end.
+                WatchEvent::Bookmark { .. } => {}
             }
-            (last, received) = (Instant::now(), received + 1);
         }
     }
 

@@ -95,10 +95,7 @@ fn get(address: &str, path: &str) -> Result<String, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
-    let address = match address.strip_prefix(':') {
-        Some(port) => format!("127.0.0.1:{port}"),
-        None => address.to_owned(),
-    };
+    let address = host_and_port(address)?;
     runtime.block_on(async {
         let unreachable = |error: reqwest::Error| {
             let cause =
@@ -112,6 +109,19 @@ fn get(address: &str, path: &str) -> Result<String, Failure> {
         let code = answer.status();
         let text = answer.text().await.map_err(unreachable)?;
         if code.is_success() { Ok(text) } else { Err(Failure::Running(text.trim_end().to_owned())) }
+    })
+}
+
+/// Checks the address; without a host it is this machine.
+fn host_and_port(text: &str) -> Result<String, Failure> {
+    let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+    let is_host = !host.contains(['/', '@', '?', '#']) && !host.chars().any(char::is_whitespace);
+    if port.parse().is_ok_and(|port: u16| port > 0) && is_host {
+        return Ok(format!("{}:{port}", if host.is_empty() { "127.0.0.1" } else { host }));
+    }
+    Err(Failure::Usage {
+        cause: format!("--address={text}: not an address with a port"),
+        remedy: "Give HOST:PORT, such as 127.0.0.1:6060, or :6060.".to_owned(),
     })
 }
 
@@ -300,6 +310,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn an_address_has_a_port() {
+        let of = |text| host_and_port(text).map_err(|failure| failure.to_string());
+        assert_eq!(of(":6060").unwrap(), "127.0.0.1:6060");
+        assert_eq!(of("localhost:1").unwrap(), "localhost:1");
+        assert_eq!(of("[::1]:6060").unwrap(), "[::1]:6060");
+        for wrong in ["foo", "6060", "http://127.0.0.1:6060", "a:0", "a:b", "a b:1", ""] {
+            let error = of(wrong).unwrap_err();
+            assert!(
+                error.starts_with(&format!("error: --address={wrong}: not an address with a port")),
+                "{error}"
+            );
+        }
+    }
 
     #[test]
     fn queue_table_shows_counts_and_keys() {

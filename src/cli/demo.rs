@@ -23,7 +23,11 @@ const STOPPING: &str = "5s";
 #[command(after_help = "The embedded server stands in for kube-apiserver and the controllers behind it: no \
     containers run, and nothing is kept when it exits.\n\nA few seconds after all samples are Ready, the \
     demo scales the first Redis that it created up by two and later down again, once. A line reports each \
-    change, with the equivalent command. With --once nothing is scaled.\n\nDURATION is a number with a \
+    change, with the equivalent command. With --once nothing is scaled.\n\n  \
+    windlass demo --open                                    see the operator work, in the browser\n  \
+    windlass demo --port 6443                               with kubectl in a second terminal: the first lines say how\n  \
+    windlass demo --metrics-bind-address 127.0.0.1:8080     and in a second terminal:\n  \
+    windlass tune diagnose http://127.0.0.1:8080/metrics --for 30s\n\nDURATION is a number with a \
     unit: 20s, 2m.")]
 pub(super) struct Args {
     /// Run on this cluster instead of an embedded server; definitions and samples are created there and not removed
@@ -39,6 +43,11 @@ pub(super) struct Args {
     #[arg(long, env = "WINDLASS_DEBUG_BIND_ADDRESS", value_name = "ADDRESS", default_value = "127.0.0.1:0",
           value_parser = bind_address, help_heading = "Where")]
     debug_bind_address: BindAddress,
+
+    /// Address of /metrics, such as 127.0.0.1:8080, for `windlass tune diagnose`; 0 for none
+    #[arg(long, env = "WINDLASS_METRICS_BIND_ADDRESS", value_name = "ADDRESS", default_value = "0",
+          value_parser = checked_address, help_heading = "Where")]
+    metrics_bind_address: String,
 
     /// Open the page in the browser
     #[arg(long, env = "WINDLASS_OPEN", help_heading = "What")]
@@ -76,6 +85,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let outcome = runtime.block_on(show(args, &samples));
     runtime.shutdown_background();
     outcome
+}
+
+/// Checks an address, and leaves it as it is written.
+fn checked_address(text: &str) -> Result<String, String> {
+    bind_address(text).map(|_| text.to_owned())
 }
 
 /// The demo before the operator starts.
@@ -135,14 +149,10 @@ async fn show(args: &Args, samples: &[setup::Sample]) -> Result<(), Failure> {
     let mut operator = JoinSet::new();
     let client = server.operator.clone();
     let shutdown_timeout = format!("--shutdown-timeout={STOPPING}");
+    let metrics = format!("--metrics-bind-address={}", args.metrics_bind_address);
     operator.spawn(async move {
         // A demo needs no other endpoints, and their ports may be in use.
-        let flags = [
-            shutdown_timeout.as_str(),
-            "--leader-elect=false",
-            "--metrics-bind-address=0",
-            "--health-probe-bind-address=0",
-        ];
+        let flags = [&shutdown_timeout, "--leader-elect=false", &metrics, "--health-probe-bind-address=0"];
         let given = InProcess { debug, ..InProcess::new(fastrand::u64(..)) };
         super::run::run_over(client, &flags, given, signal).await
     });

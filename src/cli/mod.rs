@@ -27,6 +27,7 @@ mod version;
 use std::fmt;
 use std::process::ExitCode;
 
+use clap::error::ContextKind;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::ApiClient;
@@ -155,7 +156,7 @@ pub async fn dry_run_over(
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => match foreign_flags::failure(&error) {
+        Err(error) => match foreign_flags::failure(&error).or_else(|| not_a_number(&error)) {
             Some(failure) => return end_with(&failure),
             // clap prints the error and exits with 2, as we do; help is no error.
             None => error.exit(),
@@ -182,6 +183,17 @@ pub fn main() -> ExitCode {
         }
         Err(failure) => end_with(&failure),
     }
+}
+
+/// Says in place of clap what a whole number is.
+fn not_a_number(error: &clap::Error) -> Option<Failure> {
+    std::error::Error::source(error)?.downcast_ref::<std::num::ParseIntError>()?;
+    let of = |kind| error.get(kind).map(ToString::to_string);
+    let (value, flag) = (of(ContextKind::InvalidValue)?, of(ContextKind::InvalidArg)?);
+    Some(Failure::Usage {
+        cause: format!("invalid value '{value}' for '{flag}': not a whole number"),
+        remedy: "Write it in digits, such as 8; --help says which numbers are allowed.".to_owned(),
+    })
 }
 
 /// Prints a failure and returns its exit code.
@@ -219,6 +231,18 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_value_that_is_no_whole_number_is_named() {
+        let error = Cli::try_parse_from(["windlass", "run", "--workers", "abc"]).unwrap_err();
+        let text = not_a_number(&error).unwrap().to_string();
+        assert!(
+            text.starts_with("error: invalid value 'abc' for '--workers <N>': not a whole number\n"),
+            "{text}"
+        );
+        let error = Cli::try_parse_from(["windlass", "run", "--workers", "0"]).unwrap_err();
+        assert!(not_a_number(&error).is_none() && error.to_string().contains("0 is not in 1.."), "{error}");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! The flag `--namespace`: one namespace, or several separated by commas.
 
+use k8s_openapi::api::core::v1::Namespace;
+
 use super::Failure;
+use crate::api::ApiResource;
+use crate::client::ApiClient;
 
 /// Checks the items of `--namespace`; none is for all namespaces.
 pub(super) fn checked(items: &[String]) -> Result<Vec<String>, Failure> {
@@ -24,6 +28,18 @@ pub(super) fn checked(items: &[String]) -> Result<Vec<String>, Failure> {
         })?;
     }
     Ok(items.to_vec())
+}
+
+/// Returns those of these namespaces that do not exist, as far as permissions and the server tell: one request each.
+pub(super) async fn missing(client: &ApiClient, names: &[String]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for name in names {
+        let found = client.get::<Namespace>(&ApiResource::of::<Namespace>(), None, name).await;
+        if matches!(found, Ok(None)) {
+            missing.push(name.clone());
+        }
+    }
+    missing
 }
 
 /// Parses the name of one namespace, or of a Lease.

@@ -118,9 +118,13 @@ fn settings_of(flags: &[&str]) -> Result<Settings, Failure> {
     let command = <Flags as clap::CommandFactory>::command().mut_args(|arg| arg.env(None::<&str>));
     let matches = command.try_get_matches_from(flags);
     let flags = matches.and_then(|matches| <Flags as clap::FromArgMatches>::from_arg_matches(&matches));
-    let flags = flags.map_err(|error| Failure::Usage {
-        cause: error.to_string().trim_start_matches("error: ").to_owned(),
-        remedy: "See windlass run --help.".to_owned(),
+    let flags = flags.map_err(|error| {
+        super::not_a_number(&error).unwrap_or_else(|| {
+            // What follows the first paragraph is clap's own hint.
+            let text = error.to_string();
+            let cause = text.trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+            Failure::Usage { cause: cause.to_owned(), remedy: "See windlass run --help.".to_owned() }
+        })
     })?;
     Settings::of(&flags.args)
 }
@@ -226,7 +230,7 @@ fn build_tasks(tasks: &[TaskSpec], clock: Clock) -> Result<Vec<TaskEntry>, Failu
 
 pub(crate) async fn connect(source: &ConfigSource) -> Result<ApiClient, Failure> {
     let config = Config::load(source).await.map_err(|error| usage(&error))?;
-    tracing::info!(server = config.server(), "Found the cluster");
+    tracing::info!(server = config.server(), "Connecting to the API server");
     ApiClient::connect(config).await.map_err(|error| usage(&error))
 }
 

@@ -1,6 +1,6 @@
 //! `windlass status`: the leader, the number of Ready objects of each kind, and the objects that are not Ready.
 //!
-//! Costs one read of the Lease, and one list request per kind, namespace (if some are named) and 500 objects.
+//! Costs one read of the Lease and of each named namespace, and one list request per kind, named namespace and 500 objects.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ use crate::api::myapp::v1::Myapp;
 use crate::api::redis::v1::Redis;
 use crate::api::samplecontroller::v1alpha1::Foo;
 use crate::api::webapp::v1::WebApp;
-use crate::client::{ApiClient, ConfigSource, Error};
+use crate::client::{ApiClient, ConfigSource, Error, explain};
 
 /// Where to look for the Lease: the namespace of the manifests, then that of a process outside a cluster.
 const LEASE_NAMESPACES: [&str; 2] = ["windlass-system", "default"];
@@ -79,6 +79,8 @@ enum Output {
 struct Report {
     /// `None` if there is no Lease.
     leader: Option<Leader>,
+    /// The namespaces that were asked for and do not exist.
+    missing_namespaces: Vec<String>,
     kinds: Vec<KindReport>,
     not_ready: Vec<NotReady>,
 }
@@ -90,6 +92,8 @@ struct Leader {
     /// Empty after a release.
     holder: String,
     renew_time: Option<Timestamp>,
+    /// How long the Lease lasts after it was renewed.
+    duration_seconds: i32,
     transitions: i32,
 }
 
@@ -169,7 +173,8 @@ async fn report(args: &Args) -> Result<Report, Failure> {
     let (name, namespace) =
         (&args.leader_elect_resource_name, args.leader_elect_resource_namespace.as_deref());
     let leader = leader(&client, name, namespace);
-    let leader = leader.await.map_err(|error| Failure::Running(error.to_string()))?;
+    let leader = leader.await.map_err(|error| Failure::Running(explain(&error)))?;
+    let missing_namespaces = namespaces::missing(&client, &namespaces).await;
     let (mut kinds, mut not_ready) = (Vec::new(), Vec::new());
     let all = [
         ApiResource::of::<Foo>(),
@@ -182,7 +187,7 @@ async fn report(args: &Args) -> Result<Report, Failure> {
         kinds.push(kind(&client, &resource, &namespaces, &mut not_ready).await?);
     }
     not_ready.sort_by_key(|object: &NotReady| (!object.is_stalled, object.since));
-    Ok(Report { leader, kinds, not_ready })
+    Ok(Report { leader, missing_namespaces, kinds, not_ready })
 }
 
 async fn leader(client: &ApiClient, name: &str, namespace: Option<&str>) -> Result<Option<Leader>, Error> {
@@ -200,6 +205,7 @@ fn leader_of(lease: Lease, namespace: &str, name: &str) -> Leader {
         lease: format!("{namespace}/{name}"),
         holder: spec.holder_identity.unwrap_or_default(),
         renew_time: spec.renew_time.map(|MicroTime(time)| time),
+        duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
         transitions: spec.lease_transitions.unwrap_or_default(),
     }
 }
@@ -226,10 +232,17 @@ async fn kind(
                 let place = namespace.map(|namespace| format!(" in {namespace}")).unwrap_or_default();
                 found.error = Some(format!("not allowed to list{place}"));
             }
-            Err(error) => return Err(Failure::Running(error.to_string())),
+            Err(error) => return Err(Failure::Running(explain(&error))),
         }
     }
     Ok(found)
+}
+
+impl Leader {
+    fn has_expired(&self, now: Timestamp) -> bool {
+        let lasts = i64::from(self.duration_seconds);
+        self.renew_time.is_some_and(|renewed| now.duration_since(renewed).as_secs() > lasts)
+    }
 }
 
 impl KindReport {
@@ -264,10 +277,18 @@ fn table(report: &Report, now: Timestamp) -> String {
         Some(Leader { lease, holder, .. }) if holder.is_empty() => {
             format!("Leader: none; the Lease {lease} was released\n")
         }
+        Some(leader) if leader.has_expired(now) => {
+            let Leader { lease, holder, renew_time, .. } = leader;
+            let ago = age(*renew_time, now);
+            format!("Leader: none; the Lease {lease} has expired: {holder} renewed it {ago} ago\n")
+        }
         Some(Leader { lease, holder, renew_time, .. }) => {
             format!("Leader: {holder} (Lease {lease}, renewed {} ago)\n", age(*renew_time, now))
         }
     };
+    for namespace in &report.missing_namespaces {
+        writeln!(text, "Namespace {namespace}: does not exist").expect("a string takes all");
+    }
     text.push('\n');
     let mut rows =
         vec![["KIND", "OBJECTS", "READY", "RECONCILING", "STALLED", "UNOBSERVED"].map(str::to_owned)];
@@ -372,9 +393,11 @@ mod tests {
             lease: "windlass-system/windlass".to_owned(),
             holder: "pod-1".to_owned(),
             renew_time: Some("2026-01-01T00:59:58Z".parse().unwrap()),
+            duration_seconds: 15,
             transitions: 2,
         };
-        Report { leader: Some(leader), kinds: vec![foos, redis], not_ready }
+        let missing_namespaces = vec!["team-z".to_owned()];
+        Report { leader: Some(leader), missing_namespaces, kinds: vec![foos, redis], not_ready }
     }
 
     #[test]
@@ -382,6 +405,7 @@ mod tests {
         let text = table(&report(), "2026-01-01T01:00:00Z".parse().unwrap());
         let expected = "\
 Leader: pod-1 (Lease windlass-system/windlass, renewed 2s ago)
+Namespace team-z: does not exist
 
 KIND   OBJECTS        READY  RECONCILING  STALLED  UNOBSERVED
 foos   3              1      0            1        1
@@ -392,6 +416,15 @@ ns         foos/taken  ResourceExists  60m    somebody else's
 ns         foos/new    NoStatus        ?      no operator has looked at it yet
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn an_expired_lease_is_no_leader() {
+        let first = |now: &str| table(&report(), now.parse().unwrap()).lines().next().unwrap().to_owned();
+        assert!(first("2026-01-01T01:00:13Z").starts_with("Leader: pod-1 "));
+        let expired =
+            "Leader: none; the Lease windlass-system/windlass has expired: pod-1 renewed it 16s ago";
+        assert_eq!(first("2026-01-01T01:00:14Z"), expired);
     }
 
     #[test]

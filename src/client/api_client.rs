@@ -111,6 +111,7 @@ impl ApiClient {
             gate: Arc::default(),
             metrics: RequestMetrics::unread(),
             reachability: Arc::default(),
+            warnings: Arc::default(),
             user_agent: HeaderValue::from_str(&user_agent()).expect("the user agent is plain ASCII"),
             round_tripper: BoxCloneSyncService::new(round_tripper),
         };

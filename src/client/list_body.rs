@@ -7,7 +7,7 @@
 //! - After a damaged one, lists are asked for uncompressed for a while. (test: `damaged_list_is_asked_for_uncompressed`)
 //! - The limits of lengths hold for what a compressed body decodes to. (test: `compressed_bomb_ends_after_bounded_bytes`)
 //! - `idle` limits the wait for the head and for each chunk. All waits together may take a second more for each 4 KiB.
-//!   (test: `a_silent_list_times_out`, `dripping_list_times_out`)
+//!   (test: `a_silent_list_times_out`, `dripping_list_times_out`, `a_slow_list_has_the_time_that_it_needs`)
 
 use std::time::Duration;
 

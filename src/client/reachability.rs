@@ -39,6 +39,8 @@ struct Contact {
     unserved_since: Option<Instant>,
     /// When the server last served a request after it had been lost for a while.
     served_again: Option<Instant>,
+    /// When the log last said that the server refuses the credentials; `None` while it accepts them.
+    refused_line: Option<Instant>,
 }
 
 /// A change worth a log line.
@@ -87,6 +89,17 @@ impl Contact {
         ends_outage
     }
 
+    /// Records whether the server refused the credentials of a request; returns whether that is worth a log line.
+    fn refused(&mut self, is_refused: bool, now: Instant) -> bool {
+        let is_news = is_refused && self.refused_line.is_none_or(|last| now - last >= REMINDER);
+        if is_news {
+            self.refused_line = Some(now);
+        } else if !is_refused {
+            self.refused_line = None;
+        }
+        is_news
+    }
+
     fn is_settling(&self, now: Instant) -> bool {
         self.back_since.is_some_and(|back| now - back < SETTLING)
     }
@@ -97,10 +110,16 @@ impl Reachability {
     pub(crate) fn answered(&self, code: u16) {
         let now = Instant::now();
         let is_served = code != 429 && code < 500;
-        let (change, ends_outage) = {
+        let (change, ends_outage, is_refused) = {
             let state = &mut *self.state.lock();
-            (state.answered(now), is_served && state.served(now))
+            (state.answered(now), is_served && state.served(now), state.refused(code == 401, now))
         };
+        if is_refused {
+            tracing::warn!(
+                remedy = "renew the token or certificate of the kubeconfig; in a Pod, check that its service account exists",
+                "API server refuses the credentials (401); retrying with those that the kubeconfig or Pod has then"
+            );
+        }
         if let Some(Change::Back(away)) = change {
             tracing::info!(away_seconds = away.as_secs(), "API server answers again");
         }
@@ -173,6 +192,23 @@ mod tests {
         assert_eq!(state.failed(at(62)), None);
         assert_eq!(state.answered(at(70)), Some(Change::Back(Duration::from_secs(69))));
         assert_eq!(state.answered(at(71)), None);
+    }
+
+    #[test]
+    fn refused_credentials_are_reported_once_a_minute() {
+        let reachability = Reachability::default();
+        let log = crate::testing::capture_log();
+        let reported = |code| {
+            let before = log.lines().len();
+            reachability.answered(code);
+            log.lines().len() - before
+        };
+        assert_eq!([200, 401, 401, 200, 401].map(reported), [0, 1, 0, 0, 1]);
+        assert!(log.lines()[0].starts_with("WARN API server refuses the credentials (401)"));
+        let mut state = Contact::default();
+        let start = Instant::now();
+        let refused = [0, 59, 60].map(|seconds| state.refused(true, start + Duration::from_secs(seconds)));
+        assert_eq!(refused, [true, false, true]);
     }
 
     #[test]

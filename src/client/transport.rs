@@ -32,6 +32,7 @@ pub(super) mod proxy;
 mod sockets;
 
 use proxy::Proxy;
+pub(super) use sockets::UnknownHost;
 use sockets::{Socket, Sockets};
 
 /// How long an idle connection stays open: a burst leaves none behind. client-go's transport waits as long.

@@ -115,6 +115,7 @@ pub struct Builder<'a, K: CustomResource> {
     keys: Arc<Keys>,
     caches: Vec<Synced>,
     workers: usize,
+    sync_timeout: Option<Duration>,
 }
 
 /// A controller that cannot be built.
@@ -200,6 +201,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             keys: Arc::default(),
             caches: Vec::new(),
             workers: context.limits.workers,
+            sync_timeout: None,
         };
         for (_, informer) in builder.objects.clone().informers() {
             context.audits.add_owner(informer, builder.queue.clone(), builder.keys.clone());
@@ -212,6 +214,13 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     #[must_use]
     pub fn with_workers(mut self, workers: usize) -> Self {
         self.workers = workers;
+        self
+    }
+
+    /// Ends each sync that takes longer, as a failure; see [`Controller::with_sync_timeout`].
+    #[must_use]
+    pub fn with_sync_timeout(mut self, timeout: Duration) -> Self {
+        self.sync_timeout = Some(timeout);
         self
     }
 
@@ -302,6 +311,7 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             .with_objects(self.objects.lister())
             .with_metrics(metrics);
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
+        let controller = self.sync_timeout.into_iter().fold(controller, Controller::with_sync_timeout);
         let namespaces = informers.namespaces().to_vec();
         match leadership.clone() {
             Some(leadership) => {

@@ -75,8 +75,9 @@ impl DemoServer {
             },
             HttpError::Certificates(_) => Failure::Running(error.to_string()),
         })?;
-        let failed = |error: &dyn std::fmt::Display| {
-            Failure::Running(format!("could not write a kubeconfig: {error}"))
+        let failed = |error: &dyn std::fmt::Display| Failure::Usage {
+            cause: format!("could not write a kubeconfig in {}: {error}", std::env::temp_dir().display()),
+            remedy: "Make room there, or set TMPDIR to a folder that you may write to.".to_owned(),
         };
         let text = server.kubeconfig("you").map_err(|error| failed(&error))?;
         // The kubeconfig holds a token.

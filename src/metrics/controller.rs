@@ -75,6 +75,7 @@ pub(super) struct Controllers {
     time: Histograms,
     errors: Counters,
     panics: Counters,
+    timeouts: Counters,
     workers: Family<Labels, Gauge>,
     active: Family<Labels, Gauge>,
     retries: Counters,
@@ -95,6 +96,7 @@ pub struct ControllerMetrics {
     time: Histogram,
     errors: Counter,
     panics: Counter,
+    timeouts: Counter,
     workers: Gauge,
     active: Gauge,
     retries: Counters,
@@ -123,6 +125,7 @@ impl Controllers {
             time: Histograms::new_with_constructor(passes),
             errors: Counters::default(),
             panics: Counters::default(),
+            timeouts: Counters::default(),
             workers: Family::default(),
             active: Family::default(),
             retries: Counters::default(),
@@ -136,6 +139,7 @@ impl Controllers {
             ("controller_runtime_reconcile", "Passes by result", &this.total),
             ("controller_runtime_reconcile_errors", "Passes that failed", &this.errors),
             ("controller_runtime_reconcile_panics", "Passes that panicked", &this.panics),
+            ("controller_runtime_reconcile_timeouts", "Passes that took too long", &this.timeouts),
             ("windlass_retries", "Passes that are retried, by cause", &this.retries),
             (
                 "windlass_reasons",
@@ -182,6 +186,7 @@ impl Controllers {
             time: self.time.get_or_create_owned(&labels),
             errors: self.errors.get_or_create_owned(&labels),
             panics: self.panics.get_or_create_owned(&labels),
+            timeouts: self.timeouts.get_or_create_owned(&labels),
             workers: self.workers.get_or_create_owned(&labels),
             active: self.active.get_or_create_owned(&labels),
             retries: self.retries.clone(),
@@ -243,6 +248,11 @@ impl ControllerMetrics {
         }
         self.time.observe(took.as_secs_f64());
         self.retried(retry);
+    }
+
+    /// Counts a sync that was ended because it took too long, beside its failure.
+    pub fn timed_out(&self) {
+        self.timeouts.inc();
     }
 
     /// Counts a retry.

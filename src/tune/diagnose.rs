@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::figures::Figures;
 use super::observed;
+use super::scrape::Scrape;
 use super::sweep::Output;
 use super::verdict;
 use crate::cli::{Failure, print};
@@ -45,15 +46,23 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::Running(format!("could not start the runtime: {error}")))?;
-    let figures = runtime.block_on(look(args))?;
-    let text = verdict::diagnose(&figures);
+    let (figures, is_standby) = runtime.block_on(look(args))?;
+    let mut text = verdict::diagnose(&figures);
+    if is_standby {
+        text.insert(
+            0,
+            "This process does not lead, so it makes no passes: look at the one that does (windlass status)."
+                .to_owned(),
+        );
+    }
     print(&match args.output {
         Output::Table => format!("{}\n", text.join("\n")),
         Output::Json => format!("{:#}\n", serde_json::json!({"figures": figures, "verdict": text})),
     })
 }
 
-async fn look(args: &Args) -> Result<Figures, Failure> {
+/// Returns the figures, and whether the process only stood by at the end.
+async fn look(args: &Args) -> Result<(Figures, bool), Failure> {
     let seconds = args.r#for.as_secs_f64();
     match args.from.as_slice() {
         [url] if url.contains("://") => {
@@ -61,12 +70,12 @@ async fn look(args: &Args) -> Result<Figures, Failure> {
             eprintln!("Looking at {url} for {:?}", args.r#for);
             tokio::time::sleep(args.r#for).await;
             let (after, to) = observed::scrape(url).await?;
-            Ok(Figures::between(&before, &after, to - from))
+            Ok((Figures::between(&before, &after, to - from), is_standby(&after)))
         }
         [first, .., last] => {
             let (before, _) = observed::scrape(first).await?;
             let (after, _) = observed::scrape(last).await?;
-            Ok(Figures::between(&before, &after, seconds))
+            Ok((Figures::between(&before, &after, seconds), is_standby(&after)))
         }
         _ => Err(Failure::Usage {
             cause: "one file has no rates".to_owned(),
@@ -75,9 +84,23 @@ async fn look(args: &Args) -> Result<Figures, Failure> {
     }
 }
 
+/// Whether the process takes part in a leader election and has not won it.
+fn is_standby(scrape: &Scrape) -> bool {
+    const STATUS: &str = "leader_election_master_status";
+    scrape.has(STATUS) && scrape.sum(STATUS, &[]) == 0.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_does_not_lead_is_told_apart() {
+        let of = |text| is_standby(&Scrape::parse(text));
+        assert!(of("leader_election_master_status{name=\"a\"} 0\n"));
+        assert!(!of("leader_election_master_status{name=\"a\"} 1\n"));
+        assert!(!of("up 1\n"), "without an election");
+    }
 
     #[tokio::test]
     async fn two_files_are_compared() {
@@ -89,7 +112,7 @@ mod tests {
         };
         let from = vec![file("first", 100), file("last", 400)];
         let args = Args { from, r#for: Duration::from_secs(30), output: Output::Table };
-        let figures = look(&args).await.unwrap();
+        let (figures, _) = look(&args).await.unwrap();
         assert!((figures.controllers[0].arrivals_per_second - 10.0).abs() < 1e-9);
         let args = Args { from: vec![file("only", 1)], ..args };
         assert!(look(&args).await.unwrap_err().to_string().contains("one file has no rates"));

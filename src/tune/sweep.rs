@@ -205,6 +205,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.print_load {
         return print(&load.to_yaml().map_err(Failure::Running)?);
     }
+    if let Some(path) = &args.report {
+        check_folder(path)?;
+    }
     let dimensions = args.varied.dimensions()?;
     let plan = Plan {
         load: load.clone(),
@@ -273,10 +276,20 @@ fn checked(args: &Args, dimensions: &[Dimension]) -> Result<Vec<Setting>, Failur
             remedy: "Give fewer values, or --combine=one-at-a-time.".to_owned(),
         });
     }
-    for setting in &settings {
+    let check = |setting: &Setting| {
         let arguments = setting.arguments();
-        run::check(&arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
+        run::check(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    // One by one first: an error then names what the user wrote.
+    for (given, flag) in args.with.iter().zip(&base.0) {
+        check(&Setting(vec![flag.clone()])).map_err(|failure| match failure {
+            Failure::Usage { cause, remedy } => {
+                Failure::Usage { cause: format!("--with {given}: {cause}"), remedy }
+            }
+            other => other,
+        })?;
     }
+    settings.iter().try_for_each(check)?;
     Ok(settings)
 }
 
@@ -345,11 +358,27 @@ fn bar(settings: usize) -> ProgressBar {
     bar
 }
 
+fn not_written(path: &Path, cause: &str) -> Failure {
+    Failure::Usage {
+        cause: format!("--report={}: {cause}", path.display()),
+        remedy: "Give a file in a folder that exists and that you may write to.".to_owned(),
+    }
+}
+
+/// Says before a long run that its report could not be written.
+fn check_folder(path: &Path) -> Result<(), Failure> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() {
+        return Err(not_written(path, "this is a folder"));
+    }
+    if !folder.is_dir() {
+        return Err(not_written(path, &format!("there is no folder {}", folder.display())));
+    }
+    Ok(())
+}
+
 fn write(path: &Path, page: &str) -> Result<(), Failure> {
-    std::fs::write(path, page).map_err(|error| Failure::Usage {
-        cause: format!("--report={}: {error}", path.display()),
-        remedy: "Give a file in a folder that exists.".to_owned(),
-    })?;
+    std::fs::write(path, page).map_err(|error| not_written(path, &error.to_string()))?;
     eprintln!("Wrote {}", path.display());
     Ok(())
 }

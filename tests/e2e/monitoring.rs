@@ -127,11 +127,10 @@ const THEIRS: [&str; 2] = [
     include_str!("../data/metrics-of-controller-runtime-0.25.txt"),
 ];
 
-/// Families that have no meaning here: webhooks, exec plugins and transports of their clients, terminal errors (a
-/// condition here) and timeouts of reconciles; and readings that `/proc` of the process does not have.
-const LEFT_OUT: [&str; 12] = [
+/// Families that have no meaning here: webhooks, exec plugins and transports of their clients, and terminal errors (a
+/// condition here); and readings that `/proc` of the process does not have.
+const LEFT_OUT: [&str; 11] = [
     "controller_runtime_conversion_webhook_panics_total",
-    "controller_runtime_reconcile_timeouts_total",
     "controller_runtime_terminal_reconcile_errors_total",
     "controller_runtime_webhook_panics_total",
     "process_network_receive_bytes_total",

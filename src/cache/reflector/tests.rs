@@ -491,22 +491,52 @@ async fn streaming_list_without_an_end_is_read_in_pages() {
     assert_eq!(rig.source.requests(), ["stream newest", "list newest", "watch 1"]);
 }
 
-/// The server never tells the end, and the kind is busy (kubernetes/kubernetes#140890).
+fn streams(rig: &Rig) -> usize {
+    rig.source.requests().into_iter().filter(|request| request.starts_with("stream")).count()
+}
+
+/// The server never tells the end, and the kind is large and busy (kubernetes/kubernetes#140890).
 #[tokio::test(start_paused = true)]
 async fn events_do_not_prolong_a_streaming_list_without_an_end() {
     let source = streaming(&["a"]);
+    for at in 0..6000 {
+        source.put(config_map("ns", &at.to_string(), 0));
+    }
     source.hold_initial_events();
     let mut rig = Rig::new(source);
-    let mut seen = Vec::new();
+    let mut is_read = false;
     for at in 0..75 {
-        rig.source.put(config_map("ns", "a", at));
-        seen.extend(rig.pass(Duration::from_secs(1)).await);
+        for change in 0..20 {
+            rig.source.put(config_map("ns", "a", 20 * at + change));
+        }
+        // Some objects are new.
+        rig.source.put(config_map("ns", &format!("new-{at}"), 0));
+        is_read |= rig.pass(Duration::from_secs(1)).await.iter().any(|seen| seen.starts_with("all "));
     }
-    assert!(seen.contains(&"all [a]".to_owned()), "{seen:?}");
+    assert!(is_read, "{:?}", rig.source.requests());
     rig.source.break_watches(|| status_error(410, "Expired"));
     rig.pass(Duration::from_secs(2)).await;
-    let streams = rig.source.requests().into_iter().filter(|request| request.starts_with("stream")).count();
-    assert_eq!(streams, 1, "no stream the next time");
+    assert_eq!(streams(&rig), 1, "no stream the next time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_closes_late_without_an_end_is_remembered() {
+    for (at, remembered) in [(59, false), (61, true)] {
+        let source = streaming(&["a"]);
+        source.hold_initial_events();
+        let mut rig = Rig::new(source);
+        for object in 0..at {
+            // Ten further objects a second earn the list its time.
+            (0..10).for_each(|new| rig.source.put(config_map("ns", &format!("{object}-{new}"), 0)));
+            rig.pass(Duration::from_secs(1)).await;
+        }
+        assert_eq!(rig.source.requests(), ["stream newest"]);
+        rig.source.close_watches();
+        rig.pass(Duration::from_secs(2)).await;
+        rig.source.break_watches(|| status_error(410, "Expired"));
+        rig.pass(Duration::from_secs(2)).await;
+        assert_eq!(streams(&rig), if remembered { 1 } else { 2 }, "{at} s");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{Failure, duration, print};
+use super::super::{Failure, duration, namespaces, print};
 use super::flags::Settings;
 use super::{InProcess, failure, manager};
 use crate::cache::{CacheState, ObjectName, wait_for_cache_sync};
@@ -184,6 +184,13 @@ async fn pass_over_all(
     seed: u64,
     signals: &mut Signals,
 ) -> Result<(), Failure> {
+    let missing = namespaces::missing(&client, &settings.namespaces).await;
+    if !missing.is_empty() {
+        return Err(Failure::Usage {
+            cause: format!("--namespace: there is no namespace {}", missing.join(", ")),
+            remedy: "Create it, or correct its name; `kubectl get namespaces` lists all.".to_owned(),
+        });
+    }
     let manager = manager(settings, client, InProcess::new(seed))?;
     let (caches, started, stop) = (manager.caches(), manager.started(), CancellationToken::new());
     let late = async {

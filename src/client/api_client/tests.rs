@@ -423,6 +423,33 @@ async fn dripping_list_times_out() {
     assert_eq!(began.elapsed(), Duration::from_secs(60));
 }
 
+/// As slow as it may be: 4 KiB a second, for ten minutes.
+#[tokio::test(start_paused = true)]
+async fn a_slow_list_has_the_time_that_it_needs() {
+    use futures_util::StreamExt;
+
+    let service = tower::service_fn(|_: Request<Body>| {
+        let item = format!(r#"{{"metadata":{{"name":"{}"}}}},"#, "x".repeat(4096));
+        let pieces = (0..600).map(move |_| item.clone());
+        let pieces = std::iter::once(r#"{"items":["#.to_owned()).chain(pieces);
+        let end = r#"{"metadata":{"name":"last"}}],"metadata":{"resourceVersion":"7"}}"#.to_owned();
+        let frames = futures_util::stream::iter(pieces.chain([end])).then(|piece| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok::<_, Infallible>(http_body::Frame::data(Bytes::from(piece)))
+        });
+        let body = http_body_util::StreamBody::new(Box::pin(frames));
+        std::future::ready(Ok::<_, Infallible>(Response::new(body)))
+    });
+    let client = ApiClient::new(Client::new(service, "default"));
+    let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+    let mut list = client.open_list("list pods", request, Duration::from_secs(60)).await.unwrap();
+    let mut items = 0;
+    while list.next().await.unwrap().is_some() {
+        items += 1;
+    }
+    assert_eq!((items, list.finish().unwrap().resource_version.as_str()), (601, "7"));
+}
+
 #[tokio::test]
 async fn kind_is_discovered_or_is_not_served() {
     let client = answering(|request| match request.uri().path() {

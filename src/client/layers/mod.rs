@@ -12,6 +12,7 @@
 //! | [`timeout`] | limits the time until the answer is complete | no answer in time: outcome unknown |
 //! | [`body`] | reads the answer's body | too long, or broken off |
 //! | [`status`] | makes an answer other than success an error | refused |
+//! | [`warnings`] | logs what the server warns about | |
 //! | [`metrics`] | counts requests, answers and bytes sent | |
 //! | [`reachability`] | notices that the server is lost, or is back | no answer: outcome unknown |
 //! | the `User-Agent`, in [`Layers`] | | |
@@ -49,6 +50,8 @@ pub(super) mod observe;
 pub(super) mod reachability;
 pub(super) mod status;
 pub(super) mod timeout;
+mod unreachable;
+pub(super) mod warnings;
 
 /// What sends an HTTP request: the layers from the dry run on, or a test's server.
 pub(super) type RoundTripper = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
@@ -91,6 +94,7 @@ pub(super) struct Layers {
     pub(super) gate: Arc<Gate>,
     pub(super) metrics: RequestMetrics,
     pub(super) reachability: Arc<Reachability>,
+    pub(super) warnings: Arc<warnings::Warnings>,
     pub(super) user_agent: HeaderValue,
     pub(super) round_tripper: RoundTripper,
 }
@@ -127,6 +131,7 @@ impl Layers {
         let user_agent = self.user_agent.clone();
         ServiceBuilder::new()
             .layer(status::layer())
+            .layer(warnings::layer(self.warnings.clone()))
             .layer(metrics::layer(self.metrics.clone()))
             .layer(reachability::layer(self.reachability.clone()))
             .map_request(move |mut request: Request<Body>| {

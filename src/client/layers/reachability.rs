@@ -13,7 +13,7 @@ use kube_client::client::Body;
 use tower::layer::layer_fn;
 use tower::{BoxError, Layer, Service, ServiceExt, service_fn};
 
-use super::{Answers, Outgoing};
+use super::{Answers, Outgoing, unreachable};
 use crate::client::error::{CREDENTIALS, Error, is_about_credentials};
 use crate::client::reachability::Reachability;
 
@@ -51,6 +51,7 @@ where
 
 fn lost(reachability: &Reachability, request: String, source: BoxError) -> Error {
     let source = if is_about_credentials(&*source) { CREDENTIALS.into() } else { source };
+    let source = unreachable::why(&*source).map_or(source, BoxError::from);
     if is_about_files(&*source) {
         // The server is not lost: we could not ask it.
         return Error::Transport { request, source: FILES.into() };
@@ -86,8 +87,11 @@ mod tests {
         let of = |error: std::io::Error| {
             explain(&lost(&Reachability::default(), "GET /api".to_owned(), error.into()))
         };
+        let log = crate::testing::capture_log();
         let too_many = of(std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error()));
         assert!(too_many.contains("limit of open files"), "{too_many}");
-        assert!(!of(std::io::ErrorKind::ConnectionRefused.into()).contains("limit"));
+        assert_eq!(log.lines(), Vec::<String>::new(), "the server is not lost");
+        let refused = of(std::io::ErrorKind::ConnectionRefused.into());
+        assert!(refused.contains("connection refused: nothing listens there"), "{refused}");
     }
 }

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use http::Uri;
+use hyper_util::client::legacy::connect::dns::{GaiAddrs, GaiResolver, Name};
 use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -34,8 +35,20 @@ const PROBED_EVERY: Duration = Duration::from_secs(5);
 /// Opens connections, a bounded number at once. Cheap to clone; clones share the bound.
 #[derive(Clone)]
 pub(super) struct Sockets {
-    tcp: HttpConnector,
+    tcp: HttpConnector<Resolver>,
     permits: Arc<Semaphore>,
+}
+
+/// Looks up the addresses of a host.
+#[derive(Clone)]
+struct Resolver(GaiResolver);
+
+/// A host without an address.
+#[derive(Debug, thiserror::Error)]
+#[error("the host {host} is unknown ({source}); check the server's URL, and the DNS of this machine")]
+pub(in crate::client) struct UnknownHost {
+    host: Name,
+    source: io::Error,
 }
 
 /// An open connection.
@@ -49,7 +62,7 @@ pub(super) struct Socket {
 impl Sockets {
     /// At most so many connections as there are permits, with so long for bytes to be acknowledged.
     pub(super) fn new(permits: Arc<Semaphore>, unacknowledged: Duration) -> Self {
-        let mut tcp = HttpConnector::new();
+        let mut tcp = HttpConnector::new_with_resolver(Resolver(GaiResolver::new()));
         // URLs have the scheme https; TLS wraps this connector.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -81,6 +94,26 @@ impl Service<Uri> for Sockets {
             let permit = permits.acquire_owned().await?;
             let stream = tcp.oneshot(server).await?.into_inner();
             Ok(TokioIo::new(Socket { stream, _permit: permit }))
+        })
+    }
+}
+
+// === impl Resolver ===
+
+impl Service<Name> for Resolver {
+    type Response = GaiAddrs;
+    type Error = UnknownHost;
+    type Future = BoxFuture<'static, Result<GaiAddrs, UnknownHost>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), UnknownHost>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, host: Name) -> Self::Future {
+        let resolver = self.0.clone();
+        Box::pin(async move {
+            let found = resolver.oneshot(host.clone()).await;
+            found.map_err(|source| UnknownHost { host, source })
         })
     }
 }

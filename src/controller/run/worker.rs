@@ -116,7 +116,13 @@ pub struct Controller<H> {
     takeover: Option<Takeover>,
     /// Whether the caches have caught up with the writes of another leader.
     has_caught_up: AtomicBool,
+    sync_timeout: Option<Duration>,
 }
+
+/// The sync took longer than [`Controller::with_sync_timeout`] allows.
+#[derive(Debug, thiserror::Error)]
+#[error("the sync did not end within {0:?}")]
+struct SyncTimedOut(Duration);
 
 // === impl Controller ===
 
@@ -137,6 +143,7 @@ impl<H: SyncHandler> Controller<H> {
             started: synctrack::pair(name),
             takeover: None,
             has_caught_up: AtomicBool::new(true),
+            sync_timeout: None,
         }
     }
 
@@ -182,6 +189,16 @@ impl<H: SyncHandler> Controller<H> {
     pub fn with_objects<K: TypedObject>(mut self, objects: Lister<K>) -> Self {
         self.kind = ApiResource::of::<K>().kind;
         self.version_of = Arc::new(move |key| Some(objects.get(key)?.resource_version().to_owned()));
+        self
+    }
+
+    /// Ends each sync that takes longer, as a failure that is retried with backoff; by default none. As
+    /// controller-runtime's `ReconciliationTimeout`.
+    ///
+    /// A write that is cut may have been applied: the next sync of the key reads everything from the server.
+    #[must_use]
+    pub fn with_sync_timeout(mut self, timeout: Duration) -> Self {
+        self.sync_timeout = Some(timeout);
         self
     }
 
@@ -363,8 +380,8 @@ impl<H: SyncHandler> Controller<H> {
             match later {
                 Some(NotNow::Later(options)) => self.queue.add_with(key.clone(), options),
                 Some(NotNow::Crowded(options)) => {
+                    self.workers.park(key, options.priority);
                     self.queue.add_with(key.clone(), options);
-                    self.workers.park(key);
                 }
                 None => {}
             }
@@ -433,7 +450,7 @@ impl<H: SyncHandler> Controller<H> {
         let started = Instant::now();
         let listed = self.list_pass(processing, worker, started);
         let request = SyncRequest::new(reasons, state).beside(&self.queue).with_trust(trust);
-        let sync = AssertUnwindSafe(async { self.handler.sync(key, request).await });
+        let sync = AssertUnwindSafe(self.sync_in_time(key, request));
         let (patience, on_slow) = self.workers.patience(key);
         let (ended, was_slow) = slow_calls::noticing(patience, on_slow, sync.catch_unwind()).await;
         drop(listed);
@@ -460,6 +477,16 @@ impl<H: SyncHandler> Controller<H> {
         if let Some((observer, end)) = observed {
             observer.ended(worker, key, end);
         }
+    }
+
+    async fn sync_in_time(&self, key: &ObjectName, request: SyncRequest<'_>) -> Result<Outcome, SyncError> {
+        let sync = async { self.handler.sync(key, request).await };
+        let Some(limit) = self.sync_timeout else { return sync.await };
+        tokio::time::timeout(limit, sync).await.unwrap_or_else(|_| {
+            self.keys.distrust(key);
+            self.metrics.timed_out();
+            Err(SyncTimedOut(limit).into())
+        })
     }
 
     /// Lists a sync as running until the returned guard is dropped.

@@ -8,9 +8,10 @@
 //!   another sync waits for longer, or has failed after that. (test: `slow_namespace_gets_less_patience`)
 //! - No more than [`STAND_INS`] stand in for each worker, and one namespace leaves some of them to others.
 //!   (test: `number_of_stand_ins_is_limited`, `hanging_namespace_leaves_stand_ins_to_others`)
-//! - The other keys of such a namespace are parked: each sync of it that ends releases one.
+//! - The other keys of such a namespace are parked: each sync of it that ends releases one, of the highest priority.
 //!   (test: `keys_of_a_crowded_namespace_are_parked`)
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
@@ -65,10 +66,13 @@ struct SlowNamespace {
     /// When a sync last failed after one.
     failed: Option<Instant>,
     /// The keys that are delayed because so many do.
-    parked: BTreeSet<ObjectName>,
-    /// The key that was released last; the next in order follows, so that each has its turn.
-    released: Option<ObjectName>,
+    parked: BTreeSet<Parked>,
+    /// The key that was released last; the next one of the same priority follows, so that each has its turn.
+    released: Option<Parked>,
 }
+
+/// A parked key, after those of higher priority.
+type Parked = (Reverse<i32>, ObjectName);
 
 /// Handles on the parts of a controller, to read its state while it runs.
 #[derive(Clone)]
@@ -177,9 +181,9 @@ impl Workers {
     }
 
     /// Remembers a delayed key of a crowded namespace, for [`unpark`](Self::unpark).
-    pub(super) fn park(&self, key: &ObjectName) {
+    pub(super) fn park(&self, key: &ObjectName, priority: i32) {
         let namespace = key.namespace().unwrap_or_default().to_owned();
-        self.slow.lock().entry(namespace).or_default().parked.insert(key.clone());
+        self.slow.lock().entry(namespace).or_default().parked.insert((Reverse(priority), key.clone()));
     }
 
     /// Returns a parked key to queue now, unless the namespace is crowded. To be called whenever a key of it has been
@@ -239,11 +243,13 @@ impl SlowNamespace {
     }
 
     fn take_next(&mut self) -> Option<ObjectName> {
+        let first = self.parked.first()?;
         let later = self.released.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.parked.range((later, Bound::Unbounded)).next().or(self.parked.first())?.clone();
+        let in_turn = self.parked.range((later, Bound::Unbounded)).next();
+        let next = in_turn.filter(|(priority, _)| *priority == first.0).unwrap_or(first).clone();
         self.parked.remove(&next);
         self.released = Some(next.clone());
-        Some(next)
+        Some(next.1)
     }
 }
 

@@ -151,11 +151,15 @@ async fn keys_of_a_crowded_namespace_are_parked() {
         "{parked:?}"
     );
     assert_eq!((rig.started(), handed_out.0.load(Ordering::Relaxed)), (STAND_INS, KEYS));
+    let urgent = AddOptions { priority: 8, ..AddOptions::because(Reason::Manual) };
+    rig.queue.add_with(ObjectName::new(Some("ns"), "quick-urgent"), urgent);
+    tokio::time::sleep(SLOW_ANSWER / 2 + Duration::from_secs(3)).await;
+    assert_eq!(rig.log.lock().started[STAND_INS].0, "ns/quick-urgent");
     // Two rounds of slow ones, and the quick ones between them.
     tokio::time::sleep(4 * SLOW_ANSWER).await;
-    assert_eq!(rig.log.lock().ended, KEYS, "no key is left behind");
+    assert_eq!(rig.log.lock().ended, KEYS + 1, "no key is left behind");
     let handed_out = handed_out.0.load(Ordering::Relaxed);
-    assert!(handed_out <= 2 * KEYS, "{handed_out}");
+    assert!(handed_out <= 2 * (KEYS + 1), "once to be parked, and once to be synced: {handed_out}");
     rig.stop().await;
 }
 
@@ -191,4 +195,35 @@ async fn slow_failure_is_retried_behind_others() {
     let order: Vec<String> = rig.log.lock().started.iter().map(|(key, _)| key.clone()).collect();
     assert_eq!(order[12..], ["ns/quick-11", "ns/last", "ns/slow"]);
     rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sync_that_takes_too_long_is_ended_and_retried_with_live_reads() {
+    let (log, metrics) = (Arc::<Mutex<Log>>::default(), Metrics::new());
+    let script: Script = Box::new(|_, _, _| Ok(Outcome::Done));
+    let handler = Scripted { script, takes: MS, log: log.clone() };
+    let queue = RateLimitingQueue::new(ItemExponentialFailure::new(10 * MS, 1000 * MS));
+    let controller = Controller::new("test", queue.clone(), handler)
+        .with_sync_timeout(SLOW_ANSWER / 10)
+        .with_metrics(metrics.controller("test"));
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(controller.run(shutdown.clone()));
+    let since = Instant::now();
+    queue.add(ObjectName::new(Some("ns"), "slow"));
+    tokio::time::sleep(Duration::from_secs(7)).await;
+    queue.add(ObjectName::new(Some("ns"), "quick"));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    shutdown.cancel();
+    running.await.unwrap();
+    let log = log.lock();
+    let started: Vec<_> =
+        log.started.iter().map(|(name, at)| (name.as_str(), (*at - since).as_millis())).collect();
+    assert_eq!(
+        started,
+        [("ns/slow", 0), ("ns/slow", 3010), ("ns/slow", 6030), ("ns/quick", 8030)],
+        "one stands in two seconds after each began"
+    );
+    assert_eq!((log.live.as_slice(), log.ended), (&[false, true, true, false][..], 1));
+    let counted = "controller_runtime_reconcile_timeouts_total{controller=\"test\"} 3";
+    assert!(metrics.encode().contains(counted), "{}", metrics.encode());
 }
