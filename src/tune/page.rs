@@ -2,7 +2,9 @@
 //!
 //! # Guarantees
 //! - The page needs nothing but itself, and shows text of others as text. (test: `page_needs_nothing_but_itself`)
-//! - Every plot has a title, axes with units, and a name for each line. (test: `plots_name_axes_and_lines`)
+//! - Every plot has a title, axes with units and round numbers, and lines with names and dashes of their own.
+//!   (test: `plots_name_axes_and_lines`, `ticks_are_round`)
+//! - The page is as wide as the window, down to a telephone's; a table that is wider scrolls by itself.
 
 use std::fmt::Write as _;
 
@@ -14,23 +16,28 @@ const SIZE: (f64, f64) = (720.0, 300.0);
 const MARGIN: (f64, f64) = (64.0, 40.0);
 /// Lines in one plot; more cannot be told apart.
 const LINES: usize = 8;
+/// The dashes of the lines, which tell apart those that coincide.
+const DASHES: [&str; LINES] = ["", "9 5", "2 4", "12 4 2 4", "5 3", "14 6", "2 2 6 2", "1 6"];
+/// About so many numbers are on an axis.
+const TICKS: f64 = 5.0;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1c2430;--paper:#fff;--soft:#66707f;--rule:#d8dde5;
 --s0:#0969da;--s1:#bc4c00;--s2:#1a7f37;--s3:#8250df;--s4:#bf3989;--s5:#9a6700;--s6:#0a7ea4;--s7:#57606a}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--paper:#0d1117;--soft:#9aa4b2;--rule:#30363d;
 --s0:#58a6ff;--s1:#ffa657;--s2:#56d364;--s3:#d2a8ff;--s4:#ff9bce;--s5:#e3b341;--s6:#76e3ea;--s7:#b1bac4}}
-body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1100px;margin:2rem auto;
-padding:0 1rem}
+body{font:16px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:1400px;margin:2rem auto;
+padding:0 1rem;overflow-wrap:anywhere}
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}
 .advice{border-left:4px solid var(--s0);padding:.2rem 1rem}
-.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid var(--rule);white-space:nowrap}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-size:14px;font-variant-numeric:tabular-nums}
+th,td{text-align:right;padding:.25rem .4rem;border-bottom:1px solid var(--rule);overflow-wrap:normal}
+th{vertical-align:bottom}td{white-space:nowrap}
 tr.taken td{font-weight:600}
-figure{margin:1rem 0}svg{width:100%;height:auto;max-width:900px}
+figure{margin:1rem 0}figure>svg{width:100%;height:auto;max-width:900px}svg.key{width:34px;height:10px}
 svg text{fill:var(--soft);font:12px system-ui,sans-serif}svg .axis{stroke:var(--rule);fill:none}
-svg polyline{fill:none;stroke-width:2}
-figcaption span{margin-right:1rem;white-space:nowrap}
+svg polyline,svg.key line{fill:none;stroke-width:2.5}
+figcaption span{margin-right:1rem;display:inline-block}
 pre{overflow-x:auto;border:1px solid var(--rule);padding:.8rem}
 ";
 
@@ -73,7 +80,8 @@ pub(super) fn html(report: &Report<'_>, dimensions: &[Dimension]) -> String {
             let lines = [line("p99", |trial| trial.converged.p99), line("p50", |trial| trial.converged.p50)];
             let labels: Vec<&str> = knee.curve.iter().map(|(value, _)| value.as_str()).collect();
             let title = format!("Time from a change to converged, by --{}", knee.flag);
-            page.push_str(&plot(&title, "seconds", &lines, &Axis::Names(&labels)));
+            let flag = format!("--{}", knee.flag);
+            page.push_str(&plot(&title, "seconds", &lines, &Axis::Names(&flag, &labels)));
         }
     }
     let name = |trial: &super::trial::Trial| trial.setting.to_string();
@@ -129,15 +137,16 @@ fn rows(report: &Report<'_>, dimensions: &[Dimension]) -> String {
 /// What is on the horizontal axis.
 enum Axis<'a> {
     Seconds,
-    /// One name for each whole number.
-    Names(&'a [&'a str]),
+    /// What the names are, and one for each whole number.
+    Names(&'a str, &'a [&'a str]),
 }
 
 /// Draws lines.
 fn plot(title: &str, unit: &str, lines: &[Line], axis: &Axis<'_>) -> String {
     let points = || lines.iter().flat_map(|line| &line.points);
     let right = points().map(|(x, _)| *x).fold(1e-9, f64::max);
-    let top = round_up(points().map(|(_, y)| *y).fold(1e-9, f64::max));
+    let upwards = ticks(points().map(|(_, y)| *y).fold(1e-9, f64::max));
+    let top = upwards.last().copied().unwrap_or(1.0);
     let (width, height) = (SIZE.0 - 2.0 * MARGIN.0, SIZE.1 - 2.0 * MARGIN.1);
     let at = |x: f64, y: f64| (MARGIN.0 + x / right * width, MARGIN.1 + (1.0 - y / top) * height);
     let mut svg = format!(
@@ -146,8 +155,7 @@ fn plot(title: &str, unit: &str, lines: &[Line], axis: &Axis<'_>) -> String {
     );
     let title = escape(unit);
     writeln!(svg, "<text x=\"{}\" y=\"{}\">{title}</text>", MARGIN.0, MARGIN.1 - 14.0).ok();
-    for tick in 0..=4 {
-        let value = top * f64::from(tick) / 4.0;
+    for value in upwards {
         let (_, y) = at(0.0, value);
         writeln!(
             svg,
@@ -171,35 +179,57 @@ fn plot(title: &str, unit: &str, lines: &[Line], axis: &Axis<'_>) -> String {
         )
         .ok();
     };
-    match axis {
-        Axis::Seconds => (0..=4).for_each(|part| {
-            let x = right * f64::from(part) / 4.0;
-            tick(x, &format!("{} s", short(x)));
-        }),
-        Axis::Names(names) => {
-            names.iter().enumerate().for_each(|(at, name)| tick(super::trial::to_f64(at), name))
+    let title = match axis {
+        Axis::Seconds => {
+            ticks(right).into_iter().filter(|x| *x <= right).for_each(|x| tick(x, &short(x)));
+            "virtual time in seconds"
         }
-    }
+        Axis::Names(title, names) => {
+            names.iter().enumerate().for_each(|(at, name)| tick(super::trial::to_f64(at), name));
+            title
+        }
+    };
+    let (x, y) = at(right, 0.0);
+    writeln!(svg, "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>", y + 34.0, escape(title))
+        .ok();
     for (number, line) in lines.iter().enumerate() {
         let mut points = String::new();
         for (x, y) in &line.points {
             let (x, y) = at(*x, *y);
             write!(points, "{x:.1},{y:.1} ").ok();
         }
-        writeln!(
-            svg,
-            "<polyline style=\"stroke:var(--s{})\" points=\"{}\"/>",
-            number % LINES,
-            points.trim_end()
-        )
-        .ok();
+        writeln!(svg, "<polyline {} points=\"{}\"/>", look(number), points.trim_end()).ok();
     }
     svg.push_str("</svg><figcaption>");
     for (number, line) in lines.iter().enumerate() {
-        write!(svg, "<span style=\"color:var(--s{})\">&#9644; {}</span>", number % LINES, escape(&line.name))
-            .ok();
+        write!(
+            svg,
+            "<span><svg class=\"key\" aria-hidden=\"true\"><line x2=\"34\" y1=\"5\" y2=\"5\" {}/></svg> {}</span>",
+            look(number),
+            escape(&line.name)
+        )
+        .ok();
     }
     svg + "</figcaption></figure>\n"
+}
+
+/// The colour and the dashes of a line.
+fn look(number: usize) -> String {
+    let number = number % LINES;
+    format!(
+        "style=\"stroke:var(--s{number});stroke-dasharray:{}\"",
+        if DASHES[number].is_empty() { "none" } else { DASHES[number] }
+    )
+}
+
+/// Returns round numbers from zero on, the last of which is not below `max`.
+fn ticks(max: f64) -> Vec<f64> {
+    let step = round_up(max / TICKS);
+    let mut all = vec![0.0];
+    while all.last().is_some_and(|last| *last < max) && all.len() < 3 * LINES {
+        all.push(step * super::trial::to_f64(all.len()));
+    }
+    all
 }
 
 /// Rounds up to 1, 2 or 5 times a power of ten.
@@ -247,16 +277,27 @@ mod tests {
     }
 
     #[test]
+    fn ticks_are_round() {
+        assert_eq!(ticks(10.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(ticks(77.3), [0.0, 20.0, 40.0, 60.0, 80.0]);
+        assert_eq!(ticks(1462.0), [0.0, 500.0, 1000.0, 1500.0]);
+        assert!(ticks(1e-9).len() > 1);
+    }
+
+    #[test]
     fn plots_name_axes_and_lines() {
         let page = page();
-        assert_eq!(page.matches("<svg").count(), 3);
+        assert_eq!(page.matches("role=\"img\"").count(), 3);
         for text in [
             "by --workers",
             ">seconds<",
             ">keys<",
             "requests per second",
-            "&#9644; p99",
-            "&#9644; --workers=4",
+            ">--workers<",
+            ">virtual time in seconds<",
+            "</svg> p99<",
+            "</svg> --workers=4<",
+            "stroke:var(--s1);stroke-dasharray:9 5",
         ] {
             assert!(page.contains(text), "{text}");
         }

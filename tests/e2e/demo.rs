@@ -41,8 +41,13 @@ pub(crate) struct Demo {
 
 impl Demo {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    fn start_with(flags: &[&str]) -> Self {
         let mut child = program()
-            .args(["demo"])
+            .arg("demo")
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
@@ -226,6 +231,23 @@ async fn demo_scales_a_redis() {
     demo.line("redis/example-redis ready=True replicas=3/3");
     demo.line("kubectl scale redis/example-redis --replicas=1");
     demo.line("redis/example-redis ready=True replicas=1/1");
+    assert_eq!(demo.interrupt().await, Some(0));
+}
+
+#[apply(no_bed)]
+#[why = "the demo brings its own server"]
+async fn demo_is_diagnosed_by_its_metrics() {
+    // A port that was free a moment ago: the demo prints the address of its page alone.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut demo = Demo::start_with(&[&format!("--metrics-bind-address={free}")]);
+    demo.line("ready=True");
+    let output = run_to_end(&["tune", "diagnose", &format!("http://{free}/metrics"), "--for=1s"], &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    for controller in ["foo:", "myapp:", "appservice:", "redis:", "webapp:"] {
+        assert!(text.contains(controller), "{text}");
+    }
+    assert!(!text.contains("does not lead"), "{text}");
     assert_eq!(demo.interrupt().await, Some(0));
 }
 

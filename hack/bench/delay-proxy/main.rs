@@ -1,25 +1,32 @@
-//! Adds latency to every request to an API server: a TCP proxy on loopback that holds back what a client sends.
+//! Puts a slow link before an API server: a TCP proxy on loopback that holds back what a client sends.
 //!
-//! `delay-proxy SERVER MILLISECONDS` prints its address, and ends when its standard input does. Each request arrives
-//! at the server that much later; TLS and answers pass through as they are.
+//! `delay-proxy SERVER MILLISECONDS [KILOBITS]` prints its address, and ends when its standard input does. Each request
+//! arrives at the server that much later; all answers together come at no more than so many kilobits a second, if that
+//! is given. TLS passes through as it is.
 
 #![allow(clippy::print_stdout, reason = "the address is the result")]
+#![allow(clippy::cast_precision_loss, reason = "a buffer is short")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let (Some(server), Some(delay), None) = (arguments.next(), arguments.next(), arguments.next()) else {
-        anyhow::bail!("usage: delay-proxy HOST:PORT MILLISECONDS");
+    let (Some(server), Some(delay), rate, None) =
+        (arguments.next(), arguments.next(), arguments.next(), arguments.next())
+    else {
+        anyhow::bail!("usage: delay-proxy HOST:PORT MILLISECONDS [KILOBITS]");
     };
+    let rate = rate.map(|rate| rate.parse::<u32>()).transpose().context("KILOBITS is not a number")?;
+    let link = Arc::new(Link { rate, free: Mutex::new(Instant::now()) });
     let delay = Duration::from_millis(delay.parse().context("MILLISECONDS is not a number")?);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("{}", listener.local_addr()?);
@@ -29,7 +36,7 @@ async fn main() -> anyhow::Result<()> {
     loop {
         tokio::select! {
             accepted = listener.accept() => {
-                connections.spawn(pass_on(accepted?.0, server.clone(), delay));
+                connections.spawn(pass_on(accepted?.0, server.clone(), delay, link.clone()));
             }
             Some(ended) = connections.join_next() => {
                 // A connection that breaks is the client's affair.
@@ -44,7 +51,28 @@ async fn main() -> anyhow::Result<()> {
     }
 }
 
-async fn pass_on(client: TcpStream, server: String, delay: Duration) -> std::io::Result<()> {
+/// The way back, which all connections share.
+struct Link {
+    /// Kilobits a second; `None` without a limit.
+    rate: Option<u32>,
+    /// When it has sent what was given to it so far.
+    free: Mutex<Instant>,
+}
+
+impl Link {
+    /// Waits until the link has sent so many bytes more.
+    async fn send(&self, bytes: usize) {
+        let Some(rate) = self.rate else { return };
+        let takes = Duration::from_secs_f64(bytes as f64 * 8.0 / 1000.0 / f64::from(rate));
+        let mut free = self.free.lock().await;
+        *free = Instant::now().max(*free) + takes;
+        let sent = *free;
+        drop(free);
+        tokio::time::sleep_until(sent).await;
+    }
+}
+
+async fn pass_on(client: TcpStream, server: String, delay: Duration, link: Arc<Link>) -> std::io::Result<()> {
     let server = TcpStream::connect(server).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -68,8 +96,15 @@ async fn pass_on(client: TcpStream, server: String, delay: Duration) -> std::io:
         to_server.shutdown().await
     };
     let answer = async move {
-        tokio::io::copy(&mut from_server, &mut to_client).await?;
-        to_client.shutdown().await
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let length = from_server.read(&mut buffer).await?;
+            if length == 0 {
+                return to_client.shutdown().await;
+            }
+            link.send(length).await;
+            to_client.write_all(&buffer[..length]).await?;
+        }
     };
     tokio::try_join!(read, write, answer).map(drop)
 }

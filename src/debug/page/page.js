@@ -169,9 +169,14 @@ function drawPicture({ caches, queues, inFlight, held }) {
     workers: [`${busy}/${workers}`, `busy, ${number(rates.passes)} passes a second`, isAny(rates.passes), ""],
     gate: [number(rates.writes), `writes a second, ${inFlight} in flight, ${held} held`, isAny(rates.writes), rates.failed > 0.5 ? "bad" : ""],
   };
+  const help = {
+    reflector: `${watching} of ${caches.length} kinds are watched; the others are listed, or wait for the server`,
+    workers: `${busy} of ${workers} workers make a pass now`,
+  };
   PARTS.forEach((part, at) => {
     const [figure, note, flows, state] = figures[part.id];
     const item = $("picture").children[at];
+    if (help[part.id]) mark(item.querySelector("button"), "help", help[part.id]);
     mark(item, "flows", flows);
     mark(item, "state", state);
     say(item.querySelector(".figure"), figure);
@@ -285,17 +290,20 @@ function newPlot({ title, unit, lines }) {
   const svg = make("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title} over the last minutes` },
     make("path", { class: "axis", d: `M0 1H${WIDTH}M0 ${HEIGHT / 2}H${WIDTH}M0 ${HEIGHT - 1}H${WIDTH}` }),
     make("polyline", { class: "first" }), make("polyline", { class: "second" }));
-  return make("figure", {}, make("figcaption", {}, make("strong", {}, `${title}, ${unit}`), ...legend, make("span", { class: "top" })), svg);
+  return make("figure", {}, make("figcaption", {}, make("strong", {}, `${title}, ${unit}`), ...legend), make("div", { class: "scale" }, make("span", { class: "top", tabindex: "0" })), svg,
+    make("div", { class: "scale" }, make("span", { class: "since" }), make("span", {}, "now")));
 }
 
 function drawPlots() {
   if (isPaused || !history.length || document.visibilityState !== "visible") return;
   const end = history.at(-1).at;
   const span = Math.max(end - history[0].at, 60);
-  PLOTS.forEach((_, plot) => {
+  PLOTS.forEach(({ unit }, plot) => {
     const figure = $("plots").children[plot];
     const top = Math.max(...history.flatMap((point) => point.values[plot]).filter((value) => value !== null), 1);
-    say(figure.querySelector(".top"), `top: ${number(top)}`);
+    say(figure.querySelector(".top"), `${number(top)} ${unit}`);
+    mark(figure.querySelector(".top"), "help", `The upper edge is the highest value in this time, ${number(top)} ${unit}; the lower edge is 0`);
+    say(figure.querySelector(".since"), `${time(span)} ago`);
     ["first", "second"].forEach((name, line) => {
       const points = history.filter((point) => point.values[plot][line] !== null).map((point) => {
         const x = WIDTH - ((end - point.at) / span) * WIDTH;
