@@ -345,7 +345,7 @@ impl Instance {
                 format!("--service-account-private-key-file={}", pki("service-accounts.key")),
                 format!("--root-ca-file={}", pki("server-ca.crt")),
                 "--use-service-account-credentials=true".to_owned(),
-                "--controllers=*,-nodeipam,-route,-cloud-node-lifecycle".to_owned(),
+                "--controllers=*,-nodeipam".to_owned(),
                 "--horizontal-pod-autoscaler-sync-period=2s".to_owned(),
             ]);
         }
