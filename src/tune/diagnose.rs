@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::figures::Figures;
 use super::observed;
 use super::scrape::Scrape;
+use super::setting::Setting;
 use super::sweep::Output;
 use super::verdict;
 use crate::cli::{Failure, print};
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = duration::parse)]
     r#for: Duration,
 
-    /// Format of the result
+    /// Format of the result; flags, helm and env print what to change alone, of an operator that is this program
     #[arg(short, long, value_enum, default_value = "table")]
     output: Output,
 }
@@ -55,9 +56,17 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 .to_owned(),
         );
     }
+    let change = Setting(verdict::advised(&figures));
     print(&match args.output {
         Output::Table => format!("{}\n", text.join("\n")),
-        Output::Json => format!("{:#}\n", serde_json::json!({"figures": figures, "verdict": text})),
+        Output::Json => {
+            format!("{:#}\n", serde_json::json!({"figures": figures, "verdict": text, "change": change}))
+        }
+        Output::Flags | Output::Helm | Output::Env if change.0.is_empty() => {
+            eprintln!("Nothing to change.");
+            String::new()
+        }
+        Output::Flags | Output::Helm | Output::Env => change.to_apply(args.output),
     })
 }
 

@@ -8,6 +8,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::sweep::Output;
+
 /// Values of flags of `windlass run`; flags that are not listed have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -48,6 +50,25 @@ impl Setting {
     /// Returns the flags as arguments.
     pub(super) fn arguments(&self) -> Vec<String> {
         self.0.iter().map(|FlagValue { flag, value }| format!("--{flag}={value}")).collect()
+    }
+
+    /// Returns the flags as text to apply: as arguments, as values of the Helm chart, or as environment variables.
+    pub(super) fn to_apply(&self, form: Output) -> String {
+        let lines: Vec<String> = match form {
+            Output::Helm => {
+                let items = self.arguments().into_iter().map(|argument| format!("  - {argument}"));
+                std::iter::once("extraArgs:".to_owned()).chain(items).collect()
+            }
+            Output::Env => {
+                let variable = |flag: &str| flag.to_uppercase().replace('-', "_");
+                self.0
+                    .iter()
+                    .map(|entry| format!("WINDLASS_{}={}", variable(&entry.flag), entry.value))
+                    .collect()
+            }
+            Output::Flags | Output::Table | Output::Json => self.arguments(),
+        };
+        if self.0.is_empty() { String::new() } else { lines.join("\n") + "\n" }
     }
 
     fn with(&self, flag: &str, value: &str) -> Self {
@@ -125,6 +146,19 @@ pub(super) fn settings(base: &Setting, dimensions: &[Dimension], combine: Combin
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_are_printed_ready_to_apply() {
+        let of = |flag: &str, value: &str| FlagValue { flag: flag.to_owned(), value: value.to_owned() };
+        let setting = Setting(vec![of("workers", "8"), of("queue-base-delay", "5ms")]);
+        assert_eq!(setting.to_apply(Output::Flags), "--workers=8\n--queue-base-delay=5ms\n");
+        assert_eq!(
+            setting.to_apply(Output::Helm),
+            "extraArgs:\n  - --workers=8\n  - --queue-base-delay=5ms\n"
+        );
+        assert_eq!(setting.to_apply(Output::Env), "WINDLASS_WORKERS=8\nWINDLASS_QUEUE_BASE_DELAY=5ms\n");
+        assert_eq!(Setting::default().to_apply(Output::Helm), "", "nothing to change");
+    }
 
     #[test]
     fn lists_and_ranges_are_expanded() {

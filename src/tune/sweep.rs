@@ -111,6 +111,12 @@ pub(crate) struct Args {
 pub(super) enum Output {
     Table,
     Json,
+    /// The flags to set, as arguments of `windlass run`
+    Flags,
+    /// The flags to set, as values of the Helm chart
+    Helm,
+    /// The flags to set, as environment variables
+    Env,
 }
 
 /// The flags that can be varied.
@@ -224,6 +230,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     match args.output {
         Output::Table => print(&report::table(&report, &dimensions))?,
         Output::Json => print(&format!("{:#}\n", report::json(&report)))?,
+        Output::Flags | Output::Helm | Output::Env => {
+            let Some(verdict) = &report.verdict else {
+                return Err(Failure::Running("no trial has ended, so there is nothing to set".to_owned()));
+            };
+            print(&verdict.take.to_apply(args.output))?;
+        }
     }
     if let Some(path) = &args.report {
         write(path, &report::html(&report, &dimensions))?;

@@ -10,8 +10,9 @@ use std::fmt;
 use serde::Serialize;
 
 use super::figures::{ControllerFigures, Figures};
-use super::setting::{Dimension, Setting};
+use super::setting::{Dimension, FlagValue, Setting};
 use super::trial::{Trial, to_f64};
+use crate::operators;
 
 /// A setting is as good as the best if it is within this factor.
 const AS_GOOD: f64 = 1.1;
@@ -366,7 +367,7 @@ fn diagnose_controller(controller: &ControllerFigures) -> String {
         });
         return text;
     };
-    let needed = (passes_per_second.max(*arrivals_per_second) * pass / 0.7).ceil().max(1.0);
+    let needed = needed_workers(controller, pass);
     let wait = controller
         .mean_wait_seconds
         .map(|wait| format!(", after a wait of {}", seconds(wait)))
@@ -379,7 +380,7 @@ fn diagnose_controller(controller: &ControllerFigures) -> String {
     let backing_off = controller.backing_off.unwrap_or_default();
     text.push_str(&if utilization > BUSY {
         format!(" Workers are the bottleneck: with {needed} of them, at most 70 % would be busy.")
-    } else if controller.mean_wait_seconds.unwrap_or_default() > pass && utilization > 0.5 {
+    } else if is_bursty(controller, pass, utilization) {
         format!(" Arrivals come in bursts: a key waits longer than its pass takes. {} workers would halve that.", workers * 2.0)
     } else if backing_off >= 1.0 || controller.errors_per_second.unwrap_or_default() > 0.1 * passes_per_second {
         format!(
@@ -393,6 +394,35 @@ fn diagnose_controller(controller: &ControllerFigures) -> String {
         " Arrivals are the bottleneck; the workers keep up.".to_owned()
     });
     text
+}
+
+/// The number of workers of which 70 % would be busy.
+fn needed_workers(controller: &ControllerFigures, pass: f64) -> f64 {
+    let rate = controller.passes_per_second.max(controller.arrivals_per_second);
+    (rate * pass / 0.7).ceil().max(1.0)
+}
+
+fn is_bursty(controller: &ControllerFigures, pass: f64, utilization: f64) -> bool {
+    controller.mean_wait_seconds.unwrap_or_default() > pass && utilization > 0.5
+}
+
+/// Returns the flags that the judgement of [`diagnose`] asks to change, for the operators of this program.
+pub(super) fn advised(figures: &Figures) -> Vec<FlagValue> {
+    let of_controller = |controller: &ControllerFigures| {
+        let name = operators::NAMES.into_iter().find(|name| *name == controller.name)?;
+        let (pass, workers) = (controller.mean_pass_seconds?, controller.workers?);
+        let utilization = controller.utilization?;
+        let advised = if utilization > BUSY {
+            needed_workers(controller, pass)
+        } else if is_bursty(controller, pass, utilization) {
+            workers * 2.0
+        } else {
+            return None;
+        };
+        let value = format!("{advised:.0}");
+        (advised > workers).then(|| FlagValue { flag: format!("concurrent-{name}-syncs"), value })
+    };
+    figures.controllers.iter().filter_map(of_controller).collect()
 }
 
 /// Formats seconds with a fitting unit.
@@ -426,9 +456,36 @@ pub(super) fn worker_utilization(trial: &Trial) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::samples::Plot;
-    use super::super::setting::FlagValue;
     use super::super::trial::{Quantiles, RequestCount};
     use super::*;
+
+    #[test]
+    fn only_a_change_is_advised() {
+        let of = |name: &str, passes: f64, workers: f64, wait: f64| ControllerFigures {
+            name: name.to_owned(),
+            workers: Some(workers),
+            arrivals_per_second: passes,
+            passes_per_second: passes,
+            mean_wait_seconds: Some(wait),
+            p99_wait_seconds: None,
+            mean_pass_seconds: Some(0.1),
+            p99_pass_seconds: None,
+            depth: 0.0,
+            backing_off: None,
+            retries_per_second: 0.0,
+            errors_per_second: None,
+            utilization: Some(passes * 0.1 / workers),
+        };
+        let controllers = vec![
+            of("foo", 19.0, 2.0, 1.0),
+            of("myapp", 12.0, 2.0, 0.2),
+            of("redis", 1.0, 2.0, 0.0),
+            of("somebody-elses", 19.0, 2.0, 1.0),
+        ];
+        let figures = Figures { controllers, ..trial(1, 1.0).figures };
+        let advised = Setting(advised(&figures)).to_string();
+        assert_eq!(advised, "--concurrent-foo-syncs=3 --concurrent-myapp-syncs=4", "busy, in bursts, idle");
+    }
 
     /// Returns a trial with this many workers and 99th percentile.
     pub(crate) fn trial(workers: usize, p99: f64) -> Trial {
