@@ -57,7 +57,6 @@ fn of_certificate(fault: &Certificate) -> String {
         Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
             "the server's certificate is for another name; check the address, or set tls-server-name in the kubeconfig"
         }
-        Certificate::UnsupportedCertVersion => "the server's certificate is of an old kind, X.509 version 1; renew it",
         other => return format!("the server's certificate is not valid: {other}"),
     }
     .to_owned()
