@@ -103,13 +103,14 @@ mod tests {
     }
 
     /// Sends a request to this URL over the stack of layers that a client has.
-    async fn tried(url: &str) -> Option<String> {
+    async fn tried(url: &str) -> Result<String, String> {
         let config = kube_client::Config::new(url.parse().unwrap());
         let permits = std::sync::Arc::new(tokio::sync::Semaphore::new(1));
         let connections = transport::connect(&config, &permits).unwrap();
         let request = Request::get("/version").body(Body::empty()).unwrap();
         let answer = tokio::time::timeout(Duration::from_secs(60), connections.oneshot(request));
-        why(&*answer.await.unwrap().unwrap_err())
+        let error = answer.await.unwrap().unwrap_err();
+        why(&*error).ok_or_else(|| format!("{error:?}"))
     }
 
     #[tokio::test]
