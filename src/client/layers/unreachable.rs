@@ -132,6 +132,6 @@ mod tests {
         drop(listener);
         assert!(tried(&url).await.unwrap().starts_with("connection refused"));
         // No name of a host has an empty label, so no resolver is asked.
-        assert!(tried("https://a..b").await.unwrap().starts_with("the host a..b is unknown"));
+        assert!(tried("http://a..b").await.unwrap().starts_with("the host a..b is unknown"));
     }
 }
