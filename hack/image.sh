@@ -61,7 +61,7 @@ output=$(cd "$(dirname "$output")" && pwd)/$(basename "$output")
 # Panic messages name source files: no matter where the crates are, the binary is the same.
 export CARGO_ENCODED_RUSTFLAGS="--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}/registry/src=/crates"
 # The embedded server, its demo and what they need stay out.
-features=(--no-default-features --features=cli,k8s-v1-37)
+features=(--no-default-features --features=cli,k8s-v1-37,otlp)
 cargo build --locked --profile image "${features[@]}" --bin windlass --target-dir="$target/image/build"
 binary=$target/image/build/image/windlass
 

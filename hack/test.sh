@@ -191,6 +191,8 @@ features() {
   K8S_OPENAPI_ENABLED_VERSION=1.37 cargo check --no-default-features --lib --locked
   # `run` needs no embedded server, and the types of the version before will do.
   cargo check --no-default-features --features cli,k8s-v1-36 --locked
+  # The image has traces.
+  cargo check --no-default-features --features cli,k8s-v1-37,otlp --locked
 }
 book() { hack/book.sh check; }
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --lib --locked; }

@@ -44,6 +44,7 @@
 //! | [`record`] | events about objects |
 //! | [`leader_election`] | the election of one process that writes |
 //! | [`metrics`] | the metrics of the process |
+//! | [`traces`] | traces of syncs for OpenTelemetry (feature `otlp`) |
 //! | [`health`] | the checks behind `/livez` and `/readyz` |
 //! | `server` | HTTP for `/metrics`, `/livez`, `/readyz` (feature `cli`) |
 //! | [`controller`] | workers, children, conditions: shared by the operators |
@@ -94,6 +95,7 @@ pub mod server;
 #[cfg(feature = "sim")]
 pub mod sim;
 pub mod testing;
+pub mod traces;
 #[cfg(feature = "tune")]
 mod tune;
 pub mod workqueue;

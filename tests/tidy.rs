@@ -11,22 +11,26 @@ use syn::visit::Visit;
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// The modules of this crate that each module may import beside itself. `cli` may import everything.
-const MAY_IMPORT: [(&str, &[&str]); 19] = [
+const MAY_IMPORT: [(&str, &[&str]); 20] = [
     ("api", &[]),
     ("duration", &[]),
     ("workqueue", &[]),
     ("metrics", &["workqueue"]),
     ("server", &[]),
     ("health", &[]),
-    ("client", &["api", "metrics", "workqueue"]),
+    ("traces", &["metrics"]),
+    ("client", &["api", "metrics", "traces", "workqueue"]),
     ("cache", &["api", "client"]),
     ("record", &["api", "client"]),
     ("leader_election", &["api", "client", "metrics", "record"]),
     (
         "controller",
-        &["api", "health", "workqueue", "metrics", "client", "cache", "record", "leader_election"],
+        &["api", "health", "workqueue", "metrics", "traces", "client", "cache", "record", "leader_election"],
     ),
-    ("operators", &["api", "duration", "workqueue", "metrics", "client", "cache", "record", "controller"]),
+    (
+        "operators",
+        &["api", "duration", "workqueue", "metrics", "traces", "client", "cache", "record", "controller"],
+    ),
     ("sim", &["api"]),
     ("testing", &["api", "client", "cache", "record", "sim"]),
     ("prelude", &["api", "client", "cache", "controller"]),
@@ -80,13 +84,14 @@ const MAY_IMPORT: [(&str, &[&str]); 19] = [
     ("cli", &EVERYTHING),
 ];
 
-const EVERYTHING: [&str; 17] = [
+const EVERYTHING: [&str; 18] = [
     "api",
     "health",
     "duration",
     "workqueue",
     "metrics",
     "server",
+    "traces",
     "client",
     "cache",
     "record",

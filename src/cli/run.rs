@@ -5,6 +5,10 @@
 mod dry_run;
 mod election;
 mod flags;
+#[cfg(not(feature = "otlp"))]
+mod no_traces;
+#[cfg(feature = "otlp")]
+mod traces;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,10 +23,14 @@ use crate::metrics::Metrics;
 use crate::operators;
 use crate::operators::webapp::TaskEntry;
 use crate::operators::webapp::tasks::{self, TaskSpec};
+use crate::traces::Tracer;
 pub(super) use flags::Args;
 use flags::Settings;
 #[cfg(feature = "demo")]
 pub(super) use flags::{BindAddress, bind_address};
+#[cfg(not(feature = "otlp"))]
+use no_traces as traces;
+use traces::TraceSettings;
 
 /// Runs the operator, or makes a dry run; returns the exit code.
 pub(super) fn run(args: &Args) -> Result<u8, Failure> {
@@ -152,7 +160,7 @@ async fn find_and_operate(settings: Settings) -> Result<u8, Failure> {
 
 /// Runs the operator until a signal or a failure, and stops it.
 async fn operate(
-    settings: Settings,
+    mut settings: Settings,
     client: ApiClient,
     given: InProcess,
     signals: Signals,
@@ -164,12 +172,18 @@ async fn operate(
         controllers = settings.controllers.join(","),
         "Starting"
     );
-    let manager = manager(settings, client, given)?;
-    manager.run_until(signals).await.map_err(failure)
+    let (tracer, exporting) = TraceSettings::start(settings.traces.take(), &given.metrics)?;
+    let manager = manager(settings, client, given, tracer)?;
+    exporting.beside(manager.run_until(signals)).await.map_err(failure)
 }
 
 /// Sets up a manager with the chosen controllers and the endpoints.
-fn manager(settings: Settings, client: ApiClient, given: InProcess) -> Result<Manager, Failure> {
+fn manager(
+    settings: Settings,
+    client: ApiClient,
+    given: InProcess,
+    tracer: Tracer,
+) -> Result<Manager, Failure> {
     let InProcess { metrics, clock, tasks, seed, debug, passes } = given;
     metrics.observe_process(version::BUILD.to_vec());
     let debug = debug.or_else(|| settings.debug.map(|listener| Debug::new(listener, clock)));
@@ -181,6 +195,7 @@ fn manager(settings: Settings, client: ApiClient, given: InProcess) -> Result<Ma
         .with_event_qps(settings.event_qps)
         .with_shutdown_timeout(settings.shutdown_timeout)
         .with_metrics(metrics)
+        .with_tracer(tracer)
         .with_clock(clock)
         .with_seed(seed);
     if settings.dry_run.is_some() {

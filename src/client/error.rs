@@ -83,6 +83,19 @@ impl Error {
         }
     }
 
+    /// Returns a word for the kind of error.
+    pub(crate) fn class(&self) -> &'static str {
+        match self {
+            Self::Status { .. } => "status",
+            Self::Transport { .. } => "connection",
+            Self::Timeout { .. } => "timeout",
+            Self::NotSent { .. } => "not sent",
+            Self::Stale { .. } => "stale",
+            Self::Decode { .. } => "decode",
+            Self::TooLong { .. } => "too long",
+        }
+    }
+
     /// Whether the object or its kind does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {

@@ -42,6 +42,7 @@ use crate::controller::run::worker::SyncHandler;
 use crate::leader_election::Leadership;
 use crate::metrics::Metrics;
 use crate::record::EventRecorder;
+use crate::traces::Tracer;
 use crate::workqueue::{Ageing, Bucket, ItemExponentialFailure, MaxOf, QueueOptions, RateLimitingQueue};
 
 /// What the controllers of a process share.
@@ -59,6 +60,8 @@ pub struct ControllerContext<'a> {
     pub limits: Limits,
     /// Provides the metrics of each controller.
     pub metrics: Metrics,
+    /// Traces syncs.
+    pub tracer: Tracer,
     /// Collects the kinds to audit.
     pub audits: &'a Audits,
     /// Tells whether this process leads; `None` without leader election.
@@ -294,7 +297,8 @@ impl<'a, K: CustomResource> Builder<'a, K> {
     /// Builds the controller around the kind's reconciler.
     #[must_use]
     pub fn build<R: Reconcile<Resource = K>>(self, kind: R) -> Controller<Reconciler<R>> {
-        let ControllerContext { client, informers, recorder, clock, metrics, leadership, .. } = self.context;
+        let ControllerContext { client, informers, recorder, clock, metrics, tracer, leadership, .. } =
+            self.context;
         let metrics = metrics.controller(self.name);
         let objects = self.objects.clone();
         let tools = Tools {
@@ -309,7 +313,8 @@ impl<'a, K: CustomResource> Builder<'a, K> {
             .with_keys(self.keys)
             .with_workers(self.workers)
             .with_objects(self.objects.lister())
-            .with_metrics(metrics);
+            .with_metrics(metrics)
+            .with_tracer(tracer.clone());
         let controller = self.caches.into_iter().fold(controller, Controller::waits_for);
         let controller = self.sync_timeout.into_iter().fold(controller, Controller::with_sync_timeout);
         let namespaces = informers.namespaces().to_vec();

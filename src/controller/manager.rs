@@ -49,6 +49,7 @@ use crate::leader_election::{
 };
 use crate::metrics::Metrics;
 use crate::record::{self, EVENT_QPS, EventRecorder, EventSink};
+use crate::traces::Tracer;
 pub use runnable::Runnable;
 pub use running::RunError;
 use running::Running;
@@ -98,6 +99,7 @@ struct Options {
     event_qps: u32,
     shutdown_timeout: Duration,
     metrics: Metrics,
+    tracer: Tracer,
     clock: Clock,
     seed: u64,
 }
@@ -138,6 +140,7 @@ impl Manager {
             event_qps: EVENT_QPS,
             shutdown_timeout: SHUTDOWN_TIMEOUT,
             metrics: Metrics::new(),
+            tracer: Tracer::default(),
             clock: Clock::system(),
             seed: fastrand::u64(..),
         };
@@ -207,6 +210,12 @@ impl Manager {
         self.with(|options| options.metrics = metrics)
     }
 
+    /// Traces syncs; by default none.
+    #[must_use]
+    pub fn with_tracer(self, tracer: Tracer) -> Self {
+        self.with(|options| options.tracer = tracer)
+    }
+
     /// Sets the clock of conditions, events and the Lease.
     #[must_use]
     pub fn with_clock(self, clock: Clock) -> Self {
@@ -235,6 +244,7 @@ impl Manager {
             clock: options.clock,
             limits: options.limits,
             metrics: options.metrics.clone(),
+            tracer: options.tracer.clone(),
             audits: &parts.audits,
             leadership: parts.leadership.clone(),
         };

@@ -12,7 +12,7 @@
 //! | `leader_election_*` | whether this process leads, and slow renewals |
 //! | `rest_client_*` | requests to the API server by verb and code, their duration, waits for the client's limits |
 //! | `process_*`, `tokio_*` | the process, under the names of Prometheus' client libraries, and its runtime |
-//! | `windlass_*` | everything else: the build, reasons, retries by cause, keys that back off, caches, audits, events |
+//! | `windlass_*` | everything else: the build, reasons, retries by cause, keys that back off, caches, audits, events, spans |
 //!
 //! # Guarantees
 //! - Every series of a controller exists from its start, at zero. (test: `controller_series_exist_from_its_start`)
@@ -38,6 +38,8 @@ mod leader_election;
 mod process;
 mod queue;
 mod requests;
+#[cfg(feature = "otlp")]
+mod spans;
 
 use std::sync::Arc;
 
@@ -55,6 +57,8 @@ pub use controller::{ControllerMetrics, Effect, Retry};
 pub use events::EventReading;
 pub use leader_election::LeaderElectionMetrics;
 pub use requests::RequestMetrics;
+#[cfg(feature = "otlp")]
+pub use spans::SpanReading;
 
 use crate::workqueue::{Key, QueueMetrics, RateLimitingQueue};
 
@@ -142,6 +146,12 @@ impl Metrics {
     /// Exports the counts of events from now on; `events` is called on each scrape.
     pub fn observe_events(&self, events: impl Fn() -> EventReading + Send + Sync + 'static) {
         self.registry.lock().register_collector(Box::new(events::Events(Box::new(events))));
+    }
+
+    /// Exports the counts of traces' spans from now on; `spans` is called on each scrape.
+    #[cfg(feature = "otlp")]
+    pub fn observe_spans(&self, spans: impl Fn() -> SpanReading + Send + Sync + 'static) {
+        self.registry.lock().register_collector(Box::new(spans::Spans(Box::new(spans))));
     }
 
     /// Exports metrics of this process and of the runtime that it is called on from now on, and these labels of the

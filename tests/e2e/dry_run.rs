@@ -286,7 +286,7 @@ async fn running_operator_is_not_disturbed() {
     scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
     wait_until("the operator still leads", async || {
         let deployment = scene.deployments.get("web").await.unwrap();
-        let replicas = deployment.spec.and_then(|spec| spec.replicas);
+        let replicas = deployment.spec.replicas;
         if replicas == Some(2) { Ok(()) } else { Err(replicas) }
     })
     .await;

@@ -11,11 +11,11 @@ use serde_json::json;
 use crate::support::{LedgerEntry, Scene, both_beds, condition, pass, wait_until};
 
 fn replicas(deployment: &Deployment) -> Option<i32> {
-    deployment.spec.as_ref()?.replicas
+    deployment.spec.replicas
 }
 
 fn image(deployment: &Deployment) -> Option<&str> {
-    deployment.spec.as_ref()?.template.spec.as_ref()?.containers[0].image.as_deref()
+    deployment.spec.template.spec.as_ref()?.containers[0].image.as_deref()
 }
 
 fn label<'a>(deployment: &'a Deployment, key: &str) -> Option<&'a str> {
@@ -35,7 +35,7 @@ async fn a_foo_gets_its_deployment() {
     let owner = &deployment.metadata.owner_references.as_ref().unwrap()[0];
     assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Foo", foo.metadata.uid.as_deref().unwrap()));
     assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), Some(true)));
-    let selector = deployment.spec.as_ref().unwrap().selector.match_labels.clone().unwrap();
+    let selector = deployment.spec.selector.match_labels.clone().unwrap();
     let expected = [
         ("app", "nginx"),
         ("app.kubernetes.io/instance", "web"),
@@ -114,7 +114,7 @@ async fn manual_edit_of_the_deployment_is_reverted() {
         assert!(note.contains(&format!("spec.template.spec.containers[nginx].{field}")), "{note}");
     }
     let repaired = scene.deployment_until("web", "has its image", |d| image(d) == Some("nginx:latest")).await;
-    let container = &repaired.spec.unwrap().template.spec.unwrap().containers[0];
+    let container = &repaired.spec.template.spec.unwrap().containers[0];
     assert_eq!((&container.env, &container.ports), (&None, &None));
 }
 
@@ -138,7 +138,7 @@ async fn foreign_fields_and_labels_are_kept() {
     let deployment = scene.deployment_until("web", "has 2 replicas", |d| replicas(d) == Some(2)).await;
     assert_eq!(label(&deployment, "team"), Some("a"));
     assert_eq!(deployment.metadata.annotations.as_ref().unwrap()["note"], "theirs");
-    let spec = deployment.spec.unwrap();
+    let spec = deployment.spec;
     assert_eq!(spec.min_ready_seconds, Some(1));
     let template = spec.template;
     assert!(

@@ -68,7 +68,7 @@ async fn image_does_the_work_of_a_pod() {
 fn crates() -> Vec<(String, String)> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--locked", "--offline", "--edges=normal", "--prefix=none", "--format={p}"])
-        .args(["--no-default-features", "--features=cli,k8s-v1-37"])
+        .args(["--no-default-features", "--features=cli,k8s-v1-37,otlp"])
         .current_dir(repository(""))
         .output()
         .expect("cargo runs");

@@ -30,9 +30,7 @@ async fn kubectl_scale_scales_the_deployment() {
     let scene = Scene::new("kubectl-scale").await;
     scene.ready_foo("web", 1).await;
     scene.kubectl(&["scale", "foo/web", "--replicas=4"]);
-    scene
-        .deployment_until("web", "has 4 replicas", |d| d.spec.as_ref().is_some_and(|s| s.replicas == Some(4)))
-        .await;
+    scene.deployment_until("web", "has 4 replicas", |d| d.spec.replicas == Some(4)).await;
     assert_eq!(scene.ready("web").await.spec.replicas, 4);
     let selector = scene.kubectl(&["get", "foo", "web", "-o", "jsonpath={.status.selector}"]);
     let pods = scene.kubectl(&["get", "pods", "-l", &selector, "-o", "name"]);

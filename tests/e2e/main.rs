@@ -44,6 +44,7 @@ mod requests;
 mod restore;
 mod schema;
 mod support;
+mod traces;
 mod tune;
 mod two_views;
 mod usage;

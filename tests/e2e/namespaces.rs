@@ -24,7 +24,7 @@ async fn two_of_three_namespaces_are_watched_with_rights_there_alone() {
     for scene in [&first, &second] {
         scene.ready("web").await;
         scene.patch_foo("web", json!({"spec": {"replicas": 2}})).await;
-        scene.deployment_until("web", "scaled", |web| web.spec.as_ref().unwrap().replicas == Some(2)).await;
+        scene.deployment_until("web", "scaled", |web| web.spec.replicas == Some(2)).await;
         let before = scene.deployments.get("web").await.unwrap().metadata.uid;
         drop(scene.deployments.delete("web", &DeleteParams::background()).await.unwrap());
         scene.deployment_until("web", "created again", |web| web.metadata.uid != before).await;

@@ -69,6 +69,14 @@ async fn wrong_flags_and_values_are_refused() {
             assert!(text.contains(remedy), "{text}");
         }
     }
+    for url in ["collector:4318", "grpc://collector:4317", "http://collector:4318/?x=y"] {
+        let cause = format!("--otlp-endpoint={url}: it ");
+        let text = refused(&["run", &format!("--otlp-endpoint={url}")], &[], &cause);
+        assert!(text.contains("such as http://collector:4318"), "{text}");
+        let cause = format!("OTEL_EXPORTER_OTLP_ENDPOINT={url}: it ");
+        refused(&["run"], &[("OTEL_EXPORTER_OTLP_ENDPOINT", url)], &cause);
+    }
+    refused(&["run", "--otlp-sample-ratio=2"], &[], "give a number from 0 to 1");
     refused(&["run", "--log-format=xml"], &[], "--log-format");
     refused(&["run", "--log-level=foo=bar=baz"], &[], "--log-level");
     refused(&["run", "--log-level=verbose"], &[], "--log-level");

@@ -196,9 +196,7 @@ async fn foos(bill: &mut Bill) {
 
     for_each_foo(bill, async |scene, foo| {
         scene.patch_deployment(&foo, to(0)).await;
-        scene
-            .deployment_until(&foo, "is put back", |live| live.spec.as_ref().unwrap().replicas == Some(1))
-            .await;
+        scene.deployment_until(&foo, "is put back", |live| live.spec.replicas == Some(1)).await;
     })
     .await;
     // The Pod is deleted and recreated, so the status changes once or twice each way.

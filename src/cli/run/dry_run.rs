@@ -31,6 +31,7 @@ use crate::cache::{CacheState, ObjectName, wait_for_cache_sync};
 use crate::client::ApiClient;
 use crate::client::dry_run::{Effect, recorded};
 use crate::controller::{OnceObserver, Signals};
+use crate::traces::Tracer;
 use report::Report;
 
 /// How long a dry run takes before it shows its progress.
@@ -191,7 +192,7 @@ async fn pass_over_all(
             remedy: "Create it, or correct its name; `kubectl get namespaces` lists all.".to_owned(),
         });
     }
-    let manager = manager(settings, client, InProcess::new(seed))?;
+    let manager = manager(settings, client, InProcess::new(seed), Tracer::default())?;
     let (caches, started, stop) = (manager.caches(), manager.started(), CancellationToken::new());
     let late = async {
         if timeout(how.timeout, wait_for_cache_sync(&started, &stop)).await.is_ok() {

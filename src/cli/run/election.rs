@@ -8,7 +8,7 @@ use crate::controller::Manager;
 use crate::leader_election::{InvalidConfig, LeaderElectionConfig};
 
 /// The file with the namespace of a Pod.
-const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+pub(super) const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Leader election")]

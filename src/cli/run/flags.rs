@@ -9,6 +9,7 @@ use super::super::endpoints::{self, Listeners, Protection};
 use super::super::{Failure, duration, logging, namespaces};
 use super::dry_run::{DryRunFlags, DryRunSettings};
 use super::election::{ElectionFlags, ElectionSettings};
+use super::traces::{TraceFlags, TraceSettings};
 use crate::cache::ResyncPeriod;
 use crate::client::{ConfigSource, RequestLimits};
 use crate::controller::Limits;
@@ -37,6 +38,8 @@ pub(in super::super) struct Args {
     election: ElectionFlags,
     #[command(flatten)]
     endpoints: Endpoints,
+    #[command(flatten)]
+    traces: TraceFlags,
     #[command(flatten)]
     pub(super) logging: logging::LogArgs,
 
@@ -281,6 +284,8 @@ pub(super) struct Settings {
     /// The address of `/debug`, if it is served.
     pub(super) debug: Option<Listener>,
     pub(super) shutdown_timeout: Duration,
+    /// `None` without traces.
+    pub(super) traces: Option<TraceSettings>,
     /// `None` for a real run.
     pub(super) dry_run: Option<DryRunSettings>,
 }
@@ -349,6 +354,7 @@ impl Settings {
             debug: endpoints::take("--debug-bind-address", args.endpoints.debug_bind_address)?,
             resync_period: resync(resync_period)?,
             shutdown_timeout: args.shutdown_timeout,
+            traces: TraceSettings::of(&args.traces)?,
             dry_run,
         })
     }

@@ -19,6 +19,7 @@ use super::{Answers, GatedRequest, Outgoing};
 use crate::client::error::Error;
 use crate::client::gate::{Gate, Refusal};
 use crate::metrics::RequestMetrics;
+use crate::traces;
 
 pub(super) fn layer<S>(
     gate: Arc<Gate>,
@@ -48,6 +49,7 @@ async fn hold(
         Err(Refusal::Stale) => return Err(Error::Stale { request: name }),
     };
     metrics.waited(method.as_str(), arrived.elapsed());
+    traces::event("sent");
     if let Some(sent_signal) = sent_signal {
         sent_signal.sent();
     }

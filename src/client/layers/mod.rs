@@ -6,6 +6,7 @@
 //!
 //! | layer | what it does | how a request ends here |
 //! |---|---|---|
+//! | [`traces`], in [`Layers`] | the span of the request, and its header | |
 //! | [`observe`] | tells the observer of each request | |
 //! | [`gate`] | waits for leadership, limits and the server | not sent; a write under way is cut: outcome unknown |
 //! | [`slow_calls`](super::slow_calls) | tells a worker that its sync waits for an answer | |
@@ -42,6 +43,7 @@ use super::observer::{RequestObserver, SentSignal};
 use super::reachability::Reachability;
 use super::slow_calls;
 use crate::metrics::RequestMetrics;
+use crate::traces::{self, Failed};
 
 pub(super) mod body;
 pub(super) mod gate;
@@ -106,7 +108,8 @@ impl Layers {
     ///
     /// # Errors
     /// [`Error`]; an answer other than success is [`Error::Status`].
-    pub(super) async fn call(&self, request: GatedRequest) -> Result<Bytes, Error> {
+    pub(super) async fn call(&self, mut request: GatedRequest) -> Result<Bytes, Error> {
+        let trace = traces::request(&mut request.outgoing.http);
         let layers = ServiceBuilder::new()
             .layer(observe::layer(self.observer.clone()))
             .layer(gate::layer(self.gate.clone(), self.metrics.clone()))
@@ -114,7 +117,9 @@ impl Layers {
             .layer(timeout::layer(self.reachability.clone()))
             .layer(body::layer(self.metrics.clone(), body::BODY_MAX));
         // On the heap: 11 KiB would be a part of every future that makes requests.
-        Box::pin(layers.service(self.connection()).oneshot(request)).await
+        let answer = trace.run(Box::pin(layers.service(self.connection()).oneshot(request))).await;
+        trace.ended(|| answer.as_ref().err().map(failed));
+        answer
     }
 
     /// Sends the list or watch of a cache, and returns the answer with its body unread.
@@ -132,6 +137,10 @@ impl Layers {
         ServiceBuilder::new()
             .layer(status::layer())
             .layer(warnings::layer(self.warnings.clone()))
+            .map_response(|answer: Response<Body>| {
+                traces::answered(answer.status());
+                answer
+            })
             .layer(metrics::layer(self.metrics.clone()))
             .layer(reachability::layer(self.reachability.clone()))
             .map_request(move |mut request: Request<Body>| {
@@ -141,4 +150,8 @@ impl Layers {
             })
             .service(self.round_tripper.clone())
     }
+}
+
+fn failed(error: &Error) -> Failed {
+    Failed { class: error.class(), code: error.status().map(|status| status.code) }
 }

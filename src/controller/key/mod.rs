@@ -10,6 +10,7 @@
 //! | [`holds`] | refused requests | they may be sent again |
 //! | [`repairs`] | repaired fields of children | ten minutes after the last repair |
 //! | [`reported`] | what conditions, events and status said last | the problem, or a minute, is over |
+//! | `traced` | when the key was woken, and the sync that failed, for [traces](crate::traces) | the next sync |
 //!
 //! # Guarantees
 //! - A converged object leaves no record behind. (test: `converged_objects_leave_no_state_behind`)
@@ -39,6 +40,7 @@ use tokio::time::Instant;
 use crate::api::ApiResource;
 use crate::cache::ObjectName;
 use crate::controller::kinds::difference::Difference;
+use crate::traces;
 use holds::Holds;
 use own_writes::OwnWrites;
 use repairs::{ChildId, Repairs};
@@ -68,7 +70,8 @@ pub struct KeyState {
     pub(in crate::controller) holds: Holds,
     pub(in crate::controller) repairs: Repairs,
     pub(in crate::controller) reported: Reported,
-    /// The uid of the object that the last three describe.
+    pub(in crate::controller) traced: traces::Carried,
+    /// The uid of the object that holds, repairs and reports describe.
     uid: String,
     /// Whether the next sync must not trust the caches.
     is_distrusted: bool,
@@ -211,11 +214,12 @@ impl KeyState {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { own_writes, holds, repairs, reported, uid: _, is_distrusted } = self;
+        let Self { own_writes, holds, repairs, reported, traced, uid: _, is_distrusted } = self;
         own_writes.is_empty()
             && holds.is_empty()
             && repairs.is_empty()
             && reported.is_empty()
+            && traced.is_empty()
             && !is_distrusted
     }
 }

@@ -52,6 +52,7 @@ use crate::client::slow_calls;
 use crate::controller::key::own_writes::{self, Readiness};
 use crate::controller::key::{KeyState, Keys};
 use crate::metrics::{ControllerMetrics, Effect, Retry};
+use crate::traces::Tracer;
 use crate::workqueue::{AddOptions, LOW_PRIORITY, Processing, RateLimitingQueue, Reasons};
 pub use once::{OnceObserver, SharedObserver};
 use task_set::{Ended, TaskSet};
@@ -66,8 +67,8 @@ const PARKED_MAX: Duration = Duration::from_secs(60);
 
 /// Why a key that was handed out is not synced, and when it is to be handed out again.
 enum NotNow {
-    /// It backs off, or waits for the caches.
-    Later(AddOptions),
+    /// It backs off, or waits for the caches, as the text says.
+    Later(AddOptions, &'static str),
     /// Syncs of its namespace wait for slow answers: it is parked.
     Crowded(AddOptions),
 }
@@ -112,6 +113,7 @@ pub struct Controller<H> {
     version_of: VersionOf,
     metrics: ControllerMetrics,
     started: (SyncedSetter, Synced),
+    tracer: Tracer,
     /// `None` for a controller without leader election.
     takeover: Option<Takeover>,
     /// Whether the caches have caught up with the writes of another leader.
@@ -141,6 +143,7 @@ impl<H: SyncHandler> Controller<H> {
             version_of: Arc::new(|_| None),
             metrics: ControllerMetrics::unread(name),
             started: synctrack::pair(name),
+            tracer: Tracer::default(),
             takeover: None,
             has_caught_up: AtomicBool::new(true),
             sync_timeout: None,
@@ -207,6 +210,12 @@ impl<H: SyncHandler> Controller<H> {
     pub fn with_metrics(mut self, metrics: ControllerMetrics) -> Self {
         self.metrics = metrics;
         self
+    }
+
+    /// Traces syncs by `tracer`.
+    #[must_use]
+    pub fn with_tracer(self, tracer: Tracer) -> Self {
+        Self { tracer, ..self }
     }
 
     /// Starts the workers when this process leads, and distrusts the caches until they have caught up.
@@ -365,7 +374,9 @@ impl<H: SyncHandler> Controller<H> {
     /// Syncs one key, unless its time has not come.
     async fn process(&self, processing: &Processing<'_, ObjectName>, worker: usize) {
         let why = tracing::field::display(processing.reasons());
-        let span = tracing::info_span!("sync", controller = self.name, object = %processing.key(), why);
+        let trace_id = tracing::field::Empty;
+        let span =
+            tracing::info_span!("sync", controller = self.name, object = %processing.key(), why, trace_id);
         let sync = async {
             let key = processing.key();
             let mut state = self.keys.take(key);
@@ -374,11 +385,14 @@ impl<H: SyncHandler> Controller<H> {
                     self.sync(processing, worker, trust, &mut state).await;
                     None
                 }
-                Err(later) => Some(later),
+                Err(later) => {
+                    state.traced.put_off(&self.tracer, later.put_off(processing.waited()));
+                    Some(later)
+                }
             };
             self.keys.put_back(key, state);
             match later {
-                Some(NotNow::Later(options)) => self.queue.add_with(key.clone(), options),
+                Some(NotNow::Later(options, _)) => self.queue.add_with(key.clone(), options),
                 Some(NotNow::Crowded(options)) => {
                     self.workers.park(key, options.priority);
                     self.queue.add_with(key.clone(), options);
@@ -410,7 +424,7 @@ impl<H: SyncHandler> Controller<H> {
         };
         if self.queue.backs_off(key) {
             // An event arrived while the failing sync was running, and waits until the backoff is over.
-            return Err(NotNow::Later(later()));
+            return Err(NotNow::Later(later(), "backoff"));
         }
         if self.workers.are_crowded_by(key.namespace().unwrap_or_default()) {
             tracing::debug!("Deferred: syncs of this namespace wait for slow answers");
@@ -433,7 +447,8 @@ impl<H: SyncHandler> Controller<H> {
                 if let Some(observer) = self.workers.observer() {
                     observer.held(key);
                 }
-                Err(NotNow::Later(AddOptions { after: Some(own_writes::RETRY), ..later() }))
+                let options = AddOptions { after: Some(own_writes::RETRY), ..later() };
+                Err(NotNow::Later(options, "own writes"))
             }
         }
     }
@@ -449,8 +464,9 @@ impl<H: SyncHandler> Controller<H> {
         let _active = self.metrics.active();
         let started = Instant::now();
         let listed = self.list_pass(processing, worker, started);
+        let trace = self.trace(processing, state);
         let request = SyncRequest::new(reasons, state).beside(&self.queue).with_trust(trust);
-        let sync = AssertUnwindSafe(self.sync_in_time(key, request));
+        let sync = AssertUnwindSafe(trace.run(self.sync_in_time(key, request)));
         let (patience, on_slow) = self.workers.patience(key);
         let (ended, was_slow) = slow_calls::noticing(patience, on_slow, sync.catch_unwind()).await;
         drop(listed);
@@ -462,6 +478,7 @@ impl<H: SyncHandler> Controller<H> {
             Ok(Err(_)) | Err(_) => Effect::Error,
         };
         self.metrics.effect(effect, reasons);
+        trace.ended(&mut state.traced, writes.len(), traced::end(&ended));
         let observer = self.workers.observer();
         let observed = observer.map(|observer| (observer, PassEnd::of(took, &ended, &writes)));
         match ended {
@@ -571,6 +588,7 @@ impl<H> fmt::Debug for Controller<H> {
 
 mod once;
 mod task_set;
+mod traced;
 mod workers;
 
 #[cfg(test)]

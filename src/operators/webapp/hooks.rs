@@ -37,6 +37,7 @@ use crate::cache::ObjectName;
 use crate::client::Error;
 use crate::client::fair_slots::FairSlots;
 use crate::controller::kinds::health::UNDONE_RETRY;
+use crate::traces::{self, Failed};
 use crate::workqueue::{AddOptions, RateLimitingQueue, Reason};
 
 /// How many hooks of one task run at once; those of one namespace alone are half as many.
@@ -84,6 +85,8 @@ struct Job {
     call: HookCall,
     attempts: i32,
     is_wanted: IsWanted,
+    /// Its span, which begins here, as the hook may wait for its turn.
+    trace: traces::Scope,
 }
 
 /// An executor, and the limit on its concurrent hooks.
@@ -166,8 +169,9 @@ impl Hooks {
                 "Starting a hook while another hook of the same WebApp is still running"
             );
         }
-        let job =
-            Job { executor: task.executor.clone(), limit: task.limit.clone(), call, attempts, is_wanted };
+        let trace = traces::hook(call.task(), call.hook().as_str(), attempts);
+        let (executor, limit) = (task.executor.clone(), task.limit.clone());
+        let job = Job { executor, limit, call, attempts, is_wanted, trace };
         // Sending fails only during a shutdown; the next process finds the recorded start.
         drop(self.jobs.send(job));
     }
@@ -206,7 +210,7 @@ impl Runner {
                 job = self.jobs.recv() => match job {
                     Some(job) => {
                         let (records, queue) = (self.records.clone(), self.queue.clone());
-                        running.spawn(run_one(job, records, queue).in_current_span());
+                        running.spawn(run_traced(job, records, queue).in_current_span());
                     }
                     None => break,
                 }
@@ -216,8 +220,15 @@ impl Runner {
     }
 }
 
-async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName>) {
-    let Job { executor, limit, call, attempts, is_wanted } = job;
+async fn run_traced(mut job: Job, records: Records, queue: RateLimitingQueue<ObjectName>) {
+    let trace = std::mem::take(&mut job.trace);
+    let failed = trace.run(run_one(job, records, queue)).await;
+    trace.ended(|| failed);
+}
+
+/// Runs a hook, and returns how it failed.
+async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName>) -> Option<Failed> {
+    let Job { executor, limit, call, attempts, is_wanted, trace: _ } = job;
     let webapp = call.object();
     let _turn = limit.acquire(webapp.namespace().unwrap_or_default()).await;
     let update = |change: &mut dyn FnMut(&mut Record)| {
@@ -227,7 +238,7 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
     };
     // The hook may have been dropped while it waited.
     if !update(&mut |_| {}) {
-        return;
+        return None;
     }
     match is_wanted.await {
         Ok(true) => {}
@@ -241,7 +252,7 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
                 records.remove(&webapp);
             }
             queue.add_after(webapp, UNDONE_RETRY);
-            return;
+            return None;
         }
         Err(error) => {
             let message = format!("not started, as the WebApp could not be read live: {error}");
@@ -250,11 +261,11 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
                 record.until = Instant::now() + ASK_AGAIN;
             });
             queue.add_with(webapp, AddOptions::because(Reason::Timer));
-            return;
+            return None;
         }
     }
     if !update(&mut |record| record.is_begun = true) {
-        return;
+        return None;
     }
     let span = tracing::info_span!("hook", task = call.task(), hook = %call.hook(), object = %webapp, attempt = attempts);
     let outcome = AssertUnwindSafe(tasks::run(&*executor, &call)).catch_unwind().instrument(span).await;
@@ -271,6 +282,12 @@ async fn run_one(job: Job, records: Records, queue: RateLimitingQueue<ObjectName
         let reason = Reason::Child { kind: "Task".into(), name: call.task().into() };
         queue.add_with(webapp, AddOptions::because(reason));
     }
+    let class = match &ended {
+        Ok(()) | Err(HookError::NotYet { .. }) => return None,
+        Err(HookError::Retry { .. }) => "retry",
+        Err(HookError::Permanent { .. }) => "permanent",
+    };
+    Some(Failed { class, code: None })
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::operators::foo;
 use crate::record::EventRecorder;
 use crate::sim::{InProcessTransport, Settings, Sim};
+use crate::traces::Tracer;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -59,6 +60,7 @@ impl Standby {
             clock: Clock::system(),
             limits: Limits::default(),
             metrics,
+            tracer: Tracer::default(),
             audits: &Audits::default(),
             leadership: Some(elector.leadership()),
         };

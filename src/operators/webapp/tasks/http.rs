@@ -1,4 +1,4 @@
-//! A task that calls an external endpoint: one POST for each hook.
+//! A task that calls an external endpoint: one POST for each hook, with `traceparent` if its sync is traced.
 //!
 //! ```text
 //! POST <url>
@@ -51,6 +51,7 @@ pub use self::transport::{SendError, Transport};
 use super::{HookCall, HookError, HookFuture, RETRY_AFTER_MAX, TaskBuildError, TaskExecutor};
 use crate::api::webapp::v1::WebAppSpec;
 use crate::client::Clock;
+use crate::traces::{self, Failed};
 
 /// How much of an answer is read if the task sets no limit.
 pub const DEFAULT_MAX_RESPONSE_BYTES: usize = 65_536;
@@ -194,8 +195,15 @@ impl HttpTask {
 
     async fn post(&self, call: &HookCall) -> Result<(), HookError> {
         let token = self.token()?.map(|held| held.value);
-        let request = self.request(call, token.as_ref());
-        let response = self.transport.send(request, self.max_response_bytes).await.map_err(|error| {
+        let mut request = self.request(call, token.as_ref());
+        let trace = traces::call(request.headers_mut());
+        let send = async {
+            let response = self.transport.send(request, self.max_response_bytes).await;
+            response.inspect(|response| traces::answered(response.status()))
+        };
+        let response = trace.run(send).await;
+        trace.ended(|| failed(&response));
+        let response = response.map_err(|error| {
             tracing::debug!(
                 task = call.task(),
                 operation_id = call.operation_id(),
@@ -294,6 +302,18 @@ impl fmt::Debug for HttpTask {
 }
 
 // === free functions ===
+
+/// Returns what the span of a call tells of its end.
+fn failed<T>(response: &Result<Response<T>, SendError>) -> Option<Failed> {
+    match response {
+        Ok(response) => {
+            let code = response.status();
+            let is_error = code.is_client_error() || code.is_server_error();
+            is_error.then(|| Failed { class: "status", code: Some(code.as_u16()) })
+        }
+        Err(_) => Some(Failed { class: "connection", code: None }),
+    }
+}
 
 /// Maps a status code to the result of the hook. The messages never quote the endpoint.
 fn hook_result(code: StatusCode, after: Option<Duration>, is_same_operation: bool) -> Result<(), HookError> {
