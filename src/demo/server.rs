@@ -64,6 +64,8 @@ impl DemoServer {
             epoch: clock.now(),
             window: 1000,
             ledger: 100,
+            // For kubectl.
+            tracks_managers: true,
             ..Settings::default()
         };
         let sim = Sim::new(settings);

@@ -88,11 +88,19 @@ impl Core {
         let mut problems: Vec<String> =
             unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
         if is_body {
-            let twice = super::duplicates::find(&call.body);
-            problems.extend(twice.into_iter().map(|path| format!("duplicate field {path:?}")));
+            problems.extend(duplicates(call));
         }
         strictness.judge(call, problems)
     }
+}
+
+fn duplicates(call: &Call) -> impl Iterator<Item = String> + use<> {
+    super::duplicates::find(&call.body).into_iter().map(|path| format!("duplicate field {path:?}"))
+}
+
+/// Checks the body of an apply, whose other fields are checked against its schema; returns warnings.
+pub(super) fn check_duplicates(call: &Call) -> Outcome<Vec<String>> {
+    Strictness::of(call)?.judge(call, duplicates(call).collect())
 }
 
 /// The kind and API version that a body claims.

@@ -182,6 +182,13 @@ impl Failure {
         Self::conflict(kind, name, why)
     }
 
+    /// An apply that would take fields from other managers.
+    pub(super) fn apply_conflict(message: String, causes: Vec<Value>) -> Box<Self> {
+        let mut failure = Self::new(409, "Conflict", message);
+        failure.details.insert("causes".to_owned(), Value::Array(causes));
+        failure
+    }
+
     pub(super) fn forbidden(kind: &Kind, name: &str, why: &str) -> Box<Self> {
         Self::new(403, "Forbidden", format!("{} {name:?} is forbidden: {why}", kind.qualified()))
             .about(kind, name)

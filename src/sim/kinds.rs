@@ -55,6 +55,11 @@ pub(super) enum BuiltIn {
     ServiceAccount,
 }
 
+impl BuiltIn {
+    /// How many there are.
+    pub(super) const COUNT: usize = BUILT_IN.len();
+}
+
 struct Row {
     of: BuiltIn,
     group: &'static str,

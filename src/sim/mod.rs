@@ -14,6 +14,7 @@
 //! | `core`, `servers` | the state machine: requests and time in, answers and events out; the two API servers |
 //! | `store`, `watch` | etcd and the watch cache |
 //! | `read`, `watching`, `write`, `body`, `scale`, `delete`, `patch`, `meta` | the verbs |
+//! | `apply` | server-side apply, field managers |
 //! | `builtin`, `custom` | defaulting and validation of each kind |
 //! | `discovery`, `openapi`, `table`, `review`, `protobuf` | what kubectl needs beside the verbs |
 //! | `world` | controllers, scheduler, kubelets |
@@ -29,6 +30,7 @@
 //! - Faults hit requests, watches and servers exactly as declared (test: `fault_hits_only_the_nth_match_and_prints`, `connection_drops_before_or_after_execution`, `events_are_skipped_repeated_or_truncated`, `server_stops_restarts_freezes_and_thaws`)
 //! - Generated request sequences get the answers of a real server (test: `generated_sequences_get_equivalent_answers`)
 
+mod apply;
 mod body;
 mod builtin;
 mod core;
@@ -100,6 +102,9 @@ pub struct Settings {
     pub ledger: usize,
     /// The parts of the cluster to simulate.
     pub world: Switches,
+    /// Whether `managedFields` are recorded from an object's creation, as on a real server. Otherwise they are recorded
+    /// from its first server-side apply, which keeps other objects small and their writes fast.
+    pub tracks_managers: bool,
 }
 
 impl Default for Settings {
@@ -110,6 +115,7 @@ impl Default for Settings {
             window: 10_000,
             ledger: 100_000,
             world: Switches::default(),
+            tracks_managers: false,
         }
     }
 }

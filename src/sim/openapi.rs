@@ -5,9 +5,11 @@
 
 use k8s_openapi::api;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde_json::{Map, Value, json};
 
+use super::apply;
 use super::core::Core;
 use super::failure::{Failure, Outcome};
 use super::kinds::{BuiltIn, Kind, Of};
@@ -122,7 +124,13 @@ fn schema_of(kind: &Kind, version: &str) -> (Value, Map<String, Value>) {
     }
 }
 
-fn built_in(of: BuiltIn) -> (Value, Map<String, Value>) {
+/// Returns the schema of metadata, and the schemas it refers to.
+pub(super) fn metadata() -> (Value, Map<String, Value>) {
+    of_type::<ObjectMeta>()
+}
+
+/// Returns the schema of a built-in kind, and the schemas it refers to.
+pub(super) fn built_in(of: BuiltIn) -> (Value, Map<String, Value>) {
     match of {
         BuiltIn::ConfigMap => of_type::<api::core::v1::ConfigMap>(),
         BuiltIn::CustomResourceDefinition => of_type::<CustomResourceDefinition>(),
@@ -146,7 +154,11 @@ fn of_type<T: JsonSchema>() -> (Value, Map<String, Value>) {
     let settings = schemars::generate::SchemaSettings::openapi3();
     let mut schema = settings.into_generator().into_root_schema_for::<T>().to_value();
     with_merge_keys(&mut schema);
-    let shared = schema.pointer_mut("/components/schemas").map(Value::take);
+    apply::annotate(&T::schema_name(), &mut schema);
+    let mut shared = schema.pointer_mut("/components/schemas").map(Value::take);
+    for (name, schema) in shared.as_mut().and_then(Value::as_object_mut).into_iter().flatten() {
+        apply::annotate(name, schema);
+    }
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("components");
         schema.remove("$schema");

@@ -17,6 +17,9 @@ const MAX_DEPTH: usize = 127;
 /// The media type of a strategic merge patch.
 pub(super) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 
+/// The media type of a server-side apply.
+pub(super) const APPLY: &str = "application/apply-patch+yaml";
+
 /// The merge keys of lists in built-in kinds, by field name; other lists are replaced whole.
 /// (`ports` has different keys in a Service and a container.)
 const MERGE_KEYS: [(&str, &[&str]); 17] = [
@@ -56,22 +59,22 @@ pub(super) fn check_media(media: &str, is_built_in: bool) -> Outcome<()> {
             "the body of the request was in an unknown format - accepted media types include: {accepted}"
         )))
     };
-    let all =
-        "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json";
+    let all = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, \
+         application/apply-patch+yaml";
     match media_type(media) {
         "application/json-patch+json" | "application/merge-patch+json" => Ok(()),
         "application/strategic-merge-patch+json" if is_built_in => Ok(()),
-        "application/apply-patch+yaml" | "application/apply-patch+cbor" => {
-            Err(Failure::unsupported_media_type(
-                "this server has no server-side apply: use kubectl apply without --server-side, or a merge, JSON \
-                 or strategic merge patch",
-            ))
-        }
+        APPLY => Ok(()),
         _ if is_built_in => unknown(all),
         _ => {
             unknown("application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml")
         }
     }
+}
+
+/// Returns whether a patch is a server-side apply.
+pub(super) fn is_apply(media: &str) -> bool {
+    media_type(media) == APPLY
 }
 
 fn media_type(media: &str) -> &str {

@@ -12,10 +12,14 @@ use serde_json::{Map, Value, json};
 
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{Catalogue, Kind, Of};
+use super::patch;
 use super::protobuf;
 
 /// The largest accepted body, in bytes.
 pub(super) const MAX_BODY: usize = 3 * 1024 * 1024;
+
+/// The longest name of a field manager, in bytes.
+const MAX_MANAGER: usize = 128;
 
 /// A request as a transport receives it.
 #[derive(Clone, Debug)]
@@ -52,6 +56,7 @@ pub(super) struct Call {
     pub(super) body: Bytes,
     pub(super) content_type: String,
     pub(super) accept: String,
+    pub(super) user_agent: String,
 }
 
 // === impl Query ===
@@ -149,6 +154,7 @@ impl Request {
             body: self.body.clone(),
             content_type: self.header(&header::CONTENT_TYPE),
             accept: self.accept(),
+            user_agent: self.user_agent(),
         }))
     }
 
@@ -199,10 +205,34 @@ impl Call {
             "patch" => "PatchOptions",
             _ => return Ok(()),
         };
-        match self.query.get("dryRun") {
-            "" => Ok(()),
-            value => check_dry_run(options, &[value.to_owned()]),
+        let mut causes = Vec::new();
+        let manager = self.query.get("fieldManager");
+        match (self.verb == "patch", patch::is_apply(&self.content_type)) {
+            (true, true) if manager.is_empty() => {
+                causes.push(Cause::required("fieldManager", "is required for apply patch"));
+            }
+            (true, false) if !self.query.get("force").is_empty() => {
+                causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+            }
+            _ => {}
         }
+        if manager.len() > MAX_MANAGER {
+            causes.push(Cause::too_long("fieldManager", MAX_MANAGER as u64));
+        }
+        causes
+            .extend(Some(self.query.get("dryRun")).filter(|value| !value.is_empty()).and_then(wrong_dry_run));
+        if causes.is_empty() { Ok(()) } else { Err(Failure::invalid_options(options, &causes)) }
+    }
+
+    /// Returns the field manager of a write: the parameter or, without one, the program in the `User-Agent`.
+    pub(super) fn manager(&self) -> String {
+        let named = self.query.get("fieldManager");
+        let program = self.user_agent.split('/').next().unwrap_or_default();
+        let mut manager: String = if named.is_empty() { program } else { named }.to_owned();
+        while manager.len() > MAX_MANAGER {
+            manager.pop();
+        }
+        if manager.is_empty() { "unknown".to_owned() } else { manager }
     }
 
     /// Returns whether the request must not be persisted.
@@ -269,9 +299,14 @@ impl Call {
 
 /// Refuses an unknown `dryRun` value, so that a misspelt dry run writes nothing.
 fn check_dry_run(options: &str, values: &[String]) -> Outcome<()> {
-    let Some(wrong) = values.iter().find(|value| **value != "All") else { return Ok(()) };
-    let cause = Cause::not_supported("dryRun", &json!([wrong]), &["All".to_owned()]);
-    Err(Failure::invalid_options(options, &[cause]))
+    match values.iter().find_map(|value| wrong_dry_run(value)) {
+        Some(cause) => Err(Failure::invalid_options(options, &[cause])),
+        None => Ok(()),
+    }
+}
+
+fn wrong_dry_run(value: &str) -> Option<Cause> {
+    (value != "All").then(|| Cause::not_supported("dryRun", &json!([value]), &["All".to_owned()]))
 }
 
 /// Parses JSON, reporting malformed JSON with the server's error.

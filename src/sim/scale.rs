@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::apply::{self, AppliedScale};
 use super::core::Core;
 use super::failure::{Cause, Failure, Outcome};
 use super::kinds::{Kind, Of};
@@ -39,7 +40,18 @@ impl Core {
         if call.verb == "get" {
             return Ok(Answer::ok(shown(&stored)));
         }
-        let sent = if call.verb == "patch" {
+        let applied = if call.verb == "patch" && patch::is_apply(&call.content_type) {
+            Some(AppliedScale::check(call, &stored, &spec_path)?)
+        } else {
+            None
+        };
+        let sent = if let Some(applied) = &applied {
+            let mut sent = shown(&stored);
+            if let Some(replicas) = &applied.replicas {
+                sent["spec"]["replicas"] = replicas.clone();
+            }
+            sent
+        } else if call.verb == "patch" {
             patch::apply(&call.content_type, &shown(&stored), &call.body, true)?
         } else {
             call.json_body()?
@@ -59,7 +71,13 @@ impl Core {
                 Cause::invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
             return Err(Failure::invalid_as("Scale", "autoscaling", &call.name, &[cause]));
         }
-        let object = self.with_replicas(&kind, &call.version, &stored, &spec_path, replicas)?;
+        let mut object = self.with_replicas(&kind, &call.version, &stored, &spec_path, replicas)?;
+        match applied {
+            Some(applied) => applied.record(&mut object),
+            None => {
+                apply::record_scale(&kind, &call.version, &spec_path, &call.manager(), &mut object, &stored);
+            }
+        }
         let object = self.store_update(&kind, object, &stored, call.is_dry_run());
         Ok(Answer::ok(shown(&object)))
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::apply::{self, Sent};
 use super::body::Claim;
 use super::builtin;
 use super::core::{Core, key_of};
@@ -27,10 +28,23 @@ impl Core {
         let kind = call.kind.clone();
         let mut object = call.json_body()?;
         let claim = Claim::of(&object);
-        let mut warnings = self.decode(call, &mut object, true)?;
-        warnings.extend(meta::finalizer_warnings(&kind, &object, None));
+        let sent = Sent::take(&mut object)?;
+        let warnings = self.decode(call, &mut object, true)?;
         claim.check_custom(call, text(&object, "/metadata/name"))?;
         meta::check_identity(&kind, &mut object, &call.namespace, "")?;
+        self.record(call, &mut object, None, sent);
+        self.add(call, object, warnings)
+    }
+
+    /// Creates an object that is decoded.
+    pub(super) fn add(
+        &mut self,
+        call: &Call,
+        mut object: Value,
+        mut warnings: Vec<String>,
+    ) -> Outcome<Answer> {
+        let kind = call.kind.clone();
+        warnings.extend(meta::finalizer_warnings(&kind, &object, None));
         if kind.is_namespaced {
             self.check_namespace(&kind, &object, &call.namespace)?;
         }
@@ -75,6 +89,9 @@ impl Core {
         if is_patch {
             patch::check_media(&call.content_type, matches!(kind.of, Of::BuiltIn(_)))?;
         }
+        if is_patch && patch::is_apply(&call.content_type) {
+            return self.apply(call, stored);
+        }
         let mut object = if is_patch {
             let stored = stored.as_ref().ok_or_else(|| Failure::not_found(&kind, &call.name))?;
             let shown = presented(&kind, &call.version, stored);
@@ -94,7 +111,8 @@ impl Core {
             ));
         }
         let claim = Claim::of(&object);
-        let mut warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
+        let sent = Sent::take(&mut object)?;
+        let warnings = self.decode(call, &mut object, !is_patch).map_err(|failure| {
             // An invalid result is reported as an invalid patch.
             if is_patch { Failure::invalid_patch(&failure.message) } else { failure }
         })?;
@@ -106,11 +124,25 @@ impl Core {
             }
             return Err(Failure::not_found(&kind, &call.name));
         };
-        self.check_version(&kind, call, &object, &stored)?;
+        self.record(call, &mut object, Some(&stored), sent);
+        self.replace(call, &claim, object, &stored, warnings)
+    }
+
+    /// Stores a decoded object in place of another.
+    pub(super) fn replace(
+        &mut self,
+        call: &Call,
+        claim: &Claim,
+        mut object: Value,
+        stored: &Arc<Value>,
+        mut warnings: Vec<String>,
+    ) -> Outcome<Answer> {
+        let kind = call.kind.clone();
+        self.check_version(&kind, call, &object, stored)?;
         claim.check_custom(call, &call.name)?;
-        meta::before_update(&mut object, &stored);
+        meta::before_update(&mut object, stored);
         if call.subresource == "status" {
-            only_status(&kind, &mut object, &stored);
+            only_status(&kind, &mut object, stored);
         } else if kind.serves_status(&call.version) {
             set_or_remove(&mut object, "status", stored.get("status"));
         }
@@ -120,12 +152,12 @@ impl Core {
         }
         let (mut causes, mut taken) = (Vec::new(), Vec::new());
         if kind.is(BuiltIn::Service) && call.subresource.is_empty() {
-            self.allocate(&mut object, Some(&stored), call.is_dry_run(), &mut taken)?;
+            self.allocate(&mut object, Some(stored), call.is_dry_run(), &mut taken)?;
         }
-        self.count_generation(&kind, &call.version, &mut object, &stored);
-        warnings.extend(meta::finalizer_warnings(&kind, &object, Some(&stored)));
-        meta::validate_update(&object, &stored, &mut causes);
-        self.check(&kind, &call.version, &object, Some(&stored), &mut causes);
+        self.count_generation(&kind, &call.version, &mut object, stored);
+        warnings.extend(meta::finalizer_warnings(&kind, &object, Some(stored)));
+        meta::validate_update(&object, stored, &mut causes);
+        self.check(&kind, &call.version, &object, Some(stored), &mut causes);
         if causes.is_empty() {
             causes = taken;
         }
@@ -133,7 +165,7 @@ impl Core {
             return Err(Failure::invalid(&kind, &call.name, &causes));
         }
         check_size(&object)?;
-        let object = self.store_update(&kind, object, &stored, call.is_dry_run());
+        let object = self.store_update(&kind, object, stored, call.is_dry_run());
         Ok(Answer { code: 200, body: presented(&kind, &call.version, &object), warnings })
     }
 
@@ -146,7 +178,7 @@ impl Core {
         is_dry_run: bool,
     ) -> Arc<Value> {
         object["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"].clone();
-        if object == **stored {
+        if object == **stored || apply::differ_in_times_only(&object, stored) {
             return stored.clone();
         }
         let is_released = object.pointer("/metadata/deletionTimestamp").is_some()
@@ -299,6 +331,7 @@ fn only_status(kind: &Kind, object: &mut Value, stored: &Value) {
     let status = object.get("status").cloned();
     let version = object.pointer("/metadata/resourceVersion").cloned();
     let metadata = object["metadata"].take();
+    let managers = metadata.get("managedFields").cloned();
     *object = stored.clone();
     if matches!(kind.of, Of::BuiltIn(_)) {
         object["metadata"] = metadata;
@@ -307,6 +340,7 @@ fn only_status(kind: &Kind, object: &mut Value, stored: &Value) {
         }
     }
     set_or_remove(object, "status", status.as_ref());
+    set_or_remove(&mut object["metadata"], "managedFields", managers.as_ref());
     if let Some(version) = version {
         object["metadata"]["resourceVersion"] = version;
     }

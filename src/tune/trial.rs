@@ -134,7 +134,8 @@ impl Rig {
         let epoch = jiff::Timestamp::from_second(EPOCH).unwrap_or_default();
         // Pods say nothing about the operator, and would take most of the time.
         let world = Switches { status_of_workloads: true, ..Switches::default() };
-        let sim = Sim::new(Settings { seed, epoch, ledger: 1, window: 100_000, world });
+        let sim =
+            Sim::new(Settings { seed, epoch, ledger: 1, window: 100_000, world, ..Settings::default() });
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });

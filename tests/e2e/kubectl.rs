@@ -319,3 +319,50 @@ async fn kubectl_finds_kinds_and_events() {
     let (_, explained) = kubectl(&scene, &["explain", "deployment.spec.replicas"]);
     assert!(explained.contains("KIND:       Deployment") && explained.contains("<integer>"), "{explained}");
 }
+
+#[apply(both_beds_with_kubectl)]
+async fn kubectl_applies_on_the_server() {
+    let scene = Scene::new("server-side").await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = |replicas: i64, image: &str| {
+        let path = dir.path().join("web.json");
+        let spec = json!({"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": {
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "c", "image": image}]}}});
+        let web =
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec});
+        std::fs::write(&path, web.to_string()).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    // An object of kubectl's own apply moves to the server's.
+    scene.kubectl(&["apply", "-f", &file(1, "nginx:1")]);
+    let told = scene.kubectl(&["apply", "--server-side", "-f", &file(1, "nginx:2")]);
+    assert_eq!(told, "deployment.apps/web serverside-applied\n");
+    let managers = scene.kubectl(&[
+        "get",
+        "deployment",
+        "web",
+        "--show-managed-fields",
+        "-o",
+        "jsonpath={range .metadata.managedFields[*]}{.manager} {.operation} {.subresource}{\"\\n\"}{end}",
+    ]);
+    assert!(
+        managers.contains("kubectl Apply \n") && !managers.contains("kubectl-client-side-apply"),
+        "{managers}"
+    );
+
+    scene.kubectl(&["scale", "deployment/web", "--replicas=2", "--field-manager=scaler"]);
+    let refused = scene.kubectl_output(&["apply", "--server-side", "-f", &file(3, "nginx:2")]);
+    let why = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && why.contains("conflict with \"scaler\" with subresource \"scale\""),
+        "{why}"
+    );
+    scene.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file(3, "nginx:2")]);
+    let replicas = scene.kubectl(&["get", "deployment", "web", "-o", "jsonpath={.spec.replicas}"]);
+    assert_eq!(replicas, "3");
+    let same = scene.kubectl_output(&["diff", "--server-side", "-f", &file(3, "nginx:2")]);
+    assert_eq!(same.status.code(), Some(0), "{}", text(&same.stdout));
+    let other = scene.kubectl_output(&["diff", "--server-side", "-f", &file(3, "nginx:3")]);
+    assert_eq!(other.status.code(), Some(1));
+    assert!(text(&other.stdout).contains("+      - image: nginx:3"), "{}", text(&other.stdout));
+}

@@ -23,7 +23,7 @@ use super::failure::Cause;
 use super::kinds::BuiltIn;
 use super::request::text;
 use super::{custom, meta};
-pub(super) use network::{NODE_PORTS, is_external, ports};
+pub(super) use network::{NODE_PORTS, default_families, is_external, ports};
 pub(super) use others::{counted, event_to_group, event_to_v1};
 
 /// Brings a body into its stored form and collects the paths of unknown fields.

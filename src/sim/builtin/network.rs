@@ -42,8 +42,10 @@ pub(super) fn default_service(service: &mut Value) {
     }
     if type_ != "ExternalName" {
         or_default(spec, "internalTrafficPolicy", json!("Cluster"));
-        or_default(spec, "ipFamilyPolicy", json!("SingleStack"));
-        or_default(spec, "ipFamilies", json!(["IPv4"]));
+    }
+    if text(spec, "/sessionAffinity") == "ClientIP" {
+        let config = member(spec, "sessionAffinityConfig");
+        or_default(member(config, "clientIP"), "timeoutSeconds", json!(10_800));
     }
     if is_external(service) {
         or_default(member(service, "spec"), "externalTrafficPolicy", json!("Cluster"));
@@ -54,6 +56,13 @@ pub(super) fn default_service(service: &mut Value) {
             spec["allocateLoadBalancerNodePorts"] = json!(true);
         }
     }
+}
+
+/// Sets what a real server allocates with the address: no client owns it.
+pub(in super::super) fn default_families(service: &mut Value) {
+    let spec = member(service, "spec");
+    or_default(spec, "ipFamilyPolicy", json!("SingleStack"));
+    or_default(spec, "ipFamilies", json!(["IPv4"]));
 }
 
 pub(super) fn validate_service(service: &Value, stored: Option<&Value>, causes: &mut Vec<Cause>) {

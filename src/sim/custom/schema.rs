@@ -123,7 +123,8 @@ impl Walk<'_> {
             return;
         }
         if value.is_null() && flag(schema, "nullable") {
-            return;
+            // An enum must name null, too.
+            return self.allowed_values(value, schema, field);
         }
         if !has_type(value, schema) {
             let wanted = schema.get("type").and_then(Value::as_str).unwrap_or("integer,string");
@@ -414,6 +415,7 @@ mod tests {
             "name": {"type": "string", "maxLength": 3, "pattern": "^[a-z]*$"},
             "count": {"type": "integer", "minimum": 1.0, "maximum": 10.0, "default": 2},
             "mode": {"type": "string", "enum": ["A", "B"], "nullable": true},
+            "note": {"type": "string", "nullable": true},
             "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
             "port": {"x-kubernetes-int-or-string": true},
             "items": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "integer", "default": 7}}}},
@@ -430,7 +432,8 @@ mod tests {
 
     #[test]
     fn validation_errors_carry_field_paths() {
-        check(&json!({"name": "abc", "count": 10, "mode": null, "port": "http"}), &[]);
+        check(&json!({"name": "abc", "count": 10, "note": null, "port": "http"}), &[]);
+        check(&json!({"name": "abc", "mode": null}), &["spec.mode"]);
         check(&json!({}), &["spec.name"]);
         check(&json!({"name": "abcd", "count": 11, "mode": "C"}), &["spec.count", "spec.mode", "spec.name"]);
         check(&json!({"name": "A", "count": "2", "port": 1.5}), &["spec.count", "spec.name", "spec.port"]);

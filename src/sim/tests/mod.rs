@@ -1,5 +1,6 @@
 //! Tests of the whole server through its in-process transport, under a paused clock.
 
+mod applying;
 mod children;
 mod faults;
 mod kubectl;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::super::apply::{CONTROLLER, record_scale};
 use super::super::core::Core;
 use super::super::kinds::{BuiltIn, Kind};
 use super::super::request::{items, number, text};
@@ -85,7 +86,9 @@ impl Core {
                 &target.replicas_path,
                 wanted,
             ) {
-                Ok(scaled) => {
+                Ok(mut scaled) => {
+                    let (kind, path) = (&target.kind, &target.replicas_path);
+                    record_scale(kind, &target.version, path, CONTROLLER, &mut scaled, &target.stored);
                     self.amend(&target.kind, scaled, &target.stored);
                     set(autoscaler, "/status/lastScaleTime", json!(now));
                 }

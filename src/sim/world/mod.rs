@@ -311,7 +311,8 @@ impl Core {
     }
 
     /// Stores an object that a controller changed, unless it is equal.
-    fn amend(&mut self, kind: &Kind, object: Value, stored: &Arc<Value>) {
+    fn amend(&mut self, kind: &Kind, mut object: Value, stored: &Arc<Value>) {
+        self.record_status(kind, &mut object, stored);
         self.store_update(kind, object, stored, false);
     }
 

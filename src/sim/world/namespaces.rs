@@ -16,8 +16,8 @@ impl Core {
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
             self.make(BuiltIn::Namespace, json!({"metadata": {"name": name}}));
         }
-        let spec = json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"],
-            "ports": [{"name": "https", "port": 443, "targetPort": 6443}]});
+        let spec = json!({"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ipFamilies": ["IPv4"],
+            "ipFamilyPolicy": "SingleStack", "ports": [{"name": "https", "port": 443, "targetPort": 6443}]});
         let labels = json!({"component": "apiserver", "provider": "kubernetes"});
         let metadata = json!({"name": "kubernetes", "namespace": "default", "labels": labels});
         self.make(BuiltIn::Service, json!({"metadata": metadata, "spec": spec}));

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use super::super::builtin::{NODE_PORTS, is_external, ports};
+use super::super::builtin::{NODE_PORTS, default_families, is_external, ports};
 use super::super::core::Core;
 use super::super::failure::{Cause, Failure, Outcome};
 use super::super::kinds::BuiltIn;
@@ -68,6 +68,7 @@ impl Core {
             let detail = format!("failed to allocate IP {address}: provided IP is already allocated");
             causes.push(Cause::invalid("spec.clusterIPs", &json!([address]), &detail));
         }
+        default_families(service);
         service["spec"]["clusterIP"] = json!(address);
         service["spec"]["clusterIPs"] = json!([address]);
         if !has_node_ports(service) {

@@ -65,7 +65,7 @@ pub(super) fn events(events: &[Value], kind: &Kind) -> Value {
     Value::Array(events)
 }
 
-fn object(value: &Value, kind: &Kind) -> Value {
+pub(super) fn object(value: &Value, kind: &Kind) -> Value {
     let mut value = strip(value);
     for pointer in kind.chosen_by_the_server {
         if let Some(chosen) = value.pointer_mut(pointer) {

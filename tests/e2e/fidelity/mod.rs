@@ -12,7 +12,7 @@
 //! | texts of messages | only `refusals` compares them; elsewhere code, reason, retry time, name, and fields of causes |
 //! | order of causes, and repeated causes | the real server collects some from maps |
 //! | texts of warnings | only their number is compared |
-//! | `managedFields`, `selfLink`; events that change nothing else | not stored by the embedded server |
+//! | `selfLink`; `managedFields`, and events that change nothing else | only `managers` compares the fields: without a `fieldManager`, the two clients have other names |
 //! | versions, `creationTimestamp`, `remainingItemCount` | specific to each server |
 //! | `deletionTimestamp` and `continue` | only their presence is compared |
 //! | `kind` and `apiVersion` of a list's items | the real server omits them for built-in kinds |
@@ -26,6 +26,7 @@
 mod compare;
 mod generate;
 mod kinds;
+mod managers;
 mod refusals;
 
 use std::fmt::Write as _;
@@ -255,7 +256,7 @@ impl Servers {
             ..Switches::default()
         };
         let epoch = windlass::client::Clock::system().now();
-        let sim = Sim::new(Settings { epoch, world, ..Settings::default() });
+        let sim = Sim::new(Settings { epoch, world, tracks_managers: true, ..Settings::default() });
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });

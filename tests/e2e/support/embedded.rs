@@ -57,7 +57,12 @@ impl Drop for EmbeddedBed {
 impl EmbeddedBed {
     pub(crate) async fn start(mode: Mode) -> Arc<Self> {
         let epoch = windlass::client::Clock::system().now();
-        let sim = Sim::new(Settings { seed: seed(), epoch, ..Settings::default() });
+        let sim = Sim::new(Settings {
+            seed: seed(),
+            epoch,
+            tracks_managers: mode == Mode::EmbeddedWithKubectl,
+            ..Settings::default()
+        });
         let mut driver = JoinSet::new();
         let driven = sim.clone();
         driver.spawn(async move { driven.run().await });
