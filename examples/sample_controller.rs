@@ -146,7 +146,7 @@ impl Controller {
         }
 
         // 3. Its replicas. The version makes the server refuse a write that is decided from an old cache.
-        if deployment.spec.as_ref().and_then(|spec| spec.replicas) != Some(foo.spec.replicas) {
+        if deployment.spec.replicas != Some(foo.spec.replicas) {
             let mut wanted = new_deployment(foo);
             wanted.metadata.resource_version = Some(deployment.resource_version().to_owned());
             let (resource, wanted) = (ApiResource::of::<Deployment>(), json!(wanted));

@@ -84,7 +84,7 @@ async fn missing_deployment_is_created() {
         ("Foo", "test", "samplecontroller.k8s.io/v1alpha1")
     );
     assert!(owner.block_owner_deletion);
-    let spec = created.spec.unwrap();
+    let spec = created.spec;
     assert_eq!(
         (spec.replicas, spec.template.spec.unwrap().containers[0].image.as_deref()),
         (Some(1), Some("nginx:latest"))
@@ -112,7 +112,7 @@ async fn other_replicas_are_updated() {
     let mut f = Fixture::new(2, of_one).await;
     let requests = ["update deployments -> 200", "update foos status -> 200"].map(str::to_owned).to_vec();
     assert_eq!(f.sync().await, (requests, Ok(()), Some("Synced")));
-    assert_eq!(f.deployment().await.spec.unwrap().replicas, Some(2));
+    assert_eq!(f.deployment().await.spec.replicas, Some(2));
 }
 
 /// sample-controller: `TestNotControlledByUs`

@@ -18,6 +18,7 @@ mod endpoints;
 mod foreign_flags;
 mod log_writer;
 mod logging;
+mod man;
 mod namespaces;
 pub(crate) mod run;
 mod schema;
@@ -70,6 +71,8 @@ enum Command {
         /// The shell
         shell: Shell,
     },
+    /// Write manual pages, one for each command, to a directory
+    Man(man::Args),
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -175,6 +178,7 @@ pub fn main() -> ExitCode {
         Command::Schema(args) => schema::run(&args).map(done),
         Command::Version(args) => version::run(&args).map(done),
         Command::Completion { shell } => completion(shell).map(done),
+        Command::Man(args) => man::run(&args, Cli::command()).map(done),
     };
     match outcome {
         Ok(code) => {
