@@ -14,7 +14,7 @@ use super::switches::{OPERATOR, Panel};
 use crate::cli::Failure;
 use crate::cli::run::connect;
 use crate::client::{ApiClient, Clock, ConfigSource};
-use crate::sim::{HttpError, HttpServer, InProcessTransport, Settings, Sim};
+use crate::sim::{HttpError, HttpServer, InProcessTransport, Settings, Sim, Switches};
 
 /// The server, and clients for it.
 pub(crate) struct DemoServer {
@@ -64,6 +64,7 @@ impl DemoServer {
             epoch: clock.now(),
             window: 1000,
             ledger: 100,
+            world: Switches { events: true, ..Switches::default() },
             ..Settings::default()
         };
         let sim = Sim::new(settings);

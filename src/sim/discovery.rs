@@ -22,8 +22,10 @@ impl Core {
     /// Answers a request for a non-resource path.
     pub(super) fn serve_other(&self, request: &Request) -> Outcome<Reply> {
         let (path, _) = request.path_and_query();
-        if request.method == Method::POST && path == review::PATH {
-            return Ok(review::answer(request));
+        if request.method == Method::POST
+            && let Some(reply) = review::answer(request, path, &self.stamp())
+        {
+            return Ok(reply);
         }
         if request.method != Method::GET {
             return Err(Failure::no_such_path());

@@ -133,6 +133,7 @@ fn built_in(of: BuiltIn) -> (Value, Map<String, Value>) {
         BuiltIn::Ingress => of_type::<api::networking::v1::Ingress>(),
         BuiltIn::Lease => of_type::<api::coordination::v1::Lease>(),
         BuiltIn::Namespace => of_type::<api::core::v1::Namespace>(),
+        BuiltIn::Node => of_type::<api::core::v1::Node>(),
         BuiltIn::Pod => of_type::<api::core::v1::Pod>(),
         BuiltIn::ReplicaSet => of_type::<api::apps::v1::ReplicaSet>(),
         BuiltIn::ResourceQuota => of_type::<api::core::v1::ResourceQuota>(),

@@ -120,6 +120,7 @@ fn is_selectable(kind: &Kind, field: &str) -> bool {
         Of::BuiltIn(BuiltIn::EventV1) => {
             field.starts_with("regarding.") || matches!(field, "reason" | "type" | "reportingController")
         }
+        Of::BuiltIn(BuiltIn::Node) => field == "spec.unschedulable",
         Of::BuiltIn(BuiltIn::Namespace) => field == "status.phase",
         Of::BuiltIn(BuiltIn::Secret) => field == "type",
         Of::BuiltIn(BuiltIn::ReplicaSet) => field == "status.replicas",

@@ -68,6 +68,17 @@ fn built_in_columns(of: BuiltIn) -> &'static [&'static str] {
         BuiltIn::Ingress => &["Class", "Hosts", "Address", "Ports", "Age"],
         BuiltIn::Lease => &["Holder", "Age"],
         BuiltIn::Namespace => &["Status", "Age"],
+        BuiltIn::Node => &[
+            "Status",
+            "Roles",
+            "Age",
+            "Version",
+            "!Internal-IP",
+            "!External-IP",
+            "!OS-Image",
+            "!Kernel-Version",
+            "!Container-Runtime",
+        ],
         BuiltIn::Pod => &["Ready", "Status", "Restarts", "Age", "!IP", "!Node"],
         BuiltIn::ReplicaSet => &["Desired", "Current", "Ready", "Age", "!Containers", "!Images", "!Selector"],
         BuiltIn::ResourceQuota => &["Used", "Age"],
@@ -126,7 +137,11 @@ fn cells(kind: &Kind, version: &str, object: &Value, core: &Core) -> Vec<Value> 
             match of {
                 BuiltIn::CustomResourceDefinition => cells.push(json!(text(object, created))),
                 // Their cells already contain the age.
-                BuiltIn::Pod | BuiltIn::Deployment | BuiltIn::ReplicaSet | BuiltIn::Service => {}
+                BuiltIn::Deployment
+                | BuiltIn::Node
+                | BuiltIn::Pod
+                | BuiltIn::ReplicaSet
+                | BuiltIn::Service => {}
                 _ => cells.push(age(created)),
             }
         }
@@ -202,6 +217,7 @@ fn built_in_cells(of: BuiltIn, object: &Value, core: &Core) -> Vec<Value> {
         BuiltIn::HorizontalPodAutoscaler => autoscaler_cells(object),
         BuiltIn::Lease => vec![json!(text(object, "/spec/holderIdentity"))],
         BuiltIn::Namespace => vec![json!(text(object, "/status/phase"))],
+        BuiltIn::Node => node_cells(object, age),
         BuiltIn::ResourceQuota => {
             let used = members(object, "/status/hard").into_iter().flatten();
             let used = used.map(|(name, hard)| {
@@ -234,6 +250,39 @@ fn pod_cells(pod: &Value, age: Value) -> Vec<Value> {
         age,
         or_none(text(pod, "/status/podIP")),
         or_none(text(pod, "/spec/nodeName")),
+    ]
+}
+
+fn node_cells(node: &Value, age: Value) -> Vec<Value> {
+    let mut conditions = items(node, "/status/conditions").iter();
+    let ready = conditions.find(|condition| text(condition, "/type") == "Ready");
+    let mut status = match ready.map(|condition| text(condition, "/status")) {
+        Some("True") => "Ready".to_owned(),
+        Some(_) => "NotReady".to_owned(),
+        None => "Unknown".to_owned(),
+    };
+    if node["spec"]["unschedulable"] == true {
+        status.push_str(",SchedulingDisabled");
+    }
+    let about = |name: &str| json!(text(node, &format!("/status/nodeInfo/{name}")));
+    let or_unknown = |name: &str| {
+        let found = text(node, &format!("/status/nodeInfo/{name}"));
+        json!(if found.is_empty() { "<unknown>" } else { found })
+    };
+    let address = |type_: &str| {
+        let mut addresses = items(node, "/status/addresses").iter();
+        or_none(addresses.find(|one| text(one, "/type") == type_).map_or("", |one| text(one, "/address")))
+    };
+    vec![
+        json!(status),
+        json!("<none>"),
+        age,
+        about("kubeletVersion"),
+        address("InternalIP"),
+        address("ExternalIP"),
+        or_unknown("osImage"),
+        or_unknown("kernelVersion"),
+        or_unknown("containerRuntimeVersion"),
     ]
 }
 

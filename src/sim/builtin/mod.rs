@@ -44,6 +44,7 @@ pub(super) fn decode(of: BuiltIn, object: &mut Value, unknown: &mut Vec<String>)
         B::Ingress => canonical::<api::networking::v1::Ingress>(object, unknown),
         B::Lease => canonical::<api::coordination::v1::Lease>(object, unknown),
         B::Namespace => canonical::<api::core::v1::Namespace>(object, unknown),
+        B::Node => canonical::<api::core::v1::Node>(object, unknown),
         B::Pod => canonical::<api::core::v1::Pod>(object, unknown),
         B::ReplicaSet => canonical::<api::apps::v1::ReplicaSet>(object, unknown),
         B::ResourceQuota => canonical::<api::core::v1::ResourceQuota>(object, unknown),
@@ -140,6 +141,7 @@ pub(super) fn default(of: BuiltIn, object: &mut Value) {
         | BuiltIn::Event
         | BuiltIn::EventV1
         | BuiltIn::Ingress
+        | BuiltIn::Node
         | BuiltIn::ResourceQuota
         | BuiltIn::ServiceAccount => {}
     }
@@ -157,7 +159,7 @@ pub(super) fn validate(of: BuiltIn, object: &Value, stored: Option<&Value>, caus
         BuiltIn::ConfigMap | BuiltIn::Secret => others::validate_data(of, object, stored, causes),
         BuiltIn::Lease => others::validate_lease(object, causes),
         BuiltIn::CustomResourceDefinition => custom::validate_definition(object, stored, causes),
-        BuiltIn::Namespace | BuiltIn::ResourceQuota | BuiltIn::ServiceAccount => {}
+        BuiltIn::Namespace | BuiltIn::Node | BuiltIn::ResourceQuota | BuiltIn::ServiceAccount => {}
     }
     required::check(of, object, causes);
 }

@@ -1,8 +1,7 @@
 //! The Deployment and ReplicaSet controllers.
 //!
 //! Rollouts obey `maxSurge` and `maxUnavailable`, or `Recreate`; returning to an old template makes its
-//! ReplicaSet the newest revision. Not implemented: pausing, progress deadlines, events, and expectations (no
-//! cache can lag here).
+//! ReplicaSet the newest revision. Not implemented: progress deadlines, and expectations (no cache can lag here).
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
@@ -145,11 +144,12 @@ impl Core {
             sets.into_iter().partition(|set| set["metadata"]["labels"][HASH] == json!(hash));
         let revision = old.iter().map(|set| revision_of(set)).max().unwrap_or_default().saturating_add(1);
         let is_new = new.is_empty();
+        let is_paused = deployment["spec"]["paused"] == true;
         let waits = deployment["spec"]["strategy"]["type"] == "Recreate" && self.run_pods(&old);
         if waits {
             self.plan_in(ENDING, Work::Deployment(key.clone()));
         }
-        if new.is_empty() && !waits {
+        if new.is_empty() && !waits && !is_paused {
             match self.make_replica_set(&deployment, &hash, revision) {
                 Some(made) => new.push(made),
                 // A quota refuses it, or its name is taken: both may change.
@@ -157,8 +157,12 @@ impl Core {
             }
         }
         let new = new.first().map(|new| self.renumber(new, revision));
-        self.roll(&deployment, new.as_ref(), &old);
-        self.forget_old_sets(&deployment, &old);
+        if is_paused {
+            self.scale_paused(&deployment, new.iter().chain(&old));
+        } else {
+            self.roll(&deployment, new.as_ref(), &old);
+            self.forget_old_sets(&deployment, &old);
+        }
         // The rollout has changed the sets: read them again.
         let sets = self.controlled(BuiltIn::ReplicaSet, &deployment);
         let mut changed = Value::clone(&deployment);
@@ -259,7 +263,7 @@ impl Core {
         let old_pods: i64 = old.iter().map(|set| number(set, "/spec/replicas")).sum();
         let Some(new) = new else {
             if is_recreate {
-                old.iter().for_each(|set| self.scale_set(set, 0));
+                old.iter().for_each(|set| self.scale_set(deployment, set, 0));
             }
             return;
         };
@@ -273,9 +277,9 @@ impl Core {
             (false, _) => (desired + surge - old_pods).max(0),
         };
         let next = if wanted > desired { desired } else { desired.min(room.max(wanted)) };
-        self.scale_set(new, next);
+        self.scale_set(deployment, new, next);
         if is_recreate {
-            return old.iter().for_each(|set| self.scale_set(set, 0));
+            return old.iter().for_each(|set| self.scale_set(deployment, set, 0));
         }
         // Old Pods may go only while enough Pods remain available.
         let new_unavailable = (next - number(new, "/status/availableReplicas")).max(0);
@@ -284,14 +288,25 @@ impl Core {
             let has = number(set, "/spec/replicas");
             let goes = has.min(may_go);
             may_go -= goes;
-            self.scale_set(set, has - goes);
+            self.scale_set(deployment, set, has - goes);
         }
     }
 
-    fn scale_set(&mut self, set: &Arc<Value>, replicas: i64) {
+    /// Scales the one active set of a paused Deployment; a rollout that was paused halfway stays as it is.
+    fn scale_paused<'a>(&mut self, deployment: &Value, sets: impl Iterator<Item = &'a Arc<Value>>) {
+        let sets: Vec<&Arc<Value>> = sets.collect();
+        let active: Vec<_> = sets.iter().filter(|set| number(set, "/spec/replicas") > 0).collect();
+        let newest = sets.iter().max_by_key(|set| revision_of(set));
+        if let Some(set) = active.first().copied().or(newest).filter(|_| active.len() < 2) {
+            self.scale_set(deployment, set, number(deployment, "/spec/replicas"));
+        }
+    }
+
+    fn scale_set(&mut self, deployment: &Value, set: &Arc<Value>, replicas: i64) {
         let key = super::super::core::key_of(set);
         let Some((kind, stored)) = self.find(BuiltIn::ReplicaSet, &key) else { return };
-        if number(&stored, "/spec/replicas") == replicas {
+        let before = number(&stored, "/spec/replicas");
+        if before == replicas {
             return;
         }
         let mut changed = Value::clone(&stored);
@@ -299,6 +314,9 @@ impl Core {
         let generation = number(&stored, "/metadata/generation").saturating_add(1);
         set_number(&mut changed, "/metadata/generation", generation);
         self.amend(&kind, changed, &stored);
+        let way = if before < replicas { "up" } else { "down" };
+        let words = format!("Scaled {way} replica set {} from {before} to {replicas}", key.1);
+        self.report(deployment, "deployment-controller", "ScalingReplicaSet", &words);
     }
 
     fn forget_old_sets(&mut self, deployment: &Value, old: &[Arc<Value>]) {
@@ -346,6 +364,10 @@ impl Core {
             let words = "Deployment does not have minimum availability.";
             set_condition(deployment, "Available", "False", "MinimumReplicasUnavailable", words, &now);
         }
+        if deployment["spec"]["paused"] == true {
+            let words = "Deployment is paused";
+            return set_condition(deployment, "Progressing", "Unknown", "DeploymentPaused", words, &now);
+        }
         let name = new.map_or("", |set| text(set, "/metadata/name")).to_owned();
         if updated == desired && replicas == desired && available == desired {
             let words = format!("ReplicaSet \"{name}\" has successfully progressed.");
@@ -386,6 +408,8 @@ impl Core {
                 order.into_iter().partition(|p| !super::pods::is_ready(p));
             for pod in unready.into_iter().rev().chain(ready.into_iter().rev()).take(surplus) {
                 self.start_deletion(&pod_kind, pod, "", None, false);
+                let words = format!("Deleted pod: {}", text(pod, "/metadata/name"));
+                self.report(&set, "replicaset-controller", "SuccessfulDelete", &words);
             }
         }
         let pods = self.controlled(BuiltIn::Pod, &set);
@@ -418,7 +442,12 @@ impl Core {
         metadata["namespace"] = set["metadata"]["namespace"].clone();
         metadata["ownerReferences"] = controller_reference("ReplicaSet", set);
         let spec = template["spec"].clone();
-        self.make(BuiltIn::Pod, json!({"metadata": metadata, "spec": spec})).is_some()
+        let is_made = self.make(BuiltIn::Pod, json!({"metadata": metadata, "spec": spec})).is_some();
+        if is_made {
+            let words = format!("Created pod: {name}");
+            self.report(set, "replicaset-controller", "SuccessfulCreate", &words);
+        }
+        is_made
     }
 }
 
